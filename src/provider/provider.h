@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_PROVIDER_PROVIDER_H
+#define PIER_PROVIDER_PROVIDER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <infiniband/verbs.h>
+
+/* The longest address that a provider may add to an endpoint, in bytes. */
+enum {
+	PIER_PROVIDER_ADDRESS_MAX = 192
+};
+
+/*
+ * The seam: a NIC is whatever fills in libibverbs' own functions. Each member
+ * has the signature, the return value and the errno of the libibverbs function
+ * of its name; see ibv_reg_mr_iova(3) and so on. Post, poll and
+ * request-notify are not here: the channel calls the inline ibv_post_send(),
+ * ibv_post_recv(), ibv_poll_cq() and ibv_req_notify_cq(), which dispatch
+ * through the ops of the ibv_context that open_device() handed out.
+ *
+ * A provider that knows more than an errno says it with pier_fail().
+ */
+struct pier_provider {
+	const char *name;
+
+	/* reg_dmabuf_mr() also takes memfds, which the kernel's would refuse. */
+	bool takes_memfd;
+
+	struct ibv_device **(*get_device_list)(int *ret_count);
+	void (*free_device_list)(struct ibv_device **list);
+	struct ibv_context *(*open_device)(struct ibv_device *device);
+	int (*close_device)(struct ibv_context *context);
+
+	int (*query_device)(struct ibv_context *context,
+			    struct ibv_device_attr *ret_attr);
+	int (*query_port)(struct ibv_context *context, uint8_t port,
+			  struct ibv_port_attr *ret_attr);
+	/* ibv_query_gid_ex(3) with flags 0; ENODATA where the index is empty. */
+	int (*query_gid)(struct ibv_context *context, uint8_t port, uint32_t index,
+			 struct ibv_gid_entry *ret_entry);
+
+	struct ibv_pd *(*alloc_pd)(struct ibv_context *context);
+	int (*dealloc_pd)(struct ibv_pd *pd);
+
+	struct ibv_mr *(*reg_mr)(struct ibv_pd *pd, void *addr, size_t length,
+				 uint64_t iova, int access);
+	/* The addr of the result is the offset, as libibverbs has it. */
+	struct ibv_mr *(*reg_dmabuf_mr)(struct ibv_pd *pd, uint64_t offset, size_t length,
+					uint64_t iova, int fd, int access);
+	int (*dereg_mr)(struct ibv_mr *mr);
+
+	struct ibv_comp_channel *(*create_comp_channel)(struct ibv_context *context);
+	int (*destroy_comp_channel)(struct ibv_comp_channel *channel);
+	struct ibv_cq *(*create_cq)(struct ibv_context *context, int cqe,
+				    void *cq_context, struct ibv_comp_channel *channel,
+				    int comp_vector);
+	int (*destroy_cq)(struct ibv_cq *cq);
+	int (*get_cq_event)(struct ibv_comp_channel *channel, struct ibv_cq **ret_cq,
+			    void **ret_cq_context);
+	void (*ack_cq_events)(struct ibv_cq *cq, unsigned int count);
+
+	struct ibv_qp *(*create_qp)(struct ibv_pd *pd, struct ibv_qp_init_attr *attr);
+	int (*modify_qp)(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask);
+	int (*query_qp)(struct ibv_qp *qp, struct ibv_qp_attr *ret_attr, int mask,
+			struct ibv_qp_init_attr *ret_init_attr);
+	int (*destroy_qp)(struct ibv_qp *qp);
+
+	/*
+	 * Beyond verbs, and NULL where GID, LID and QPN are enough to find the
+	 * peer: what the peer's set_qp_address() must be given before its QP goes
+	 * to RTR. Opaque to everybody else; travels in the endpoint.
+	 *
+	 * get: writes at most `size` bytes, returns how many, or -errno.
+	 * set: takes bytes from a peer, so checks all of them; 0 or -errno
+	 * (EINVAL: not an address of this provider; EPROTONOSUPPORT: version).
+	 */
+	int (*get_qp_address)(struct ibv_qp *qp, uint8_t *ret_address, size_t size);
+	int (*set_qp_address)(struct ibv_qp *qp, const uint8_t *address, size_t length);
+};
+
+extern const struct pier_provider pier_verbs_provider;
+extern const struct pier_provider pier_soft_provider;
+
+#endif

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "provider.h"
+
+/*
+ * The libibverbs functions themselves. The few that are macros or inline in
+ * <infiniband/verbs.h>, and so have no address, get a body here.
+ */
+
+static int query_port(struct ibv_context *context, uint8_t port,
+		      struct ibv_port_attr *ret_attr)
+{
+	return ibv_query_port(context, port, ret_attr);
+}
+
+static int query_gid(struct ibv_context *context, uint8_t port, uint32_t index,
+		     struct ibv_gid_entry *ret_entry)
+{
+	return ibv_query_gid_ex(context, port, index, ret_entry, 0);
+}
+
+static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
+			     int access)
+{
+	/*
+	 * Some providers implement only the older call, and a region whose iova
+	 * is its address needs no more (ibv_reg_mr(3)).
+	 */
+	if (iova == (uintptr_t)addr)
+		return ibv_reg_mr(pd, addr, length, access);
+	return ibv_reg_mr_iova(pd, addr, length, iova, access);
+}
+
+const struct pier_provider pier_verbs_provider = {
+	.name = "verbs",
+	.get_device_list = ibv_get_device_list,
+	.free_device_list = ibv_free_device_list,
+	.open_device = ibv_open_device,
+	.close_device = ibv_close_device,
+	.query_device = ibv_query_device,
+	.query_port = query_port,
+	.query_gid = query_gid,
+	.alloc_pd = ibv_alloc_pd,
+	.dealloc_pd = ibv_dealloc_pd,
+	.reg_mr = reg_mr,
+	.reg_dmabuf_mr = ibv_reg_dmabuf_mr,
+	.dereg_mr = ibv_dereg_mr,
+	.create_comp_channel = ibv_create_comp_channel,
+	.destroy_comp_channel = ibv_destroy_comp_channel,
+	.create_cq = ibv_create_cq,
+	.destroy_cq = ibv_destroy_cq,
+	.get_cq_event = ibv_get_cq_event,
+	.ack_cq_events = ibv_ack_cq_events,
+	.create_qp = ibv_create_qp,
+	.modify_qp = ibv_modify_qp,
+	.query_qp = ibv_query_qp,
+	.destroy_qp = ibv_destroy_qp,
+};

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_UTIL_CHECKED_H
+#define PIER_UTIL_CHECKED_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Arithmetic on addresses and lengths that come from outside. */
+
+/* *ret_sum = a + b; false, and nothing written, when that is past 2^64 - 1. */
+static inline bool pier_add_u64(uint64_t a, uint64_t b, uint64_t *ret_sum)
+{
+	uint64_t sum;
+
+	if (__builtin_add_overflow(a, b, &sum))
+		return false;
+	*ret_sum = sum;
+	return true;
+}
+
+/* *ret_product = a * b, likewise. */
+static inline bool pier_mul_u64(uint64_t a, uint64_t b, uint64_t *ret_product)
+{
+	uint64_t product;
+
+	if (__builtin_mul_overflow(a, b, &product))
+		return false;
+	*ret_product = product;
+	return true;
+}
+
+/* Whether [offset, offset + length) lies in [0, size), without overflow. */
+static inline bool pier_range_fits(uint64_t offset, uint64_t length, uint64_t size)
+{
+	return offset <= size && length <= size - offset;
+}
+
+#endif

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_UTIL_ERROR_H
+#define PIER_UTIL_ERROR_H
+
+#include <pier/error.h>
+
+/*
+ * Remembers a sentence for pier_last_error() and returns -error. `error` is a
+ * positive errno value.
+ *
+ *	return pier_fail(EINVAL, "length %zu: must not be 0", length);
+ */
+PIER_API int pier_fail(int error, const char *format, ...) PIER_PRINTF(2, 3);
+
+/*
+ * The same for a step that was built on a call that failed: the sentence of
+ * that call, if it left one since pier_clear_error(), is appended as the cause;
+ * without one, strerror(error) is.
+ */
+int pier_fail_because(int error, const char *format, ...) PIER_PRINTF(2, 3);
+
+/* Forget the sentence, before calling what may or may not leave one. */
+void pier_clear_error(void);
+
+#endif

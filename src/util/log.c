@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "log.h"
+
+static const char *const level_names[] = {
+	[PIER_LOG_NONE] = "none",	[PIER_LOG_ERROR] = "error",
+	[PIER_LOG_WARNING] = "warning", [PIER_LOG_INFO] = "info",
+	[PIER_LOG_DEBUG] = "debug",
+};
+
+static void print_to_stderr(enum pier_log_level level, const char *message,
+			    void *argument)
+{
+	(void)argument;
+	fprintf(stderr, "pier: %s: %s\n", level_names[level], message);
+}
+
+static struct {
+	pthread_once_t once;
+	enum pier_log_level level;
+	pier_log_callback callback;
+	void *argument;
+} sink = { .once = PTHREAD_ONCE_INIT };
+
+static void read_environment(void)
+{
+	const char *wanted = getenv("PIER_LOG");
+
+	if (!wanted)
+		return;
+	for (int level = PIER_LOG_ERROR; level <= PIER_LOG_DEBUG; level++) {
+		if (strcmp(wanted, level_names[level]) == 0) {
+			sink.level = level;
+			sink.callback = print_to_stderr;
+		}
+	}
+}
+
+void pier_set_log(enum pier_log_level level, pier_log_callback callback, void *argument)
+{
+	pthread_once(&sink.once, read_environment);
+	sink.level = callback ? level : PIER_LOG_NONE;
+	sink.callback = callback;
+	sink.argument = argument;
+}
+
+void pier_log(enum pier_log_level level, const char *format, ...)
+{
+	char message[1024];
+	va_list args;
+
+	pthread_once(&sink.once, read_environment);
+	if (level > sink.level)
+		return;
+	va_start(args, format);
+	vsnprintf(message, sizeof(message), format, args);
+	va_end(args);
+	sink.callback(level, message, sink.argument);
+}
