@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -39,17 +38,22 @@ int pier_fail(int error, const char *format, ...)
 
 int pier_fail_because(int error, const char *format, ...)
 {
-	char text[SENTENCE_SIZE], unknown[64];
+	/* Room for both sentences whole; what does not fit is cut at the end. */
+	char text[2 * SENTENCE_SIZE + 2], unknown[64];
+	const char *cause = sentence;
 	va_list args;
-	size_t used;
+	int used;
 
 	va_start(args, format);
-	vsnprintf(text, sizeof(text), format, args);
+	used = vsnprintf(text, SENTENCE_SIZE, format, args);
 	va_end(args);
-	used = strlen(text);
-	snprintf(text + used, sizeof(text) - used, ": %s",
-		 sentence[0] ? sentence : strerror_r(error, unknown, sizeof(unknown)));
-	memcpy(sentence, text, sizeof(text));
+	if (used >= SENTENCE_SIZE)
+		used = SENTENCE_SIZE - 1;
+	if (!cause[0])
+		cause = strerror_r(error, unknown, sizeof(unknown));
+	snprintf(text + used, sizeof(text) - (size_t)used, ": %s", cause);
+	text[SENTENCE_SIZE - 1] = '\0';
+	memcpy(sentence, text, SENTENCE_SIZE);
 	pier_debug("%s (errno %d)", sentence, error);
 	return -error;
 }
