@@ -2,18 +2,12 @@
 #ifndef PIER_UTIL_ERROR_H
 #define PIER_UTIL_ERROR_H
 
+/* pier_fail() is declared for backends, and serves everybody. */
+#include <pier/backend.h>
 #include <pier/error.h>
 
 /*
- * Remembers a sentence for pier_last_error() and returns -error. `error` is a
- * positive errno value.
- *
- *	return pier_fail(EINVAL, "length %zu: must not be 0", length);
- */
-PIER_API int pier_fail(int error, const char *format, ...) PIER_PRINTF(2, 3);
-
-/*
- * The same for a step that was built on a call that failed: the sentence of
+ * pier_fail() for a step that was built on a call that failed: the sentence of
  * that call, if it left one since pier_clear_error(), is appended as the cause;
  * without one, strerror(error) is.
  */

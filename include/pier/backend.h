@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_BACKEND_H
+#define PIER_BACKEND_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <pier/export.h>
+
+PIER_BEGIN_DECLS
+
+/**
+ * How an allocator becomes a backend of pier. For those who write one; not
+ * included by <pier/pier.h>.
+ *
+ * A backend is a table of functions. Those that are built in and those in
+ * shared objects found through PIER_BACKEND_PATH have the same table. A shared
+ * object exports one symbol:
+ *
+ *	const struct pier_backend pier_backend = {
+ *		.abi = PIER_BACKEND_ABI, .size = sizeof(struct pier_backend), ...
+ *	};
+ *
+ * Objects of another abi are refused. Members may be added at the end with the
+ * same abi; `size` tells which ones an object knows.
+ *
+ * Unless said otherwise a function returns 0 or a negative errno and says why
+ * through pier_fail(). All of them may be called from any thread at once, and
+ * must be done with their own locks when they call back into pier_fail().
+ * Optional members may be NULL.
+ */
+
+#define PIER_BACKEND_ABI    1
+#define PIER_BACKEND_SYMBOL "pier_backend"
+
+/**
+ * For backends: remember a sentence for pier_last_error() and return -error.
+ * `error` is a positive errno value.
+ */
+PIER_API int pier_fail(int error, const char *format, ...) PIER_PRINTF(2, 3);
+
+/** An allocation, or a piece of memory that was recognised by find(). */
+struct pier_memory {
+	uint64_t address; /**< device address, or host pointer; not 0 */
+	uint64_t length;  /**< of the allocation: whole pages if it can be exported */
+	/** Where the CPU reaches it; NULL: nowhere. */
+	void *cpu;
+	/** The backend's own. */
+	void *state;
+};
+
+/** A dma-buf of host pages of an allocation. */
+struct pier_backend_export {
+	int fd; /**< close-on-exec */
+	/** Where `address` of the request lies in the dma-buf. */
+	uint64_t offset;
+	/** The backend's own, for close_export(). */
+	void *state;
+};
+
+struct pier_backend {
+	uint32_t abi;		 /**< PIER_BACKEND_ABI */
+	uint32_t size;		 /**< sizeof(struct pier_backend) */
+	const char *name;	 /**< of specs; letters, digits and '_' */
+	const char *description; /**< what its memory is, in a few words */
+	/** export_range() gives real dma-bufs. */
+	bool dmabuf;
+	/** export_range() gives memfds, which the software NIC takes as dma-bufs. */
+	bool memfd;
+
+	/**
+	 * Whether it works here.
+	 *
+	 * Returns 0, and writes limits that a user may want to know, or "";
+	 * or -errno, and writes why not and what to do about it.
+	 */
+	int (*probe)(char *ret_detail, size_t size);
+
+	/**
+	 * Allocate at least `length` bytes, reading as zero.
+	 *
+	 * unit  what stood behind the colon of the spec, or NULL
+	 *
+	 * Errors: -EINVAL unknown unit; -EOPNOTSUPP does not work here; -E2BIG
+	 * beyond a limit; -ENOMEM.
+	 */
+	int (*alloc)(const char *unit, uint64_t length, struct pier_memory *ret_memory);
+	void (*free)(struct pier_memory *memory);
+
+	/**
+	 * Optional: whose is this pointer? Writes the allocation around
+	 * `address`, which release() (optional) undoes.
+	 *
+	 * Errors: -ENOENT not this backend's.
+	 */
+	int (*find)(uint64_t address, struct pier_memory *ret_memory);
+	void (*release)(struct pier_memory *memory);
+
+	/**
+	 * Optional: export [address, address + length), which lies in the
+	 * allocation and on host pages at both ends.
+	 */
+	int (*export_range)(const struct pier_memory *memory, uint64_t address,
+			    uint64_t length, struct pier_backend_export *ret_export);
+	void (*close_export)(struct pier_backend_export *dmabuf);
+
+	/**
+	 * Copy between the allocation and host memory. Optional where `cpu` is
+	 * set: then memcpy does, between begin_cpu() and end_cpu().
+	 */
+	int (*copy_to)(const struct pier_memory *memory, uint64_t offset,
+		       const void *source, uint64_t length);
+	int (*copy_from)(const struct pier_memory *memory, uint64_t offset,
+			 void *destination, uint64_t length);
+
+	/**
+	 * Optional: make what the NIC wrote visible to the CPU and device code,
+	 * and what they wrote to the NIC.
+	 */
+	int (*flush)(const struct pier_memory *memory);
+
+	/**
+	 * Optional: the hardware that an allocation sits on: its PCI address
+	 * ("0000:17:00.0") or "", and its NUMA node or -1.
+	 */
+	int (*locate)(const struct pier_memory *memory, char ret_pci[16],
+		      int *ret_numa_node);
+};
+
+PIER_END_DECLS
+
+#endif

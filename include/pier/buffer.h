@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_BUFFER_H
+#define PIER_BUFFER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <pier/export.h>
+
+PIER_BEGIN_DECLS
+
+/**
+ * Buffers: pieces of memory that came from an allocator backend.
+ *
+ * Which backend is said by a spec, "NAME" or "NAME:UNIT", where the unit is the
+ * backend's own: "host", "host:huge", "memfd", "udmabuf", "dma_heap:system".
+ * pier_list_backends() tells which work here, and why others do not.
+ *
+ * Threads: any thread may call any function; one buffer must not be freed
+ * while another thread uses it.
+ */
+
+struct pier_buffer;
+
+/** One entry of pier_list_backends(). */
+struct pier_backend_info {
+	char name[32];	      /**< the NAME of a spec */
+	char description[96]; /**< what its memory is */
+	bool available;	      /**< whether it can allocate here */
+	bool dmabuf;	      /**< whether its memory can be exported as a dma-buf */
+	/** Why it is not available, or else its limits; may be empty. */
+	char detail[256];
+	/** The shared object it was loaded from; "" for one that is built in. */
+	char origin[256];
+};
+
+/**
+ * A dma-buf that covers a piece of a buffer.
+ *
+ * The kernel wants `offset` and `iova` to agree modulo the page
+ * (ib_umem_dmabuf_get() and the check before it in uverbs), which they do here.
+ */
+struct pier_dmabuf {
+	int fd;		   /**< close-on-exec; -1 when there is none */
+	uint64_t offset;   /**< of the piece's first byte in the dma-buf */
+	uint64_t length;   /**< of the piece, in bytes */
+	uint64_t iova;	   /**< the piece's address: what to register it at */
+	const void *owner; /**< the library's; do not touch */
+};
+
+/**
+ * List the allocator backends: those that are built in, then those found in
+ * the directories that the environment variable PIER_BACKEND_PATH names
+ * (separated by colons; each *.so in them is tried). An object that cannot be
+ * loaded is listed as not available with the reason.
+ *
+ * ret_list   the caller's, to be given to pier_free_backend_list()
+ * ret_count  its length
+ *
+ * Errors: -ENOMEM.
+ */
+PIER_API int pier_list_backends(struct pier_backend_info **ret_list, size_t *ret_count);
+
+/** Free what pier_list_backends() gave; NULL is fine. */
+PIER_API void pier_free_backend_list(struct pier_backend_info *list);
+
+/**
+ * Allocate `length` bytes from the backend that `spec` names.
+ *
+ * The memory reads as zero. It may be larger than `length` (whole pages); the
+ * rest is not the caller's.
+ *
+ * Errors: -EINVAL length 0, malformed spec or unknown unit; -ENOENT no such
+ * backend (the sentence lists those that exist); -EOPNOTSUPP the backend does
+ * not work here (the sentence says why); -ENOMEM; -E2BIG beyond a limit of the
+ * backend, which the sentence names; others of the backend's system calls.
+ */
+PIER_API int pier_alloc_buffer(const char *spec, size_t length,
+			       struct pier_buffer **ret_buffer);
+
+/**
+ * Make a buffer of memory that the caller already has and keeps. The owner is
+ * found by asking the backends; memory that none of them owns is treated as
+ * host memory.
+ *
+ * addr, length  [addr, addr + length) stays valid until pier_free_buffer(),
+ *               which does not free it.
+ *
+ * Errors: -EINVAL addr NULL, length 0 or past the end of the address space;
+ * -ERANGE the range starts in an allocation of a backend and leaves it;
+ * -ENOMEM.
+ */
+PIER_API int pier_wrap_pointer(void *addr, size_t length,
+			       struct pier_buffer **ret_buffer);
+
+/**
+ * Free a buffer and, unless it was wrapped, its memory; NULL is fine.
+ *
+ * Errors: -EBUSY memory regions of it are registered, or exported dma-bufs are
+ * not closed; nothing was changed.
+ */
+PIER_API int pier_free_buffer(struct pier_buffer *buffer);
+
+/**
+ * The address of the first byte: a host pointer for host memory, the device's
+ * own address for device memory. Never 0. Cannot fail.
+ */
+PIER_API uint64_t pier_buffer_address(const struct pier_buffer *buffer);
+
+/** The length that was asked for, in bytes. Cannot fail. */
+PIER_API size_t pier_buffer_length(const struct pier_buffer *buffer);
+
+/** The name of the backend; valid as long as the buffer. Cannot fail. */
+PIER_API const char *pier_buffer_backend(const struct pier_buffer *buffer);
+
+/**
+ * Where the CPU can read and write the buffer with ordinary instructions; the
+ * same pointer every time, valid until the buffer is freed.
+ *
+ * Errors: -EOPNOTSUPP the CPU cannot reach this memory: use
+ * pier_copy_to_buffer() and pier_copy_from_buffer().
+ */
+PIER_API int pier_map_buffer(struct pier_buffer *buffer, void **ret_pointer);
+
+/**
+ * Copy `length` bytes from host memory into the buffer at `offset`, or from
+ * there to host memory. Length 0 does nothing. On return the bytes are there.
+ *
+ * Errors: -ERANGE [offset, offset + length) is not inside the buffer; those of
+ * the backend.
+ */
+PIER_API int pier_copy_to_buffer(struct pier_buffer *buffer, size_t offset,
+				 const void *source, size_t length);
+PIER_API int pier_copy_from_buffer(struct pier_buffer *buffer, size_t offset,
+				   void *destination, size_t length);
+
+/**
+ * Export [offset, offset + length) of a buffer as a dma-buf.
+ *
+ * The dma-buf covers whole host pages; ret_dmabuf says where in it the range
+ * lies. It must be closed with pier_close_dmabuf() before the buffer is freed;
+ * a memory region registered from it keeps its own reference, so close it as
+ * soon as the registration returned, whatever it returned.
+ *
+ * Memory of the backend "memfd" gives the memfd itself, which only soft0 takes
+ * for a dma-buf.
+ *
+ * Errors: -ERANGE outside the buffer; -EINVAL length 0; -EOPNOTSUPP this
+ * memory cannot be exported; those of the backend.
+ */
+PIER_API int pier_export_dmabuf(struct pier_buffer *buffer, size_t offset, size_t length,
+				struct pier_dmabuf *ret_dmabuf);
+
+/** Close an exported dma-buf and set its fd to -1; one with fd -1 is fine. */
+PIER_API void pier_close_dmabuf(struct pier_dmabuf *dmabuf);
+
+PIER_END_DECLS
+
+#endif

@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_CHANNEL_H
+#define PIER_CHANNEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <pier/device.h>
+#include <pier/element.h>
+#include <pier/endpoint.h>
+#include <pier/export.h>
+#include <pier/remote.h>
+
+PIER_BEGIN_DECLS
+
+/**
+ * Channels: one reliable connected queue pair, its completion queue, and the
+ * bookkeeping that makes it safe.
+ *
+ *	pier_prepare_channel(pd, NULL, &channel);
+ *	pier_handshake(channel, read_fd, write_fd, timeout_ms);
+ *	pier_write(channel, &element, 1, &remote, timeout_ms);
+ *	pier_destroy_channel(channel);
+ *
+ * Requests complete in the order of posting on each of the two queues (sends,
+ * writes and reads on one; receives on the other).
+ *
+ * Time: timeout_ms is in milliseconds; 0 asks without waiting;
+ * PIER_TIMEOUT_DEFAULT takes the channel's own. There is no waiting for ever.
+ *
+ * Threads: one thread at a time may use a channel; it may move between threads
+ * when the caller orders that. Different channels are independent.
+ */
+
+struct pier_channel;
+
+/** Wait as long as the channel's attributes say. */
+#define PIER_TIMEOUT_DEFAULT (-1)
+
+/** How a channel is made. Begin with PIER_CHANNEL_ATTR_INIT. */
+struct pier_channel_attr {
+	/** sizeof(struct pier_channel_attr), so that fields can be added. */
+	size_t size;
+	uint32_t port;	       /**< of the device, from 1 */
+	uint32_t max_send_wr;  /**< sends, writes and reads outstanding at once */
+	uint32_t max_recv_wr;  /**< receives outstanding at once */
+	uint32_t max_send_sge; /**< elements in one send, write or read */
+	uint32_t max_recv_sge; /**< elements in one receive */
+	uint32_t max_inline;   /**< bytes copied at posting; the device may give more */
+	/** In bytes; clamped to the port's and the peer's; 0: the port's. */
+	uint32_t mtu;
+	/** Reads and atomics, served and issued at once; clamped to the device's. */
+	uint8_t max_rd_atomic;
+	/** Local ack timeout, 4.096 us * 2^n, n < 32; 0: none (not advised). */
+	uint8_t timeout;
+	uint8_t retry_count;	 /**< transport retries, 0 to 7 */
+	uint8_t rnr_retry_count; /**< 0 to 6; 7: for ever */
+	uint8_t min_rnr_timer;	 /**< code 0 to 31 of IBTA table 45, 12: 0.64 ms */
+	uint8_t service_level;	 /**< 0 to 15 */
+	uint8_t traffic_class;
+	uint8_t hop_limit;
+	/** Index into the port's GID table; -1: chosen (RoCE v2 preferred). */
+	int gid_index;
+	/** First PSN, 24 bits; PIER_PSN_RANDOM: chosen at random. */
+	uint32_t psn;
+	/** What peers may do with regions through this channel, enum pier_access. */
+	int access;
+	/** For calls with PIER_TIMEOUT_DEFAULT; more than 0. */
+	int timeout_ms;
+};
+
+#define PIER_PSN_RANDOM UINT32_MAX
+
+/** Sensible defaults; docs/design.md says why these. */
+#define PIER_CHANNEL_ATTR_INIT                                                           \
+	{                                                                                \
+		sizeof(struct pier_channel_attr), 1, 16, 16, 16, 16, 0, 0, 16, 14, 7, 6, \
+			12, 0, 0, 64, -1, PIER_PSN_RANDOM, PIER_ACCESS_SHARED, 30000     \
+	}
+
+/**
+ * Make a channel that is not connected: its queue pair is in INIT, so receives
+ * can be posted.
+ *
+ * attr  borrowed; NULL: the defaults
+ *
+ * Errors: -EINVAL a value out of range (the sentence names it, and the device's
+ * limit); -ENETDOWN the port is not active; -EADDRNOTAVAIL the port has no
+ * usable GID and needs one; -ENOMEM; others of ibv_create_cq(3),
+ * ibv_create_qp(3) and ibv_modify_qp(3).
+ */
+PIER_API int pier_prepare_channel(struct pier_pd *pd,
+				  const struct pier_channel_attr *attr,
+				  struct pier_channel **ret_channel);
+
+/** What the peer must know. Errors: those of the provider. */
+PIER_API int pier_channel_endpoint(struct pier_channel *channel,
+				   struct pier_endpoint *ret_endpoint);
+
+/**
+ * Connect to a peer that was told pier_channel_endpoint() and connects to us:
+ * INIT to RTR to RTS.
+ *
+ * Nothing says that the peer is ready. Requests that arrive too early are
+ * retried as the attributes say; pier_handshake() waits for the peer.
+ *
+ * Errors: -EINVAL an endpoint that cannot be (the sentence names the field);
+ * -EISCONN connected before; -ETIMEDOUT, -EHOSTUNREACH, -ECONNREFUSED the
+ * peer's NIC cannot be reached; others of ibv_modify_qp(3). After an error the
+ * channel can only be destroyed.
+ */
+PIER_API int pier_connect_channel(struct pier_channel *channel,
+				  const struct pier_endpoint *peer);
+
+/**
+ * Exchange endpoints with the peer over a pair of file descriptors (one socket,
+ * or two pipes), connect, and wait until the peer is connected too. The peer
+ * does the same at the same time.
+ *
+ * read_fd, write_fd  borrowed; blocking or not; left as they were, and not one
+ *                    byte beyond the handshake is read
+ * timeout_ms         for all of it
+ *
+ * Errors: those of pier_connect_channel(); -ETIMEDOUT the peer did not answer;
+ * -ECONNRESET the peer closed the connection; -EBADMSG it sent something else;
+ * -EPROTONOSUPPORT it speaks another version; -ECONNREFUSED it could not
+ * connect; others of read(2), write(2). After an error the channel can only
+ * be destroyed.
+ */
+PIER_API int pier_handshake(struct pier_channel *channel, int read_fd, int write_fd,
+			    int timeout_ms);
+
+/**
+ * Destroy a channel; NULL is fine. Outstanding requests are stopped and given
+ * up, so that afterwards the NIC does not touch their memory. Never waits for
+ * the peer.
+ *
+ * Errors: those of ibv_destroy_qp(3) and ibv_destroy_cq(3), which do not happen
+ * by anything that a caller can do.
+ */
+PIER_API int pier_destroy_channel(struct pier_channel *channel);
+
+/** Values of pier_result.opcode: what completed. */
+enum pier_opcode {
+	PIER_OP_SEND = 1,
+	PIER_OP_WRITE = 2,
+	PIER_OP_READ = 3,
+	/** A send of the peer arrived in a receive. */
+	PIER_OP_RECV = 4,
+	/** A write with immediate of the peer used up a receive. */
+	PIER_OP_RECV_WRITE_IMM = 5,
+};
+
+/** How a request ended. */
+struct pier_result {
+	/**
+	 * 0, or a negative errno for the verbs status: -ECANCELED flushed behind
+	 * another error, -ETIMEDOUT the peer did not answer, -EAGAIN it posted no
+	 * receive, -EACCES it refused the access, -EREMOTEIO it failed,
+	 * -EMSGSIZE the message did not fit, -EFAULT local memory refused, -EIO
+	 * anything else.
+	 */
+	int error;
+	uint32_t status;	 /**< enum ibv_wc_status */
+	uint32_t vendor_error;	 /**< the device's own code; 0 without error */
+	enum pier_opcode opcode; /**< valid without error */
+	uint32_t byte_length;	 /**< received or read, in bytes; valid without error */
+	bool has_immediate;	 /**< of a receive */
+	uint32_t immediate;	 /**< in host order; if has_immediate */
+};
+
+/**
+ * An outstanding request. A value: copy it, drop it, ask for it once. The
+ * channel keeps the result until pier_poll_work() or pier_wait() handed it
+ * out, and until then the request counts against max_send_wr or max_recv_wr.
+ */
+struct pier_work {
+	uint64_t id;
+};
+
+/**
+ * Post one request, without waiting for it.
+ *
+ * sg_list, num_sge  the elements, up to max_send_sge or max_recv_sge; borrowed
+ *                   for the call; 0 elements: an empty message
+ * remote            for write and read: as long as the elements together, or
+ *                   longer (the rest is left alone)
+ * immediate         32 bits that the peer finds in its receive, in host order
+ * ret_work          handle of the request; NULL: nobody will ask, and its slot
+ *                   is given back when it completes (an error still breaks the
+ *                   channel and is found by whatever is asked next)
+ *
+ * A posted request owns nothing; its memory must stay registered until it has
+ * completed.
+ *
+ * Errors: -EINVAL too many elements; -ERANGE remote is shorter than the
+ * elements; -EMSGSIZE longer than the port's max_msg_size; -EAGAIN the queue is
+ * full: wait for something first; -ENOTCONN not connected (a receive may be
+ * posted before); -EPIPE the channel is broken (the sentence tells the first
+ * cause); others of ibv_post_send(3) and ibv_post_recv(3).
+ */
+PIER_API int pier_post_send(struct pier_channel *channel,
+			    const struct pier_gather *sg_list, int num_sge,
+			    struct pier_work *ret_work);
+PIER_API int pier_post_send_imm(struct pier_channel *channel,
+				const struct pier_gather *sg_list, int num_sge,
+				uint32_t immediate, struct pier_work *ret_work);
+PIER_API int pier_post_recv(struct pier_channel *channel,
+			    const struct pier_scatter *sg_list, int num_sge,
+			    struct pier_work *ret_work);
+PIER_API int pier_post_write(struct pier_channel *channel,
+			     const struct pier_gather *sg_list, int num_sge,
+			     const struct pier_remote *remote,
+			     struct pier_work *ret_work);
+PIER_API int pier_post_write_imm(struct pier_channel *channel,
+				 const struct pier_gather *sg_list, int num_sge,
+				 const struct pier_remote *remote, uint32_t immediate,
+				 struct pier_work *ret_work);
+PIER_API int pier_post_read(struct pier_channel *channel,
+			    const struct pier_scatter *sg_list, int num_sge,
+			    const struct pier_remote *remote, struct pier_work *ret_work);
+
+/**
+ * Whether a request has completed; does not wait.
+ *
+ * Returns 1 and writes the result, after which the handle is used up; 0 and
+ * writes nothing while it is outstanding. A request that failed is complete: 1,
+ * with the error in the result.
+ *
+ * Errors: -ESTALE the handle was used up before, or is of another channel;
+ * others of ibv_poll_cq(3).
+ */
+PIER_API int pier_poll_work(struct pier_channel *channel, struct pier_work work,
+			    struct pier_result *ret_result);
+
+/**
+ * Wait for a request to complete, asleep where it takes long.
+ *
+ * ret_result  may be NULL; also written when the request failed
+ *
+ * When the time is up the queue pair is driven to the error state and what was
+ * outstanding is collected, so that memory is safe to use again; the channel
+ * is then broken.
+ *
+ * Returns 0, or the request's error (ret_result->error).
+ * Errors: also -ETIMEDOUT the time was up; -ESTALE as pier_poll_work().
+ */
+PIER_API int pier_wait(struct pier_channel *channel, struct pier_work work,
+		       int timeout_ms, struct pier_result *ret_result);
+
+/**
+ * Post one request and wait for it: pier_post_...() and pier_wait().
+ * Errors: those of both.
+ */
+PIER_API int pier_send(struct pier_channel *channel, const struct pier_gather *sg_list,
+		       int num_sge, int timeout_ms);
+PIER_API int pier_send_imm(struct pier_channel *channel,
+			   const struct pier_gather *sg_list, int num_sge,
+			   uint32_t immediate, int timeout_ms);
+PIER_API int pier_recv(struct pier_channel *channel, const struct pier_scatter *sg_list,
+		       int num_sge, int timeout_ms, struct pier_result *ret_result);
+PIER_API int pier_write(struct pier_channel *channel, const struct pier_gather *sg_list,
+			int num_sge, const struct pier_remote *remote, int timeout_ms);
+PIER_API int pier_write_imm(struct pier_channel *channel,
+			    const struct pier_gather *sg_list, int num_sge,
+			    const struct pier_remote *remote, uint32_t immediate,
+			    int timeout_ms);
+PIER_API int pier_read(struct pier_channel *channel, const struct pier_scatter *sg_list,
+		       int num_sge, const struct pier_remote *remote, int timeout_ms);
+
+/**
+ * Collect completions, without waiting. The other calls do this by themselves.
+ *
+ * Returns how many were collected, 0 if none.
+ * Errors: those of ibv_poll_cq(3).
+ */
+PIER_API int pier_poll(struct pier_channel *channel);
+
+/**
+ * An fd that poll(2) and epoll(7) report as readable after something completed
+ * that was not collected when pier_arm_channel() was called. It is the
+ * channel's: do not read or close it. Cannot fail.
+ */
+PIER_API int pier_channel_fd(const struct pier_channel *channel);
+
+/**
+ * Ask for pier_channel_fd() to become readable at the next completion, and take
+ * away what made it readable before. What is complete already is collected
+ * first, so no wake-up is lost: arm, look at the requests, then sleep.
+ *
+ * Returns how many completions were collected: if not 0, look before sleeping.
+ * Errors: those of ibv_req_notify_cq(3) and ibv_poll_cq(3).
+ */
+PIER_API int pier_arm_channel(struct pier_channel *channel);
+
+/** How many requests are posted and not completed. Cannot fail. */
+PIER_API uint32_t pier_channel_outstanding(const struct pier_channel *channel);
+
+PIER_END_DECLS
+
+#endif

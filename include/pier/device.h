@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_DEVICE_H
+#define PIER_DEVICE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <pier/export.h>
+
+PIER_BEGIN_DECLS
+
+/**
+ * Devices and protection domains.
+ *
+ * A device is an RDMA NIC that libibverbs knows ("mlx5_0", "rxe0") or the
+ * software NIC of this library, "soft0", which needs neither hardware nor
+ * privilege and reaches processes on this host and on others.
+ *
+ * Threads: all functions of this header may be called from any thread, on the
+ * same device too; nothing else may use an object while it is being closed.
+ */
+
+struct pier_device;
+struct pier_pd;
+
+/** The software NIC's name. */
+#define PIER_SOFT_DEVICE "soft0"
+
+/** One entry of pier_list_devices(). */
+struct pier_device_info {
+	char name[64];	   /**< what pier_open_device() takes */
+	char provider[16]; /**< who drives it: "verbs" or "soft" */
+};
+
+/** Limits and abilities of an open device; see ibv_query_device(3). */
+struct pier_device_attr {
+	char name[64];
+	char provider[16];
+	char firmware[64];
+	uint64_t max_mr_size;  /**< longest memory region, in bytes */
+	uint64_t page_sizes;   /**< bit n set: pages of 2^n bytes are supported */
+	uint32_t max_qp_wr;    /**< longest send or receive queue, in requests */
+	uint32_t max_sge;      /**< elements in one request */
+	uint32_t max_cqe;      /**< longest completion queue */
+	uint32_t port_count;   /**< ports are numbered from 1 to this */
+	uint8_t max_rd_atomic; /**< reads and atomics served at once on a channel */
+	/**
+	 * 1: dma-bufs can be registered; 0: they cannot; found by registering fd
+	 * -1, which a device that can answers with EBADF.
+	 */
+	bool dmabuf;
+	/** An ordinary memfd is taken where a dma-buf is asked for (soft0 only). */
+	bool memfd_as_dmabuf;
+};
+
+enum pier_link_layer {
+	PIER_LINK_UNSPECIFIED = 0,
+	PIER_LINK_INFINIBAND = 1,
+	PIER_LINK_ETHERNET = 2, /**< RoCE or the software NIC: addressed by GID */
+};
+
+/** A port's state and limits; see ibv_query_port(3). */
+struct pier_port_attr {
+	bool active;
+	enum pier_link_layer link_layer;
+	uint16_t lid;	       /**< 0 on Ethernet */
+	uint32_t active_mtu;   /**< in bytes: 256, 512, 1024, 2048 or 4096 */
+	uint32_t max_mtu;      /**< in bytes */
+	uint32_t max_msg_size; /**< longest message, in bytes */
+	uint32_t gid_count;    /**< GID indexes run from 0 to this, less one */
+};
+
+enum pier_gid_type {
+	PIER_GID_IB = 0,
+	PIER_GID_ROCE_V1 = 1,
+	PIER_GID_ROCE_V2 = 2,
+};
+
+/** An entry of a port's GID table; see ibv_query_gid_ex(3). */
+struct pier_gid_entry {
+	uint8_t gid[16]; /**< in network order */
+	uint32_t index;
+	enum pier_gid_type type;
+};
+
+/**
+ * List the devices of this machine: those of libibverbs, then soft0. The list
+ * always has at least soft0.
+ *
+ * ret_list   the caller's, to be given to pier_free_device_list()
+ * ret_count  its length
+ *
+ * Errors: -ENOMEM.
+ */
+PIER_API int pier_list_devices(struct pier_device_info **ret_list, size_t *ret_count);
+
+/** Free what pier_list_devices() gave; NULL is fine. */
+PIER_API void pier_free_device_list(struct pier_device_info *list);
+
+/**
+ * Open a device.
+ *
+ * name  a name of pier_list_devices(); or NULL: the one that the environment
+ *       variable PIER_DEVICE names, or else the first libibverbs device with
+ *       an active port, or else soft0.
+ *
+ * Every call gives an object of its own, to be closed with
+ * pier_close_device(). soft0 starts a thread, which ends at the close.
+ *
+ * Errors: -ENODEV no such device (the sentence lists those that exist);
+ * -EACCES or -EPERM not allowed to open it; -ENOMEM; what ibv_open_device(3)
+ * leaves in errno.
+ */
+PIER_API int pier_open_device(const char *name, struct pier_device **ret_device);
+
+/**
+ * Close a device; NULL is fine.
+ *
+ * Errors: -EBUSY it still has protection domains, and nothing was changed.
+ */
+PIER_API int pier_close_device(struct pier_device *device);
+
+/** The device's name; valid until it is closed. Cannot fail. */
+PIER_API const char *pier_device_name(const struct pier_device *device);
+
+/**
+ * Ask a device for its limits.
+ *
+ * Errors: those of ibv_query_device(3), negated.
+ */
+PIER_API int pier_query_device(struct pier_device *device,
+			       struct pier_device_attr *ret_attr);
+
+/**
+ * Ask for the state of a port, numbered from 1.
+ *
+ * Errors: -EINVAL no such port; others of ibv_query_port(3), negated.
+ */
+PIER_API int pier_query_port(struct pier_device *device, uint32_t port,
+			     struct pier_port_attr *ret_attr);
+
+/**
+ * Read the GID table of a port.
+ *
+ * Errors: -ENODATA the index is valid but empty; -EINVAL no such port or
+ * index; others of ibv_query_gid_ex(3), negated.
+ */
+PIER_API int pier_query_gid(struct pier_device *device, uint32_t port, uint32_t index,
+			    struct pier_gid_entry *ret_entry);
+
+/**
+ * Allocate a protection domain: what regions and channels of one PD may reach
+ * together. See ibv_alloc_pd(3).
+ *
+ * Errors: -ENOMEM; what ibv_alloc_pd(3) leaves in errno.
+ */
+PIER_API int pier_alloc_pd(struct pier_device *device, struct pier_pd **ret_pd);
+
+/**
+ * Give a protection domain back; NULL is fine.
+ *
+ * Errors: -EBUSY it still has regions or channels, and nothing was changed.
+ */
+PIER_API int pier_dealloc_pd(struct pier_pd *pd);
+
+/** The device of a protection domain. Cannot fail. */
+PIER_API struct pier_device *pier_pd_device(const struct pier_pd *pd);
+
+PIER_END_DECLS
+
+#endif

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_H
+#define PIER_H
+
+/* Everything but <pier/backend.h> and <pier/verbs.h>. */
+
+#include <pier/buffer.h>
+#include <pier/channel.h>
+#include <pier/device.h>
+#include <pier/element.h>
+#include <pier/endpoint.h>
+#include <pier/error.h>
+#include <pier/log.h>
+#include <pier/mr.h>
+#include <pier/object.h>
+#include <pier/remote.h>
+#include <pier/version.h>
+
+#endif

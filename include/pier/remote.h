@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_REMOTE_H
+#define PIER_REMOTE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <pier/export.h>
+#include <pier/mr.h>
+
+PIER_BEGIN_DECLS
+
+/**
+ * Remote regions: what a peer must know to read or write a piece of our memory.
+ *
+ * A value that owns nothing. It may also be filled in by hand, from numbers
+ * that came some other way. Threads: values, so no rules.
+ */
+struct pier_remote {
+	uint64_t addr;	 /**< of the first byte, in the region's iovas */
+	uint64_t length; /**< in bytes; may be 0 */
+	uint32_t rkey;
+};
+
+/**
+ * Describe a whole region to a peer.
+ *
+ * Errors: -EACCES the region was registered without any remote access.
+ */
+PIER_API int pier_mr_remote(const struct pier_mr *mr, struct pier_remote *ret_remote);
+
+/**
+ * A part of a remote region: `length` bytes at `offset` from its start.
+ *
+ * offset may equal the region's length, with length 0.
+ *
+ * Errors: -ERANGE the part leaves the region, or its addresses 64 bits.
+ */
+PIER_API int pier_remote_sub(const struct pier_remote *remote, uint64_t offset,
+			     uint64_t length, struct pier_remote *ret_remote);
+
+/**
+ * The rest of a remote region from `offset` on; nothing (length 0) when offset
+ * is its length.
+ *
+ * Errors: -ERANGE offset is past the end.
+ */
+PIER_API int pier_remote_rest(const struct pier_remote *remote, uint64_t offset,
+			      struct pier_remote *ret_remote);
+
+/**
+ * Element `index` of a remote array of elements of `size` bytes; and in it a
+ * field of `field_size` bytes at `field_offset`. The macros below call these.
+ *
+ * Errors: -ERANGE outside the region, also where index * size overflows.
+ */
+PIER_API int pier_remote_element(const struct pier_remote *remote, uint64_t index,
+				 uint64_t size, uint64_t field_offset,
+				 uint64_t field_size, struct pier_remote *ret_remote);
+
+/** `type` as element `index` of a remote array. 0 or -ERANGE. */
+#define PIER_REMOTE_ARRAY(remote, type, index, ret_remote)                    \
+	pier_remote_element((remote), (index), sizeof(type), 0, sizeof(type), \
+			    (ret_remote))
+
+/** Field `member` of a remote `type`. 0 or -ERANGE. */
+#define PIER_REMOTE_STRUCT(remote, type, member, ret_remote) \
+	PIER_REMOTE_STRUCT_ARRAY(remote, type, 0, member, ret_remote)
+
+/** Field `member` of element `index` of a remote array of `type`. 0 or -ERANGE. */
+#define PIER_REMOTE_STRUCT_ARRAY(remote, type, index, member, ret_remote)            \
+	pier_remote_element((remote), (index), sizeof(type), offsetof(type, member), \
+			    sizeof(((type *)0)->member), (ret_remote))
+
+/**
+ * The same without checks, as values: the sums wrap, and what is outside is
+ * refused by the peer's NIC, which breaks the channel.
+ */
+static inline struct pier_remote pier_remote_sub_unchecked(
+	const struct pier_remote *remote, uint64_t offset, uint64_t length)
+{
+	struct pier_remote part = { remote->addr + offset, length, remote->rkey };
+
+	return part;
+}
+
+#define PIER_REMOTE_ARRAY_UNCHECKED(remote, type, index)                      \
+	pier_remote_sub_unchecked((remote), (uint64_t)(index) * sizeof(type), \
+				  sizeof(type))
+#define PIER_REMOTE_STRUCT_UNCHECKED(remote, type, member) \
+	PIER_REMOTE_STRUCT_ARRAY_UNCHECKED(remote, type, 0, member)
+#define PIER_REMOTE_STRUCT_ARRAY_UNCHECKED(remote, type, index, member)              \
+	pier_remote_sub_unchecked(                                                   \
+		(remote), (uint64_t)(index) * sizeof(type) + offsetof(type, member), \
+		sizeof(((type *)0)->member))
+
+/** Size of the wire form, in bytes, in every version. */
+#define PIER_REMOTE_WIRE_SIZE 32
+
+/**
+ * Write the wire form: little-endian, with magic, version and length (see
+ * docs/wire.md). Cannot fail.
+ */
+PIER_API void pier_remote_pack(const struct pier_remote *remote,
+			       uint8_t ret_wire[PIER_REMOTE_WIRE_SIZE]);
+
+/**
+ * Read the wire form, which may be hostile.
+ *
+ * wire, size  the bytes; exactly PIER_REMOTE_WIRE_SIZE of them
+ *
+ * Errors: -EMSGSIZE wrong size; -EBADMSG not a remote region, or addr + length
+ * past 64 bits; -EPROTONOSUPPORT of a version that this library does not know.
+ */
+PIER_API int pier_remote_unpack(const void *wire, size_t size,
+				struct pier_remote *ret_remote);
+
+PIER_END_DECLS
+
+#endif
