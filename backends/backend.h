@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_BACKENDS_BACKEND_H
+#define PIER_BACKENDS_BACKEND_H
+
+#include <pier/backend.h>
+
+/* The backends that are built in; one line each in registry.c too. */
+extern const struct pier_backend pier_host_backend;
+extern const struct pier_backend pier_memfd_backend;
+extern const struct pier_backend pier_udmabuf_backend;
+extern const struct pier_backend pier_dma_heap_backend;
+
+/* One entry of the registry: a backend, or why an object is not one. */
+struct pier_backend_entry {
+	const struct pier_backend *backend; /* NULL: could not be loaded */
+	const char *origin;		    /* path of the object; "" built in */
+	const char *problem;		    /* why it could not be loaded */
+};
+
+/*
+ * All entries, in order; loaded at the first call and kept for the life of the
+ * process. Any thread. Returns their number.
+ */
+size_t pier_backend_entries(const struct pier_backend_entry **ret_entries);
+
+/* The backend of that name that could be loaded, or NULL. */
+const struct pier_backend *pier_find_backend(const char *name, size_t name_length);
+
+#endif

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_MEMORY_MR_H
+#define PIER_MEMORY_MR_H
+
+#include <pier/mr.h>
+
+#include "memory/device.h"
+
+struct pier_buffer;
+
+struct pier_mr {
+	struct ibv_mr *mr;
+	/*
+	 * The region's own address space. mr->addr is not read: for a dma-buf
+	 * libibverbs puts the offset there (ibv_reg_dmabuf_mr in its verbs.c).
+	 */
+	uint64_t iova;
+	size_t length;
+	int access;
+	enum pier_path path;
+	struct pier_pd *pd;
+	struct pier_buffer *buffer; /* kept busy by this region, or NULL */
+};
+
+#endif
