@@ -347,22 +347,27 @@ static void test_wrap_errors(void **state)
 
 static void test_wrap_host(void **state)
 {
-	char bytes[100] = "stays";
+	size_t page = pier_host_page();
+	/* Whole pages, which freeing them by mistake would unmap. */
+	char *bytes = mmap(NULL, page, PROT_READ | PROT_WRITE,
+			   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	struct pier_buffer *buffer;
 	struct pier_dmabuf dmabuf;
 	void *mapped;
 
 	(void)state;
-	assert_int_equal(pier_wrap_pointer(bytes, sizeof(bytes), &buffer), 0);
+	assert_ptr_not_equal(bytes, MAP_FAILED);
+	assert_int_equal(pier_wrap_pointer(bytes, page, &buffer), 0);
 	assert_string_equal(pier_buffer_backend(buffer), "host");
 	assert_int_equal(pier_map_buffer(buffer, &mapped), 0);
 	assert_ptr_equal(mapped, bytes);
-	assert_int_equal(pier_copy_to_buffer(buffer, 98, "xy", 2), 0);
-	assert_int_equal(bytes[99], 'y');
-	assert_int_equal(pier_copy_to_buffer(buffer, 99, "xy", 2), -ERANGE);
+	assert_int_equal(pier_copy_to_buffer(buffer, page - 2, "xy", 2), 0);
+	assert_int_equal(pier_copy_to_buffer(buffer, page - 1, "xy", 2), -ERANGE);
 	assert_int_equal(pier_export_dmabuf(buffer, 0, 1, &dmabuf), -EOPNOTSUPP);
 	assert_int_equal(pier_free_buffer(buffer), 0);
-	assert_string_equal(bytes, "stays");
+	assert_int_equal(msync(bytes, page, MS_ASYNC), 0); /* ENOMEM: unmapped */
+	assert_int_equal(bytes[page - 1], 'y');
+	munmap(bytes, page);
 }
 
 /* A pointer into a buffer is that backend's, and outlives the buffer. */
