@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "support/cmocka.h"
+#include "../support/cmocka.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,7 +14,7 @@
 #include "host.h"
 #include "udmabuf.h"
 
-#include "support/census.h"
+#include "../support/census.h"
 
 static char folder[] = "/tmp/pier-unit-XXXXXX";
 static char path[sizeof(folder) + 64];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "support/cmocka.h"
-#include "support/census.h"
-#include "support/random.h"
+#include "../support/cmocka.h"
+#include "../support/census.h"
+#include "../support/random.h"
 
 #include <errno.h>
 #include <fcntl.h>

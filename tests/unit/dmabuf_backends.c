@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "support/cmocka.h"
-#include "support/census.h"
+#include "../support/cmocka.h"
+#include "../support/census.h"
 
 #include <errno.h>
 #include <fcntl.h>

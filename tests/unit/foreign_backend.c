@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "support/cmocka.h"
-#include "support/census.h"
-#include "support/plugins.h"
+#include "../support/cmocka.h"
+#include "../support/census.h"
+#include "../support/plugins.h"
 
 #include <errno.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "support/cmocka.h"
-#include "support/random.h"
+#include "../support/cmocka.h"
+#include "../support/random.h"
 
 #include <errno.h>
 
