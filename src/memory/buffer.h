@@ -16,4 +16,8 @@ struct pier_buffer {
 	atomic_uint users; /* regions and exported dma-bufs */
 };
 
+/* A region or an exported dma-buf keeps the buffer from being freed. */
+void pier_buffer_hold(struct pier_buffer *buffer);
+void pier_buffer_unhold(struct pier_buffer *buffer);
+
 #endif
