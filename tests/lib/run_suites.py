@@ -118,13 +118,13 @@ def build(suite, compiler, *options):
     return folder
 
 
-def introspect(folder, what):
-    return json.loads(subprocess.check_output(["meson", "introspect", what, str(folder)]))
+def meson_tests(folder):
+    return json.loads(subprocess.check_output(["meson", "introspect", "--tests", str(folder)]))
 
 
-def run_meson_tests(suite, folder, wanted, wrapper=(), patience=1, what="--tests"):
+def run_meson_tests(suite, folder, wanted, wrapper=(), patience=1):
     """Run those of meson's tests that are in the wanted suites."""
-    for test in introspect(folder, what):
+    for test in meson_tests(folder):
         names = {name.split(":")[-1] for name in test["suite"]}
         if not names & wanted:
             continue
@@ -188,7 +188,7 @@ def suite_fuzz(suite):
     say("-- fuzz: PIER_TEST_SEED=%s" % seed)
     findings = folder / "findings"
     findings.mkdir(exist_ok=True)
-    for test in introspect(folder, "--tests"):
+    for test in meson_tests(folder):
         if "fuzz" not in {name.split(":")[-1] for name in test["suite"]}:
             continue
         program, *corpora = test["cmd"]
@@ -203,7 +203,7 @@ def suite_fuzz(suite):
 def suite_bench(suite):
     folder = build(suite, "gcc", "release", "--buildtype=release")
     if folder:
-        run_meson_tests(suite, folder, {"bench"}, what="--benchmarks")
+        suite.program("run.py", [ROOT / "tests/bench/run.py", folder], suite.left(), cwd=ROOT)
 
 
 def suite_not_yet(suite):

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the lint checks share: the files of the tree, and printing cases."""
+"""What the lint checks share: the files of the tree."""
 
 import os
 import pathlib
-import sys
 
 # Another tree may be given: check_lint looks at trees that are wrong.
 ROOT = pathlib.Path(os.environ.get("PIER_LINT_ROOT", pathlib.Path(__file__).parents[2])).resolve()
@@ -28,23 +27,3 @@ def files(*patterns, under=""):
 
 def relative(path):
     return str(path.relative_to(ROOT))
-
-
-class Cases:
-    """Prints a case per check: the problems found, and ok if there are none."""
-
-    def __init__(self):
-        self.count = 0
-        self.failed = False
-
-    def case(self, name, problems):
-        problems = list(problems)
-        self.count += 1
-        for problem in problems:
-            print("# " + problem)
-        self.failed |= bool(problems)
-        print("%s %d - %s" % ("not ok" if problems else "ok", self.count, name), flush=True)
-
-    def end(self):
-        print("1..%d" % self.count)
-        sys.exit(1 if self.failed or not self.count else 0)
