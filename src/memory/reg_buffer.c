@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
-#include <inttypes.h>
 
 #include "memory/buffer.h"
 #include "memory/mr.h"
-#include "util/checked.h"
 #include "util/error.h"
 #include "util/log.h"
 
@@ -91,10 +89,9 @@ int pier_reg_buffer_mr(struct pier_pd *pd, struct pier_buffer *buffer, size_t of
 				 (int)policy);
 	if (length == 0)
 		return pier_fail(EINVAL, "length 0: a region has at least one byte");
-	if (!pier_range_fits(offset, length, buffer->length))
-		return pier_fail(
-			ERANGE, "offset %zu and length %zu leave the buffer of %zu bytes",
-			offset, length, buffer->length);
+	error = pier_check_buffer_range(buffer, offset, length, "registering");
+	if (error)
+		return error;
 	error = register_by_policy(&piece, policy, ret_mr);
 	if (error)
 		return error;
