@@ -23,12 +23,14 @@ PIER_BEGIN_DECLS
  *	};
  *
  * Objects of another abi are refused. Members may be added at the end with the
- * same abi; `size` tells which ones an object knows.
+ * same abi; `size` tells which ones an object knows: those past it are taken
+ * for NULL.
  *
  * Unless said otherwise a function returns 0 or a negative errno and says why
  * through pier_fail(). All of them may be called from any thread at once, and
  * must be done with their own locks when they call back into pier_fail().
- * Optional members may be NULL.
+ * Optional members may be NULL; name, description, probe, alloc and free must
+ * be there, and with `dmabuf` or `memfd` also export_range and close_export.
  */
 
 #define PIER_BACKEND_ABI    1
@@ -62,7 +64,7 @@ struct pier_backend_export {
 struct pier_backend {
 	uint32_t abi;		 /**< PIER_BACKEND_ABI */
 	uint32_t size;		 /**< sizeof(struct pier_backend) */
-	const char *name;	 /**< of specs; letters, digits and '_' */
+	const char *name;	 /**< of specs; letters, digits and '_'; at most 31 */
 	const char *description; /**< what its memory is, in a few words */
 	/** export_range() gives real dma-bufs. */
 	bool dmabuf;
@@ -73,7 +75,8 @@ struct pier_backend {
 	 * Whether it works here.
 	 *
 	 * Returns 0, and writes limits that a user may want to know, or "";
-	 * or -errno, and writes why not and what to do about it.
+	 * or -errno, and writes why not and what to do about it. It need not
+	 * call pier_fail().
 	 */
 	int (*probe)(char *ret_detail, size_t size);
 
@@ -90,9 +93,13 @@ struct pier_backend {
 
 	/**
 	 * Optional: whose is this pointer? Writes the allocation around
-	 * `address`, which release() (optional) undoes.
+	 * `address`, which release() (optional) undoes. Where both are there
+	 * the allocation must outlive its free() until it is released.
 	 *
-	 * Errors: -ENOENT not this backend's.
+	 * It is asked for every pointer that is wrapped, also where probe()
+	 * fails.
+	 *
+	 * Errors: -ENOENT not this backend's (without pier_fail()).
 	 */
 	int (*find)(uint64_t address, struct pier_memory *ret_memory);
 	void (*release)(struct pier_memory *memory);
@@ -103,6 +110,7 @@ struct pier_backend {
 	 */
 	int (*export_range)(const struct pier_memory *memory, uint64_t address,
 			    uint64_t length, struct pier_backend_export *ret_export);
+	/** Closes the fd too. The allocation is still there. */
 	void (*close_export)(struct pier_backend_export *dmabuf);
 
 	/**
@@ -126,6 +134,14 @@ struct pier_backend {
 	 */
 	int (*locate)(const struct pier_memory *memory, char ret_pci[16],
 		      int *ret_numa_node);
+
+	/**
+	 * Optional: what the CPU must do before and after it reads, or (with
+	 * `write`) reads and writes, through `cpu`. end_cpu() follows every
+	 * begin_cpu() that returned 0, with the same `write`.
+	 */
+	int (*begin_cpu)(const struct pier_memory *memory, bool write);
+	int (*end_cpu)(const struct pier_memory *memory, bool write);
 };
 
 PIER_END_DECLS

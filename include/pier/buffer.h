@@ -85,11 +85,13 @@ PIER_API int pier_alloc_buffer(const char *spec, size_t length,
  * host memory.
  *
  * addr, length  [addr, addr + length) stays valid until pier_free_buffer(),
- *               which does not free it.
+ *               which does not free it. Inside another buffer of the built-in
+ *               backends memfd, udmabuf and dma_heap it stays valid by itself:
+ *               that memory goes when both buffers are freed.
  *
  * Errors: -EINVAL addr NULL, length 0 or past the end of the address space;
  * -ERANGE the range starts in an allocation of a backend and leaves it;
- * -ENOMEM.
+ * -ENOMEM; others of a backend that was asked.
  */
 PIER_API int pier_wrap_pointer(void *addr, size_t length,
 			       struct pier_buffer **ret_buffer);
@@ -118,6 +120,10 @@ PIER_API const char *pier_buffer_backend(const struct pier_buffer *buffer);
  * Where the CPU can read and write the buffer with ordinary instructions; the
  * same pointer every time, valid until the buffer is freed.
  *
+ * Where devices are not coherent with the CPU's caches (not so on x86-64),
+ * memory of dma_heap and udmabuf needs more than ordinary instructions
+ * (DMA_BUF_IOCTL_SYNC), which the copy functions do.
+ *
  * Errors: -EOPNOTSUPP the CPU cannot reach this memory: use
  * pier_copy_to_buffer() and pier_copy_from_buffer().
  */
@@ -127,8 +133,8 @@ PIER_API int pier_map_buffer(struct pier_buffer *buffer, void **ret_pointer);
  * Copy `length` bytes from host memory into the buffer at `offset`, or from
  * there to host memory. Length 0 does nothing. On return the bytes are there.
  *
- * Errors: -ERANGE [offset, offset + length) is not inside the buffer; those of
- * the backend.
+ * Errors: -ERANGE [offset, offset + length) is not inside the buffer;
+ * -EOPNOTSUPP the backend has no way to copy; those of the backend.
  */
 PIER_API int pier_copy_to_buffer(struct pier_buffer *buffer, size_t offset,
 				 const void *source, size_t length);
@@ -147,7 +153,7 @@ PIER_API int pier_copy_from_buffer(struct pier_buffer *buffer, size_t offset,
  * for a dma-buf.
  *
  * Errors: -ERANGE outside the buffer; -EINVAL length 0; -EOPNOTSUPP this
- * memory cannot be exported; those of the backend.
+ * memory cannot be exported; -ENOMEM; those of the backend (-EMFILE).
  */
 PIER_API int pier_export_dmabuf(struct pier_buffer *buffer, size_t offset, size_t length,
 				struct pier_dmabuf *ret_dmabuf);

@@ -16,4 +16,21 @@ struct pier_buffer {
 	atomic_uint users; /* regions and exported dma-bufs */
 };
 
+/* Keep a buffer from being freed, and undo that; once each for every user. */
+void pier_buffer_hold(struct pier_buffer *buffer);
+void pier_buffer_unhold(struct pier_buffer *buffer);
+
+/*
+ * Check that [offset, offset + length) lies in a buffer.
+ *
+ * step  what wanted it, for the sentence
+ *
+ * Errors: -ERANGE it does not.
+ */
+int pier_check_buffer_range(const struct pier_buffer *buffer, size_t offset,
+			    size_t length, const char *step);
+
+/* The positive errno of what a backend returned, who may be wrong about it. */
+int pier_backend_errno(int result);
+
 #endif

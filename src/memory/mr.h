@@ -22,4 +22,8 @@ struct pier_mr {
 	struct pier_buffer *buffer; /* kept busy by this region, or NULL */
 };
 
+/* Register host memory at an iova that may differ from its address. */
+int pier_reg_host(struct pier_pd *pd, void *addr, size_t length, uint64_t iova,
+		  int access, struct pier_mr **ret_mr);
+
 #endif

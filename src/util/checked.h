@@ -29,6 +29,18 @@ static inline bool pier_mul_u64(uint64_t a, uint64_t b, uint64_t *ret_product)
 	return true;
 }
 
+/* *ret_rounded = value up to the next multiple of a power of two, likewise. */
+static inline bool pier_round_up_u64(uint64_t value, uint64_t power,
+				     uint64_t *ret_rounded)
+{
+	uint64_t sum;
+
+	if (!pier_add_u64(value, power - 1, &sum))
+		return false;
+	*ret_rounded = sum & ~(power - 1);
+	return true;
+}
+
 /* Whether [offset, offset + length) lies in [0, size), without overflow. */
 static inline bool pier_range_fits(uint64_t offset, uint64_t length, uint64_t size)
 {

@@ -11,6 +11,7 @@ enum {
 };
 
 static _Thread_local char sentence[SENTENCE_SIZE];
+static _Thread_local bool fresh; /* left since pier_clear_error() */
 
 const char *pier_last_error(void)
 {
@@ -19,7 +20,7 @@ const char *pier_last_error(void)
 
 void pier_clear_error(void)
 {
-	sentence[0] = '\0';
+	fresh = false;
 }
 
 int pier_fail(int error, const char *format, ...)
@@ -32,6 +33,7 @@ int pier_fail(int error, const char *format, ...)
 	vsnprintf(text, sizeof(text), format, args);
 	va_end(args);
 	memcpy(sentence, text, sizeof(text));
+	fresh = true;
 	pier_debug("%s (errno %d)", sentence, error);
 	return -error;
 }
@@ -49,11 +51,12 @@ int pier_fail_because(int error, const char *format, ...)
 	va_end(args);
 	if (used >= SENTENCE_SIZE)
 		used = SENTENCE_SIZE - 1;
-	if (!cause[0])
+	if (!fresh)
 		cause = strerror_r(error, unknown, sizeof(unknown));
 	snprintf(text + used, sizeof(text) - (size_t)used, ": %s", cause);
 	text[SENTENCE_SIZE - 1] = '\0';
 	memcpy(sentence, text, SENTENCE_SIZE);
+	fresh = true;
 	pier_debug("%s (errno %d)", sentence, error);
 	return -error;
 }

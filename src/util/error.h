@@ -13,7 +13,10 @@
  */
 int pier_fail_because(int error, const char *format, ...) PIER_PRINTF(2, 3);
 
-/* Forget the sentence, before calling what may or may not leave one. */
+/*
+ * Take the sentence for an old one, before calling what may fail without leaving
+ * one. pier_last_error() still gives it: success does not clear it.
+ */
 void pier_clear_error(void);
 
 #endif

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <unistd.h>
+#include <linux/magic.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+
+#include <pier/mr.h>
+
+#include "memory/check.h"
+#include "memory/page.h"
+#include "util/checked.h"
+#include "util/error.h"
+
+#ifndef DMA_BUF_MAGIC /* <linux/magic.h> has it since 5.3 */
+#define DMA_BUF_MAGIC 0x444d4142
+#endif
+
+enum {
+	/* What UVERBS_METHOD_REG_DMABUF_MR lets through; the rest of verbs' flags
+	 * (memory windows, zero based, on demand) make no sense on a dma-buf. */
+	POSSIBLE_ACCESS = PIER_ACCESS_LOCAL_WRITE | PIER_ACCESS_REMOTE_WRITE |
+			  PIER_ACCESS_REMOTE_READ | PIER_ACCESS_REMOTE_ATOMIC |
+			  PIER_ACCESS_RELAXED_ORDERING,
+	NEED_LOCAL_WRITE = PIER_ACCESS_REMOTE_WRITE | PIER_ACCESS_REMOTE_ATOMIC,
+};
+
+/* The kernel's ib_check_mr_access(), and the mask in front of it. */
+static int check_access(int access)
+{
+	if (access & ~POSSIBLE_ACCESS)
+		return pier_fail(EINVAL, "access 0x%x: flags 0x%x are not possible here",
+				 (unsigned int)access,
+				 (unsigned int)access & ~(unsigned int)POSSIBLE_ACCESS);
+	if ((access & NEED_LOCAL_WRITE) && !(access & PIER_ACCESS_LOCAL_WRITE))
+		return pier_fail(EINVAL,
+				 "access 0x%x: REMOTE_WRITE and REMOTE_ATOMIC need "
+				 "LOCAL_WRITE too",
+				 (unsigned int)access);
+	return 0;
+}
+
+static int check_size(const struct pier_check_limits *limits, uint64_t length)
+{
+	if (length <= limits->max_mr_size)
+		return 0;
+	return pier_fail(E2BIG,
+			 "length %" PRIu64 " is more than the %" PRIu64
+			 " bytes that a region of %s can have",
+			 length, limits->max_mr_size, limits->device);
+}
+
+/* A dma-buf tells its size by lseek alone (dma_buf_llseek), and has no position. */
+static off_t fd_size(int fd, enum pier_fd_kind kind)
+{
+	struct stat status;
+
+	if (kind == PIER_FD_DMABUF)
+		return lseek(fd, 0, SEEK_END);
+	return fstat(fd, &status) == 0 ? status.st_size : -1;
+}
+
+enum pier_fd_kind pier_classify_fd(int fd, uint64_t *ret_size)
+{
+	enum pier_fd_kind kind;
+	struct statfs fs;
+	off_t size;
+
+	if (fd < 0 || fcntl(fd, F_GETFD) < 0)
+		return PIER_FD_CLOSED;
+	if (fstatfs(fd, &fs) == 0 && fs.f_type == DMA_BUF_MAGIC)
+		kind = PIER_FD_DMABUF;
+	else if (fcntl(fd, F_GET_SEALS) >= 0)
+		kind = PIER_FD_MEMFD;
+	else
+		return PIER_FD_OTHER;
+	size = fd_size(fd, kind);
+	if (size < 0)
+		return PIER_FD_OTHER;
+	*ret_size = (uint64_t)size;
+	return kind;
+}
+
+int pier_check_host(const struct pier_check_limits *limits, uint64_t address,
+		    uint64_t length, uint64_t iova, int access)
+{
+	struct pier_page_range pages;
+	uint64_t end;
+	int error;
+
+	if (!pier_page_agree(address, iova, limits->page))
+		return pier_fail(EINVAL,
+				 "address 0x%" PRIx64 " and iova 0x%" PRIx64
+				 " differ modulo the page of %" PRIu64 " bytes",
+				 address, iova, limits->page);
+	error = check_access(access);
+	if (error)
+		return error;
+	if (length == 0)
+		return pier_fail(EINVAL, "length 0: a region has at least one byte");
+	if (!pier_page_range(address, length, limits->page, &pages) ||
+	    !pier_add_u64(iova, length, &end))
+		return pier_fail(EINVAL,
+				 "address 0x%" PRIx64 " and length %" PRIu64
+				 " leave the address space",
+				 address, length);
+	return check_size(limits, length);
+}
+
+static int check_fd(const struct pier_check_limits *limits, int fd, uint64_t *ret_size)
+{
+	switch (pier_classify_fd(fd, ret_size)) {
+	case PIER_FD_CLOSED:
+		return pier_fail(EBADF, "fd %d is not open", fd);
+	case PIER_FD_DMABUF:
+		return 0;
+	case PIER_FD_MEMFD:
+		if (limits->takes_memfd)
+			return 0;
+		return pier_fail(
+			EINVAL,
+			"fd %d is a memfd, not a dma-buf: %s takes only dma-bufs "
+			"(/dev/udmabuf makes one of a memfd)",
+			fd, limits->device);
+	default:
+		return pier_fail(EINVAL, "fd %d is not a dma-buf", fd);
+	}
+}
+
+/*
+ * In the order of the kernel: UVERBS_METHOD_REG_DMABUF_MR in
+ * uverbs_std_types_mr.c, then ib_umem_dmabuf_get() in umem_dmabuf.c, which
+ * looks at the sum before it looks up the fd.
+ */
+int pier_check_dmabuf(const struct pier_check_limits *limits, uint64_t offset,
+		      uint64_t length, uint64_t iova, int fd, int access)
+{
+	uint64_t end, size;
+	int error;
+
+	if (!limits->dmabuf)
+		return pier_fail(
+			EOPNOTSUPP,
+			"%s cannot register dma-bufs: its driver or its libibverbs "
+			"provider lacks the operation",
+			limits->device);
+	if (!pier_page_agree(offset, iova, limits->page))
+		return pier_fail(EINVAL,
+				 "offset 0x%" PRIx64 " and iova 0x%" PRIx64
+				 " differ modulo the page of %" PRIu64 " bytes",
+				 offset, iova, limits->page);
+	error = check_access(access);
+	if (error)
+		return error;
+	if (!pier_add_u64(offset, length, &end))
+		return pier_fail(EINVAL,
+				 "offset %" PRIu64 " and length %" PRIu64
+				 " overflow 64 bits",
+				 offset, length);
+	error = check_fd(limits, fd, &size);
+	if (error)
+		return error;
+	if (end > size)
+		return pier_fail(EINVAL,
+				 "offset %" PRIu64 " and length %" PRIu64
+				 " end past the dma-buf's %" PRIu64 " bytes",
+				 offset, length, size);
+	if (length == 0)
+		return pier_fail(EINVAL, "length 0: a region has at least one byte");
+	if (!pier_add_u64(iova, length, &end))
+		return pier_fail(EINVAL,
+				 "iova 0x%" PRIx64 " and length %" PRIu64
+				 " overflow 64 bits",
+				 iova, length);
+	return check_size(limits, length);
+}

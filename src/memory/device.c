@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "memory/device.h"
+#include "memory/page.h"
+#include "util/error.h"
+#include "util/log.h"
+#include "util/object.h"
+
+/* In the order in which devices are listed and chosen. */
+static const struct pier_provider *const providers[] = {
+	&pier_verbs_provider,
+	&pier_soft_provider,
+};
+
+enum {
+	PROVIDERS = sizeof(providers) / sizeof(providers[0])
+};
+
+static void copy_name(char *destination, size_t size, const char *source)
+{
+	snprintf(destination, size, "%s", source);
+}
+
+/*
+ * Calls visit() for each device of each provider, until it returns true. A
+ * provider without devices is no error: ibv_get_device_list(3) fails with
+ * ENOSYS where the kernel has no RDMA.
+ */
+static void visit_devices(bool (*visit)(const struct pier_provider *provider,
+					struct ibv_device *device, void *argument),
+			  void *argument)
+{
+	bool done = false;
+
+	for (size_t p = 0; p < PROVIDERS && !done; p++) {
+		int count = 0;
+		struct ibv_device **list = providers[p]->get_device_list(&count);
+
+		if (!list)
+			continue;
+		for (int i = 0; i < count && !done; i++)
+			done = visit(providers[p], list[i], argument);
+		providers[p]->free_device_list(list);
+	}
+}
+
+struct listing {
+	struct pier_device_info *list;
+	size_t count;
+	bool failed;
+};
+
+static bool append_device(const struct pier_provider *provider, struct ibv_device *device,
+			  void *argument)
+{
+	struct listing *listing = argument;
+	struct pier_device_info *grown;
+
+	grown = realloc(listing->list, (listing->count + 1) * sizeof(*grown));
+	if (!grown) {
+		listing->failed = true;
+		return true;
+	}
+	listing->list = grown;
+	copy_name(grown[listing->count].name, sizeof(grown->name), device->name);
+	copy_name(grown[listing->count].provider, sizeof(grown->provider),
+		  provider->name);
+	listing->count++;
+	return false;
+}
+
+int pier_list_devices(struct pier_device_info **ret_list, size_t *ret_count)
+{
+	struct listing listing = { 0 };
+
+	visit_devices(append_device, &listing);
+	if (listing.failed) {
+		free(listing.list);
+		return pier_fail(ENOMEM, "listing devices: out of memory");
+	}
+	*ret_list = listing.list;
+	*ret_count = listing.count;
+	return 0;
+}
+
+void pier_free_device_list(struct pier_device_info *list)
+{
+	free(list);
+}
+
+/* Registering fd -1 is refused with EBADF by whoever can register dma-bufs. */
+static bool probe_dmabuf(const struct pier_provider *provider,
+			 struct ibv_context *context)
+{
+	struct ibv_pd *pd = provider->alloc_pd(context);
+	struct ibv_mr *mr;
+	int error;
+
+	if (!pd)
+		return false;
+	mr = provider->reg_dmabuf_mr(pd, 0, pier_host_page(), 0, -1,
+				     IBV_ACCESS_LOCAL_WRITE);
+	error = errno;
+	if (mr)
+		provider->dereg_mr(mr);
+	provider->dealloc_pd(pd);
+	return !mr && error == EBADF;
+}
+
+struct opening {
+	const char *name; /* NULL: the first one with an active port */
+	struct pier_device *device;
+	int error; /* of a device that was tried, or ENODEV */
+};
+
+static bool has_active_port(const struct pier_provider *provider,
+			    struct ibv_context *context, unsigned int ports)
+{
+	struct ibv_port_attr attr;
+
+	for (unsigned int port = 1; port <= ports; port++) {
+		if (provider->query_port(context, (uint8_t)port, &attr) == 0 &&
+		    attr.state == IBV_PORT_ACTIVE)
+			return true;
+	}
+	return false;
+}
+
+/* 0, or a negative errno with a sentence. */
+static int make_device(const struct pier_provider *provider, struct ibv_device *found,
+		       struct pier_device **ret_device)
+{
+	struct pier_device *device = calloc(1, sizeof(*device));
+	int error;
+
+	if (!device)
+		return pier_fail(ENOMEM, "opening %s: out of memory", found->name);
+	device->provider = provider;
+	copy_name(device->name, sizeof(device->name), found->name);
+	pier_clear_error();
+	device->context = provider->open_device(found);
+	if (!device->context) {
+		error = errno ? errno : EIO;
+		free(device);
+		return pier_fail_because(error, "opening %s", found->name);
+	}
+	error = provider->query_device(device->context, &device->limits);
+	if (error) {
+		provider->close_device(device->context);
+		free(device);
+		return pier_fail_because(error, "querying %s", found->name);
+	}
+	device->dmabuf = probe_dmabuf(provider, device->context);
+	*ret_device = device;
+	return 0;
+}
+
+static void free_device(struct pier_device *device)
+{
+	device->provider->close_device(device->context);
+	free(device);
+}
+
+static bool try_device(const struct pier_provider *provider, struct ibv_device *found,
+		       void *argument)
+{
+	struct opening *opening = argument;
+	struct pier_device *device = NULL;
+
+	if (opening->name && strcmp(opening->name, found->name) != 0)
+		return false;
+	opening->error = -make_device(provider, found, &device);
+	if (opening->error)
+		return opening->name != NULL;
+	if (!opening->name &&
+	    !has_active_port(provider, device->context, device->limits.phys_port_cnt)) {
+		pier_info("%s has no active port", device->name);
+		free_device(device);
+		opening->error = ENODEV;
+		return false;
+	}
+	opening->device = device;
+	return true;
+}
+
+struct names {
+	char text[512];
+	size_t used;
+};
+
+static bool append_name(const struct pier_provider *provider, struct ibv_device *device,
+			void *argument)
+{
+	struct names *names = argument;
+	int printed;
+
+	(void)provider;
+	printed = snprintf(names->text + names->used, sizeof(names->text) - names->used,
+			   "%s%s", names->used ? ", " : "", device->name);
+	if (printed > 0 && (size_t)printed < sizeof(names->text) - names->used)
+		names->used += (size_t)printed;
+	return false;
+}
+
+static int fail_unknown(const char *name)
+{
+	struct names names = { .used = 0 };
+
+	visit_devices(append_name, &names);
+	return pier_fail(ENODEV, "no RDMA device \"%s\"; there are: %s", name,
+			 names.text);
+}
+
+int pier_open_device(const char *name, struct pier_device **ret_device)
+{
+	const char *chosen = getenv("PIER_DEVICE");
+	struct opening opening = { .name = name, .error = ENODEV };
+
+	if (!name && chosen && chosen[0])
+		opening.name = chosen;
+	visit_devices(try_device, &opening);
+	if (!opening.device && opening.error == ENODEV)
+		return fail_unknown(opening.name ? opening.name
+						 : "(with an active port)");
+	if (!opening.device)
+		return -opening.error;
+	atomic_init(&opening.device->pds, 0);
+	pier_object_born(PIER_OBJECT_DEVICE);
+	pier_info("opened %s (%s), dma-buf registration: %s", opening.device->name,
+		  opening.device->provider->name, opening.device->dmabuf ? "yes" : "no");
+	*ret_device = opening.device;
+	return 0;
+}
+
+int pier_close_device(struct pier_device *device)
+{
+	unsigned int pds;
+
+	if (!device)
+		return 0;
+	pds = atomic_load(&device->pds);
+	if (pds)
+		return pier_fail(EBUSY, "closing %s: it still has %u protection domain%s",
+				 device->name, pds, pds == 1 ? "" : "s");
+	free_device(device);
+	pier_object_gone(PIER_OBJECT_DEVICE);
+	return 0;
+}
+
+const char *pier_device_name(const struct pier_device *device)
+{
+	return device->name;
+}
+
+struct ibv_context *pier_device_context(const struct pier_device *device)
+{
+	return device->context;
+}

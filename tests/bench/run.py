@@ -1,0 +1,170 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Benchmarks of pier beside its peers, in one run.
+
+    tests/bench/run.py BUILD_DIR [--rounds N] [--only soft,cp]
+
+Every round measures every contestant once, in turn, so that whatever else the
+machine does hits all of them; what is printed are medians over the rounds and
+ratios of medians. The last lines are the figures to reach, and the exit
+status is 1 if one was missed. UCX (Debian's ucx-utils) and rsync must be
+installed.
+"""
+import argparse
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+DEADLINE = 300  # seconds, for one command
+MIB = 1 << 20
+
+
+def output(command, env=None):
+    """Standard output of a command that must succeed."""
+    merged = dict(os.environ, **(env or {}))
+    done = subprocess.run(command, env=merged, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, timeout=DEADLINE, text=True)
+    if done.returncode:
+        sys.exit(f"bench: {' '.join(command)}: exit {done.returncode}\n{done.stderr}")
+    return done.stdout
+
+
+def perf(build, memory, *test):
+    path = os.path.join(build, "tests", "bench", "pier-perf")
+    return float(output([path, "soft0", memory, *map(str, test)]))
+
+
+def ucx(test, size, count):
+    """ucx_perftest's overall figures: (latency in s, bandwidth in bytes/s)."""
+    env = {"UCX_TLS": "tcp,self", "UCX_NET_DEVICES": "lo"}
+    merged = dict(os.environ, **env)
+    arguments = ["-t", test, "-s", str(size), "-n", str(count), "-f"]
+    for port in range(20000 + os.getpid() % 20000, 60000, 7):
+        server = subprocess.Popen(["ucx_perftest", "-p", str(port), *arguments],
+                                  env=merged, stdout=subprocess.DEVNULL,
+                                  stderr=subprocess.DEVNULL)
+        try:
+            for _ in range(100):
+                client = subprocess.run(["ucx_perftest", "127.0.0.1", "-p", str(port),
+                                         *arguments], env=merged, text=True,
+                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                        timeout=DEADLINE)
+                row = re.search(r"^\s+\d+((?:\s+[\d.]+){7})\s*$", client.stdout, re.M)
+                if row:
+                    figures = [float(field) for field in row.group(1).split()]
+                    return figures[2] * 1e-6, figures[4] * MIB
+                if server.poll() is not None:
+                    break  # the port was taken
+                time.sleep(0.05)
+        finally:
+            server.kill()
+            server.wait()
+    sys.exit("bench: ucx_perftest gave no figures")
+
+
+def timed(command, env=None):
+    start = time.monotonic()
+    output(command, env)
+    return time.monotonic() - start
+
+
+class Table:
+    """Samples by contestant; prints medians beside the first contestant's."""
+
+    def __init__(self, title, unit, scale, digits=2):
+        self.title, self.unit, self.scale, self.digits = title, unit, scale, digits
+        self.samples = {}
+
+    def add(self, name, value):
+        self.samples.setdefault(name, []).append(value)
+
+    def median(self, name):
+        return statistics.median(self.samples[name])
+
+    def show(self, bigger_is_better):
+        names = list(self.samples)
+        print(f"\n{self.title} (median of {len(self.samples[names[0]])}, lowest..highest)")
+        for name in names:
+            values = [value / self.scale for value in self.samples[name]]
+            ratio = self.median(names[0]) / self.median(name)
+            if not bigger_is_better:
+                ratio = 1 / ratio
+            note = "" if name == names[0] else f"   {names[0]} is {ratio:.2f} x this"
+            print(f"  {name:34} {statistics.median(values):9.{self.digits}f} {self.unit}"
+                  f"  ({min(values):.{self.digits}f}..{max(values):.{self.digits}f}){note}")
+
+
+def bench_soft(build, rounds):
+    bandwidth = Table("One-sided write, 1 MiB, two processes", "GB/s", 1e9)
+    latency = Table("One-sided write, 8 B, one way, busy polling", "us", 1e-6)
+    for _ in range(rounds):
+        bandwidth.add("soft0, memfd", perf(build, "memfd", "write_bw", MIB, 4000))
+        bandwidth.add("UCX over TCP, ucp_put_bw", ucx("ucp_put_bw", MIB, 3000)[1])
+        bandwidth.add("memcpy, one thread", perf(build, "-", "memcpy", MIB, 20000))
+        latency.add("soft0, memfd", perf(build, "memfd", "write_lat", 8, 20000))
+        latency.add("UCX over TCP, ucp_put_lat", ucx("ucp_put_lat", 8, 20000)[0])
+    bandwidth.show(True)
+    latency.show(False)
+    ratio = bandwidth.median("soft0, memfd") / bandwidth.median("UCX over TCP, ucp_put_bw")
+    return [("soft0 write bandwidth / UCX over TCP", ratio, ratio >= 1.0, "at least 1.0")]
+
+
+def bench_cp(build, rounds):
+    folder = tempfile.mkdtemp(prefix="pier-bench-", dir=os.environ.get("PIER_BENCH_DIR"))
+    table = Table("Copy of a 1 GiB file, source in the page cache", "s", 1)
+    source, target = os.path.join(folder, "source"), os.path.join(folder, "target")
+    pier = [os.path.join(build, "tools", "pier"), "cp", "-q", "--device", "soft0"]
+    contestants = {
+        "pier cp": [*pier, source, target],
+        "pier cp --no-verify": [*pier, "--no-verify", source, target],
+        "rsync --whole-file": ["rsync", "--whole-file", source, target],
+        "rsync --whole-file --fsync": ["rsync", "--whole-file", "--fsync", source, target],
+        "cp": ["cp", source, target],
+        "cp; sync": ["sh", "-c", 'cp "$1" "$2" && sync "$2"', "sh", source, target],
+    }
+    try:
+        with open(source, "wb") as file:
+            for _ in range(1024):
+                file.write(os.urandom(MIB))
+            os.fsync(file.fileno())
+        for _ in range(rounds):
+            for name, command in contestants.items():
+                if os.path.exists(target):
+                    os.unlink(target)
+                os.sync()  # nobody pays for the write-back of the one before
+                table.add(name, timed(command))
+                if subprocess.call(["cmp", "-s", source, target]):
+                    sys.exit(f"bench: {name} made a different file")
+    finally:
+        shutil.rmtree(folder)
+    table.show(False)
+    print("  (pier cp syncs the file before it renames it; rsync and cp do so only as shown)")
+    ratio = table.median("pier cp") / table.median("rsync --whole-file")
+    return [("pier cp time / rsync --whole-file time", ratio, ratio <= 1.0, "at most 1.0")]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("build")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", default="soft,cp")
+    options = parser.parse_args()
+    wanted = options.only.split(",")
+    goals = []
+    if "soft" in wanted:
+        goals += bench_soft(options.build, options.rounds)
+    if "cp" in wanted:
+        goals += bench_cp(options.build, options.rounds)
+    print("\nTo reach")
+    for name, value, reached, goal in goals:
+        print(f"  {'reached' if reached else 'MISSED ':8} {name}: {value:.2f} ({goal})")
+    return 0 if all(goal[2] for goal in goals) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

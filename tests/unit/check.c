@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The kernel's rules for registrations, as pier checks them beforehand. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <pier/error.h>
+#include <pier/mr.h>
+
+#include "memory/check.h"
+
+enum {
+	WRITE = PIER_ACCESS_LOCAL_WRITE,
+	SHARED = PIER_ACCESS_SHARED,
+	MEMFD_SIZE = 3 * 4096 + 100,
+};
+
+static const struct pier_check_limits limits = {
+	.page = 4096,
+	.max_mr_size = 1ull << 40,
+	.dmabuf = true,
+	.takes_memfd = true,
+	.device = "nic0",
+};
+
+struct host_case {
+	uint64_t address, length, iova;
+	int access, error;
+	const char *sentence; /* a part of it */
+};
+
+static const struct host_case host_cases[] = {
+	{ 0x1000, 1, 0x1000, 0, 0, NULL },
+	{ 0x1234, 4096, 0x1234, SHARED, 0, NULL },
+	{ 0x1234, 4096, 0xabcd234, SHARED, 0, NULL },
+	{ 0x1000, 8, 0x1000, SHARED | PIER_ACCESS_REMOTE_ATOMIC, 0, NULL },
+	{ 0x1000, 8, 0x1000, PIER_ACCESS_RELAXED_ORDERING, 0, NULL },
+	{ 0x1000, 1ull << 40, 0x1000, 0, 0, NULL },
+	{ 0x1000, 0, 0x1000, WRITE, EINVAL, "length 0" },
+	{ 0x1000, 1, 0x1001, WRITE, EINVAL, "modulo the page of 4096" },
+	{ 0x1fff, 1, 0x2000, WRITE, EINVAL, "modulo the page" },
+	{ 0x1000, 1, 0x1000, PIER_ACCESS_REMOTE_WRITE, EINVAL, "need LOCAL_WRITE" },
+	{ 0x1000, 1, 0x1000, PIER_ACCESS_REMOTE_ATOMIC, EINVAL, "need LOCAL_WRITE" },
+	{ 0x1000, 1, 0x1000, 1 << 6, EINVAL, "flags 0x40" },
+	{ 0x1000, 1, 0x1000, 1 << 30 | WRITE, EINVAL, "flags 0x40000000" },
+	{ UINT64_MAX - 10, 11, UINT64_MAX - 10, 0, EINVAL, "leave the address space" },
+	{ UINT64_MAX - 5000, 10, UINT64_MAX - 5000, 0, 0, NULL },
+	{ 0x1000, 1ull << 63, 0xfffffffffffff000, 0, EINVAL, "leave the address space" },
+	{ 0x1000, (1ull << 40) + 1, 0x1000, 0, E2BIG, "of nic0" },
+};
+
+static void expect(int got, int error, const char *sentence, size_t number)
+{
+	if (got != -error)
+		print_error("case %zu: %d instead of %d (%s)\n", number, got, -error,
+			    pier_last_error());
+	assert_int_equal(got, -error);
+	if (sentence && !strstr(pier_last_error(), sentence))
+		print_error("case %zu: \"%s\" lacks \"%s\"\n", number, pier_last_error(),
+			    sentence);
+	assert_true(!sentence || strstr(pier_last_error(), sentence));
+}
+
+static void test_host(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < sizeof(host_cases) / sizeof(host_cases[0]); i++) {
+		const struct host_case *c = &host_cases[i];
+
+		expect(pier_check_host(&limits, c->address, c->length, c->iova,
+				       c->access),
+		       c->error, c->sentence, i);
+	}
+}
+
+struct dmabuf_case {
+	uint64_t offset, length, iova;
+	int access, error;
+	const char *sentence;
+};
+
+static const struct dmabuf_case dmabuf_cases[] = {
+	{ 0, MEMFD_SIZE, 0, SHARED, 0, NULL },
+	{ 0, 1, 0x7000, 0, 0, NULL },
+	{ 1, 1, 0x7001, WRITE, 0, NULL },
+	{ MEMFD_SIZE - 1, 1, 0x7000 + (MEMFD_SIZE - 1) % 4096, WRITE, 0, NULL },
+	{ 1, 1, 0x7000, WRITE, EINVAL, "modulo the page" },
+	{ 0, 1, 0x7001, WRITE, EINVAL, "modulo the page" },
+	{ 4096, 1, 4095, WRITE, EINVAL, "modulo the page" },
+	{ 0, 0, 0, WRITE, EINVAL, "length 0" },
+	{ 0, MEMFD_SIZE + 1, 0, WRITE, EINVAL, "past the dma-buf's 12388 bytes" },
+	{ MEMFD_SIZE, 1, MEMFD_SIZE, WRITE, EINVAL, "past the dma-buf" },
+	{ UINT64_MAX, 2, 0xfff, WRITE, EINVAL, "overflow 64 bits" },
+	{ 0, UINT64_MAX, 0, WRITE, EINVAL, "past the dma-buf" },
+	{ 0, 2, UINT64_MAX - 4095, WRITE, 0, NULL },
+	{ 0, 4097, UINT64_MAX - 4095, WRITE, EINVAL, "iova" },
+	{ 0, 1, 0, PIER_ACCESS_REMOTE_WRITE, EINVAL, "need LOCAL_WRITE" },
+	{ 0, 1, 0, 1 << 4, EINVAL, "flags 0x10" },
+	{ 0, 1, 0, 1 << 5, EINVAL, "flags 0x20" },
+};
+
+static int make_memfd(void)
+{
+	int fd = memfd_create("check", MFD_CLOEXEC);
+
+	assert_true(fd >= 0);
+	assert_int_equal(ftruncate(fd, MEMFD_SIZE), 0);
+	return fd;
+}
+
+static void test_dmabuf(void **state)
+{
+	int fd = make_memfd();
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(dmabuf_cases) / sizeof(dmabuf_cases[0]); i++) {
+		const struct dmabuf_case *c = &dmabuf_cases[i];
+
+		expect(pier_check_dmabuf(&limits, c->offset, c->length, c->iova, fd,
+					 c->access),
+		       c->error, c->sentence, i);
+	}
+	close(fd);
+}
+
+static void test_fds(void **state)
+{
+	int memfd = make_memfd(), null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	struct pier_check_limits strict = limits;
+
+	(void)state;
+	strict.takes_memfd = false;
+	expect(pier_check_dmabuf(&limits, 0, 1, 0, -1, WRITE), EBADF, "fd -1", 0);
+	expect(pier_check_dmabuf(&limits, 0, 1, 0, null, WRITE), EINVAL, "not a dma-buf",
+	       1);
+	expect(pier_check_dmabuf(&strict, 0, 1, 0, memfd, WRITE), EINVAL, "memfd", 2);
+	close(null);
+	expect(pier_check_dmabuf(&limits, 0, 1, 0, null, WRITE), EBADF, "not open", 3);
+	close(memfd);
+}
+
+/* Two rules broken at once: the one that the kernel looks at first speaks. */
+static void test_order(void **state)
+{
+	struct pier_check_limits without = limits;
+
+	(void)state;
+	without.dmabuf = false;
+	expect(pier_check_dmabuf(&without, 1, 0, 0, -1, 1 << 30), EOPNOTSUPP, "nic0", 0);
+	expect(pier_check_dmabuf(&limits, 1, 0, 0, -1, 1 << 30), EINVAL, "modulo", 1);
+	expect(pier_check_dmabuf(&limits, 0, 0, 0, -1, 1 << 30), EINVAL, "access", 2);
+	expect(pier_check_dmabuf(&limits, 4096, UINT64_MAX, 0, -1, 0), EINVAL, "overflow",
+	       3);
+	expect(pier_check_dmabuf(&limits, 0, 0, 0, -1, 0), EBADF, "fd -1", 4);
+}
+
+/* Looking at a memfd leaves its file position alone. */
+static void test_position(void **state)
+{
+	int fd = make_memfd();
+
+	(void)state;
+	assert_int_equal(lseek(fd, 77, SEEK_SET), 77);
+	assert_int_equal(pier_check_dmabuf(&limits, 0, 1, 0, fd, WRITE), 0);
+	assert_int_equal(lseek(fd, 0, SEEK_CUR), 77);
+	close(fd);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_host),	 cmocka_unit_test(test_dmabuf),
+		cmocka_unit_test(test_fds),	 cmocka_unit_test(test_order),
+		cmocka_unit_test(test_position),
+	};
+
+	return cmocka_run_group_tests_name("check", tests, NULL, NULL);
+}
