@@ -28,8 +28,8 @@ struct copy {
 	struct transfer transfer;
 };
 
-static void fill_side(struct cp_side *side, const struct place *place,
-		      const char *memory, const char *device)
+static void fill_side(struct cp_side *side, const struct place *place, const char *memory,
+		      const char *device)
 {
 	snprintf(side->path, sizeof(side->path), "%s", place->path);
 	snprintf(side->memory, sizeof(side->memory), "%s", memory);
@@ -86,8 +86,8 @@ static int run_copy(struct copy *copy)
 			 control) < 0 ||
 	    control_greet(control) < 0 || send_request(control, &copy->request) < 0)
 		return -1;
-	return copy->role == CP_SENDER ? run_sender(&copy->transfer) :
-					 run_receiver(&copy->transfer);
+	return copy->role == CP_SENDER ? run_sender(&copy->transfer)
+				       : run_receiver(&copy->transfer);
 }
 
 static void finish_copy(struct copy *copy)
@@ -116,9 +116,10 @@ static void report(const struct copy *copy, double seconds)
 		.source = &options->source,
 		.destination = &options->destination,
 		.settings = &options->settings,
-		.source_report = sender ? copy->transfer.report : copy->transfer.peer.report,
-		.destination_report = sender ? copy->transfer.peer.report :
-					       copy->transfer.report,
+		.source_report = sender ? copy->transfer.report
+					: copy->transfer.peer.report,
+		.destination_report = sender ? copy->transfer.peer.report
+					     : copy->transfer.report,
 		.bytes = copy->transfer.size,
 		.seconds = seconds,
 	};

@@ -18,7 +18,6 @@
  * when it has no more use for the slot: the sender's credit for the next chunk.
  */
 
-
 enum {
 	ANNOUNCEMENT_SIZE = 24,
 	CREDIT_SIZE = 8,

@@ -75,8 +75,8 @@ static int wait_fd(struct control *control, int fd, short events, uint64_t deadl
 static int fail_gone(struct control *control)
 {
 	control->gone = true;
-	return fail(control->failure, EXIT_PEER,
-		    "%s ended before the copy was complete", peer_name(control));
+	return fail(control->failure, EXIT_PEER, "%s ended before the copy was complete",
+		    peer_name(control));
 }
 
 /* Returns the number of bytes, 1 to size; or -1. */
@@ -182,10 +182,11 @@ static int read_preamble(struct control *control)
 	}
 	version = get_u32(&reader);
 	if (version != CP_PROTOCOL_VERSION)
-		return fail(control->failure, EXIT_PEER,
-			    "%s speaks version %u of the copy protocol, this side version "
-			    "%d: install the same pier on both",
-			    peer_name(control), version, CP_PROTOCOL_VERSION);
+		return fail(
+			control->failure, EXIT_PEER,
+			"%s speaks version %u of the copy protocol, this side version "
+			"%d: install the same pier on both",
+			peer_name(control), version, CP_PROTOCOL_VERSION);
 	return 0;
 }
 

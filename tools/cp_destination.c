@@ -44,8 +44,8 @@ static int look_at_existing(struct destination *destination, struct failure *fai
 		    AT_SYMLINK_NOFOLLOW) < 0)
 		return errno == ENOENT ? 0 : fail_path(destination, "write", failure);
 	if (!S_ISREG(stat.st_mode))
-		return fail(failure, EXIT_FILE,
-			    "%s exists and is not a regular file", destination->path);
+		return fail(failure, EXIT_FILE, "%s exists and is not a regular file",
+			    destination->path);
 	if (same_file(&destination->source.identity, &stat))
 		return fail(failure, EXIT_FILE,
 			    "source and destination are the same file (%s)",

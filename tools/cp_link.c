@@ -21,9 +21,9 @@ static int open_device(struct link *link, const struct cp_side *side,
 	snprintf(link->report.device, sizeof(link->report.device), "%s", attr.name);
 	/* soft0 reaches a memfd of another process without a detour. */
 	snprintf(link->report.memory, sizeof(link->report.memory), "%s",
-		 side->memory[0]	? side->memory :
-		 attr.memfd_as_dmabuf ? "memfd" :
-					"host");
+		 side->memory[0]	? side->memory
+		 : attr.memfd_as_dmabuf ? "memfd"
+					: "host");
 	return 0;
 }
 
@@ -31,9 +31,9 @@ static int open_memory(struct link *link, enum cp_role role, bool direct,
 		       struct failure *failure)
 {
 	size_t length = link->chunk * link->depth;
-	int access = role == CP_SENDER ?
-			     PIER_ACCESS_LOCAL_READ :
-			     PIER_ACCESS_LOCAL_WRITE | PIER_ACCESS_REMOTE_WRITE;
+	int access = role == CP_SENDER
+			     ? PIER_ACCESS_LOCAL_READ
+			     : PIER_ACCESS_LOCAL_WRITE | PIER_ACCESS_REMOTE_WRITE;
 	void *mapped;
 
 	if (pier_alloc_buffer(link->report.memory, length, &link->buffer) < 0 ||
@@ -72,9 +72,9 @@ static int open_channel(struct link *link, enum cp_role role, uint32_t timeout_m
 	attr.max_recv_wr = link->depth;
 	attr.max_send_sge = attr.max_recv_sge = 1;
 	attr.timeout_ms = (int)timeout_ms;
-	attr.access = role == CP_SENDER ?
-			      0 :
-			      PIER_ACCESS_LOCAL_WRITE | PIER_ACCESS_REMOTE_WRITE;
+	attr.access = role == CP_SENDER
+			      ? 0
+			      : PIER_ACCESS_LOCAL_WRITE | PIER_ACCESS_REMOTE_WRITE;
 	if (pier_prepare_channel(link->pd, &attr, &link->channel) < 0)
 		return fail_pier(failure, EXIT_DEVICE);
 	return 0;
@@ -179,6 +179,5 @@ int link_write(struct link *link, uint32_t slot, size_t length,
 	error = pier_gather(link->mr, pier_mr_iova(link->mr) + offset, length, &element);
 	if (!error)
 		error = pier_remote_sub(remote, offset, length, &target);
-	return error ? error :
-		       pier_post_write(link->channel, &element, 1, &target, NULL);
+	return error ? error : pier_post_write(link->channel, &element, 1, &target, NULL);
 }

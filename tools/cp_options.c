@@ -15,7 +15,8 @@ static const char help[] =
 	"HOST:PATH. DST appears complete or not at all.\n"
 	"\n"
 	"  --src-mem SPEC       memory on the side of SRC, such as host, memfd, udmabuf\n"
-	"  --dst-mem SPEC       memory on the side of DST ('pier info' lists what works)\n"
+	"  --dst-mem SPEC       memory on the side of DST ('pier info' lists what "
+	"works)\n"
 	"  --device NAME        NIC here, and on both sides if both are here\n"
 	"  --remote-device NAME NIC on the other side\n"
 	"  --direct             only the path that the memory is made for, or fail\n"
@@ -39,7 +40,8 @@ static const char help[] =
 	"\n"
 	"exit status:\n"
 	"  0 done, 1 a file could not be read or written, 2 wrong usage, 3 device or\n"
-	"  memory not available, 4 the other side or the connection failed, 5 verification\n"
+	"  memory not available, 4 the other side or the connection failed, 5 "
+	"verification\n"
 	"  failed, 128 + N ended by signal N on either side\n";
 
 enum {
@@ -222,8 +224,8 @@ static int take_places(int argc, char **argv, struct cp_options *options)
 
 	if (argc - optind != 2) {
 		fprintf(stderr, "pier cp: %s; usage: pier cp [OPTION...] SRC DST\n",
-			argc - optind < 2 ? "SRC and DST are needed" :
-					    "one SRC and one DST, no more");
+			argc - optind < 2 ? "SRC and DST are needed"
+					  : "one SRC and one DST, no more");
 		return -1;
 	}
 	if (parse_place(argv[optind], &options->source, &failure) < 0 ||
@@ -257,7 +259,9 @@ int parse_cp_options(int argc, char **argv, struct cp_options *ret_options)
 {
 	const char *rsh = getenv("PIER_RSH");
 	struct cp_options options = {
-		.settings = { .chunk = 1 << 20, .depth = 8, .timeout_ms = 30000,
+		.settings = { .chunk = 1 << 20,
+			      .depth = 8,
+			      .timeout_ms = 30000,
 			      .verify = true },
 		.source_memory = "",
 		.destination_memory = "",

@@ -52,8 +52,8 @@ static void write_chunk(struct job *job)
 
 static void run_commit(struct job *job)
 {
-	struct receiver *receiver = (struct receiver *)((char *)job -
-							offsetof(struct receiver, commit));
+	struct receiver *receiver =
+		(struct receiver *)((char *)job - offsetof(struct receiver, commit));
 
 	commit_destination(&receiver->destination, &receiver->commit_failure);
 }
@@ -153,9 +153,9 @@ static int step(struct receiver *receiver)
 	int announced, written;
 
 	/* Once all is here the sender may go, and the channel does not matter. */
-	announced = receiver->announced < transfer->chunks ?
-			    collect_announcements(receiver) :
-			    0;
+	announced = receiver->announced < transfer->chunks
+			    ? collect_announcements(receiver)
+			    : 0;
 	if (announced < 0)
 		return -1;
 	written = collect_written(receiver);
@@ -199,8 +199,8 @@ static int receive_file(struct receiver *receiver)
 	begin_progress(transfer->progress, source.size);
 	if (prepare_transfer(transfer, source.size) < 0)
 		return -1;
-	receiver->slots =
-		open_slots(&transfer->link, receiver, write_chunk, transfer->failure);
+	receiver->slots = open_slots(&transfer->link, receiver, write_chunk,
+				     transfer->failure);
 	if (!receiver->slots || connect_transfer(transfer) < 0)
 		return -1;
 	return receive_chunks(receiver);

@@ -189,8 +189,7 @@ static int collect_credits(struct sender *sender)
 
 	/* Also when nothing is due, since this is where a broken channel shows. */
 	for (;;) {
-		uint32_t number =
-			(uint32_t)(sender->received % transfer->link.depth);
+		uint32_t number = (uint32_t)(sender->received % transfer->link.depth);
 
 		done = pier_poll_work(transfer->link.channel,
 				      sender->slots[number].receive, &result);
@@ -269,8 +268,8 @@ static int send_file(struct sender *sender)
 	if (send_source(transfer->control, &message) < 0 ||
 	    prepare_transfer(transfer, message.size) < 0)
 		return -1;
-	sender->slots =
-		open_slots(&transfer->link, sender, read_chunk, transfer->failure);
+	sender->slots = open_slots(&transfer->link, sender, read_chunk,
+				   transfer->failure);
 	if (!sender->slots || connect_transfer(transfer) < 0 || send_chunks(sender) < 0)
 		return -1;
 	return finish(sender);

@@ -51,8 +51,8 @@ static int serve(struct control *control)
 		return -1;
 	control->timeout_ms = request.settings.timeout_ms;
 	transfer.role = request.role;
-	result = transfer.role == CP_SENDER ? run_sender(&transfer) :
-					      run_receiver(&transfer);
+	result = transfer.role == CP_SENDER ? run_sender(&transfer)
+					    : run_receiver(&transfer);
 	close_transfer(&transfer);
 	return result;
 }

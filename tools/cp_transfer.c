@@ -19,9 +19,9 @@ static unsigned int choose_threads(const struct transfer *transfer)
 	unsigned int threads = transfer->settings->threads;
 
 	if (!threads)
-		threads = processors < 2 * THREADS_CHOSEN_MAX ?
-				  (unsigned int)(processors + 1) / 2 :
-				  THREADS_CHOSEN_MAX;
+		threads = processors < 2 * THREADS_CHOSEN_MAX
+				  ? (unsigned int)(processors + 1) / 2
+				  : THREADS_CHOSEN_MAX;
 	return threads ? threads : 1;
 }
 
@@ -32,8 +32,8 @@ int prepare_transfer(struct transfer *transfer, uint64_t size)
 		      size, transfer->failure) < 0)
 		return -1;
 	transfer->report = transfer->link.report;
-	transfer->chunks =
-		size / transfer->link.chunk + (size % transfer->link.chunk != 0);
+	transfer->chunks = size / transfer->link.chunk +
+			   (size % transfer->link.chunk != 0);
 	return start_workers(choose_threads(transfer), &transfer->workers,
 			     transfer->failure);
 }
@@ -87,8 +87,8 @@ size_t chunk_length(const struct transfer *transfer, uint64_t index)
 
 void note_progress(struct transfer *transfer)
 {
-	transfer->deadline_ns =
-		now_ns() + (uint64_t)transfer->settings->timeout_ms * 1000000;
+	transfer->deadline_ns = now_ns() +
+				(uint64_t)transfer->settings->timeout_ms * 1000000;
 }
 
 static int handle_frame(struct transfer *transfer)

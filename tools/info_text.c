@@ -32,10 +32,9 @@ static void print_limits(const struct pier_device_attr *attr)
 
 	format_bytes(attr->max_mr_size, length, sizeof(length));
 	printf("  firmware      %s\n", attr->firmware[0] ? attr->firmware : "unknown");
-	printf("  dma-buf       %s\n",
-	       !attr->dmabuf	     ? "no" :
-	       attr->memfd_as_dmabuf ? "yes, and memfds" :
-				       "yes");
+	printf("  dma-buf       %s\n", !attr->dmabuf	       ? "no"
+				       : attr->memfd_as_dmabuf ? "yes, and memfds"
+							       : "yes");
 	printf("  limits        region %s, queue %" PRIu32 " requests, %" PRIu32
 	       " elements each, completion queue %" PRIu32 ", %u reads at once\n",
 	       length, attr->max_qp_wr, attr->max_sge, attr->max_cqe,

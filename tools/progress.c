@@ -36,8 +36,8 @@ static void format_time(double seconds, char *ret_text, size_t size)
 	unsigned long whole = seconds < 359999 ? (unsigned long)(seconds + 0.5) : 359999;
 
 	if (whole >= 3600)
-		snprintf(ret_text, size, "%lu:%02lu:%02lu", whole / 3600,
-			 whole / 60 % 60, whole % 60);
+		snprintf(ret_text, size, "%lu:%02lu:%02lu", whole / 3600, whole / 60 % 60,
+			 whole % 60);
 	else
 		snprintf(ret_text, size, "%lu:%02lu", whole / 60, whole % 60);
 }

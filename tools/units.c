@@ -64,10 +64,9 @@ int parse_bytes(const char *text, uint64_t *ret_bytes)
 		return -1;
 	for (i = 0; i < sizeof(units) / sizeof(units[0]); i++)
 		if (strcasecmp(rest, units[i].name) == 0)
-			return __builtin_mul_overflow(number, units[i].factor,
-						      ret_bytes) ?
-				       -1 :
-				       0;
+			return __builtin_mul_overflow(number, units[i].factor, ret_bytes)
+				       ? -1
+				       : 0;
 	return -1;
 }
 
