@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <string.h>
+
+#include "attr.h"
+#include "mtu.h"
+#include "slot.h"
+#include "util/error.h"
+
+enum {
+	LONGEST_EXPONENT = 31, /* timeout and min_rnr_timer are 5 bits */
+	LONGEST_RETRY = 7,     /* retry counts are 3 bits */
+	LONGEST_SERVICE_LEVEL = 15,
+	LONGEST_PSN = 0xffffff,
+	FIRST_SIZE = sizeof(struct pier_channel_attr), /* of the first version */
+	KNOWN_ACCESS = PIER_ACCESS_SHARED | PIER_ACCESS_REMOTE_ATOMIC |
+		       PIER_ACCESS_RELAXED_ORDERING,
+};
+
+static void lower(uint32_t *value, int limit)
+{
+	if (limit > 0 && *value > (uint32_t)limit)
+		*value = (uint32_t)limit;
+}
+
+/* Who asked for nothing gets what there is: siw has 6 elements, not 16. */
+static void hold_to_device(struct pier_channel_attr *attr,
+			   const struct ibv_device_attr *device)
+{
+	lower(&attr->max_send_wr, device->max_qp_wr);
+	lower(&attr->max_recv_wr, device->max_qp_wr);
+	lower(&attr->max_send_sge, device->max_sge);
+	lower(&attr->max_recv_sge, device->max_sge);
+}
+
+/* As the kernel reads extensible structs (copy_struct_from_user()). */
+int pier_read_channel_attr(const struct pier_channel_attr *attr,
+			   const struct ibv_device_attr *device,
+			   struct pier_channel_attr *ret_attr)
+{
+	struct pier_channel_attr known = PIER_CHANNEL_ATTR_INIT;
+	const char *bytes = (const char *)attr;
+
+	if (!attr) {
+		hold_to_device(&known, device);
+		*ret_attr = known;
+		return 0;
+	}
+	if (attr->size < FIRST_SIZE)
+		return pier_fail(
+			EINVAL,
+			"channel attributes: size %zu is less than %d; begin with "
+			"PIER_CHANNEL_ATTR_INIT",
+			attr->size, (int)FIRST_SIZE);
+	for (size_t i = sizeof(known); i < attr->size; i++)
+		if (bytes[i] != 0)
+			return pier_fail(
+				EINVAL,
+				"channel attributes: byte %zu of %zu is not zero, "
+				"and this library knows only %zu: it is older than "
+				"the header",
+				i, attr->size, sizeof(known));
+	memcpy(&known, attr, sizeof(known));
+	known.size = sizeof(known);
+	*ret_attr = known;
+	return 0;
+}
+
+static int check_range(const char *name, uint32_t value, uint32_t first, uint32_t last,
+		       const char *whose)
+{
+	if (value >= first && value <= last)
+		return 0;
+	return pier_fail(EINVAL, "channel attributes: %s %u is not in %u to %u (%s)",
+			 name, value, first, last, whose);
+}
+
+static int check_mtu(uint32_t mtu)
+{
+	if (mtu == 0 || pier_mtu_valid(mtu))
+		return 0;
+	return pier_fail(
+		EINVAL,
+		"channel attributes: mtu %u is none of 256, 512, 1024, 2048, 4096 "
+		"and 0 (the port's)",
+		mtu);
+}
+
+static int check_access(int access)
+{
+	if ((access & ~KNOWN_ACCESS) == 0)
+		return 0;
+	return pier_fail(EINVAL, "channel attributes: access %#x has unknown flags %#x",
+			 (unsigned int)access, (unsigned int)(access & ~KNOWN_ACCESS));
+}
+
+static int check_timeout(int timeout_ms)
+{
+	if (timeout_ms > 0)
+		return 0;
+	return pier_fail(EINVAL, "channel attributes: timeout_ms %d is not more than 0",
+			 timeout_ms);
+}
+
+static int check_queues(const struct pier_channel_attr *attr,
+			const struct ibv_device_attr *device)
+{
+	uint64_t entries = (uint64_t)attr->max_send_wr + attr->max_recv_wr;
+
+	if (entries > (uint64_t)device->max_cqe || entries > PIER_SLOTS_MAX)
+		return pier_fail(
+			EINVAL,
+			"channel attributes: max_send_wr %u and max_recv_wr %u "
+			"need a completion queue of %llu; the device has %d, and "
+			"a channel at most %d",
+			attr->max_send_wr, attr->max_recv_wr, (unsigned long long)entries,
+			device->max_cqe, PIER_SLOTS_MAX);
+	return 0;
+}
+
+int pier_check_channel_attr(const struct pier_channel_attr *attr,
+			    const struct ibv_device_attr *device)
+{
+	uint32_t max_wr = (uint32_t)device->max_qp_wr,
+		 max_sge = (uint32_t)device->max_sge;
+	struct {
+		const char *name;
+		uint32_t value, first, last;
+		const char *whose;
+	} ranges[] = {
+		{ "port", attr->port, 1, device->phys_port_cnt, "the device's ports" },
+		{ "max_send_wr", attr->max_send_wr, 1, max_wr, "the device's max_qp_wr" },
+		{ "max_recv_wr", attr->max_recv_wr, 1, max_wr, "the device's max_qp_wr" },
+		{ "max_send_sge", attr->max_send_sge, 1, max_sge,
+		  "the device's max_sge" },
+		{ "max_recv_sge", attr->max_recv_sge, 1, max_sge,
+		  "the device's max_sge" },
+		{ "timeout", attr->timeout, 0, LONGEST_EXPONENT, "5 bits" },
+		{ "retry_count", attr->retry_count, 0, LONGEST_RETRY, "3 bits" },
+		{ "rnr_retry_count", attr->rnr_retry_count, 0, LONGEST_RETRY, "3 bits" },
+		{ "min_rnr_timer", attr->min_rnr_timer, 0, LONGEST_EXPONENT, "5 bits" },
+		{ "service_level", attr->service_level, 0, LONGEST_SERVICE_LEVEL,
+		  "4 bits" },
+	};
+	int error = 0;
+
+	for (size_t i = 0; i < sizeof(ranges) / sizeof(ranges[0]) && !error; i++)
+		error = check_range(ranges[i].name, ranges[i].value, ranges[i].first,
+				    ranges[i].last, ranges[i].whose);
+	if (!error && attr->psn != PIER_PSN_RANDOM)
+		error = check_range("psn", attr->psn, 0, LONGEST_PSN, "24 bits");
+	if (!error)
+		error = check_queues(attr, device);
+	if (!error)
+		error = check_mtu(attr->mtu);
+	if (!error)
+		error = check_access(attr->access);
+	return error ? error : check_timeout(attr->timeout_ms);
+}
+
+static const char *port_state_name(enum ibv_port_state state)
+{
+	static const char *const names[] = {
+		[IBV_PORT_NOP] = "NOP",	      [IBV_PORT_DOWN] = "DOWN",
+		[IBV_PORT_INIT] = "INIT",     [IBV_PORT_ARMED] = "ARMED",
+		[IBV_PORT_ACTIVE] = "ACTIVE", [IBV_PORT_ACTIVE_DEFER] = "ACTIVE_DEFER",
+	};
+
+	return (unsigned int)state < sizeof(names) / sizeof(names[0]) ? names[state]
+								      : "unknown";
+}
+
+int pier_check_channel_port(const struct pier_channel_attr *attr,
+			    const struct ibv_port_attr *port)
+{
+	if (port->state != IBV_PORT_ACTIVE)
+		return pier_fail(
+			ENETDOWN,
+			"port %u is not active but %s: check the cable, the link "
+			"and (InfiniBand) the subnet manager",
+			attr->port, port_state_name(port->state));
+	if (attr->gid_index < -1 || attr->gid_index >= port->gid_tbl_len)
+		return pier_fail(
+			EINVAL,
+			"channel attributes: gid_index %d is neither -1 (chosen) nor "
+			"one of the %d of port %u",
+			attr->gid_index, port->gid_tbl_len, attr->port);
+	return 0;
+}

@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "attr.h"
+#include "channel.h"
+#include "gid.h"
+#include "mtu.h"
+#include "util/error.h"
+#include "util/object.h"
+
+static enum pier_link_layer link_layer_of(const struct ibv_port_attr *port)
+{
+	/* IBV_LINK_LAYER_UNSPECIFIED means InfiniBand (ibv_query_port(3)). */
+	return port->link_layer == IBV_LINK_LAYER_ETHERNET ? PIER_LINK_ETHERNET
+							   : PIER_LINK_INFINIBAND;
+}
+
+/* One that the caller named. */
+static int query_gid(struct pier_channel *channel, int index)
+{
+	int error = channel->provider->query_gid(channel->pd->device->context,
+						 (uint8_t)channel->attr.port,
+						 (uint32_t)index, &channel->gid);
+
+	if (error == ENODATA)
+		return pier_fail(EADDRNOTAVAIL, "gid_index %d of port %u is empty", index,
+				 channel->attr.port);
+	if (error)
+		return pier_fail_because(error, "read GID %d of port %u", index,
+					 channel->attr.port);
+	return 0;
+}
+
+/*
+ * RoCE always needs a GID. InfiniBand has LIDs: GID 0 goes into the endpoint,
+ * and into packets only if asked for or if the port wants it.
+ */
+static int choose_address(struct pier_channel *channel, const struct ibv_port_attr *port)
+{
+	int index = channel->attr.gid_index;
+
+	channel->lid = port->lid;
+	channel->link_layer = link_layer_of(port);
+	channel->use_grh = channel->link_layer == PIER_LINK_ETHERNET || index >= 0 ||
+			   (port->flags & IBV_QPF_GRH_REQUIRED);
+	pier_clear_error();
+	if (index >= 0)
+		return query_gid(channel, index);
+	if (channel->link_layer == PIER_LINK_INFINIBAND)
+		return query_gid(channel, 0);
+	return pier_find_gid(channel->provider, channel->pd->device->context,
+			     (uint8_t)channel->attr.port, port->gid_tbl_len,
+			     &channel->gid);
+}
+
+static int query_port(struct pier_channel *channel)
+{
+	struct ibv_port_attr port = { 0 };
+	uint8_t number = (uint8_t)channel->attr.port;
+	int error;
+
+	pier_clear_error();
+	error = channel->provider->query_port(channel->pd->device->context, number,
+					      &port);
+	if (error)
+		return pier_fail_because(error, "query port %u", number);
+	error = pier_check_channel_port(&channel->attr, &port);
+	if (error)
+		return error;
+	channel->max_msg_size = port.max_msg_sz;
+	/* A port that does not say: the least that every link carries. */
+	channel->port_mtu = pier_mtu_from_verbs(port.active_mtu);
+	if (channel->port_mtu == 0)
+		channel->port_mtu = 256;
+	channel->port_mtu = pier_clamp_mtu(channel->attr.mtu, channel->port_mtu);
+	return choose_address(channel, &port);
+}
+
+/*
+ * The PSN protects a new connection from packets of an old one between the
+ * same queue pairs, the generation of slots a channel from handles of another.
+ */
+static int choose_numbers(struct pier_channel *channel)
+{
+	struct {
+		uint64_t slots;
+		uint32_t psn, generation;
+	} random;
+
+	if (getrandom(&random, sizeof(random), 0) != (ssize_t)sizeof(random))
+		return pier_fail_because(errno, "read random numbers");
+	channel->psn = channel->attr.psn == PIER_PSN_RANDOM ? random.psn & 0xffffff
+							    : channel->attr.psn;
+	channel->generation = random.generation;
+	return pier_init_slots(&channel->slots, channel->attr.max_send_wr,
+			       channel->attr.max_recv_wr, random.slots);
+}
+
+/* Of a verb that gave NULL: a provider may have forgotten to say why. */
+static int last_errno(void)
+{
+	return errno ? errno : EIO;
+}
+
+/* Events are taken in pier_arm_channel(), which must not sleep in read(2). */
+static int create_events(struct pier_channel *channel)
+{
+	int flags;
+
+	errno = 0;
+	pier_clear_error();
+	channel->events = channel->provider->create_comp_channel(
+		channel->pd->device->context);
+	if (!channel->events)
+		return pier_fail_because(last_errno(), "create a completion channel");
+	flags = fcntl(channel->events->fd, F_GETFL);
+	if (flags < 0 || fcntl(channel->events->fd, F_SETFL, flags | O_NONBLOCK) < 0)
+		return pier_fail_because(errno,
+					 "make the completion channel non-blocking");
+	return 0;
+}
+
+static int create_cq(struct pier_channel *channel)
+{
+	int entries = (int)(channel->attr.max_send_wr + channel->attr.max_recv_wr);
+
+	errno = 0;
+	pier_clear_error();
+	channel->cq = channel->provider->create_cq(channel->pd->device->context, entries,
+						   channel, channel->events, 0);
+	if (!channel->cq)
+		return pier_fail_because(last_errno(), "create a completion queue of %d",
+					 entries);
+	return 0;
+}
+
+static int create_qp(struct pier_channel *channel)
+{
+	const struct pier_channel_attr *attr = &channel->attr;
+	struct ibv_qp_init_attr init = {
+		.qp_context = channel,
+		.send_cq = channel->cq,
+		.recv_cq = channel->cq,
+		.cap = {
+			.max_send_wr = attr->max_send_wr,
+			.max_recv_wr = attr->max_recv_wr,
+			.max_send_sge = attr->max_send_sge,
+			.max_recv_sge = attr->max_recv_sge,
+			.max_inline_data = attr->max_inline,
+		},
+		.qp_type = IBV_QPT_RC,
+		.sq_sig_all = 1,
+	};
+
+	errno = 0;
+	pier_clear_error();
+	channel->qp = channel->provider->create_qp(channel->pd->pd, &init);
+	if (!channel->qp)
+		return pier_fail_because(
+			last_errno(),
+			"create a queue pair of %u + %u requests, %u + %u elements and "
+			"%u bytes inline",
+			attr->max_send_wr, attr->max_recv_wr, attr->max_send_sge,
+			attr->max_recv_sge, attr->max_inline);
+	return 0;
+}
+
+static int modify_to_init(struct pier_channel *channel)
+{
+	/* Ordering is a matter of regions: queue pairs refuse the flag. */
+	unsigned int access = (unsigned int)channel->attr.access &
+			      ~(unsigned int)PIER_ACCESS_RELAXED_ORDERING;
+	struct ibv_qp_attr attr = {
+		.qp_state = IBV_QPS_INIT,
+		.pkey_index = 0,
+		.port_num = (uint8_t)channel->attr.port,
+		.qp_access_flags = access,
+	};
+	int mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
+	int error;
+
+	pier_clear_error();
+	error = channel->provider->modify_qp(channel->qp, &attr, mask);
+	if (error)
+		return pier_fail_because(error, "bring queue pair %#x to INIT",
+					 channel->qp->qp_num);
+	return 0;
+}
+
+static int build(struct pier_channel *channel)
+{
+	static int (*const steps[])(struct pier_channel *) = {
+		query_port, choose_numbers, create_events,
+		create_cq,  create_qp,	    modify_to_init,
+	};
+	int error = 0;
+
+	for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]) && !error; i++)
+		error = steps[i](channel);
+	return error;
+}
+
+int pier_prepare_channel(struct pier_pd *pd, const struct pier_channel_attr *attr,
+			 struct pier_channel **ret_channel)
+{
+	struct pier_channel_attr known;
+	struct pier_channel *channel;
+	int error = pier_read_channel_attr(attr, &pd->device->limits, &known);
+
+	if (!error)
+		error = pier_check_channel_attr(&known, &pd->device->limits);
+	if (error)
+		return error;
+	channel = calloc(1, sizeof(*channel));
+	if (!channel)
+		return pier_fail(ENOMEM, "no memory for a channel");
+	channel->attr = known;
+	channel->max_read_sge = known.max_send_sge;
+	if (pd->device->limits.max_sge_rd > 0 &&
+	    channel->max_read_sge > (uint32_t)pd->device->limits.max_sge_rd)
+		channel->max_read_sge = (uint32_t)pd->device->limits.max_sge_rd;
+	channel->pd = pd;
+	channel->provider = pd->device->provider;
+	atomic_fetch_add(&pd->children, 1);
+	pier_object_born(PIER_OBJECT_CHANNEL);
+	error = build(channel);
+	if (error) {
+		pier_destroy_channel(channel);
+		return error;
+	}
+	*ret_channel = channel;
+	return 0;
+}
+
+/*
+ * ibv_destroy_qp() ends all DMA of a queue pair, whatever its state, and asks
+ * no peer. Events were acknowledged as they were taken, so that
+ * ibv_destroy_cq(), which waits for that, does not wait.
+ */
+static int destroy_verbs(struct pier_channel *channel)
+{
+	const struct pier_provider *provider = channel->provider;
+	int error;
+
+	pier_clear_error();
+	error = channel->qp ? provider->destroy_qp(channel->qp) : 0;
+	if (error)
+		return pier_fail_because(error, "destroy queue pair %#x",
+					 channel->qp->qp_num);
+	channel->qp = NULL;
+	error = channel->cq ? provider->destroy_cq(channel->cq) : 0;
+	if (error)
+		return pier_fail_because(error, "destroy a completion queue");
+	channel->cq = NULL;
+	error = channel->events ? provider->destroy_comp_channel(channel->events) : 0;
+	if (error)
+		return pier_fail_because(error, "destroy a completion channel");
+	channel->events = NULL;
+	return 0;
+}
+
+int pier_destroy_channel(struct pier_channel *channel)
+{
+	int error;
+
+	if (!channel)
+		return 0;
+	error = destroy_verbs(channel);
+	if (error)
+		return error;
+	pier_free_slots(&channel->slots);
+	atomic_fetch_sub(&channel->pd->children, 1);
+	pier_object_gone(PIER_OBJECT_CHANNEL);
+	free(channel);
+	return 0;
+}
+
+struct ibv_qp *pier_channel_qp(const struct pier_channel *channel)
+{
+	return channel->qp;
+}
+
+struct ibv_cq *pier_channel_cq(const struct pier_channel *channel)
+{
+	return channel->cq;
+}
+
+int pier_channel_fd(const struct pier_channel *channel)
+{
+	return channel->events->fd;
+}
+
+uint32_t pier_channel_outstanding(const struct pier_channel *channel)
+{
+	return channel->slots.outstanding;
+}

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_CHANNEL_CHANNEL_H
+#define PIER_CHANNEL_CHANNEL_H
+
+#include <pier/channel.h>
+#include <pier/verbs.h>
+
+#include "memory/device.h"
+#include "provider/provider.h"
+#include "slot.h"
+
+enum pier_channel_state {
+	PIER_CHANNEL_PREPARED,
+	PIER_CHANNEL_CONNECTED,
+	PIER_CHANNEL_FAILED, /* at connecting: can only be destroyed */
+};
+
+struct pier_channel {
+	/* What every post and poll touches. */
+	struct ibv_qp *qp;
+	struct ibv_cq *cq;
+	struct pier_slots slots;
+	enum pier_channel_state state;
+	int broken;	       /* 0, or the error of the first request that failed */
+	uint32_t max_msg_size; /* of the port */
+	uint32_t max_read_sge; /* some devices take fewer than for a write */
+	uint8_t read_depth;    /* reads issued at once; 0: the peer serves none */
+	struct pier_channel_attr attr;
+
+	const struct pier_provider *provider;
+	struct pier_pd *pd;
+	struct ibv_comp_channel *events;
+	uint32_t port_mtu; /* in bytes, also not more than attr.mtu */
+	uint16_t lid;
+	enum pier_link_layer link_layer;
+	bool use_grh; /* packets carry GIDs */
+	struct ibv_gid_entry gid;
+	uint32_t psn;
+	uint32_t generation; /* in the endpoint */
+	bool cause_is_flush; /* a better cause may follow */
+	char cause[512];     /* the sentence of `broken` */
+};
+
+/* PIER_TIMEOUT_DEFAULT resolved. Errors: -EINVAL other negative numbers. */
+int pier_channel_timeout(const struct pier_channel *channel, int timeout_ms,
+			 int *ret_timeout_ms);
+
+/* -EPIPE, with the sentence of the first cause. */
+int pier_fail_broken(const struct pier_channel *channel);
+
+/* The channel is broken by something else than a request: its first cause. */
+void pier_break_channel(struct pier_channel *channel, int error, const char *cause);
+
+/*
+ * Move completions from the CQ to their slots.
+ *
+ * Returns how many, or -errno of ibv_poll_cq().
+ */
+int pier_collect(struct pier_channel *channel);
+
+/*
+ * Stop everything that is outstanding, and return when nothing is: the queue
+ * pair goes to the error state and its completions are collected; if they do
+ * not come in time, it goes to RESET, which gives no completions, and the slots
+ * are filled in here.
+ */
+void pier_stop_channel(struct pier_channel *channel);
+
+#endif

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_CHANNEL_STATUS_H
+#define PIER_CHANNEL_STATUS_H
+
+#include <stddef.h>
+
+#include <infiniband/verbs.h>
+
+#include <pier/channel.h>
+
+/* "send", "receive", ... */
+const char *pier_opcode_name(enum pier_opcode opcode);
+
+/* The negative errno of pier_result.error for what happened to a request. */
+int pier_status_error(enum ibv_wc_status status, enum pier_opcode opcode);
+
+/* One sentence: the request, the status, the vendor's code, the likely cause. */
+void pier_describe_status(enum ibv_wc_status status, uint32_t vendor_error,
+			  enum pier_opcode opcode, char *ret_sentence, size_t size);
+
+#endif
