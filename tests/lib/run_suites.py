@@ -184,7 +184,7 @@ def suite_fuzz(suite):
                    "-Db_lundef=false", "-Dtools=false")
     if not folder:
         return
-    seed = int(os.environ.get("PIER_SEED") or random.randrange(1, 2**31), 0)
+    seed = int(os.environ.get("PIER_SEED") or str(random.randrange(1, 2**31)), 0)
     say("-- fuzz: PIER_SEED=%s" % seed)
     findings = folder / "findings"
     findings.mkdir(exist_ok=True)
