@@ -92,7 +92,7 @@ static int choose_numbers(struct pier_channel *channel)
 	} random;
 
 	if (getrandom(&random, sizeof(random), 0) != (ssize_t)sizeof(random))
-		return pier_fail_because(errno, "read random numbers");
+		return pier_fail(EIO, "getrandom gave too few bytes");
 	channel->psn = channel->attr.psn == PIER_PSN_RANDOM ? random.psn & 0xffffff
 							    : channel->attr.psn;
 	channel->generation = random.generation;

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "channel.h"
 #include "deadline.h"
@@ -33,7 +34,8 @@ static int sleep_until(struct pier_channel *channel, int64_t deadline)
 	if (timeout == 0)
 		return -ETIMEDOUT;
 	if (poll(&fd, 1, timeout) < 0 && errno != EINTR)
-		return pier_fail_because(errno, "poll the completion channel");
+		return pier_fail(errno, "poll the completion channel: %s",
+				 strerror(errno));
 	return 0;
 }
 

@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "nic.h"
+
+struct fake_nic fake;
+
+static bool fails(void)
+{
+	errno = ENOSPC;
+	return ++fake.calls == fake.fail_call;
+}
+
+static int query_port(struct ibv_context *context, uint8_t port,
+		      struct ibv_port_attr *ret_attr)
+{
+	(void)context, (void)port;
+	if (fails())
+		return ENOSPC;
+	*ret_attr = fake.port;
+	return 0;
+}
+
+static int query_gid(struct ibv_context *context, uint8_t port, uint32_t index,
+		     struct ibv_gid_entry *ret_entry)
+{
+	(void)context, (void)port;
+	if (fails())
+		return ENOSPC;
+	if (fake.gids[index].gid.raw[0] == 0 && fake.gids[index].gid.raw[15] == 0)
+		return ENODATA;
+	*ret_entry = fake.gids[index];
+	ret_entry->gid_index = index;
+	return 0;
+}
+
+static struct ibv_comp_channel *create_comp_channel(struct ibv_context *context)
+{
+	struct ibv_comp_channel *channel;
+
+	if (fails())
+		return NULL;
+	channel = calloc(1, sizeof(*channel));
+	channel->context = context;
+	channel->fd = eventfd(0, EFD_CLOEXEC);
+	fake.channels++;
+	return channel;
+}
+
+static int destroy_comp_channel(struct ibv_comp_channel *channel)
+{
+	close(channel->fd);
+	free(channel);
+	fake.channels--;
+	return 0;
+}
+
+static struct ibv_cq *create_cq(struct ibv_context *context, int cqe, void *cq_context,
+				struct ibv_comp_channel *channel, int comp_vector)
+{
+	(void)comp_vector;
+	if (fails())
+		return NULL;
+	fake.cq = calloc(1, sizeof(*fake.cq));
+	fake.cq->context = context;
+	fake.cq->cqe = cqe;
+	fake.cq->cq_context = cq_context;
+	fake.cq->channel = channel;
+	fake.cqs++;
+	return fake.cq;
+}
+
+static int destroy_cq(struct ibv_cq *cq)
+{
+	free(cq);
+	fake.cq = NULL;
+	fake.cqs--;
+	return 0;
+}
+
+static int get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **ret_cq,
+			void **ret_context)
+{
+	uint64_t count;
+
+	if (read(channel->fd, &count, sizeof(count)) < 0)
+		return -1;
+	fake.events_given++;
+	*ret_cq = fake.cq;
+	*ret_context = fake.cq->cq_context;
+	return 0;
+}
+
+static void ack_cq_events(struct ibv_cq *cq, unsigned int count)
+{
+	(void)cq;
+	fake.events_acked += (int)count;
+}
+
+static struct ibv_qp *create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
+{
+	struct ibv_qp *qp;
+
+	if (fails())
+		return NULL;
+	qp = calloc(1, sizeof(*qp));
+	qp->context = pd->context;
+	qp->pd = pd;
+	qp->qp_num = 0x1234;
+	qp->send_cq = attr->send_cq;
+	qp->recv_cq = attr->recv_cq;
+	fake.qps++;
+	return qp;
+}
+
+static void flush(uint64_t *ids, int *count, enum ibv_wc_opcode opcode)
+{
+	while (*count > 0)
+		fake_complete(ids[0], IBV_WC_WR_FLUSH_ERR, opcode, 0xdeadbeef);
+}
+
+static int modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
+{
+	(void)qp, (void)mask;
+	if (fails())
+		return ENOSPC;
+	fake.state = attr->qp_state;
+	if (attr->qp_state == IBV_QPS_RTR)
+		fake.rtr = *attr;
+	if (attr->qp_state == IBV_QPS_RTS)
+		fake.rts = *attr;
+	if (attr->qp_state == IBV_QPS_ERR && !fake.never_flushes) {
+		flush(fake.send_ids, &fake.sends, IBV_WC_BIND_MW);
+		flush(fake.recv_ids, &fake.recvs, IBV_WC_BIND_MW);
+	}
+	return 0;
+}
+
+static int destroy_qp(struct ibv_qp *qp)
+{
+	free(qp);
+	fake.qps--;
+	return 0;
+}
+
+static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
+	(void)qp;
+	if (fails()) {
+		*bad = wr;
+		return ENOSPC;
+	}
+	fake.last_send = *wr;
+	fake.send_ids[fake.sends++] = wr->wr_id;
+	return 0;
+}
+
+static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+	(void)qp;
+	if (fails()) {
+		*bad = wr;
+		return ENOSPC;
+	}
+	fake.recv_ids[fake.recvs++] = wr->wr_id;
+	return 0;
+}
+
+static int poll_cq(struct ibv_cq *cq, int count, struct ibv_wc *ret_wc)
+{
+	(void)cq;
+	if (fake.poll_error)
+		return fake.poll_error;
+	if (count > fake.queued)
+		count = fake.queued;
+	memcpy(ret_wc, fake.queue, (size_t)count * sizeof(*ret_wc));
+	fake.queued -= count;
+	memmove(fake.queue, fake.queue + count,
+		(size_t)fake.queued * sizeof(fake.queue[0]));
+	return count;
+}
+
+static int req_notify_cq(struct ibv_cq *cq, int solicited_only)
+{
+	(void)cq, (void)solicited_only;
+	fake.armed = true;
+	return 0;
+}
+
+static const struct pier_provider provider = {
+	.name = "fake",
+	.query_port = query_port,
+	.query_gid = query_gid,
+	.create_comp_channel = create_comp_channel,
+	.destroy_comp_channel = destroy_comp_channel,
+	.create_cq = create_cq,
+	.destroy_cq = destroy_cq,
+	.get_cq_event = get_cq_event,
+	.ack_cq_events = ack_cq_events,
+	.create_qp = create_qp,
+	.modify_qp = modify_qp,
+	.destroy_qp = destroy_qp,
+};
+
+struct pier_pd *fake_reset(void)
+{
+	memset(&fake, 0, sizeof(fake));
+	fake.context.ops.post_send = post_send;
+	fake.context.ops.post_recv = post_recv;
+	fake.context.ops.poll_cq = poll_cq;
+	fake.context.ops.req_notify_cq = req_notify_cq;
+	fake.port = (struct ibv_port_attr){
+		.state = IBV_PORT_ACTIVE,
+		.active_mtu = IBV_MTU_2048,
+		.gid_tbl_len = FAKE_GIDS,
+		.max_msg_sz = UINT32_C(1) << 30,
+		.link_layer = IBV_LINK_LAYER_ETHERNET,
+	};
+	fake.gids[1].gid.raw[0] = 0xfd;
+	fake.gids[1].gid_type = IBV_GID_TYPE_ROCE_V2;
+	fake.device = (struct pier_device){
+		.provider = &provider,
+		.context = &fake.context,
+		.limits = { .max_qp_wr = 100,
+			    .max_sge = 8,
+			    .max_sge_rd = 4,
+			    .max_cqe = 128,
+			    .phys_port_cnt = 2,
+			    .max_qp_rd_atom = 8,
+			    .max_qp_init_rd_atom = 6 },
+		.name = "fake0",
+	};
+	fake.verbs_pd.context = &fake.context;
+	fake.pd.device = &fake.device;
+	fake.pd.pd = &fake.verbs_pd;
+	return &fake.pd;
+}
+
+static void forget(uint64_t *ids, int *count, uint64_t id)
+{
+	for (int i = 0; i < *count; i++) {
+		if (ids[i] == id) {
+			*count -= 1;
+			memmove(ids + i, ids + i + 1,
+				(size_t)(*count - i) * sizeof(*ids));
+			return;
+		}
+	}
+}
+
+static void complete(const struct ibv_wc *wc)
+{
+	static const uint64_t one = 1;
+
+	forget(fake.send_ids, &fake.sends, wc->wr_id);
+	forget(fake.recv_ids, &fake.recvs, wc->wr_id);
+	fake.queue[fake.queued++] = *wc;
+	if (fake.armed && write(fake.cq->channel->fd, &one, sizeof(one)) < 0)
+		abort();
+	fake.armed = false;
+}
+
+void fake_complete(uint64_t id, enum ibv_wc_status status, enum ibv_wc_opcode opcode,
+		   uint32_t length)
+{
+	complete(&(struct ibv_wc){ .wr_id = id,
+				   .status = status,
+				   .opcode = opcode,
+				   .vendor_err = status ? 0x77 : 0,
+				   .byte_len = length });
+}
+
+void fake_complete_imm(uint64_t id, enum ibv_wc_opcode opcode, uint32_t length,
+		       uint32_t network_order)
+{
+	complete(&(struct ibv_wc){ .wr_id = id,
+				   .opcode = opcode,
+				   .byte_len = length,
+				   .wc_flags = IBV_WC_WITH_IMM,
+				   .imm_data = network_order });
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_FAKES_NIC_H
+#define PIER_FAKES_NIC_H
+
+#include "memory/device.h"
+#include "provider/provider.h"
+
+/*
+ * A NIC that moves nothing: it remembers what it was told, and completes what
+ * the test says, when the test says. One at a time.
+ */
+
+enum {
+	FAKE_QUEUE = 128,
+	FAKE_GIDS = 4,
+};
+
+struct fake_nic {
+	/* What the test may change before it prepares a channel. */
+	struct ibv_port_attr port;
+	struct ibv_gid_entry gids[FAKE_GIDS]; /* zero: empty */
+	bool never_flushes;
+	int fail_call;	/* this call of the provider fails, from 1; 0: none */
+	int poll_error; /* what poll_cq returns instead of completions */
+
+	/* What the channel did. */
+	int calls;
+	int channels, cqs, qps; /* alive */
+	int events_given, events_acked;
+	enum ibv_qp_state state;
+	struct ibv_qp_attr rtr, rts; /* as modify_qp() got them */
+	struct ibv_send_wr last_send;
+	uint64_t send_ids[FAKE_QUEUE], recv_ids[FAKE_QUEUE]; /* outstanding */
+	int sends, recvs;
+
+	/* Insides. */
+	struct ibv_wc queue[FAKE_QUEUE];
+	int queued;
+	bool armed, event;
+	struct ibv_context context;
+	struct pier_device device;
+	struct pier_pd pd;
+	struct ibv_pd verbs_pd;
+	struct ibv_cq *cq;
+};
+
+extern struct fake_nic fake;
+
+/* A fresh one: an active RoCE port with one GID. */
+struct pier_pd *fake_reset(void);
+
+/* Complete a request, in any order. */
+void fake_complete(uint64_t id, enum ibv_wc_status status, enum ibv_wc_opcode opcode,
+		   uint32_t length);
+void fake_complete_imm(uint64_t id, enum ibv_wc_opcode opcode, uint32_t length,
+		       uint32_t network_order);
+
+#endif

@@ -1,0 +1,531 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include <pier/channel.h>
+#include <pier/error.h>
+#include <pier/object.h>
+
+#include "nic.h"
+
+static const struct pier_endpoint peer = {
+	.qpn = 0x55,
+	.psn = 0x66,
+	.link_layer = PIER_LINK_ETHERNET,
+	.gid = { 0xfd, 1 },
+	.mtu = 1024,
+	.max_rd_atomic = 4,
+};
+
+static const struct pier_remote remote = { 0x10000, 4096, 0x99 };
+
+static struct pier_channel_attr small_attr(void)
+{
+	struct pier_channel_attr attr = PIER_CHANNEL_ATTR_INIT;
+
+	attr.max_send_wr = 3;
+	attr.max_recv_wr = 2;
+	attr.max_send_sge = 6;
+	attr.max_recv_sge = 2;
+	return attr;
+}
+
+static struct pier_channel *prepared(void)
+{
+	struct pier_channel_attr attr = small_attr();
+	struct pier_channel *channel;
+
+	assert_int_equal(pier_prepare_channel(fake_reset(), &attr, &channel), 0);
+	return channel;
+}
+
+static struct pier_channel *connected(void)
+{
+	struct pier_channel *channel = prepared();
+
+	assert_int_equal(pier_connect_channel(channel, &peer), 0);
+	return channel;
+}
+
+static void destroy(struct pier_channel *channel)
+{
+	assert_int_equal(pier_destroy_channel(channel), 0);
+	assert_int_equal(fake.qps, 0);
+	assert_int_equal(fake.cqs, 0);
+	assert_int_equal(fake.channels, 0);
+	assert_int_equal(fake.events_given, fake.events_acked);
+	assert_int_equal(fake.pd.children, 0);
+	assert_int_equal(pier_count_objects(PIER_OBJECT_CHANNEL), 0);
+}
+
+static void takes_back_what_failed_half_way(void **state)
+{
+	struct pier_channel_attr attr = small_attr();
+	struct pier_channel *channel = NULL;
+	int failures = 0;
+
+	(void)state;
+	for (int call = 1;; call++) {
+		fake_reset();
+		fake.fail_call = call;
+		if (pier_prepare_channel(&fake.pd, &attr, &channel) == 0)
+			break;
+		failures++;
+		assert_null(channel);
+		assert_string_not_equal(pier_last_error(), "");
+		assert_int_equal(fake.pd.children, 0);
+		assert_int_equal(fake.channels + fake.cqs + fake.qps, 0);
+	}
+	assert_int_equal(failures, 1 + FAKE_GIDS + 4);
+	destroy(channel);
+	assert_int_equal(pier_destroy_channel(NULL), 0);
+}
+
+static void gives_its_endpoint(void **state)
+{
+	struct pier_channel *channel = prepared();
+	struct pier_endpoint endpoint;
+
+	(void)state;
+	assert_int_equal(pier_channel_endpoint(channel, &endpoint), 0);
+	assert_int_equal(endpoint.qpn, 0x1234);
+	assert_true(endpoint.psn <= 0xffffff);
+	assert_int_equal(endpoint.link_layer, PIER_LINK_ETHERNET);
+	assert_int_equal(endpoint.mtu, 2048);
+	assert_int_equal(endpoint.gid[0], 0xfd);
+	assert_int_equal(endpoint.max_rd_atomic, 8);
+	assert_int_equal(endpoint.address_length, 0);
+	destroy(channel);
+}
+
+static void clamps_to_the_peer(void **state)
+{
+	struct pier_channel *channel = connected();
+
+	(void)state;
+	assert_int_equal(fake.state, IBV_QPS_RTS);
+	assert_int_equal(fake.rtr.path_mtu, IBV_MTU_1024);
+	assert_int_equal(fake.rtr.dest_qp_num, 0x55);
+	assert_int_equal(fake.rtr.rq_psn, 0x66);
+	assert_int_equal(fake.rtr.max_dest_rd_atomic, 8);
+	assert_int_equal(fake.rts.max_rd_atomic, 4);
+	assert_int_equal(fake.rtr.ah_attr.is_global, 1);
+	assert_int_equal(fake.rtr.ah_attr.grh.sgid_index, 1);
+	assert_int_equal(fake.rtr.ah_attr.grh.dgid.raw[1], 1);
+	assert_int_equal(pier_connect_channel(channel, &peer), -EISCONN);
+	destroy(channel);
+}
+
+static void speaks_infiniband(void **state)
+{
+	struct pier_endpoint lid_peer = { .qpn = 7, .lid = 9 };
+	struct pier_channel_attr attr = small_attr();
+	struct pier_channel *channel;
+
+	(void)state;
+	fake_reset();
+	fake.port.link_layer = IBV_LINK_LAYER_INFINIBAND;
+	fake.port.lid = 3;
+	fake.gids[0].gid.raw[0] = 0xfe;
+	assert_int_equal(pier_prepare_channel(&fake.pd, &attr, &channel), 0);
+	assert_int_equal(pier_connect_channel(channel, &lid_peer), 0);
+	assert_int_equal(fake.rtr.ah_attr.is_global, 0);
+	assert_int_equal(fake.rtr.ah_attr.dlid, 9);
+	destroy(channel);
+	fake_reset();
+	fake.port.link_layer = IBV_LINK_LAYER_INFINIBAND;
+	attr.gid_index = 1;
+	assert_int_equal(pier_prepare_channel(&fake.pd, &attr, &channel), 0);
+	assert_int_equal(pier_connect_channel(channel, &lid_peer), -EINVAL);
+	assert_non_null(strstr(pier_last_error(), "gid"));
+	destroy(channel);
+}
+
+static void refuses_impossible_peers(void **state)
+{
+	static const char *const names[] = { "qpn",  "qpn", "psn",    "mtu",
+					     "link", "gid", "address" };
+	struct pier_endpoint bad[7];
+
+	(void)state;
+	for (int i = 0; i < 7; i++)
+		bad[i] = peer;
+	bad[0].qpn = 1;
+	bad[1].qpn = 1 << 24;
+	bad[2].psn = 1 << 24;
+	bad[3].mtu = 1500;
+	bad[4].link_layer = PIER_LINK_INFINIBAND;
+	memset(bad[5].gid, 0, sizeof(bad[5].gid));
+	bad[6].address_length = 8;
+	for (int i = 0; i < 7; i++) {
+		struct pier_channel *channel = prepared();
+
+		assert_int_equal(pier_connect_channel(channel, &bad[i]), -EINVAL);
+		if (!strstr(pier_last_error(), names[i]))
+			fail_msg("no \"%s\" in: %s", names[i], pier_last_error());
+		assert_int_equal(pier_connect_channel(channel, &peer), -EISCONN);
+		assert_int_equal(pier_post_send(channel, NULL, 0, NULL), -ENOTCONN);
+		assert_int_equal(pier_post_recv(channel, NULL, 0, NULL), -ENOTCONN);
+		destroy(channel);
+	}
+}
+
+static void needs_a_usable_port(void **state)
+{
+	struct pier_channel_attr attr = small_attr();
+	struct pier_channel *channel;
+
+	(void)state;
+	fake_reset();
+	fake.gids[1].gid.raw[0] = 0;
+	assert_int_equal(pier_prepare_channel(&fake.pd, &attr, &channel), -EADDRNOTAVAIL);
+	attr.gid_index = 1;
+	assert_int_equal(pier_prepare_channel(&fake.pd, &attr, &channel), -EADDRNOTAVAIL);
+	fake.port.state = IBV_PORT_DOWN;
+	assert_int_equal(pier_prepare_channel(&fake.pd, &attr, &channel), -ENETDOWN);
+}
+
+static void dispatches_in_any_order(void **state)
+{
+	struct pier_channel *channel = connected();
+	struct pier_work work[3], recv;
+	struct pier_result result = { 0 };
+
+	(void)state;
+	assert_int_equal(pier_post_send(channel, NULL, 0, &work[0]), 0);
+	assert_int_equal(pier_post_write(channel, NULL, 0, &remote, &work[1]), 0);
+	assert_int_equal(pier_post_read(channel, &(struct pier_scatter){ 0, 77, 1 }, 1,
+					&remote, &work[2]),
+			 0);
+	assert_int_equal(pier_post_recv(channel, NULL, 0, &recv), 0);
+	assert_int_equal(pier_channel_outstanding(channel), 4);
+	fake_complete_imm(recv.id, IBV_WC_RECV, 12, htonl(0x01020304));
+	fake_complete(work[2].id, IBV_WC_SUCCESS, IBV_WC_RDMA_READ, 0);
+	assert_int_equal(pier_poll_work(channel, work[0], &result), 0);
+	assert_int_equal(pier_channel_outstanding(channel), 2);
+	assert_int_equal(pier_poll_work(channel, work[2], &result), 1);
+	assert_int_equal(result.opcode, PIER_OP_READ);
+	assert_int_equal(result.byte_length, 77);
+	assert_int_equal(pier_wait(channel, recv, 0, &result), 0);
+	assert_int_equal(result.opcode, PIER_OP_RECV);
+	assert_int_equal(result.byte_length, 12);
+	assert_true(result.has_immediate);
+	assert_int_equal(result.immediate, 0x01020304);
+	fake_complete(work[1].id, IBV_WC_SUCCESS, IBV_WC_RDMA_WRITE, 0);
+	fake_complete(work[0].id, IBV_WC_SUCCESS, IBV_WC_SEND, 0);
+	assert_int_equal(pier_poll(channel), 2);
+	assert_int_equal(pier_channel_outstanding(channel), 0);
+	assert_int_equal(pier_wait(channel, work[0], 0, &result), 0);
+	assert_false(result.has_immediate);
+	assert_int_equal(pier_wait(channel, work[1], 0, NULL), 0);
+	destroy(channel);
+}
+
+static void tells_a_write_with_immediate(void **state)
+{
+	struct pier_channel *channel = connected();
+	struct pier_result result = { 0 };
+	struct pier_work work;
+
+	(void)state;
+	assert_int_equal(pier_post_recv(channel, NULL, 0, &work), 0);
+	fake_complete_imm(work.id, IBV_WC_RECV_RDMA_WITH_IMM, 999, htonl(5));
+	assert_int_equal(pier_poll_work(channel, work, &result), 1);
+	assert_int_equal(result.opcode, PIER_OP_RECV_WRITE_IMM);
+	assert_int_equal(result.immediate, 5);
+	destroy(channel);
+}
+
+static void refuses_stale_handles(void **state)
+{
+	struct pier_channel *channel = connected();
+	struct pier_work work, again, copy;
+	struct pier_result result = { .byte_length = 42 };
+
+	(void)state;
+	assert_int_equal(pier_poll_work(channel, (struct pier_work){ 0 }, &result),
+			 -ESTALE);
+	assert_int_equal(pier_post_send(channel, NULL, 0, &work), 0);
+	copy = work;
+	copy.id ^= UINT64_C(1) << 40;
+	assert_int_equal(pier_poll_work(channel, copy, &result), -ESTALE);
+	fake_complete(work.id, IBV_WC_SUCCESS, IBV_WC_SEND, 0);
+	assert_int_equal(pier_wait(channel, work, 0, NULL), 0);
+	assert_int_equal(pier_wait(channel, work, 0, &result), -ESTALE);
+	assert_int_equal(pier_post_send(channel, NULL, 0, &again), 0);
+	assert_int_equal(pier_poll_work(channel, work, &result), -ESTALE);
+	assert_int_equal(pier_poll_work(channel, again, &result), 0);
+	assert_int_equal(result.byte_length, 42);
+	destroy(channel);
+}
+
+static void counts_kept_results_against_the_queue(void **state)
+{
+	struct pier_channel *channel = connected();
+	struct pier_work work[3];
+
+	(void)state;
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(pier_post_send(channel, NULL, 0, &work[i]), 0);
+	assert_int_equal(pier_post_send(channel, NULL, 0, NULL), -EAGAIN);
+	fake_complete(work[1].id, IBV_WC_SUCCESS, IBV_WC_SEND, 0);
+	assert_int_equal(pier_post_send(channel, NULL, 0, NULL), -EAGAIN);
+	assert_int_equal(pier_wait(channel, work[1], 0, NULL), 0);
+	assert_int_equal(pier_post_send(channel, NULL, 0, NULL), 0);
+	/* Nobody watches that one: its place is found again when it is needed. */
+	assert_int_equal(pier_post_send(channel, NULL, 0, NULL), -EAGAIN);
+	fake_complete(fake.send_ids[2], IBV_WC_SUCCESS, IBV_WC_SEND, 0);
+	assert_int_equal(pier_post_send(channel, NULL, 0, &work[1]), 0);
+	destroy(channel);
+}
+
+static void checks_requests(void **state)
+{
+	const struct pier_gather huge[] = { { 0, UINT32_MAX, 1 }, { 0, UINT32_MAX, 1 } };
+	const struct pier_gather most = { 0, UINT32_C(1) << 30, 1 },
+				 byte = { 0, 4097, 1 };
+	const struct pier_scatter five[5] = { { 0, 1, 1 } };
+	struct pier_channel *channel = prepared();
+
+	(void)state;
+	assert_int_equal(pier_post_send(channel, &byte, 1, NULL), -ENOTCONN);
+	assert_int_equal(pier_post_recv(channel, five, 1, NULL), 0);
+	assert_int_equal(pier_connect_channel(channel, &peer), 0);
+	assert_int_equal(pier_post_send(channel, huge, 2, NULL), -EMSGSIZE);
+	assert_int_equal(pier_post_send(channel, &most, 1, NULL), 0);
+	assert_int_equal(pier_post_send(channel, huge, -1, NULL), -EINVAL);
+	assert_int_equal(pier_post_send(channel, huge, 7, NULL), -EINVAL);
+	assert_int_equal(pier_post_recv(channel, five, 3, NULL), -EINVAL);
+	/* This device gathers six and scatters four in a read (max_sge_rd). */
+	assert_int_equal(pier_post_read(channel, five, 5, &remote, NULL), -EINVAL);
+	assert_int_equal(pier_post_write(channel, &byte, 1, &remote, NULL), -ERANGE);
+	fake.fail_call = fake.calls + 1;
+	assert_int_equal(pier_post_send(channel, NULL, 0, NULL), -ENOSPC);
+	assert_int_equal(pier_channel_outstanding(channel), 2);
+	assert_int_equal(pier_send(channel, NULL, 0, -2), -EINVAL);
+	assert_int_equal(pier_channel_outstanding(channel), 2);
+	destroy(channel);
+}
+
+static void writes_requests(void **state)
+{
+	struct pier_channel_attr attr = small_attr();
+	const struct pier_gather piece = { 0x1000, 16, 0x44 }, longer = { 0, 17, 1 };
+	struct pier_channel *channel;
+
+	(void)state;
+	attr.max_inline = 16;
+	assert_int_equal(pier_prepare_channel(fake_reset(), &attr, &channel), 0);
+	assert_int_equal(pier_connect_channel(channel, &peer), 0);
+	assert_int_equal(
+		pier_post_write_imm(channel, &piece, 1, &remote, 0xa0b0c0d0, NULL), 0);
+	assert_int_equal(fake.last_send.opcode, IBV_WR_RDMA_WRITE_WITH_IMM);
+	assert_int_equal(ntohl(fake.last_send.imm_data), 0xa0b0c0d0);
+	assert_int_equal(fake.last_send.wr.rdma.remote_addr, 0x10000);
+	assert_int_equal(fake.last_send.wr.rdma.rkey, 0x99);
+	assert_int_equal(fake.last_send.send_flags, IBV_SEND_INLINE);
+	assert_int_equal(pier_post_send(channel, &longer, 1, NULL), 0);
+	assert_int_equal(fake.last_send.send_flags, 0);
+	destroy(channel);
+}
+
+static void needs_a_peer_that_serves_reads(void **state)
+{
+	struct pier_endpoint none = peer;
+	struct pier_channel *channel = prepared();
+
+	(void)state;
+	none.max_rd_atomic = 0;
+	assert_int_equal(pier_connect_channel(channel, &none), 0);
+	assert_int_equal(pier_post_read(channel, NULL, 0, &remote, NULL), -EOPNOTSUPP);
+	destroy(channel);
+}
+
+static void keeps_the_first_cause(void **state)
+{
+	struct pier_channel *channel = connected();
+	struct pier_work work[2], recv;
+	struct pier_result result;
+
+	(void)state;
+	assert_int_equal(pier_post_recv(channel, NULL, 0, &recv), 0);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(pier_post_write(channel, NULL, 0, &remote, &work[i]), 0);
+	/* The flush of the other queue may be seen first. */
+	fake_complete(recv.id, IBV_WC_WR_FLUSH_ERR, IBV_WC_BIND_MW, 0xffffffff);
+	fake_complete(work[0].id, IBV_WC_REM_ACCESS_ERR, IBV_WC_BIND_MW, 0);
+	fake_complete(work[1].id, IBV_WC_WR_FLUSH_ERR, IBV_WC_BIND_MW, 0);
+	assert_int_equal(pier_wait(channel, recv, 0, &result), -ECANCELED);
+	assert_int_equal(result.opcode, PIER_OP_RECV);
+	assert_int_equal(result.byte_length, 0);
+	assert_non_null(strstr(pier_last_error(), "IBV_WC_REM_ACCESS_ERR"));
+	assert_int_equal(pier_wait(channel, work[0], 0, &result), -EACCES);
+	assert_int_equal(result.status, IBV_WC_REM_ACCESS_ERR);
+	assert_int_equal(result.vendor_error, 0x77);
+	assert_non_null(strstr(pier_last_error(), "write failed"));
+	assert_non_null(strstr(pier_last_error(), "0x77"));
+	assert_int_equal(pier_wait(channel, work[1], 0, &result), -ECANCELED);
+	assert_int_equal(pier_post_send(channel, NULL, 0, NULL), -EPIPE);
+	assert_non_null(strstr(pier_last_error(), "wrong rkey"));
+	assert_int_equal(pier_post_recv(channel, NULL, 0, NULL), -EPIPE);
+	destroy(channel);
+}
+
+static void maps_statuses(void **state)
+{
+	static const struct {
+		enum ibv_wc_status status;
+		int error;
+	} cases[] = {
+		{ IBV_WC_LOC_LEN_ERR, -EMSGSIZE },
+		{ IBV_WC_LOC_PROT_ERR, -EFAULT },
+		{ IBV_WC_REM_INV_REQ_ERR, -EMSGSIZE },
+		{ IBV_WC_REM_ACCESS_ERR, -EACCES },
+		{ IBV_WC_REM_OP_ERR, -EREMOTEIO },
+		{ IBV_WC_RETRY_EXC_ERR, -ETIMEDOUT },
+		{ IBV_WC_RNR_RETRY_EXC_ERR, -EAGAIN },
+		{ IBV_WC_FATAL_ERR, -EIO },
+		{ (enum ibv_wc_status)1000, -EIO },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct pier_channel *channel = connected();
+		struct pier_result result;
+		struct pier_work work;
+
+		assert_int_equal(pier_post_send(channel, NULL, 0, &work), 0);
+		fake_complete(work.id, cases[i].status, IBV_WC_SEND, 0);
+		assert_int_equal(pier_wait(channel, work, 0, &result), cases[i].error);
+		assert_int_equal(result.status, cases[i].status);
+		destroy(channel);
+	}
+}
+
+static void stops_when_the_time_is_up(void **state)
+{
+	struct pier_channel *channel = connected();
+	struct pier_result result = { 0 };
+	struct pier_work other;
+
+	(void)state;
+	assert_int_equal(pier_post_send(channel, NULL, 0, &other), 0);
+	assert_int_equal(pier_post_send(channel, NULL, 0, NULL), 0);
+	assert_int_equal(pier_recv(channel, NULL, 0, 20, &result), -ETIMEDOUT);
+	assert_non_null(strstr(pier_last_error(), "20 ms"));
+	assert_int_equal(result.error, -ECANCELED);
+	assert_int_equal(fake.state, IBV_QPS_ERR);
+	assert_int_equal(pier_channel_outstanding(channel), 0);
+	assert_int_equal(pier_wait(channel, other, 0, NULL), -ECANCELED);
+	assert_non_null(strstr(pier_last_error(), "20 ms"));
+	assert_int_equal(pier_post_recv(channel, NULL, 0, NULL), -EPIPE);
+	destroy(channel);
+}
+
+/* A device that dies owes the flush, and the memory must be free even so. */
+static void does_not_wait_for_a_dead_device(void **state)
+{
+	struct pier_channel *channel = connected();
+	struct pier_work work, other;
+
+	(void)state;
+	fake.never_flushes = true;
+	assert_int_equal(pier_post_send(channel, NULL, 0, &work), 0);
+	assert_int_equal(pier_post_recv(channel, NULL, 0, &other), 0);
+	assert_int_equal(pier_wait(channel, work, 1, NULL), -ETIMEDOUT);
+	assert_int_equal(fake.state, IBV_QPS_RESET);
+	assert_int_equal(pier_channel_outstanding(channel), 0);
+	assert_int_equal(pier_wait(channel, other, 0, NULL), -ECANCELED);
+	destroy(channel);
+}
+
+static void reports_a_failing_queue(void **state)
+{
+	struct pier_channel *channel = connected();
+	struct pier_work work;
+
+	(void)state;
+	assert_int_equal(pier_post_send(channel, NULL, 0, &work), 0);
+	fake.poll_error = -1;
+	assert_int_equal(pier_poll(channel), -EIO);
+	assert_int_equal(pier_arm_channel(channel), -EIO);
+	assert_int_equal(pier_poll_work(channel, work, NULL), -EIO);
+	destroy(channel);
+}
+
+static bool readable(int fd)
+{
+	struct pollfd pollfd = { .fd = fd, .events = POLLIN };
+
+	return poll(&pollfd, 1, 0) == 1;
+}
+
+static void wakes_without_losing_any(void **state)
+{
+	struct pier_channel *channel = connected();
+	int fd = pier_channel_fd(channel);
+	struct pier_work work[3];
+
+	(void)state;
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(pier_post_send(channel, NULL, 0, &work[i]), 0);
+	fake_complete(work[0].id, IBV_WC_SUCCESS, IBV_WC_SEND, 0);
+	assert_false(readable(fd));
+	assert_int_equal(pier_arm_channel(channel), 1);
+	assert_false(readable(fd));
+	fake_complete(work[1].id, IBV_WC_SUCCESS, IBV_WC_SEND, 0);
+	assert_true(readable(fd));
+	fake_complete(work[2].id, IBV_WC_SUCCESS, IBV_WC_SEND, 0);
+	assert_int_equal(pier_arm_channel(channel), 2);
+	assert_false(readable(fd));
+	assert_int_equal(fake.events_given, 1);
+	assert_int_equal(fake.events_acked, 1);
+	destroy(channel);
+}
+
+static void ignores_requests_of_others(void **state)
+{
+	struct pier_channel *channel = connected();
+
+	(void)state;
+	fake_complete(4711, IBV_WC_SUCCESS, IBV_WC_SEND, 0);
+	fake_complete(0, IBV_WC_GENERAL_ERR, IBV_WC_SEND, 0);
+	assert_int_equal(pier_poll(channel), 2);
+	assert_int_equal(pier_post_send(channel, NULL, 0, NULL), 0);
+	destroy(channel);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(takes_back_what_failed_half_way),
+		cmocka_unit_test(gives_its_endpoint),
+		cmocka_unit_test(clamps_to_the_peer),
+		cmocka_unit_test(speaks_infiniband),
+		cmocka_unit_test(refuses_impossible_peers),
+		cmocka_unit_test(needs_a_usable_port),
+		cmocka_unit_test(dispatches_in_any_order),
+		cmocka_unit_test(tells_a_write_with_immediate),
+		cmocka_unit_test(refuses_stale_handles),
+		cmocka_unit_test(counts_kept_results_against_the_queue),
+		cmocka_unit_test(checks_requests),
+		cmocka_unit_test(writes_requests),
+		cmocka_unit_test(needs_a_peer_that_serves_reads),
+		cmocka_unit_test(keeps_the_first_cause),
+		cmocka_unit_test(maps_statuses),
+		cmocka_unit_test(stops_when_the_time_is_up),
+		cmocka_unit_test(does_not_wait_for_a_dead_device),
+		cmocka_unit_test(reports_a_failing_queue),
+		cmocka_unit_test(wakes_without_losing_any),
+		cmocka_unit_test(ignores_requests_of_others),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include <pier/error.h>
+
+#include "channel/attr.h"
+
+static const struct ibv_device_attr device = {
+	.max_qp_wr = 1000,
+	.max_sge = 6,
+	.max_cqe = 1500,
+	.phys_port_cnt = 2,
+};
+
+static struct pier_channel_attr good(void)
+{
+	struct pier_channel_attr attr = PIER_CHANNEL_ATTR_INIT;
+
+	attr.max_send_sge = attr.max_recv_sge = 4;
+	return attr;
+}
+
+/* A value that is wrong, and what the sentence must hold. */
+#define WRONG(field, value, ...)                                                    \
+	do {                                                                        \
+		const char *words[] = { #field, __VA_ARGS__ };                      \
+		struct pier_channel_attr attr = good();                             \
+                                                                                    \
+		attr.field = (value);                                               \
+		assert_int_equal(pier_check_channel_attr(&attr, &device), -EINVAL); \
+		for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)       \
+			if (!strstr(pier_last_error(), words[i]))                   \
+				fail_msg("no \"%s\" in: %s", words[i],              \
+					 pier_last_error());                        \
+	} while (0)
+
+#define RIGHT(field, value)                                                   \
+	do {                                                                  \
+		struct pier_channel_attr attr = good();                       \
+                                                                              \
+		attr.field = (value);                                         \
+		assert_int_equal(pier_check_channel_attr(&attr, &device), 0); \
+	} while (0)
+
+static void names_value_and_limit(void **state)
+{
+	(void)state;
+	WRONG(port, 0, "1 to 2");
+	WRONG(port, 3, "port 3", "1 to 2");
+	WRONG(max_send_wr, 0, "1 to 1000");
+	WRONG(max_send_wr, 1001, "1001", "1000");
+	WRONG(max_recv_wr, 0, "1 to 1000");
+	WRONG(max_recv_wr, UINT32_MAX, "4294967295", "1000");
+	WRONG(max_send_sge, 7, "7", "1 to 6");
+	WRONG(max_recv_sge, 0, "1 to 6");
+	WRONG(mtu, 1500, "1500", "1024");
+	WRONG(mtu, 8192, "8192");
+	WRONG(timeout, 32, "32", "31");
+	WRONG(retry_count, 8, "8", "7");
+	WRONG(rnr_retry_count, 8, "8", "7");
+	WRONG(min_rnr_timer, 32, "32", "31");
+	WRONG(service_level, 16, "16", "15");
+	WRONG(psn, 1 << 24, "16777216", "16777215");
+	WRONG(access, 1 << 7, "0x80");
+	WRONG(timeout_ms, 0, "0");
+	WRONG(timeout_ms, -1, "-1");
+}
+
+static void takes_what_is_in_range(void **state)
+{
+	(void)state;
+	RIGHT(port, 2);
+	RIGHT(max_send_wr, 1000);
+	RIGHT(max_send_sge, 6);
+	RIGHT(mtu, 0);
+	RIGHT(mtu, 4096);
+	RIGHT(timeout, 31);
+	RIGHT(retry_count, 0);
+	RIGHT(rnr_retry_count, 7);
+	RIGHT(min_rnr_timer, 31);
+	RIGHT(psn, 0);
+	RIGHT(psn, 0xffffff);
+	RIGHT(psn, PIER_PSN_RANDOM);
+	RIGHT(access, 0);
+	RIGHT(timeout_ms, 1);
+}
+
+static void adds_the_queues_up(void **state)
+{
+	struct pier_channel_attr attr = good();
+
+	(void)state;
+	attr.max_send_wr = 1000;
+	attr.max_recv_wr = 500;
+	assert_int_equal(pier_check_channel_attr(&attr, &device), 0);
+	attr.max_recv_wr = 501;
+	assert_int_equal(pier_check_channel_attr(&attr, &device), -EINVAL);
+	assert_non_null(strstr(pier_last_error(), "1501"));
+	assert_non_null(strstr(pier_last_error(), "1500"));
+}
+
+static void checks_the_port(void **state)
+{
+	struct ibv_port_attr port = { .state = IBV_PORT_ACTIVE, .gid_tbl_len = 4 };
+	struct pier_channel_attr attr = good();
+
+	(void)state;
+	assert_int_equal(pier_check_channel_port(&attr, &port), 0);
+	attr.gid_index = 3;
+	assert_int_equal(pier_check_channel_port(&attr, &port), 0);
+	attr.gid_index = 4;
+	assert_int_equal(pier_check_channel_port(&attr, &port), -EINVAL);
+	assert_non_null(strstr(pier_last_error(), "gid_index 4"));
+	attr.gid_index = -2;
+	assert_int_equal(pier_check_channel_port(&attr, &port), -EINVAL);
+	port.state = IBV_PORT_DOWN;
+	assert_int_equal(pier_check_channel_port(&attr, &port), -ENETDOWN);
+	assert_non_null(strstr(pier_last_error(), "DOWN"));
+}
+
+static void reads_other_sizes(void **state)
+{
+	struct {
+		struct pier_channel_attr attr;
+		char later[16];
+	} newer = { .attr = PIER_CHANNEL_ATTR_INIT };
+	struct pier_channel_attr result;
+
+	(void)state;
+	newer.attr.size = sizeof(newer);
+	newer.attr.max_send_wr = 33;
+	assert_int_equal(pier_read_channel_attr(&newer.attr, &device, &result), 0);
+	assert_int_equal(result.max_send_wr, 33);
+	assert_int_equal(result.size, sizeof(result));
+	newer.later[15] = 1;
+	assert_int_equal(pier_read_channel_attr(&newer.attr, &device, &result), -EINVAL);
+	newer.attr.size = sizeof(newer.attr) - 1;
+	assert_int_equal(pier_read_channel_attr(&newer.attr, &device, &result), -EINVAL);
+	newer.attr.size = 0;
+	assert_int_equal(pier_read_channel_attr(&newer.attr, &device, &result), -EINVAL);
+	assert_non_null(strstr(pier_last_error(), "PIER_CHANNEL_ATTR_INIT"));
+}
+
+/* Who gives none must not be refused by a small device. */
+static void holds_defaults_to_the_device(void **state)
+{
+	struct pier_channel_attr result;
+
+	(void)state;
+	assert_int_equal(pier_read_channel_attr(NULL, &device, &result), 0);
+	assert_int_equal(result.max_send_sge, 6);
+	assert_int_equal(result.max_send_wr, 16);
+	assert_int_equal(pier_check_channel_attr(&result, &device), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(names_value_and_limit),
+		cmocka_unit_test(takes_what_is_in_range),
+		cmocka_unit_test(adds_the_queues_up),
+		cmocka_unit_test(checks_the_port),
+		cmocka_unit_test(reads_other_sizes),
+		cmocka_unit_test(holds_defaults_to_the_device),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,451 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include <pier/channel.h>
+#include <pier/error.h>
+
+#include "channel/stream.h"
+#include "nic.h"
+#include "util/wire.h"
+
+/*
+ * One real end, over a NIC that moves nothing, and a peer that is a row of
+ * bytes: its endpoint, its verdict, and four bytes that are not ours to read.
+ */
+
+enum {
+	SCRIPT_MAX = 512,
+	PATIENT_MS = 10000,
+	REST = 4,
+};
+
+struct script {
+	uint8_t bytes[SCRIPT_MAX];
+	size_t endpoint, verdict; /* where these begin */
+	size_t length;
+};
+
+struct scene {
+	struct pier_channel *channel;
+	struct script script;
+	int ours, theirs;
+};
+
+static void append(struct script *script, struct pier_message *message)
+{
+	memcpy(script->bytes + script->length, message->bytes, message->length);
+	script->length += message->length;
+}
+
+static void write_script(struct script *script, uint32_t generation)
+{
+	const struct pier_endpoint peer = { .qpn = 9,
+					    .link_layer = PIER_LINK_ETHERNET,
+					    .gid = { 0xfd, 9 },
+					    .max_rd_atomic = 1 };
+	uint8_t wire[PIER_ENDPOINT_WIRE_MAX], *payload;
+	size_t size = (size_t)pier_endpoint_pack(&peer, wire, sizeof(wire));
+	struct pier_message message;
+
+	payload = pier_begin_message(&message, PIER_MESSAGE_ENDPOINT, size);
+	memcpy(payload, wire, size);
+	append(script, &message);
+	script->verdict = script->length;
+	payload = pier_begin_message(&message, PIER_MESSAGE_VERDICT, PIER_VERDICT_SIZE);
+	pier_put_le32(payload, 0);
+	pier_put_le32(payload + 4, generation);
+	append(script, &message);
+}
+
+static struct scene open_scene(void)
+{
+	struct scene scene = { 0 };
+	struct pier_endpoint endpoint;
+	int fds[2];
+
+	assert_int_equal(pier_prepare_channel(fake_reset(), NULL, &scene.channel), 0);
+	assert_int_equal(pier_channel_endpoint(scene.channel, &endpoint), 0);
+	write_script(&scene.script, endpoint.generation);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+	scene.ours = fds[0];
+	scene.theirs = fds[1];
+	return scene;
+}
+
+static void close_scene(struct scene *scene)
+{
+	assert_int_equal(pier_destroy_channel(scene->channel), 0);
+	close(scene->ours);
+	if (scene->theirs >= 0)
+		close(scene->theirs);
+}
+
+/* The peer says the first `length` bytes of its script and shuts up. */
+static void say(struct scene *scene, size_t length)
+{
+	assert_int_equal(write(scene->theirs, scene->script.bytes, length), length);
+	assert_int_equal(shutdown(scene->theirs, SHUT_WR), 0);
+}
+
+static int run(struct scene *scene)
+{
+	return pier_handshake(scene->channel, scene->ours, scene->ours, PATIENT_MS);
+}
+
+static void connects_and_leaves_the_rest(void **state)
+{
+	struct scene scene = open_scene();
+	uint8_t rest[16], sent[SCRIPT_MAX];
+	ssize_t length;
+
+	(void)state;
+	memcpy(scene.script.bytes + scene.script.length, "rest", REST);
+	say(&scene, scene.script.length + REST);
+	assert_int_equal(run(&scene), 0);
+	assert_int_equal(fake.state, IBV_QPS_RTS);
+	assert_int_equal(read(scene.ours, rest, sizeof(rest)), REST);
+	assert_memory_equal(rest, "rest", REST);
+	assert_int_equal(pier_post_send(scene.channel, NULL, 0, NULL), 0);
+	assert_int_equal(run(&scene), -EISCONN);
+	/* What we said has the same form, and ends with the verdict. */
+	length = read(scene.theirs, sent, sizeof(sent));
+	assert_int_equal(length, scene.script.length);
+	assert_memory_equal(sent, "PIER\1\0\1\0", 8);
+	assert_memory_equal(sent + scene.script.verdict, "PIER\1\0\2\0\10\0\0\0\0\0\0\0",
+			    16);
+	close_scene(&scene);
+}
+
+static void notices_an_end_at_every_byte(void **state)
+{
+	size_t length = 1;
+
+	(void)state;
+	for (size_t cut = 0; cut < length; cut++) {
+		struct scene scene = open_scene();
+
+		length = scene.script.length;
+		say(&scene, cut);
+		assert_int_equal(run(&scene), -ECONNRESET);
+		assert_int_equal(pier_post_send(scene.channel, NULL, 0, NULL), -ENOTCONN);
+		close_scene(&scene);
+	}
+}
+
+/* The same where the peer is gone altogether, so that writing fails too. */
+static void notices_a_peer_that_is_gone(void **state)
+{
+	size_t length = 1;
+
+	(void)state;
+	for (size_t cut = 0; cut < length; cut++) {
+		struct scene scene = open_scene();
+
+		length = scene.script.length;
+		say(&scene, cut);
+		close(scene.theirs);
+		scene.theirs = -1;
+		assert_int_equal(run(&scene), -ECONNRESET);
+		close_scene(&scene);
+	}
+}
+
+static void survives_every_flipped_byte(void **state)
+{
+	size_t length = 1;
+
+	(void)state;
+	for (size_t at = 0; at < length; at++) {
+		for (int bit = 0; bit < 8; bit++) {
+			struct scene scene = open_scene();
+			int error;
+
+			length = scene.script.length;
+			scene.script.bytes[at] ^= (uint8_t)(1 << bit);
+			say(&scene, length);
+			error = run(&scene);
+			/* What an endpoint says may be changed; no frame may. */
+			if (at < PIER_MESSAGE_HEADER + 8 || at >= scene.script.verdict)
+				assert_true(error == -EBADMSG || error == -ECONNRESET ||
+					    error == -EPROTONOSUPPORT ||
+					    error == -EMSGSIZE || error == -ECONNREFUSED);
+			close_scene(&scene);
+		}
+	}
+}
+
+static void expect(void (*change)(struct script *script), int expected, const char *word)
+{
+	struct scene scene = open_scene();
+
+	change(&scene.script);
+	say(&scene, scene.script.length);
+	assert_int_equal(run(&scene), expected);
+	if (!strstr(pier_last_error(), word))
+		fail_msg("no \"%s\" in: %s", word, pier_last_error());
+	close_scene(&scene);
+}
+
+static void other_protocol(struct script *script)
+{
+	memcpy(script->bytes, "SSH-2.0-OpenSSH_9.2\r\n", 21);
+}
+
+static void other_version(struct script *script)
+{
+	script->bytes[4] = 2;
+}
+
+static void other_endpoint_version(struct script *script)
+{
+	script->bytes[PIER_MESSAGE_HEADER + 4] = 2;
+}
+
+static void unknown_type(struct script *script)
+{
+	script->bytes[6] = 9;
+}
+
+static void oversize(struct script *script)
+{
+	pier_put_le32(script->bytes + 8, UINT32_MAX);
+}
+
+static void just_oversize(struct script *script)
+{
+	pier_put_le32(script->bytes + 8, PIER_ENDPOINT_WIRE_MAX + 1);
+}
+
+static void empty(struct script *script)
+{
+	pier_put_le32(script->bytes + 8, 0);
+}
+
+static void refusal(struct script *script)
+{
+	script->bytes[script->verdict + PIER_MESSAGE_HEADER] = ENETUNREACH;
+}
+
+static void early_refusal(struct script *script)
+{
+	memmove(script->bytes, script->bytes + script->verdict,
+		script->length - script->verdict);
+	script->length -= script->verdict;
+	script->bytes[PIER_MESSAGE_HEADER] = ENOMEM;
+}
+
+static void early_verdict(struct script *script)
+{
+	early_refusal(script);
+	script->bytes[PIER_MESSAGE_HEADER] = 0;
+}
+
+static void nonsense_verdict(struct script *script)
+{
+	pier_put_le32(script->bytes + script->verdict + PIER_MESSAGE_HEADER, 1 << 20);
+}
+
+static void stale(struct script *script)
+{
+	script->bytes[script->verdict + PIER_MESSAGE_HEADER + 4] ^= 1;
+}
+
+static void two_endpoints(struct script *script)
+{
+	memmove(script->bytes + script->verdict, script->bytes, script->verdict);
+	script->length = 2 * script->verdict;
+}
+
+static void tells_what_is_wrong(void **state)
+{
+	(void)state;
+	expect(other_protocol, -EBADMSG, "not pier");
+	expect(other_version, -EPROTONOSUPPORT, "version 2");
+	expect(other_endpoint_version, -EPROTONOSUPPORT, "version 2");
+	expect(unknown_type, -EBADMSG, "type 9");
+	expect(oversize, -EBADMSG, "4294967295");
+	expect(just_oversize, -EBADMSG, "257");
+	expect(empty, -EMSGSIZE, "endpoint");
+	expect(refusal, -ECONNREFUSED, "Network is unreachable");
+	expect(early_refusal, -ECONNREFUSED, "memory");
+	expect(early_verdict, -EBADMSG, "verdict");
+	expect(nonsense_verdict, -EBADMSG, "0x100000");
+	expect(stale, -EBADMSG, "another connection");
+	expect(two_endpoints, -EBADMSG, "second endpoint");
+}
+
+/* Both ends must know: who cannot connect says so, and why. */
+static void tells_the_peer_of_a_failure(void **state)
+{
+	struct scene scene = open_scene();
+	uint8_t sent[SCRIPT_MAX];
+	ssize_t length;
+
+	(void)state;
+	fake.fail_call = fake.calls + 1;
+	say(&scene, scene.script.length);
+	assert_int_equal(run(&scene), -ENOSPC);
+	assert_non_null(strstr(pier_last_error(), "RTR"));
+	length = read(scene.theirs, sent, sizeof(sent));
+	assert_int_equal(length, scene.script.length);
+	assert_int_equal(pier_get_le32(sent + length - 8), ENOSPC);
+	close_scene(&scene);
+}
+
+static int64_t milliseconds(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static void does_not_wait_for_ever(void **state)
+{
+	static const size_t silent_after[] = { 0, 5, 12, 40, 58, 60 };
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(silent_after) / sizeof(silent_after[0]); i++) {
+		for (int nonblocking = 0; nonblocking < 2; nonblocking++) {
+			struct scene scene = open_scene();
+			int flags = nonblocking ? O_RDWR | O_NONBLOCK : O_RDWR;
+			int64_t before = milliseconds();
+
+			assert_int_equal(fcntl(scene.ours, F_SETFL, flags), 0);
+			assert_int_equal(
+				write(scene.theirs, scene.script.bytes, silent_after[i]),
+				silent_after[i]);
+			assert_int_equal(
+				pier_handshake(scene.channel, scene.ours, scene.ours, 20),
+				-ETIMEDOUT);
+			assert_true(milliseconds() - before >= 20);
+			assert_true(milliseconds() - before < 5000);
+			assert_int_equal(fcntl(scene.ours, F_GETFL), flags);
+			close_scene(&scene);
+		}
+	}
+}
+
+struct speaker {
+	int fd;
+	const struct script *script;
+};
+
+static void *speak_slowly(void *argument)
+{
+	const struct speaker *speaker = argument;
+
+	for (size_t i = 0; i < speaker->script->length; i++) {
+		if (write(speaker->fd, speaker->script->bytes + i, 1) != 1)
+			return (void *)1;
+		sched_yield();
+	}
+	return NULL;
+}
+
+static void takes_a_slow_peer(void **state)
+{
+	struct scene scene = open_scene();
+	struct speaker speaker = { scene.theirs, &scene.script };
+	pthread_t thread;
+	void *failed;
+
+	(void)state;
+	assert_int_equal(pthread_create(&thread, NULL, speak_slowly, &speaker), 0);
+	assert_int_equal(run(&scene), 0);
+	assert_int_equal(pthread_join(thread, &failed), 0);
+	assert_null(failed);
+	close_scene(&scene);
+}
+
+/* Nobody reads the other pipe: no signal, and what the peer said is still told. */
+static void survives_a_closed_pipe(void **state)
+{
+	struct scene scene = open_scene();
+	int from[2], to[2];
+
+	(void)state;
+	assert_int_equal(pipe2(from, O_CLOEXEC), 0);
+	assert_int_equal(pipe2(to, O_CLOEXEC), 0);
+	close(to[0]);
+	assert_int_equal(write(from[1], scene.script.bytes, scene.script.length),
+			 scene.script.length);
+	assert_int_equal(pier_handshake(scene.channel, from[0], to[1], PATIENT_MS),
+			 -ECONNRESET);
+	close_scene(&scene);
+
+	scene = open_scene();
+	other_version(&scene.script);
+	close(from[0]);
+	close(from[1]);
+	assert_int_equal(pipe2(from, O_CLOEXEC), 0);
+	assert_int_equal(write(from[1], scene.script.bytes, scene.script.length),
+			 scene.script.length);
+	assert_int_equal(pier_handshake(scene.channel, from[0], to[1], PATIENT_MS),
+			 -EPROTONOSUPPORT);
+	close(from[0]);
+	close(from[1]);
+	close(to[1]);
+	close_scene(&scene);
+}
+
+/* The peer says nothing and reads nothing, and the pipe to it is full. */
+static void does_not_hang_on_a_full_pipe(void **state)
+{
+	struct scene scene = open_scene();
+	static const char page[4096];
+	int to[2];
+
+	(void)state;
+	assert_int_equal(pipe2(to, O_CLOEXEC | O_NONBLOCK), 0);
+	while (write(to[1], page, sizeof(page)) > 0)
+		continue;
+	assert_int_equal(fcntl(to[1], F_SETFL, 0), 0);
+	say(&scene, scene.script.length);
+	assert_int_equal(pier_handshake(scene.channel, scene.ours, to[1], 20),
+			 -ETIMEDOUT);
+	close(to[0]);
+	close(to[1]);
+	close_scene(&scene);
+}
+
+static void reports_bad_fds(void **state)
+{
+	struct scene scene = open_scene();
+
+	(void)state;
+	assert_int_equal(pier_handshake(scene.channel, 1 << 20, scene.ours, 1000),
+			 -EBADF);
+	close_scene(&scene);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(connects_and_leaves_the_rest),
+		cmocka_unit_test(notices_an_end_at_every_byte),
+		cmocka_unit_test(notices_a_peer_that_is_gone),
+		cmocka_unit_test(survives_every_flipped_byte),
+		cmocka_unit_test(tells_what_is_wrong),
+		cmocka_unit_test(tells_the_peer_of_a_failure),
+		cmocka_unit_test(does_not_wait_for_ever),
+		cmocka_unit_test(takes_a_slow_peer),
+		cmocka_unit_test(survives_a_closed_pipe),
+		cmocka_unit_test(does_not_hang_on_a_full_pipe),
+		cmocka_unit_test(reports_bad_fds),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
