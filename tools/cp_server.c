@@ -71,7 +71,8 @@ int serve_copy(void)
 	serve(&control);
 	control_close(&control);
 	/* Otherwise the client has heard it, and speaks to the user. */
-	if (failure.status && failure.status < EXIT_SIGNAL && control.gone)
+	if (failure.status && failure.status < EXIT_SIGNAL && control.gone &&
+	    !control.told)
 		print_failure(&failure);
 	if (control.signal_fd >= 0)
 		close(control.signal_fd);
