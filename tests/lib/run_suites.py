@@ -113,7 +113,7 @@ def build(suite, compiler, *options):
                                         "-Dwerror=true", *options[1:]]):
             return None
         stamp.write_text(wanted)
-    if not suite.step("build", ["ninja", "-C", folder]):
+    if not suite.step("build", ["ninja", "--quiet", "-C", folder]):
         return None
     return folder
 
@@ -184,8 +184,8 @@ def suite_fuzz(suite):
                    "-Db_lundef=false", "-Dtools=false")
     if not folder:
         return
-    seed = os.environ.get("PIER_TEST_SEED") or str(random.randrange(1, 2**31))
-    say("-- fuzz: PIER_TEST_SEED=%s" % seed)
+    seed = int(os.environ.get("PIER_SEED") or str(random.randrange(1, 2**31)), 0)
+    say("-- fuzz: PIER_SEED=%s" % seed)
     findings = folder / "findings"
     findings.mkdir(exist_ok=True)
     for test in meson_tests(folder):
@@ -194,8 +194,9 @@ def suite_fuzz(suite):
         program, *corpora = test["cmd"]
         with tempfile.TemporaryDirectory(prefix="pier-fuzz-") as found:
             suite.program(test["name"], [
-                program, "-max_total_time=%d" % FUZZ_SECONDS, "-timeout=10", "-seed=" + seed,
+                program, "-max_total_time=%d" % FUZZ_SECONDS, "-timeout=10", "-seed=%d" % (seed % 2**32),
                 "-print_final_stats=1", "-verbosity=0", "-rss_limit_mb=2048",
+                "-error_exitcode=70",  # 77, its own, means skipped
                 "-artifact_prefix=%s/%s-" % (findings, test["name"]), found, *corpora],
                 FUZZ_SECONDS + 60, cwd=ROOT)
 

@@ -39,7 +39,6 @@ class Reader:
         self.planned = 0
         self.saw_tap = False
         self.reason = ""
-        self.last_line = ""
 
     def line(self, line):
         plan = PLAN.match(line)
@@ -56,8 +55,6 @@ class Reader:
             self.reason = ""
         elif reason:
             self.reason = reason[1]
-        if line.strip():
-            self.last_line = line.strip()
 
     def result(self, passed, name):
         skip = DIRECTIVE.match(name)
@@ -100,6 +97,6 @@ class Reader:
         if status == 0:
             self.tally.passed += 1
         elif status == 77:  # meson's and automake's "skipped"
-            self.skip("", self.reason or self.last_line)
+            self.skip("", self.reason)
         else:
             self.fail(how)
