@@ -96,7 +96,11 @@ int pier_probe_dma_heaps(const char *folder, char *ret_detail, size_t size)
 	fd = open_heap_file(folder, DEFAULT_HEAP);
 	snprintf(first, sizeof(first), "%s", DEFAULT_HEAP);
 	if (fd < 0 && errno == ENOENT) {
-		snprintf(first, sizeof(first), "%.*s", (int)strcspn(names, ","), names);
+		/* Not at a mere comma: heaps are called "linux,cma". */
+		char *end = strstr(names, ", ");
+
+		snprintf(first, sizeof(first), "%.*s",
+			 end ? (int)(end - names) : (int)strlen(names), names);
 		fd = open_heap_file(folder, first);
 	}
 	if (fd < 0) {
@@ -135,7 +139,7 @@ int pier_open_dma_heap(const char *folder, const char *name, int *ret_fd)
 	int fd;
 
 	/* A heap is a name in the folder, not a way out of it. */
-	if (name[0] == '.' || strchr(name, '/') || strlen(name) > NAME_MAX)
+	if (!name[0] || name[0] == '.' || strchr(name, '/') || strlen(name) > NAME_MAX)
 		return fail_to_open(folder, name, ENOENT);
 	fd = open_heap_file(folder, name);
 	if (fd < 0)

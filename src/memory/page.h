@@ -21,7 +21,7 @@ struct pier_page_range {
 
 /*
  * page is a power of two. False, and nothing written, when length is 0 or the
- * pages around the range end past 2^64.
+ * pages around the range end at 2^64 or past it.
  */
 bool pier_page_range(uint64_t address, uint64_t length, uint64_t page,
 		     struct pier_page_range *ret_range);

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TESTS_SUPPORT_CENSUS_H
+#define TESTS_SUPPORT_CENSUS_H
+
+/* After cmocka.h and what it needs. */
+
+#include <dirent.h>
+
+#include <pier/object.h>
+
+/* What a test must leave as it found it: open fds and live objects. */
+struct test_census {
+	size_t fds;
+	size_t objects[PIER_OBJECT_KINDS];
+};
+
+static inline size_t test_count_fds(void)
+{
+	DIR *folder = opendir("/proc/self/fd");
+	size_t count = 0;
+
+	assert_non_null(folder);
+	for (struct dirent *entry; (entry = readdir(folder));)
+		count += entry->d_name[0] != '.';
+	closedir(folder);
+	return count - 1; /* the folder's own */
+}
+
+static inline struct test_census test_take_census(void)
+{
+	struct test_census census = { .fds = test_count_fds() };
+
+	for (int kind = 0; kind < PIER_OBJECT_KINDS; kind++)
+		census.objects[kind] = pier_count_objects((enum pier_object_kind)kind);
+	return census;
+}
+
+static inline void test_assert_census(const struct test_census *before)
+{
+	struct test_census now = test_take_census();
+
+	assert_int_equal(now.fds, before->fds);
+	for (int kind = 0; kind < PIER_OBJECT_KINDS; kind++)
+		assert_int_equal(now.objects[kind], before->objects[kind]);
+}
+
+#endif

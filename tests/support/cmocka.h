@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TESTS_SUPPORT_CMOCKA_H
+#define TESTS_SUPPORT_CMOCKA_H
+
+/* cmocka.h wants these before it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <string.h>
+
+#include <pier/error.h>
+
+/* That the last error's sentence says this. */
+#define test_assert_sentence(part)                                                   \
+	do {                                                                         \
+		if (!strstr(pier_last_error(), (part)))                              \
+			fail_msg("\"%s\" is not in: %s", (part), pier_last_error()); \
+	} while (0)
+
+#endif
