@@ -80,7 +80,7 @@ static void open_side(struct side *side, const struct plan *plan, int fd)
 	struct pier_channel_attr attr = PIER_CHANNEL_ATTR_INIT;
 	uint8_t mine[PIER_REMOTE_WIRE_SIZE], theirs[PIER_REMOTE_WIRE_SIZE];
 	struct pier_remote remote;
-	void *memory;
+	void *memory = NULL;
 
 	attr.max_send_wr = plan->depth;
 	side->socket = fd;

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Two processes and a socket between them, as there would be between two
+ * machines. The parent reads the child's memory while the child sleeps.
+ */
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <pier/pier.h>
+
+#define SIZE 65536
+
+struct side {
+	struct pier_device *device;
+	struct pier_pd *pd;
+	struct pier_buffer *buffer;
+	struct pier_mr *mr;
+	struct pier_channel *channel;
+	unsigned char *bytes;
+};
+
+/* Memory, a region of it, and a channel to whoever is behind the socket. */
+static int open_side(struct side *side, int socket)
+{
+	void *bytes;
+
+	/* A device for each process: it does not survive fork(). */
+	if (pier_open_device(NULL, &side->device) ||
+	    pier_alloc_pd(side->device, &side->pd) ||
+	    pier_alloc_buffer("host", SIZE, &side->buffer) ||
+	    pier_map_buffer(side->buffer, &bytes) ||
+	    pier_reg_buffer_mr(side->pd, side->buffer, 0, SIZE, PIER_ACCESS_SHARED,
+			       PIER_POLICY_DIRECT, &side->mr) ||
+	    pier_prepare_channel(side->pd, NULL, &side->channel))
+		return -1;
+	side->bytes = bytes;
+	return pier_handshake(side->channel, socket, socket, PIER_TIMEOUT_DEFAULT);
+}
+
+static int close_side(struct side *side)
+{
+	return pier_destroy_channel(side->channel) || pier_dereg_mr(side->mr) ||
+	       pier_free_buffer(side->buffer) || pier_dealloc_pd(side->pd) ||
+	       pier_close_device(side->device);
+}
+
+static int fail(const char *who)
+{
+	fprintf(stderr, "%s: %s\n", who, pier_last_error());
+	return 1;
+}
+
+/* Says where its bytes are, and waits until the socket is closed. */
+static int serve(int socket)
+{
+	uint8_t wire[PIER_REMOTE_WIRE_SIZE];
+	struct pier_remote remote;
+	struct side side;
+
+	if (open_side(&side, socket) || pier_mr_remote(side.mr, &remote))
+		return fail("child");
+	memset(side.bytes, 'p', SIZE);
+	pier_remote_pack(&remote, wire);
+	if (write(socket, wire, sizeof(wire)) != sizeof(wire))
+		return 1;
+	while (read(socket, wire, sizeof(wire)) > 0)
+		;
+	return close_side(&side) ? fail("child") : 0;
+}
+
+static int fetch(int socket)
+{
+	uint8_t wire[PIER_REMOTE_WIRE_SIZE];
+	struct pier_remote remote;
+	struct pier_scatter piece;
+	struct side side;
+
+	if (open_side(&side, socket))
+		return fail("parent");
+	if (recv(socket, wire, sizeof(wire), MSG_WAITALL) != sizeof(wire))
+		return 1;
+	if (pier_remote_unpack(wire, sizeof(wire), &remote) ||
+	    pier_scatter(side.mr, pier_buffer_address(side.buffer), SIZE, &piece) ||
+	    pier_read(side.channel, &piece, 1, &remote, PIER_TIMEOUT_DEFAULT))
+		return fail("parent");
+	printf("%u bytes read from the other process, the last is '%c'\n", SIZE,
+	       side.bytes[SIZE - 1]);
+	return close_side(&side) ? fail("parent") : 0;
+}
+
+int main(void)
+{
+	int sockets[2], status, child_status;
+	pid_t child;
+
+	if (socketpair(AF_UNIX, SOCK_STREAM, 0, sockets))
+		return 1;
+	child = fork();
+	if (child < 0)
+		return 1;
+	if (child == 0) {
+		close(sockets[0]);
+		_exit(serve(sockets[1]));
+	}
+	close(sockets[1]);
+	status = fetch(sockets[0]);
+	close(sockets[0]);
+	if (waitpid(child, &child_status, 0) != child || child_status)
+		return 1;
+	return status;
+}

@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "../../util/error.h"
+#include "../../util/fd.h"
+#include "soft.h"
+
+/* Calls a peer in another process; it waits, but not for longer than this. */
+#define DEADLINE UINT64_C(5000000000)
+
+/* 0 when it is ready; -errno. */
+static int wait_for(int fd, short events, uint64_t deadline)
+{
+	struct pollfd waited = { .fd = fd, .events = events };
+
+	for (;;) {
+		uint64_t now = pier_soft_now();
+		int count;
+
+		if (now >= deadline)
+			return -ETIMEDOUT;
+		count = poll(&waited, 1, (int)((deadline - now) / 1000000 + 1));
+		if (count > 0)
+			return 0;
+		if (count < 0 && errno != EINTR)
+			return -errno;
+	}
+}
+
+static int receive_all(int fd, uint8_t *bytes, size_t length, uint64_t deadline)
+{
+	while (length > 0) {
+		int error = wait_for(fd, POLLIN, deadline);
+		ssize_t received;
+
+		if (error)
+			return error;
+		received = recv(fd, bytes, length, MSG_DONTWAIT);
+		if (received == 0)
+			return -ECONNREFUSED;
+		if (received < 0 && errno != EAGAIN && errno != EINTR)
+			return errno == ECONNRESET ? -ECONNREFUSED : -errno;
+		if (received > 0) {
+			bytes += received;
+			length -= received;
+		}
+	}
+	return 0;
+}
+
+/* A fresh connection always has room for these few bytes. */
+static int send_all(int fd, const uint8_t *bytes, size_t length)
+{
+	ssize_t sent = send(fd, bytes, length, MSG_NOSIGNAL | MSG_DONTWAIT);
+
+	if (sent == (ssize_t)length)
+		return 0;
+	return sent < 0 && errno != EPIPE && errno != ECONNRESET ? -errno : -ECONNREFUSED;
+}
+
+static int prove_ourselves(const struct soft_qp *qp, int fd, const uint8_t *transcript,
+			   uint64_t deadline)
+{
+	const uint8_t *secret = qp->peer_address.secret;
+	uint8_t proof[SOFT_PROOF_SIZE], welcome[SOFT_WELCOME_SIZE];
+	int error;
+
+	pier_soft_prove(secret, SOFT_CALLER_PROVES, transcript, proof);
+	pier_soft_prove(qp->secret, SOFT_CALLER_IDENTITY, transcript,
+			proof + SOFT_MAC_SIZE);
+	error = send_all(fd, proof, sizeof(proof));
+	if (!error)
+		error = receive_all(fd, welcome, sizeof(welcome), deadline);
+	if (!error &&
+	    !pier_soft_proves(secret, SOFT_LISTENER_WELCOMES, transcript, welcome))
+		error = -ECONNREFUSED;
+	return error;
+}
+
+static int introduce(const struct soft_qp *qp, const struct ibv_qp_attr *attr, int fd,
+		     uint64_t deadline)
+{
+	struct soft_hello hello = {
+		.from = soft_context_of(qp)->gid,
+		.to = attr->ah_attr.grh.dgid,
+		.from_qpn = qp->ibv.qp_num,
+		.to_qpn = attr->dest_qp_num,
+	};
+	uint8_t bytes[SOFT_HELLO_SIZE], challenge[SOFT_CHALLENGE_SIZE];
+	uint8_t transcript[SOFT_MAC_SIZE];
+	int error;
+
+	if (!pier_soft_random(hello.nonce, sizeof(hello.nonce)))
+		return -EIO;
+	pier_soft_pack_hello(&hello, bytes);
+	error = send_all(fd, bytes, sizeof(bytes));
+	if (!error)
+		error = receive_all(fd, challenge, sizeof(challenge), deadline);
+	if (error)
+		return error;
+	pier_soft_hash_transcript(bytes, challenge, transcript);
+	if (!pier_soft_proves(qp->peer_address.secret, SOFT_LISTENER_PROVES, transcript,
+			      challenge + 32))
+		return -ECONNREFUSED;
+	return prove_ourselves(qp, fd, transcript, deadline);
+}
+
+/* A Unix connect(2) waits only for room in the backlog, by SO_SNDTIMEO. */
+static int dial(int fd, const void *name, socklen_t length, uint64_t deadline)
+{
+	struct timeval limit = { .tv_sec = DEADLINE / 1000000000 };
+	int error = 0;
+	socklen_t size = sizeof(error);
+
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+	while (connect(fd, name, length) < 0) {
+		if (errno == EINPROGRESS)
+			break;
+		if (errno != EINTR)
+			return errno == EAGAIN ? -ETIMEDOUT : -errno;
+	}
+	error = wait_for(fd, POLLOUT, deadline);
+	if (error)
+		return error;
+	if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) < 0)
+		return -errno;
+	return -error;
+}
+
+/* ENOENT: no such socket on this host, so the peer is on another one. */
+static int call_unix(const struct soft_qp *qp, const struct ibv_qp_attr *attr,
+		     uint64_t deadline, int *ret_fd)
+{
+	struct sockaddr_un name;
+	socklen_t length = pier_soft_unix_name(&attr->ah_attr.grh.dgid, &name);
+	pier_auto_fd fd = -1;
+	int error;
+
+	if (!pier_soft_unix_allowed())
+		return -ENOENT;
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return pier_fail(errno, "soft0: no socket");
+	error = dial(fd, &name, length, deadline);
+	if (error == -ECONNREFUSED || (!error && !pier_soft_same_user(fd)))
+		return -ENOENT;
+	if (!error)
+		error = introduce(qp, attr, fd, deadline);
+	if (error)
+		return pier_fail(-error,
+				 "soft0: QP %#x of another process (Unix socket "
+				 "@%s) %s",
+				 attr->dest_qp_num, name.sun_path + 1,
+				 error == -ECONNREFUSED
+					 ? "refuses: it is gone, or was set "
+					   "up with another address"
+					 : "does not answer");
+	*ret_fd = pier_take_fd(&fd);
+	return 0;
+}
+
+static socklen_t tcp_name(const struct soft_address *address, uint32_t index,
+			  struct sockaddr_storage *ret_name)
+{
+	const struct in6_addr *one = &address->addresses[index];
+	struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)ret_name;
+	struct sockaddr_in *v4 = (struct sockaddr_in *)ret_name;
+
+	memset(ret_name, 0, sizeof(*ret_name));
+	if (IN6_IS_ADDR_V4MAPPED(one)) {
+		v4->sin_family = AF_INET;
+		v4->sin_port = htons(address->port);
+		memcpy(&v4->sin_addr, one->s6_addr + 12, 4);
+		return sizeof(*v4);
+	}
+	v6->sin6_family = AF_INET6;
+	v6->sin6_port = htons(address->port);
+	v6->sin6_addr = *one;
+	return sizeof(*v6);
+}
+
+static int call_one(const struct soft_qp *qp, const struct ibv_qp_attr *attr,
+		    uint32_t index, uint64_t deadline, int *ret_fd)
+{
+	struct sockaddr_storage name;
+	socklen_t length = tcp_name(&qp->peer_address, index, &name);
+	pier_auto_fd fd = socket(name.ss_family,
+				 SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	int error;
+
+	if (fd < 0)
+		return -errno;
+	error = dial(fd, &name, length, deadline);
+	if (!error)
+		error = introduce(qp, attr, fd, deadline);
+	if (!error)
+		*ret_fd = pier_take_fd(&fd);
+	return error;
+}
+
+static int call_tcp(const struct soft_qp *qp, const struct ibv_qp_attr *attr,
+		    uint64_t deadline, int *ret_fd)
+{
+	const struct soft_address *address = &qp->peer_address;
+	char text[INET6_ADDRSTRLEN] = "";
+	int error = -EHOSTUNREACH;
+
+	if (address->count == 0)
+		return pier_fail(ECONNREFUSED,
+				 "soft0: QP %#x is not on this host and "
+				 "gives no TCP address",
+				 attr->dest_qp_num);
+	for (uint32_t i = 0; i < address->count; i++) {
+		/* A share of the time left, so that one dead address is not all. */
+		uint64_t now = pier_soft_now();
+		uint64_t left = deadline > now ? deadline - now : 0;
+
+		error = call_one(qp, attr, i, now + left / (address->count - i), ret_fd);
+		if (!error)
+			return 0;
+		inet_ntop(AF_INET6, &address->addresses[i], text, sizeof(text));
+	}
+	return pier_fail(-error,
+			 "soft0: QP %#x cannot be reached by TCP: the last of %u "
+			 "addresses, %s port %u: %s",
+			 attr->dest_qp_num, address->count, text, address->port,
+			 strerror(-error));
+}
+
+int pier_soft_call(struct soft_qp *qp, const struct ibv_qp_attr *attr, int *ret_fd)
+{
+	uint64_t deadline = pier_soft_now() + DEADLINE;
+	int error = call_unix(qp, attr, deadline, ret_fd);
+
+	if (error == -ENOENT)
+		error = call_tcp(qp, attr, deadline, ret_fd);
+	if (!error)
+		pier_soft_tune_stream(*ret_fd);
+	return error;
+}

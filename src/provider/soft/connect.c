@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "../../util/error.h"
+#include "../../util/fd.h"
+#include "soft.h"
+
+static struct soft_parked parked_stream(int rx_fd, int tx_fd, const union ibv_gid *gid,
+					uint32_t qpn)
+{
+	struct soft_parked parked = {
+		.fd = rx_fd,
+		.tx_fd = tx_fd,
+		.gid = *gid,
+		.qpn = qpn,
+		.proven = true,
+	};
+
+	return parked;
+}
+
+static void park_locked(struct soft_qp *qp, const struct soft_parked *parked)
+{
+	pier_soft_lock(soft_context_of(qp));
+	pier_soft_park(qp, parked);
+	pier_soft_unlock(soft_context_of(qp));
+}
+
+/* Gives one end to the peer, where it waits until that goes to RTR. */
+static bool give_to_peer(struct soft_context *context, uint32_t qpn,
+			 const struct soft_parked *parked)
+{
+	struct soft_qp *peer;
+
+	pier_soft_lock(context);
+	peer = pier_soft_find_qp(context, qpn);
+	if (peer)
+		pier_soft_park(peer, parked);
+	pier_soft_unlock(context);
+	return peer;
+}
+
+/*
+ * Whichever of two queue pairs in a process comes first makes the link. As with
+ * hardware it is no error that the peer is not there; requests to it will time
+ * out. With the registry held, so that the peer's context stays.
+ */
+static int connect_within(struct soft_qp *qp, struct soft_context *peer_context,
+			  const struct ibv_qp_attr *attr)
+{
+	struct soft_context *context = soft_context_of(qp);
+	const union ibv_gid *gid = &attr->ah_attr.grh.dgid;
+	struct soft_parked mine, its;
+	int fds[2];
+	bool parked;
+
+	pier_soft_lock(context);
+	parked = pier_soft_has_parked(qp, gid, attr->dest_qp_num);
+	pier_soft_unlock(context);
+	if (parked)
+		return 0;
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) < 0)
+		return pier_fail(errno, "soft0: no socket pair to QP %#x",
+				 attr->dest_qp_num);
+	pier_soft_tune_stream(fds[0]);
+	pier_soft_tune_stream(fds[1]);
+	if (peer_context == context && attr->dest_qp_num == qp->ibv.qp_num) {
+		mine = parked_stream(fds[1], fds[0], gid, attr->dest_qp_num);
+		park_locked(qp, &mine);
+		return 0;
+	}
+	mine = parked_stream(fds[0], fds[0], gid, attr->dest_qp_num);
+	its = parked_stream(fds[1], fds[1], &context->gid, qp->ibv.qp_num);
+	if (give_to_peer(peer_context, attr->dest_qp_num, &its)) {
+		park_locked(qp, &mine);
+	} else {
+		pier_close_fd(fds[0]);
+		pier_close_fd(fds[1]);
+	}
+	return 0;
+}
+
+/* Of two queue pairs in different processes, the one with the lower name calls. */
+static bool is_caller(const struct soft_qp *qp, const struct ibv_qp_attr *attr)
+{
+	int order = memcmp(&soft_context_of(qp)->gid, &attr->ah_attr.grh.dgid,
+			   sizeof(union ibv_gid));
+
+	return order < 0 || (order == 0 && qp->ibv.qp_num < attr->dest_qp_num);
+}
+
+int pier_soft_connect(struct soft_qp *qp, const struct ibv_qp_attr *attr)
+{
+	struct soft_context *peer = pier_soft_hold_registry(&attr->ah_attr.grh.dgid);
+	struct soft_parked parked;
+	int error = 0, fd;
+
+	if (peer)
+		error = connect_within(qp, peer, attr);
+	pier_soft_release_registry();
+	if (peer)
+		return error;
+	if (!qp->has_peer_address)
+		return pier_fail(ENOTCONN,
+				 "soft0: QP %#x is in another process, and its "
+				 "address was not given (set_qp_address)",
+				 attr->dest_qp_num);
+	if (!is_caller(qp, attr))
+		return 0;
+	error = pier_soft_call(qp, attr, &fd);
+	if (error)
+		return error;
+	parked = parked_stream(fd, fd, &attr->ah_attr.grh.dgid, attr->dest_qp_num);
+	park_locked(qp, &parked);
+	return 0;
+}

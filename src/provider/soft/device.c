@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "../../util/error.h"
+#include "soft.h"
+
+static struct ibv_device soft_device = {
+	.node_type = IBV_NODE_CA,
+	.transport_type = IBV_TRANSPORT_IB,
+	.name = "soft0",
+	.dev_name = "soft0",
+};
+
+static struct ibv_device **get_device_list(int *ret_count)
+{
+	struct ibv_device **list = calloc(2, sizeof(*list));
+
+	if (!list)
+		return NULL;
+	list[0] = &soft_device;
+	if (ret_count)
+		*ret_count = 1;
+	return list;
+}
+
+static void free_device_list(struct ibv_device **list)
+{
+	free(list);
+}
+
+/* fd00::/8 is for addresses that are unique by chance (RFC 4193). */
+static bool make_gid(union ibv_gid *ret_gid)
+{
+	static const uint8_t prefix[8] = { 0xfd, 0, 'p', 'i', 'e', 'r', 0, 0 };
+
+	memcpy(ret_gid->raw, prefix, sizeof(prefix));
+	return pier_soft_random(ret_gid->raw + 8, 8);
+}
+
+static struct soft_context *allocate_context(void)
+{
+	struct soft_context *context = calloc(1, sizeof(*context));
+	struct soft_engine *engine;
+
+	if (!context)
+		return NULL;
+	engine = &context->engine;
+	engine->epoll_fd = engine->wake_fd = engine->timer_fd = -1;
+	context->listeners.unix_fd = context->listeners.tcp_fd = -1;
+	context->pid = getpid();
+	context->ibv.device = &soft_device;
+	context->ibv.cmd_fd = context->ibv.async_fd = -1;
+	context->ibv.num_comp_vectors = 1;
+	context->ibv.ops.post_send = pier_soft_post_send;
+	context->ibv.ops.post_recv = pier_soft_post_recv;
+	context->ibv.ops.poll_cq = pier_soft_poll_cq;
+	context->ibv.ops.req_notify_cq = pier_soft_req_notify_cq;
+	pthread_mutex_init(&context->ibv.mutex, NULL);
+	pier_list_init(&context->registered);
+	return context;
+}
+
+static void free_context(struct soft_context *context)
+{
+	pier_soft_stop_engine(context);
+	pier_soft_close_listeners(context);
+	pthread_mutex_destroy(&context->ibv.mutex);
+	free(context->mrs.slots);
+	free(context);
+}
+
+struct ibv_context *pier_soft_open(bool stepped)
+{
+	struct soft_context *context = allocate_context();
+	int error;
+
+	if (!context)
+		return NULL;
+	error = make_gid(&context->gid) ? 0 : -EIO;
+	if (!error)
+		error = pier_soft_start_engine(context, stepped);
+	if (!error)
+		error = pier_soft_open_listeners(context);
+	if (error) {
+		free_context(context);
+		errno = -error;
+		return NULL;
+	}
+	pier_soft_register(context);
+	return &context->ibv;
+}
+
+struct ibv_context *pier_soft_open_stepped(void)
+{
+	return pier_soft_open(true);
+}
+
+static struct ibv_context *open_device(struct ibv_device *device)
+{
+	(void)device;
+	return pier_soft_open(false);
+}
+
+static int close_device(struct ibv_context *ibv_context)
+{
+	struct soft_context *context = soft_context(ibv_context);
+
+	if (atomic_load(&context->users) > 0) {
+		pier_fail(EBUSY, "soft0: protection domains, CQs or channels are open");
+		errno = EBUSY;
+		return -1;
+	}
+	pier_soft_unregister(context);
+	free_context(context);
+	return 0;
+}
+
+static int query_device(struct ibv_context *ibv_context, struct ibv_device_attr *ret_attr)
+{
+	const struct soft_context *context = soft_context(ibv_context);
+	struct ibv_device_attr attr = {
+		.fw_ver = "1.0",
+		.max_mr_size = UINT64_C(1) << 47,
+		.page_size_cap = (uint64_t)sysconf(_SC_PAGESIZE),
+		.max_qp = SOFT_MAX_QP - 2,
+		.max_qp_wr = SOFT_MAX_WR,
+		.max_sge = SOFT_MAX_SGE,
+		.max_sge_rd = SOFT_MAX_SGE,
+		.max_cq = SOFT_MAX_CQ,
+		.max_cqe = SOFT_MAX_CQE,
+		.max_mr = SOFT_MAX_MR - 1,
+		.max_pd = SOFT_MAX_PD,
+		.max_qp_rd_atom = SOFT_MAX_RD_ATOMIC,
+		.max_qp_init_rd_atom = SOFT_MAX_RD_ATOMIC,
+		.max_res_rd_atom = SOFT_MAX_QP * SOFT_MAX_RD_ATOMIC,
+		.atomic_cap = IBV_ATOMIC_NONE,
+		.max_pkeys = 1,
+		.phys_port_cnt = 1,
+	};
+
+	/* Unique by chance, as the GID; byte order is that of the wire. */
+	memcpy(&attr.node_guid, context->gid.raw + 8, sizeof(attr.node_guid));
+	attr.sys_image_guid = attr.node_guid;
+	*ret_attr = attr;
+	return 0;
+}
+
+static int query_port(struct ibv_context *context, uint8_t port,
+		      struct ibv_port_attr *ret_attr)
+{
+	struct ibv_port_attr attr = {
+		.state = IBV_PORT_ACTIVE,
+		.max_mtu = IBV_MTU_4096,
+		.active_mtu = IBV_MTU_4096,
+		.gid_tbl_len = 1,
+		.max_msg_sz = SOFT_MAX_MESSAGE,
+		.pkey_tbl_len = 1,
+		.max_vl_num = 1,
+		.active_width = 2, /* 4x */
+		.active_speed = 32,
+		.phys_state = 5, /* LinkUp */
+		.link_layer = IBV_LINK_LAYER_ETHERNET,
+	};
+
+	(void)context;
+	if (port != 1)
+		return -pier_fail(EINVAL, "soft0: port %u; there is only port 1", port);
+	*ret_attr = attr;
+	return 0;
+}
+
+static int query_gid(struct ibv_context *context, uint8_t port, uint32_t index,
+		     struct ibv_gid_entry *ret_entry)
+{
+	if (port != 1)
+		return -pier_fail(EINVAL, "soft0: port %u; there is only port 1", port);
+	if (index != 0)
+		return ENODATA;
+	*ret_entry = (struct ibv_gid_entry){
+		.gid = soft_context(context)->gid,
+		.port_num = 1,
+		.gid_type = IBV_GID_TYPE_ROCE_V2,
+	};
+	return 0;
+}
+
+static struct ibv_pd *alloc_pd(struct ibv_context *context)
+{
+	struct soft_pd *pd = calloc(1, sizeof(*pd));
+
+	if (!pd)
+		return NULL;
+	pd->ibv.context = context;
+	atomic_fetch_add(&soft_context(context)->users, 1);
+	return &pd->ibv;
+}
+
+static int dealloc_pd(struct ibv_pd *ibv_pd)
+{
+	struct soft_pd *pd = (struct soft_pd *)ibv_pd;
+
+	if (atomic_load(&pd->users) > 0)
+		return -pier_fail(EBUSY,
+				  "soft0: regions or queue pairs still use the PD");
+	atomic_fetch_sub(&soft_context(ibv_pd->context)->users, 1);
+	free(pd);
+	return 0;
+}
+
+const struct pier_provider pier_soft_provider = {
+	.name = "soft",
+	.takes_memfd = true,
+	.get_device_list = get_device_list,
+	.free_device_list = free_device_list,
+	.open_device = open_device,
+	.close_device = close_device,
+	.query_device = query_device,
+	.query_port = query_port,
+	.query_gid = query_gid,
+	.alloc_pd = alloc_pd,
+	.dealloc_pd = dealloc_pd,
+	.reg_mr = pier_soft_reg_mr,
+	.reg_dmabuf_mr = pier_soft_reg_dmabuf_mr,
+	.dereg_mr = pier_soft_dereg_mr,
+	.create_comp_channel = pier_soft_create_comp_channel,
+	.destroy_comp_channel = pier_soft_destroy_comp_channel,
+	.create_cq = pier_soft_create_cq,
+	.destroy_cq = pier_soft_destroy_cq,
+	.get_cq_event = pier_soft_get_cq_event,
+	.ack_cq_events = pier_soft_ack_cq_events,
+	.create_qp = pier_soft_create_qp,
+	.modify_qp = pier_soft_modify_qp,
+	.query_qp = pier_soft_query_qp,
+	.destroy_qp = pier_soft_destroy_qp,
+	.get_qp_address = pier_soft_get_qp_address,
+	.set_qp_address = pier_soft_set_qp_address,
+};

@@ -1,0 +1,404 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/timerfd.h>
+#include <time.h>
+
+#include "../../util/error.h"
+#include "../../util/fd.h"
+#include "soft.h"
+
+enum {
+	EVENTS_PER_PASS = 32,
+	/* How long the thread leaves events to applications that poll. */
+	REST_MICROSECONDS = 500,
+	EVENT_SHIFT = 56
+};
+
+#define EVENT_ID_MASK ((UINT64_C(1) << EVENT_SHIFT) - 1)
+
+uint64_t pier_soft_now(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+void pier_soft_activate(struct soft_qp *qp)
+{
+	if (pier_list_empty(&qp->active))
+		pier_list_append(&soft_context_of(qp)->engine.active, &qp->active);
+}
+
+int pier_soft_watch(struct soft_context *context, int fd, uint32_t events,
+		    enum soft_event event, uint64_t id)
+{
+	struct epoll_event watched = {
+		.events = events,
+		.data.u64 = (uint64_t)event << EVENT_SHIFT | id,
+	};
+
+	if (epoll_ctl(context->engine.epoll_fd, EPOLL_CTL_ADD, fd, &watched) < 0)
+		return -errno;
+	return 0;
+}
+
+/*
+ * Said explicitly, because a copy of the fd in a forked child would keep a
+ * closed fd in the epoll set.
+ */
+void pier_soft_unwatch(struct soft_context *context, int fd)
+{
+	epoll_ctl(context->engine.epoll_fd, EPOLL_CTL_DEL, fd, NULL);
+}
+
+/* The timer rings at or before every deadline; each looks at its own clock. */
+void pier_soft_arm_timer(struct soft_context *context, uint64_t when)
+{
+	struct soft_engine *engine = &context->engine;
+	struct itimerspec setting = { 0 };
+
+	if (when >= engine->deadline)
+		return;
+	engine->deadline = when;
+	setting.it_value.tv_sec = (time_t)(when / 1000000000u);
+	setting.it_value.tv_nsec = (long)(when % 1000000000u);
+	timerfd_settime(engine->timer_fd, TFD_TIMER_ABSTIME, &setting, NULL);
+}
+
+static void check_timers(struct soft_context *context)
+{
+	struct soft_engine *engine = &context->engine;
+
+	engine->now = pier_soft_now();
+	if (engine->now < engine->deadline)
+		return;
+	engine->deadline = SOFT_NEVER;
+	for (uint32_t i = 0; i < SOFT_MAX_QP; i++) {
+		if (context->qps[i])
+			pier_soft_check_timers(context->qps[i]);
+	}
+	pier_soft_check_pending(context);
+}
+
+void pier_soft_empty_doorbells(struct soft_context *context)
+{
+	struct soft_qp *qp = atomic_exchange(&context->engine.rung, NULL);
+
+	while (qp) {
+		struct soft_qp *next = qp->next_rung;
+
+		/* From here on a poster pushes it again, so `next` was read first. */
+		atomic_store(&qp->rung, false);
+		pier_soft_activate(qp);
+		qp = next;
+	}
+}
+
+static void dispatch_qp(struct soft_context *context, uint64_t id, uint32_t events)
+{
+	struct soft_qp *qp = context->qps[id % SOFT_MAX_QP];
+
+	if (!qp || !pier_soft_link_open(&qp->link) || qp->link.serial != id / SOFT_MAX_QP)
+		return;
+	if (events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR))
+		qp->link.readable = true;
+	if (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR))
+		qp->link.hung_up = true;
+	if (events & (EPOLLOUT | EPOLLERR))
+		qp->link.writable = true;
+	pier_soft_activate(qp);
+}
+
+static void dispatch(struct soft_context *context, const struct epoll_event *event)
+{
+	uint64_t id = event->data.u64 & EVENT_ID_MASK;
+
+	switch ((enum soft_event)(event->data.u64 >> EVENT_SHIFT)) {
+	case SOFT_EVENT_QP:
+		dispatch_qp(context, id, event->events);
+		break;
+	case SOFT_EVENT_LISTENER:
+		pier_soft_accept(context);
+		break;
+	case SOFT_EVENT_PENDING:
+		pier_soft_continue_pending(context, id);
+		break;
+	case SOFT_EVENT_WAKE:
+	case SOFT_EVENT_TIMER:
+		break;
+	}
+}
+
+/* One turn for one queue pair: bounded, and it goes back in line for more. */
+static void progress(struct soft_qp *qp)
+{
+	pier_list_remove(&qp->active);
+	if (qp->link.readable)
+		pier_soft_receive(qp);
+	if (qp->link.writable && pier_soft_transmit(qp))
+		pier_soft_activate(qp);
+	if (qp->ibv.state == IBV_QPS_ERR) {
+		pier_soft_flush_sends(qp);
+		pier_soft_flush_recvs(qp);
+	}
+	pier_soft_arm_timers(qp);
+	if (qp->link.readable)
+		pier_soft_activate(qp);
+}
+
+/* Each queue pair that is in line now gets one turn, or only the first one. */
+static void run_active(struct soft_context *context, bool only_first)
+{
+	struct pier_list *line = &context->engine.active;
+	struct pier_list *mark = &context->engine.mark;
+
+	if (pier_list_empty(line))
+		return;
+	/* Those that come back stand behind this mark. */
+	pier_list_append(line, mark);
+	while (line->next != mark) {
+		progress(pier_container_of(line->next, struct soft_qp, active));
+		if (only_first)
+			break;
+	}
+	pier_list_remove(mark);
+}
+
+static void pass(struct soft_context *context, const struct epoll_event *events,
+		 int count)
+{
+	check_timers(context);
+	pier_soft_empty_doorbells(context);
+	for (int i = 0; i < count; i++)
+		dispatch(context, &events[i]);
+	run_active(context, false);
+}
+
+static bool has_work(const struct soft_engine *engine)
+{
+	return !pier_list_empty(&engine->active);
+}
+
+static void wake_thread(struct soft_engine *engine)
+{
+	engine->blocking = false;
+	eventfd_write(engine->wake_fd, 1);
+}
+
+/*
+ * A poster that found the lock taken has left its doorbell behind; whoever
+ * unlocks looks for it. The read is a read-modify-write on purpose: either it
+ * sees the poster's push, or it comes before that push in the order of all
+ * writes to `rung`; then the unlocking happens before the poster's trylock,
+ * which cannot fail because of us.
+ */
+static bool doorbells_rung(struct soft_engine *engine)
+{
+	struct soft_qp *none = NULL;
+
+	return !atomic_compare_exchange_strong(&engine->rung, &none, NULL);
+}
+
+static void unlock(struct soft_context *context)
+{
+	struct soft_engine *engine = &context->engine;
+
+	for (;;) {
+		if (has_work(engine) && engine->blocking)
+			wake_thread(engine);
+		pthread_mutex_unlock(&engine->lock);
+		if (engine->stepped || !doorbells_rung(engine))
+			return;
+		if (pthread_mutex_trylock(&engine->lock) != 0)
+			return;
+		pass(context, NULL, 0);
+	}
+}
+
+void pier_soft_lock(struct soft_context *context)
+{
+	atomic_fetch_add(&context->engine.waiters, 1);
+	pthread_mutex_lock(&context->engine.lock);
+	atomic_fetch_sub(&context->engine.waiters, 1);
+}
+
+void pier_soft_unlock(struct soft_context *context)
+{
+	unlock(context);
+}
+
+void pier_soft_ring(struct soft_qp *qp)
+{
+	struct soft_context *context = soft_context_of(qp);
+	struct soft_engine *engine = &context->engine;
+	struct soft_qp *top = atomic_load(&engine->rung);
+
+	if (!atomic_exchange(&qp->rung, true)) {
+		do {
+			qp->next_rung = top;
+		} while (!atomic_compare_exchange_weak(&engine->rung, &top, qp));
+	}
+	if (engine->stepped || pthread_mutex_trylock(&engine->lock) != 0)
+		return;
+	pass(context, NULL, 0);
+	unlock(context);
+}
+
+void pier_soft_poll_engine(struct soft_context *context)
+{
+	struct soft_engine *engine = &context->engine;
+	struct epoll_event events[EVENTS_PER_PASS];
+	int count;
+
+	atomic_fetch_add_explicit(&engine->polls, 1, memory_order_relaxed);
+	if (engine->stepped || atomic_load(&engine->waiters) > 0 ||
+	    pthread_mutex_trylock(&engine->lock) != 0)
+		return;
+	count = epoll_wait(engine->epoll_fd, events, EVENTS_PER_PASS, 0);
+	if (count > 0 || has_work(engine))
+		pass(context, events, count);
+	unlock(context);
+}
+
+bool pier_soft_step(struct ibv_context *ibv_context)
+{
+	struct soft_context *context = soft_context(ibv_context);
+	struct epoll_event event;
+	bool worked;
+	int count;
+
+	pier_soft_lock(context);
+	check_timers(context);
+	pier_soft_empty_doorbells(context);
+	count = epoll_wait(context->engine.epoll_fd, &event, 1, 0);
+	if (count > 0)
+		dispatch(context, &event);
+	worked = count > 0 || has_work(&context->engine);
+	run_active(context, true);
+	pier_soft_unlock(context);
+	return worked;
+}
+
+/* While applications poll, events are theirs: two at it only disturb each other. */
+static int wait_for_events(struct soft_engine *engine, struct epoll_event *ret_events,
+			   bool rest, bool block)
+{
+	struct pollfd wake = { .fd = engine->wake_fd, .events = POLLIN };
+	struct timespec moment = { .tv_nsec = REST_MICROSECONDS * 1000 };
+	int count;
+
+	if (rest)
+		ppoll(&wake, 1, &moment, NULL);
+	count = epoll_wait(engine->epoll_fd, ret_events, EVENTS_PER_PASS, block ? -1 : 0);
+	for (int i = 0; i < count; i++) {
+		eventfd_t value;
+
+		if (ret_events[i].data.u64 >> EVENT_SHIFT == SOFT_EVENT_WAKE)
+			eventfd_read(engine->wake_fd, &value);
+	}
+	return count;
+}
+
+static void *run_engine(void *argument)
+{
+	struct soft_context *context = argument;
+	struct soft_engine *engine = &context->engine;
+	struct epoll_event events[EVENTS_PER_PASS];
+	unsigned int polls, last_polls = 0;
+	int count = 0;
+	bool rest, block;
+
+	for (;;) {
+		pier_soft_lock(context);
+		engine->blocking = false;
+		if (engine->stop)
+			break;
+		pass(context, events, count);
+		polls = atomic_load_explicit(&engine->polls, memory_order_relaxed);
+		rest = polls != last_polls;
+		last_polls = polls;
+		block = !rest && !has_work(engine);
+		engine->blocking = block;
+		unlock(context);
+		count = wait_for_events(engine, events, rest, block);
+	}
+	pthread_mutex_unlock(&engine->lock);
+	return NULL;
+}
+
+/* Signals are the application's: none shall be taken by a thread of ours. */
+static int start_thread(struct soft_context *context)
+{
+	sigset_t all, before;
+	int error;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	error = pthread_create(&context->engine.thread, NULL, run_engine, context);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (!error)
+		pthread_setname_np(context->engine.thread, "pier-soft");
+	return -error;
+}
+
+static int open_fds(struct soft_context *context)
+{
+	struct soft_engine *engine = &context->engine;
+	int error;
+
+	engine->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	engine->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	engine->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+	if (engine->epoll_fd < 0 || engine->wake_fd < 0 || engine->timer_fd < 0)
+		return pier_fail(errno, "soft0: no fd for the engine");
+	/* Level-triggered: a poller that sees it must not take it from the thread. */
+	error = pier_soft_watch(context, engine->wake_fd, EPOLLIN, SOFT_EVENT_WAKE, 0);
+	if (error)
+		return error;
+	return pier_soft_watch(context, engine->timer_fd, EPOLLIN | EPOLLET,
+			       SOFT_EVENT_TIMER, 0);
+}
+
+int pier_soft_start_engine(struct soft_context *context, bool stepped)
+{
+	struct soft_engine *engine = &context->engine;
+	int error;
+
+	pthread_mutex_init(&engine->lock, NULL);
+	pier_list_init(&engine->active);
+	pier_list_init(&engine->mark);
+	engine->deadline = SOFT_NEVER;
+	engine->stepped = stepped;
+	engine->sink = malloc(SOFT_SINK_SIZE);
+	error = engine->sink ? open_fds(context) : -ENOMEM;
+	if (error == 0 && !stepped) {
+		error = start_thread(context);
+		engine->threaded = error == 0;
+	}
+	return error;
+}
+
+/* Takes a half-started engine as well. */
+void pier_soft_stop_engine(struct soft_context *context)
+{
+	struct soft_engine *engine = &context->engine;
+
+	if (engine->threaded) {
+		pthread_mutex_lock(&engine->lock);
+		engine->stop = true;
+		pthread_mutex_unlock(&engine->lock);
+		eventfd_write(engine->wake_fd, 1);
+		pthread_join(engine->thread, NULL);
+	}
+	pier_close_fd(engine->timer_fd);
+	pier_close_fd(engine->wake_fd);
+	pier_close_fd(engine->epoll_fd);
+	free(engine->sink);
+	pthread_mutex_destroy(&engine->lock);
+}

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_SOFT_FRAME_H
+#define PIER_SOFT_FRAME_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/*
+ * What two soft NICs say to each other over a stream: a header of fixed size,
+ * little-endian, and for some opcodes `length` bytes of payload behind it.
+ */
+
+enum {
+	SOFT_HEADER_SIZE = 32,
+	/* Larger than any message of a real NIC (2^31) would not fit the field. */
+	SOFT_MAX_MESSAGE = 1 << 30
+};
+
+enum soft_opcode {
+	/* Requests; the msn counts them. */
+	SOFT_SEND = 1,
+	SOFT_SEND_IMM,
+	SOFT_WRITE,
+	SOFT_WRITE_IMM,
+	SOFT_READ,
+	/* Responses; the msn names a request. */
+	SOFT_ACK = 16,	   /* every request before msn is done */
+	SOFT_NAK,	   /* the same, and msn was refused */
+	SOFT_READ_RESPONSE /* every request up to msn is done */
+};
+
+enum soft_syndrome {
+	SOFT_NAK_RNR = 1, /* no receive posted: try again after `timer` */
+	SOFT_NAK_INVALID_REQUEST,
+	SOFT_NAK_ACCESS,
+	SOFT_NAK_OPERATION,
+	SOFT_NAK_LAST = SOFT_NAK_OPERATION
+};
+
+enum {
+	SOFT_FLAG_SOLICITED = 1
+};
+
+struct soft_header {
+	uint8_t opcode;
+	uint8_t flags;
+	uint8_t syndrome;
+	uint8_t timer; /* of an RNR NAK, in the encoding of min_rnr_timer */
+	uint32_t msn;
+	uint32_t length; /* of the payload; of a READ: how much to read */
+	uint32_t key;
+	uint64_t address;
+	uint32_t immediate; /* network byte order, as in ibv_send_wr */
+};
+
+/* `bytes` below: SOFT_HEADER_SIZE of them. */
+void pier_soft_pack_header(const struct soft_header *header, uint8_t *ret_bytes);
+
+/*
+ * False when the bytes are no header of this protocol: unknown opcode, flag or
+ * syndrome, a length beyond the limit or where none belongs, reserved bytes.
+ */
+bool pier_soft_unpack_header(const uint8_t *bytes, struct soft_header *ret_header);
+
+/* How many bytes follow this header on the stream. */
+uint32_t pier_soft_payload_length(const struct soft_header *header);
+
+#endif

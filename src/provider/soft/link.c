@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include "../../util/fd.h"
+#include "../../util/log.h"
+#include "soft.h"
+
+bool pier_soft_link_open(const struct soft_link *link)
+{
+	return link->rx_fd >= 0;
+}
+
+static int watch_link(struct soft_context *context, struct soft_qp *qp)
+{
+	const uint32_t in = EPOLLIN | EPOLLRDHUP | EPOLLET;
+	struct soft_link *link = &qp->link;
+	uint64_t id = link->serial * SOFT_MAX_QP + qp->ibv.qp_num % SOFT_MAX_QP;
+	int error;
+
+	if (link->rx_fd == link->tx_fd)
+		return pier_soft_watch(context, link->rx_fd, in | EPOLLOUT, SOFT_EVENT_QP,
+				       id);
+	error = pier_soft_watch(context, link->rx_fd, in, SOFT_EVENT_QP, id);
+	if (error)
+		return error;
+	return pier_soft_watch(context, link->tx_fd, EPOLLOUT | EPOLLET, SOFT_EVENT_QP,
+			       id);
+}
+
+/* Consumes the fds, also when it fails. */
+int pier_soft_attach_link(struct soft_qp *qp, int rx_fd, int tx_fd)
+{
+	struct soft_context *context = soft_context_of(qp);
+	int error;
+
+	pier_soft_close_link(qp);
+	qp->link.rx_fd = rx_fd;
+	qp->link.tx_fd = tx_fd;
+	qp->link.serial = ++context->engine.next_serial;
+	error = watch_link(context, qp);
+	if (error) {
+		pier_soft_close_link(qp);
+		return error;
+	}
+	qp->link.readable = qp->link.writable = true;
+	qp->last_progress = pier_soft_now();
+	pier_soft_activate(qp);
+	return 0;
+}
+
+void pier_soft_close_link(struct soft_qp *qp)
+{
+	struct soft_context *context = soft_context_of(qp);
+	struct soft_link *link = &qp->link;
+
+	if (!pier_soft_link_open(link))
+		return;
+	pier_soft_unwatch(context, link->rx_fd);
+	if (link->tx_fd != link->rx_fd) {
+		pier_soft_unwatch(context, link->tx_fd);
+		pier_close_fd(link->tx_fd);
+	}
+	pier_close_fd(link->rx_fd);
+	memset(link, 0, sizeof(*link));
+	link->rx_fd = link->tx_fd = -1;
+}
+
+/* The caller proved that it knows our secret; now that we know its, this too. */
+static bool identity_holds(const struct soft_qp *qp, const struct soft_parked *parked)
+{
+	if (parked->proven)
+		return true;
+	return qp->has_peer_address &&
+	       pier_soft_proves(qp->peer_address.secret, SOFT_CALLER_IDENTITY,
+				parked->transcript, parked->proof);
+}
+
+/* The peer gave up meanwhile, and whatever it sent is of no use without it. */
+static bool is_dead(int fd)
+{
+	char byte;
+
+	return recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+}
+
+bool pier_soft_has_parked(const struct soft_qp *qp, const union ibv_gid *gid,
+			  uint32_t qpn)
+{
+	const struct soft_parked *parked = &qp->parked;
+
+	return parked->fd >= 0 && parked->qpn == qpn &&
+	       memcmp(&parked->gid, gid, sizeof(*gid)) == 0 && !is_dead(parked->fd);
+}
+
+void pier_soft_unpark(struct soft_qp *qp)
+{
+	struct soft_parked *parked = &qp->parked;
+
+	if (parked->fd != parked->tx_fd)
+		pier_close_fd(parked->tx_fd);
+	pier_close_fd(parked->fd);
+	parked->fd = parked->tx_fd = -1;
+}
+
+void pier_soft_adopt_parked(struct soft_qp *qp)
+{
+	struct soft_parked parked = qp->parked;
+
+	if (parked.fd < 0)
+		return;
+	if (!pier_soft_has_parked(qp, &qp->attr.ah_attr.grh.dgid, qp->attr.dest_qp_num) ||
+	    !identity_holds(qp, &parked)) {
+		pier_info("soft0: QP %#x dropped a connection that is not its peer's",
+			  qp->ibv.qp_num);
+		pier_soft_unpark(qp);
+		return;
+	}
+	qp->parked.fd = qp->parked.tx_fd = -1;
+	pier_soft_attach_link(qp, parked.fd, parked.tx_fd);
+}
+
+/* Consumes the fds in `parked`; the newest one counts. */
+void pier_soft_park(struct soft_qp *qp, const struct soft_parked *parked)
+{
+	enum ibv_qp_state state = qp->ibv.state;
+
+	pier_soft_unpark(qp);
+	qp->parked = *parked;
+	if ((state == IBV_QPS_RTR || state == IBV_QPS_RTS) &&
+	    !pier_soft_link_open(&qp->link))
+		pier_soft_adopt_parked(qp);
+}

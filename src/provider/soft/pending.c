@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include "../../util/fd.h"
+#include "../../util/log.h"
+#include "soft.h"
+
+/*
+ * Connections that have yet to show that they know a secret. What they may
+ * take is fixed: a slot, a deadline, and reads of a few bytes.
+ */
+
+enum {
+	ACCEPTS_PER_EVENT = 16,
+	DEADLINE_NANOSECONDS = 2000000000
+};
+
+static void drop(struct soft_context *context, struct soft_pending *pending,
+		 const char *why)
+{
+	if (why)
+		pier_info("soft0: dropped a connection: %s", why);
+	pier_soft_unwatch(context, pending->fd);
+	pending->fd = pier_close_fd(pending->fd);
+	pending->step = SOFT_PENDING_FREE;
+	pending->generation++;
+}
+
+/* A free slot, or else that of the oldest: honest callers take milliseconds. */
+static struct soft_pending *find_slot(struct soft_context *context)
+{
+	struct soft_pending *slots = context->listeners.pending, *oldest = &slots[0];
+
+	for (int i = 0; i < SOFT_MAX_PENDING; i++) {
+		if (slots[i].step == SOFT_PENDING_FREE)
+			return &slots[i];
+		if (slots[i].deadline < oldest->deadline)
+			oldest = &slots[i];
+	}
+	drop(context, oldest, "too many wait at the door");
+	return oldest;
+}
+
+static void admit(struct soft_context *context, int fd)
+{
+	struct soft_pending *pending = find_slot(context);
+	uint64_t index = (uint64_t)(pending - context->listeners.pending);
+	/* 32 bits of generation fit beside the index in an event's 56. */
+	uint64_t id = (uint64_t)pending->generation << 8 | index;
+
+	if (pier_soft_watch(context, fd, EPOLLIN | EPOLLRDHUP, SOFT_EVENT_PENDING, id)) {
+		pier_close_fd(fd);
+		return;
+	}
+	pending->fd = fd;
+	pending->step = SOFT_PENDING_HELLO;
+	pending->have = 0;
+	pending->deadline = pier_soft_now() + DEADLINE_NANOSECONDS;
+	pier_soft_arm_timer(context, pending->deadline);
+}
+
+static bool accept_one(struct soft_context *context, int listener, bool is_unix)
+{
+	int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+	if (fd < 0) {
+		if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
+			pier_soft_pause_listeners(context);
+		return false;
+	}
+	if (is_unix && !pier_soft_same_user(fd)) {
+		pier_info("soft0: dropped a connection: it is another user's");
+		pier_close_fd(fd);
+		return true;
+	}
+	admit(context, fd);
+	return true;
+}
+
+void pier_soft_accept(struct soft_context *context)
+{
+	struct soft_listeners *listeners = &context->listeners;
+
+	for (int i = 0; i < ACCEPTS_PER_EVENT && listeners->unix_fd >= 0; i++) {
+		if (!accept_one(context, listeners->unix_fd, true))
+			break;
+	}
+	for (int i = 0; i < ACCEPTS_PER_EVENT && listeners->tcp_fd >= 0; i++) {
+		if (!accept_one(context, listeners->tcp_fd, false))
+			break;
+	}
+}
+
+static bool say(const struct soft_pending *pending, const uint8_t *bytes, size_t length)
+{
+	return send(pending->fd, bytes, length, MSG_DONTWAIT | MSG_NOSIGNAL) ==
+	       (ssize_t)length;
+}
+
+static const char *answer_hello(struct soft_context *context,
+				struct soft_pending *pending)
+{
+	uint8_t challenge[SOFT_CHALLENGE_SIZE];
+	struct soft_hello hello;
+	struct soft_qp *qp;
+
+	if (!pier_soft_unpack_hello(pending->bytes, &hello) ||
+	    memcmp(&hello.to, &context->gid, sizeof(hello.to)) != 0)
+		return "it does not speak our language";
+	qp = pier_soft_find_qp(context, hello.to_qpn);
+	if (!qp)
+		return "it asks for a queue pair that is not there";
+	if (!pier_soft_random(challenge, 32))
+		return "no random numbers";
+	pier_soft_hash_transcript(pending->bytes, challenge, pending->transcript);
+	pier_soft_prove(qp->secret, SOFT_LISTENER_PROVES, pending->transcript,
+			challenge + 32);
+	pending->gid = hello.from;
+	pending->qpn = hello.from_qpn;
+	pending->target_qpn = hello.to_qpn;
+	pending->step = SOFT_PENDING_PROOF;
+	pending->have = 0;
+	return say(pending, challenge, sizeof(challenge)) ? NULL : "it does not listen";
+}
+
+static void hand_over(struct soft_context *context, struct soft_pending *pending,
+		      struct soft_qp *qp)
+{
+	struct soft_parked parked = {
+		.fd = pending->fd,
+		.tx_fd = pending->fd,
+		.gid = pending->gid,
+		.qpn = pending->qpn,
+	};
+
+	memcpy(parked.transcript, pending->transcript, SOFT_MAC_SIZE);
+	memcpy(parked.proof, pending->bytes + SOFT_MAC_SIZE, SOFT_MAC_SIZE);
+	pier_soft_unwatch(context, pending->fd);
+	pending->fd = -1;
+	pending->step = SOFT_PENDING_FREE;
+	pending->generation++;
+	pier_soft_tune_stream(parked.fd);
+	pier_soft_park(qp, &parked);
+}
+
+static const char *answer_proof(struct soft_context *context,
+				struct soft_pending *pending)
+{
+	struct soft_qp *qp = pier_soft_find_qp(context, pending->target_qpn);
+	uint8_t welcome[SOFT_WELCOME_SIZE];
+
+	if (!qp)
+		return "its queue pair is gone";
+	if (!pier_soft_proves(qp->secret, SOFT_CALLER_PROVES, pending->transcript,
+			      pending->bytes))
+		return "it does not know the secret";
+	pier_soft_prove(qp->secret, SOFT_LISTENER_WELCOMES, pending->transcript, welcome);
+	if (!say(pending, welcome, sizeof(welcome)))
+		return "it does not listen";
+	hand_over(context, pending, qp);
+	return NULL;
+}
+
+void pier_soft_continue_pending(struct soft_context *context, uint64_t id)
+{
+	struct soft_pending *pending = &context->listeners.pending[id % SOFT_MAX_PENDING];
+	uint32_t wanted = pending->step == SOFT_PENDING_HELLO ? SOFT_HELLO_SIZE
+							      : SOFT_PROOF_SIZE;
+	const char *why = NULL;
+	ssize_t received;
+
+	if (pending->step == SOFT_PENDING_FREE || pending->generation != id >> 8)
+		return;
+	received = recv(pending->fd, pending->bytes + pending->have,
+			wanted - pending->have, MSG_DONTWAIT);
+	if (received < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	if (received <= 0) {
+		drop(context, pending, "it hung up");
+		return;
+	}
+	pending->have += (uint32_t)received;
+	if (pending->have < wanted)
+		return;
+	why = pending->step == SOFT_PENDING_HELLO ? answer_hello(context, pending)
+						  : answer_proof(context, pending);
+	if (why)
+		drop(context, pending, why);
+}
+
+void pier_soft_check_pending(struct soft_context *context)
+{
+	struct soft_listeners *listeners = &context->listeners;
+	uint64_t now = context->engine.now;
+
+	if (listeners->paused_until) {
+		if (now >= listeners->paused_until)
+			pier_soft_resume_listeners(context);
+		else
+			pier_soft_arm_timer(context, listeners->paused_until);
+	}
+	for (int i = 0; i < SOFT_MAX_PENDING; i++) {
+		struct soft_pending *pending = &listeners->pending[i];
+
+		if (pending->step == SOFT_PENDING_FREE)
+			continue;
+		if (now >= pending->deadline)
+			drop(context, pending, "it took too long");
+		else
+			pier_soft_arm_timer(context, pending->deadline);
+	}
+}

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "soft.h"
+
+static struct soft_send *send_at(struct soft_send_queue *sq, uint64_t position)
+{
+	return &sq->slots[position % sq->depth];
+}
+
+static uint8_t frame_opcode(enum ibv_wr_opcode opcode)
+{
+	switch (opcode) {
+	case IBV_WR_SEND_WITH_IMM:
+		return SOFT_SEND_IMM;
+	case IBV_WR_RDMA_WRITE:
+		return SOFT_WRITE;
+	case IBV_WR_RDMA_WRITE_WITH_IMM:
+		return SOFT_WRITE_IMM;
+	case IBV_WR_RDMA_READ:
+		return SOFT_READ;
+	default:
+		return SOFT_SEND;
+	}
+}
+
+/* The request at `position` and all behind it will not be sent. */
+void pier_soft_break_sends(struct soft_qp *qp, uint64_t position,
+			   enum ibv_wc_status status)
+{
+	qp->sq.broken = true;
+	qp->sq.broken_at = position;
+	qp->sq.broken_status = status;
+	if (qp->sq.done == position)
+		pier_soft_fail_qp(qp, status);
+}
+
+static enum ibv_wc_status check_local(struct soft_qp *qp, const struct soft_send *send)
+{
+	int access = send->opcode == IBV_WR_RDMA_READ ? IBV_ACCESS_LOCAL_WRITE : 0;
+
+	if (send->opcode == IBV_WR_RDMA_READ && qp->attr.max_rd_atomic == 0)
+		return IBV_WC_LOC_QP_OP_ERR;
+	if (send->length > SOFT_MAX_MESSAGE)
+		return IBV_WC_LOC_LEN_ERR;
+	if (send->flags & IBV_SEND_INLINE)
+		return IBV_WC_SUCCESS;
+	if (!pier_soft_check_sges(qp, send->sges, send->sge_count, send->length, access))
+		return IBV_WC_LOC_PROT_ERR;
+	return IBV_WC_SUCCESS;
+}
+
+static bool must_wait(const struct soft_qp *qp, const struct soft_send *send)
+{
+	if ((send->flags & IBV_SEND_FENCE) && qp->sq.reads > 0)
+		return true;
+	return send->opcode == IBV_WR_RDMA_READ && qp->attr.max_rd_atomic > 0 &&
+	       qp->sq.reads >= qp->attr.max_rd_atomic;
+}
+
+static void stage_send(struct soft_qp *qp, const struct soft_send *send)
+{
+	struct soft_header header = {
+		.opcode = frame_opcode(send->opcode),
+		.flags = send->flags & IBV_SEND_SOLICITED ? SOFT_FLAG_SOLICITED : 0,
+		.msn = (uint32_t)qp->sq.staged,
+		.length = (uint32_t)send->length,
+		.key = send->key,
+		.address = send->address,
+		.immediate = send->immediate,
+	};
+	struct soft_staged *frame = pier_soft_stage(qp, &header);
+
+	frame->request = true;
+	frame->position = qp->sq.staged++;
+	if (send->opcode == IBV_WR_RDMA_READ) {
+		qp->sq.reads++;
+		return;
+	}
+	frame->source = SOFT_FROM_SEND;
+	frame->length = header.length;
+}
+
+bool pier_soft_stage_request(struct soft_qp *qp)
+{
+	struct soft_send_queue *sq = &qp->sq;
+	uint64_t head = atomic_load_explicit(&sq->head, memory_order_acquire);
+	const struct soft_send *send;
+	enum ibv_wc_status status;
+
+	if (qp->ibv.state != IBV_QPS_RTS || sq->rnr_until || sq->staged == head)
+		return false;
+	if (sq->broken && sq->staged >= sq->broken_at)
+		return false;
+	send = send_at(sq, sq->staged);
+	if (must_wait(qp, send))
+		return false;
+	status = check_local(qp, send);
+	if (status != IBV_WC_SUCCESS) {
+		pier_soft_break_sends(qp, sq->staged, status);
+		return false;
+	}
+	stage_send(qp, send);
+	return true;
+}
+
+/* The last byte of it is on the stream: from now on the peer may answer. */
+void pier_soft_finish_transmit(struct soft_qp *qp, const struct soft_staged *frame)
+{
+	if (frame->position == qp->sq.transmitted)
+		qp->sq.transmitted++;
+}
+
+/* A position of which the peer names the low 32 bits. */
+static uint64_t position_of(const struct soft_send_queue *sq, uint32_t msn)
+{
+	return sq->done + (uint32_t)(msn - (uint32_t)sq->done);
+}
+
+static void made_progress(struct soft_qp *qp)
+{
+	struct soft_send_queue *sq = &qp->sq;
+
+	sq->rnr_left = qp->attr.rnr_retry;
+	if (sq->broken && sq->done == sq->broken_at)
+		pier_soft_fail_qp(qp, sq->broken_status);
+}
+
+/* Everything before `position` is done; a READ is not until its data is here. */
+static bool complete_before(struct soft_qp *qp, uint64_t position)
+{
+	struct soft_send_queue *sq = &qp->sq;
+
+	if (qp->ibv.state != IBV_QPS_RTS || position > sq->transmitted)
+		return false;
+	if (position == sq->done)
+		return true;
+	while (sq->done < position && qp->ibv.state == IBV_QPS_RTS) {
+		if (send_at(sq, sq->done)->opcode == IBV_WR_RDMA_READ)
+			return false;
+		pier_soft_complete_send(qp, IBV_WC_SUCCESS);
+	}
+	made_progress(qp);
+	return true;
+}
+
+bool pier_soft_handle_ack(struct soft_qp *qp, const struct soft_header *header)
+{
+	return complete_before(qp, position_of(&qp->sq, header->msn));
+}
+
+/* The encoding of IBTA table 45, in units of 10 us; also in rxe's rnrnak_usec. */
+static uint64_t rnr_nanoseconds(uint8_t timer)
+{
+	static const uint32_t units[32] = {
+		65536, 1,    2,	   3,	 4,    6,     8,     12,    16,	   24,	  32,
+		48,    64,   96,   128,	 192,  256,   384,   512,   768,   1024,  1536,
+		2048,  3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
+	};
+
+	return (uint64_t)units[timer & 31] * 10000;
+}
+
+/* Back to the refused request: all from there on is sent again, later. */
+static void go_back(struct soft_qp *qp, uint64_t position, uint8_t timer)
+{
+	struct soft_send_queue *sq = &qp->sq;
+	struct soft_link *link = &qp->link;
+
+	if (sq->rnr_left == 0) {
+		pier_soft_fail_qp(qp, IBV_WC_RNR_RETRY_EXC_ERR);
+		return;
+	}
+	if (qp->attr.rnr_retry != 7) /* 7: for ever */
+		sq->rnr_left--;
+	for (uint32_t i = 0; i < link->staged_count; i++)
+		link->staged[(link->first_staged + i) % SOFT_MAX_STAGED].stale = true;
+	sq->staged = sq->transmitted = position;
+	sq->reads = 0;
+	sq->rnr_until = soft_context_of(qp)->engine.now + rnr_nanoseconds(timer);
+}
+
+static enum ibv_wc_status refused_status(uint8_t syndrome)
+{
+	switch (syndrome) {
+	case SOFT_NAK_ACCESS:
+		return IBV_WC_REM_ACCESS_ERR;
+	case SOFT_NAK_OPERATION:
+		return IBV_WC_REM_OP_ERR;
+	default:
+		return IBV_WC_REM_INV_REQ_ERR;
+	}
+}
+
+bool pier_soft_handle_nak(struct soft_qp *qp, const struct soft_header *header)
+{
+	uint64_t position = position_of(&qp->sq, header->msn);
+
+	if (!complete_before(qp, position) || position >= qp->sq.staged)
+		return false;
+	if (qp->ibv.state != IBV_QPS_RTS)
+		return true;
+	if (header->syndrome == SOFT_NAK_RNR)
+		go_back(qp, position, header->timer);
+	else
+		pier_soft_fail_qp(qp, refused_status(header->syndrome));
+	return true;
+}
+
+bool pier_soft_begin_read_response(struct soft_qp *qp, const struct soft_header *header)
+{
+	struct soft_send_queue *sq = &qp->sq;
+	uint64_t position = position_of(sq, header->msn);
+	const struct soft_send *send;
+
+	if (position >= sq->transmitted || !complete_before(qp, position))
+		return false;
+	if (qp->ibv.state != IBV_QPS_RTS)
+		return true;
+	send = send_at(sq, position);
+	if (send->opcode != IBV_WR_RDMA_READ || send->length != header->length)
+		return false;
+	qp->link.target = SOFT_TO_READER;
+	return true;
+}
+
+void pier_soft_finish_read(struct soft_qp *qp)
+{
+	qp->sq.reads--;
+	pier_soft_complete_send(qp, IBV_WC_SUCCESS);
+	if (qp->ibv.state == IBV_QPS_RTS)
+		made_progress(qp);
+}

@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "soft.h"
+
+enum {
+	/* How long the last words may take, and the peer to hang up after them. */
+	CLOSING_NANOSECONDS = 2000000000
+};
+
+/* Requests that have not begun are dropped; answers go out before the NAK. */
+static void drop_requests(struct soft_link *link)
+{
+	uint32_t kept = 0;
+
+	for (uint32_t i = 0; i < link->staged_count; i++) {
+		uint32_t from = (link->first_staged + i) % SOFT_MAX_STAGED;
+		uint32_t to = (link->first_staged + kept) % SOFT_MAX_STAGED;
+		bool begun = i == 0 && link->sent_of_first > 0;
+
+		if (link->staged[from].request && !begun)
+			continue;
+		link->staged[to] = link->staged[from];
+		kept++;
+	}
+	link->staged_count = kept;
+}
+
+/* Refuses the expected request for good: NAK, and this queue pair is in ERR. */
+void pier_soft_refuse(struct soft_qp *qp, enum soft_syndrome syndrome)
+{
+	struct soft_link *link = &qp->link;
+
+	/* A completion that went before may have overrun the CQ. */
+	if (!pier_soft_link_open(link))
+		return;
+	qp->responder.nak = true;
+	qp->responder.syndrome = syndrome;
+	link->closing = true;
+	link->closing_deadline = soft_context_of(qp)->engine.now + CLOSING_NANOSECONDS;
+	drop_requests(link);
+	pier_soft_fail_qp(qp, IBV_WC_SUCCESS);
+	pier_soft_activate(qp);
+}
+
+static bool has_recv(struct soft_qp *qp)
+{
+	return qp->rq.done != atomic_load_explicit(&qp->rq.head, memory_order_acquire);
+}
+
+static void not_ready(struct soft_qp *qp)
+{
+	qp->responder.nak = true;
+	qp->responder.resync = true;
+	qp->responder.syndrome = SOFT_NAK_RNR;
+	qp->link.ignored = true;
+}
+
+static void begin_send(struct soft_qp *qp, const struct soft_header *header)
+{
+	const struct soft_recv *recv = &qp->rq.slots[qp->rq.done % qp->rq.depth];
+	uint64_t room = 0;
+
+	for (int i = 0; i < recv->sge_count; i++)
+		room += recv->sges[i].length;
+	if (header->length > room) {
+		pier_soft_complete_recv(qp, IBV_WC_LOC_LEN_ERR, header);
+		pier_soft_refuse(qp, SOFT_NAK_INVALID_REQUEST);
+		return;
+	}
+	if (!pier_soft_check_sges(qp, recv->sges, recv->sge_count, header->length,
+				  IBV_ACCESS_LOCAL_WRITE)) {
+		pier_soft_complete_recv(qp, IBV_WC_LOC_PROT_ERR, header);
+		pier_soft_refuse(qp, SOFT_NAK_OPERATION);
+		return;
+	}
+	qp->link.target = SOFT_TO_RECV;
+}
+
+/* Of a message without bytes neither key nor address counts (IBTA 9.7.4.1.5). */
+static bool may_access(struct soft_qp *qp, const struct soft_header *header, int access)
+{
+	if (!(qp->attr.qp_access_flags & access))
+		return false;
+	return header->length == 0 ||
+	       pier_soft_find_mr(soft_context_of(qp), qp->ibv.pd, header->key,
+				 header->address, header->length, access);
+}
+
+static void begin_write(struct soft_qp *qp, const struct soft_header *header)
+{
+	if (may_access(qp, header, IBV_ACCESS_REMOTE_WRITE))
+		qp->link.target = SOFT_TO_REGION;
+	else
+		pier_soft_refuse(qp, SOFT_NAK_ACCESS);
+}
+
+static void begin_read(struct soft_qp *qp, const struct soft_header *header)
+{
+	if (!may_access(qp, header, IBV_ACCESS_REMOTE_READ))
+		pier_soft_refuse(qp, SOFT_NAK_ACCESS);
+	else if (qp->responder.read_count >= qp->attr.max_dest_rd_atomic)
+		pier_soft_refuse(qp, SOFT_NAK_INVALID_REQUEST);
+}
+
+bool pier_soft_begin_request(struct soft_qp *qp, const struct soft_header *header)
+{
+	struct soft_responder *responder = &qp->responder;
+
+	if (header->msn != responder->expected) {
+		qp->link.ignored = true;
+		return responder->resync;
+	}
+	responder->resync = false;
+	if (header->opcode != SOFT_WRITE && header->opcode != SOFT_READ &&
+	    !has_recv(qp)) {
+		not_ready(qp);
+		return true;
+	}
+	switch (header->opcode) {
+	case SOFT_SEND:
+	case SOFT_SEND_IMM:
+		begin_send(qp, header);
+		break;
+	case SOFT_WRITE:
+	case SOFT_WRITE_IMM:
+		begin_write(qp, header);
+		break;
+	default:
+		begin_read(qp, header);
+		break;
+	}
+	return true;
+}
+
+static void queue_read(struct soft_responder *responder, const struct soft_header *header)
+{
+	uint32_t last = responder->first_read + responder->read_count++;
+
+	responder->reads[last % SOFT_MAX_RD_ATOMIC] = (struct soft_read){
+		.msn = header->msn,
+		.length = header->length,
+		.key = header->key,
+		.address = header->address,
+	};
+}
+
+void pier_soft_finish_request(struct soft_qp *qp)
+{
+	const struct soft_header *header = &qp->link.header;
+
+	qp->responder.expected++;
+	if (header->opcode == SOFT_READ)
+		queue_read(&qp->responder, header);
+	else if (header->opcode != SOFT_WRITE)
+		pier_soft_complete_recv(qp, IBV_WC_SUCCESS, header);
+}
+
+/* An ACK must not overtake the data of a READ before it, nor may a NAK. */
+bool pier_soft_stage_ack(struct soft_qp *qp)
+{
+	struct soft_responder *responder = &qp->responder;
+	struct soft_header header = { .opcode = SOFT_ACK, .msn = responder->expected };
+	bool nak = responder->nak && responder->read_count == 0;
+
+	if (responder->read_count > 0)
+		header.msn = responder->reads[responder->first_read].msn;
+	if (!nak && header.msn == responder->acked)
+		return false;
+	responder->acked = header.msn;
+	if (nak) {
+		header.opcode = SOFT_NAK;
+		header.syndrome = (uint8_t)responder->syndrome;
+		header.timer = qp->attr.min_rnr_timer;
+		responder->nak = false;
+	}
+	pier_soft_stage(qp, &header);
+	return true;
+}
+
+bool pier_soft_stage_read_response(struct soft_qp *qp)
+{
+	struct soft_responder *responder = &qp->responder;
+	struct soft_read *read = &responder->reads[responder->first_read];
+	struct soft_header header = {
+		.opcode = SOFT_READ_RESPONSE,
+		.msn = read->msn,
+		.length = read->length,
+	};
+	struct soft_staged *frame;
+
+	if (responder->read_count == 0)
+		return false;
+	frame = pier_soft_stage(qp, &header);
+	frame->source = SOFT_FROM_REGION;
+	frame->read = *read;
+	frame->length = read->length;
+	responder->acked = read->msn + 1;
+	responder->first_read = (responder->first_read + 1) % SOFT_MAX_RD_ATOMIC;
+	responder->read_count--;
+	return true;
+}

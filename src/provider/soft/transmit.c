@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "soft.h"
+
+enum {
+	/* What one queue pair may send before others have their turn. */
+	TURN_BYTES = 1024 * 1024,
+	/* Small frames share a system call up to here. */
+	BATCH_BYTES = 64 * 1024,
+	PARTS_PER_FRAME = SOFT_MAX_SGE + 1
+};
+
+static struct soft_staged *staged_at(struct soft_link *link, uint32_t index)
+{
+	return &link->staged[(link->first_staged + index) % SOFT_MAX_STAGED];
+}
+
+struct soft_staged *pier_soft_stage(struct soft_qp *qp, const struct soft_header *header)
+{
+	struct soft_staged *frame = staged_at(&qp->link, qp->link.staged_count++);
+
+	pier_soft_pack_header(header, frame->header);
+	frame->source = SOFT_FROM_NOWHERE;
+	frame->request = frame->stale = false;
+	frame->length = 0;
+	return frame;
+}
+
+/* Answers and requests take turns: neither side of a busy pair starves. */
+static bool stage_one(struct soft_qp *qp)
+{
+	struct soft_link *link = &qp->link;
+
+	if (pier_soft_stage_ack(qp))
+		return true;
+	if (link->closing)
+		return pier_soft_stage_read_response(qp);
+	link->answers_first = !link->answers_first;
+	if (link->answers_first)
+		return pier_soft_stage_read_response(qp) || pier_soft_stage_request(qp);
+	return pier_soft_stage_request(qp) || pier_soft_stage_read_response(qp);
+}
+
+static void stage_frames(struct soft_qp *qp)
+{
+	struct soft_link *link = &qp->link;
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < link->staged_count; i++)
+		bytes += staged_at(link, i)->length;
+	while (link->staged_count < SOFT_MAX_STAGED && bytes < BATCH_BYTES) {
+		if (!stage_one(qp))
+			break;
+		bytes += staged_at(link, link->staged_count - 1)->length;
+	}
+}
+
+static bool add_payload(struct soft_qp *qp, const struct soft_staged *frame,
+			struct soft_vector *vector, uint64_t skip, uint64_t limit)
+{
+	const struct soft_send *send;
+	struct ibv_sge range = {
+		.addr = frame->read.address,
+		.length = frame->length,
+		.lkey = frame->read.key,
+	};
+
+	if (frame->source == SOFT_FROM_NOWHERE || frame->length == 0)
+		return true;
+	if (frame->source == SOFT_FROM_REGION)
+		return pier_soft_vector_add_region(vector, qp, &range, skip, limit,
+						   IBV_ACCESS_REMOTE_READ);
+	send = &qp->sq.slots[frame->position % qp->sq.depth];
+	if (send->flags & IBV_SEND_INLINE) {
+		uint64_t rest = frame->length - skip;
+
+		return pier_soft_vector_add(vector, send->inline_data + skip,
+					    rest < limit ? rest : limit);
+	}
+	return pier_soft_vector_add_sges(vector, qp, send->sges, send->sge_count, skip,
+					 limit, 0);
+}
+
+static bool add_frame(struct soft_qp *qp, struct soft_staged *frame,
+		      struct soft_vector *vector, uint64_t sent)
+{
+	uint64_t skip = 0;
+
+	if (sent < SOFT_HEADER_SIZE)
+		pier_soft_vector_add(vector, frame->header + sent,
+				     SOFT_HEADER_SIZE - sent);
+	else
+		skip = sent - SOFT_HEADER_SIZE;
+	return add_payload(qp, frame, vector, skip, TURN_BYTES);
+}
+
+/*
+ * What the first frame takes from memory is gone: deregistered or unmapped. A
+ * frame that has begun cannot be taken back, so nothing can follow it.
+ */
+static void source_failed(struct soft_qp *qp)
+{
+	struct soft_link *link = &qp->link;
+	struct soft_staged frame = *staged_at(link, 0);
+
+	if (frame.source == SOFT_FROM_SEND) {
+		link->tx_broken = true;
+		pier_soft_break_sends(qp, frame.position, IBV_WC_LOC_PROT_ERR);
+		return;
+	}
+	if (link->sent_of_first > 0) {
+		pier_soft_fail_qp(qp, IBV_WC_SUCCESS);
+		return;
+	}
+	link->staged_count = 0;
+	qp->responder.read_count = 0;
+	qp->responder.expected = frame.read.msn;
+	pier_soft_refuse(qp, SOFT_NAK_ACCESS);
+}
+
+static bool finish_first(struct soft_qp *qp)
+{
+	struct soft_link *link = &qp->link;
+	struct soft_staged *frame = staged_at(link, 0);
+
+	if (frame->request && !frame->stale)
+		pier_soft_finish_transmit(qp, frame);
+	link->sent_of_first = 0;
+	link->first_staged = (link->first_staged + 1) % SOFT_MAX_STAGED;
+	return --link->staged_count > 0;
+}
+
+static void account_sent(struct soft_qp *qp, uint64_t sent)
+{
+	struct soft_link *link = &qp->link;
+	uint64_t rest;
+
+	qp->last_progress = soft_context_of(qp)->engine.now;
+	while (link->staged_count > 0) {
+		rest = SOFT_HEADER_SIZE + staged_at(link, 0)->length -
+		       link->sent_of_first;
+		if (sent < rest)
+			break;
+		sent -= rest;
+		finish_first(qp);
+	}
+	link->sent_of_first += sent;
+}
+
+/* As many whole frames as fit, the first one perhaps in part. */
+static bool build_batch(struct soft_qp *qp, struct soft_vector *vector,
+			uint32_t max_frames)
+{
+	struct soft_link *link = &qp->link;
+
+	pier_soft_vector_init(vector, false);
+	for (uint32_t i = 0; i < link->staged_count && i < max_frames; i++) {
+		int count = vector->count;
+		size_t bytes = vector->bytes;
+
+		if (count + PARTS_PER_FRAME > SOFT_MAX_VECTOR || bytes >= BATCH_BYTES)
+			break;
+		if (!add_frame(qp, staged_at(link, i), vector,
+			       i == 0 ? link->sent_of_first : 0)) {
+			vector->count = count;
+			vector->bytes = bytes;
+			return i > 0;
+		}
+	}
+	return true;
+}
+
+/* How much was sent; 0: nothing more can be sent now. */
+static uint64_t send_batch(struct soft_qp *qp)
+{
+	struct soft_link *link = &qp->link;
+	uint32_t max_frames = SOFT_MAX_STAGED;
+	struct soft_vector vector;
+	ssize_t sent;
+
+	for (;;) {
+		if (!build_batch(qp, &vector, max_frames)) {
+			source_failed(qp);
+			return 0;
+		}
+		sent = pier_soft_vector_send(&vector, link->tx_fd);
+		if (sent >= 0) {
+			account_sent(qp, sent);
+			return sent;
+		}
+		if (errno == EFAULT && max_frames > 1)
+			max_frames = 1; /* to learn whose memory it is */
+		else if (errno != EINTR)
+			break;
+	}
+	if (errno == EAGAIN)
+		link->writable = false;
+	else if (errno == EFAULT)
+		source_failed(qp);
+	else
+		pier_soft_lose_link(qp);
+	return 0;
+}
+
+static void shut_when_silent(struct soft_link *link)
+{
+	if (!link->closing || link->shut || link->staged_count > 0)
+		return;
+	shutdown(link->tx_fd, SHUT_WR);
+	link->shut = true;
+}
+
+bool pier_soft_transmit(struct soft_qp *qp)
+{
+	struct soft_link *link = &qp->link;
+	bool stepped = soft_context_of(qp)->engine.stepped;
+	uint64_t turn = 0, sent;
+
+	while (turn < TURN_BYTES && !link->tx_broken && !link->shut) {
+		stage_frames(qp);
+		if (!pier_soft_link_open(link))
+			return false;
+		if (link->staged_count == 0) {
+			shut_when_silent(link);
+			return false;
+		}
+		sent = send_batch(qp);
+		if (sent == 0)
+			return false;
+		turn += stepped ? TURN_BYTES : sent;
+	}
+	return turn >= TURN_BYTES;
+}
+
+/*
+ * An acknowledgement that is due goes out before the link does, if it can at
+ * once: the peer's requests did arrive.
+ */
+void pier_soft_say_goodbye(struct soft_qp *qp)
+{
+	struct soft_link *link = &qp->link;
+
+	if (!pier_soft_link_open(link) || link->closing || link->tx_broken)
+		return;
+	if (link->sent_of_first > 0)
+		return;
+	link->staged_count = 0;
+	if (pier_soft_stage_ack(qp))
+		send_batch(qp);
+}

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <linux/dma-buf.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include "soft.h"
+
+void pier_soft_vector_init(struct soft_vector *vector, bool writes)
+{
+	vector->count = 0;
+	vector->bytes = 0;
+	vector->synced_count = 0;
+	vector->writes = writes;
+}
+
+bool pier_soft_vector_add(struct soft_vector *vector, void *memory, size_t length)
+{
+	if (length == 0)
+		return true;
+	if (vector->count == SOFT_MAX_VECTOR)
+		return false;
+	vector->parts[vector->count].iov_base = memory;
+	vector->parts[vector->count].iov_len = length;
+	vector->count++;
+	vector->bytes += length;
+	return true;
+}
+
+static void add_synced(struct soft_vector *vector, struct soft_mr *mr)
+{
+	if (mr->sync_fd < 0)
+		return;
+	for (int i = 0; i < vector->synced_count; i++) {
+		if (vector->synced[i] == mr)
+			return;
+	}
+	vector->synced[vector->synced_count++] = mr;
+}
+
+bool pier_soft_vector_add_region(struct soft_vector *vector, struct soft_qp *qp,
+				 const struct ibv_sge *range, uint64_t skip,
+				 uint64_t limit, int access)
+{
+	struct soft_mr *mr;
+	uint64_t length = range->length - skip;
+
+	mr = pier_soft_find_mr(soft_context_of(qp), qp->ibv.pd, range->lkey, range->addr,
+			       range->length, access);
+	if (!mr)
+		return false;
+	if (length > limit)
+		length = limit;
+	if (!pier_soft_vector_add(vector, mr->memory + (range->addr - mr->iova) + skip,
+				  length))
+		return false;
+	add_synced(vector, mr);
+	return true;
+}
+
+/*
+ * The bytes [skip, skip + limit) of what the elements describe. Elements of
+ * length 0 are passed over without a look at their key, as hardware does.
+ */
+bool pier_soft_vector_add_sges(struct soft_vector *vector, struct soft_qp *qp,
+			       const struct ibv_sge *sges, int count, uint64_t skip,
+			       uint64_t limit, int access)
+{
+	for (int i = 0; i < count && limit > 0; i++) {
+		uint64_t part;
+
+		if (skip >= sges[i].length) {
+			skip -= sges[i].length;
+			continue;
+		}
+		part = sges[i].length - skip;
+		if (part > limit)
+			part = limit;
+		if (!pier_soft_vector_add_region(vector, qp, &sges[i], skip, part,
+						 access))
+			return false;
+		skip = 0;
+		limit -= part;
+	}
+	return true;
+}
+
+bool pier_soft_check_sges(struct soft_qp *qp, const struct ibv_sge *sges, int count,
+			  uint64_t limit, int access)
+{
+	for (int i = 0; i < count && limit > 0; i++) {
+		if (sges[i].length == 0)
+			continue;
+		if (!pier_soft_find_mr(soft_context_of(qp), qp->ibv.pd, sges[i].lkey,
+				       sges[i].addr, sges[i].length, access))
+			return false;
+		limit -= sges[i].length < limit ? sges[i].length : limit;
+	}
+	return true;
+}
+
+/* Caches between the CPU and the device that owns the memory; see dma-buf.h. */
+static void sync_regions(const struct soft_vector *vector, uint64_t edge)
+{
+	uint64_t direction = vector->writes ? DMA_BUF_SYNC_WRITE : DMA_BUF_SYNC_READ;
+
+	for (int i = 0; i < vector->synced_count; i++) {
+		struct dma_buf_sync sync = { .flags = direction | edge };
+
+		ioctl(vector->synced[i]->sync_fd, DMA_BUF_IOCTL_SYNC, &sync);
+	}
+}
+
+ssize_t pier_soft_vector_send(struct soft_vector *vector, int fd)
+{
+	struct msghdr message = {
+		.msg_iov = vector->parts,
+		.msg_iovlen = vector->count,
+	};
+	ssize_t sent;
+
+	sync_regions(vector, DMA_BUF_SYNC_START);
+	sent = sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+	sync_regions(vector, DMA_BUF_SYNC_END);
+	return sent;
+}
+
+ssize_t pier_soft_vector_receive(struct soft_vector *vector, int fd)
+{
+	struct msghdr message = {
+		.msg_iov = vector->parts,
+		.msg_iovlen = vector->count,
+	};
+	ssize_t received;
+
+	sync_regions(vector, DMA_BUF_SYNC_START);
+	received = recvmsg(fd, &message, MSG_DONTWAIT);
+	sync_regions(vector, DMA_BUF_SYNC_END);
+	return received;
+}

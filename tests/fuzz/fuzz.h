@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_FUZZ_H
+#define PIER_FUZZ_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* What a target defines; libFuzzer or replay.c calls it. */
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+/* assert(), but in every build, and seen by libFuzzer as a crash. */
+#define FUZZ_CHECK(condition)                                                           \
+	do {                                                                            \
+		if (!(condition)) {                                                     \
+			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
+			abort();                                                        \
+		}                                                                       \
+	} while (0)
+
+#endif

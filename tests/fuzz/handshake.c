@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * pier_handshake() with a peer that says anything and then closes. Nothing is
+ * left open, whatever it says.
+ */
+#include <dirent.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdbool.h>
+#include <unistd.h>
+
+#include <pier/pier.h>
+
+#include "fuzz.h"
+
+enum {
+	PIPE_CAPACITY = 65536, /* Linux's default, pipe(7) */
+	TIMEOUT_MS = 100
+};
+
+static struct pier_device *device;
+static struct pier_pd *pd;
+
+static int count_fds(void)
+{
+	DIR *folder = opendir("/proc/self/fd");
+	int count = 0;
+
+	FUZZ_CHECK(folder);
+	while (readdir(folder))
+		count++;
+	closedir(folder);
+	return count;
+}
+
+/* An endpoint may name any address: nothing must get out of this process. */
+static void leave_network(void)
+{
+	if (!unshare(CLONE_NEWNET) || !unshare(CLONE_NEWUSER | CLONE_NEWNET))
+		return;
+	printf("skip: no network namespace of its own can be made here\n");
+	fflush(stdout);
+	_exit(77); /* libFuzzer takes exit() for a crash */
+}
+
+static void set_up(void)
+{
+	leave_network();
+	FUZZ_CHECK(!pier_open_device(PIER_SOFT_DEVICE, &device));
+	FUZZ_CHECK(!pier_alloc_pd(device, &pd));
+}
+
+static void shake_hands(int read_fd, int write_fd)
+{
+	struct pier_channel *channel;
+
+	FUZZ_CHECK(!pier_prepare_channel(pd, NULL, &channel));
+	pier_handshake(channel, read_fd, write_fd, TIMEOUT_MS);
+	FUZZ_CHECK(!pier_destroy_channel(channel));
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	int from_peer[2], to_peer[2], before;
+
+	if (!device)
+		set_up();
+	if (size > PIPE_CAPACITY)
+		return 0;
+	FUZZ_CHECK(!pipe2(from_peer, O_CLOEXEC) && !pipe2(to_peer, O_CLOEXEC));
+	FUZZ_CHECK(write(from_peer[1], data, size) == (ssize_t)size);
+	close(from_peer[1]);
+	before = count_fds();
+	shake_hands(from_peer[0], to_peer[1]);
+	FUZZ_CHECK(count_fds() == before);
+	FUZZ_CHECK(!pier_count_objects(PIER_OBJECT_CHANNEL));
+	close(from_peer[0]);
+	close(to_peer[0]);
+	close(to_peer[1]);
+	return 0;
+}

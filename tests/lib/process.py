@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Runs programs with a deadline, and leaves none of their children behind."""
+
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+
+
+class Deadline(Exception):
+    """The program did not end in time, and was killed."""
+
+
+def say(line):
+    print(line, flush=True)
+
+
+def kill_group(process):
+    """End the program and what it started: it leads a process group."""
+    for number, patience in (signal.SIGTERM, 3), (signal.SIGKILL, 3):
+        try:
+            os.killpg(process.pid, number)
+        except ProcessLookupError:
+            break
+        until = time.monotonic() + patience
+        while time.monotonic() < until and process.poll() is None:
+            time.sleep(0.02)
+    process.wait()
+
+
+def lines_until(process, until):
+    """The lines that a program prints, until it closes its output or ends."""
+    selector = selectors.DefaultSelector()
+    selector.register(process.stdout, selectors.EVENT_READ)
+    buffered = b""
+    while True:
+        left = until - time.monotonic()
+        if left <= 0:
+            raise Deadline
+        if not selector.select(min(left, 0.2)):
+            # A child that outlives the program may keep the pipe open.
+            if process.poll() is not None:
+                break
+            continue
+        data = os.read(process.stdout.fileno(), 65536)
+        if not data:
+            break
+        *lines, buffered = (buffered + data).split(b"\n")
+        for line in lines:
+            yield line.decode(errors="replace")
+    if buffered:
+        yield buffered.decode(errors="replace")
+
+
+def run(argv, seconds, on_line, env=None, cwd=None):
+    """Run a program, give each line to on_line, return its exit status.
+
+    Raises Deadline after killing it, when it takes longer than that.
+    """
+    until = time.monotonic() + seconds
+    process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                               stderr=subprocess.STDOUT, env=env, cwd=cwd,
+                               start_new_session=True)
+    try:
+        for line in lines_until(process, until):
+            on_line(line)
+        return process.wait(max(0.1, until - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        raise Deadline from None
+    finally:
+        kill_group(process)
+        process.stdout.close()
+
+
+def echo(line):
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Builds and runs the suites of tests/run, and prints the count of their cases."""
+
+import json
+import os
+import pathlib
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+from process import Deadline, echo, run, say
+from tap import Reader, Tally
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+# Seconds, the build included: well above what two slow cores need.
+DEADLINES = {"lint": 180, "unit": 180, "conformance": 300, "consumer": 180,
+             "fuzz": 300, "asan": 480, "tsan": 480, "bench": 1800}
+DEADLINE_PROGRAM = {"lint": 120, "consumer": 120}
+FUZZ_SECONDS = int(os.environ.get("PIER_FUZZ_SECONDS", "10"))
+
+STOPS = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
+NOT_YET = "not in this version yet"
+
+# What would change the outcome from outside.
+UNSET = ("PIER_DEVICE", "PIER_LOG", "PIER_BACKEND_PATH", "CC", "CXX", "CFLAGS",
+         "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "DESTDIR", "MESONARGS")
+
+SANITIZER_ENV = {
+    "ASAN_OPTIONS": "halt_on_error=1:detect_leaks=1:detect_stack_use_after_return=1:"
+                    "strict_string_checks=1",
+    "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
+    "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1",
+}
+
+
+class Interrupted(Exception):
+    """Ctrl-C, or somebody ended the run."""
+
+
+class Suite:
+    """One suite while it runs: its tally, its deadline and its environment."""
+
+    def __init__(self, name):
+        self.name = name
+        self.tally = Tally()
+        self.started = time.monotonic()
+        self.until = self.started + DEADLINES.get(name, 60)
+        self.env = {k: v for k, v in os.environ.items() if k not in UNSET}
+        self.env.update(LC_ALL="C", CMOCKA_MESSAGE_OUTPUT="TAP", PIER_TESTS_ROOT=str(ROOT))
+        self.env.update(SANITIZER_ENV)
+
+    def left(self):
+        return self.until - time.monotonic()
+
+    def fail(self, what):
+        say("not ok - %s: %s" % (self.name, what))
+        self.tally.failed.append("%s: %s" % (self.name, what))
+
+    def step(self, what, argv):
+        """A step that must succeed and is no test case; printed if it fails."""
+        say("-- %s: %s" % (self.name, what))
+        output = []
+        try:
+            status = run([str(a) for a in argv], self.left(), output.append, self.env, ROOT)
+            problem = "%s failed" % what
+        except Deadline:
+            status = 1
+            problem = "%s took longer than the %d s of this suite" % (
+                what, DEADLINES[self.name])
+        if status:
+            say("\n".join(output))
+            self.fail(problem)
+        return status == 0
+
+    def program(self, name, argv, seconds, env=None, cwd=None):
+        """Run a test program in an empty temporary folder, which it must empty."""
+        say("-- %s: %s" % (self.name, name))
+        reader = Reader("%s: %s" % (self.name, name))
+        seconds = min(seconds, self.left())
+
+        def line(text):
+            echo(text)
+            reader.line(text)
+
+        with tempfile.TemporaryDirectory(prefix="pier-") as folder:
+            env = {**self.env, "TMPDIR": folder, **(env or {})}
+            try:
+                tally = reader.end(run([str(a) for a in argv], seconds, line, env, cwd))
+            except Deadline:
+                reader.fail("did not end within %d s, killed" % seconds)
+                tally = reader.tally
+            left = sorted(os.listdir(folder))
+        if left and not tally.failed:
+            tally.failed.append("%s: %s: left behind in its temporary folder: %s" %
+                                (self.name, name, ", ".join(left)))
+        self.tally.add(tally)
+
+
+def build(suite, compiler, *options):
+    """Configure and build in a folder of this suite's own; None if that fails."""
+    folder = ROOT / "build" / ("tests-" + options[0])
+    wanted = json.dumps([str(ROOT), compiler, options])
+    stamp = folder / "tests-run.json"
+    suite.env["CC"] = compiler
+    if not stamp.exists() or stamp.read_text() != wanted:
+        shutil.rmtree(folder, ignore_errors=True)
+        if not suite.step("configure", ["meson", "setup", folder, ROOT, "-Dtests=enabled",
+                                        "-Dwerror=true", *options[1:]]):
+            return None
+        stamp.write_text(wanted)
+    if not suite.step("build", ["ninja", "--quiet", "-C", folder]):
+        return None
+    return folder
+
+
+def meson_tests(folder):
+    return json.loads(subprocess.check_output(["meson", "introspect", "--tests", str(folder)]))
+
+
+def run_meson_tests(suite, folder, wanted, wrapper=(), patience=1):
+    """Run those of meson's tests that are in the wanted suites."""
+    for test in meson_tests(folder):
+        names = {name.split(":")[-1] for name in test["suite"]}
+        if not names & wanted:
+            continue
+        if suite.left() <= 0:
+            suite.fail("%s was not run: the %d s of this suite are over" %
+                       (test["name"], DEADLINES[suite.name]))
+            continue
+        suite.program(test["name"], [*wrapper, *test["cmd"]], test["timeout"] * patience,
+                      test["env"], test["workdir"] or ROOT)
+
+
+def suite_tests(suite):
+    folder = build(suite, "gcc", "gcc")
+    if folder:
+        run_meson_tests(suite, folder, {suite.name})
+
+
+def suite_asan(suite):
+    folder = build(suite, "gcc", "asan", "-Db_sanitize=address,undefined", "-Db_lundef=false")
+    if folder:
+        run_meson_tests(suite, folder, {"unit", "conformance"}, patience=4)
+
+
+def suite_tsan(suite):
+    folder = build(suite, "gcc", "tsan", "-Db_sanitize=thread", "-Db_lundef=false")
+    if folder:
+        run_meson_tests(suite, folder, {"unit", "conformance"}, tsan_wrapper(suite), 8)
+
+
+def tsan_wrapper(suite):
+    """TSan of gcc 12 dies of address spaces with more than 28 random bits."""
+    with tempfile.TemporaryDirectory(prefix="pier-") as folder:
+        program = folder + "/probe"
+        subprocess.run(["gcc", "-fsanitize=thread", "-x", "c", "-", "-o", program],
+                       input=b"int main(void) { return 0; }", check=True)
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        if any(subprocess.run([program], **quiet).returncode for _ in range(10)):
+            say("-- %s: without address space randomisation (setarch -R)" % suite.name)
+            return ["setarch", "-R"]
+    return []
+
+
+def suite_script(suite):
+    """lint and consumer: programs that print their cases."""
+    folder = ROOT / "tests" / suite.name
+    if suite.name == "lint" and not (build(suite, "gcc", "gcc") and
+                                     build(suite, "clang", "clang")):
+        return
+    suite.env["PIER_BUILD"] = str(ROOT / "build" / "tests-gcc")
+    suite.env.pop("CC", None)
+    for script in sorted(folder.glob("check_*")):
+        suite.program(script.name, [script], DEADLINE_PROGRAM[suite.name], cwd=ROOT)
+
+
+def suite_fuzz(suite):
+    folder = build(suite, "clang", "fuzz", "-Dfuzz=true", "-Db_sanitize=address,undefined",
+                   "-Db_lundef=false", "-Dtools=false")
+    if not folder:
+        return
+    seed = int(os.environ.get("PIER_SEED") or str(random.randrange(1, 2**31)), 0)
+    say("-- fuzz: PIER_SEED=%s" % seed)
+    findings = folder / "findings"
+    findings.mkdir(exist_ok=True)
+    for test in meson_tests(folder):
+        if "fuzz" not in {name.split(":")[-1] for name in test["suite"]}:
+            continue
+        program, *corpora = test["cmd"]
+        with tempfile.TemporaryDirectory(prefix="pier-fuzz-") as found:
+            suite.program(test["name"], [
+                program, "-max_total_time=%d" % FUZZ_SECONDS, "-timeout=10", "-seed=%d" % (seed % 2**32),
+                "-print_final_stats=1", "-verbosity=0", "-rss_limit_mb=2048",
+                "-error_exitcode=70",  # 77, its own, means skipped
+                "-artifact_prefix=%s/%s-" % (findings, test["name"]), found, *corpora],
+                FUZZ_SECONDS + 60, cwd=ROOT)
+
+
+def suite_bench(suite):
+    folder = build(suite, "gcc", "release", "--buildtype=release")
+    if folder:
+        suite.program("run.py", [ROOT / "tests/bench/run.py", folder], suite.left(), cwd=ROOT)
+
+
+def suite_not_yet(suite):
+    say("skip: %s: %s" % (suite.name, NOT_YET))
+    suite.tally.skipped.append("%s: %s" % (suite.name, NOT_YET))
+
+
+SUITES = {"lint": suite_script, "unit": suite_tests, "conformance": suite_tests,
+          "consumer": suite_script, "fuzz": suite_fuzz, "asan": suite_asan,
+          "tsan": suite_tsan, "vm": suite_not_yet, "gpu": suite_not_yet,
+          "bench": suite_bench}
+
+
+def run_suite(name, total):
+    suite = Suite(name)
+    try:
+        SUITES[name](suite)
+        if SUITES[name] is not suite_not_yet:
+            if suite.tally.total() == 0:
+                suite.fail("ran nothing")
+            elif suite.tally.total() == len(suite.tally.skipped):
+                suite.fail("everything was skipped")
+    finally:
+        total.add(suite.tally)
+    say("-- %s: %s in %.0f s" % (name, suite.tally, time.monotonic() - suite.started))
+
+
+def interrupted(number, frame):
+    for other in STOPS:
+        signal.signal(other, signal.SIG_IGN)
+    raise Interrupted(signal.Signals(number).name)
+
+
+def main(names):
+    for number in STOPS:
+        signal.signal(number, interrupted)
+    total = Tally()
+    status = 0
+    try:
+        for name in dict.fromkeys(names):
+            run_suite(name, total)
+    except Interrupted as how:
+        total.failed.append("stopped by %s before the end" % how)
+        status = 130
+    except BaseException as error:  # the last line is printed whatever happens
+        total.failed.append("tests/run itself: %r" % error)
+    for line in total.skipped:
+        say("skipped: " + line)
+    for line in total.failed:
+        say("failed: " + line)
+    if not total.passed and not total.failed:
+        say("nothing ran")
+    say(str(total))
+    return status or (1 if total.failed or not total.passed else 0)
+
+
+sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Test cases, counted from what a test program prints (testanything.org)."""
+
+import re
+
+RESULT = re.compile(r"^(ok|not ok)\b *(\d*) *(?:- *)?(.*)$")
+PLAN = re.compile(r"^1\.\.(\d+)(?: *# *skip *(.*))?$", re.IGNORECASE)
+DIRECTIVE = re.compile(r"^(.*?) *# *(?:skip)(?:ped)? *(.*)$", re.IGNORECASE)
+REASON = re.compile(r"^(?:# *)?skip(?:ped|ping)?: *(.+)$", re.IGNORECASE)
+
+
+class Tally:
+    """The test cases of a run: how many passed, and which did not and why."""
+
+    def __init__(self):
+        self.passed = 0
+        self.failed = []
+        self.skipped = []
+
+    def add(self, other):
+        self.passed += other.passed
+        self.failed += other.failed
+        self.skipped += other.skipped
+
+    def total(self):
+        return self.passed + len(self.failed) + len(self.skipped)
+
+    def __str__(self):
+        return "%d passed, %d failed, %d skipped" % (
+            self.passed, len(self.failed), len(self.skipped))
+
+
+class Reader:
+    """Reads the lines of one program, and tallies."""
+
+    def __init__(self, program):
+        self.program = program
+        self.tally = Tally()
+        self.planned = 0
+        self.saw_tap = False
+        self.reason = ""
+
+    def line(self, line):
+        plan = PLAN.match(line)
+        result = RESULT.match(line)
+        reason = REASON.match(line)
+        if plan:
+            self.saw_tap = True
+            self.planned += int(plan[1])
+            if plan[1] == "0":
+                self.skip("", plan[2] or self.reason)
+        elif result:
+            self.saw_tap = True
+            self.result(result[1] == "ok", result[3])
+            self.reason = ""
+        elif reason:
+            self.reason = reason[1]
+
+    def result(self, passed, name):
+        skip = DIRECTIVE.match(name)
+        if skip and skip[1]:
+            self.skip(skip[1], skip[2] or self.reason)
+        elif skip:
+            # cmocka 1.1.5 prints "not ok 2 # SKIP name", and no reason.
+            self.skip(skip[2], self.reason)
+        elif passed:
+            self.tally.passed += 1
+        else:
+            self.fail(name or "a case")
+
+    def fail(self, name):
+        self.tally.failed.append("%s: %s" % (self.program, name))
+
+    def skip(self, name, reason):
+        name = "%s: %s" % (self.program, name) if name else self.program
+        if reason:
+            self.tally.skipped.append("%s: %s" % (name, reason))
+        else:
+            self.tally.failed.append("%s: skipped without a reason" % name)
+
+    def end(self, status):
+        """The program ended with this status, as subprocess has it."""
+        how = "killed by signal %d" % -status if status < 0 else "exit status %d" % status
+        if not self.saw_tap:
+            self.end_without_tap(status, how)
+            return self.tally
+        missing = self.planned - self.tally.total()
+        if status and missing > 0:
+            self.fail("%s, %d cases did not run" % (how, missing))
+        elif missing > 0:
+            self.fail("%d cases of %d did not run" % (missing, self.planned))
+        elif status and not self.tally.failed:
+            self.fail("%s after the last case" % how)
+        return self.tally
+
+    def end_without_tap(self, status, how):
+        if status == 0:
+            self.tally.passed += 1
+        elif status == 77:  # meson's and automake's "skipped"
+            self.skip("", self.reason)
+        else:
+            self.fail(how)

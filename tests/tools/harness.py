@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the tests of the program share: running it, and looking for leftovers."""
+
+import json
+import os
+import pathlib
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import uuid
+
+PIER = os.environ["PIER"]
+HERE = pathlib.Path(__file__).resolve().parent
+STUB_SHELL = HERE / "stub_shell"
+# Beyond this a command hangs; sanitizers and valgrind are slow.
+PATIENCE = 120
+# What the program promises after a fault, on a machine that is not busy.
+PROMISE = 5
+MIB = 1 << 20
+SEED = int(os.environ.get("PIER_TEST_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
+
+
+def default_signals():
+    """A test run in the background ignores SIGINT, which would be inherited."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    os.umask(0o022)
+
+
+class Result:
+    def __init__(self, process, stdout, stderr, seconds):
+        self.status = process.returncode
+        self.stdout = stdout
+        self.stderr = stderr
+        self.seconds = seconds
+
+    def __str__(self):
+        return "status %s, stdout %r, stderr %r" % (self.status, self.stdout, self.stderr)
+
+
+class Case(unittest.TestCase):
+    """A folder of its own; afterwards no process, temporary file or shared memory is left."""
+
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="pier-test-"))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        self.token = "PIER_TEST_TOKEN=%s" % uuid.uuid4()
+        self.shared_memory = shared_memory()
+        self.random = random.Random(SEED)
+
+    def tearDown(self):
+        self.wait_for(lambda: not self.processes(), "processes are left")
+        self.wait_for(lambda: not shared_memory() - self.shared_memory, "shared memory is left")
+        left = [str(p) for p in self.folder.rglob(".*.pier-*")]
+        self.assertEqual(left, [], "temporary files are left")
+
+    def wait_for(self, condition, complaint, patience=PATIENCE):
+        deadline = time.monotonic() + patience
+        while not condition():
+            self.assertLess(time.monotonic(), deadline, complaint)
+            time.sleep(0.01)
+
+    def environment(self, **more):
+        name, value = self.token.split("=")
+        environment = {k: v for k, v in os.environ.items()
+                       if k not in ("PIER_RSH", "PIER_DEVICE", "PIER_LOG", "PIER_BACKEND_PATH")}
+        environment.update(more)
+        environment[name] = value
+        environment.setdefault("PIER_DEVICE", "soft0")
+        return environment
+
+    def start(self, *arguments, cwd=None, env=None, before=(), **options):
+        options.setdefault("stdout", subprocess.PIPE)
+        options.setdefault("stderr", subprocess.PIPE)
+        options.setdefault("preexec_fn", default_signals)
+        process = subprocess.Popen(
+            [*before, PIER, *map(str, arguments)], stdin=subprocess.DEVNULL,
+            cwd=cwd or self.folder, env=self.environment(**(env or {})),
+            text=True, errors="surrogateescape", **options)
+        process.started = time.monotonic()
+        self.addCleanup(end_process, process)
+        return process
+
+    def finish(self, process, patience=PATIENCE):
+        stdout, stderr = process.communicate(timeout=patience)
+        return Result(process, stdout, stderr, time.monotonic() - process.started)
+
+    def run_pier(self, *arguments, **options):
+        return self.finish(self.start(*arguments, **options))
+
+    def copy(self, *arguments, **options):
+        """A copy that must succeed, and say nothing on standard error."""
+        result = self.run_pier("cp", *arguments, **options)
+        self.assertEqual((result.status, result.stderr), (0, ""), str(result))
+        return result
+
+    def refused(self, status, pattern, *arguments, **options):
+        """One clear line, this exit status, and nothing on standard output."""
+        result = self.run_pier(*arguments, **options)
+        self.check_failure(result, status, pattern)
+        self.assertEqual(result.stdout, "")
+        return result
+
+    def check_failure(self, result, status, pattern):
+        self.assertEqual(result.status, status, str(result))
+        self.assertRegex(result.stderr, r"\Apier( \w+)?: [^\n]+\n\Z", "one line")
+        self.assertRegex(result.stderr, pattern)
+
+    def bytes(self, size):
+        return self.random.randbytes(size)
+
+    def file(self, name, content):
+        path = self.folder / name
+        path.write_bytes(content if isinstance(content, bytes) else self.bytes(content))
+        return path
+
+    def check_same(self, source, target):
+        # Of gigabytes, assertEqual() would make a difference that nobody reads.
+        self.assertEqual(subprocess.run(["cmp", source, target]).returncode, 0)
+
+    def processes(self):
+        return [pid for pid in all_processes() if self.token in variables_of(pid)]
+
+    def children(self, pid):
+        """All that descend from a process."""
+        found = []
+        for child in children_of(pid):
+            found += [child, *self.children(child)]
+        return found
+
+    def server_of(self, process):
+        servers = [p for p in self.children(process.pid) if "--server" in arguments_of(p)
+                   and os.path.samefile("/proc/%d/exe" % p, PIER)]
+        self.assertEqual(len(servers), 1)
+        return servers[0]
+
+    def start_slowly(self, *arguments, **options):
+        """A copy that takes a minute, seen to have begun: bytes have arrived."""
+        source = options.pop("source", None) or self.file("slow", 64 * MIB)
+        process = self.start("cp", "--progress", "--bwlimit", "1M", "--chunk", "64K",
+                             *arguments, source, options.pop("target", "copy"), **options)
+        for line in process.stderr:
+            if not re.match(r" *\d+% [0-9.]+ ", line):
+                self.fail("no progress: %s" % line)
+            if not re.match(r" *0% 0 bytes", line):
+                return process
+        self.fail("it ended too soon")
+
+    def failure_of(self, process, status, pattern, patience=PROMISE):
+        """How a copy ended that was shown with start_slowly()."""
+        broken = time.monotonic()
+        result = self.finish(process)
+        self.assertLess(time.monotonic() - broken, patience * slowness())
+        result.stderr = "".join(line for line in result.stderr.splitlines(True)
+                                if not re.match(r" *\d+% ", line))
+        self.check_failure(result, status, pattern)
+        self.assertFalse((self.folder / "copy").exists())
+        return result
+
+
+def slowness():
+    return float(os.environ.get("PIER_TEST_SLOWNESS", "1"))
+
+
+def end_process(process):
+    if process.poll() is None:
+        process.kill()
+        process.wait()
+    for stream in (process.stdout, process.stderr):
+        if stream:
+            stream.close()
+
+
+def all_processes():
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def read_proc(pid, name):
+    try:
+        return pathlib.Path("/proc", str(pid), name).read_bytes().decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def variables_of(pid):
+    return read_proc(pid, "environ").split("\0")
+
+
+def arguments_of(pid):
+    return read_proc(pid, "cmdline").split("\0")
+
+
+def children_of(pid):
+    return [int(p) for p in read_proc(pid, "task/%d/children" % pid).split()]
+
+
+def shared_memory():
+    return {n for n in os.listdir("/dev/shm") if "pier" in n}
+
+
+class TapResult(unittest.TestResult):
+    """Prints a line per case, and what went wrong above it."""
+
+    count = 0
+
+    def say(self, verdict, test, more=""):
+        TapResult.count += 1
+        name = test.id().split(".", 1)[-1]
+        print("%s %d - %s%s" % (verdict, self.count, name, more), flush=True)
+
+    def complain(self, error, test):
+        for line in self._exc_info_to_string(error, test).splitlines():
+            print("# " + line)
+
+    def addSuccess(self, test):
+        self.say("ok", test)
+
+    def addFailure(self, test, err):
+        super().addFailure(test, err)
+        self.complain(err, test)
+        self.say("not ok", test)
+
+    def addError(self, test, err):
+        self.addFailure(test, err)
+
+    def addSkip(self, test, reason):
+        super().addSkip(test, reason)
+        self.say("ok", test, " # SKIP " + reason)
+
+
+def main():
+    print("# PIER_TEST_SEED=%d" % SEED)
+    names = sys.argv[1:]
+    loader = unittest.defaultTestLoader
+    module = sys.modules["__main__"]
+    suite = loader.loadTestsFromNames(names, module) if names else \
+        loader.loadTestsFromModule(module)
+    result = TapResult()
+    suite.run(result)
+    print("1..%d" % TapResult.count)
+    sys.exit(0 if not result.failures and not result.errors else 1)
+
+
+__all__ = ["Case", "HERE", "MIB", "PATIENCE", "PIER", "PROMISE", "SEED", "STUB_SHELL",
+           "arguments_of", "children_of", "default_signals", "json", "main", "slowness"]

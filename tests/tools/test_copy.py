@@ -1,0 +1,354 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""pier cp between two files of this host."""
+
+import os
+import pty
+import resource
+import shutil
+import stat
+import subprocess
+
+from harness import Case, MIB, default_signals, json, main
+
+KIB = 1024
+CHUNK = 64 * KIB
+
+
+class Sizes(Case):
+    def copy_of(self, size, *options):
+        source = self.file("source", size)
+        target = self.folder / "target"
+        self.copy(*options, source, target)
+        self.check_same(source, target)
+
+    def test_no_chunk_or_one(self):
+        for size in (0, 1, 4095, 4096, 4097, 12345):
+            with self.subTest(size):
+                self.copy_of(size)
+
+    def test_around_chunks(self):
+        for count in (1, 2, 3, 4, 8):
+            for size in (count * CHUNK - 1, count * CHUNK, count * CHUNK + 1):
+                with self.subTest(size):
+                    self.copy_of(size, "--chunk", "64K", "--depth", 3)
+
+    def test_many_chunks_in_few_slots(self):
+        for depth in (1, 2, 7):
+            with self.subTest(depth):
+                self.copy_of(1000 * 4096 + 17, "--chunk", "4K", "--depth", depth)
+
+    def test_random_sizes(self):
+        for _ in range(10):
+            size = self.random.randrange(20 * CHUNK)
+            depth = self.random.randrange(1, 10)
+            with self.subTest(size=size, depth=depth):
+                self.copy_of(size, "--chunk", "%dKiB" % (4 * self.random.randrange(1, 17)),
+                             "--depth", depth, "--threads", self.random.randrange(1, 5))
+
+    def test_defaults(self):
+        self.copy_of(33 * MIB + 5)
+
+    def test_without_verification(self):
+        self.copy_of(3 * MIB + 5, "--no-verify")
+
+    def test_beyond_4_gib(self):
+        size = (4 << 30) + 4097
+        if shutil.disk_usage(self.folder).free < size + (1 << 30):
+            self.skipTest("less than 5 GiB free under %s" % self.folder.parent)
+        source = self.folder / "source"
+        with open(source, "wb") as file:
+            for offset in (0, (2 << 30) - 3, (4 << 30) - 3, size - 7):
+                file.seek(offset)
+                file.write(self.bytes(7))
+        self.copy("--chunk", "4M", source, "target")
+        self.check_same(source, self.folder / "target")
+
+
+class Memory(Case):
+    def test_every_pair(self):
+        source = self.file("source", 5 * MIB + 3)
+        memory = json.loads(self.run_pier("info", "--json").stdout)["memory"]
+        kinds = [m["name"] for m in memory if m["available"] and m["name"] != "dma_heap"]
+        self.assertGreaterEqual(len(kinds), 2)
+        for src in kinds:
+            for dst in kinds:
+                with self.subTest((src, dst)):
+                    target = self.folder / ("%s-%s" % (src, dst))
+                    result = self.copy("--json", "--src-mem", src, "--dst-mem", dst,
+                                       source, target)
+                    self.check_same(source, target)
+                    facts = json.loads(result.stdout)
+                    self.assertEqual(facts["source"]["memory"], src)
+                    self.assertEqual(facts["destination"]["memory"], dst)
+
+    def test_direct_is_a_dma_buf(self):
+        source = self.file("source", MIB)
+        result = self.copy("--json", "--direct", "--src-mem", "memfd", "--dst-mem", "memfd",
+                           source, "target")
+        facts = json.loads(result.stdout)
+        self.assertEqual(facts["source"]["path"], "dma-buf")
+        self.assertEqual(facts["destination"]["path"], "dma-buf")
+
+    def test_unknown(self):
+        source = self.file("source", 1)
+        for options, name in ((("--src-mem", "vram"), "vram"), (("--dst-mem", "vram"), "vram"),
+                              (("--src-mem", "host:small"), "small"),
+                              (("--dst-mem", "host:small"), "small"),
+                              (("--device", "soft7"), "soft7"),
+                              (("--remote-device", "soft7"), "soft7")):
+            with self.subTest(options):
+                self.refused(3, name, "cp", *options, source, "target")
+                self.assertFalse((self.folder / "target").exists())
+
+    def test_not_available(self):
+        memory = json.loads(self.run_pier("info", "--json").stdout)["memory"]
+        missing = [m["name"] for m in memory if not m["available"]]
+        if not missing:
+            self.skipTest("every kind of memory is available here")
+        self.file("source", 1)
+        for name in missing:
+            with self.subTest(name):
+                self.refused(3, name, "cp", "--dst-mem", name, "source", "target")
+
+
+class Words(Case):
+    """What a copy says."""
+
+    def test_one_line(self):
+        self.file("source", 3 * MIB)
+        line = self.copy("source", "target").stdout
+        self.assertRegex(line, r"\A3145728 bytes in [\d.]+ s, [\d.]+ GB/s, verified: "
+                               r"\w+ memory on soft0 \([\w-]+\) -> "
+                               r"\w+ memory on soft0 \([\w-]+\)\n\Z")
+        self.assertIn(" not verified:", self.copy("--no-verify", "source", "target").stdout)
+
+    def test_quiet(self):
+        self.file("source", MIB)
+        self.assertEqual(self.copy("-q", "source", "target").stdout, "")
+
+    def test_json(self):
+        self.file("source", MIB + 1)
+        facts = json.loads(self.copy("--json", "source", "target").stdout)
+        self.assertIs(facts["ok"], True)
+        self.assertEqual(facts["bytes"], MIB + 1)
+        self.assertIs(facts["verified"], True)
+        self.assertEqual(facts["checksum"], "xxh3-64")
+        for side, name in (("source", "source"), ("destination", "target")):
+            self.assertIsNone(facts[side]["host"])
+            self.assertEqual(facts[side]["file"], name)
+            self.assertEqual(facts[side]["device"], "soft0")
+
+    def test_json_of_a_failure(self):
+        result = self.run_pier("cp", "--json", 'no "such"\n', "target")
+        facts = json.loads(result.stdout)
+        self.assertEqual((result.status, facts["exit_status"], facts["ok"]), (1, 1, False))
+        self.assertEqual(facts["source"]["file"], 'no "such"\n')
+        self.assertIn("No such file", facts["error"])
+
+    def test_verbose_says_more(self):
+        self.file("source", MIB)
+        result = self.run_pier("cp", "-v", "source", "target")
+        self.assertEqual(result.status, 0)
+
+    def terminal(self, columns, *options):
+        """What a terminal of that width is sent by a copy of about a second."""
+        self.file("source", 2 * MIB)
+        ours, theirs = pty.openpty()
+        subprocess.run(["stty", "cols", str(columns)], stdin=theirs, check=True)
+        process = self.start("cp", "--bwlimit", "1500K", *options, "source", "target",
+                             stderr=theirs)
+        os.close(theirs)
+        seen = b""
+        while True:
+            try:
+                seen += os.read(ours, 4096)
+            except OSError:
+                break
+        os.close(ours)
+        self.assertEqual(self.finish(process).status, 0)
+        return seen.decode()
+
+    def test_progress_bar(self):
+        for columns in (20, 80, 200):
+            with self.subTest(columns):
+                seen = self.terminal(columns)
+                frames = seen.split("\r\033[K")
+                self.assertGreater(len(frames), 3)
+                self.assertEqual((frames[0], frames[-1]), ("", ""), "the line is taken away")
+                self.assertLess(max(map(len, frames)), columns)
+                self.assertNotIn("\n", seen)
+                self.assertEqual("#" in seen, columns >= 80)
+
+    def test_no_progress_bar(self):
+        self.assertEqual(self.terminal(80, "-q"), "")
+
+
+class Places(Case):
+    """Where the copy goes, and with which mode."""
+
+    def test_into_a_directory(self):
+        source = self.file("source", 100)
+        (self.folder / "directory").mkdir()
+        for target in ("directory", "directory/", "."):
+            cwd = self.folder / "directory" if target == "." else None
+            self.copy(source, target, cwd=cwd)
+            self.check_same(source, self.folder / "directory/source")
+            (self.folder / "directory/source").unlink()
+
+    def test_a_name_with_a_colon(self):
+        source = self.file("a:b", 100)
+        self.copy("./a:b", "./c:d")
+        self.check_same(source, self.folder / "c:d")
+
+    def test_a_name_like_an_option(self):
+        source = self.file("-p", 100)
+        self.copy("--", "-p", "-q")
+        self.check_same(source, self.folder / "-q")
+
+    def test_odd_names(self):
+        for name in ("a b", "a'b", 'a"b', "$(x)", "a\nb", "~", "é", "\udcff", "*", "a" * 255):
+            with self.subTest(name):
+                source = self.file("source", self.bytes(10))
+                self.copy(source, "./" + name)
+                self.check_same(source, self.folder / name)
+
+    def test_over_an_old_file(self):
+        source = self.file("source", 1000)
+        target = self.file("target", 5000)
+        target.chmod(0o640)
+        inode = target.stat().st_ino
+        self.copy(source, target)
+        self.check_same(source, target)
+        self.assertEqual(stat.S_IMODE(target.stat().st_mode), 0o640)
+        self.assertNotEqual(target.stat().st_ino, inode, "it was replaced in one step")
+
+    def test_mode_is_the_source_less_umask(self):
+        source = self.file("source", 10)
+        for mode in (0o755, 0o666, 0o400, 0o4711):
+            source.chmod(mode)
+            self.copy(source, "target-%o" % mode)
+            self.assertEqual(stat.S_IMODE((self.folder / ("target-%o" % mode)).stat().st_mode),
+                             mode & 0o755)
+
+    def test_preserve(self):
+        source = self.file("source", 10)
+        source.chmod(0o666)
+        os.utime(source, ns=(1, 1234567890123456789))
+        self.file("target", 10).chmod(0o600)
+        self.copy("-p", source, "target")
+        facts = (self.folder / "target").stat()
+        self.assertEqual(stat.S_IMODE(facts.st_mode), 0o666)
+        self.assertEqual(facts.st_mtime_ns, 1234567890123456789)
+
+    def test_through_a_symbolic_link(self):
+        source = self.file("source", 10)
+        (self.folder / "directory").mkdir()
+        target = self.file("directory/target", 20)
+        (self.folder / "link").symlink_to("directory/target")
+        self.copy(source, "link")
+        self.assertTrue((self.folder / "link").is_symlink())
+        self.check_same(source, target)
+
+    def test_refused_destinations(self):
+        self.file("source", 10)
+        os.mkfifo(self.folder / "fifo")
+        (self.folder / "dangling").symlink_to("nowhere")
+        os.link(self.folder / "source", self.folder / "hard")
+        (self.folder / "soft").symlink_to("source")
+        for target, pattern in (("fifo", "not a regular file"), ("source", "same file"),
+                                ("./source", "same file"), ("hard", "same file"),
+                                ("soft", "same file"), (".", "same file"),
+                                ("dangling", "symbolic link"), ("no/target", "No such file"),
+                                ("no/", "no such directory"),
+                                ("source/target", "Not a directory"),
+                                ("b" * 256, "too long")):
+            with self.subTest(target):
+                self.refused(1, pattern, "cp", "source", target)
+        self.assertEqual(sorted(p.name for p in self.folder.iterdir()),
+                         ["dangling", "fifo", "hard", "soft", "source"])
+
+    def test_refused_sources(self):
+        os.mkfifo(self.folder / "fifo")
+        (self.folder / "directory").mkdir()
+        for source, pattern in (("fifo", "not a regular file"), ("directory", "a directory"),
+                                ("none", "No such file"), ("/dev/zero", "not a regular file")):
+            with self.subTest(source):
+                self.refused(1, pattern, "cp", source, "target")
+                self.assertFalse((self.folder / "target").exists())
+
+
+class Faults(Case):
+    """What file systems do to a copy."""
+
+    def test_unreadable_and_unwritable(self):
+        self.file("source", 10).chmod(0)
+        self.file("readable", 10)
+        (self.folder / "directory").mkdir(mode=0o500)
+        before = ()
+        if os.geteuid() == 0:
+            before = ("setpriv", "--bounding-set", "-dac_override,-dac_read_search")
+        probe = subprocess.run([*before, "cat", self.folder / "source"], capture_output=True)
+        if b"Permission denied" not in probe.stderr:
+            self.skipTest("every file is readable here: %s" % probe.stderr.decode())
+        self.refused(1, "source: Permission denied", "cp", "source", "target", before=before)
+        self.refused(1, "directory/x: Permission denied", "cp", "readable", "directory/x",
+                     before=before)
+
+    def test_file_size_limit(self):
+        def limit():
+            default_signals()
+            resource.setrlimit(resource.RLIMIT_FSIZE, (MIB, MIB))
+        self.file("source", 2 * MIB)
+        self.refused(1, "target: File too large", "cp", "source", "target", preexec_fn=limit)
+        self.assertFalse((self.folder / "target").exists())
+
+    def test_full_disk(self):
+        disk = self.folder / "disk"
+        disk.mkdir()
+        source = self.file("source", 4 * MIB)
+        script = 'mount -t tmpfs -o size=2m none "$1" && shift && exec "$@"'
+        before = ["unshare", *(["-m"] if os.geteuid() == 0 else ["-r", "-m"]),
+                  "sh", "-c", script, "sh", disk]
+        if subprocess.run([*before, "true"], capture_output=True).returncode != 0:
+            self.skipTest("no small file system can be mounted here")
+        (disk / "target").write_text("old")
+        self.refused(1, "target: No space left", "cp", source, disk / "target", before=before)
+        self.assertEqual((disk / "target").read_text(), "old")
+
+    def changed(self, change):
+        source = self.file("slow", 3 * MIB)
+        process = self.start_slowly(source=source)
+        change(source)
+        self.failure_of(process, 1, "changed while|became shorter", patience=30)
+
+    def test_source_that_grows(self):
+        def grow(source):
+            with open(source, "ab") as file:
+                file.write(b"more")
+        self.changed(grow)
+
+    def test_source_that_shrinks(self):
+        self.changed(lambda source: os.truncate(source, MIB))
+
+    def test_source_that_is_written_to(self):
+        def write(source):
+            with open(source, "r+b") as file:
+                file.write(b"other")
+        self.changed(write)
+
+    def test_no_place_without_names(self):
+        """File systems without O_TMPFILE: a temporary name, which goes away again."""
+        mounts = [line.split()[1] for line in open("/proc/mounts", encoding="utf-8")
+                  if line.split()[2] in ("vfat", "exfat", "nfs", "nfs4")
+                  and os.access(line.split()[1].encode().decode("unicode_escape"), os.W_OK)]
+        if not mounts:
+            self.skipTest("no file system without O_TMPFILE is mounted here")
+        source = self.file("source", 10)
+        target = os.path.join(mounts[0], self.token.split("=")[1])
+        self.addCleanup(os.unlink, target)
+        self.copy(source, target)
+        self.check_same(source, target)
+
+
+main()

@@ -1,0 +1,60 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Memory that loses a bit, and memory that the CPU does not reach."""
+
+import os
+
+from harness import Case, MIB, json, main
+
+FOLDER = os.path.dirname(os.environ["FAULTY_BACKEND"])
+
+
+class Faulty(Case):
+    """The kind of memory in faulty.c: only copied to and from; "flip:N" flips a
+    bit in the Nth copy from it."""
+
+    def faulty(self, *arguments, **options):
+        return self.run_pier("cp", *arguments, env={"PIER_BACKEND_PATH": FOLDER}, **options)
+
+    def test_memory_that_is_not_mapped(self):
+        source = self.file("source", 10 * 65536 + 3)
+        for src, dst in (("faulty", "faulty"), ("host", "faulty"), ("faulty", "memfd")):
+            with self.subTest((src, dst)):
+                result = self.faulty("--json", "--chunk", "64K", "--depth", 3, "--src-mem", src,
+                                     "--dst-mem", dst, source, "target")
+                self.assertEqual((result.status, result.stderr), (0, ""), str(result))
+                self.check_same(source, self.folder / "target")
+                facts = json.loads(result.stdout)
+                self.assertEqual(facts["destination"]["memory"], dst)
+
+    def test_a_flipped_bit_is_found(self):
+        self.file("source", MIB)
+        for chunk in (1, 2, 8):
+            with self.subTest(chunk):
+                result = self.faulty("--chunk", "128K", "--depth", 2, "--dst-mem",
+                                     "faulty:flip%d" % chunk, "source", "target")
+                self.check_failure(result, 5, "verification failed")
+                self.assertEqual(result.stdout, "")
+                self.assertFalse((self.folder / "target").exists())
+
+    def test_a_flipped_bit_on_the_way_out_is_found(self):
+        self.file("source", MIB)
+        result = self.faulty("--chunk", "128K", "--src-mem", "faulty:spoil3", "source", "target")
+        self.check_failure(result, 5, "verification failed")
+        self.assertFalse((self.folder / "target").exists())
+
+    def test_nobody_looks(self):
+        source = self.file("source", MIB)
+        result = self.faulty("--no-verify", "--dst-mem", "faulty:flip1", "source", "target")
+        self.assertEqual(result.status, 0)
+        self.assertNotEqual(source.read_bytes(), (self.folder / "target").read_bytes())
+
+    def test_a_copy_that_fails(self):
+        self.file("source", MIB)
+        for option in ("--src-mem", "--dst-mem"):
+            result = self.faulty(option, "faulty:broken", "source", "target")
+            self.check_failure(result, 3, "faulty memory is broken")
+            self.assertFalse((self.folder / "target").exists())
+
+
+main()

@@ -1,0 +1,290 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""pier cp with another host: through a stub shell, and through a real sshd."""
+
+import getpass
+import os
+import pathlib
+import re
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+
+from harness import Case, MIB, PIER, PROMISE, STUB_SHELL, main, slowness
+
+MAGIC = b"\x89PIERCP\n"
+GREETING = MAGIC + struct.pack("<II", 1, 0)
+ERROR = 8
+
+
+def frame(kind, payload=b""):
+    return struct.pack("<II", len(payload), kind) + payload
+
+
+class Stub(Case):
+    def setUp(self):
+        super().setUp()
+        self.home = self.folder / "home of one"
+        self.home.mkdir()
+        self.stub = {"PIER_RSH": str(STUB_SHELL), "STUB_HOME": str(self.home)}
+
+    def remote(self, *arguments, **options):
+        return self.copy("--remote-pier", PIER, *arguments, env=self.stub, **options)
+
+    def test_both_directions(self):
+        source = self.file("source", 3 * MIB + 1)
+        result = self.remote(source, "somewhere:target")
+        self.assertIn("verified", result.stdout)
+        self.check_same(source, self.home / "target")
+        self.remote("somewhere:target", "back")
+        self.check_same(source, self.folder / "back")
+
+    def test_paths_there(self):
+        source = self.file("source", 1000)
+        (self.home / "directory").mkdir()
+        for place, name in (("somewhere:", "source"), ("somewhere:directory", "directory/source"),
+                            ("somewhere:~/x", "x"), ("somewhere:~//y", "y"),
+                            ("somewhere:a b $(touch z) 'c' \"d\"\n;e", None)):
+            with self.subTest(place):
+                self.remote(source, place)
+                name = name or place.split(":")[1]
+                self.check_same(source, self.home / name)
+        self.assertFalse((self.home / "z").exists())
+        self.remote(source, "somewhere:%s" % (self.folder / "absolute"))
+        self.check_same(source, self.folder / "absolute")
+
+    def test_a_user_and_an_address(self):
+        source = self.file("source", 10)
+        self.stub["STUB_HOST"] = "me@fe80::1%lo"
+        self.remote(source, "me@[fe80::1%lo]:target")
+        self.check_same(source, self.home / "target")
+
+    def test_a_program_with_a_blank_in_its_path(self):
+        source = self.file("source", 10)
+        program = self.folder / "it's a 'pier' $HOME"
+        program.symlink_to(PIER)
+        self.copy("--remote-pier", program, source, "somewhere:x", env=self.stub)
+        self.check_same(source, self.home / "x")
+
+    def test_a_shell_with_words(self):
+        source = self.file("source", 10)
+        shell = self.folder / "my shell"
+        shell.write_text('#!/bin/sh\n[ "$1" = "two words" ] && shift && exec "%s" "$@"\n'
+                         % STUB_SHELL)
+        shell.chmod(0o755)
+        for line in ("'%s' 'two words'" % shell, "\"%s\"  two' 'words " % shell):
+            self.copy("--rsh", line, "--remote-pier", PIER, source, "somewhere:x",
+                      env={"STUB_HOME": str(self.home)})
+            self.check_same(source, self.home / "x")
+            (self.home / "x").unlink()
+
+    def failed(self, status, pattern, *arguments, **options):
+        options.setdefault("env", self.stub)
+        result = self.run_pier("cp", "--remote-pier", PIER, *arguments, **options)
+        self.assertLess(result.seconds, PROMISE * slowness())
+        lines = [line for line in result.stderr.splitlines(True) if line.startswith("pier: ")]
+        result.stderr = "".join(lines)
+        self.check_failure(result, status, pattern)
+        return result
+
+    def test_failures_there_are_told_once(self):
+        source = self.file("source", 10)
+        for arguments, pattern in (
+                (("somewhere:none", "x"), "somewhere: cannot read none: No such file"),
+                (("somewhere:.", "x"), "somewhere: . is a directory"),
+                ((source, "somewhere:no/x"), "somewhere: cannot write no/x: No such file"),
+                ((source, "somewhere:%s" % source), "somewhere: .*same file")):
+            with self.subTest(pattern):
+                self.assertEqual(self.failed(1, pattern, *arguments).stderr.count("\n"), 1)
+        self.failed(3, "somewhere: .*vram", "--dst-mem", "vram", source, "somewhere:x")
+        self.failed(3, "somewhere: .*soft7", "--remote-device", "soft7", source, "somewhere:x")
+
+    def test_a_shell_that_is_not_there(self):
+        self.file("source", 10)
+        self.failed(4, "cannot run .*no-such-shell: No such file",
+                    "--rsh", "no-such-shell", "source", "somewhere:x")
+
+    def test_a_host_that_is_not_there(self):
+        self.file("source", 10)
+        self.failed(4, "nowhere ended .*stub_shell exited with status 255",
+                    "source", "nowhere:x")
+
+    def test_a_program_that_is_not_there(self):
+        self.file("source", 10)
+        result = self.run_pier("cp", "--remote-pier", "no-such-pier", "source", "somewhere:x",
+                               env=self.stub)
+        self.assertEqual(result.status, 4)
+        self.assertIn("--remote-pier", result.stderr)
+
+    def test_a_shell_that_is_not_clean(self):
+        self.file("source", 10)
+        self.stub["STUB_NOISE"] = "Welcome to somewhere\033[2J"
+        for arguments in (("source", "somewhere:x"), ("somewhere:y", "x")):
+            result = self.failed(4, 'beginning with "Welcome.*is your shell clean', *arguments)
+            self.assertNotIn("\033", result.stderr)
+
+    def peer(self, script):
+        """A remote shell that says what the script says, and then reads to the end."""
+        program = self.folder / "peer"
+        program.write_text("#!%s\nimport struct, sys\n%s\nsys.stdout.flush()\n"
+                           "sys.stdin.buffer.read()\n" % (sys.executable, script))
+        program.chmod(0o755)
+        return "'%s'" % program
+
+    def says(self, data):
+        return self.peer("sys.stdout.buffer.write(%r)" % data)
+
+    def test_another_version(self):
+        self.file("source", 10)
+        shell = self.says(MAGIC + struct.pack("<II", 7, 0))
+        self.failed(4, "somewhere speaks version 7 .*this side version 1", "--rsh", shell,
+                    "source", "somewhere:x")
+
+    def test_garbage(self):
+        self.file("source", 10)
+        endless = GREETING + frame(3, b"\xff" * 500)
+        for data, pattern in (
+                (b"\0" * 100, "is your shell clean"),
+                (self.bytes(1000), "is your shell clean"),
+                (b"\x89PIERCP", "sign of life"),
+                (GREETING, "sign of life"),
+                (GREETING + b"\x10\0\0", "sign of life"),
+                (GREETING + struct.pack("<II", 100, 3), "sign of life"),
+                (GREETING + struct.pack("<II", 16385, 3), "unexpected"),
+                (GREETING + struct.pack("<II", 0xffffffff, 3), "unexpected"),
+                (GREETING + frame(0), "unexpected"),
+                (GREETING + frame(99), "unexpected"),
+                (GREETING + frame(3), "not valid"),
+                (endless, "not valid"),
+                (GREETING + frame(3, struct.pack("<I", 0) + bytes(38)), "."),
+                (GREETING + frame(ERROR), "unexpected"),
+                (GREETING + frame(ERROR, struct.pack("<IH", 0, 1) + b"x"), "unexpected"),
+                (GREETING + frame(ERROR, struct.pack("<IH", 1, 9) + b"x"), "unexpected")):
+            with self.subTest(data[:40]):
+                self.failed(4, pattern, "--timeout", 1, "--rsh", self.says(data),
+                            "source", "somewhere:x")
+
+    def test_garbage_from_a_sender(self):
+        def source(size=10, mode=0o644, nanoseconds=0, name=b"n"):
+            return struct.pack("<QIQI", size, mode, 0, nanoseconds) + \
+                struct.pack("<H", len(name)) + name + struct.pack("<HQQ", 0, 0, 0)
+        for payload in (source(size=1 << 63), source(mode=0o4755), source(nanoseconds=10**9),
+                        source(name=b""), source(name=b"../x"), source(name=b".."),
+                        source(name=b"a\0b"), source(name=b"n" * 300), source()[:-1],
+                        source() + b"x"):
+            with self.subTest(payload):
+                self.failed(4, "not valid", "--timeout", 1, "--rsh",
+                            self.says(GREETING + frame(2, payload)), "somewhere:x", "target")
+        self.failed(4, "sign of life", "--timeout", 1, "--rsh",
+                    self.says(GREETING + frame(2, source())), "somewhere:x", "target")
+        self.assertFalse((self.folder / "target").exists())
+
+    def test_words_of_a_peer_cannot_steer_the_terminal(self):
+        self.file("source", 10)
+        words = b"bad\033[2J\r\nnews"
+        shell = self.says(GREETING + frame(ERROR, struct.pack("<IH", 1, len(words)) + words))
+        self.failed(1, r"somewhere: bad\?\[2J\?\?news", "--rsh", shell, "source", "somewhere:x")
+
+    def test_closing_half_way(self):
+        self.file("source", 10)
+        for data in (b"", GREETING, GREETING + b"\x01", GREETING + struct.pack("<II", 10, 3)):
+            with self.subTest(data):
+                shell = self.peer("sys.stdout.buffer.write(%r)\nsys.stdout.flush()\n"
+                                  "sys.exit(3)" % data)
+                self.failed(4, "somewhere ended .*peer exited with status 3", "--rsh", shell,
+                            "source", "somewhere:x")
+
+    def test_a_peer_that_hangs(self):
+        self.file("source", 10)
+        shell = self.peer("import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+                          "signal.pause()")
+        self.failed(4, "somewhere gave no sign of life for 1 s", "--timeout", 1, "--rsh", shell,
+                    "source", "somewhere:x")
+
+    def test_the_server_takes_garbage_too(self):
+        for data in (b"", b"x", bytes(100), GREETING, GREETING + frame(1),
+                     GREETING + frame(1, b"\xff" * 200), GREETING + frame(5),
+                     MAGIC + struct.pack("<II", 2, 0)):
+            with self.subTest(data):
+                result = subprocess.run([PIER, "cp", "--server"], input=data, timeout=60,
+                                        capture_output=True, env=self.environment())
+                self.assertEqual(result.returncode, 4)
+                self.assertTrue(result.stdout.startswith(GREETING))
+
+
+class Sshd(Case):
+    """A daemon of our own: loopback, a port that was free, keys that are thrown away."""
+
+    def setUp(self):
+        super().setUp()
+        sshd = shutil.which("sshd", path=os.environ["PATH"] + ":/usr/sbin")
+        if not sshd or not shutil.which("ssh"):
+            self.skipTest("sshd or ssh is not installed")
+        for name in ("host", "user"):
+            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f",
+                            self.folder / name], check=True)
+        self.write_configuration()
+        self.port = self.start_daemon(sshd)
+
+    def write_configuration(self):
+        keys = self.folder / "authorized_keys"
+        keys.write_bytes((self.folder / "user.pub").read_bytes())
+        self.configuration = self.folder / "sshd_config"
+        self.configuration.write_text(
+            "HostKey %s\nAuthorizedKeysFile %s\nPidFile none\nStrictModes no\nUsePAM no\n"
+            "PermitRootLogin yes\nPasswordAuthentication no\nAcceptEnv PIER_*\n"
+            % (self.folder / "host", keys))
+
+    def start_daemon(self, sshd):
+        if os.geteuid() == 0:
+            pathlib.Path("/run/sshd").mkdir(exist_ok=True)  # Debian's separated privileges
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            port = listener.getsockname()[1]
+        process = subprocess.Popen(
+            [sshd, "-D", "-e", "-f", self.configuration, "-o", "ListenAddress=127.0.0.1",
+             "-p", str(port)], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(process.stderr.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.terminate)
+        line = process.stderr.readline()
+        if "listening" not in line:
+            self.skipTest("sshd does not start here: %s" % line.strip())
+        return port
+
+    def ssh(self):
+        return ("ssh -F none -p %d -i '%s' -o BatchMode=yes -o StrictHostKeyChecking=no "
+                "-o UserKnownHostsFile=/dev/null -o LogLevel=ERROR -o IdentityAgent=none "
+                "-o SendEnv=PIER_*" % (self.port, self.folder / "user"))
+
+    def test_both_directions(self):
+        source = self.file("source", 5 * MIB + 7)
+        there = "%s@127.0.0.1:%s" % (getpass.getuser(), self.folder)
+        self.copy("--rsh", self.ssh(), "--remote-pier", PIER, source, there + "/it's $HOME there")
+        self.check_same(source, self.folder / "it's $HOME there")
+        self.copy("--rsh", self.ssh(), "--remote-pier", PIER, there + "/source", "back")
+        self.check_same(source, self.folder / "back")
+
+    def test_failures(self):
+        self.file("source", 10)
+        there = "%s@127.0.0.1:" % getpass.getuser()
+        result = self.run_pier("cp", "--rsh", self.ssh(), "--remote-pier", PIER,
+                               there + "/none", "x")
+        self.check_failure(result, 1, "127.0.0.1: cannot read /none: No such file")
+        result = self.run_pier("cp", "--rsh", self.ssh(), "--remote-pier", "no-such-pier",
+                               "source", there + "x")
+        self.assertEqual(result.status, 4)
+        self.assertRegex(result.stderr, "status 127; is pier installed there")
+
+    def test_a_connection_that_breaks(self):
+        process = self.start_slowly("--rsh", self.ssh(), "--remote-pier", PIER,
+                                    target="127.0.0.1:%s" % (self.folder / "copy"))
+        ssh, = [p for p in self.children(process.pid)
+                if re.search("ssh$", os.readlink("/proc/%d/exe" % p))]
+        os.kill(ssh, 9)
+        self.failure_of(process, 4, "127.0.0.1 ended .*ssh was killed by signal 9")
+
+
+main()

@@ -1,0 +1,123 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Either process is killed, stopped or interrupted in the middle of a copy."""
+
+import os
+import signal
+import subprocess
+
+from harness import Case, MIB, PIER, STUB_SHELL, main
+
+
+class Here(Case):
+    """Both processes on this host, started by one command."""
+
+    options = ()
+    place = "copy"
+
+    def slow(self, **options):
+        return self.start_slowly(*self.options, target=self.place, **options)
+
+    def test_server_killed(self):
+        process = self.slow()
+        os.kill(self.server_of(process), signal.SIGKILL)
+        self.failure_of(process, 4, "ended before the copy was complete: .*(signal 9|status 137)")
+
+    def test_client_killed(self):
+        process = self.slow()
+        process.kill()
+        self.finish(process)
+        self.assertEqual(process.returncode, -signal.SIGKILL)
+        self.wait_for(lambda: not self.processes(), "the server is left")
+        self.assertFalse((self.folder / "copy").exists())
+
+    def test_client_interrupted(self):
+        for number, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)):
+            with self.subTest(number):
+                process = self.slow()
+                process.send_signal(number)
+                self.failure_of(process, status, "interrupted|terminated")
+
+    def test_server_interrupted(self):
+        for number, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+            with self.subTest(number):
+                process = self.slow()
+                os.kill(self.server_of(process), number)
+                self.failure_of(process, status, "interrupted|terminated")
+
+    def test_both_interrupted(self):
+        """As a terminal does it."""
+        for _ in range(5):
+            process = self.slow(start_new_session=True)
+            os.killpg(process.pid, signal.SIGINT)
+            self.failure_of(process, 130, r"\Apier: interrupted\n\Z")
+
+    def test_server_stopped(self):
+        process = self.start_slowly("--timeout", "1", *self.options, target=self.place)
+        server = self.server_of(process)
+        os.kill(server, signal.SIGSTOP)
+        self.failure_of(process, 4, "nothing moved|sign of life")
+
+    def test_client_stopped(self):
+        process = self.start_slowly("--timeout", "1", *self.options, target=self.place)
+        server = self.server_of(process)
+        process.send_signal(signal.SIGSTOP)
+        self.wait_for(lambda: server not in self.processes(), "the server waits for ever")
+        self.assertFalse((self.folder / "copy").exists())
+        process.kill()
+        self.finish(process)
+
+    def test_interrupted_while_the_server_is_stopped(self):
+        process = self.slow()
+        os.kill(self.server_of(process), signal.SIGSTOP)
+        process.send_signal(signal.SIGINT)
+        self.failure_of(process, 130, "interrupted")
+
+    def test_an_old_file_stays(self):
+        old = self.file("copy", b"old")
+        process = self.slow()
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(self.finish(process).status, 130)
+        self.assertEqual(old.read_bytes(), b"old")
+
+    def test_without_a_timeout_it_goes_on(self):
+        """A rate limit makes the sides wait for longer than they wait for each other."""
+        source = self.file("little", 96 * 1024)
+        self.copy("--timeout", "0.5", "--bwlimit", "64K", "--chunk", "64K", "--depth", "1",
+                  source, "slowly")
+        self.check_same(source, self.folder / "slowly")
+
+
+class There(Here):
+    """The receiver is behind a remote shell."""
+
+    options = ("--rsh", str(STUB_SHELL), "--remote-pier", PIER)
+
+    def setUp(self):
+        super().setUp()
+        self.place = "somewhere:%s" % (self.folder / "copy")
+
+
+class Nohup(Case):
+    def test_an_ignored_signal_stays_ignored(self):
+        self.file("source", MIB)
+        def ignore():
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        process = self.start("cp", "--progress", "--bwlimit", "512K", "source", "copy",
+                             preexec_fn=ignore)
+        process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(self.finish(process).status, 0)
+
+
+class Descriptors(Case):
+    def test_closed_standard_descriptors(self):
+        source = self.file("source", MIB)
+        line = 'exec "$0" cp -q "$1" "$2" <&- >&- 2>&-'
+        status = subprocess.run(["sh", "-c", line, PIER, source, self.folder / "copy"],
+                                env=self.environment(), timeout=60).returncode
+        self.assertEqual(status, 0)
+        self.check_same(source, self.folder / "copy")
+
+
+main()

@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Words that the program does not take, and those that ask for help."""
+
+from harness import Case, main
+
+
+class Usage(Case):
+    def usage(self, pattern, *arguments, **options):
+        self.refused(2, pattern, *arguments, **options)
+
+    def test_no_command(self):
+        self.usage("no command")
+
+    def test_unknown_command(self):
+        self.usage("'copy'", "copy", "a", "b")
+
+    def test_unknown_option_before_the_command(self):
+        self.usage("'--jsno'", "--jsno", "info")
+
+    def test_unknown_options(self):
+        for word in ("--jsno", "--js", "-x", "--verbos", "--chunks=4K", "--no-verify=yes"):
+            with self.subTest(word):
+                self.usage("'%s'" % word.split("=")[0], "cp", word, "a", "b")
+
+    def test_unknown_letter_in_a_cluster(self):
+        self.usage("'-x'", "cp", "-qx", "a", "b")
+
+    def test_missing_value(self):
+        for word in ("--chunk", "--src-mem", "-e"):
+            with self.subTest(word):
+                self.usage("'%s' needs a value" % word, "cp", "a", "b", word)
+
+    def test_wrong_values(self):
+        for option, values in {
+                "--chunk": ("", "0", "-1", "+4096", " 4096", "4097", "4K ", "1X", "1MM", "2G",
+                            "4.5M", "K", "99999999999999999999", "18446744073709551615G"),
+                "--depth": ("", "0", "-1", "x", "4097", "1.5", "8K"),
+                "--threads": ("0", "65", "two"),
+                "--bwlimit": ("0", "fast", "1M/s", "4095"),
+                "--timeout": ("", "0", "-1", "x", "nan", "inf", "5s", "86401"),
+                "--src-mem": ("", "x" * 64),
+                "--dst-mem": ("", "x" * 64),
+                "--device": ("", "x" * 64)}.items():
+            for value in values:
+                with self.subTest((option, value)):
+                    self.usage("%s: " % option, "cp", option, value, "a", "b")
+
+    def test_number_of_paths(self):
+        self.usage("SRC and DST are needed", "cp")
+        self.usage("SRC and DST are needed", "cp", "a")
+        self.usage("no more", "cp", "a", "b", "c")
+
+    def test_paths(self):
+        self.usage("empty path", "cp", "", "b")
+        self.usage("empty path", "cp", "a", "")
+        self.usage("both on other hosts", "cp", "h:a", "h:b")
+        self.usage("host name", "cp", ":a", "b")
+        self.usage("host name", "cp", "a", "--", "-oProxyCommand=x:b")
+        self.usage("too long", "cp", "a" * 5000, "b")
+
+    def test_remote_shell_without_words(self):
+        self.file("a", 1)
+        self.usage("--rsh", "cp", "--rsh", " ", "a", "h:b")
+
+    def test_info_takes_nothing(self):
+        self.usage("'x'", "info", "x")
+        self.usage("'--jso'", "info", "--jso")
+
+    def test_help_and_version(self):
+        for words in (("--help",), ("-h",), ("help",), ("help", "cp"), ("cp", "--help"),
+                      ("cp", "-h"), ("help", "info"), ("info", "--help")):
+            with self.subTest(words):
+                result = self.run_pier(*words)
+                self.assertEqual((result.status, result.stderr), (0, ""))
+                self.assertIn("usage: pier", result.stdout)
+        self.assertRegex(self.run_pier("--version").stdout, r"\Apier \d+\.\d+\.\d+\n\Z")
+        self.usage("'nothing'", "help", "nothing")
+
+    def test_every_exit_status_is_in_the_help(self):
+        text = self.run_pier("--help").stdout
+        for status in ("0", "1", "2", "3", "4", "5", "128 + N"):
+            self.assertIn("  %s " % status, text)
+
+    def test_standard_output_that_takes_nothing(self):
+        with open("/dev/full", "w", encoding="ascii") as full:
+            result = self.run_pier("--version", stdout=full)
+        self.assertEqual(result.status, 1)
+        self.assertIn("standard output", result.stderr)
+
+
+main()

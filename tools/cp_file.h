@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_TOOLS_CP_FILE_H
+#define PIER_TOOLS_CP_FILE_H
+
+#include <stdint.h>
+#include <sys/stat.h>
+
+#include "cp_message.h"
+
+/* The file that is read. Begin with fd -1. */
+struct source {
+	int fd;
+	const char *path; /* borrowed */
+	struct stat stat; /* when it was opened */
+};
+
+int open_source(struct source *source, const char *path, struct failure *failure);
+void describe_source(const struct source *source, struct source_message *ret_message);
+/* Read exactly `length` bytes; any thread. */
+int read_source(const struct source *source, uint64_t offset, void *ret_data,
+		size_t length, struct failure *failure);
+/* Whether it is still what it was when it was opened. */
+int check_source(const struct source *source, struct failure *failure);
+void close_source(struct source *source);
+
+/*
+ * The file that is written: it has no name, or where the file system cannot do
+ * that a temporary one, until all of it is on disk. Begin with fd -1.
+ */
+struct destination {
+	int fd, directory;	 /* -1: not open */
+	char path[PATH_MAX];	 /* as the user knows it */
+	char name[NAME_MAX + 1]; /* in the directory */
+	char temporary[64];	 /* "": there is no such name */
+	struct source_message source;
+	mode_t mode;
+	bool preserve;
+};
+
+int open_destination(struct destination *destination, const char *path,
+		     const struct source_message *source, bool preserve,
+		     struct failure *failure);
+/* Write, and start writing back to disk; any thread. */
+int write_destination(const struct destination *destination, uint64_t offset,
+		      const void *data, size_t length, struct failure *failure);
+/* Make it appear: synchronise, name, synchronise the directory. */
+int commit_destination(struct destination *destination, struct failure *failure);
+/* What was not committed disappears. */
+void close_destination(struct destination *destination);
+
+#endif

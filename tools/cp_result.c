@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "cp_result.h"
+#include "json.h"
+
+static double rate(const struct cp_result *result)
+{
+	return result->seconds > 0 ? (double)result->bytes / result->seconds : 0;
+}
+
+void print_result(const struct cp_result *result)
+{
+	const struct cp_report *from = &result->source_report;
+	const struct cp_report *to = &result->destination_report;
+
+	printf("%" PRIu64 " bytes in %.2f s, %.2f GB/s, %s: "
+	       "%s memory on %s (%s) -> %s memory on %s (%s)\n",
+	       result->bytes, result->seconds, rate(result) / 1e9,
+	       result->settings->verify ? "verified" : "not verified", from->memory,
+	       from->device, from->path, to->memory, to->device, to->path);
+}
+
+static void print_side(struct json *json, const char *name, const struct place *place,
+		       const struct cp_report *report)
+{
+	json_open(json, name, '{');
+	json_string(json, "host", place->host[0] ? place->host : NULL);
+	json_string(json, "file", place->path);
+	json_string(json, "device", report->device[0] ? report->device : NULL);
+	json_string(json, "memory", report->memory[0] ? report->memory : NULL);
+	json_string(json, "path", report->path[0] ? report->path : NULL);
+	json_close(json, '}');
+}
+
+void print_result_json(const struct cp_result *result)
+{
+	const struct cp_settings *settings = result->settings;
+	struct json json = { .file = stdout };
+	bool failed = result->failure->status != 0;
+
+	json_open(&json, NULL, '{');
+	json_bool(&json, "ok", !failed);
+	json_uint(&json, "exit_status", (uint64_t)result->failure->status);
+	json_string(&json, "error", failed ? result->failure->text : NULL);
+	print_side(&json, "source", result->source, &result->source_report);
+	print_side(&json, "destination", result->destination,
+		   &result->destination_report);
+	json_uint(&json, "chunk", settings->chunk);
+	json_uint(&json, "depth", settings->depth);
+	if (!failed) {
+		json_uint(&json, "bytes", result->bytes);
+		json_double(&json, "seconds", result->seconds);
+		json_double(&json, "bytes_per_second", rate(result));
+		json_string(&json, "checksum", settings->verify ? "xxh3-64" : NULL);
+	}
+	json_bool(&json, "verified", !failed && settings->verify);
+	json_close(&json, '}');
+}

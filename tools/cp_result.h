@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_TOOLS_CP_RESULT_H
+#define PIER_TOOLS_CP_RESULT_H
+
+#include "cp.h"
+#include "cp_place.h"
+
+/* What is said when a copy is over. */
+struct cp_result {
+	const struct failure *failure;
+	const struct place *source, *destination;
+	const struct cp_settings *settings;
+	struct cp_report source_report, destination_report;
+	uint64_t bytes;
+	double seconds;
+};
+
+void print_result(const struct cp_result *result);
+void print_result_json(const struct cp_result *result);
+
+#endif

@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <stdlib.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "cp_chunk.h"
+#include "cp_file.h"
+#include "cp_transfer.h"
+#include "units.h"
+
+struct sender {
+	struct transfer *transfer;
+	struct source source;
+	struct slot *slots;
+	/* Numbers of the chunks that come next at each station. */
+	uint64_t read, posted, sent, received;
+	uint64_t credited; /* how many; these come in any order */
+	uint64_t bytes_posted, bytes_credited;
+};
+
+static struct slot *slot_of(const struct sender *sender, uint64_t index)
+{
+	return &sender->slots[index % sender->transfer->link.depth];
+}
+
+/* On a worker: fill the slot, and note the checksum of what the file gave. */
+static void read_chunk(struct job *job)
+{
+	struct slot *slot = (struct slot *)job;
+	struct sender *sender = slot->owner;
+	struct transfer *transfer = sender->transfer;
+	uint64_t offset = slot->index * transfer->link.chunk;
+	uint8_t *data = slot_data(&transfer->link, slot);
+	size_t done = 0, piece;
+	XXH3_state_t state;
+
+	XXH3_64bits_reset(&state);
+	for (; done < slot->length; done += piece) {
+		piece = slot->length - done < PIECE ? slot->length - done : PIECE;
+		if (read_source(&sender->source, offset + done, data + done, piece,
+				&slot->failure) < 0)
+			return;
+		if (transfer->settings->verify)
+			XXH3_64bits_update(&state, data + done, piece);
+	}
+	slot->checksum = transfer->settings->verify ? XXH3_64bits_digest(&state) : 0;
+	slot_to_buffer(&transfer->link, slot);
+}
+
+static void start_reading(struct sender *sender)
+{
+	struct transfer *transfer = sender->transfer;
+	struct slot *slot;
+
+	while (sender->read < transfer->chunks) {
+		slot = slot_of(sender, sender->read);
+		if (slot->state != SLOT_FREE)
+			return;
+		slot->index = sender->read++;
+		slot->length = chunk_length(transfer, slot->index);
+		slot->state = SLOT_WORKING;
+		slot->sent = slot->credited = false;
+		give_job(transfer->workers, &slot->job);
+	}
+}
+
+/* Returns how many were found, or -1. */
+static int collect_read(struct sender *sender)
+{
+	struct job *job;
+	int count = 0;
+
+	while ((job = take_done(sender->transfer->workers))) {
+		struct slot *slot = (struct slot *)job;
+
+		if (slot->failure.status)
+			return fail(sender->transfer->failure, slot->failure.status, "%s",
+				    slot->failure.text);
+		slot->state = SLOT_READY;
+		count++;
+	}
+	return count;
+}
+
+/* When the rate limit allows the next chunk; 0: now. */
+static uint64_t next_allowed(const struct sender *sender)
+{
+	const struct transfer *transfer = sender->transfer;
+	uint64_t rate = transfer->settings->rate, at;
+
+	if (!rate)
+		return 0;
+	at = transfer->started_ns +
+	     (uint64_t)((double)sender->bytes_posted * 1e9 / (double)rate);
+	return at > now_ns() ? at : 0;
+}
+
+static int post_chunk(struct sender *sender, struct slot *slot)
+{
+	struct transfer *transfer = sender->transfer;
+	struct link *link = &transfer->link;
+	uint32_t number = (uint32_t)(slot->index % link->depth);
+	uint8_t *message = link_outgoing(link, number);
+
+	store_u64(message, slot->index);
+	store_u64(message + 8, slot->length);
+	store_u64(message + 16, slot->checksum);
+	if (link_write(link, number, slot->length, &transfer->peer.remote) < 0 ||
+	    link_send(link, number, ANNOUNCEMENT_SIZE, &slot->send) < 0)
+		return fail_channel(transfer, "posting a write", NULL);
+	slot->state = SLOT_POSTED;
+	sender->posted++;
+	sender->bytes_posted += slot->length;
+	return 0;
+}
+
+/* In the order of the file, which the receiver counts on. */
+static int post_ready(struct sender *sender)
+{
+	int count = 0;
+
+	while (sender->posted < sender->read &&
+	       slot_of(sender, sender->posted)->state == SLOT_READY &&
+	       !next_allowed(sender)) {
+		if (post_chunk(sender, slot_of(sender, sender->posted)) < 0)
+			return -1;
+		count++;
+	}
+	return count;
+}
+
+static void free_if_unused(struct slot *slot)
+{
+	if (slot->sent && slot->credited)
+		slot->state = SLOT_FREE;
+}
+
+static int collect_sent(struct sender *sender)
+{
+	struct transfer *transfer = sender->transfer;
+	struct pier_result result;
+	int count = 0, done;
+
+	while (sender->sent < sender->posted) {
+		struct slot *slot = slot_of(sender, sender->sent);
+
+		done = pier_poll_work(transfer->link.channel, slot->send, &result);
+		if (done == 0)
+			break;
+		if (done < 0)
+			return fail_channel(transfer, "polling", NULL);
+		if (result.error)
+			return fail_channel(transfer, "the transfer", &result);
+		slot->sent = true;
+		free_if_unused(slot);
+		sender->sent++;
+		count++;
+	}
+	return count;
+}
+
+static int take_credit(struct sender *sender, const struct pier_result *result,
+		       uint32_t number)
+{
+	struct transfer *transfer = sender->transfer;
+	uint64_t index = load_u64(link_incoming(&transfer->link, number));
+	struct slot *slot;
+
+	if (result->byte_length != CREDIT_SIZE || index >= sender->posted ||
+	    slot_of(sender, index)->index != index || slot_of(sender, index)->credited)
+		return fail(transfer->failure, EXIT_PEER,
+			    "the receiver acknowledged a chunk that was not sent");
+	slot = slot_of(sender, index);
+	slot->credited = true;
+	sender->credited++;
+	sender->bytes_credited += slot->length;
+	free_if_unused(slot);
+	if (link_recv(&transfer->link, number, &sender->slots[number].receive) < 0)
+		return fail_channel(transfer, "posting a receive", NULL);
+	return 0;
+}
+
+static int collect_credits(struct sender *sender)
+{
+	struct transfer *transfer = sender->transfer;
+	struct pier_result result;
+	int count = 0, done;
+
+	/* Also when nothing is due, since this is where a broken channel shows. */
+	for (;;) {
+		uint32_t number = (uint32_t)(sender->received % transfer->link.depth);
+
+		done = pier_poll_work(transfer->link.channel,
+				      sender->slots[number].receive, &result);
+		if (done == 0)
+			return count;
+		if (done < 0)
+			return fail_channel(transfer, "polling", NULL);
+		if (result.error)
+			return fail_channel(transfer, "the transfer", &result);
+		if (take_credit(sender, &result, number) < 0)
+			return -1;
+		sender->received++;
+		count++;
+	}
+}
+
+/* Returns whether anything happened, or -1. */
+static int step(struct sender *sender)
+{
+	int read, posted, sent, credited;
+
+	start_reading(sender);
+	read = collect_read(sender);
+	posted = read < 0 ? -1 : post_ready(sender);
+	sent = posted < 0 ? -1 : collect_sent(sender);
+	credited = sent < 0 ? -1 : collect_credits(sender);
+	return credited < 0 ? -1 : read + posted + sent + credited > 0;
+}
+
+static int send_chunks(struct sender *sender)
+{
+	struct transfer *transfer = sender->transfer;
+
+	while (sender->credited < transfer->chunks || sender->sent < transfer->chunks) {
+		int moved = step(sender);
+		uint64_t wake;
+
+		if (moved < 0)
+			return -1;
+		show_progress(transfer->progress, sender->bytes_credited);
+		if (moved) {
+			note_progress(transfer);
+			continue;
+		}
+		wake = next_allowed(sender);
+		if (transfer_wait(transfer, wake || workers_busy(transfer->workers),
+				  wake) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+static int finish(struct sender *sender)
+{
+	struct transfer *transfer = sender->transfer;
+
+	if (check_source(&sender->source, transfer->failure) < 0 ||
+	    control_send(transfer->control, FRAME_END, NULL) < 0)
+		return -1;
+	note_progress(transfer);
+	while (!transfer->peer_done)
+		if (transfer_wait(transfer, false, 0) < 0)
+			return -1;
+	return 0;
+}
+
+static int send_file(struct sender *sender)
+{
+	struct transfer *transfer = sender->transfer;
+	struct source_message message;
+
+	if (open_source(&sender->source, transfer->side->path, transfer->failure) < 0)
+		return -1;
+	describe_source(&sender->source, &message);
+	begin_progress(transfer->progress, message.size);
+	if (send_source(transfer->control, &message) < 0 ||
+	    prepare_transfer(transfer, message.size) < 0)
+		return -1;
+	sender->slots = open_slots(&transfer->link, sender, read_chunk,
+				   transfer->failure);
+	if (!sender->slots || connect_transfer(transfer) < 0 || send_chunks(sender) < 0)
+		return -1;
+	return finish(sender);
+}
+
+int run_sender(struct transfer *transfer)
+{
+	struct sender sender = { .transfer = transfer, .source.fd = -1 };
+	int result = send_file(&sender);
+
+	end_progress(transfer->progress);
+	stop_workers(transfer->workers);
+	transfer->workers = NULL;
+	close_slots(&transfer->link, sender.slots);
+	close_source(&sender.source);
+	return result;
+}

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cp_transfer.h"
+#include "units.h"
+
+enum {
+	SECOND_NS = 1000000000,
+	/* More do not help where a few keep memory or the disk busy. */
+	THREADS_CHOSEN_MAX = 4,
+};
+
+static unsigned int choose_threads(const struct transfer *transfer)
+{
+	long processors = sysconf(_SC_NPROCESSORS_ONLN);
+	unsigned int threads = transfer->settings->threads;
+
+	if (!threads)
+		threads = processors < 2 * THREADS_CHOSEN_MAX
+				  ? (unsigned int)(processors + 1) / 2
+				  : THREADS_CHOSEN_MAX;
+	return threads ? threads : 1;
+}
+
+int prepare_transfer(struct transfer *transfer, uint64_t size)
+{
+	transfer->size = size;
+	if (open_link(&transfer->link, transfer->role, transfer->settings, transfer->side,
+		      size, transfer->failure) < 0)
+		return -1;
+	transfer->report = transfer->link.report;
+	transfer->chunks = size / transfer->link.chunk +
+			   (size % transfer->link.chunk != 0);
+	return start_workers(choose_threads(transfer), &transfer->workers,
+			     transfer->failure);
+}
+
+/* The slots must be where we will write, before the NIC is asked to. */
+static int check_peer(struct transfer *transfer)
+{
+	if (transfer->role == CP_SENDER &&
+	    transfer->peer.remote.length <
+		    (uint64_t)transfer->link.chunk * transfer->link.depth)
+		return fail(transfer->failure, EXIT_PEER,
+			    "the receiver offered too little memory");
+	return 0;
+}
+
+int connect_transfer(struct transfer *transfer)
+{
+	struct control *control = transfer->control;
+	struct setup_message setup;
+	struct frame frame;
+
+	if (link_setup(&transfer->link, transfer->role, &setup, transfer->failure) < 0 ||
+	    send_setup(control, &setup) < 0 ||
+	    receive_setup(control, &transfer->peer) < 0 || check_peer(transfer) < 0)
+		return -1;
+	if (pier_connect_channel(transfer->link.channel, &transfer->peer.endpoint) < 0)
+		return fail_channel(transfer, "connecting", NULL);
+	if (control_send(control, FRAME_READY, NULL) < 0 ||
+	    control_expect(control, FRAME_READY, &frame) < 0)
+		return -1;
+	transfer->started_ns = now_ns();
+	note_progress(transfer);
+	return 0;
+}
+
+void close_transfer(struct transfer *transfer)
+{
+	/* Jobs touch the memory. */
+	stop_workers(transfer->workers);
+	transfer->workers = NULL;
+	if (close_link(&transfer->link) != 0)
+		fail_pier(transfer->failure, EXIT_DEVICE);
+}
+
+size_t chunk_length(const struct transfer *transfer, uint64_t index)
+{
+	uint64_t left = transfer->size - index * transfer->link.chunk;
+
+	return left < transfer->link.chunk ? (size_t)left : transfer->link.chunk;
+}
+
+void note_progress(struct transfer *transfer)
+{
+	transfer->deadline_ns = now_ns() +
+				(uint64_t)transfer->settings->timeout_ms * 1000000;
+}
+
+static int handle_frame(struct transfer *transfer)
+{
+	struct frame frame;
+
+	if (control_receive(transfer->control, &frame) < 0)
+		return -1;
+	note_progress(transfer);
+	if (frame.type == FRAME_END)
+		transfer->peer_ended = true;
+	else if (frame.type == FRAME_DONE)
+		transfer->peer_done = true;
+	else if (frame.type != FRAME_ALIVE)
+		return fail(transfer->failure, EXIT_PEER,
+			    "unexpected control message of type %u", frame.type);
+	return 0;
+}
+
+static int say_alive(struct transfer *transfer, uint64_t now)
+{
+	note_progress(transfer);
+	if (now - transfer->alive_ns < SECOND_NS)
+		return 0;
+	transfer->alive_ns = now;
+	return control_send(transfer->control, FRAME_ALIVE, NULL);
+}
+
+static int milliseconds_until(uint64_t time_ns, uint64_t now)
+{
+	if (time_ns <= now)
+		return 0;
+	return (int)((time_ns - now + 999999) / 1000000);
+}
+
+int transfer_wait(struct transfer *transfer, bool working, uint64_t wake_ns)
+{
+	struct pollfd fds[] = {
+		{ .fd = transfer->control->signal_fd, .events = POLLIN },
+		{ .fd = transfer->control->in, .events = POLLIN },
+		{ .fd = pier_channel_fd(transfer->link.channel), .events = POLLIN },
+		{ .fd = workers_fd(transfer->workers), .events = POLLIN },
+	};
+	uint64_t now = now_ns(), until = now + SECOND_NS;
+	int collected = pier_arm_channel(transfer->link.channel);
+
+	if (collected < 0)
+		return fail_channel(transfer, "waiting", NULL);
+	if (working && say_alive(transfer, now) < 0)
+		return -1;
+	if (wake_ns && wake_ns < until)
+		until = wake_ns;
+	if (poll(fds, 4, collected ? 0 : milliseconds_until(until, now)) < 0 &&
+	    errno != EINTR)
+		return fail(transfer->failure, EXIT_PEER, "poll: %s", strerror(errno));
+	if (control_check_signal(transfer->control) < 0 ||
+	    (fds[1].revents && handle_frame(transfer) < 0))
+		return -1;
+	if (now_ns() > transfer->deadline_ns)
+		return fail(transfer->failure, EXIT_PEER,
+			    "nothing moved for %g s (see --timeout)",
+			    transfer->settings->timeout_ms / 1e3);
+	return 0;
+}
+
+int fail_channel(struct transfer *transfer, const char *step,
+		 const struct pier_result *result)
+{
+	/* Asking may fail in its own ways: keep the sentence. */
+	struct failure ours = { 0 };
+
+	if (result)
+		fail(&ours, EXIT_PEER, "%s failed: %s (verbs status %u, vendor code %u)",
+		     step, strerror(-result->error), result->status,
+		     result->vendor_error);
+	else
+		fail(&ours, EXIT_PEER, "%s failed: %s", step, pier_last_error());
+	control_ask_why(transfer->control);
+	return fail(transfer->failure, ours.status, "%s", ours.text);
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_TOOLS_CP_TRANSFER_H
+#define PIER_TOOLS_CP_TRANSFER_H
+
+#include "cp_control.h"
+#include "cp_link.h"
+#include "cp_workers.h"
+#include "progress.h"
+
+/* What sending and receiving have in common. */
+struct transfer {
+	enum cp_role role;
+	const struct cp_settings *settings;
+	const struct cp_side *side;
+	struct control *control;
+	struct failure *failure; /* the control's too */
+	struct progress *progress;
+	struct link link;
+	struct workers *workers;
+	struct cp_report report; /* what this side uses */
+	struct setup_message peer;
+	uint64_t size;	 /* of the file */
+	uint64_t chunks; /* that it is cut into */
+	bool peer_ended; /* FRAME_END came */
+	bool peer_done;	 /* FRAME_DONE came */
+	uint64_t deadline_ns, alive_ns;
+	uint64_t started_ns; /* when both were connected */
+};
+
+/* All return 0, or -1 with the failure noted. */
+
+/* Device, memory, channel and threads of this side. */
+int prepare_transfer(struct transfer *transfer, uint64_t size);
+/* Exchange endpoints, connect, and wait until both are connected. */
+int connect_transfer(struct transfer *transfer);
+void close_transfer(struct transfer *transfer);
+
+/* The length of a chunk: the last may be shorter. */
+size_t chunk_length(const struct transfer *transfer, uint64_t index);
+
+/* Something moved: the other side has all of its time again. */
+void note_progress(struct transfer *transfer);
+
+/*
+ * Sleep until something happens, or until `wake_ns` (0: no such time). `working`
+ * says that this side is what everything waits for, which the other is told.
+ */
+int transfer_wait(struct transfer *transfer, bool working, uint64_t wake_ns);
+
+/* A call on the channel failed, or a request did. */
+int fail_channel(struct transfer *transfer, const char *step,
+		 const struct pier_result *result);
+
+/* The two roles; see cp_send.c and cp_receive.c. */
+int run_sender(struct transfer *transfer);
+int run_receiver(struct transfer *transfer);
+
+#endif

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <getopt.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "commands.h"
+
+static int refuse(const char *command, const char *word, const char *complaint)
+{
+	fprintf(stderr, "pier %s: option '%.*s' %s; see 'pier %s --help'\n", command,
+		(int)strcspn(word, "="), word, complaint, command);
+	return '?';
+}
+
+static int refuse_unparsed(char **argv, int option)
+{
+	/* Past a long option; not past a cluster of short ones. */
+	const char *word = argv[optind - 1];
+	const char letter[3] = { '-', (char)optopt, '\0' };
+
+	if (optopt && strncmp(word, "--", 2) != 0)
+		word = letter;
+	if (option == ':')
+		return refuse(argv[0], word, "needs a value");
+	if (optopt && strchr(word, '='))
+		return refuse(argv[0], word, "takes no value");
+	return refuse(argv[0], word, "is not known");
+}
+
+int next_option(int argc, char **argv, const char *letters, const struct option *names)
+{
+	int index = -1, option;
+	const char *word;
+
+	opterr = 0;
+	option = getopt_long(argc, argv, letters, names, &index);
+	if (option == '?' || option == ':')
+		return refuse_unparsed(argv, option);
+	if (option == -1 || index < 0)
+		return option;
+	word = argv[optind - 1];
+	if (optarg && optarg == word)
+		word = argv[optind - 2];
+	if (strcspn(word + 2, "=") != strlen(names[index].name))
+		return refuse(argv[0], word, "is not known");
+	return option;
+}

@@ -1,0 +1,118 @@
+# shellcheck shell=bash
+# Debian packages by name: which are missing, and installing them. To be
+# sourced by scripts that set -u.
+
+missing_packages=()
+
+# need PACKAGE COMMAND...: the package is missing unless COMMAND succeeds. What
+# came some other way than by apt counts, so it is the thing that is looked for.
+need() {
+    local package=$1
+    shift
+    "$@" >/dev/null 2>&1 || missing_packages+=("$package")
+}
+
+have() {
+    command -v "$1" || [ -x "/usr/sbin/$1" ]
+}
+
+# A C library, found as the build finds it; without pkg-config it is missing.
+have_library() {
+    command -v pkg-config && pkg-config --exists "$1"
+}
+
+# A header that has no pkg-config file.
+have_header() {
+    command -v cc && echo "#include <$1>" | cc -E -x c - -o /dev/null
+}
+
+need_for_build() {
+    need meson have meson
+    need ninja-build have ninja
+    need gcc have cc
+    need libc6-dev have_header stdlib.h
+    need pkg-config have pkg-config
+    need libibverbs-dev have_library libibverbs
+    need libsodium-dev have_library libsodium
+    need libxxhash-dev have_library libxxhash
+}
+
+# What the tests need besides.
+need_for_tests() {
+    need libcmocka-dev have_library cmocka
+    need g++ have c++
+    need clang have clang
+    need libclang-rt-14-dev have_fuzzer
+    need clang-format have clang-format
+    need shellcheck have shellcheck
+    need mandoc have mandoc
+    need openssh-server have sshd
+    need openssh-client have ssh
+    need rsync have rsync
+    need iproute2 have ip
+    need procps have ps
+    need python3 have python3
+}
+
+have_fuzzer() {
+    local object
+    object=$(mktemp) || return
+    echo 'int LLVMFuzzerTestOneInput(const char *d, long n) { return n < 0 && *d; }' |
+        clang -fsanitize=fuzzer,address -x c - -o "$object"
+    local status=$?
+    rm -f "$object"
+    return "$status"
+}
+
+# Run a command as root, or fail without asking for a password.
+as_root() {
+    if [ "$(id -u)" = 0 ]; then
+        "$@"
+    elif command -v sudo >/dev/null; then
+        sudo -n "$@"
+    else
+        return 1
+    fi
+}
+
+# Install what need() found missing. Says on standard error what it could not
+# do; quiet and without effect when nothing is missing.
+install_missing_packages() {
+    [ ${#missing_packages[@]} -gt 0 ] || return 0
+    if ! command -v apt-get >/dev/null; then
+        echo "These are missing (by the names of Debian's packages): ${missing_packages[*]}" >&2
+        echo "There is no apt-get here: install them in this system's way, then run this again." >&2
+        return 1
+    fi
+    if ! as_root true 2>/dev/null; then
+        echo "These packages are missing, and installing them takes root (or sudo without a password):" >&2
+        echo "    apt-get install ${missing_packages[*]}" >&2
+        echo "Install them, then run this again." >&2
+        return 1
+    fi
+    echo "installing: ${missing_packages[*]}"
+    as_root apt-get update -qq || echo "apt-get update failed; trying with the lists that are here" >&2
+    install_without_services "${missing_packages[@]}" && return
+    echo "apt-get could not install these packages: ${missing_packages[*]}" >&2
+    return 1
+}
+
+# openssh-server would start a daemon, now and at every boot: only its program
+# is wanted. Services ask policy-rc.d before they start (invoke-rc.d(8)), and
+# 101 forbids it.
+install_without_services() (
+    policy=/usr/sbin/policy-rc.d
+    if [ ! -e "$policy" ]; then
+        trap 'as_root rm -f "$policy"' EXIT
+        printf '#!/bin/sh\nexit 101\n' | as_root tee "$policy" >/dev/null
+        as_root chmod 755 "$policy"
+    fi
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq \
+        --no-install-recommends -o Dpkg::Use-Pty=0 "$@" </dev/null || exit 1
+    case " $* " in
+    *" openssh-server "*)
+        ! command -v systemctl >/dev/null || as_root systemctl disable --quiet ssh
+        ;;
+    esac
+    exit 0
+)

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <pier/version.h>
+
+#include "commands.h"
+#include "exit.h"
+
+static const struct command {
+	const char *name;
+	int (*run)(int argc, char **argv);
+} commands[] = {
+	{ "cp", command_cp },
+	{ "info", command_info },
+};
+
+static const char help[] =
+	"usage: pier COMMAND [OPTION...] [ARGUMENT...]\n"
+	"\n"
+	"Moves data straight between memory and RDMA NICs.\n"
+	"\n"
+	"commands:\n"
+	"  cp SRC DST   copy a file through RDMA; either side may be HOST:PATH\n"
+	"  info         devices, ports and GIDs; which memory works here, or why not\n"
+	"  help [COMMAND]\n"
+	"\n"
+	"  --version    print the version\n"
+	"  --help       print this\n"
+	"\n"
+	"exit status:\n"
+	"  0  done\n"
+	"  1  a file could not be read or written\n"
+	"  2  wrong usage\n"
+	"  3  a device or memory is not available or refused\n"
+	"  4  the other side or the connection to it failed\n"
+	"  5  verification failed: bytes arrived that were not sent\n"
+	"  128 + N  ended by signal N (130: Ctrl-C, 143: SIGTERM), on either side\n"
+	"\n"
+	"More in the manual pages pier(1), pier-cp(1) and pier-info(1).\n";
+
+static const struct command *find_command(const char *name)
+{
+	size_t i;
+
+	for (i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
+		if (strcmp(commands[i].name, name) == 0)
+			return &commands[i];
+	fprintf(stderr, "pier: unknown command '%s'; 'pier help' lists them\n", name);
+	return NULL;
+}
+
+static int print_help(int argc, char **argv)
+{
+	const struct command *command;
+	char option[] = "--help";
+	char *arguments[] = { NULL, option, NULL };
+
+	if (argc < 2) {
+		fputs(help, stdout);
+		return EXIT_OK;
+	}
+	command = find_command(argv[1]);
+	if (!command)
+		return EXIT_USAGE;
+	arguments[0] = argv[1];
+	return command->run(2, arguments);
+}
+
+/* Descriptors that are opened later must not become 0, 1 or 2. */
+static void open_standard_descriptors(void)
+{
+	int fd;
+
+	do
+		fd = open("/dev/null", O_RDWR);
+	while (fd >= 0 && fd <= STDERR_FILENO);
+	if (fd >= 0)
+		close(fd);
+}
+
+static int run(int argc, char **argv)
+{
+	const struct command *command;
+
+	if (argc < 2) {
+		fputs("pier: no command given; 'pier help' lists them\n", stderr);
+		return EXIT_USAGE;
+	}
+	if (strcmp(argv[1], "help") == 0)
+		return print_help(argc - 1, argv + 1);
+	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
+		return print_help(1, argv);
+	if (strcmp(argv[1], "--version") == 0) {
+		printf("pier %s\n", pier_version());
+		return EXIT_OK;
+	}
+	if (argv[1][0] == '-') {
+		fprintf(stderr, "pier: unknown option '%s'; 'pier help' lists them\n",
+			argv[1]);
+		return EXIT_USAGE;
+	}
+	command = find_command(argv[1]);
+	return command ? command->run(argc - 1, argv + 1) : EXIT_USAGE;
+}
+
+int main(int argc, char **argv)
+{
+	int status;
+
+	open_standard_descriptors();
+	status = run(argc, argv);
+	if ((fflush(stdout) != 0 || ferror(stdout)) && status == EXIT_OK) {
+		fputs("pier: cannot write to standard output\n", stderr);
+		return EXIT_FILE;
+	}
+	return status;
+}

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_TOOLS_WIRE_H
+#define PIER_TOOLS_WIRE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/*
+ * Numbers and strings in messages between two processes: little-endian, and a
+ * string is its length in 16 bits and its bytes. Neither side trusts the other,
+ * so every step is bounded and a mistake sticks: do all of them, then look.
+ */
+
+enum {
+	WIRE_MAX = 16384
+};
+
+struct wire_writer {
+	uint8_t data[WIRE_MAX];
+	size_t length;
+	bool overflow;
+};
+
+struct wire_reader {
+	const uint8_t *data;
+	size_t left;
+	bool bad; /* too short, or a string that is none */
+};
+
+void put_bytes(struct wire_writer *writer, const void *bytes, size_t length);
+void put_u32(struct wire_writer *writer, uint32_t value);
+void put_u64(struct wire_writer *writer, uint64_t value);
+void put_string(struct wire_writer *writer, const char *string);
+
+const uint8_t *get_bytes(struct wire_reader *reader, size_t length);
+uint32_t get_u32(struct wire_reader *reader);
+uint64_t get_u64(struct wire_reader *reader);
+/* Strings longer than size - 1, or with a NUL inside, are bad. */
+void get_string(struct wire_reader *reader, char *ret_string, size_t size);
+/* Whether all was well, and everything was used. */
+bool wire_complete(const struct wire_reader *reader);
+
+/* The same numbers at a place in memory. */
+void store_u64(uint8_t *to, uint64_t value);
+uint64_t load_u64(const uint8_t *from);
+
+#endif
