@@ -145,7 +145,7 @@ static int post(struct pier_channel *channel, struct request request,
 		struct pier_work *ret_work)
 {
 	struct ibv_send_wr wr, *bad;
-	struct pier_slot *slot;
+	struct pier_slot *slot = NULL;
 	int error = check_send(channel, &request);
 
 	if (!error)
@@ -229,7 +229,7 @@ int pier_post_recv(struct pier_channel *channel, const struct pier_scatter *sg_l
 	struct ibv_recv_wr wr = { .sg_list = (struct ibv_sge *)sg_list,
 				  .num_sge = num_sge },
 			   *bad;
-	struct pier_slot *slot;
+	struct pier_slot *slot = NULL;
 	uint64_t length;
 	int error = check_state(channel, true);
 
