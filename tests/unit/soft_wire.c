@@ -1,0 +1,449 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "provider/soft/soft.h"
+#include "soft_rig.h"
+
+/* What comes from the network is taken for hostile. */
+
+static void test_header_round_trip(void **state)
+{
+	struct soft_header header = {
+		.opcode = SOFT_WRITE_IMM,
+		.flags = SOFT_FLAG_SOLICITED,
+		.msn = 0x01020304,
+		.length = SOFT_MAX_MESSAGE,
+		.key = 0xcafebabe,
+		.address = UINT64_C(0x1122334455667788),
+		.immediate = 0x99aabbcc,
+	}, again = { 0 };
+	uint8_t bytes[SOFT_HEADER_SIZE];
+
+	(void)state;
+	pier_soft_pack_header(&header, bytes);
+	assert_int_equal(bytes[4], 4); /* little-endian */
+	assert_int_equal(bytes[16], 0x88);
+	assert_true(pier_soft_unpack_header(bytes, &again));
+	assert_memory_equal(&header, &again, sizeof(header));
+}
+
+static void test_bad_headers(void **state)
+{
+	const struct {
+		int at;
+		uint8_t value;
+	} changes[] = {
+		{ 0, 0 }, { 0, 6 }, { 0, 15 }, { 0, 19 },    { 0, 255 },
+		{ 1, 2 }, { 2, 1 }, { 3, 1 },  { 11, 0x41 }, { 28, 1 },
+	};
+	struct soft_header header = { .opcode = SOFT_SEND, .length = 5 }, again;
+	uint8_t bytes[SOFT_HEADER_SIZE];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]); i++) {
+		pier_soft_pack_header(&header, bytes);
+		assert_true(pier_soft_unpack_header(bytes, &again));
+		bytes[changes[i].at] = changes[i].value;
+		assert_false(pier_soft_unpack_header(bytes, &again));
+	}
+	header = (struct soft_header){ .opcode = SOFT_ACK, .length = 1 };
+	pier_soft_pack_header(&header, bytes);
+	assert_false(pier_soft_unpack_header(bytes, &again));
+	header = (struct soft_header){ .opcode = SOFT_NAK, .syndrome = 9 };
+	pier_soft_pack_header(&header, bytes);
+	assert_false(pier_soft_unpack_header(bytes, &again));
+}
+
+static void test_address_blobs(void **state)
+{
+	struct soft_address address = { .port = 1234, .count = 2 }, again;
+	uint8_t bytes[PIER_PROVIDER_ADDRESS_MAX];
+	int length;
+
+	(void)state;
+	memset(address.secret, 7, sizeof(address.secret));
+	address.addresses[0].s6_addr[0] = 0xfd;
+	address.addresses[1].s6_addr[0] = 0x20;
+	assert_int_equal(pier_soft_pack_address(&address, bytes, 10), -ENOSPC);
+	length = pier_soft_pack_address(&address, bytes, sizeof(bytes));
+	assert_true(length > 0);
+	assert_int_equal(pier_soft_unpack_address(bytes, length, &again), 0);
+	assert_memory_equal(&again, &address, sizeof(address));
+	for (int cut = 0; cut < length; cut++)
+		assert_int_equal(pier_soft_unpack_address(bytes, cut, &again), -EINVAL);
+	bytes[0] = 2;
+	assert_int_equal(pier_soft_unpack_address(bytes, length, &again),
+			 -EPROTONOSUPPORT);
+	bytes[0] = 1;
+	bytes[1] = 255;
+	assert_int_equal(pier_soft_unpack_address(bytes, length, &again), -EINVAL);
+	bytes[1] = 2;
+	bytes[2] = bytes[3] = 0; /* port 0 */
+	assert_int_equal(pier_soft_unpack_address(bytes, length, &again), -EINVAL);
+	bytes[2] = 1;
+	bytes[20] = 0xff; /* multicast */
+	assert_int_equal(pier_soft_unpack_address(bytes, length, &again), -EINVAL);
+}
+
+/* A peer made of bytes: it knows the secrets, but sends what it likes. */
+struct fake {
+	union ibv_gid gid;
+	uint32_t qpn;
+	struct soft_address address;
+	struct rig_endpoint to_rig;
+};
+
+static void make_fake(struct fake *fake, struct rig *rig)
+{
+	memset(fake, 0, sizeof(*fake));
+	fake->gid.raw[15] = 1; /* the lowest name: it is the one to call */
+	fake->qpn = 77;
+	assert_true(pier_soft_random(fake->address.secret, SOFT_SECRET_SIZE));
+	rig_describe(rig, &fake->to_rig);
+}
+
+static void connect_rig(struct rig *rig, const struct fake *fake)
+{
+	struct rig_endpoint endpoint = { .gid = fake->gid, .qpn = fake->qpn };
+
+	endpoint.blob_length = pier_soft_pack_address(&fake->address, endpoint.blob,
+						      sizeof(endpoint.blob));
+	rig_connect(rig, &endpoint);
+}
+
+static int dial_rig(const struct rig *rig)
+{
+	struct sockaddr_un name;
+	socklen_t length = pier_soft_unix_name(&soft_context(rig->context)->gid, &name);
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	assert_true(fd >= 0);
+	assert_int_equal(connect(fd, (struct sockaddr *)&name, length), 0);
+	return fd;
+}
+
+/* Whether the other side hangs up before the deadline. */
+static bool hangs_up(int fd)
+{
+	uint64_t deadline = rig_milliseconds() + RIG_DEADLINE_MS;
+	struct pollfd waited = { .fd = fd, .events = POLLIN };
+	char bytes[256];
+
+	while (rig_milliseconds() < deadline) {
+		if (poll(&waited, 1, 100) == 1 && read(fd, bytes, sizeof(bytes)) <= 0)
+			return true;
+	}
+	return false;
+}
+
+static void say_hello(const struct fake *fake, int fd, uint8_t *ret_transcript)
+{
+	struct soft_hello hello = {
+		.from = fake->gid,
+		.to = fake->to_rig.gid,
+		.from_qpn = fake->qpn,
+		.to_qpn = fake->to_rig.qpn,
+	};
+	uint8_t bytes[SOFT_HELLO_SIZE], challenge[SOFT_CHALLENGE_SIZE];
+
+	pier_soft_pack_hello(&hello, bytes);
+	rig_write_all(fd, bytes, sizeof(bytes));
+	rig_read_all(fd, challenge, sizeof(challenge));
+	pier_soft_hash_transcript(bytes, challenge, ret_transcript);
+}
+
+static void prove(const struct fake *fake, int fd, const uint8_t *transcript)
+{
+	struct soft_address its;
+	uint8_t proof[SOFT_PROOF_SIZE];
+
+	assert_int_equal(pier_soft_unpack_address(fake->to_rig.blob,
+						  fake->to_rig.blob_length, &its),
+			 0);
+	pier_soft_prove(its.secret, SOFT_CALLER_PROVES, transcript, proof);
+	pier_soft_prove(fake->address.secret, SOFT_CALLER_IDENTITY, transcript,
+			proof + SOFT_MAC_SIZE);
+	rig_write_all(fd, proof, sizeof(proof));
+}
+
+static int call_rig(const struct fake *fake, const struct rig *rig)
+{
+	uint8_t transcript[SOFT_MAC_SIZE], welcome[SOFT_WELCOME_SIZE];
+	int fd = dial_rig(rig);
+
+	say_hello(fake, fd, transcript);
+	prove(fake, fd, transcript);
+	rig_read_all(fd, welcome, sizeof(welcome));
+	return fd;
+}
+
+static void send_header(int fd, struct soft_header header)
+{
+	uint8_t bytes[SOFT_HEADER_SIZE];
+
+	pier_soft_pack_header(&header, bytes);
+	rig_write_all(fd, bytes, sizeof(bytes));
+}
+
+static void test_fake_can_write(void **state)
+{
+	uint8_t bytes[SOFT_HEADER_SIZE];
+	struct soft_header answer;
+	struct fake fake;
+	struct rig rig;
+	int fd;
+
+	(void)state;
+	rig_open(&rig, NULL);
+	make_fake(&fake, &rig);
+	fd = call_rig(&fake, &rig); /* before RTR: it waits */
+	connect_rig(&rig, &fake);
+	send_header(fd, (struct soft_header){ .opcode = SOFT_WRITE,
+					      .length = 4,
+					      .key = fake.to_rig.rkey,
+					      .address = fake.to_rig.address });
+	rig_write_all(fd, "abcd", 4);
+	rig_read_all(fd, bytes, sizeof(bytes));
+	assert_true(pier_soft_unpack_header(bytes, &answer));
+	assert_int_equal(answer.opcode, SOFT_ACK);
+	assert_int_equal(answer.msn, 1);
+	assert_memory_equal(rig.memory, "abcd", 5);
+	close(fd);
+	rig_close(&rig);
+}
+
+static void check_nonsense(struct soft_header header)
+{
+	struct fake fake;
+	struct rig rig;
+	int fd;
+
+	rig_open(&rig, NULL);
+	make_fake(&fake, &rig);
+	connect_rig(&rig, &fake);
+	fd = call_rig(&fake, &rig);
+	assert_int_equal(rig_post_recv(&rig, 1, 0, 8), 0);
+	send_header(fd, header);
+	assert_true(hangs_up(fd));
+	rig_expect(&rig, rig.recv_cq, NULL, 1, IBV_WC_WR_FLUSH_ERR);
+	close(fd);
+	rig_close(&rig);
+}
+
+static void test_nonsense_frames(void **state)
+{
+	(void)state;
+	check_nonsense((struct soft_header){ .opcode = 99 });
+	check_nonsense((struct soft_header){ .opcode = SOFT_WRITE, .msn = 1 });
+	check_nonsense((struct soft_header){ .opcode = SOFT_WRITE, .length = 2u << 30 });
+	check_nonsense((struct soft_header){ .opcode = SOFT_ACK, .msn = 1 });
+	check_nonsense((struct soft_header){ .opcode = SOFT_ACK, .msn = UINT32_MAX });
+	check_nonsense((struct soft_header){ .opcode = SOFT_NAK, .syndrome = 1 });
+	check_nonsense((struct soft_header){ .opcode = SOFT_READ_RESPONSE });
+	check_nonsense((struct soft_header){ .opcode = SOFT_READ_RESPONSE, .length = 9 });
+}
+
+/* Answers to a real request, all of them wrong. */
+static void check_wrong_answer(struct soft_header header)
+{
+	uint8_t bytes[SOFT_HEADER_SIZE];
+	struct fake fake;
+	struct rig rig;
+	int fd;
+
+	rig_open(&rig, NULL);
+	make_fake(&fake, &rig);
+	connect_rig(&rig, &fake);
+	fd = call_rig(&fake, &rig);
+	assert_int_equal(rig_post(&rig, IBV_WR_RDMA_READ, 5, 0, 100, &fake.to_rig, 0, 0),
+			 0);
+	rig_read_all(fd, bytes, sizeof(bytes));
+	send_header(fd, header);
+	rig_expect(&rig, rig.send_cq, NULL, 5, IBV_WC_BAD_RESP_ERR);
+	assert_true(hangs_up(fd));
+	close(fd);
+	rig_close(&rig);
+}
+
+static void test_wrong_answers(void **state)
+{
+	(void)state;
+	check_wrong_answer((struct soft_header){ .opcode = SOFT_ACK, .msn = 1 });
+	check_wrong_answer((struct soft_header){ .opcode = SOFT_ACK, .msn = 2 });
+	check_wrong_answer((struct soft_header){
+		.opcode = SOFT_NAK, .msn = 1, .syndrome = SOFT_NAK_ACCESS });
+	check_wrong_answer(
+		(struct soft_header){ .opcode = SOFT_READ_RESPONSE, .length = 99 });
+	check_wrong_answer(
+		(struct soft_header){ .opcode = SOFT_READ_RESPONSE, .length = 101 });
+	check_wrong_answer((struct soft_header){
+		.opcode = SOFT_READ_RESPONSE, .msn = 1, .length = 100 });
+}
+
+static unsigned int chosen_seed(void)
+{
+	const char *given = getenv("PIER_TEST_SEED");
+	unsigned int seed = given ? (unsigned int)strtoul(given, NULL, 0)
+				  : (unsigned int)time(NULL);
+
+	print_message("PIER_TEST_SEED=%u\n", seed);
+	return seed;
+}
+
+/* Plausible headers with random fields, then silence. */
+static void test_random_frames(void **state)
+{
+	const uint8_t opcodes[] = { SOFT_SEND, SOFT_WRITE, SOFT_READ,
+				    SOFT_ACK,  SOFT_NAK,   SOFT_READ_RESPONSE };
+	unsigned int seed = chosen_seed();
+
+	(void)state;
+	for (int round = 0; round < 60; round++) {
+		uint8_t bytes[SOFT_HEADER_SIZE * 20];
+		struct fake fake;
+		struct rig rig;
+		int fd;
+
+		rig_open(&rig, NULL);
+		make_fake(&fake, &rig);
+		connect_rig(&rig, &fake);
+		fd = call_rig(&fake, &rig);
+		rig_post_recv(&rig, 1, 0, 64);
+		rig_post(&rig, IBV_WR_RDMA_READ, 2, 0, 32, &fake.to_rig, 0, 0);
+		for (size_t i = 0; i < sizeof(bytes); i++)
+			bytes[i] = (uint8_t)(rand_r(&seed) >> 8);
+		for (uint32_t i = 0; i < 20; i++) {
+			struct soft_header header = {
+				.opcode = opcodes[rand_r(&seed) % 6],
+				.msn = rand_r(&seed) % 3,
+				.length = rand_r(&seed) % 40,
+				.key = fake.to_rig.rkey,
+				.address = fake.to_rig.address + rand_r(&seed) % 100,
+			};
+
+			pier_soft_pack_header(&header, bytes + i * SOFT_HEADER_SIZE);
+		}
+		send(fd, bytes, sizeof(bytes), MSG_NOSIGNAL);
+		shutdown(fd, SHUT_WR);
+		assert_true(hangs_up(fd));
+		for (int i = 64 + 160; i < RIG_MEMORY; i++)
+			assert_int_equal(rig.memory[i], 0);
+		close(fd);
+		rig_close(&rig);
+	}
+}
+
+static void test_wrong_secret(void **state)
+{
+	uint8_t transcript[SOFT_MAC_SIZE];
+	struct fake fake;
+	struct rig rig;
+	int fd;
+
+	(void)state;
+	rig_open(&rig, NULL);
+	make_fake(&fake, &rig);
+	connect_rig(&rig, &fake);
+	fd = dial_rig(&rig);
+	fake.to_rig.blob[4] ^= 1; /* the listener's secret */
+	say_hello(&fake, fd, transcript);
+	prove(&fake, fd, transcript);
+	assert_true(hangs_up(fd));
+	close(fd);
+	fake.to_rig.blob[4] ^= 1;
+	/* Knows the listener's, but is not who it says it is. */
+	fake.address.secret[0] ^= 1;
+	fd = call_rig(&fake, &rig);
+	assert_true(hangs_up(fd));
+	close(fd);
+	/* And the queue pair is none the worse for it. */
+	fake.address.secret[0] ^= 1;
+	fd = call_rig(&fake, &rig);
+	assert_int_equal(
+		rig_post(&rig, IBV_WR_RDMA_WRITE, 1, 0, 0, NULL, 0, IBV_SEND_SIGNALED),
+		0);
+	rig_read_all(fd, transcript, SOFT_HEADER_SIZE);
+	send_header(fd, (struct soft_header){ .opcode = SOFT_ACK, .msn = 1 });
+	rig_expect(&rig, rig.send_cq, NULL, 1, IBV_WC_SUCCESS);
+	close(fd);
+	rig_close(&rig);
+}
+
+static void test_replay(void **state)
+{
+	uint8_t transcript[SOFT_MAC_SIZE], other[SOFT_MAC_SIZE];
+	struct fake fake;
+	struct rig rig;
+	int first, second;
+
+	(void)state;
+	rig_open(&rig, NULL);
+	make_fake(&fake, &rig);
+	first = dial_rig(&rig);
+	second = dial_rig(&rig);
+	say_hello(&fake, first, transcript);
+	say_hello(&fake, second, other);
+	assert_memory_not_equal(transcript, other, SOFT_MAC_SIZE);
+	prove(&fake, second, transcript); /* what was good on the first */
+	assert_true(hangs_up(second));
+	close(first);
+	close(second);
+	rig_close(&rig);
+}
+
+/* Strangers that say little or nothing, more than there is room for. */
+static void test_crowd_at_the_door(void **state)
+{
+	int before = rig_count_fds(), strangers[100];
+	struct fake fake;
+	struct rig rig;
+	int fd;
+
+	(void)state;
+	rig_open(&rig, NULL);
+	make_fake(&fake, &rig);
+	connect_rig(&rig, &fake);
+	for (int i = 0; i < 100; i++) {
+		strangers[i] = dial_rig(&rig);
+		send(strangers[i], "GET / HTTP/1.0\r\n\r\n", i % 20, MSG_NOSIGNAL);
+	}
+	fd = call_rig(&fake, &rig);
+	close(fd);
+	for (int i = 0; i < 100; i++) {
+		assert_true(hangs_up(strangers[i]));
+		close(strangers[i]);
+	}
+	fd = dial_rig(&rig);
+	for (int i = 0; i < 10; i++)
+		send(fd, "0123456789012345678901234567890123456789", 40, MSG_NOSIGNAL);
+	assert_true(hangs_up(fd));
+	close(fd);
+	rig_close(&rig);
+	assert_int_equal(rig_count_fds(), before);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_header_round_trip),
+		cmocka_unit_test(test_bad_headers),
+		cmocka_unit_test(test_address_blobs),
+		cmocka_unit_test(test_fake_can_write),
+		cmocka_unit_test(test_nonsense_frames),
+		cmocka_unit_test(test_wrong_answers),
+		cmocka_unit_test(test_random_frames),
+		cmocka_unit_test(test_wrong_secret),
+		cmocka_unit_test(test_replay),
+		cmocka_unit_test(test_crowd_at_the_door),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
