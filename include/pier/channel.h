@@ -27,7 +27,8 @@ PIER_BEGIN_DECLS
  * writes and reads on one; receives on the other).
  *
  * Time: timeout_ms is in milliseconds; 0 asks without waiting;
- * PIER_TIMEOUT_DEFAULT takes the channel's own. There is no waiting for ever.
+ * PIER_TIMEOUT_DEFAULT takes the channel's own; other negative numbers are
+ * -EINVAL and do nothing. There is no waiting for ever.
  *
  * Threads: one thread at a time may use a channel; it may move between threads
  * when the caller orders that. Different channels are independent.
@@ -47,7 +48,11 @@ struct pier_channel_attr {
 	uint32_t max_recv_wr;  /**< receives outstanding at once */
 	uint32_t max_send_sge; /**< elements in one send, write or read */
 	uint32_t max_recv_sge; /**< elements in one receive */
-	uint32_t max_inline;   /**< bytes copied at posting; the device may give more */
+	/**
+	 * Sends and writes up to this many bytes are copied by the CPU at posting,
+	 * which needs memory that it reaches at the region's iova; 0: none.
+	 */
+	uint32_t max_inline;
 	/** In bytes; clamped to the port's and the peer's; 0: the port's. */
 	uint32_t mtu;
 	/** Reads and atomics, served and issued at once; clamped to the device's. */
@@ -83,7 +88,7 @@ struct pier_channel_attr {
  * Make a channel that is not connected: its queue pair is in INIT, so receives
  * can be posted.
  *
- * attr  borrowed; NULL: the defaults
+ * attr  borrowed; NULL: the defaults, lowered to what the device can
  *
  * Errors: -EINVAL a value out of range (the sentence names it, and the device's
  * limit); -ENETDOWN the port is not active; -EADDRNOTAVAIL the port has no
@@ -198,7 +203,8 @@ struct pier_work {
  * elements; -EMSGSIZE longer than the port's max_msg_size; -EAGAIN the queue is
  * full: wait for something first; -ENOTCONN not connected (a receive may be
  * posted before); -EPIPE the channel is broken (the sentence tells the first
- * cause); others of ibv_post_send(3) and ibv_post_recv(3).
+ * cause); -EOPNOTSUPP a read, and max_rd_atomic of one end is 0; others of
+ * ibv_post_send(3) and ibv_post_recv(3).
  */
 PIER_API int pier_post_send(struct pier_channel *channel,
 			    const struct pier_gather *sg_list, int num_sge,
@@ -226,10 +232,10 @@ PIER_API int pier_post_read(struct pier_channel *channel,
  *
  * Returns 1 and writes the result, after which the handle is used up; 0 and
  * writes nothing while it is outstanding. A request that failed is complete: 1,
- * with the error in the result.
+ * with the error in the result and its sentence in pier_last_error().
  *
  * Errors: -ESTALE the handle was used up before, or is of another channel;
- * others of ibv_poll_cq(3).
+ * -EIO ibv_poll_cq(3) failed.
  */
 PIER_API int pier_poll_work(struct pier_channel *channel, struct pier_work work,
 			    struct pier_result *ret_result);
@@ -239,9 +245,9 @@ PIER_API int pier_poll_work(struct pier_channel *channel, struct pier_work work,
  *
  * ret_result  may be NULL; also written when the request failed
  *
- * When the time is up the queue pair is driven to the error state and what was
- * outstanding is collected, so that memory is safe to use again; the channel
- * is then broken.
+ * When the time is up (with 0: at once) the queue pair is driven to the error
+ * state and what was outstanding is collected, so that memory is safe to use
+ * again; the channel is then broken. To ask without that: pier_poll_work().
  *
  * Returns 0, or the request's error (ret_result->error).
  * Errors: also -ETIMEDOUT the time was up; -ESTALE as pier_poll_work().
@@ -273,7 +279,7 @@ PIER_API int pier_read(struct pier_channel *channel, const struct pier_scatter *
  * Collect completions, without waiting. The other calls do this by themselves.
  *
  * Returns how many were collected, 0 if none.
- * Errors: those of ibv_poll_cq(3).
+ * Errors: -EIO ibv_poll_cq(3) failed.
  */
 PIER_API int pier_poll(struct pier_channel *channel);
 
@@ -290,7 +296,7 @@ PIER_API int pier_channel_fd(const struct pier_channel *channel);
  * first, so no wake-up is lost: arm, look at the requests, then sleep.
  *
  * Returns how many completions were collected: if not 0, look before sleeping.
- * Errors: those of ibv_req_notify_cq(3) and ibv_poll_cq(3).
+ * Errors: those of ibv_req_notify_cq(3); -EIO ibv_poll_cq(3) failed.
  */
 PIER_API int pier_arm_channel(struct pier_channel *channel);
 

@@ -28,7 +28,7 @@ struct pier_endpoint {
 	uint32_t mtu;	 /**< in bytes; 0: unknown, the other end's is taken */
 	/** Reads and atomics that this end serves at once; 0: none. */
 	uint8_t max_rd_atomic;
-	/** Counts this end's connections, so that a stale endpoint is noticed. */
+	/** Random; pier_handshake() notices by it an answer to an old endpoint. */
 	uint32_t generation;
 	/** The provider's own, e.g. where soft0 listens; length 0 for real NICs. */
 	uint16_t address_length;

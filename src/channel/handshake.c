@@ -70,10 +70,13 @@ static int read_endpoint(const struct pier_message *message, uint32_t generation
 {
 	int error;
 
-	if (message->type == PIER_MESSAGE_ENDPOINT)
-		return pier_endpoint_unpack(message->bytes + PIER_MESSAGE_HEADER,
-					    message->length - PIER_MESSAGE_HEADER,
-					    ret_peer);
+	if (message->type == PIER_MESSAGE_ENDPOINT) {
+		error = pier_endpoint_unpack(message->bytes + PIER_MESSAGE_HEADER,
+					     message->length - PIER_MESSAGE_HEADER,
+					     ret_peer);
+		/* The caller passed no length: to it this is nonsense too. */
+		return error == -EMSGSIZE ? -EBADMSG : error;
+	}
 	/* A verdict in its place says why the peer cannot even begin. */
 	error = read_verdict(message, generation);
 	return error ? error : pier_fail(EBADMSG, "handshake: a verdict, no endpoint");

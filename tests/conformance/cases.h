@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef CONFORMANCE_CASES_H
+#define CONFORMANCE_CASES_H
+
+/* Each file of cases runs its group; how many failed. */
+int run_message_cases(void);
+int run_onesided_cases(void);
+int run_wait_cases(void);
+int run_error_cases(void);
+int run_lifetime_cases(void);
+int run_registration_cases(void);
+int run_dmabuf_cases(void);
+int run_handshake_cases(void);
+int run_process_cases(void);
+
+#endif

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <unistd.h>
+
+#include "cases.h"
+#include "world.h"
+
+/* Exported memory, registered by the caller's own hand at an iova of its choice. */
+
+static const struct {
+	size_t offset, length;
+} parts[] = {
+	{ 0, AREA_LENGTH }, { 1, 1 },	  { 4095, 2 },
+	{ 4096, 4096 },	    { 77, 9999 }, { 70001, 100000 },
+};
+
+/* An export, and a region of it; the fd is closed as soon as that is made. */
+static int reg_export(struct end *end, size_t offset, size_t length, uint64_t iova_base,
+		      struct pier_mr **ret_mr)
+{
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+	struct pier_dmabuf dmabuf;
+	uint64_t iova;
+	int error = pier_export_dmabuf(end->area.buffer, offset, length, &dmabuf);
+
+	if (error)
+		return error;
+	assert_int_equal(dmabuf.length, length);
+	assert_int_equal(dmabuf.offset % page, dmabuf.iova % page);
+	iova = iova_base ? iova_base + dmabuf.offset % page : dmabuf.iova;
+	error = pier_reg_dmabuf_mr(end->pd, dmabuf.offset, dmabuf.length, iova, dmabuf.fd,
+				   PIER_ACCESS_SHARED, ret_mr);
+	pier_close_dmabuf(&dmabuf);
+	assert_int_equal(dmabuf.fd, -1);
+	if (!error) {
+		assert_int_equal(pier_mr_iova(*ret_mr), iova);
+		assert_int_equal(pier_mr_path(*ret_mr), PIER_PATH_DMABUF);
+	}
+	return error;
+}
+
+/* The first export tells whether this device and memory can at all. */
+static void skip_if_impossible(struct world *world)
+{
+	struct pier_device_attr attr;
+	struct pier_mr *mr;
+	int error;
+
+	expect_ok(pier_query_device(world->b.device, &attr));
+	if (!attr.dmabuf)
+		world_skip("this device cannot register dma-bufs");
+	error = reg_export(&world->b, 0, 1, 0, &mr);
+	if (error == -EOPNOTSUPP)
+		world_skip(pier_last_error());
+	expect_ok(error);
+	expect_ok(pier_dereg_mr(mr));
+}
+
+static void write_and_read_back(struct world *world, size_t part, uint64_t iova_base)
+{
+	size_t offset = parts[part].offset, length = parts[part].length;
+	struct pier_gather source = gather_at(&world->a.area, 0, length);
+	struct pier_scatter back = scatter_at(&world->a.area, AREA_LENGTH - length,
+					      length);
+	struct pier_remote remote;
+	struct pier_mr *mr;
+
+	expect_ok(reg_export(&world->b, offset, length, iova_base, &mr));
+	expect_ok(pier_mr_remote(mr, &remote));
+	expect_ok(pier_write(world->a.channel, &source, 1, &remote, PATIENT));
+	image_copy(&world->b.area, offset, &world->a.area, 0, length);
+	world_expect(world);
+	expect_ok(pier_read(world->a.channel, &back, 1, &remote, PATIENT));
+	image_copy(&world->a.area, AREA_LENGTH - length, &world->b.area, offset, length);
+	world_expect(world);
+	expect_ok(pier_dereg_mr(mr));
+}
+
+static void reaches_memory_at_its_own_address(void **state)
+{
+	struct world *world = world_connected(state);
+
+	skip_if_impossible(world);
+	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
+		write_and_read_back(world, i, 0);
+}
+
+static void reaches_memory_at_another_iova(void **state)
+{
+	static const uint64_t bases[] = { UINT64_C(0x100000), UINT64_C(1) << 46 };
+	struct world *world = world_connected(state);
+
+	skip_if_impossible(world);
+	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
+		write_and_read_back(world, i, bases[i % 2]);
+}
+
+/* The local side of requests uses the region's iova too. */
+static void gathers_at_another_iova(void **state)
+{
+	struct world *world = world_connected(state);
+	struct pier_remote target = remote_at(&world->b.area, 3, 5000);
+	struct pier_gather source;
+	struct pier_mr *mr;
+
+	skip_if_impossible(world);
+	expect_ok(reg_export(&world->a, 4001, 6000, UINT64_C(1) << 40, &mr));
+	expect_ok(pier_gather(mr, pier_mr_iova(mr) + 1000, 5000, &source));
+	expect_ok(pier_write(world->a.channel, &source, 1, &target, PATIENT));
+	image_copy(&world->b.area, 3, &world->a.area, 5001, 5000);
+	world_expect(world);
+	expect_ok(pier_dereg_mr(mr));
+}
+
+static void guards_the_ends_of_the_region(void **state)
+{
+	struct world *world = world_connected(state);
+	struct pier_gather source = gather_at(&world->a.area, 0, 101);
+	struct pier_remote remote;
+	struct pier_work work;
+	struct pier_mr *mr;
+
+	skip_if_impossible(world);
+	expect_ok(reg_export(&world->b, 5000, 100, UINT64_C(1) << 40, &mr));
+	expect_ok(pier_mr_remote(mr, &remote));
+	remote.length = 101;
+	expect_ok(pier_post_write(world->a.channel, &source, 1, &remote, &work));
+	expect_end(world->a.channel, work, -EACCES);
+	world_expect(world);
+	expect_ok(pier_dereg_mr(mr));
+}
+
+static void keeps_the_page_rule(void **state)
+{
+	struct world *world = world_connected(state);
+	struct pier_dmabuf dmabuf;
+	struct pier_mr *mr = NULL;
+
+	skip_if_impossible(world);
+	expect_ok(pier_export_dmabuf(world->b.area.buffer, 100, 1000, &dmabuf));
+	expect_result(pier_free_buffer(world->b.area.buffer), -EBUSY);
+	expect_result(pier_reg_dmabuf_mr(world->b.pd, dmabuf.offset, 1000,
+					 dmabuf.iova + 1, dmabuf.fd, PIER_ACCESS_SHARED,
+					 &mr),
+		      -EINVAL);
+	expect_result(pier_reg_dmabuf_mr(world->b.pd, dmabuf.offset, 0, dmabuf.iova,
+					 dmabuf.fd, PIER_ACCESS_SHARED, &mr),
+		      -EINVAL);
+	expect_result(pier_reg_dmabuf_mr(world->b.pd, dmabuf.offset, (size_t)1 << 40,
+					 dmabuf.iova, dmabuf.fd, PIER_ACCESS_SHARED, &mr),
+		      -EINVAL);
+	assert_null(mr);
+	pier_close_dmabuf(&dmabuf);
+	pier_close_dmabuf(&dmabuf);
+	expect_result(
+		pier_export_dmabuf(world->b.area.buffer, 0, AREA_LENGTH + 1, &dmabuf),
+		-ERANGE);
+	expect_result(pier_export_dmabuf(world->b.area.buffer, 0, 0, &dmabuf), -EINVAL);
+}
+
+int run_dmabuf_cases(void)
+{
+	const struct CMUnitTest cases[] = {
+		world_case(reaches_memory_at_its_own_address),
+		world_case(reaches_memory_at_another_iova),
+		world_case(gathers_at_another_iova),
+		world_case(guards_the_ends_of_the_region),
+		world_case(keeps_the_page_rule),
+	};
+
+	return cmocka_run_group_tests_name("dma-buf", cases, NULL, NULL);
+}

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "end.h"
+
+const char *test_device, *test_backend;
+
+struct pier_channel_attr test_attr(void)
+{
+	struct pier_channel_attr attr = PIER_CHANNEL_ATTR_INIT;
+
+	attr.timeout_ms = PATIENT;
+	attr.retry_count = 3;
+	attr.max_send_sge = attr.max_recv_sge = 5;
+	return attr;
+}
+
+int area_open(struct area *area, struct pier_pd *pd, int access)
+{
+	int error = pier_alloc_buffer(test_backend, AREA_LENGTH, &area->buffer);
+
+	if (error)
+		return error;
+	area->image = calloc(1, AREA_LENGTH);
+	if (!area->image)
+		return -ENOMEM;
+	return pier_reg_buffer_mr(pd, area->buffer, 0, AREA_LENGTH, access,
+				  PIER_POLICY_DIRECT, &area->mr);
+}
+
+int area_close(struct area *area)
+{
+	int error = pier_dereg_mr(area->mr);
+
+	if (!error) {
+		area->mr = NULL;
+		error = pier_free_buffer(area->buffer);
+	}
+	if (!error)
+		area->buffer = NULL;
+	free(area->image);
+	area->image = NULL;
+	return error;
+}
+
+uint64_t area_at(const struct area *area, size_t offset)
+{
+	return pier_mr_iova(area->mr) + offset;
+}
+
+long area_compare(const struct area *area)
+{
+	uint8_t *now = malloc(AREA_LENGTH);
+	long different = -1;
+
+	if (!now || pier_copy_from_buffer(area->buffer, 0, now, AREA_LENGTH) != 0)
+		different = 0;
+	for (long i = 0; different < 0 && i < AREA_LENGTH; i++)
+		if (now[i] != area->image[i])
+			different = i;
+	free(now);
+	return different;
+}
+
+int end_open(struct end *end)
+{
+	int error = pier_open_device(test_device, &end->device);
+
+	if (!error)
+		error = pier_alloc_pd(end->device, &end->pd);
+	if (!error)
+		error = area_open(&end->area, end->pd, PIER_ACCESS_SHARED);
+	return error;
+}
+
+int end_prepare(struct end *end, const struct pier_channel_attr *attr)
+{
+	struct pier_channel_attr usual = test_attr();
+
+	return pier_prepare_channel(end->pd, attr ? attr : &usual, &end->channel);
+}
+
+static void keep_first(int *first, int error)
+{
+	if (!*first)
+		*first = error;
+}
+
+int end_close(struct end *end)
+{
+	int error = 0;
+
+	keep_first(&error, pier_destroy_channel(end->channel));
+	keep_first(&error, area_close(&end->area));
+	keep_first(&error, pier_dealloc_pd(end->pd));
+	keep_first(&error, pier_close_device(end->device));
+	*end = (struct end){ 0 };
+	return error;
+}
+
+int ends_connect(struct end *a, struct end *b)
+{
+	struct pier_endpoint of_a, of_b;
+	int error = pier_channel_endpoint(a->channel, &of_a);
+
+	if (!error)
+		error = pier_channel_endpoint(b->channel, &of_b);
+	if (!error)
+		error = pier_connect_channel(a->channel, &of_b);
+	if (!error)
+		error = pier_connect_channel(b->channel, &of_a);
+	return error;
+}

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef CONFORMANCE_END_H
+#define CONFORMANCE_END_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <pier/pier.h>
+
+/*
+ * One end of a connection: a device of its own, a channel, and an area of
+ * memory of the backend under test. Nothing here asserts: it also runs in child
+ * processes, where cmocka does not. Failures are -errno, with the sentence in
+ * pier_last_error().
+ */
+
+enum {
+	/* Longer than a port's MTU many times, and no multiple of anything. */
+	AREA_LENGTH = 200 * 1024 + 13,
+	/* For what must come: far beyond what it takes. In milliseconds. */
+	PATIENT = 30000,
+	/* For what must not come. */
+	BRIEF = 30,
+};
+
+/* A buffer and a region of all of it. The image says what must be in it. */
+struct area {
+	struct pier_buffer *buffer;
+	struct pier_mr *mr;
+	uint8_t *image;
+};
+
+struct end {
+	struct pier_device *device;
+	struct pier_pd *pd;
+	struct pier_channel *channel;
+	struct area area;
+};
+
+/* What is tested, from the command line or the environment. */
+extern const char *test_device, *test_backend;
+
+/* Attributes for tests: a dead peer and a missing receive are noticed soon. */
+struct pier_channel_attr test_attr(void);
+
+int end_open(struct end *end);
+int end_prepare(struct end *end, const struct pier_channel_attr *attr);
+/* Closes what there is; the first error. */
+int end_close(struct end *end);
+
+int area_open(struct area *area, struct pier_pd *pd, int access);
+int area_close(struct area *area);
+
+/* The iova of the byte at that offset. */
+uint64_t area_at(const struct area *area, size_t offset);
+
+/* -1: all bytes are those of the image; or the offset of the first that is not. */
+long area_compare(const struct area *area);
+
+/* Connect two ends of this process to each other. */
+int ends_connect(struct end *a, struct end *b);
+
+#endif

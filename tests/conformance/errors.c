@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+
+#include "cases.h"
+#include "world.h"
+
+/* Requests that must fail: how, what is flushed behind, and no byte moved. */
+
+/* A request, a second one behind it, and a receive of the same end. */
+static void expect_refused(struct world *world, const struct pier_remote *remote,
+			   bool read)
+{
+	struct pier_gather source = gather_at(&world->a.area, 0, 1000);
+	struct pier_scatter target = scatter_at(&world->a.area, 0, 1000);
+	struct pier_remote good = remote_at(&world->b.area, 0, 1000);
+	struct pier_work bad, behind, receive;
+	struct pier_result result;
+
+	expect_ok(pier_post_recv(world->a.channel, &target, 1, &receive));
+	if (read)
+		expect_ok(pier_post_read(world->a.channel, &target, 1, remote, &bad));
+	else
+		expect_ok(pier_post_write(world->a.channel, &source, 1, remote, &bad));
+	expect_ok(pier_post_write(world->a.channel, &source, 1, &good, &behind));
+	result = expect_end(world->a.channel, bad, -EACCES);
+	assert_int_not_equal(result.status, 0);
+	test_assert_sentence(read ? "read" : "write");
+	expect_end(world->a.channel, behind, -ECANCELED);
+	expect_end(world->a.channel, receive, -ECANCELED);
+	expect_result(pier_post_write(world->a.channel, &source, 1, &good, NULL), -EPIPE);
+	test_assert_sentence("refused");
+	world_expect(world);
+}
+
+static void refuses_a_wrong_key(void **state)
+{
+	struct world *world = world_connected(state);
+	struct pier_remote remote = remote_at(&world->b.area, 0, 1000);
+
+	remote.rkey ^= 0x5a5a5a5a;
+	expect_refused(world, &remote, false);
+}
+
+static void refuses_a_wrong_key_of_a_read(void **state)
+{
+	struct world *world = world_connected(state);
+	struct pier_remote remote = remote_at(&world->b.area, 0, 1000);
+
+	remote.rkey ^= 0x5a5a5a5a;
+	expect_refused(world, &remote, true);
+}
+
+static void refuses_the_byte_past_the_end(void **state)
+{
+	struct world *world = world_connected(state);
+	struct pier_remote remote = remote_at(&world->b.area, AREA_LENGTH - 999, 999);
+
+	remote.length = 1000;
+	expect_refused(world, &remote, false);
+}
+
+static void refuses_the_byte_before_the_start(void **state)
+{
+	struct world *world = world_connected(state);
+	struct pier_remote remote = remote_at(&world->b.area, 0, 1000);
+
+	remote.addr--;
+	expect_refused(world, &remote, true);
+}
+
+static void refuses_addresses_that_wrap(void **state)
+{
+	struct world *world = world_connected(state);
+	struct pier_remote remote = remote_at(&world->b.area, 0, 1000);
+
+	remote.addr = UINT64_MAX - 500;
+	expect_refused(world, &remote, false);
+}
+
+static void refuses_a_key_that_was_given_back(void **state)
+{
+	struct world *world = world_connected(state);
+	struct pier_remote remote;
+	struct pier_mr *mr;
+
+	expect_ok(pier_reg_buffer_mr(world->b.pd, world->b.area.buffer, 0, 2000,
+				     PIER_ACCESS_SHARED, PIER_POLICY_DIRECT, &mr));
+	expect_ok(pier_mr_remote(mr, &remote));
+	expect_ok(pier_dereg_mr(mr));
+	expect_refused(world, &remote, false);
+}
+
+/* A region of that access, and the right that it does not give. */
+static void expect_no_right(void **state, int access, bool read)
+{
+	struct world *world = world_connected(state);
+	struct pier_remote remote;
+	struct pier_mr *mr;
+
+	expect_ok(pier_reg_buffer_mr(world->b.pd, world->b.area.buffer, 0, 2000, access,
+				     PIER_POLICY_DIRECT, &mr));
+	remote = (struct pier_remote){ pier_mr_iova(mr), 2000, pier_mr_rkey(mr) };
+	expect_refused(world, &remote, read);
+	expect_ok(pier_dereg_mr(mr));
+}
+
+static void refuses_writing_without_the_right(void **state)
+{
+	expect_no_right(state, PIER_ACCESS_LOCAL_WRITE | PIER_ACCESS_REMOTE_READ, false);
+}
+
+static void refuses_reading_without_the_right(void **state)
+{
+	expect_no_right(state, PIER_ACCESS_LOCAL_WRITE | PIER_ACCESS_REMOTE_WRITE, true);
+}
+
+static void refuses_what_the_channel_does_not_give(void **state)
+{
+	struct pier_channel_attr attr = test_attr();
+	struct pier_remote remote;
+	struct world *world;
+
+	attr.access = PIER_ACCESS_LOCAL_WRITE | PIER_ACCESS_REMOTE_READ;
+	world = world_connected_with(state, &attr);
+	remote = remote_at(&world->b.area, 0, 1000);
+	expect_refused(world, &remote, false);
+}
+
+/* Elements that the checked functions would not have made. */
+static void refuses_local_memory_outside(void **state)
+{
+	struct world *world = world_connected(state);
+	struct pier_gather outside = pier_gather_unchecked(
+		world->a.area.mr, area_at(&world->a.area, AREA_LENGTH - 9), 10);
+	struct pier_remote target = remote_at(&world->b.area, 0, 10);
+	struct pier_work work;
+
+	expect_ok(pier_post_write(world->a.channel, &outside, 1, &target, &work));
+	expect_end(world->a.channel, work, -EFAULT);
+	world_expect(world);
+}
+
+static void refuses_to_read_into_read_only_memory(void **state)
+{
+	struct world *world = world_connected(state);
+	struct pier_remote source = remote_at(&world->b.area, 0, 10);
+	struct pier_scatter target;
+	struct pier_work work;
+	struct pier_mr *mr;
+
+	expect_ok(pier_reg_buffer_mr(world->a.pd, world->a.area.buffer, 0, 100,
+				     PIER_ACCESS_LOCAL_READ, PIER_POLICY_DIRECT, &mr));
+	expect_result(pier_scatter(mr, pier_mr_iova(mr), 10, &target), -EACCES);
+	target = pier_scatter_unchecked(mr, pier_mr_iova(mr), 10);
+	expect_ok(pier_post_read(world->a.channel, &target, 1, &source, &work));
+	expect_end(world->a.channel, work, -EFAULT);
+	world_expect(world);
+	expect_ok(pier_dereg_mr(mr));
+}
+
+static void tells_that_nobody_receives(void **state)
+{
+	struct pier_channel_attr attr = test_attr();
+	struct pier_gather source;
+	struct world *world;
+	struct pier_work work, behind;
+
+	attr.rnr_retry_count = 2;
+	attr.min_rnr_timer = 1;
+	world = world_connected_with(state, &attr);
+	source = gather_at(&world->a.area, 0, 100);
+	expect_ok(pier_post_send(world->a.channel, &source, 1, &work));
+	expect_ok(pier_post_send(world->a.channel, &source, 1, &behind));
+	expect_end(world->a.channel, work, -EAGAIN);
+	test_assert_sentence("no receive");
+	expect_end(world->a.channel, behind, -ECANCELED);
+	world_expect(world);
+}
+
+/* Both ends fail, each in its way; the guard behind the receive stays. */
+static void refuses_what_is_longer_than_the_receive(void **state)
+{
+	struct world *world = world_connected(state);
+	struct pier_gather source = gather_at(&world->a.area, 0, 9001);
+	struct pier_scatter target = scatter_at(&world->b.area, 100, 9000);
+	uint8_t *guarded = world->b.area.image + 100, now[9000];
+	struct pier_work send, receive;
+
+	expect_ok(pier_post_recv(world->b.channel, &target, 1, &receive));
+	expect_ok(pier_post_send(world->a.channel, &source, 1, &send));
+	expect_end(world->b.channel, receive, -EMSGSIZE);
+	expect_end(world->a.channel, send, -EMSGSIZE);
+	/* How much of the receive was written is the device's choice. */
+	expect_ok(pier_copy_from_buffer(world->b.area.buffer, 100, now, sizeof(now)));
+	memcpy(guarded, now, sizeof(now));
+	world_expect(world);
+}
+
+/* The peer closes without a word, once with our requests under way. */
+static void notices_that_the_peer_closed(void **state)
+{
+	struct world *world = world_connected(state);
+	struct pier_gather source = gather_at(&world->a.area, 0, 1000);
+	struct pier_remote target = remote_at(&world->b.area, 0, 1000);
+	struct pier_work receive, send, write;
+
+	expect_ok(pier_post_recv(world->a.channel, NULL, 0, &receive));
+	expect_ok(pier_destroy_channel(world->b.channel));
+	world->b.channel = NULL;
+	expect_ok(pier_post_write(world->a.channel, &source, 1, &target, &write));
+	if (pier_post_send(world->a.channel, &source, 1, &send) == 0)
+		assert_true(pier_wait(world->a.channel, send, PATIENT, NULL) < 0);
+	assert_true(pier_wait(world->a.channel, write, PATIENT, NULL) < 0);
+	expect_end(world->a.channel, receive, -ECANCELED);
+	expect_result(pier_post_send(world->a.channel, &source, 1, NULL), -EPIPE);
+	world_expect(world);
+}
+
+static void checks_before_it_posts(void **state)
+{
+	struct world *world = world_prepared(state, NULL);
+	struct pier_gather six[6];
+	struct pier_remote target = remote_at(&world->b.area, 0, 10);
+
+	for (int i = 0; i < 6; i++)
+		six[i] = gather_at(&world->a.area, 0, 11);
+	expect_result(pier_post_write(world->a.channel, six, 1, &target, NULL),
+		      -ENOTCONN);
+	expect_ok(ends_connect(&world->a, &world->b));
+	expect_result(pier_post_write(world->a.channel, six, 1, &target, NULL), -ERANGE);
+	expect_result(pier_post_send(world->a.channel, six, 6, NULL), -EINVAL);
+	expect_result(pier_post_send(world->a.channel, six, -1, NULL), -EINVAL);
+	for (int i = 0; i < 5; i++)
+		six[i].length = UINT32_MAX;
+	expect_result(pier_post_send(world->a.channel, six, 5, NULL), -EMSGSIZE);
+	expect_result(pier_wait(world->a.channel, (struct pier_work){ 1 }, -2, NULL),
+		      -EINVAL);
+	assert_int_equal(pier_channel_outstanding(world->a.channel), 0);
+	world_expect(world);
+}
+
+int run_error_cases(void)
+{
+	const struct CMUnitTest cases[] = {
+		world_case(refuses_a_wrong_key),
+		world_case(refuses_a_wrong_key_of_a_read),
+		world_case(refuses_the_byte_past_the_end),
+		world_case(refuses_the_byte_before_the_start),
+		world_case(refuses_addresses_that_wrap),
+		world_case(refuses_a_key_that_was_given_back),
+		world_case(refuses_writing_without_the_right),
+		world_case(refuses_reading_without_the_right),
+		world_case(refuses_what_the_channel_does_not_give),
+		world_case(refuses_local_memory_outside),
+		world_case(refuses_to_read_into_read_only_memory),
+		world_case(tells_that_nobody_receives),
+		world_case(refuses_what_is_longer_than_the_receive),
+		world_case(notices_that_the_peer_closed),
+		world_case(checks_before_it_posts),
+	};
+
+	return cmocka_run_group_tests_name("errors", cases, NULL, NULL);
+}

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "cases.h"
+#include "world.h"
+
+/*
+ * What every device must do with the memory of every backend. The cases name
+ * neither: this program is told which, and is run once for each pair.
+ */
+
+enum {
+	EXIT_SKIPPED = 77, /* meson's number for a skipped test */
+};
+
+static void read_options(int argc, char **argv)
+{
+	static const struct option options[] = {
+		{ "device", required_argument, NULL, 'd' },
+		{ "backend", required_argument, NULL, 'b' },
+		{ "case", required_argument, NULL, 'c' },
+		{ NULL, 0, NULL, 0 },
+	};
+	int option;
+
+	test_device = getenv("PIER_TEST_DEVICE");
+	test_backend = getenv("PIER_TEST_BACKEND");
+	while ((option = getopt_long(argc, argv, "", options, NULL)) >= 0) {
+		if (option == 'd')
+			test_device = optarg;
+		else if (option == 'b')
+			test_backend = optarg;
+		else if (option == 'c')
+			cmocka_set_test_filter(optarg);
+		else
+			exit(2);
+	}
+	if (test_device && test_backend && optind == argc)
+		return;
+	fprintf(stderr, "usage: %s --device NAME --backend SPEC [--case PATTERN]\n",
+		argv[0]);
+	exit(2);
+}
+
+/* A device or memory that is not here is a reason to skip; any other failure is
+ * for the cases to report. */
+static void look_for_problem(void)
+{
+	static char problem[1024];
+	struct pier_device *device = NULL;
+	struct pier_buffer *buffer = NULL;
+	int error = pier_open_device(test_device, &device);
+
+	if (!error)
+		error = pier_alloc_buffer(test_backend, AREA_LENGTH, &buffer);
+	if (error) {
+		snprintf(problem, sizeof(problem), "%s", pier_last_error());
+		world_problem = problem;
+	}
+	pier_free_buffer(buffer);
+	pier_close_device(device);
+}
+
+int main(int argc, char **argv)
+{
+	static int (*const groups[])(void) = {
+		run_message_cases, run_onesided_cases,	run_wait_cases,
+		run_error_cases,   run_lifetime_cases,	run_registration_cases,
+		run_dmabuf_cases,  run_handshake_cases, run_process_cases,
+	};
+	int failed = 0;
+
+	read_options(argc, argv);
+	look_for_problem();
+	for (size_t i = 0; i < sizeof(groups) / sizeof(groups[0]); i++)
+		failed += groups[i]();
+	if (failed)
+		return EXIT_FAILURE;
+	return cases_run > 0 ? EXIT_SUCCESS : EXIT_SKIPPED;
+}

@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "cases.h"
+#include "world.h"
+
+/* Sends and receives. */
+
+static const size_t lengths[] = { 1, 2, 7, 511, 4095, 4096, 4097, 65536, 100001 };
+enum {
+	LENGTHS = sizeof(lengths) / sizeof(lengths[0])
+};
+
+static void arrives_byte_for_byte(void **state)
+{
+	struct world *world = world_connected(state);
+
+	for (size_t i = 0; i < LENGTHS; i++) {
+		size_t from = 3 + i, to = 4093 + 5 * i;
+		struct pier_gather source = gather_at(&world->a.area, from, lengths[i]);
+		struct pier_scatter target = scatter_at(&world->b.area, to, lengths[i]);
+		struct pier_result result;
+		struct pier_work receive;
+
+		expect_ok(pier_post_recv(world->b.channel, &target, 1, &receive));
+		expect_ok(pier_send(world->a.channel, &source, 1, PATIENT));
+		result = expect_end(world->b.channel, receive, 0);
+		assert_int_equal(result.opcode, PIER_OP_RECV);
+		assert_int_equal(result.byte_length, lengths[i]);
+		assert_false(result.has_immediate);
+		image_copy(&world->b.area, to, &world->a.area, from, lengths[i]);
+		world_expect(world);
+	}
+}
+
+static void carries_immediates(void **state)
+{
+	struct world *world = world_connected(state);
+	struct pier_gather source = gather_at(&world->a.area, 1, 99);
+	struct pier_scatter target = scatter_at(&world->b.area, 7, 99);
+	struct pier_result result;
+	struct pier_work receive;
+
+	expect_ok(pier_post_recv(world->b.channel, &target, 1, &receive));
+	expect_ok(pier_send_imm(world->a.channel, &source, 1, 0x80a1b2c3, PATIENT));
+	result = expect_end(world->b.channel, receive, 0);
+	assert_int_equal(result.opcode, PIER_OP_RECV);
+	assert_int_equal(result.byte_length, 99);
+	assert_true(result.has_immediate);
+	assert_int_equal(result.immediate, 0x80a1b2c3);
+	image_copy(&world->b.area, 7, &world->a.area, 1, 99);
+	world_expect(world);
+}
+
+static void sends_nothing(void **state)
+{
+	struct world *world = world_connected(state);
+	struct pier_gather nothing = gather_at(&world->a.area, 5, 0);
+	struct pier_scatter target = scatter_at(&world->b.area, 0, 64);
+	struct pier_result result;
+	struct pier_work receive;
+
+	for (int elements = 0; elements < 2; elements++) {
+		expect_ok(pier_post_recv(world->b.channel, &target, 1, &receive));
+		expect_ok(pier_send(world->a.channel, &nothing, elements, PATIENT));
+		result = expect_end(world->b.channel, receive, 0);
+		assert_int_equal(result.byte_length, 0);
+		assert_false(result.has_immediate);
+
+		expect_ok(pier_post_recv(world->b.channel, NULL, 0, &receive));
+		expect_ok(
+			pier_send_imm(world->a.channel, &nothing, elements, 0, PATIENT));
+		result = expect_end(world->b.channel, receive, 0);
+		assert_int_equal(result.byte_length, 0);
+		assert_true(result.has_immediate);
+		assert_int_equal(result.immediate, 0);
+	}
+	world_expect(world);
+}
+
+static void gathers_and_scatters(void **state)
+{
+	static const size_t pieces[5] = { 1, 4096, 33, 0, 5000 };
+	static const size_t holes[3] = { 4000, 30, 6000 };
+	struct world *world = world_connected(state);
+	uint8_t joined[9130], *end = joined;
+	struct pier_scatter target[3];
+	struct pier_gather source[5];
+	struct pier_result result;
+	struct pier_work receive;
+	size_t left;
+
+	for (size_t i = 0; i < 5; i++) {
+		source[i] = gather_at(&world->a.area, 20001 * i + 1, pieces[i]);
+		memcpy(end, world->a.area.image + 20001 * i + 1, pieces[i]);
+		end += pieces[i];
+	}
+	left = (size_t)(end - joined);
+	assert_int_equal(left, sizeof(joined));
+	for (size_t i = 0; i < 3; i++)
+		target[i] = scatter_at(&world->b.area, 30007 * (3 - i), holes[i]);
+	expect_ok(pier_post_recv(world->b.channel, target, 3, &receive));
+	expect_ok(pier_send(world->a.channel, source, 5, PATIENT));
+	result = expect_end(world->b.channel, receive, 0);
+	assert_int_equal(result.byte_length, left);
+	for (size_t i = 0; i < 3; i++) {
+		size_t part = left < holes[i] ? left : holes[i];
+
+		memcpy(world->b.area.image + 30007 * (3 - i),
+		       joined + (sizeof(joined) - left), part);
+		left -= part;
+	}
+	world_expect(world);
+}
+
+static void leaves_the_rest_of_a_receive(void **state)
+{
+	struct world *world = world_connected(state);
+	struct pier_gather source = gather_at(&world->a.area, 11, 100);
+	struct pier_scatter target = scatter_at(&world->b.area, 13, 10000);
+	struct pier_work receive;
+
+	expect_ok(pier_post_recv(world->b.channel, &target, 1, &receive));
+	expect_ok(pier_send(world->a.channel, &source, 1, PATIENT));
+	assert_int_equal(expect_end(world->b.channel, receive, 0).byte_length, 100);
+	image_copy(&world->b.area, 13, &world->a.area, 11, 100);
+	world_expect(world);
+}
+
+/* As many as the queues take, asked for in the opposite order. */
+static void keeps_results_until_asked(void **state)
+{
+	enum {
+		DEPTH = 16,
+		PIECE = 1001
+	};
+	struct world *world = world_connected(state);
+	struct pier_work sends[DEPTH], receives[DEPTH];
+
+	for (size_t i = 0; i < DEPTH; i++) {
+		struct pier_scatter target = scatter_at(&world->b.area, i * PIECE + 1,
+							PIECE);
+
+		expect_ok(pier_post_recv(world->b.channel, &target, 1, &receives[i]));
+	}
+	for (size_t i = 0; i < DEPTH; i++) {
+		struct pier_gather source = gather_at(&world->a.area, i * PIECE,
+						      PIECE - i);
+
+		expect_ok(pier_post_send_imm(world->a.channel, &source, 1, (uint32_t)i,
+					     &sends[i]));
+		image_copy(&world->b.area, i * PIECE + 1, &world->a.area, i * PIECE,
+			   PIECE - i);
+	}
+	assert_true(pier_channel_outstanding(world->b.channel) <= DEPTH);
+	for (size_t i = DEPTH; i-- > 0;) {
+		struct pier_result result = expect_end(world->b.channel, receives[i], 0);
+
+		assert_int_equal(result.immediate, i);
+		assert_int_equal(result.byte_length, PIECE - i);
+		expect_end(world->a.channel, sends[i], 0);
+	}
+	assert_int_equal(pier_channel_outstanding(world->a.channel), 0);
+	assert_int_equal(pier_channel_outstanding(world->b.channel), 0);
+	world_expect(world);
+}
+
+static void goes_both_ways_at_once(void **state)
+{
+	struct world *world = world_connected(state);
+	struct pier_gather from_a = gather_at(&world->a.area, 0, 50000);
+	struct pier_gather from_b = gather_at(&world->b.area, 0, 60000);
+	struct pier_scatter to_a = scatter_at(&world->a.area, 100000, 60000);
+	struct pier_scatter to_b = scatter_at(&world->b.area, 100001, 50000);
+	struct pier_work work[4];
+
+	expect_ok(pier_post_recv(world->a.channel, &to_a, 1, &work[0]));
+	expect_ok(pier_post_recv(world->b.channel, &to_b, 1, &work[1]));
+	expect_ok(pier_post_send(world->a.channel, &from_a, 1, &work[2]));
+	expect_ok(pier_post_send(world->b.channel, &from_b, 1, &work[3]));
+	for (int i = 0; i < 4; i++)
+		expect_end(i % 2 ? world->b.channel : world->a.channel, work[i], 0);
+	image_copy(&world->a.area, 100000, &world->b.area, 0, 60000);
+	image_copy(&world->b.area, 100001, &world->a.area, 0, 50000);
+	world_expect(world);
+}
+
+/* The sender is retried until the receiver, who blocks, has posted. */
+static void waits_for_a_late_receive(void **state)
+{
+	struct pier_channel_attr attr = test_attr();
+	struct pier_scatter target;
+	struct pier_gather source;
+	struct pier_result result;
+	struct world *world;
+	struct pier_work send;
+
+	attr.rnr_retry_count = 7;
+	attr.min_rnr_timer = 1;
+	world = world_connected_with(state, &attr);
+	source = gather_at(&world->a.area, 17, 70001);
+	target = scatter_at(&world->b.area, 19, 70001);
+	expect_ok(pier_post_send(world->a.channel, &source, 1, &send));
+	for (int i = 0; i < 100; i++)
+		expect_result(pier_poll_work(world->a.channel, send, &result), 0);
+	expect_ok(pier_recv(world->b.channel, &target, 1, PATIENT, &result));
+	assert_int_equal(result.byte_length, 70001);
+	expect_end(world->a.channel, send, 0);
+	image_copy(&world->b.area, 19, &world->a.area, 17, 70001);
+	world_expect(world);
+}
+
+/* Receives may be posted before the channel is connected. */
+static void receives_before_it_connects(void **state)
+{
+	struct world *world = world_prepared(state, NULL);
+	struct pier_gather source = gather_at(&world->a.area, 0, 1000);
+	struct pier_scatter target = scatter_at(&world->b.area, 1, 1000);
+	struct pier_work receive;
+
+	expect_ok(pier_post_recv(world->b.channel, &target, 1, &receive));
+	expect_ok(ends_connect(&world->a, &world->b));
+	expect_ok(pier_send(world->a.channel, &source, 1, PATIENT));
+	expect_end(world->b.channel, receive, 0);
+	image_copy(&world->b.area, 1, &world->a.area, 0, 1000);
+	world_expect(world);
+}
+
+static void copies_small_messages_at_posting(void **state)
+{
+	struct pier_channel_attr attr = test_attr();
+	struct pier_scatter target;
+	struct pier_gather source;
+	struct pier_work receive;
+	struct world *world;
+	void *pointer;
+
+	attr.max_inline = 64;
+	world = world_connected_with(state, &attr);
+	/* Only the CPU's own memory, at its own address, can be copied by it. */
+	if (pier_map_buffer(world->a.area.buffer, &pointer) != 0 ||
+	    (uintptr_t)pointer != area_at(&world->a.area, 0))
+		world_skip("this memory is not at an address of the CPU");
+	source = gather_at(&world->a.area, 3, 64);
+	target = scatter_at(&world->b.area, 5, 64);
+	expect_ok(pier_post_recv(world->b.channel, &target, 1, &receive));
+	expect_ok(pier_send(world->a.channel, &source, 1, PATIENT));
+	expect_end(world->b.channel, receive, 0);
+	image_copy(&world->b.area, 5, &world->a.area, 3, 64);
+	world_expect(world);
+}
+
+int run_message_cases(void)
+{
+	const struct CMUnitTest cases[] = {
+		world_case(arrives_byte_for_byte),
+		world_case(carries_immediates),
+		world_case(sends_nothing),
+		world_case(gathers_and_scatters),
+		world_case(leaves_the_rest_of_a_receive),
+		world_case(keeps_results_until_asked),
+		world_case(goes_both_ways_at_once),
+		world_case(waits_for_a_late_receive),
+		world_case(receives_before_it_connects),
+		world_case(copies_small_messages_at_posting),
+	};
+
+	return cmocka_run_group_tests_name("messages", cases, NULL, NULL);
+}

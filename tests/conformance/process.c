@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cases.h"
+#include "world.h"
+
+/*
+ * Two processes. The child is forked before anything is opened, and says what
+ * goes wrong by its exit status: cmocka's assertions belong to the parent.
+ */
+
+enum {
+	NOTICED_WITHIN_MS = 10000,
+	CHILD_FAILED = 3,
+	TARGET = 12345, /* offset in the child's area */
+	MOVED = 70001,	/* bytes */
+};
+
+static int complain(const char *step)
+{
+	fprintf(stderr, "child: %s: %s\n", step, pier_last_error());
+	return CHILD_FAILED;
+}
+
+/* Opens an end, meets the peer over the stream, and tells it where to write. */
+static int child_meet(struct end *end, int stream)
+{
+	uint8_t wire[PIER_REMOTE_WIRE_SIZE];
+	struct pier_remote remote;
+
+	if (end_open(end) || end_prepare(end, NULL))
+		return complain("open");
+	if (pier_handshake(end->channel, stream, stream, PATIENT))
+		return complain("handshake");
+	if (pier_mr_remote(end->area.mr, &remote))
+		return complain("remote");
+	pier_remote_pack(&remote, wire);
+	if (write(stream, wire, sizeof(wire)) != (ssize_t)sizeof(wire))
+		return complain("write");
+	return 0;
+}
+
+/* Only waits; then looks whether its memory holds what it must. */
+static int child_target(int stream)
+{
+	struct end end = { 0 };
+	struct pier_result result;
+	int status = child_meet(&end, stream);
+	uint64_t pattern;
+
+	if (status)
+		return status;
+	if (pier_recv(end.channel, NULL, 0, PATIENT, &result))
+		return complain("receive");
+	pattern = result.immediate;
+	for (size_t i = 0; i < MOVED; i++)
+		end.area.image[TARGET + i] = (uint8_t)((pattern + i) * 37 >> 3);
+	if (area_compare(&end.area) >= 0) {
+		fprintf(stderr, "child: byte %ld is wrong\n", area_compare(&end.area));
+		return CHILD_FAILED;
+	}
+	return end_close(&end) ? complain("close") : 0;
+}
+
+/* Until it is killed, or its parent is gone. */
+static int child_victim(int stream)
+{
+	struct end end = { 0 };
+	int status = child_meet(&end, stream);
+	char byte;
+
+	while (status == 0 && read(stream, &byte, 1) > 0)
+		continue;
+	return status;
+}
+
+static pid_t start_child(int (*body)(int stream), int *ret_stream)
+{
+	int fds[2];
+	pid_t child;
+
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+	child = fork();
+	assert_true(child >= 0);
+	if (child == 0) {
+		close(fds[0]);
+		_exit(body(fds[1]));
+	}
+	close(fds[1]);
+	*ret_stream = fds[0];
+	return child;
+}
+
+/* The parent's end: opened, connected, and told where to write. */
+static struct pier_remote parent_meet(struct world *world, int stream)
+{
+	uint8_t wire[PIER_REMOTE_WIRE_SIZE];
+	struct pier_remote remote;
+	ssize_t have = 0;
+
+	expect_ok(end_open(&world->a));
+	expect_ok(end_prepare(&world->a, NULL));
+	expect_ok(pier_handshake(world->a.channel, stream, stream, PATIENT));
+	while (have < (ssize_t)sizeof(wire)) {
+		ssize_t count = read(stream, wire + have, sizeof(wire) - (size_t)have);
+
+		assert_true(count > 0);
+		have += count;
+	}
+	expect_ok(pier_remote_unpack(wire, sizeof(wire), &remote));
+	return remote;
+}
+
+static void crosses_processes(void **state)
+{
+	struct world *world = world_empty(state);
+	uint32_t pattern = (uint32_t)test_random_next(&world->random);
+	struct pier_remote whole, target;
+	struct pier_gather source;
+	struct pier_scatter back;
+	int stream, status;
+	pid_t child = start_child(child_target, &stream);
+
+	whole = parent_meet(world, stream);
+	for (size_t i = 0; i < MOVED; i++)
+		world->a.area.image[i] = (uint8_t)(((uint64_t)pattern + i) * 37 >> 3);
+	expect_ok(pier_copy_to_buffer(world->a.area.buffer, 0, world->a.area.image,
+				      AREA_LENGTH));
+	source = gather_at(&world->a.area, 0, MOVED);
+	back = scatter_at(&world->a.area, MOVED + 1, MOVED);
+	expect_ok(pier_remote_sub(&whole, TARGET, MOVED, &target));
+	expect_ok(pier_write(world->a.channel, &source, 1, &target, PATIENT));
+	expect_ok(pier_read(world->a.channel, &back, 1, &target, PATIENT));
+	image_copy(&world->a.area, MOVED + 1, &world->a.area, 0, MOVED);
+	area_expect(&world->a.area);
+	expect_ok(pier_send_imm(world->a.channel, NULL, 0, pattern, PATIENT));
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 0);
+	close(stream);
+}
+
+static int64_t milliseconds(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static void kill_child(pid_t child)
+{
+	int status;
+
+	assert_int_equal(kill(child, SIGKILL), 0);
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_true(WIFSIGNALED(status));
+}
+
+static void notices_a_killed_peer(void **state)
+{
+	struct world *world = world_empty(state);
+	struct pier_remote target;
+	struct pier_gather source;
+	struct pier_work receive;
+	int64_t killed;
+	int stream;
+	pid_t child = start_child(child_victim, &stream);
+
+	target = parent_meet(world, stream);
+	source = gather_at(&world->a.area, 0, MOVED);
+	expect_ok(pier_post_recv(world->a.channel, NULL, 0, &receive));
+	expect_ok(pier_write(world->a.channel, &source, 1, &target, PATIENT));
+	kill_child(child);
+	killed = milliseconds();
+	assert_true(pier_write(world->a.channel, &source, 1, &target, PATIENT) < 0);
+	expect_end(world->a.channel, receive, -ECANCELED);
+	assert_true(milliseconds() - killed < NOTICED_WITHIN_MS);
+	expect_result(pier_post_recv(world->a.channel, NULL, 0, NULL), -EPIPE);
+	area_expect(&world->a.area);
+	close(stream);
+}
+
+/* Killed with requests under way: each of them ends. */
+static void ends_what_a_killed_peer_left(void **state)
+{
+	enum {
+		DEPTH = 8
+	};
+	struct world *world = world_empty(state);
+	struct pier_remote target;
+	struct pier_gather source;
+	struct pier_work work[DEPTH];
+	int64_t killed;
+	int stream;
+	pid_t child = start_child(child_victim, &stream);
+
+	target = parent_meet(world, stream);
+	source = gather_at(&world->a.area, 0, AREA_LENGTH);
+	for (int i = 0; i < DEPTH; i++)
+		expect_ok(
+			pier_post_write(world->a.channel, &source, 1, &target, &work[i]));
+	kill_child(child);
+	killed = milliseconds();
+	/* Those that were done before it died are fine. */
+	for (int i = 0; i < DEPTH; i++)
+		assert_int_not_equal(pier_wait(world->a.channel, work[i], PATIENT, NULL),
+				     -ESTALE);
+	assert_true(pier_write(world->a.channel, &source, 1, &target, PATIENT) < 0);
+	assert_true(milliseconds() - killed < NOTICED_WITHIN_MS);
+	area_expect(&world->a.area);
+	close(stream);
+}
+
+int run_process_cases(void)
+{
+	const struct CMUnitTest cases[] = {
+		world_case(crosses_processes),
+		world_case(notices_a_killed_peer),
+		world_case(ends_what_a_killed_peer_left),
+	};
+
+	return cmocka_run_group_tests_name("processes", cases, NULL, NULL);
+}

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef CONFORMANCE_WORLD_H
+#define CONFORMANCE_WORLD_H
+
+#include "../support/cmocka.h"
+#include "../support/census.h"
+#include "../support/random.h"
+
+#include "end.h"
+
+/*
+ * What a case runs in: two ends in this process, made by the case and taken
+ * away afterwards, whatever happened; then the census must be as before.
+ */
+struct world {
+	struct end a, b;
+	struct test_census before;
+	struct test_random random;
+};
+
+int world_setup(void **state);
+int world_teardown(void **state);
+#define world_case(body) \
+	cmocka_unit_test_setup_teardown(body, world_setup, world_teardown)
+
+/* Why nothing can be tested here, or NULL. Fills in `cases_run`. */
+extern const char *world_problem;
+extern int cases_run;
+
+/*
+ * The case's world: without anything in it, with two ends that are not
+ * connected, or with two that are and areas full of random bytes. Skips the
+ * case, and says why, if that is not possible here.
+ */
+struct world *world_empty(void **state);
+struct world *world_prepared(void **state, const struct pier_channel_attr *attr);
+struct world *world_connected(void **state);
+struct world *world_connected_with(void **state, const struct pier_channel_attr *attr);
+
+/* Skip the case that runs, for this reason. */
+void world_skip(const char *reason);
+
+/* That a call returned this; if not, the sentence is shown. */
+#define expect_result(call, expected)                                              \
+	do {                                                                       \
+		int result_ = (call), expected_ = (expected);                      \
+                                                                                   \
+		if (result_ != expected_)                                          \
+			fail_msg("%s:%d: %s = %d, not %d: %s", __FILE__, __LINE__, \
+				 #call, result_, expected_, pier_last_error());    \
+	} while (0)
+#define expect_ok(call) expect_result(call, 0)
+
+/* New random bytes in memory and image. */
+void area_shuffle(struct world *world, struct area *area);
+
+/* Every byte is that of the image: those that were written and all the others. */
+void area_expect(const struct area *area);
+void world_expect(const struct world *world);
+
+/* The images say that bytes were copied. */
+void image_copy(struct area *to, size_t to_offset, const struct area *from,
+		size_t from_offset, size_t length);
+
+struct pier_gather gather_at(const struct area *area, size_t offset, size_t length);
+struct pier_scatter scatter_at(const struct area *area, size_t offset, size_t length);
+struct pier_remote remote_at(const struct area *area, size_t offset, size_t length);
+
+/* Wait for a request, that it ended so; returns the result. */
+struct pier_result expect_end(struct pier_channel *channel, struct pier_work work,
+			      int error);
+
+#endif
