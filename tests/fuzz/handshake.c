@@ -33,14 +33,19 @@ static int count_fds(void)
 	return count;
 }
 
-/* An endpoint may name any address: nothing must get out of this process. */
+/*
+ * An endpoint may name any address, and what is found by searching must not be
+ * connected to. The kept inputs name none but this host's.
+ */
 static void leave_network(void)
 {
+#ifdef PIER_FUZZ
 	if (!unshare(CLONE_NEWNET) || !unshare(CLONE_NEWUSER | CLONE_NEWNET))
 		return;
 	printf("skip: no network namespace of its own can be made here\n");
 	fflush(stdout);
 	_exit(77); /* libFuzzer takes exit() for a crash */
+#endif
 }
 
 static void set_up(void)

@@ -83,6 +83,9 @@ def verdict(error=0, generation=1):
 
 
 HANDSHAKES = {
+    # A port of this host where nobody listens.
+    "address": message(1, endpoint(address=struct.pack("<BBH", 1, 1, 1) + bytes(16) +
+                                   bytes(10) + b"\xff\xff\x7f\x00\x00\x01")),
     "endpoint_only": message(1, endpoint()),
     "both": message(1, endpoint()) + verdict(),
     "no_address": message(1, endpoint(address=b"")) + verdict(generation=7),
@@ -103,9 +106,81 @@ HANDSHAKES = {
 }
 
 
+def frame(opcode, length=0, msn=0, flags=0, syndrome=0, timer=0, key=b"rkey", address=0x10000,
+          immediate=0, reserved=0, payload=None):
+    """The key is a mark, for which the target puts the key of its region."""
+    if payload is None:
+        payload = bytes([opcode]) * (0 if opcode in (5, 16, 17) else length)
+    return struct.pack("<BBBBII4sQII", opcode, flags, syndrome, timer, msn, length, key,
+                       address, immediate, reserved) + payload
+
+
+SEND, SEND_IMM, WRITE, WRITE_IMM, READ = range(1, 6)
+ACK, NAK, READ_RESPONSE = range(16, 19)
+STREAMS = {
+    "send": frame(SEND, 64),
+    "sends": b"".join(frame(SEND, 256, msn) for msn in range(3)),
+    "send_too_long": frame(SEND, 257),
+    "send_imm": frame(SEND_IMM, 0, immediate=7, flags=1),
+    "write": frame(WRITE, 4096),
+    "write_nothing": frame(WRITE, 0),
+    "write_past_end": frame(WRITE, 4097),
+    "write_before": frame(WRITE, 16, address=0xffff),
+    "write_wraps": frame(WRITE, 64, address=2**64 - 32),
+    "write_bad_key": frame(WRITE, 64, key=b"\1\0\0\0"),
+    "write_imm": frame(WRITE_IMM, 128, immediate=1) + frame(WRITE_IMM, 0, 1),
+    "write_cut": frame(WRITE, 4096)[:100],
+    "read": frame(READ, 4096),
+    "reads": b"".join(frame(READ, 64, msn) for msn in range(40)),
+    "read_past_end": frame(READ, 4097),
+    "read_huge": frame(READ, 1 << 30),
+    "wrong_order": frame(SEND, 8, msn=5),
+    "answers": frame(READ_RESPONSE, 256, 0) + frame(ACK, 0, 2),
+    "answer_too_long": frame(READ_RESPONSE, 257, 0),
+    "answer_too_short": frame(READ_RESPONSE, 255, 0),
+    "ack_first": frame(ACK, 0, 2),
+    "ack_future": frame(ACK, 0, 1000),
+    "refused": frame(NAK, 0, 0, syndrome=3),
+    "not_ready": frame(NAK, 0, 0, syndrome=1, timer=1) * 3,
+    "unknown_opcode": frame(9, 0),
+    "unknown_flag": frame(SEND, 0, flags=0x80),
+    "length": frame(WRITE, 2**32 - 1, payload=b""),
+    "reserved": frame(SEND, 0, reserved=1),
+    "all": frame(SEND, 16) + frame(WRITE, 100, 1) + frame(READ, 100, 2) +
+    frame(READ_RESPONSE, 256, 0) + frame(WRITE_IMM, 10, 3) + frame(ACK, 0, 2),
+    "garbage": b"GET / HTTP/1.1\r\nHost: soft0\r\n\r\n" * 3,
+    "empty": b"",
+}
+
+LOOPBACK = bytes(10) + b"\xff\xff\x7f\x00\x00\x01"
+
+
+def soft_address(version=1, count=1, port=4791, secret=bytes(range(16)), addresses=LOOPBACK):
+    return struct.pack("<BBH", version, count, port) + secret + addresses
+
+
+FORMS = {
+    "header": frame(WRITE, 64, payload=b""),
+    "header_nak": frame(NAK, 0, 0, syndrome=1, timer=31),
+    "hello": b"piersof\1" + bytes(range(32)) + LOOPBACK * 2 + struct.pack("<II", 5, 6),
+    "hello_version": b"piersof\2" + bytes(72),
+    "address": soft_address(),
+    "address_none": soft_address(count=0, addresses=b""),
+    "address_version": soft_address(version=2),
+    "address_count": soft_address(count=255),
+    "address_port": soft_address(port=0),
+    "address_multicast": soft_address(addresses=b"\xff\x02" + bytes(14)),
+    "address_link_local": soft_address(addresses=b"\xfe\x80" + bytes(14)),
+    "address_unspecified": soft_address(addresses=bytes(16)),
+    "address_cut": soft_address()[:19],
+    "empty": b"",
+}
+
+
 def main():
     for folder, entries in (("endpoint_wire", ENDPOINTS), ("endpoint_text", TEXTS),
-                            ("remote_wire", REMOTES), ("handshake", HANDSHAKES)):
+                            ("remote_wire", REMOTES), ("handshake", HANDSHAKES),
+                            ("soft_forms", FORMS), ("soft_stream", STREAMS)):
         (CORPUS / folder).mkdir(parents=True, exist_ok=True)
         for name, data in entries.items():
             (CORPUS / folder / name).write_bytes(data)

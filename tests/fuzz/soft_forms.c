@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What the software NIC reads of a peer in one piece: the header of a frame, the
+ * hello of a caller, the address in an endpoint. What is taken packs to the same.
+ */
+#include <string.h>
+
+#include "fuzz.h"
+#include "provider/soft/soft.h"
+
+static void try_header(const uint8_t *data)
+{
+	uint8_t again[SOFT_HEADER_SIZE];
+	struct soft_header header;
+
+	if (!pier_soft_unpack_header(data, &header))
+		return;
+	FUZZ_CHECK(pier_soft_payload_length(&header) <= SOFT_MAX_MESSAGE);
+	pier_soft_pack_header(&header, again);
+	FUZZ_CHECK(!memcmp(data, again, sizeof(again)));
+}
+
+static void try_hello(const uint8_t *data)
+{
+	uint8_t again[SOFT_HELLO_SIZE];
+	struct soft_hello hello;
+
+	if (!pier_soft_unpack_hello(data, &hello))
+		return;
+	pier_soft_pack_hello(&hello, again);
+	FUZZ_CHECK(!memcmp(data, again, sizeof(again)));
+}
+
+static void try_address(const uint8_t *data, size_t size)
+{
+	uint8_t again[PIER_PROVIDER_ADDRESS_MAX];
+	struct soft_address address;
+
+	if (pier_soft_unpack_address(data, size, &address))
+		return;
+	FUZZ_CHECK(address.count <= SOFT_MAX_ADDRESSES);
+	FUZZ_CHECK(pier_soft_pack_address(&address, again, sizeof(again)) == (int)size);
+	FUZZ_CHECK(!memcmp(data, again, size));
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	if (size == SOFT_HEADER_SIZE)
+		try_header(data);
+	if (size == SOFT_HELLO_SIZE)
+		try_hello(data);
+	try_address(data, size);
+	return 0;
+}

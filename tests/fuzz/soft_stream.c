@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A connected queue pair of the software NIC whose peer writes anything into the
+ * stream. It may write into the region that it was given the key of, and into
+ * receives; not into a byte beside them.
+ */
+#include <fcntl.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "../unit/soft_rig.h"
+#include "fuzz.h"
+#include "provider/soft/soft.h"
+
+enum {
+	MAX_INPUT = 65536, /* fits a socket's buffer, so that writing never waits */
+	MAX_STEPS = 100000,
+	GUARD = 4096,
+	REGION = 4096,
+	IOVA = 0x10000,
+	/* In the rig's memory: two receives, and what a read brings. */
+	RECEIVE = 256,
+	LANDING = 3 * RECEIVE,
+	PATTERN = 0x5a
+};
+
+/* Keys are random: where an input has this, the region's key is put. */
+static const uint8_t key_mark[4] = { 'r', 'k', 'e', 'y' };
+
+struct stage {
+	struct rig rig;
+	struct ibv_mr *mr;
+	uint8_t *guarded; /* the region, and a guard on either side */
+	int peer;	  /* the other end of the queue pair's stream */
+};
+
+static void open_stage(struct stage *stage)
+{
+	const struct rig_options options = { .stepped = 1 };
+	struct rig_endpoint self;
+
+	rig_open(&stage->rig, &options);
+	rig_describe(&stage->rig, &self);
+	rig_connect(&stage->rig, &self);
+	stage->guarded = aligned_alloc(4096, GUARD + REGION + GUARD);
+	FUZZ_CHECK(stage->guarded);
+	memset(stage->guarded, PATTERN, GUARD + REGION + GUARD);
+	stage->mr = pier_soft_provider.reg_mr(
+		stage->rig.pd, stage->guarded + GUARD, REGION, IOVA,
+		IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+			IBV_ACCESS_REMOTE_READ);
+	FUZZ_CHECK(stage->mr);
+}
+
+/* In place of the queue pair's stream to itself. */
+static void attach_peer(struct stage *stage)
+{
+	struct soft_context *context = (struct soft_context *)stage->rig.context;
+	int fds[2];
+
+	FUZZ_CHECK(
+		!socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds));
+	pier_soft_lock(context);
+	FUZZ_CHECK(
+		!pier_soft_attach_link((struct soft_qp *)stage->rig.qp, fds[0], fds[0]));
+	pier_soft_unlock(context);
+	stage->peer = fds[1];
+}
+
+/* Requests of our own, so that answers have something to answer. */
+static void post_requests(struct stage *stage)
+{
+	struct rig_endpoint nowhere = { .rkey = 1, .address = IOVA };
+
+	FUZZ_CHECK(!rig_post_recv(&stage->rig, 1, 0, RECEIVE));
+	FUZZ_CHECK(!rig_post_recv(&stage->rig, 2, RECEIVE, RECEIVE));
+	FUZZ_CHECK(!rig_post(&stage->rig, IBV_WR_RDMA_READ, 3, 2 * RECEIVE, RECEIVE,
+			     &nowhere, 0, IBV_SEND_SIGNALED));
+	FUZZ_CHECK(!rig_post(&stage->rig, IBV_WR_SEND, 4, 2 * RECEIVE, RECEIVE, NULL, 0,
+			     IBV_SEND_SIGNALED));
+}
+
+static void run(struct stage *stage)
+{
+	uint8_t sink[4096];
+
+	for (int i = 0; i < MAX_STEPS; i++) {
+		bool moved = pier_soft_step(stage->rig.context);
+
+		while (read(stage->peer, sink, sizeof(sink)) > 0)
+			moved = true;
+		if (!moved)
+			return;
+	}
+	FUZZ_CHECK(!"it comes to rest");
+}
+
+static void feed(struct stage *stage, const uint8_t *data, size_t size)
+{
+	uint8_t *copy = malloc(size + 1);
+
+	FUZZ_CHECK(copy);
+	memcpy(copy, data, size);
+	for (size_t i = 0; i + sizeof(key_mark) <= size; i++)
+		if (!memcmp(copy + i, key_mark, sizeof(key_mark)))
+			memcpy(copy + i, &stage->mr->rkey, sizeof(key_mark));
+	/* Not SIGPIPE, should the queue pair have hung up already. */
+	send(stage->peer, copy, size, MSG_NOSIGNAL);
+	free(copy);
+	run(stage);
+	close(stage->peer);
+	stage->peer = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	run(stage);
+}
+
+static void check_guards(const struct stage *stage)
+{
+	for (int i = 0; i < GUARD; i++) {
+		FUZZ_CHECK(stage->guarded[i] == PATTERN);
+		FUZZ_CHECK(stage->guarded[GUARD + REGION + i] == PATTERN);
+	}
+	for (int i = LANDING; i < RIG_MEMORY; i++)
+		FUZZ_CHECK(!stage->rig.memory[i]);
+}
+
+static void close_stage(struct stage *stage)
+{
+	FUZZ_CHECK(!pier_soft_provider.dereg_mr(stage->mr));
+	rig_close(&stage->rig);
+	close(stage->peer);
+	free(stage->guarded);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	int before = rig_count_fds();
+	struct stage stage;
+
+	if (size > MAX_INPUT)
+		return 0;
+	open_stage(&stage);
+	attach_peer(&stage);
+	post_requests(&stage);
+	feed(&stage, data, size);
+	check_guards(&stage);
+	close_stage(&stage);
+	FUZZ_CHECK(rig_count_fds() == before);
+	return 0;
+}
