@@ -6,7 +6,8 @@ import re
 RESULT = re.compile(r"^(ok|not ok)\b *(\d*) *(?:- *)?(.*)$")
 PLAN = re.compile(r"^1\.\.(\d+)(?: *# *skip *(.*))?$", re.IGNORECASE)
 DIRECTIVE = re.compile(r"^(.*?) *# *(?:skip)(?:ped)? *(.*)$", re.IGNORECASE)
-REASON = re.compile(r"^(?:# *)?skip(?:ped|ping)?: *(.+)$", re.IGNORECASE)
+# "skip: reason", also behind "#" or behind what cmocka's print_message() is given.
+REASON = re.compile(r"^(?:# *|\[ *\] *)?skip(?:ped|ping)?: *(.+)$", re.IGNORECASE)
 
 
 class Tally:

@@ -300,7 +300,9 @@ class Faults(Case):
             default_signals()
             resource.setrlimit(resource.RLIMIT_FSIZE, (MIB, MIB))
         self.file("source", 2 * MIB)
-        self.refused(1, "target: File too large", "cp", "source", "target", preexec_fn=limit)
+        # The limit holds for memfds too.
+        self.refused(1, "target: File too large", "cp", "--src-mem", "host", "--dst-mem", "host",
+                     "source", "target", preexec_fn=limit)
         self.assertFalse((self.folder / "target").exists())
 
     def test_full_disk(self):

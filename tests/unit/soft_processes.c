@@ -64,6 +64,28 @@ static void passive_body(int fd)
 	rig_close(&rig);
 }
 
+static void deregister_body(int fd)
+{
+	struct rig_endpoint mine, its;
+	struct rig rig;
+	char word;
+
+	rig_open(&rig, NULL);
+	rig_describe(&rig, &mine);
+	rig_exchange(fd, &mine, &its);
+	rig_connect(&rig, &its);
+	rig_write_all(fd, "r", 1);
+	rig_read_all(fd, &word, 1);
+	assert_int_equal(pier_soft_provider.dereg_mr(rig.mr), 0);
+	memset(rig.memory, 0, RIG_MEMORY);
+	rig.mr = NULL;
+	rig_read_all(fd, &word, 1);
+	/* Nothing was written after it. */
+	for (int i = 0; i < RIG_MEMORY; i++)
+		assert_int_equal(rig.memory[i], 0);
+	rig_close(&rig);
+}
+
 static void connect_to(struct rig *rig, const struct child *child,
 		       struct rig_endpoint *ret_peer)
 {
@@ -158,6 +180,114 @@ static void test_stopped_peer(void **state)
 	rig_close(&rig);
 }
 
+/* Larger than what sockets hold, from both sides at once. */
+enum {
+	LARGE = 8 << 20
+};
+
+static void exchange_large(int fd)
+{
+	const struct pier_provider *soft = &pier_soft_provider;
+	const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+	char *memory = aligned_alloc(4096, 2 * LARGE), word;
+	struct rig_endpoint mine, its;
+	struct ibv_send_wr *bad, wr = { .num_sge = 1,
+					.opcode = IBV_WR_RDMA_WRITE,
+					.send_flags = IBV_SEND_SIGNALED };
+	struct ibv_sge sge = { .addr = (uintptr_t)memory, .length = LARGE };
+	struct ibv_mr *mr;
+	struct rig rig;
+
+	assert_non_null(memory);
+	rig_open(&rig, NULL);
+	mr = soft->reg_mr(rig.pd, memory, 2 * LARGE, (uintptr_t)memory, access);
+	assert_non_null(mr);
+	memset(memory, 'L', LARGE);
+	rig_describe(&rig, &mine);
+	mine.rkey = mr->rkey;
+	mine.address = (uintptr_t)memory;
+	rig_exchange(fd, &mine, &its);
+	rig_connect(&rig, &its);
+	rig_write_all(fd, "r", 1);
+	rig_read_all(fd, &word, 1);
+	sge.lkey = mr->lkey;
+	wr.sg_list = &sge;
+	wr.wr.rdma.remote_addr = its.address + LARGE;
+	wr.wr.rdma.rkey = its.rkey;
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(ibv_post_send(rig.qp, &wr, &bad), 0);
+	for (int i = 0; i < 4; i++)
+		rig_expect(&rig, rig.send_cq, NULL, 0, IBV_WC_SUCCESS);
+	rig_write_all(fd, "d", 1);
+	rig_read_all(fd, &word, 1);
+	assert_memory_equal(memory, memory + LARGE, LARGE);
+	assert_int_equal(soft->dereg_mr(mr), 0);
+	rig_close(&rig);
+	free(memory);
+}
+
+static void test_large_both_ways(void **state)
+{
+	struct child child = fork_child(exchange_large);
+
+	(void)state;
+	exchange_large(child.fd);
+	join_child(&child, false);
+}
+
+/* The region goes away in the middle of a stream of writes into it. */
+static void test_deregister_under_fire(void **state)
+{
+	struct child child = fork_child(deregister_body);
+	struct rig_endpoint peer;
+	struct ibv_wc wc;
+	struct rig rig;
+	int posted = 0;
+
+	(void)state;
+	connect_to(&rig, &child, &peer);
+	rig_write_all(child.fd, "d", 1);
+	do {
+		assert_int_equal(rig_post(&rig, IBV_WR_RDMA_WRITE, posted++, 0,
+					  RIG_MEMORY, &peer, 0, IBV_SEND_SIGNALED),
+				 0);
+		wc = rig_wait(&rig, rig.send_cq, NULL);
+	} while (wc.status == IBV_WC_SUCCESS);
+	assert_int_equal(wc.status, IBV_WC_REM_ACCESS_ERR);
+	rig_write_all(child.fd, "x", 1);
+	join_child(&child, false);
+	rig_close(&rig);
+}
+
+static void test_nobody_there(void **state)
+{
+	struct child child = fork_child(passive_body);
+	struct rig_endpoint mine, peer;
+	struct rig rig;
+
+	(void)state;
+	rig_open(&rig, NULL);
+	rig_describe(&rig, &mine);
+	rig_exchange(child.fd, &mine, &peer);
+	kill(child.pid, SIGKILL);
+	join_child(&child, true);
+	assert_int_equal(
+		pier_soft_provider.set_qp_address(rig.qp, peer.blob, peer.blob_length),
+		0);
+	assert_int_equal(rig_to_init(&rig), 0);
+	/* Whoever calls learns it at once, the other by its first request. */
+	if (memcmp(&mine.gid, &peer.gid, sizeof(mine.gid)) < 0) {
+		assert_int_not_equal(rig_to_rtr(&rig, &peer), 0);
+		assert_int_equal(rig.qp->state, IBV_QPS_INIT);
+	} else {
+		assert_int_equal(rig_to_rtr(&rig, &peer), 0);
+		assert_int_equal(rig_to_rts(&rig), 0);
+		assert_int_equal(rig_post(&rig, IBV_WR_SEND, 1, 0, 8, NULL, 0, 0), 0);
+		rig_expect(&rig, rig.send_cq, NULL, 1, IBV_WC_RETRY_EXC_ERR);
+	}
+	rig_close(&rig);
+}
+
 static void test_no_fd_left(void **state)
 {
 	int before = rig_count_fds();
@@ -170,8 +300,13 @@ static void test_no_fd_left(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_unix_socket), cmocka_unit_test(test_tcp),
-		cmocka_unit_test(test_killed_peer), cmocka_unit_test(test_stopped_peer),
+		cmocka_unit_test(test_unix_socket),
+		cmocka_unit_test(test_tcp),
+		cmocka_unit_test(test_killed_peer),
+		cmocka_unit_test(test_stopped_peer),
+		cmocka_unit_test(test_large_both_ways),
+		cmocka_unit_test(test_deregister_under_fire),
+		cmocka_unit_test(test_nobody_there),
 		cmocka_unit_test(test_no_fd_left),
 	};
 

@@ -31,10 +31,8 @@ static bool parse(const char *text, struct in6_addr *ret_address)
 /* Link-local addresses mean nothing on another host. */
 static bool address_of(const struct ifaddrs *interface, struct in6_addr *ret_address)
 {
-	const unsigned int wanted = IFF_UP | IFF_RUNNING;
-
 	if (!interface->ifa_addr || (interface->ifa_flags & IFF_LOOPBACK) ||
-	    (interface->ifa_flags & wanted) != wanted)
+	    !(interface->ifa_flags & IFF_UP))
 		return false;
 	if (interface->ifa_addr->sa_family == AF_INET) {
 		struct sockaddr_in v4;
