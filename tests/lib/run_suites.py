@@ -21,6 +21,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEADLINES = {"lint": 180, "unit": 180, "conformance": 300, "consumer": 180,
              "fuzz": 300, "asan": 480, "tsan": 480, "bench": 1800}
 DEADLINE_PROGRAM = {"lint": 120, "consumer": 120}
+SEED = os.environ.get("PIER_SEED") or os.environ.get("PIER_TEST_SEED")
 FUZZ_SECONDS = int(os.environ.get("PIER_FUZZ_SECONDS", "10"))
 
 STOPS = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
@@ -53,6 +54,10 @@ class Suite:
         self.env = {k: v for k, v in os.environ.items() if k not in UNSET}
         self.env.update(LC_ALL="C", CMOCKA_MESSAGE_OUTPUT="TAP", PIER_TESTS_ROOT=str(ROOT))
         self.env.update(SANITIZER_ENV)
+        # The one name of docs/testing.md, and that of some tests.
+        for name in "PIER_SEED", "PIER_TEST_SEED":
+            if SEED:
+                self.env[name] = SEED
 
     def left(self):
         return self.until - time.monotonic()
@@ -184,7 +189,7 @@ def suite_fuzz(suite):
                    "-Db_lundef=false", "-Dtools=false")
     if not folder:
         return
-    seed = int(os.environ.get("PIER_SEED") or str(random.randrange(1, 2**31)), 0)
+    seed = int(SEED or str(random.randrange(1, 2**31)), 0)
     say("-- fuzz: PIER_SEED=%s" % seed)
     findings = folder / "findings"
     findings.mkdir(exist_ok=True)
