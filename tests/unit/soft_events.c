@@ -119,6 +119,39 @@ static void test_no_wakeup_lost(void **state)
 	rig_close(&b);
 }
 
+/*
+ * The engine's thread may still hold its lock when the event of the last
+ * request arrives, so that the next doorbell is left to it. Nobody polls.
+ */
+static void test_no_doorbell_lost(void **state)
+{
+	struct rig_options options = { .with_channel = 1 };
+	struct pollfd waited = { .events = POLLIN };
+	struct rig_endpoint to_b;
+	struct ibv_cq *cq;
+	struct ibv_wc wc;
+	struct rig a, b;
+	void *context;
+
+	(void)state;
+	rig_open_pair(&a, &b, &options);
+	rig_describe(&b, &to_b);
+	waited.fd = a.channel->fd;
+	for (int i = 0; i < 4000; i++) {
+		assert_int_equal(ibv_req_notify_cq(a.send_cq, 0), 0);
+		assert_int_equal(rig_post(&a, IBV_WR_RDMA_WRITE, i, 0, 8, &to_b, 0,
+					  IBV_SEND_SIGNALED),
+				 0);
+		assert_int_equal(poll(&waited, 1, RIG_DEADLINE_MS), 1);
+		assert_int_equal(soft->get_cq_event(a.channel, &cq, &context), 0);
+		soft->ack_cq_events(cq, 1);
+		assert_int_equal(ibv_poll_cq(cq, 1, &wc), 1);
+		assert_int_equal(wc.status, IBV_WC_SUCCESS);
+	}
+	rig_close(&a);
+	rig_close(&b);
+}
+
 /* Two threads post on one queue pair while a third registers memory. */
 struct poster {
 	struct rig *rig;
@@ -187,6 +220,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_solicited_only),
 		cmocka_unit_test(test_no_wakeup_lost),
+		cmocka_unit_test(test_no_doorbell_lost),
 		cmocka_unit_test(test_threads),
 	};
 
