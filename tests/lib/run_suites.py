@@ -13,7 +13,7 @@ import tempfile
 import time
 
 from process import Deadline, echo, run, say
-from tap import Reader, Tally
+from tap import Reader, Skip, Tally
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -214,7 +214,7 @@ def suite_bench(suite):
 
 def suite_not_yet(suite):
     say("skip: %s: %s" % (suite.name, NOT_YET))
-    suite.tally.skipped.append("%s: %s" % (suite.name, NOT_YET))
+    suite.tally.skipped.append(Skip(suite.name, "", NOT_YET))
 
 
 SUITES = {"lint": suite_script, "unit": suite_tests, "conformance": suite_tests,
@@ -256,7 +256,7 @@ def main(names):
         status = 130
     except BaseException as error:  # the last line is printed whatever happens
         total.failed.append("tests/run itself: %r" % error)
-    for line in total.skipped:
+    for line in total.skip_lines():
         say("skipped: " + line)
     for line in total.failed:
         say("failed: " + line)
