@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 
-from process import Deadline, echo, run, say
+from process import Deadline, adopt_orphans, echo, end_orphans, run, say
 from tap import Reader, Skip, Tally
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -99,10 +99,10 @@ class Suite:
             except Deadline:
                 reader.fail("did not end within %d s, killed" % seconds)
                 tally = reader.tally
-            left = sorted(os.listdir(folder))
+            left = ["file " + name for name in sorted(os.listdir(folder))]
+        left += ["process " + line for line in end_orphans(0 if tally.failed else 2)]
         if left and not tally.failed:
-            tally.failed.append("%s: %s: left behind in its temporary folder: %s" %
-                                (self.name, name, ", ".join(left)))
+            reader.fail("left behind: " + ", ".join(left))
         self.tally.add(tally)
 
 
@@ -246,6 +246,7 @@ def interrupted(number, frame):
 def main(names):
     for number in STOPS:
         signal.signal(number, interrupted)
+    adopt_orphans()
     total = Tally()
     status = 0
     try:
@@ -254,6 +255,7 @@ def main(names):
     except Interrupted as how:
         total.failed.append("stopped by %s before the end" % how)
         status = 130
+        end_orphans(0)
     except BaseException as error:  # the last line is printed whatever happens
         total.failed.append("tests/run itself: %r" % error)
     for line in total.skip_lines():
