@@ -12,8 +12,8 @@ import sys
 import tempfile
 import time
 
-from process import Deadline, echo, run, say
-from tap import Reader, Tally
+from process import Deadline, adopt_orphans, echo, end_orphans, run, say
+from tap import Reader, Skip, Tally
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -99,10 +99,10 @@ class Suite:
             except Deadline:
                 reader.fail("did not end within %d s, killed" % seconds)
                 tally = reader.tally
-            left = sorted(os.listdir(folder))
+            left = ["file " + name for name in sorted(os.listdir(folder))]
+        left += ["process " + line for line in end_orphans(0 if tally.failed else 2)]
         if left and not tally.failed:
-            tally.failed.append("%s: %s: left behind in its temporary folder: %s" %
-                                (self.name, name, ", ".join(left)))
+            reader.fail("left behind: " + ", ".join(left))
         self.tally.add(tally)
 
 
@@ -214,7 +214,7 @@ def suite_bench(suite):
 
 def suite_not_yet(suite):
     say("skip: %s: %s" % (suite.name, NOT_YET))
-    suite.tally.skipped.append("%s: %s" % (suite.name, NOT_YET))
+    suite.tally.skipped.append(Skip(suite.name, "", NOT_YET))
 
 
 SUITES = {"lint": suite_script, "unit": suite_tests, "conformance": suite_tests,
@@ -246,6 +246,7 @@ def interrupted(number, frame):
 def main(names):
     for number in STOPS:
         signal.signal(number, interrupted)
+    adopt_orphans()
     total = Tally()
     status = 0
     try:
@@ -254,9 +255,10 @@ def main(names):
     except Interrupted as how:
         total.failed.append("stopped by %s before the end" % how)
         status = 130
+        end_orphans(0)
     except BaseException as error:  # the last line is printed whatever happens
         total.failed.append("tests/run itself: %r" % error)
-    for line in total.skipped:
+    for line in total.skip_lines():
         say("skipped: " + line)
     for line in total.failed:
         say("failed: " + line)
