@@ -19,6 +19,11 @@ PIER_BEGIN_DECLS
  *
  * Threads: all functions of this header may be called from any thread, on the
  * same device too; nothing else may use an object while it is being closed.
+ *
+ * Processes: after fork(2) all objects of pier are the parent's; the child must
+ * not touch them. On kernels before 5.12 a fork takes pages away from under a
+ * NIC unless ibv_fork_init(3) was called before a device was opened, which pier
+ * leaves to the program.
  */
 
 struct pier_device;

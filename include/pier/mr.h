@@ -118,8 +118,8 @@ PIER_API int pier_reg_dmabuf_mr(struct pier_pd *pd, uint64_t offset, size_t leng
  *
  * Errors: -ERANGE outside the buffer; -EINVAL length 0, unknown policy or
  * access that is not possible; -EOPNOTSUPP no path that the policy accepts;
- * -E2BIG; -ENOMEM; others of the export or the driver. Where several paths were tried the errno is the last one's, and the sentence
- * says of each why it failed.
+ * -E2BIG; -ENOMEM; others of the export or the driver. Where several paths were
+ * tried the errno is the last one's, and the sentence says of each why it failed.
  */
 PIER_API int pier_reg_buffer_mr(struct pier_pd *pd, struct pier_buffer *buffer,
 				size_t offset, size_t length, int access,
