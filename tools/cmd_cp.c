@@ -96,6 +96,7 @@ static void finish_copy(struct copy *copy)
 	char how[256];
 	size_t used;
 
+	control_tell(&copy->control);
 	close_transfer(&copy->transfer);
 	control_close(&copy->control);
 	end_remote(&copy->remote, how, sizeof(how));

@@ -187,6 +187,7 @@ static int read_preamble(struct control *control)
 			"%s speaks version %u of the copy protocol, this side version "
 			"%d: install the same pier on both",
 			peer_name(control), version, CP_PROTOCOL_VERSION);
+	control->greeted = true;
 	return 0;
 }
 
@@ -285,31 +286,37 @@ void control_ask_why(struct control *control)
 	struct failure none = { 0 }, *ours = control->failure;
 	uint64_t deadline = deadline_after(WHY_MS);
 	struct frame frame;
+	int result = 0;
 
 	control->failure = &none;
-	while (receive_until(control, &frame, deadline) == 0)
-		;
+	if (!control->greeted)
+		result = read_all(control, frame.payload, PREAMBLE_SIZE, deadline);
+	while (result == 0)
+		result = receive_until(control, &frame, deadline);
 	control->failure = ours;
 	if (control->told || control->gone || none.status > EXIT_SIGNAL)
 		fail(ours, none.status, "%s", none.text);
 }
 
-void control_close(struct control *control)
+void control_tell(struct control *control)
 {
 	struct failure *ours = control->failure;
 	struct failure ignored = { 0 };
+	struct wire_writer writer = { .length = 0 };
 
-	if (ours->status && !control->told && !control->gone && control->out >= 0) {
-		struct wire_writer writer = { .length = 0 };
+	if (!ours->status || control->told || control->gone || control->out < 0)
+		return;
+	put_u32(&writer, (uint32_t)ours->status);
+	put_string(&writer, ours->text);
+	/* The last word: nobody is left to hear why it did not arrive. */
+	control->failure = &ignored;
+	control->timeout_ms = WHY_MS;
+	control_send(control, FRAME_ERROR, &writer);
+	control->failure = ours;
+}
 
-		put_u32(&writer, (uint32_t)ours->status);
-		put_string(&writer, ours->text);
-		/* The last word: nobody is left to hear why it did not arrive. */
-		control->failure = &ignored;
-		control->timeout_ms = WHY_MS;
-		control_send(control, FRAME_ERROR, &writer);
-		control->failure = ours;
-	}
+void control_close(struct control *control)
+{
 	if (control->in >= 0)
 		close(control->in);
 	if (control->out >= 0)

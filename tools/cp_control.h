@@ -35,6 +35,7 @@ struct control {
 	int signal_fd; /* borrowed */
 	uint32_t timeout_ms;
 	const char *peer; /* host, or NULL: a process that was started here */
+	bool greeted;	  /* the other side's preamble was read */
 	bool gone;	  /* the other side went away without a word */
 	bool told;	  /* the failure is the other side's own, told by it */
 	struct failure *failure;
@@ -64,7 +65,11 @@ int control_check_signal(struct control *control);
  */
 void control_ask_why(struct control *control);
 
-/* Tell the other side of our failure, unless it knows; then close. */
+/*
+ * Tell the other side of our failure, if there is one that it does not know.
+ * Before the channel goes, or the other side would take that for the cause.
+ */
+void control_tell(struct control *control);
 void control_close(struct control *control);
 
 #endif

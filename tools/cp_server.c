@@ -32,7 +32,17 @@ static int take_descriptors(struct control *control)
 	return 0;
 }
 
-static int serve(struct control *control)
+static int take_request(struct control *control, struct request *ret_request)
+{
+	control->signal_fd = open_signals(control->failure);
+	if (control->signal_fd < 0 || take_descriptors(control) < 0 ||
+	    control_greet(control) < 0 || receive_request(control, ret_request) < 0)
+		return -1;
+	control->timeout_ms = ret_request->settings.timeout_ms;
+	return 0;
+}
+
+static void serve(struct control *control)
 {
 	struct progress none = { .shown = false };
 	struct request request;
@@ -43,18 +53,16 @@ static int serve(struct control *control)
 		.failure = control->failure,
 		.progress = &none,
 	};
-	int result;
 
-	control->signal_fd = open_signals(control->failure);
-	if (control->signal_fd < 0 || take_descriptors(control) < 0 ||
-	    control_greet(control) < 0 || receive_request(control, &request) < 0)
-		return -1;
-	control->timeout_ms = request.settings.timeout_ms;
-	transfer.role = request.role;
-	result = transfer.role == CP_SENDER ? run_sender(&transfer)
-					    : run_receiver(&transfer);
+	if (take_request(control, &request) == 0) {
+		transfer.role = request.role;
+		if (transfer.role == CP_SENDER)
+			run_sender(&transfer);
+		else
+			run_receiver(&transfer);
+	}
+	control_tell(control);
 	close_transfer(&transfer);
-	return result;
 }
 
 int serve_copy(void)

@@ -108,10 +108,18 @@ static int handle_frame(struct transfer *transfer)
 	return 0;
 }
 
+/* How often the other side is told: well before it gives up. */
+static uint64_t alive_interval(const struct transfer *transfer)
+{
+	uint64_t quarter = (uint64_t)transfer->settings->timeout_ms * 1000000 / 4;
+
+	return quarter < SECOND_NS ? quarter : SECOND_NS;
+}
+
 static int say_alive(struct transfer *transfer, uint64_t now)
 {
 	note_progress(transfer);
-	if (now - transfer->alive_ns < SECOND_NS)
+	if (now - transfer->alive_ns < alive_interval(transfer))
 		return 0;
 	transfer->alive_ns = now;
 	return control_send(transfer->control, FRAME_ALIVE, NULL);
@@ -132,7 +140,7 @@ int transfer_wait(struct transfer *transfer, bool working, uint64_t wake_ns)
 		{ .fd = pier_channel_fd(transfer->link.channel), .events = POLLIN },
 		{ .fd = workers_fd(transfer->workers), .events = POLLIN },
 	};
-	uint64_t now = now_ns(), until = now + SECOND_NS;
+	uint64_t now = now_ns(), until = now + alive_interval(transfer);
 	int collected = pier_arm_channel(transfer->link.channel);
 
 	if (collected < 0)

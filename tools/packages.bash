@@ -54,6 +54,12 @@ need_for_tests() {
     need python3 have python3
 }
 
+# What the benchmarks compare with.
+need_for_bench() {
+    need ucx-utils have ucx_perftest
+    need rsync have rsync
+}
+
 have_fuzzer() {
     local object
     object=$(mktemp) || return

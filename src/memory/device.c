@@ -219,11 +219,15 @@ static bool append_name(const struct pier_provider *provider, struct ibv_device 
 	return false;
 }
 
+/* name: the one that was asked for; NULL: any. */
 static int fail_unknown(const char *name)
 {
 	struct names names = { .used = 0 };
-	int error = visit_devices(append_name, &names);
+	int error;
 
+	if (!name)
+		return pier_fail(ENODEV, "there is no RDMA device with an active port");
+	error = visit_devices(append_name, &names);
 	return pier_fail(ENODEV, "no RDMA device \"%s\"; there are: %s%s%s", name,
 			 names.text, error ? "; libibverbs lists none: " : "",
 			 error ? strerror(error) : "");

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Runs programs with a deadline, and leaves none of their children behind."""
 
+import ctypes
 import os
 import selectors
 import signal
@@ -15,6 +16,44 @@ class Deadline(Exception):
 
 def say(line):
     print(line, flush=True)
+
+
+PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
+
+
+def adopt_orphans():
+    """From now on what a program leaves running becomes our child."""
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def children():
+    """(pid, state, command line) of our children."""
+    for entry in os.scandir("/proc"):
+        try:
+            with open(entry.path + "/stat") as stat, open(entry.path + "/cmdline") as line:
+                state, parent = stat.read().rpartition(")")[2].split()[:2]
+                if int(parent) == os.getpid():
+                    yield int(entry.name), state, line.read().replace("\0", " ").strip()
+        except (OSError, ValueError):
+            continue  # no process, or it has gone
+
+
+def end_orphans(patience):
+    """End what a program left running, and return their command lines.
+
+    Those that end by themselves within `patience` seconds are none.
+    """
+    until = time.monotonic() + patience
+    while True:
+        running = [(pid, line) for pid, state, line in children() if state != "Z"]
+        if not running or time.monotonic() > until:
+            break
+        time.sleep(0.02)
+    for pid, _ in running:
+        os.kill(pid, signal.SIGKILL)
+    for pid, _, _ in list(children()):
+        os.waitpid(pid, 0)
+    return [line for _, line in running]
 
 
 def kill_group(process):

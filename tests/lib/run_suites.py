@@ -12,8 +12,8 @@ import sys
 import tempfile
 import time
 
-from process import Deadline, echo, run, say
-from tap import Reader, Tally
+from process import Deadline, adopt_orphans, echo, end_orphans, run, say
+from tap import Reader, Skip, Tally
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -21,6 +21,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEADLINES = {"lint": 180, "unit": 180, "conformance": 300, "consumer": 180,
              "fuzz": 300, "asan": 480, "tsan": 480, "bench": 1800}
 DEADLINE_PROGRAM = {"lint": 120, "consumer": 120}
+SEED = os.environ.get("PIER_SEED") or os.environ.get("PIER_TEST_SEED")
 FUZZ_SECONDS = int(os.environ.get("PIER_FUZZ_SECONDS", "10"))
 
 STOPS = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
@@ -53,6 +54,10 @@ class Suite:
         self.env = {k: v for k, v in os.environ.items() if k not in UNSET}
         self.env.update(LC_ALL="C", CMOCKA_MESSAGE_OUTPUT="TAP", PIER_TESTS_ROOT=str(ROOT))
         self.env.update(SANITIZER_ENV)
+        # The one name of docs/testing.md, and that of some tests.
+        for name in "PIER_SEED", "PIER_TEST_SEED":
+            if SEED:
+                self.env[name] = SEED
 
     def left(self):
         return self.until - time.monotonic()
@@ -94,10 +99,10 @@ class Suite:
             except Deadline:
                 reader.fail("did not end within %d s, killed" % seconds)
                 tally = reader.tally
-            left = sorted(os.listdir(folder))
+            left = ["file " + name for name in sorted(os.listdir(folder))]
+        left += ["process " + line for line in end_orphans(0 if tally.failed else 2)]
         if left and not tally.failed:
-            tally.failed.append("%s: %s: left behind in its temporary folder: %s" %
-                                (self.name, name, ", ".join(left)))
+            reader.fail("left behind: " + ", ".join(left))
         self.tally.add(tally)
 
 
@@ -184,7 +189,7 @@ def suite_fuzz(suite):
                    "-Db_lundef=false", "-Dtools=false")
     if not folder:
         return
-    seed = int(os.environ.get("PIER_SEED") or str(random.randrange(1, 2**31)), 0)
+    seed = int(SEED or str(random.randrange(1, 2**31)), 0)
     say("-- fuzz: PIER_SEED=%s" % seed)
     findings = folder / "findings"
     findings.mkdir(exist_ok=True)
@@ -209,7 +214,7 @@ def suite_bench(suite):
 
 def suite_not_yet(suite):
     say("skip: %s: %s" % (suite.name, NOT_YET))
-    suite.tally.skipped.append("%s: %s" % (suite.name, NOT_YET))
+    suite.tally.skipped.append(Skip(suite.name, "", NOT_YET))
 
 
 SUITES = {"lint": suite_script, "unit": suite_tests, "conformance": suite_tests,
@@ -241,6 +246,7 @@ def interrupted(number, frame):
 def main(names):
     for number in STOPS:
         signal.signal(number, interrupted)
+    adopt_orphans()
     total = Tally()
     status = 0
     try:
@@ -249,9 +255,10 @@ def main(names):
     except Interrupted as how:
         total.failed.append("stopped by %s before the end" % how)
         status = 130
+        end_orphans(0)
     except BaseException as error:  # the last line is printed whatever happens
         total.failed.append("tests/run itself: %r" % error)
-    for line in total.skipped:
+    for line in total.skip_lines():
         say("skipped: " + line)
     for line in total.failed:
         say("failed: " + line)

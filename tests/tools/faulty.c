@@ -10,15 +10,25 @@
  */
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <pier/backend.h>
 
+enum {
+	PAGE = 65536
+};
+
+#define DEVICE_ADDRESS 0x100000000000
+
 struct state {
+	int fd; /* of the memory, for soft0 */
+	uint8_t *pages;
 	unsigned int flip, spoil; /* 0: never */
 	bool broken;
 	atomic_uint copies_from, copies_to;
@@ -41,26 +51,33 @@ static int parse(const char *unit, struct state *state)
 	return state->broken ? 0 : pier_fail(EINVAL, "faulty has no unit '%s'", unit);
 }
 
+static int take_pages(struct state *state, uint64_t length)
+{
+	state->fd = memfd_create("faulty", MFD_CLOEXEC);
+	if (state->fd < 0 || ftruncate(state->fd, (off_t)length) < 0)
+		return -1;
+	state->pages = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED, state->fd,
+			    0);
+	return state->pages == MAP_FAILED ? -1 : 0;
+}
+
 static int alloc_memory(const char *unit, uint64_t length, struct pier_memory *ret_memory)
 {
 	struct state *state = calloc(1, sizeof(*state));
-	void *pages;
 	int error;
 
 	if (!state)
 		return pier_fail(ENOMEM, "out of memory");
+	length = (length + PAGE - 1) / PAGE * PAGE;
 	error = parse(unit, state);
+	if (!error && take_pages(state, length) < 0)
+		error = pier_fail(errno, "faulty has no memory: %s", strerror(errno));
 	if (error) {
 		free(state);
 		return error;
 	}
-	pages = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-		     -1, 0);
-	if (pages == MAP_FAILED) {
-		free(state);
-		return pier_fail(ENOMEM, "out of memory");
-	}
-	ret_memory->address = (uintptr_t)pages;
+	/* As of a device: no pointer of this process. */
+	ret_memory->address = DEVICE_ADDRESS;
 	ret_memory->length = length;
 	ret_memory->cpu = NULL;
 	ret_memory->state = state;
@@ -69,13 +86,36 @@ static int alloc_memory(const char *unit, uint64_t length, struct pier_memory *r
 
 static void free_memory(struct pier_memory *memory)
 {
-	munmap((void *)(uintptr_t)memory->address, memory->length);
-	free(memory->state);
+	struct state *state = memory->state;
+
+	munmap(state->pages, memory->length);
+	close(state->fd);
+	free(state);
+}
+
+static int export_range(const struct pier_memory *memory, uint64_t address,
+			uint64_t length, struct pier_backend_export *ret_export)
+{
+	const struct state *state = memory->state;
+
+	(void)length;
+	ret_export->fd = fcntl(state->fd, F_DUPFD_CLOEXEC, 0);
+	if (ret_export->fd < 0)
+		return pier_fail(errno, "faulty cannot be exported: %s", strerror(errno));
+	ret_export->offset = address - memory->address;
+	return 0;
+}
+
+static void close_export(struct pier_backend_export *dmabuf)
+{
+	close(dmabuf->fd);
 }
 
 static uint8_t *place(const struct pier_memory *memory, uint64_t offset)
 {
-	return (uint8_t *)(uintptr_t)(memory->address + offset);
+	const struct state *state = memory->state;
+
+	return state->pages + offset;
 }
 
 static int copy_to(const struct pier_memory *memory, uint64_t offset, const void *source,
@@ -111,9 +151,12 @@ const struct pier_backend pier_backend = {
 	.size = sizeof(struct pier_backend),
 	.name = "faulty",
 	.description = "memory that loses bits",
+	.memfd = true,
 	.probe = probe,
 	.alloc = alloc_memory,
 	.free = free_memory,
+	.export_range = export_range,
+	.close_export = close_export,
 	.copy_to = copy_to,
 	.copy_from = copy_from,
 };

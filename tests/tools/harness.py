@@ -218,13 +218,29 @@ class TapResult(unittest.TestResult):
         for line in self._exc_info_to_string(error, test).splitlines():
             print("# " + line)
 
+    def startTest(self, test):
+        super().startTest(test)
+        self.failed = False
+
+    def stopTest(self, test):
+        super().stopTest(test)
+        if self.failed:
+            self.say("not ok", test)
+
     def addSuccess(self, test):
         self.say("ok", test)
+
+    def addSubTest(self, test, subtest, err):
+        super().addSubTest(test, subtest, err)
+        if err:
+            print("# in %s" % subtest)
+            self.complain(err, test)
+            self.failed = True
 
     def addFailure(self, test, err):
         super().addFailure(test, err)
         self.complain(err, test)
-        self.say("not ok", test)
+        self.failed = True
 
     def addError(self, test, err):
         self.addFailure(test, err)

@@ -14,8 +14,8 @@ void pier_soft_lose_link(struct soft_qp *qp)
 	/* Once closing, it was expected, and the cause has been reported. */
 	bool closing = qp->link.closing;
 
-	pier_info("soft0: QP %#x lost its peer, QP %#x", qp->ibv.qp_num,
-		  qp->attr.dest_qp_num);
+	pier_debug("soft0: QP %#x lost its peer, QP %#x", qp->ibv.qp_num,
+		   qp->attr.dest_qp_num);
 	pier_soft_close_link(qp);
 	pier_soft_fail_qp(qp, closing ? IBV_WC_SUCCESS : IBV_WC_RETRY_EXC_ERR);
 }
