@@ -134,6 +134,8 @@ static bool check_members(const struct pier_backend *backend, char *ret_problem)
 static bool read_table(const struct pier_backend *table, struct pier_backend *ret_backend,
 		       char *ret_problem)
 {
+	size_t known;
+
 	if (table->abi != PIER_BACKEND_ABI)
 		return refuse(ret_problem,
 			      "it has backend abi %u, and this library has %d",
@@ -142,9 +144,11 @@ static bool read_table(const struct pier_backend *table, struct pier_backend *re
 		return refuse(ret_problem,
 			      "its table has %u bytes, and the required members %d",
 			      table->size, REQUIRED_SIZE);
+	/* Behind the required members are pointers alone: no half of one. */
+	known = table->size < sizeof(*table) ? table->size : sizeof(*table);
+	known -= known % sizeof(void *);
 	memset(ret_backend, 0, sizeof(*ret_backend));
-	memcpy(ret_backend, table,
-	       table->size < sizeof(*table) ? table->size : sizeof(*table));
+	memcpy(ret_backend, table, known);
 	return check_members(ret_backend, ret_problem);
 }
 

@@ -73,6 +73,8 @@ struct pier_channel_attr {
 	int access;
 	/** For calls with PIER_TIMEOUT_DEFAULT; more than 0. */
 	int timeout_ms;
+	/** Index into the port's partition table (P_Key); 0 is the usual one. */
+	uint32_t pkey_index;
 };
 
 #define PIER_PSN_RANDOM UINT32_MAX
@@ -81,7 +83,7 @@ struct pier_channel_attr {
 #define PIER_CHANNEL_ATTR_INIT                                                           \
 	{                                                                                \
 		sizeof(struct pier_channel_attr), 1, 16, 16, 16, 16, 0, 0, 16, 14, 7, 6, \
-			12, 0, 0, 64, -1, PIER_PSN_RANDOM, PIER_ACCESS_SHARED, 30000     \
+			12, 0, 0, 64, -1, PIER_PSN_RANDOM, PIER_ACCESS_SHARED, 30000, 0  \
 	}
 
 /**
@@ -111,9 +113,9 @@ PIER_API int pier_channel_endpoint(struct pier_channel *channel,
  * retried as the attributes say; pier_handshake() waits for the peer.
  *
  * Errors: -EINVAL an endpoint that cannot be (the sentence names the field);
- * -EISCONN connected before; -ETIMEDOUT, -EHOSTUNREACH, -ECONNREFUSED the
- * peer's NIC cannot be reached; others of ibv_modify_qp(3). After an error the
- * channel can only be destroyed.
+ * -EISCONN connected before, and nothing was changed; -ETIMEDOUT, -EHOSTUNREACH,
+ * -ECONNREFUSED the peer's NIC cannot be reached; others of ibv_modify_qp(3).
+ * After an error the channel can only be destroyed.
  */
 PIER_API int pier_connect_channel(struct pier_channel *channel,
 				  const struct pier_endpoint *peer);
@@ -130,8 +132,8 @@ PIER_API int pier_connect_channel(struct pier_channel *channel,
  * Errors: those of pier_connect_channel(); -ETIMEDOUT the peer did not answer;
  * -ECONNRESET the peer closed the connection; -EBADMSG it sent something else;
  * -EPROTONOSUPPORT it speaks another version; -ECONNREFUSED it could not
- * connect; others of read(2), write(2). After an error the channel can only
- * be destroyed.
+ * connect; -EBADF an fd is not open; others of read(2), write(2). After an error
+ * the channel can only be destroyed.
  */
 PIER_API int pier_handshake(struct pier_channel *channel, int read_fd, int write_fd,
 			    int timeout_ms);
@@ -190,7 +192,8 @@ struct pier_work {
  * sg_list, num_sge  the elements, up to max_send_sge or max_recv_sge; borrowed
  *                   for the call; 0 elements: an empty message
  * remote            for write and read: as long as the elements together, or
- *                   longer (the rest is left alone)
+ *                   longer (the rest is left alone); NULL only without
+ *                   elements: immediate data alone
  * immediate         32 bits that the peer finds in its receive, in host order
  * ret_work          handle of the request; NULL: nobody will ask, and its slot
  *                   is given back when it completes (an error still breaks the
@@ -199,12 +202,13 @@ struct pier_work {
  * A posted request owns nothing; its memory must stay registered until it has
  * completed.
  *
- * Errors: -EINVAL too many elements; -ERANGE remote is shorter than the
- * elements; -EMSGSIZE longer than the port's max_msg_size; -EAGAIN the queue is
- * full: wait for something first; -ENOTCONN not connected (a receive may be
- * posted before); -EPIPE the channel is broken (the sentence tells the first
- * cause); -EOPNOTSUPP a read, and max_rd_atomic of one end is 0; others of
- * ibv_post_send(3) and ibv_post_recv(3).
+ * Errors: -EINVAL too many elements (some devices take fewer in a read:
+ * max_sge_rd of ibv_query_device(3)), or remote is NULL; -ERANGE remote is
+ * shorter than the elements; -EMSGSIZE longer than the port's max_msg_size;
+ * -EAGAIN the queue is full: wait for something first; -ENOTCONN not connected
+ * (a receive may be posted before); -EPIPE the channel is broken (the sentence
+ * tells the first cause); -EOPNOTSUPP a read, and max_rd_atomic of one end is 0;
+ * others of ibv_post_send(3) and ibv_post_recv(3).
  */
 PIER_API int pier_post_send(struct pier_channel *channel,
 			    const struct pier_gather *sg_list, int num_sge,
@@ -245,12 +249,16 @@ PIER_API int pier_poll_work(struct pier_channel *channel, struct pier_work work,
  *
  * ret_result  may be NULL; also written when the request failed
  *
- * When the time is up (with 0: at once) the queue pair is driven to the error
- * state and what was outstanding is collected, so that memory is safe to use
- * again; the channel is then broken. To ask without that: pier_poll_work().
+ * When the time is up (with 0: at once), or waiting fails, the queue pair is
+ * driven to the error state and what was outstanding is collected, so that
+ * memory is safe to use again; the channel is then broken, and the handle used
+ * up. To ask without that: pier_poll_work().
  *
  * Returns 0, or the request's error (ret_result->error).
- * Errors: also -ETIMEDOUT the time was up; -ESTALE as pier_poll_work().
+ * Errors: also -ETIMEDOUT the time was up (the result then says what became of
+ * the request, which may have completed at the last moment); -ESTALE as
+ * pier_poll_work(); -EINVAL timeout_ms; -EIO and others of ibv_poll_cq(3),
+ * ibv_req_notify_cq(3) and poll(2).
  */
 PIER_API int pier_wait(struct pier_channel *channel, struct pier_work work,
 		       int timeout_ms, struct pier_result *ret_result);

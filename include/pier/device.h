@@ -19,6 +19,11 @@ PIER_BEGIN_DECLS
  *
  * Threads: all functions of this header may be called from any thread, on the
  * same device too; nothing else may use an object while it is being closed.
+ *
+ * Processes: after fork(2) all objects of pier are the parent's; the child must
+ * not touch them. On kernels before 5.12 a fork takes pages away from under a
+ * NIC unless ibv_fork_init(3) was called before a device was opened, which pier
+ * leaves to the program.
  */
 
 struct pier_device;
@@ -65,8 +70,8 @@ struct pier_port_attr {
 	bool active;
 	enum pier_link_layer link_layer;
 	uint16_t lid;	       /**< 0 on Ethernet */
-	uint32_t active_mtu;   /**< in bytes: 256, 512, 1024, 2048 or 4096 */
-	uint32_t max_mtu;      /**< in bytes */
+	uint32_t active_mtu;   /**< 256, 512, 1024, 2048 or 4096 bytes; 0: unknown */
+	uint32_t max_mtu;      /**< likewise */
 	uint32_t max_msg_size; /**< longest message, in bytes */
 	uint32_t gid_count;    /**< GID indexes run from 0 to this, less one */
 };
@@ -103,7 +108,8 @@ PIER_API void pier_free_device_list(struct pier_device_info *list);
  *
  * name  a name of pier_list_devices(); or NULL: the one that the environment
  *       variable PIER_DEVICE names, or else the first libibverbs device with
- *       an active port, or else soft0.
+ *       an active port, or else soft0. One that cannot be opened is passed
+ *       over, which the log says as a warning.
  *
  * Every call gives an object of its own, to be closed with
  * pier_close_device(). soft0 starts a thread, which ends at the close.

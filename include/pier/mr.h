@@ -77,11 +77,12 @@ enum pier_policy {
  *
  * The memory stays the caller's and must stay mapped until pier_dereg_mr().
  *
- * Errors: -EINVAL length 0, an access combination or flag that the kernel
- * refuses, or a range that leaves the address space; -EFAULT not mapped, not
- * writable although the access asks for it, or a mapping of device memory;
- * -E2BIG longer than the device's max_mr_size; -ENOMEM beyond RLIMIT_MEMLOCK or
- * the device's resources; others of ibv_reg_mr(3).
+ * Errors: -EINVAL length 0, a flag that is not in enum pier_access or a
+ * combination that the kernel refuses, or a range that leaves the address space;
+ * -EFAULT not mapped, not writable although the access asks for it, or a mapping
+ * of device memory; -E2BIG longer than the device's max_mr_size; -ENOMEM beyond
+ * RLIMIT_MEMLOCK or the device's resources; -EPERM RLIMIT_MEMLOCK is 0; others
+ * of ibv_reg_mr(3).
  */
 PIER_API int pier_reg_mr(struct pier_pd *pd, void *addr, size_t length, int access,
 			 struct pier_mr **ret_mr);
@@ -116,9 +117,9 @@ PIER_API int pier_reg_dmabuf_mr(struct pier_pd *pd, uint64_t offset, size_t leng
  * The region keeps the buffer: freeing that is -EBUSY until pier_dereg_mr().
  *
  * Errors: -ERANGE outside the buffer; -EINVAL length 0, unknown policy or
- * access that is not possible; -EOPNOTSUPP no path that the policy accepts
- * (the sentence says what was tried and why it failed); -E2BIG; -ENOMEM;
- * others of the export or the driver.
+ * access that is not possible; -EOPNOTSUPP no path that the policy accepts;
+ * -E2BIG; -ENOMEM; others of the export or the driver. Where several paths were
+ * tried the errno is the last one's, and the sentence says of each why it failed.
  */
 PIER_API int pier_reg_buffer_mr(struct pier_pd *pd, struct pier_buffer *buffer,
 				size_t offset, size_t length, int access,

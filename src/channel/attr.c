@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "attr.h"
+#include "gid.h"
 #include "mtu.h"
 #include "slot.h"
 #include "util/error.h"
@@ -12,10 +14,15 @@ enum {
 	LONGEST_RETRY = 7,     /* retry counts are 3 bits */
 	LONGEST_SERVICE_LEVEL = 15,
 	LONGEST_PSN = 0xffffff,
-	FIRST_SIZE = sizeof(struct pier_channel_attr), /* of the first version */
+	/* Of the first version. What comes behind it is not in all callers'. */
+	FIRST_SIZE = offsetof(struct pier_channel_attr, pkey_index) + sizeof(uint32_t),
 	KNOWN_ACCESS = PIER_ACCESS_SHARED | PIER_ACCESS_REMOTE_ATOMIC |
 		       PIER_ACCESS_RELAXED_ORDERING,
 };
+
+_Static_assert(sizeof(struct pier_channel_attr) ==
+		       offsetof(struct pier_channel_attr, pkey_index) + sizeof(uint32_t),
+	       "no padding at the end, where a new field would not change the size");
 
 static void lower(uint32_t *value, int limit)
 {
@@ -60,7 +67,7 @@ int pier_read_channel_attr(const struct pier_channel_attr *attr,
 				"and this library knows only %zu: it is older than "
 				"the header",
 				i, attr->size, sizeof(known));
-	memcpy(&known, attr, sizeof(known));
+	memcpy(&known, attr, attr->size < sizeof(known) ? attr->size : sizeof(known));
 	known.size = sizeof(known);
 	*ret_attr = known;
 	return 0;
@@ -173,17 +180,26 @@ static const char *port_state_name(enum ibv_port_state state)
 int pier_check_channel_port(const struct pier_channel_attr *attr,
 			    const struct ibv_port_attr *port)
 {
+	int gids = port->gid_tbl_len < PIER_GID_INDEXES ? port->gid_tbl_len
+							: PIER_GID_INDEXES;
+
 	if (port->state != IBV_PORT_ACTIVE)
 		return pier_fail(
 			ENETDOWN,
 			"port %u is not active but %s: check the cable, the link "
 			"and (InfiniBand) the subnet manager",
 			attr->port, port_state_name(port->state));
-	if (attr->gid_index < -1 || attr->gid_index >= port->gid_tbl_len)
+	if (attr->gid_index < -1 || attr->gid_index >= gids)
 		return pier_fail(
 			EINVAL,
 			"channel attributes: gid_index %d is neither -1 (chosen) nor "
 			"one of the %d of port %u",
-			attr->gid_index, port->gid_tbl_len, attr->port);
+			attr->gid_index, gids, attr->port);
+	/* Not all ports say how many they have; index 0 is always there. */
+	if (attr->pkey_index && attr->pkey_index >= port->pkey_tbl_len)
+		return pier_fail(EINVAL,
+				 "channel attributes: pkey_index %u is not one of the %u "
+				 "of port %u",
+				 attr->pkey_index, port->pkey_tbl_len, attr->port);
 	return 0;
 }

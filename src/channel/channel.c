@@ -176,7 +176,7 @@ static int modify_to_init(struct pier_channel *channel)
 			      ~(unsigned int)PIER_ACCESS_RELAXED_ORDERING;
 	struct ibv_qp_attr attr = {
 		.qp_state = IBV_QPS_INIT,
-		.pkey_index = 0,
+		.pkey_index = (uint16_t)channel->attr.pkey_index,
 		.port_num = (uint8_t)channel->attr.port,
 		.qp_access_flags = access,
 	};

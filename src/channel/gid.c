@@ -94,6 +94,8 @@ int pier_find_gid(const struct pier_provider *provider, struct ibv_context *cont
 	struct ibv_gid_entry *entries;
 	int count, chosen;
 
+	if (table_length > PIER_GID_INDEXES)
+		table_length = PIER_GID_INDEXES;
 	/* One more, so that an empty table is not an allocation of nothing. */
 	entries = calloc((size_t)(table_length > 0 ? table_length : 0) + 1,
 			 sizeof(*entries));

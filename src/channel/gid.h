@@ -8,6 +8,11 @@
 
 #include "provider/provider.h"
 
+/* As many as struct ibv_global_route can name: its sgid_index has 8 bits. */
+enum {
+	PIER_GID_INDEXES = 256
+};
+
 /*
  * Which GID a RoCE channel sends from. A GID names a source address and a
  * packet format; both ends must use the same format and routable ones first:
@@ -21,7 +26,8 @@
 int pier_choose_gid(const struct ibv_gid_entry *entries, size_t count);
 
 /*
- * Reads a port's table and chooses from it.
+ * Reads a port's table, as far as a route can name its entries (rxe has 1024),
+ * and chooses from it.
  *
  * Errors: -EADDRNOTAVAIL no usable GID; -ENOMEM; others of query_gid.
  */

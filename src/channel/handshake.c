@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -147,6 +148,14 @@ static int connect_and_tell(struct pier_channel *channel, struct pier_stream *st
 	return pier_fail(-error, "%s", sentence);
 }
 
+/* poll(2) passes over a negative fd, as if its peer were silent. */
+static int check_fd(const char *name, int fd)
+{
+	if (fd >= 0 && fcntl(fd, F_GETFD) >= 0)
+		return 0;
+	return pier_fail(EBADF, "handshake: %s %d is not open", name, fd);
+}
+
 int pier_handshake(struct pier_channel *channel, int read_fd, int write_fd,
 		   int timeout_ms)
 {
@@ -158,6 +167,11 @@ int pier_handshake(struct pier_channel *channel, int read_fd, int write_fd,
 		return error;
 	if (channel->state != PIER_CHANNEL_PREPARED)
 		return pier_fail(EISCONN, "the channel was connected before");
+	error = check_fd("read_fd", read_fd);
+	if (!error)
+		error = check_fd("write_fd", write_fd);
+	if (error)
+		return error;
 	stream.deadline = pier_deadline(timeout_ms);
 	error = exchange_endpoints(channel, &stream, &peer);
 	if (!error)

@@ -94,6 +94,10 @@ static int check_send(const struct pier_channel *channel, struct request *reques
 				       &request->length);
 	if (error)
 		return error;
+	if (!request->remote && request->opcode != PIER_OP_SEND && request->length)
+		return pier_fail(EINVAL, "%s of %llu bytes: remote is NULL",
+				 pier_opcode_name(request->opcode),
+				 (unsigned long long)request->length);
 	if (request->remote && request->remote->length < request->length)
 		return pier_fail(ERANGE, "%s of %llu bytes; the remote region has %llu",
 				 pier_opcode_name(request->opcode),

@@ -11,68 +11,46 @@ struct meaning {
 	const char *cause;
 };
 
-#define STATUS(name) [name] = { #name
-static const struct meaning meanings
-	[] = { STATUS(IBV_WC_SUCCESS), 0, "" },
-	STATUS(IBV_WC_LOC_LEN_ERR), -EMSGSIZE,
-	"the message is longer than the receive, or than the port allows"
-}
-, STATUS(IBV_WC_LOC_QP_OP_ERR), -EIO, "this end's queue pair cannot do what it was asked"
-}
-, STATUS(IBV_WC_LOC_EEC_OP_ERR), -EIO, "an internal error of this end"
-}
-, STATUS(IBV_WC_LOC_PROT_ERR), -EFAULT,
-	"an element is outside its region, or the region is gone, of another "
-	"protection domain or without the access right"
-}
-, STATUS(IBV_WC_WR_FLUSH_ERR), -ECANCELED,
-	"the queue pair had left its working state: the peer disconnected, or this "
-	"end stopped it"
-}
-, STATUS(IBV_WC_MW_BIND_ERR), -EIO, "a memory window could not be bound"
-}
-, STATUS(IBV_WC_BAD_RESP_ERR), -EREMOTEIO, "the peer answered nonsense"
-}
-, STATUS(IBV_WC_LOC_ACCESS_ERR), -EFAULT,
-	"the peer's data ran into memory of this end that refused it"
-}
-, STATUS(IBV_WC_REM_INV_REQ_ERR), -EACCES,
-	"the peer refused the request: its channel allows no such access"
-}
-, STATUS(IBV_WC_REM_ACCESS_ERR), -EACCES,
-	"the peer refused the access: wrong rkey, outside the region, region "
-	"gone or without that right"
-}
-, STATUS(IBV_WC_REM_OP_ERR), -EREMOTEIO,
-	"the peer's device failed at the request, for example at the memory of "
-	"its receive"
-}
-, STATUS(IBV_WC_RETRY_EXC_ERR), -ETIMEDOUT,
-	"the peer did not answer: it is gone, not connected, or the network "
-	"loses packets (MTU, firewall, wrong GID)"
-}
-, STATUS(IBV_WC_RNR_RETRY_EXC_ERR), -EAGAIN,
-	"the peer had posted no receive, and still had not after all retries"
-}
-, STATUS(IBV_WC_LOC_RDD_VIOL_ERR), -EIO, "a mismatch of reliable datagrams"
-}
-, STATUS(IBV_WC_REM_INV_RD_REQ_ERR), -EREMOTEIO, "a mismatch of reliable datagrams"
-}
-, STATUS(IBV_WC_REM_ABORT_ERR), -EREMOTEIO, "the peer aborted the request"
-}
-, STATUS(IBV_WC_INV_EECN_ERR), -EIO, "a mismatch of reliable datagrams"
-}
-, STATUS(IBV_WC_INV_EEC_STATE_ERR), -EIO, "a mismatch of reliable datagrams"
-}
-, STATUS(IBV_WC_FATAL_ERR), -EIO, "the device failed: see the kernel's log"
-}
-, STATUS(IBV_WC_RESP_TIMEOUT_ERR), -ETIMEDOUT, "the peer did not answer in time"
-}
-, STATUS(IBV_WC_GENERAL_ERR), -EIO, "the device says no more"
-}
-,
-}
-;
+#define STATUS(name, error, cause) [name] = { #name, error, cause }
+static const struct meaning meanings[] = {
+	STATUS(IBV_WC_SUCCESS, 0, ""),
+	STATUS(IBV_WC_LOC_LEN_ERR, -EMSGSIZE,
+	       "the message is longer than the receive, or than the port allows"),
+	STATUS(IBV_WC_LOC_QP_OP_ERR, -EIO,
+	       "this end's queue pair cannot do what it was asked"),
+	STATUS(IBV_WC_LOC_EEC_OP_ERR, -EIO, "an internal error of this end"),
+	STATUS(IBV_WC_LOC_PROT_ERR, -EFAULT,
+	       "an element is outside its region, or the region is gone, of another "
+	       "protection domain or without the access right"),
+	STATUS(IBV_WC_WR_FLUSH_ERR, -ECANCELED,
+	       "the queue pair had left its working state: the peer disconnected, or "
+	       "this end stopped it"),
+	STATUS(IBV_WC_MW_BIND_ERR, -EIO, "a memory window could not be bound"),
+	STATUS(IBV_WC_BAD_RESP_ERR, -EREMOTEIO, "the peer answered nonsense"),
+	STATUS(IBV_WC_LOC_ACCESS_ERR, -EFAULT,
+	       "the peer's data ran into memory of this end that refused it"),
+	STATUS(IBV_WC_REM_INV_REQ_ERR, -EACCES,
+	       "the peer refused the request: its channel allows no such access"),
+	STATUS(IBV_WC_REM_ACCESS_ERR, -EACCES,
+	       "the peer refused the access: wrong rkey, outside the region, region gone "
+	       "or without that right"),
+	STATUS(IBV_WC_REM_OP_ERR, -EREMOTEIO,
+	       "the peer's device failed at the request, for example at the memory of "
+	       "its receive"),
+	STATUS(IBV_WC_RETRY_EXC_ERR, -ETIMEDOUT,
+	       "the peer did not answer: it is gone, not connected, or the network loses "
+	       "packets (MTU, firewall, wrong GID)"),
+	STATUS(IBV_WC_RNR_RETRY_EXC_ERR, -EAGAIN,
+	       "the peer had posted no receive, and still had not after all retries"),
+	STATUS(IBV_WC_LOC_RDD_VIOL_ERR, -EIO, "a mismatch of reliable datagrams"),
+	STATUS(IBV_WC_REM_INV_RD_REQ_ERR, -EREMOTEIO, "a mismatch of reliable datagrams"),
+	STATUS(IBV_WC_REM_ABORT_ERR, -EREMOTEIO, "the peer aborted the request"),
+	STATUS(IBV_WC_INV_EECN_ERR, -EIO, "a mismatch of reliable datagrams"),
+	STATUS(IBV_WC_INV_EEC_STATE_ERR, -EIO, "a mismatch of reliable datagrams"),
+	STATUS(IBV_WC_FATAL_ERR, -EIO, "the device failed: see the kernel's log"),
+	STATUS(IBV_WC_RESP_TIMEOUT_ERR, -ETIMEDOUT, "the peer did not answer in time"),
+	STATUS(IBV_WC_GENERAL_ERR, -EIO, "the device says no more"),
+};
 #undef STATUS
 
 static const struct meaning *meaning_of(enum ibv_wc_status status)

@@ -140,11 +140,11 @@ int pier_wait(struct pier_channel *channel, struct pier_work work, int timeout_m
 	if (error)
 		return error;
 	done = pier_poll_work(channel, work, &result);
-	if (done < 0)
+	if (done == -ESTALE)
 		return done;
-	if (!done) {
+	if (done != 1) {
 		slot = pier_find_slot(&channel->slots, work.id);
-		error = wait_for(channel, slot, pier_deadline(timeout_ms));
+		error = done ? done : wait_for(channel, slot, pier_deadline(timeout_ms));
 		if (error)
 			return give_up(channel, slot, error, timeout_ms, ret_result);
 		pier_poll_work(channel, work, &result);

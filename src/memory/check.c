@@ -67,8 +67,10 @@ enum pier_fd_kind pier_classify_fd(int fd, uint64_t *ret_size)
 	enum pier_fd_kind kind;
 	struct statfs fs;
 	off_t size;
+	int flags = fd < 0 ? -1 : fcntl(fd, F_GETFL);
 
-	if (fd < 0 || fcntl(fd, F_GETFD) < 0)
+	/* To fget(), and so to the kernel's dma_buf_get(), O_PATH is not open. */
+	if (flags < 0 || (flags & O_PATH))
 		return PIER_FD_CLOSED;
 	if (fstatfs(fd, &fs) == 0 && fs.f_type == DMA_BUF_MAGIC)
 		kind = PIER_FD_DMABUF;
@@ -113,7 +115,7 @@ static int check_fd(const struct pier_check_limits *limits, int fd, uint64_t *re
 {
 	switch (pier_classify_fd(fd, ret_size)) {
 	case PIER_FD_CLOSED:
-		return pier_fail(EBADF, "fd %d is not open", fd);
+		return pier_fail(EBADF, "fd %d is not open (or only with O_PATH)", fd);
 	case PIER_FD_DMABUF:
 		return 0;
 	case PIER_FD_MEMFD:

@@ -28,24 +28,31 @@ static void copy_name(char *destination, size_t size, const char *source)
 /*
  * Calls visit() for each device of each provider, until it returns true. A
  * provider without devices is no error: ibv_get_device_list(3) fails with
- * ENOSYS where the kernel has no RDMA.
+ * ENOSYS where the kernel has no RDMA. Returns the errno of the last that gave
+ * no list, for the curious, or 0.
  */
-static void visit_devices(bool (*visit)(const struct pier_provider *provider,
-					struct ibv_device *device, void *argument),
-			  void *argument)
+static int visit_devices(bool (*visit)(const struct pier_provider *provider,
+				       struct ibv_device *device, void *argument),
+			 void *argument)
 {
 	bool done = false;
+	int error = 0;
 
 	for (size_t p = 0; p < PROVIDERS && !done; p++) {
+		struct ibv_device **list;
 		int count = 0;
-		struct ibv_device **list = providers[p]->get_device_list(&count);
 
-		if (!list)
+		errno = 0;
+		list = providers[p]->get_device_list(&count);
+		if (!list) {
+			error = errno ? errno : EIO;
 			continue;
+		}
 		for (int i = 0; i < count && !done; i++)
 			done = visit(providers[p], list[i], argument);
 		providers[p]->free_device_list(list);
 	}
+	return error;
 }
 
 struct listing {
@@ -76,8 +83,11 @@ static bool append_device(const struct pier_provider *provider, struct ibv_devic
 int pier_list_devices(struct pier_device_info **ret_list, size_t *ret_count)
 {
 	struct listing listing = { 0 };
+	int error = visit_devices(append_device, &listing);
 
-	visit_devices(append_device, &listing);
+	/* soft0 is always there, unless there was no memory for its list. */
+	if (listing.count == 0)
+		return pier_fail(error, "listing devices: %s", strerror(error));
 	if (listing.failed) {
 		free(listing.list);
 		return pier_fail(ENOMEM, "listing devices: out of memory");
@@ -142,6 +152,7 @@ static int make_device(const struct pier_provider *provider, struct ibv_device *
 	device->provider = provider;
 	copy_name(device->name, sizeof(device->name), found->name);
 	pier_clear_error();
+	errno = 0;
 	device->context = provider->open_device(found);
 	if (!device->context) {
 		error = errno ? errno : EIO;
@@ -174,6 +185,8 @@ static bool try_device(const struct pier_provider *provider, struct ibv_device *
 	if (opening->name && strcmp(opening->name, found->name) != 0)
 		return false;
 	opening->error = -make_device(provider, found, &device);
+	if (opening->error && !opening->name)
+		pier_warning("%s is passed over: %s", found->name, pier_last_error());
 	if (opening->error)
 		return opening->name != NULL;
 	if (!opening->name &&
@@ -210,12 +223,14 @@ static bool append_name(const struct pier_provider *provider, struct ibv_device 
 static int fail_unknown(const char *name)
 {
 	struct names names = { .used = 0 };
+	int error;
 
 	if (!name)
 		return pier_fail(ENODEV, "there is no RDMA device with an active port");
-	visit_devices(append_name, &names);
-	return pier_fail(ENODEV, "no RDMA device \"%s\"; there are: %s", name,
-			 names.text);
+	error = visit_devices(append_name, &names);
+	return pier_fail(ENODEV, "no RDMA device \"%s\"; there are: %s%s%s", name,
+			 names.text, error ? "; libibverbs lists none: " : "",
+			 error ? strerror(error) : "");
 }
 
 int pier_open_device(const char *name, struct pier_device **ret_device)

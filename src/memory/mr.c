@@ -58,7 +58,8 @@ static const char *registration_hint(int error, bool dmabuf, char *text, size_t 
 	if (error == EFAULT && !dmabuf)
 		return " (not mapped, not writable, or a mapping of device memory, which "
 		       "has to be registered as a dma-buf)";
-	if (error != ENOMEM || getrlimit(RLIMIT_MEMLOCK, &limit) ||
+	/* Pages beyond it: ENOMEM; no page at all: EPERM (ib_umem_get()). */
+	if ((error != ENOMEM && error != EPERM) || getrlimit(RLIMIT_MEMLOCK, &limit) ||
 	    limit.rlim_cur == RLIM_INFINITY)
 		return "";
 	snprintf(text, size, " (RLIMIT_MEMLOCK is %" PRIu64 " KiB; see ulimit -l)",
@@ -100,6 +101,14 @@ static int new_region(struct pier_pd *pd, uint64_t iova, size_t length, int acce
 	};
 	*ret_region = region;
 	return 0;
+}
+
+int pier_check_region(const struct pier_pd *pd, uint64_t address, size_t length,
+		      int access)
+{
+	struct pier_check_limits limits = limits_of(pd);
+
+	return pier_check_host(&limits, address, length, address, access);
 }
 
 int pier_reg_host(struct pier_pd *pd, void *addr, size_t length, uint64_t iova,

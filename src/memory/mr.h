@@ -22,6 +22,13 @@ struct pier_mr {
 	struct pier_buffer *buffer; /* kept busy by this region, or NULL */
 };
 
+/*
+ * What must be right of a region on whichever path it is reached, at its own
+ * address as iova. 0, -EINVAL or -E2BIG.
+ */
+int pier_check_region(const struct pier_pd *pd, uint64_t address, size_t length,
+		      int access);
+
 /* Register host memory at an iova that may differ from its address. */
 int pier_reg_host(struct pier_pd *pd, void *addr, size_t length, uint64_t iova,
 		  int access, struct pier_mr **ret_mr);

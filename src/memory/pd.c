@@ -16,6 +16,7 @@ int pier_alloc_pd(struct pier_device *device, struct pier_pd **ret_pd)
 	pd->device = device;
 	atomic_init(&pd->children, 0);
 	pier_clear_error();
+	errno = 0;
 	pd->pd = device->provider->alloc_pd(device->context);
 	if (!pd->pd) {
 		error = errno ? errno : EIO;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
+#include <stdio.h>
 
 #include "memory/buffer.h"
 #include "memory/mr.h"
@@ -60,6 +61,22 @@ static int register_host(const struct piece *piece, struct pier_mr **ret_mr)
 			     ret_mr);
 }
 
+/* After the direct path, which leaves its sentence. */
+static int register_otherwise(const struct piece *piece, struct pier_mr **ret_mr)
+{
+	char cause[384];
+	int error;
+
+	snprintf(cause, sizeof(cause), "%s", pier_last_error());
+	error = register_host(piece, ret_mr);
+	if (error)
+		return pier_fail(-error, "%s; and before, as a dma-buf: %s",
+				 pier_last_error(), cause);
+	pier_warning("%s memory is registered as host memory, not as a dma-buf: %s",
+		     piece->buffer->backend->name, cause);
+	return 0;
+}
+
 static int register_by_policy(const struct piece *piece, enum pier_policy policy,
 			      struct pier_mr **ret_mr)
 {
@@ -68,13 +85,9 @@ static int register_by_policy(const struct piece *piece, enum pier_policy policy
 	if (!wants_dmabuf(piece))
 		return register_host(piece, ret_mr);
 	error = register_dmabuf(piece, ret_mr);
-	/* A mistake in the arguments would fail on every path: name it once. */
-	if (!error || error == -EINVAL || error == -E2BIG || policy == PIER_POLICY_DIRECT)
+	if (!error || policy == PIER_POLICY_DIRECT)
 		return error;
-	pier_warning("%s memory is registered as host memory, not as a dma-buf: %s",
-		     piece->buffer->backend->name, pier_last_error());
-	pier_clear_error();
-	return register_host(piece, ret_mr);
+	return register_otherwise(piece, ret_mr);
 }
 
 int pier_reg_buffer_mr(struct pier_pd *pd, struct pier_buffer *buffer, size_t offset,
@@ -90,6 +103,9 @@ int pier_reg_buffer_mr(struct pier_pd *pd, struct pier_buffer *buffer, size_t of
 	if (length == 0)
 		return pier_fail(EINVAL, "length 0: a region has at least one byte");
 	error = pier_check_buffer_range(buffer, offset, length, "registering");
+	/* A mistake in the arguments would fail on every path: name it once. */
+	if (!error)
+		error = pier_check_region(pd, buffer->address + offset, length, access);
 	if (error)
 		return error;
 	error = register_by_policy(&piece, policy, ret_mr);

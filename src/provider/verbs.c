@@ -22,11 +22,9 @@ static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t length, uint6
 			     int access)
 {
 	/*
-	 * Some providers implement only the older call, and a region whose iova
-	 * is its address needs no more (ibv_reg_mr(3)).
+	 * The macro of <infiniband/verbs.h>: ibv_reg_mr_iova2(), which leaves out
+	 * relaxed ordering where the kernel does not know it.
 	 */
-	if (iova == (uintptr_t)addr)
-		return ibv_reg_mr(pd, addr, length, access);
 	return ibv_reg_mr_iova(pd, addr, length, iova, access);
 }
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,6 +24,17 @@ void pier_clear_error(void)
 	fresh = false;
 }
 
+/*
+ * Whoever fails must not return 0 or more, whatever a provider or a backend gave
+ * for an errno: some of rdma-core's return it negated (qedr, cxgb4).
+ */
+static int negative_errno(int error)
+{
+	if (error == 0)
+		return -EIO;
+	return error > 0 ? -error : error;
+}
+
 int pier_fail(int error, const char *format, ...)
 {
 	char text[SENTENCE_SIZE];
@@ -34,8 +46,9 @@ int pier_fail(int error, const char *format, ...)
 	va_end(args);
 	memcpy(sentence, text, sizeof(text));
 	fresh = true;
-	pier_debug("%s (errno %d)", sentence, error);
-	return -error;
+	error = negative_errno(error);
+	pier_debug("%s (errno %d)", sentence, -error);
+	return error;
 }
 
 int pier_fail_because(int error, const char *format, ...)
@@ -46,17 +59,18 @@ int pier_fail_because(int error, const char *format, ...)
 	va_list args;
 	int used;
 
+	error = negative_errno(error);
 	va_start(args, format);
 	used = vsnprintf(text, SENTENCE_SIZE, format, args);
 	va_end(args);
 	if (used >= SENTENCE_SIZE)
 		used = SENTENCE_SIZE - 1;
 	if (!fresh)
-		cause = strerror_r(error, unknown, sizeof(unknown));
+		cause = strerror_r(-error, unknown, sizeof(unknown));
 	snprintf(text + used, sizeof(text) - (size_t)used, ": %s", cause);
 	text[SENTENCE_SIZE - 1] = '\0';
 	memcpy(sentence, text, SENTENCE_SIZE);
 	fresh = true;
-	pier_debug("%s (errno %d)", sentence, error);
-	return -error;
+	pier_debug("%s (errno %d)", sentence, -error);
+	return error;
 }

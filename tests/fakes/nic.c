@@ -31,6 +31,17 @@ static int query_gid(struct ibv_context *context, uint8_t port, uint32_t index,
 	(void)context, (void)port;
 	if (fails())
 		return ENOSPC;
+	if (index >= FAKE_GIDS) {
+		if (!fake.gid_beyond || index != 256)
+			return ENODATA;
+		/* Of an IPv4 address. */
+		*ret_entry = (struct ibv_gid_entry){
+			.gid.raw = { [10] = 0xff, [11] = 0xff, [12] = 10 },
+			.gid_index = index,
+			.gid_type = IBV_GID_TYPE_ROCE_V2,
+		};
+		return 0;
+	}
 	if (fake.gids[index].gid.raw[0] == 0 && fake.gids[index].gid.raw[15] == 0)
 		return ENODATA;
 	*ret_entry = fake.gids[index];
@@ -129,6 +140,8 @@ static int modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 	if (fails())
 		return ENOSPC;
 	fake.state = attr->qp_state;
+	if (attr->qp_state == IBV_QPS_INIT)
+		fake.init = *attr;
 	if (attr->qp_state == IBV_QPS_RTR)
 		fake.rtr = *attr;
 	if (attr->qp_state == IBV_QPS_RTS)
@@ -152,7 +165,7 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 	(void)qp;
 	if (fails()) {
 		*bad = wr;
-		return ENOSPC;
+		return fake.fail_result;
 	}
 	fake.last_send = *wr;
 	fake.send_ids[fake.sends++] = wr->wr_id;
@@ -164,7 +177,7 @@ static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_
 	(void)qp;
 	if (fails()) {
 		*bad = wr;
-		return ENOSPC;
+		return fake.fail_result;
 	}
 	fake.recv_ids[fake.recvs++] = wr->wr_id;
 	return 0;
@@ -209,6 +222,7 @@ static const struct pier_provider provider = {
 struct pier_pd *fake_reset(void)
 {
 	memset(&fake, 0, sizeof(fake));
+	fake.fail_result = ENOSPC;
 	fake.context.ops.post_send = post_send;
 	fake.context.ops.post_recv = post_recv;
 	fake.context.ops.poll_cq = poll_cq;

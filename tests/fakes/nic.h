@@ -20,15 +20,17 @@ struct fake_nic {
 	struct ibv_port_attr port;
 	struct ibv_gid_entry gids[FAKE_GIDS]; /* zero: empty */
 	bool never_flushes;
-	int fail_call;	/* this call of the provider fails, from 1; 0: none */
-	int poll_error; /* what poll_cq returns instead of completions */
+	int fail_call;	 /* this call of the provider fails, from 1; 0: none */
+	int fail_result; /* what a post that fails returns */
+	bool gid_beyond; /* the best GID has an index past FAKE_GIDS: 256 */
+	int poll_error;	 /* what poll_cq returns instead of completions */
 
 	/* What the channel did. */
 	int calls;
 	int channels, cqs, qps; /* alive */
 	int events_given, events_acked;
 	enum ibv_qp_state state;
-	struct ibv_qp_attr rtr, rts; /* as modify_qp() got them */
+	struct ibv_qp_attr init, rtr, rts; /* as modify_qp() got them */
 	struct ibv_send_wr last_send;
 	uint64_t send_ids[FAKE_QUEUE], recv_ids[FAKE_QUEUE]; /* outstanding */
 	int sends, recvs;

@@ -460,6 +460,97 @@ static void reports_a_failing_queue(void **state)
 	destroy(channel);
 }
 
+/* Whoever waited gets the memory back, so nothing may be under way any more. */
+static void stops_when_waiting_fails(void **state)
+{
+	struct pier_channel *channel = connected();
+	struct pier_work other;
+
+	(void)state;
+	assert_int_equal(pier_post_recv(channel, NULL, 0, &other), 0);
+	fake.poll_error = -1;
+	fake.never_flushes = true;
+	assert_int_equal(pier_send(channel, NULL, 0, 1000), -EIO);
+	assert_non_null(strstr(pier_last_error(), "ibv_poll_cq"));
+	assert_int_equal(fake.state, IBV_QPS_RESET);
+	assert_int_equal(pier_channel_outstanding(channel), 0);
+	assert_int_equal(pier_wait(channel, other, 1000, NULL), -ECANCELED);
+	assert_int_equal(pier_post_recv(channel, NULL, 0, NULL), -EPIPE);
+	assert_non_null(strstr(pier_last_error(), "ibv_poll_cq"));
+	destroy(channel);
+}
+
+/* Some providers of rdma-core (qedr, cxgb4) return negative errno values. */
+static void understands_negative_errnos(void **state)
+{
+	struct pier_channel *channel = connected();
+	struct pier_work work;
+
+	(void)state;
+	fake.fail_result = -ENOSPC;
+	fake.fail_call = fake.calls + 1;
+	assert_int_equal(pier_post_send(channel, NULL, 0, &work), -ENOSPC);
+	assert_non_null(strstr(pier_last_error(), strerror(ENOSPC)));
+	fake.fail_call = fake.calls + 1;
+	assert_int_equal(pier_recv(channel, NULL, 0, 10, NULL), -ENOSPC);
+	assert_int_equal(pier_channel_outstanding(channel), 0);
+	destroy(channel);
+}
+
+static void needs_a_remote_region(void **state)
+{
+	const struct pier_gather piece = { 0x1000, 16, 0x44 };
+	const struct pier_scatter place = { 0x1000, 16, 0x44 };
+	struct pier_channel *channel = connected();
+
+	(void)state;
+	assert_int_equal(pier_post_write(channel, &piece, 1, NULL, NULL), -EINVAL);
+	assert_non_null(strstr(pier_last_error(), "remote is NULL"));
+	assert_int_equal(pier_post_read(channel, &place, 1, NULL, NULL), -EINVAL);
+	assert_int_equal(pier_post_write_imm(channel, &piece, 1, NULL, 1, NULL), -EINVAL);
+	/* Immediate data alone needs none. */
+	assert_int_equal(pier_post_write_imm(channel, NULL, 0, NULL, 1, NULL), 0);
+	assert_int_equal(fake.last_send.wr.rdma.rkey, 0);
+	destroy(channel);
+}
+
+/* rxe has 1024 GIDs, and the index in struct ibv_global_route has 8 bits. */
+static void names_only_gids_that_a_route_can(void **state)
+{
+	struct pier_channel_attr attr = small_attr();
+	struct pier_channel *channel;
+
+	(void)state;
+	fake_reset();
+	fake.port.gid_tbl_len = 1024;
+	fake.gid_beyond = true;
+	attr.gid_index = 256;
+	assert_int_equal(pier_prepare_channel(&fake.pd, &attr, &channel), -EINVAL);
+	assert_non_null(strstr(pier_last_error(), "gid_index 256"));
+	attr.gid_index = -1;
+	assert_int_equal(pier_prepare_channel(&fake.pd, &attr, &channel), 0);
+	assert_int_equal(pier_connect_channel(channel, &peer), 0);
+	assert_int_equal(fake.rtr.ah_attr.grh.sgid_index, 1);
+	destroy(channel);
+}
+
+static void takes_the_partition(void **state)
+{
+	struct pier_channel_attr attr = small_attr();
+	struct pier_channel *channel;
+
+	(void)state;
+	fake_reset();
+	fake.port.pkey_tbl_len = 2;
+	attr.pkey_index = 2;
+	assert_int_equal(pier_prepare_channel(&fake.pd, &attr, &channel), -EINVAL);
+	assert_non_null(strstr(pier_last_error(), "pkey_index 2"));
+	attr.pkey_index = 1;
+	assert_int_equal(pier_prepare_channel(&fake.pd, &attr, &channel), 0);
+	assert_int_equal(fake.init.pkey_index, 1);
+	destroy(channel);
+}
+
 static bool readable(int fd)
 {
 	struct pollfd pollfd = { .fd = fd, .events = POLLIN };
@@ -523,6 +614,11 @@ int main(void)
 		cmocka_unit_test(stops_when_the_time_is_up),
 		cmocka_unit_test(does_not_wait_for_a_dead_device),
 		cmocka_unit_test(reports_a_failing_queue),
+		cmocka_unit_test(stops_when_waiting_fails),
+		cmocka_unit_test(understands_negative_errnos),
+		cmocka_unit_test(needs_a_remote_region),
+		cmocka_unit_test(names_only_gids_that_a_route_can),
+		cmocka_unit_test(takes_the_partition),
 		cmocka_unit_test(wakes_without_losing_any),
 		cmocka_unit_test(ignores_requests_of_others),
 	};

@@ -134,7 +134,7 @@ static void test_dmabuf(void **state)
 
 static void test_fds(void **state)
 {
-	int memfd = make_memfd(), null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	int memfd = make_memfd(), null = open("/dev/null", O_RDONLY | O_CLOEXEC), path;
 	struct pier_check_limits strict = limits;
 
 	(void)state;
@@ -143,6 +143,10 @@ static void test_fds(void **state)
 	expect(pier_check_dmabuf(&limits, 0, 1, 0, null, WRITE), EINVAL, "not a dma-buf",
 	       1);
 	expect(pier_check_dmabuf(&strict, 0, 1, 0, memfd, WRITE), EINVAL, "memfd", 2);
+	/* To the kernel such an fd is not open: fget() passes over it. */
+	path = open("/dev/null", O_PATH | O_CLOEXEC);
+	expect(pier_check_dmabuf(&limits, 0, 1, 0, path, WRITE), EBADF, "O_PATH", 2);
+	close(path);
 	close(null);
 	expect(pier_check_dmabuf(&limits, 0, 1, 0, null, WRITE), EBADF, "not open", 3);
 	close(memfd);

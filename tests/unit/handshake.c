@@ -431,6 +431,28 @@ static void reports_bad_fds(void **state)
 	close_scene(&scene);
 }
 
+/* poll(2) passes over negative fds, and would wait for them to the end. */
+static void reports_negative_fds(void **state)
+{
+	struct scene scene = open_scene();
+	struct timespec before, after;
+
+	(void)state;
+	clock_gettime(CLOCK_MONOTONIC, &before);
+	assert_int_equal(pier_handshake(scene.channel, -1, scene.ours, PATIENT_MS),
+			 -EBADF);
+	assert_non_null(strstr(pier_last_error(), "read_fd -1"));
+	close_scene(&scene);
+	scene = open_scene();
+	say(&scene, scene.script.length);
+	assert_int_equal(pier_handshake(scene.channel, scene.ours, -1, PATIENT_MS),
+			 -EBADF);
+	assert_non_null(strstr(pier_last_error(), "write_fd -1"));
+	clock_gettime(CLOCK_MONOTONIC, &after);
+	assert_true(after.tv_sec - before.tv_sec < PATIENT_MS / 1000 / 2);
+	close_scene(&scene);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -445,6 +467,7 @@ int main(void)
 		cmocka_unit_test(survives_a_closed_pipe),
 		cmocka_unit_test(does_not_hang_on_a_full_pipe),
 		cmocka_unit_test(reports_bad_fds),
+		cmocka_unit_test(reports_negative_fds),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -24,6 +24,7 @@ static void fill_folder(const char *good, const char *bad)
 	assert_int_equal(mkdir(good, 0755), 0);
 	assert_int_equal(mkdir(bad, 0755), 0);
 	test_link_plugin(good, "arena");
+	test_link_plugin(good, "cut");
 	test_link_plugin(good, "small");
 	for (size_t i = 0; i < 8; i++)
 		test_link_plugin(bad, refused[i]);
@@ -84,6 +85,7 @@ static const struct {
 	{ "udmabuf", NULL, "" },
 	{ "dma_heap", NULL, "" },
 	{ "arena", NULL, "/a/arena.so" },
+	{ "cut", NULL, "/a/cut.so" },
 	{ "small", NULL, "/a/small.so" },
 	{ "arena", "its name arena is already that of", "/b/arena.so" },
 	{ "bad_name", "not 1 to 31 letters, digits and _", "/b/bad_name.so" },
@@ -141,8 +143,9 @@ static void test_names(void **state)
 	assert_null(pier_find_backend("memfdx", 6));
 	assert_null(pier_find_backend("wrong_abi", 9));
 	assert_int_equal(pier_alloc_buffer("wrong_abi", 1, &buffer), -ENOENT);
-	test_assert_sentence("host, memfd, udmabuf, dma_heap, arena, small; 14 more in "
-			     "PIER_BACKEND_PATH could not be loaded");
+	test_assert_sentence(
+		"host, memfd, udmabuf, dma_heap, arena, cut, small; 14 more in "
+		"PIER_BACKEND_PATH could not be loaded");
 }
 
 /* The end of a table that the object does not know is not read. */
@@ -154,6 +157,8 @@ static void test_small_table(void **state)
 
 	(void)state;
 	assert_null(pier_find_backend("small", 5)->copy_to);
+	/* Nor half of a pointer. */
+	assert_null(pier_find_backend("cut", 3)->copy_to);
 	assert_int_equal(pier_alloc_buffer("small", 10, &buffer), 0);
 	assert_int_equal(pier_copy_to_buffer(buffer, 9, "x", 1), 0);
 	assert_int_equal(pier_copy_from_buffer(buffer, 9, &byte, 1), 0);
