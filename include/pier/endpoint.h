@@ -73,7 +73,7 @@ PIER_API int pier_endpoint_to_text(const struct pier_endpoint *endpoint, char *r
 /**
  * Read the text form; blanks around it are skipped.
  *
- * Errors: -EBADMSG not a text form; others as pier_endpoint_unpack().
+ * Errors: -EBADMSG not a text form, or NULL; others as pier_endpoint_unpack().
  */
 PIER_API int pier_endpoint_from_text(const char *text,
 				     struct pier_endpoint *ret_endpoint);

@@ -190,7 +190,7 @@ int pier_endpoint_from_text(const char *text, struct pier_endpoint *ret_endpoint
 	uint8_t wire[PIER_ENDPOINT_WIRE_MAX];
 	size_t prefix = sizeof(text_prefix) - 1, length;
 
-	text = skip_blanks(text);
+	text = skip_blanks(text ? text : "");
 	if (strncmp(text, text_prefix, prefix) != 0)
 		return pier_fail(EBADMSG,
 				 "not an endpoint's text: it does not begin with \"%s\"",

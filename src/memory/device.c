@@ -102,23 +102,31 @@ void pier_free_device_list(struct pier_device_info *list)
 	free(list);
 }
 
-/* Registering fd -1 is refused with EBADF by whoever can register dma-bufs. */
-static bool probe_dmabuf(const struct pier_provider *provider,
-			 struct ibv_context *context)
+/*
+ * Registering fd -1 is refused with EBADF by whoever can register dma-bufs. No
+ * memory says nothing about that, and is no answer to keep. 0 or an errno.
+ */
+static int probe_dmabuf(const struct pier_provider *provider, struct ibv_context *context,
+			bool *ret_dmabuf)
 {
-	struct ibv_pd *pd = provider->alloc_pd(context);
+	struct ibv_pd *pd;
 	struct ibv_mr *mr;
 	int error;
 
+	errno = 0;
+	pd = provider->alloc_pd(context);
 	if (!pd)
-		return false;
+		return errno ? errno : EIO;
 	mr = provider->reg_dmabuf_mr(pd, 0, pier_host_page(), 0, -1,
 				     IBV_ACCESS_LOCAL_WRITE);
 	error = errno;
 	if (mr)
 		provider->dereg_mr(mr);
 	provider->dealloc_pd(pd);
-	return !mr && error == EBADF;
+	if (!mr && error == ENOMEM)
+		return error;
+	*ret_dmabuf = !mr && error == EBADF;
+	return 0;
 }
 
 struct opening {
@@ -138,6 +146,12 @@ static bool has_active_port(const struct pier_provider *provider,
 			return true;
 	}
 	return false;
+}
+
+static void free_device(struct pier_device *device)
+{
+	device->provider->close_device(device->context);
+	free(device);
 }
 
 /* 0, or a negative errno with a sentence. */
@@ -161,19 +175,17 @@ static int make_device(const struct pier_provider *provider, struct ibv_device *
 	}
 	error = provider->query_device(device->context, &device->limits);
 	if (error) {
-		provider->close_device(device->context);
-		free(device);
+		free_device(device);
 		return pier_fail_because(error, "querying %s", found->name);
 	}
-	device->dmabuf = probe_dmabuf(provider, device->context);
+	error = probe_dmabuf(provider, device->context, &device->dmabuf);
+	if (error) {
+		free_device(device);
+		return pier_fail_because(error, "asking whether %s registers dma-bufs",
+					 found->name);
+	}
 	*ret_device = device;
 	return 0;
-}
-
-static void free_device(struct pier_device *device)
-{
-	device->provider->close_device(device->context);
-	free(device);
 }
 
 static bool try_device(const struct pier_provider *provider, struct ibv_device *found,

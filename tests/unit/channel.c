@@ -385,7 +385,15 @@ static void maps_statuses(void **state)
 		int error;
 	} cases[] = {
 		{ IBV_WC_LOC_LEN_ERR, -EMSGSIZE },
+		{ IBV_WC_LOC_QP_OP_ERR, -EIO },
 		{ IBV_WC_LOC_PROT_ERR, -EFAULT },
+		{ IBV_WC_WR_FLUSH_ERR, -ECANCELED },
+		{ IBV_WC_BAD_RESP_ERR, -EREMOTEIO },
+		{ IBV_WC_LOC_ACCESS_ERR, -EFAULT },
+		{ IBV_WC_REM_ABORT_ERR, -EREMOTEIO },
+		{ IBV_WC_RESP_TIMEOUT_ERR, -ETIMEDOUT },
+		{ IBV_WC_GENERAL_ERR, -EIO },
+		{ IBV_WC_TM_ERR, -EIO },
 		{ IBV_WC_REM_INV_REQ_ERR, -EMSGSIZE },
 		{ IBV_WC_REM_ACCESS_ERR, -EACCES },
 		{ IBV_WC_REM_OP_ERR, -EREMOTEIO },
@@ -407,6 +415,20 @@ static void maps_statuses(void **state)
 		assert_int_equal(result.status, cases[i].status);
 		destroy(channel);
 	}
+}
+
+/* A write cannot be too long for the peer's receive: then it is the access. */
+static void maps_a_refused_write(void **state)
+{
+	struct pier_channel *channel = connected();
+	struct pier_work work;
+
+	(void)state;
+	assert_int_equal(pier_post_write(channel, NULL, 0, &remote, &work), 0);
+	fake_complete(work.id, IBV_WC_REM_INV_REQ_ERR, IBV_WC_SEND, 0);
+	assert_int_equal(pier_wait(channel, work, 0, NULL), -EACCES);
+	assert_non_null(strstr(pier_last_error(), "allows no such access"));
+	destroy(channel);
 }
 
 static void stops_when_the_time_is_up(void **state)
@@ -611,6 +633,7 @@ int main(void)
 		cmocka_unit_test(needs_a_peer_that_serves_reads),
 		cmocka_unit_test(keeps_the_first_cause),
 		cmocka_unit_test(maps_statuses),
+		cmocka_unit_test(maps_a_refused_write),
 		cmocka_unit_test(stops_when_the_time_is_up),
 		cmocka_unit_test(does_not_wait_for_a_dead_device),
 		cmocka_unit_test(reports_a_failing_queue),

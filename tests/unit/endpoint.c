@@ -219,6 +219,8 @@ static void refuses_other_texts(void **state)
 	assert_int_equal(pier_endpoint_from_text(changed, &result), -EBADMSG);
 	snprintf(changed, sizeof(changed), "%s%01000d", text, 0);
 	assert_int_equal(pier_endpoint_from_text(changed, &result), -EBADMSG);
+	/* As of getenv(3). */
+	assert_int_equal(pier_endpoint_from_text(NULL, &result), -EBADMSG);
 	assert_int_equal(pier_endpoint_from_text("", &result), -EBADMSG);
 	assert_int_equal(pier_endpoint_from_text("pier-endpoint:", &result), -EMSGSIZE);
 }

@@ -27,6 +27,7 @@ struct nic {
 	int open_error;
 	uint8_t active_port; /* 0: none */
 	int probe_error;     /* of registering fd -1 as a dma-buf */
+	int pd_error;
 };
 
 static struct {
@@ -106,8 +107,12 @@ int ibv_query_port(struct ibv_context *context, uint8_t port,
 
 struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 {
-	struct ibv_pd *pd = calloc(1, sizeof(*pd));
+	struct ibv_pd *pd;
 
+	errno = nic_of(context->device)->pd_error;
+	if (errno)
+		return NULL;
+	pd = calloc(1, sizeof(*pd));
 	pd->context = context;
 	verbs.pds++;
 	return pd;
@@ -274,6 +279,22 @@ static void asks_for_dmabufs(void **state)
 		assert_false(attr.memfd_as_dmabuf);
 		pier_close_device(device);
 	}
+}
+
+/* What says nothing about the device must not become "no dma-bufs". */
+static void remembers_no_passing_failure(void **state)
+{
+	struct pier_device *device = NULL;
+
+	(void)state;
+	add_nic("nic0", (struct nic){ .probe_error = ENOMEM });
+	add_nic("nic1", (struct nic){ .probe_error = EBADF, .pd_error = ENOMEM });
+	assert_int_equal(pier_open_device("nic0", &device), -ENOMEM);
+	test_assert_sentence("whether nic0 registers dma-bufs");
+	assert_int_equal(pier_open_device("nic1", &device), -ENOMEM);
+	test_assert_sentence("nic1");
+	assert_null(device);
+	assert_int_equal(pier_count_objects(PIER_OBJECT_DEVICE), 0);
 }
 
 struct scene {
@@ -450,6 +471,7 @@ int main(void)
 		CASE(opens_the_first_that_works),
 		CASE(tells_why_one_does_not_open),
 		CASE(asks_for_dmabufs),
+		CASE(remembers_no_passing_failure),
 		CASE(registers_memfds_as_host_memory),
 		CASE(hints_at_what_helps),
 		CASE(stays_on_the_direct_path),
