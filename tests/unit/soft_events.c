@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <pthread.h>
 
+#include "provider/soft/soft.h"
 #include "soft_rig.h"
 
 static const struct pier_provider *const soft = &pier_soft_provider;
@@ -119,6 +120,36 @@ static void test_no_wakeup_lost(void **state)
 	rig_close(&b);
 }
 
+/*
+ * Posted while the engine is locked: who unlocks it sees to it. In ERR, where no
+ * event of a link could do so instead, and without anybody polling.
+ */
+static void test_doorbell_left_behind(void **state)
+{
+	struct rig_options options = { .with_channel = 1 };
+	struct pollfd waited = { .events = POLLIN };
+	struct ibv_cq *cq;
+	struct rig a, b;
+	void *context;
+
+	(void)state;
+	rig_open_pair(&a, &b, &options);
+	waited.fd = a.channel->fd;
+	assert_int_equal(rig_to(&a, IBV_QPS_ERR), 0);
+	for (int i = 0; i < 20; i++) {
+		assert_int_equal(ibv_req_notify_cq(a.recv_cq, 0), 0);
+		pier_soft_lock(soft_context(a.context));
+		assert_int_equal(rig_post_recv(&a, i, 0, 8), 0);
+		pier_soft_unlock(soft_context(a.context));
+		assert_int_equal(poll(&waited, 1, RIG_DEADLINE_MS), 1);
+		assert_int_equal(soft->get_cq_event(a.channel, &cq, &context), 0);
+		soft->ack_cq_events(cq, 1);
+		rig_expect(&a, a.recv_cq, NULL, i, IBV_WC_WR_FLUSH_ERR);
+	}
+	rig_close(&a);
+	rig_close(&b);
+}
+
 /* Two threads post on one queue pair while a third registers memory. */
 struct poster {
 	struct rig *rig;
@@ -187,6 +218,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_solicited_only),
 		cmocka_unit_test(test_no_wakeup_lost),
+		cmocka_unit_test(test_doorbell_left_behind),
 		cmocka_unit_test(test_threads),
 	};
 

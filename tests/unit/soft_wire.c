@@ -288,6 +288,87 @@ static void test_wrong_answers(void **state)
 		.opcode = SOFT_READ_RESPONSE, .msn = 1, .length = 100 });
 }
 
+static void step(struct rig *rig)
+{
+	for (int i = 0; i < 50; i++)
+		rig_step(rig, NULL);
+}
+
+/* With a caller that does not wait for the welcome: the rig must be stepped. */
+static int call_stepped(const struct fake *fake, struct rig *rig)
+{
+	struct soft_hello hello = {
+		.from = fake->gid,
+		.to = fake->to_rig.gid,
+		.from_qpn = fake->qpn,
+		.to_qpn = fake->to_rig.qpn,
+	};
+	uint8_t bytes[SOFT_HELLO_SIZE], challenge[SOFT_CHALLENGE_SIZE];
+	uint8_t transcript[SOFT_MAC_SIZE];
+	int fd = dial_rig(rig);
+
+	pier_soft_pack_hello(&hello, bytes);
+	rig_write_all(fd, bytes, sizeof(bytes));
+	step(rig);
+	rig_read_all(fd, challenge, sizeof(challenge));
+	pier_soft_hash_transcript(bytes, challenge, transcript);
+	prove(fake, fd, transcript);
+	step(rig);
+	rig_read_all(fd, challenge, SOFT_WELCOME_SIZE);
+	return fd;
+}
+
+static struct soft_header next_header(int fd)
+{
+	uint8_t bytes[SOFT_HEADER_SIZE];
+	struct soft_header header;
+
+	rig_read_all(fd, bytes, sizeof(bytes));
+	assert_true(pier_soft_unpack_header(bytes, &header));
+	return header;
+}
+
+/* On the wire: a fenced request is held back until the READ before it is done. */
+static void test_fence(void **state)
+{
+	struct rig_options options = { .stepped = 1, .max_rd_atomic = 2 };
+	struct pollfd waited = { .events = POLLIN };
+	struct fake fake;
+	struct rig rig;
+
+	(void)state;
+	rig_open(&rig, &options);
+	make_fake(&fake, &rig);
+	connect_rig(&rig, &fake);
+	waited.fd = call_stepped(&fake, &rig);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(rig_post(&rig, IBV_WR_RDMA_READ, i, 0, 4, &fake.to_rig,
+					  0, IBV_SEND_SIGNALED),
+				 0);
+	assert_int_equal(rig_post(&rig, IBV_WR_SEND, 3, 0, 0, NULL, 0, IBV_SEND_FENCE),
+			 0);
+	step(&rig);
+	/* Two READs, which is max_rd_atomic, and no more. */
+	assert_int_equal(next_header(waited.fd).opcode, SOFT_READ);
+	assert_int_equal(next_header(waited.fd).opcode, SOFT_READ);
+	assert_int_equal(poll(&waited, 1, 0), 0);
+	for (uint32_t i = 0; i < 3; i++) {
+		send_header(waited.fd, (struct soft_header){ .opcode = SOFT_READ_RESPONSE,
+							     .msn = i,
+							     .length = 4 });
+		rig_write_all(waited.fd, "data", 4);
+		step(&rig);
+		if (i == 0)
+			assert_int_equal(next_header(waited.fd).opcode, SOFT_READ);
+		if (i < 2)
+			assert_int_equal(poll(&waited, 1, 0), 0);
+	}
+	assert_int_equal(next_header(waited.fd).opcode, SOFT_SEND);
+	assert_memory_equal(rig.memory, "data", 5);
+	close(waited.fd);
+	rig_close(&rig);
+}
+
 static unsigned int chosen_seed(void)
 {
 	const char *given = getenv("PIER_TEST_SEED");
@@ -439,6 +520,7 @@ int main(void)
 		cmocka_unit_test(test_fake_can_write),
 		cmocka_unit_test(test_nonsense_frames),
 		cmocka_unit_test(test_wrong_answers),
+		cmocka_unit_test(test_fence),
 		cmocka_unit_test(test_random_frames),
 		cmocka_unit_test(test_wrong_secret),
 		cmocka_unit_test(test_replay),

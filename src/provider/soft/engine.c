@@ -1,21 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
-#include <poll.h>
-#include <signal.h>
-#include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/timerfd.h>
 #include <time.h>
 
-#include "../../util/error.h"
-#include "../../util/fd.h"
 #include "soft.h"
 
 enum {
 	EVENTS_PER_PASS = 32,
-	/* How long the thread leaves events to applications that poll. */
-	REST_MICROSECONDS = 500,
 	EVENT_SHIFT = 56
 };
 
@@ -115,11 +108,16 @@ static void dispatch_qp(struct soft_context *context, uint64_t id, uint32_t even
 	pier_soft_activate(qp);
 }
 
+enum soft_event pier_soft_event_kind(const struct epoll_event *event)
+{
+	return (enum soft_event)(event->data.u64 >> EVENT_SHIFT);
+}
+
 static void dispatch(struct soft_context *context, const struct epoll_event *event)
 {
 	uint64_t id = event->data.u64 & EVENT_ID_MASK;
 
-	switch ((enum soft_event)(event->data.u64 >> EVENT_SHIFT)) {
+	switch (pier_soft_event_kind(event)) {
 	case SOFT_EVENT_QP:
 		dispatch_qp(context, id, event->events);
 		break;
@@ -170,8 +168,8 @@ static void run_active(struct soft_context *context, bool only_first)
 	pier_list_remove(mark);
 }
 
-static void pass(struct soft_context *context, const struct epoll_event *events,
-		 int count)
+void pier_soft_pass(struct soft_context *context, const struct epoll_event *events,
+		    int count)
 {
 	check_timers(context);
 	pier_soft_empty_doorbells(context);
@@ -205,7 +203,7 @@ static bool doorbells_rung(struct soft_engine *engine)
 	return !atomic_compare_exchange_strong(&engine->rung, &none, NULL);
 }
 
-static void unlock(struct soft_context *context)
+void pier_soft_unlock(struct soft_context *context)
 {
 	struct soft_engine *engine = &context->engine;
 
@@ -217,7 +215,7 @@ static void unlock(struct soft_context *context)
 			return;
 		if (pthread_mutex_trylock(&engine->lock) != 0)
 			return;
-		pass(context, NULL, 0);
+		pier_soft_pass(context, NULL, 0);
 	}
 }
 
@@ -226,11 +224,6 @@ void pier_soft_lock(struct soft_context *context)
 	atomic_fetch_add(&context->engine.waiters, 1);
 	pthread_mutex_lock(&context->engine.lock);
 	atomic_fetch_sub(&context->engine.waiters, 1);
-}
-
-void pier_soft_unlock(struct soft_context *context)
-{
-	unlock(context);
 }
 
 void pier_soft_ring(struct soft_qp *qp)
@@ -246,8 +239,8 @@ void pier_soft_ring(struct soft_qp *qp)
 	}
 	if (engine->stepped || pthread_mutex_trylock(&engine->lock) != 0)
 		return;
-	pass(context, NULL, 0);
-	unlock(context);
+	pier_soft_pass(context, NULL, 0);
+	pier_soft_unlock(context);
 }
 
 void pier_soft_poll_engine(struct soft_context *context)
@@ -262,8 +255,8 @@ void pier_soft_poll_engine(struct soft_context *context)
 		return;
 	count = epoll_wait(engine->epoll_fd, events, EVENTS_PER_PASS, 0);
 	if (count > 0 || has_work(engine))
-		pass(context, events, count);
-	unlock(context);
+		pier_soft_pass(context, events, count);
+	pier_soft_unlock(context);
 }
 
 bool pier_soft_step(struct ibv_context *ibv_context)
@@ -283,122 +276,4 @@ bool pier_soft_step(struct ibv_context *ibv_context)
 	run_active(context, true);
 	pier_soft_unlock(context);
 	return worked;
-}
-
-/* While applications poll, events are theirs: two at it only disturb each other. */
-static int wait_for_events(struct soft_engine *engine, struct epoll_event *ret_events,
-			   bool rest, bool block)
-{
-	struct pollfd wake = { .fd = engine->wake_fd, .events = POLLIN };
-	struct timespec moment = { .tv_nsec = REST_MICROSECONDS * 1000 };
-	int count;
-
-	if (rest)
-		ppoll(&wake, 1, &moment, NULL);
-	count = epoll_wait(engine->epoll_fd, ret_events, EVENTS_PER_PASS, block ? -1 : 0);
-	for (int i = 0; i < count; i++) {
-		eventfd_t value;
-
-		if (ret_events[i].data.u64 >> EVENT_SHIFT == SOFT_EVENT_WAKE)
-			eventfd_read(engine->wake_fd, &value);
-	}
-	return count;
-}
-
-static void *run_engine(void *argument)
-{
-	struct soft_context *context = argument;
-	struct soft_engine *engine = &context->engine;
-	struct epoll_event events[EVENTS_PER_PASS];
-	unsigned int polls, last_polls = 0;
-	int count = 0;
-	bool rest, block;
-
-	for (;;) {
-		pier_soft_lock(context);
-		engine->blocking = false;
-		if (engine->stop)
-			break;
-		pass(context, events, count);
-		polls = atomic_load_explicit(&engine->polls, memory_order_relaxed);
-		rest = polls != last_polls;
-		last_polls = polls;
-		block = !rest && !has_work(engine);
-		engine->blocking = block;
-		unlock(context);
-		count = wait_for_events(engine, events, rest, block);
-	}
-	pthread_mutex_unlock(&engine->lock);
-	return NULL;
-}
-
-/* Signals are the application's: none shall be taken by a thread of ours. */
-static int start_thread(struct soft_context *context)
-{
-	sigset_t all, before;
-	int error;
-
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	error = pthread_create(&context->engine.thread, NULL, run_engine, context);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	if (!error)
-		pthread_setname_np(context->engine.thread, "pier-soft");
-	return -error;
-}
-
-static int open_fds(struct soft_context *context)
-{
-	struct soft_engine *engine = &context->engine;
-	int error;
-
-	engine->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-	engine->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	engine->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-	if (engine->epoll_fd < 0 || engine->wake_fd < 0 || engine->timer_fd < 0)
-		return pier_fail(errno, "soft0: no fd for the engine");
-	/* Level-triggered: a poller that sees it must not take it from the thread. */
-	error = pier_soft_watch(context, engine->wake_fd, EPOLLIN, SOFT_EVENT_WAKE, 0);
-	if (error)
-		return error;
-	return pier_soft_watch(context, engine->timer_fd, EPOLLIN | EPOLLET,
-			       SOFT_EVENT_TIMER, 0);
-}
-
-int pier_soft_start_engine(struct soft_context *context, bool stepped)
-{
-	struct soft_engine *engine = &context->engine;
-	int error;
-
-	pthread_mutex_init(&engine->lock, NULL);
-	pier_list_init(&engine->active);
-	pier_list_init(&engine->mark);
-	engine->deadline = SOFT_NEVER;
-	engine->stepped = stepped;
-	engine->sink = malloc(SOFT_SINK_SIZE);
-	error = engine->sink ? open_fds(context) : -ENOMEM;
-	if (error == 0 && !stepped) {
-		error = start_thread(context);
-		engine->threaded = error == 0;
-	}
-	return error;
-}
-
-/* Takes a half-started engine as well. */
-void pier_soft_stop_engine(struct soft_context *context)
-{
-	struct soft_engine *engine = &context->engine;
-
-	if (engine->threaded) {
-		pthread_mutex_lock(&engine->lock);
-		engine->stop = true;
-		pthread_mutex_unlock(&engine->lock);
-		eventfd_write(engine->wake_fd, 1);
-		pthread_join(engine->thread, NULL);
-	}
-	pier_close_fd(engine->timer_fd);
-	pier_close_fd(engine->wake_fd);
-	pier_close_fd(engine->epoll_fd);
-	free(engine->sink);
-	pthread_mutex_destroy(&engine->lock);
 }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -82,7 +83,10 @@ static bool is_dead(int fd)
 {
 	char byte;
 
-	return recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+	ssize_t received = recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+
+	/* A peer that left bytes unread resets the stream instead of ending it. */
+	return received == 0 || (received < 0 && errno != EAGAIN && errno != EINTR);
 }
 
 bool pier_soft_has_parked(const struct soft_qp *qp, const union ibv_gid *gid,

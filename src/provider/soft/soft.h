@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/epoll.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 #include <sys/un.h>
@@ -462,15 +463,19 @@ bool pier_soft_has_parked(const struct soft_qp *qp, const union ibv_gid *gid,
 /* Takes the parked stream if it comes from the peer that this QP is set to. */
 void pier_soft_adopt_parked(struct soft_qp *qp);
 
-/* engine.c */
+/* thread.c */
 int pier_soft_start_engine(struct soft_context *context, bool stepped);
 void pier_soft_stop_engine(struct soft_context *context);
+
+/* engine.c */
 void pier_soft_lock(struct soft_context *context);
 void pier_soft_unlock(struct soft_context *context);
 void pier_soft_ring(struct soft_qp *qp);
 /* After an empty poll: makes progress if nobody else does. */
 void pier_soft_poll_engine(struct soft_context *context);
 /* With the engine locked. */
+void pier_soft_pass(struct soft_context *context, const struct epoll_event *events,
+		    int count);
 void pier_soft_activate(struct soft_qp *qp);
 void pier_soft_arm_timer(struct soft_context *context, uint64_t when);
 void pier_soft_empty_doorbells(struct soft_context *context);
@@ -484,6 +489,7 @@ enum soft_event {
 	SOFT_EVENT_PENDING /* id: generation << 8 | index */
 };
 
+enum soft_event pier_soft_event_kind(const struct epoll_event *event);
 int pier_soft_watch(struct soft_context *context, int fd, uint32_t events,
 		    enum soft_event event, uint64_t id);
 void pier_soft_unwatch(struct soft_context *context, int fd);
