@@ -9,7 +9,8 @@
 
 enum {
 	EVENTS_PER_PASS = 32,
-	EVENT_SHIFT = 56
+	EVENT_SHIFT = 56,
+	STOPPED_NANOSECONDS = 250000000
 };
 
 #define EVENT_ID_MASK ((UINT64_C(1) << EVENT_SHIFT) - 1)
@@ -67,14 +68,22 @@ void pier_soft_arm_timer(struct soft_context *context, uint64_t when)
 static void check_timers(struct soft_context *context)
 {
 	struct soft_engine *engine = &context->engine;
+	bool stopped;
 
 	engine->now = pier_soft_now();
 	if (engine->now < engine->deadline)
 		return;
+	/* Later than a busy machine explains: we slept, the peer was not silent. */
+	stopped = engine->now - engine->deadline > STOPPED_NANOSECONDS;
 	engine->deadline = SOFT_NEVER;
 	for (uint32_t i = 0; i < SOFT_MAX_QP; i++) {
-		if (context->qps[i])
-			pier_soft_check_timers(context->qps[i]);
+		struct soft_qp *qp = context->qps[i];
+
+		if (!qp)
+			continue;
+		if (stopped)
+			qp->last_progress = engine->now;
+		pier_soft_check_timers(qp);
 	}
 	pier_soft_check_pending(context);
 }
@@ -86,8 +95,12 @@ void pier_soft_empty_doorbells(struct soft_context *context)
 	while (qp) {
 		struct soft_qp *next = qp->next_rung;
 
-		/* From here on a poster pushes it again, so `next` was read first. */
-		atomic_store(&qp->rung, false);
+		/*
+		 * From here on a poster pushes it again, so `next` was read first.
+		 * Read-modify-write, so that what the last poster queued is seen
+		 * who found the bell rung and did not push.
+		 */
+		atomic_exchange(&qp->rung, false);
 		pier_soft_activate(qp);
 		qp = next;
 	}

@@ -28,6 +28,13 @@ static bool parse(const char *text, struct in6_addr *ret_address)
 	return true;
 }
 
+/* "::" or "0.0.0.0": where to listen, but nowhere to call. */
+static bool is_any(const struct in6_addr *address)
+{
+	return IN6_IS_ADDR_UNSPECIFIED(address) ||
+	       (IN6_IS_ADDR_V4MAPPED(address) && address->s6_addr32[3] == 0);
+}
+
 /* Link-local addresses mean nothing on another host. */
 static bool address_of(const struct ifaddrs *interface, struct in6_addr *ret_address)
 {
@@ -79,13 +86,13 @@ int pier_soft_choose_addresses(struct soft_listeners *listeners,
 		*ret_tcp = false;
 		return 0;
 	}
-	if (!wanted || !*wanted)
-		return list_interfaces(listeners);
-	if (!parse(wanted, ret_bind))
+	if (wanted && *wanted && !parse(wanted, ret_bind))
 		return pier_fail(EINVAL,
 				 "soft0: PIER_SOFT_ADDRESS=%s is no IPv4 or IPv6 "
 				 "address, nor \"none\"",
 				 wanted);
+	if (is_any(ret_bind))
+		return list_interfaces(listeners);
 	listeners->addresses[listeners->count++] = *ret_bind;
 	return 0;
 }

@@ -51,6 +51,14 @@ int pier_soft_attach_link(struct soft_qp *qp, int rx_fd, int tx_fd)
 	return 0;
 }
 
+/* Closing alone would leave it open where a forked child has a copy. */
+void pier_soft_hang_up(int fd)
+{
+	if (fd >= 0)
+		shutdown(fd, SHUT_RDWR);
+	pier_close_fd(fd);
+}
+
 void pier_soft_close_link(struct soft_qp *qp)
 {
 	struct soft_context *context = soft_context_of(qp);
@@ -61,9 +69,9 @@ void pier_soft_close_link(struct soft_qp *qp)
 	pier_soft_unwatch(context, link->rx_fd);
 	if (link->tx_fd != link->rx_fd) {
 		pier_soft_unwatch(context, link->tx_fd);
-		pier_close_fd(link->tx_fd);
+		pier_soft_hang_up(link->tx_fd);
 	}
-	pier_close_fd(link->rx_fd);
+	pier_soft_hang_up(link->rx_fd);
 	memset(link, 0, sizeof(*link));
 	link->rx_fd = link->tx_fd = -1;
 }
@@ -103,8 +111,8 @@ void pier_soft_unpark(struct soft_qp *qp)
 	struct soft_parked *parked = &qp->parked;
 
 	if (parked->fd != parked->tx_fd)
-		pier_close_fd(parked->tx_fd);
-	pier_close_fd(parked->fd);
+		pier_soft_hang_up(parked->tx_fd);
+	pier_soft_hang_up(parked->fd);
 	parked->fd = parked->tx_fd = -1;
 }
 

@@ -42,6 +42,7 @@ socklen_t pier_soft_unix_name(const union ibv_gid *gid, struct sockaddr_un *ret_
 	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + used);
 }
 
+/* Or one of the two is root: it must not matter which of them calls. */
 bool pier_soft_same_user(int fd)
 {
 	struct ucred peer;
@@ -49,7 +50,7 @@ bool pier_soft_same_user(int fd)
 
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0)
 		return false;
-	return peer.uid == geteuid() || peer.uid == 0;
+	return peer.uid == geteuid() || peer.uid == 0 || geteuid() == 0;
 }
 
 static void set(int fd, int level, int option, int value)
@@ -192,23 +193,23 @@ void pier_soft_close_listeners(struct soft_context *context)
 
 	for (int i = 0; i < SOFT_MAX_PENDING; i++) {
 		if (listeners->pending[i].step != SOFT_PENDING_FREE)
-			pier_close_fd(listeners->pending[i].fd);
+			pier_soft_hang_up(listeners->pending[i].fd);
 	}
-	listeners->unix_fd = pier_close_fd(listeners->unix_fd);
-	listeners->tcp_fd = pier_close_fd(listeners->tcp_fd);
+	pier_soft_hang_up(listeners->unix_fd);
+	pier_soft_hang_up(listeners->tcp_fd);
+	listeners->unix_fd = listeners->tcp_fd = -1;
 }
 
-/* Out of fds the listener would stay readable for ever: look away for a while. */
-void pier_soft_pause_listeners(struct soft_context *context)
+/* A listener that is not served stays readable for ever: look away for a while. */
+void pier_soft_pause_listeners(struct soft_context *context, uint64_t nanoseconds)
 {
 	struct soft_listeners *listeners = &context->listeners;
 
-	pier_warning("soft0: cannot accept connections: %s", strerror(errno));
 	if (listeners->unix_fd >= 0)
 		pier_soft_unwatch(context, listeners->unix_fd);
 	if (listeners->tcp_fd >= 0)
 		pier_soft_unwatch(context, listeners->tcp_fd);
-	listeners->paused_until = pier_soft_now() + 100000000;
+	listeners->paused_until = pier_soft_now() + nanoseconds;
 	pier_soft_arm_timer(context, listeners->paused_until);
 }
 

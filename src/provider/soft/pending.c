@@ -15,7 +15,12 @@
 
 enum {
 	ACCEPTS_PER_EVENT = 16,
-	DEADLINE_NANOSECONDS = 2000000000
+	DEADLINE_NANOSECONDS = 2000000000,
+	/* Who has had this long may be pushed out: honest callers take less. */
+	PATIENCE_NANOSECONDS = 250000000,
+	/* How long to look away when the door is full, or the process out of fds. */
+	FULL_NANOSECONDS = 5000000,
+	NO_FD_NANOSECONDS = 100000000
 };
 
 static void drop(struct soft_context *context, struct soft_pending *pending,
@@ -24,15 +29,18 @@ static void drop(struct soft_context *context, struct soft_pending *pending,
 	if (why)
 		pier_info("soft0: dropped a connection: %s", why);
 	pier_soft_unwatch(context, pending->fd);
-	pending->fd = pier_close_fd(pending->fd);
+	pier_soft_hang_up(pending->fd);
+	pending->fd = -1;
 	pending->step = SOFT_PENDING_FREE;
 	pending->generation++;
 }
 
-/* A free slot, or else that of the oldest: honest callers take milliseconds. */
+/* A free slot, or else that of the oldest if it dawdles; NULL: the door is full. */
 static struct soft_pending *find_slot(struct soft_context *context)
 {
 	struct soft_pending *slots = context->listeners.pending, *oldest = &slots[0];
+	uint64_t pushable = context->engine.now + DEADLINE_NANOSECONDS -
+			    PATIENCE_NANOSECONDS;
 
 	for (int i = 0; i < SOFT_MAX_PENDING; i++) {
 		if (slots[i].step == SOFT_PENDING_FREE)
@@ -40,17 +48,18 @@ static struct soft_pending *find_slot(struct soft_context *context)
 		if (slots[i].deadline < oldest->deadline)
 			oldest = &slots[i];
 	}
-	drop(context, oldest, "too many wait at the door");
-	return oldest;
+	return oldest->deadline <= pushable ? oldest : NULL;
 }
 
-static void admit(struct soft_context *context, int fd)
+static void admit(struct soft_context *context, struct soft_pending *pending, int fd)
 {
-	struct soft_pending *pending = find_slot(context);
 	uint64_t index = (uint64_t)(pending - context->listeners.pending);
-	/* 32 bits of generation fit beside the index in an event's 56. */
-	uint64_t id = (uint64_t)pending->generation << 8 | index;
+	uint64_t id;
 
+	if (pending->step != SOFT_PENDING_FREE)
+		drop(context, pending, "too many wait at the door");
+	/* 32 bits of generation fit beside the index in an event's 56. */
+	id = (uint64_t)pending->generation << 8 | index;
 	if (pier_soft_watch(context, fd, EPOLLIN | EPOLLRDHUP, SOFT_EVENT_PENDING, id)) {
 		pier_close_fd(fd);
 		return;
@@ -64,11 +73,19 @@ static void admit(struct soft_context *context, int fd)
 
 static bool accept_one(struct soft_context *context, int listener, bool is_unix)
 {
-	int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	struct soft_pending *pending = find_slot(context);
+	int fd;
 
+	if (!pending) {
+		pier_soft_pause_listeners(context, FULL_NANOSECONDS);
+		return false;
+	}
+	fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 	if (fd < 0) {
-		if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
-			pier_soft_pause_listeners(context);
+		if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED)
+			return false;
+		pier_warning("soft0: cannot accept connections: %s", strerror(errno));
+		pier_soft_pause_listeners(context, NO_FD_NANOSECONDS);
 		return false;
 	}
 	if (is_unix && !pier_soft_same_user(fd)) {
@@ -76,7 +93,7 @@ static bool accept_one(struct soft_context *context, int listener, bool is_unix)
 		pier_close_fd(fd);
 		return true;
 	}
-	admit(context, fd);
+	admit(context, pending, fd);
 	return true;
 }
 

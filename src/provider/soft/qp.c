@@ -76,7 +76,7 @@ static void free_qp(struct soft_qp *qp)
 	pthread_mutex_destroy(&qp->rq.lock);
 	pthread_mutex_destroy(&qp->ibv.mutex);
 	pthread_cond_destroy(&qp->ibv.cond);
-	explicit_bzero(qp->secret, sizeof(qp->secret));
+	explicit_bzero(qp, sizeof(*qp)); /* ours and the peer's secret */
 	free(qp);
 }
 

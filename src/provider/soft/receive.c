@@ -174,7 +174,7 @@ static void account_received(struct soft_qp *qp, uint64_t received)
 
 static void receive_failed(struct soft_qp *qp, int error)
 {
-	if (error == EAGAIN)
+	if (error == EAGAIN && !qp->link.hung_up)
 		qp->link.readable = false;
 	else if (error == EFAULT)
 		target_failed(qp);

@@ -7,7 +7,7 @@ enum {
 };
 
 /* Requests that have not begun are dropped; answers go out before the NAK. */
-static void drop_requests(struct soft_link *link)
+void pier_soft_drop_requests(struct soft_link *link)
 {
 	uint32_t kept = 0;
 
@@ -36,7 +36,7 @@ void pier_soft_refuse(struct soft_qp *qp, enum soft_syndrome syndrome)
 	qp->responder.syndrome = syndrome;
 	link->closing = true;
 	link->closing_deadline = soft_context_of(qp)->engine.now + CLOSING_NANOSECONDS;
-	drop_requests(link);
+	pier_soft_drop_requests(link);
 	pier_soft_fail_qp(qp, IBV_WC_SUCCESS);
 	pier_soft_activate(qp);
 }

@@ -47,7 +47,7 @@ enum {
 	SOFT_MAC_SIZE = 32,
 	/* Addresses that fit PIER_PROVIDER_ADDRESS_MAX beside the rest. */
 	SOFT_MAX_ADDRESSES = 8,
-	/* Strangers at the door; one more pushes out the oldest. */
+	/* Strangers at the door; one more waits, or pushes out one who dawdles. */
 	SOFT_MAX_PENDING = 64,
 	/* Frames that one sendmsg(2) may carry, and the parts they consist of. */
 	SOFT_MAX_STAGED = 16,
@@ -217,7 +217,7 @@ struct soft_link {
 	bool readable, writable, hung_up;
 	bool closing;	/* say the last words, then close */
 	bool shut;	/* they are said */
-	bool tx_broken; /* a frame that began cannot be finished */
+	bool tx_broken; /* a frame that began cannot be finished, or the peer is gone */
 	bool answers_first;
 	uint64_t closing_deadline;
 
@@ -441,6 +441,7 @@ void pier_soft_finish_transmit(struct soft_qp *qp, const struct soft_staged *fra
 /* responder.c; with the engine locked */
 bool pier_soft_begin_request(struct soft_qp *qp, const struct soft_header *header);
 void pier_soft_finish_request(struct soft_qp *qp);
+void pier_soft_drop_requests(struct soft_link *link);
 void pier_soft_refuse(struct soft_qp *qp, enum soft_syndrome syndrome);
 bool pier_soft_stage_ack(struct soft_qp *qp);
 bool pier_soft_stage_read_response(struct soft_qp *qp);
@@ -455,6 +456,8 @@ void pier_soft_lose_link(struct soft_qp *qp);
 bool pier_soft_link_open(const struct soft_link *link);
 int pier_soft_attach_link(struct soft_qp *qp, int rx_fd, int tx_fd);
 void pier_soft_close_link(struct soft_qp *qp);
+/* Closes the socket in other processes as well. Takes -1. */
+void pier_soft_hang_up(int fd);
 void pier_soft_park(struct soft_qp *qp, const struct soft_parked *parked);
 void pier_soft_unpark(struct soft_qp *qp);
 /* Whether a live stream from that peer is parked. */
@@ -520,7 +523,7 @@ int pier_soft_unpack_address(const uint8_t *bytes, size_t length,
 /* listen.c: the door; engine locked but for open and close */
 int pier_soft_open_listeners(struct soft_context *context);
 void pier_soft_close_listeners(struct soft_context *context);
-void pier_soft_pause_listeners(struct soft_context *context);
+void pier_soft_pause_listeners(struct soft_context *context, uint64_t nanoseconds);
 void pier_soft_resume_listeners(struct soft_context *context);
 
 /* pending.c; engine locked */

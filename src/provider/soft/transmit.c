@@ -173,6 +173,14 @@ static bool build_batch(struct soft_qp *qp, struct soft_vector *vector,
 	return true;
 }
 
+/* What the peer said before it went is still on the stream: read to its end. */
+static void stop_sending(struct soft_link *link)
+{
+	link->tx_broken = true;
+	link->readable = true;
+	link->hung_up = true;
+}
+
 /* How much was sent; 0: nothing more can be sent now. */
 static uint64_t send_batch(struct soft_qp *qp)
 {
@@ -201,7 +209,7 @@ static uint64_t send_batch(struct soft_qp *qp)
 	else if (errno == EFAULT)
 		source_failed(qp);
 	else
-		pier_soft_lose_link(qp);
+		stop_sending(link);
 	return 0;
 }
 
@@ -236,8 +244,8 @@ bool pier_soft_transmit(struct soft_qp *qp)
 }
 
 /*
- * An acknowledgement that is due goes out before the link does, if it can at
- * once: the peer's requests did arrive.
+ * Answers that are due go out before the link does, if they can at once: the
+ * peer's requests did arrive.
  */
 void pier_soft_say_goodbye(struct soft_qp *qp)
 {
@@ -245,9 +253,11 @@ void pier_soft_say_goodbye(struct soft_qp *qp)
 
 	if (!pier_soft_link_open(link) || link->closing || link->tx_broken)
 		return;
-	if (link->sent_of_first > 0)
+	pier_soft_drop_requests(link);
+	if (link->staged_count > 0 && staged_at(link, 0)->request)
 		return;
-	link->staged_count = 0;
-	if (pier_soft_stage_ack(qp))
+	if (link->staged_count < SOFT_MAX_STAGED)
+		pier_soft_stage_ack(qp);
+	if (link->staged_count > 0)
 		send_batch(qp);
 }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
 #include <linux/dma-buf.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -105,8 +106,13 @@ static void sync_regions(const struct soft_vector *vector, uint64_t edge)
 
 	for (int i = 0; i < vector->synced_count; i++) {
 		struct dma_buf_sync sync = { .flags = direction | edge };
+		int result;
 
-		ioctl(vector->synced[i]->sync_fd, DMA_BUF_IOCTL_SYNC, &sync);
+		/* To be repeated, as dma-buf.h says: posters may get signals. */
+		do {
+			result = ioctl(vector->synced[i]->sync_fd, DMA_BUF_IOCTL_SYNC,
+				       &sync);
+		} while (result < 0 && (errno == EINTR || errno == EAGAIN));
 	}
 }
 
