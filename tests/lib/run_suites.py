@@ -18,8 +18,8 @@ from tap import Reader, Skip, Tally
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 # Seconds, the build included: well above what two slow cores need.
-DEADLINES = {"lint": 180, "unit": 180, "conformance": 300, "consumer": 180,
-             "fuzz": 300, "asan": 480, "tsan": 480, "bench": 1800}
+DEADLINES = {"lint": 180, "unit": 360, "conformance": 300, "consumer": 180,
+             "fuzz": 300, "asan": 600, "tsan": 600, "bench": 1800}
 DEADLINE_PROGRAM = {"lint": 120, "consumer": 120}
 SEED = os.environ.get("PIER_SEED") or os.environ.get("PIER_TEST_SEED")
 FUZZ_SECONDS = int(os.environ.get("PIER_FUZZ_SECONDS", "10"))
@@ -86,6 +86,7 @@ class Suite:
         """Run a test program in an empty temporary folder, which it must empty."""
         say("-- %s: %s" % (self.name, name))
         reader = Reader("%s: %s" % (self.name, name))
+        started = time.monotonic()
         seconds = min(seconds, self.left())
 
         def line(text):
@@ -103,6 +104,8 @@ class Suite:
         left += ["process " + line for line in end_orphans(0 if tally.failed else 2)]
         if left and not tally.failed:
             reader.fail("left behind: " + ", ".join(left))
+        if time.monotonic() - started > 5:
+            say("-- %s: %s took %.0f s" % (self.name, name, time.monotonic() - started))
         self.tally.add(tally)
 
 

@@ -18,6 +18,8 @@ import uuid
 PIER = os.environ["PIER"]
 HERE = pathlib.Path(__file__).resolve().parent
 STUB_SHELL = HERE / "stub_shell"
+# As --rsh and PIER_RSH take it: the tree may be at a path with blanks.
+STUB_RSH = "'%s'" % STUB_SHELL
 # Beyond this a command hangs; sanitizers and valgrind are slow.
 PATIENCE = 120
 # What the program promises after a fault, on a machine that is not busy.
@@ -263,5 +265,5 @@ def main():
     sys.exit(0 if not result.failures and not result.errors else 1)
 
 
-__all__ = ["Case", "HERE", "MIB", "PATIENCE", "PIER", "PROMISE", "SEED", "STUB_SHELL",
+__all__ = ["Case", "HERE", "MIB", "PATIENCE", "PIER", "PROMISE", "SEED", "STUB_RSH", "STUB_SHELL",
            "arguments_of", "children_of", "default_signals", "json", "main", "slowness"]

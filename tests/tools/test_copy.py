@@ -351,10 +351,15 @@ class Faults(Case):
 class NamedTemporaries(Case):
     """File systems without O_TMPFILE: a temporary name, which goes away again."""
 
+    def setUp(self):
+        super().setUp()
+        # LD_PRELOAD is split at blanks, which the build's path may have.
+        self.preloaded = shutil.copy(os.environ["NO_TMPFILE"], self.folder)
+
     def environment(self, **more):
         # A sanitizer's runtime is not the first library then, and says so.
         return super().environment(
-            LD_PRELOAD=os.environ["NO_TMPFILE"],
+            LD_PRELOAD=self.preloaded,
             ASAN_OPTIONS=os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0",
             **more)
 

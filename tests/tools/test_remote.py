@@ -12,7 +12,7 @@ import struct
 import subprocess
 import sys
 
-from harness import Case, MIB, PIER, PROMISE, STUB_SHELL, main, slowness
+from harness import Case, MIB, PIER, PROMISE, STUB_RSH, STUB_SHELL, main, slowness
 
 MAGIC = b"\x89PIERCP\n"
 GREETING = MAGIC + struct.pack("<II", 1, 0)
@@ -28,7 +28,7 @@ class Stub(Case):
         super().setUp()
         self.home = self.folder / "home of one"
         self.home.mkdir()
-        self.stub = {"PIER_RSH": str(STUB_SHELL), "STUB_HOME": str(self.home)}
+        self.stub = {"PIER_RSH": STUB_RSH, "STUB_HOME": str(self.home)}
 
     def remote(self, *arguments, **options):
         return self.copy("--remote-pier", PIER, *arguments, env=self.stub, **options)

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 
-from harness import Case, MIB, PIER, STUB_SHELL, main
+from harness import Case, MIB, PIER, STUB_RSH, main
 
 
 class Here(Case):
@@ -91,7 +91,7 @@ class Here(Case):
 class There(Here):
     """The receiver is behind a remote shell."""
 
-    options = ("--rsh", str(STUB_SHELL), "--remote-pier", PIER)
+    options = ("--rsh", STUB_RSH, "--remote-pier", PIER)
 
     def setUp(self):
         super().setUp()
