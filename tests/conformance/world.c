@@ -50,21 +50,12 @@ struct world *world_empty(void **state)
 	return *state;
 }
 
-static void open_or_skip(struct end *end)
-{
-	int error = end_open(end);
-
-	if (error == -EOPNOTSUPP)
-		world_skip(pier_last_error());
-	expect_ok(error);
-}
-
 struct world *world_prepared(void **state, const struct pier_channel_attr *attr)
 {
 	struct world *world = world_empty(state);
 
-	open_or_skip(&world->a);
-	open_or_skip(&world->b);
+	expect_ok(end_open(&world->a));
+	expect_ok(end_open(&world->b));
 	expect_ok(end_prepare(&world->a, attr));
 	expect_ok(end_prepare(&world->b, attr));
 	area_shuffle(world, &world->a.area);
