@@ -6,8 +6,8 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "../../util/error.h"
-#include "../../util/fd.h"
+#include "util/error.h"
+#include "util/fd.h"
 #include "soft.h"
 
 /* Calls a peer in another process; it waits, but not for longer than this. */

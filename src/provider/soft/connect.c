@@ -5,8 +5,8 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "../../util/error.h"
-#include "../../util/fd.h"
+#include "util/error.h"
+#include "util/fd.h"
 #include "soft.h"
 
 static struct soft_parked parked_stream(int rx_fd, int tx_fd, const union ibv_gid *gid,

@@ -6,7 +6,7 @@
 
 #include <sodium.h>
 
-#include "../../util/error.h"
+#include "util/error.h"
 #include "soft.h"
 
 static struct ibv_device soft_device = {

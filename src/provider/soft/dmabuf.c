@@ -8,9 +8,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "../../util/checked.h"
-#include "../../util/error.h"
-#include "../../util/fd.h"
+#include "util/checked.h"
+#include "util/error.h"
+#include "util/fd.h"
 #include "soft.h"
 
 enum kind {

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../util/error.h"
+#include "util/error.h"
 #include "soft.h"
 
 static void map_v4(struct in_addr v4, struct in6_addr *ret_v6)

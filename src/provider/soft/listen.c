@@ -9,9 +9,9 @@
 
 #include <sys/epoll.h>
 
-#include "../../util/error.h"
-#include "../../util/fd.h"
-#include "../../util/log.h"
+#include "util/error.h"
+#include "util/fd.h"
+#include "util/log.h"
 #include "soft.h"
 
 enum {

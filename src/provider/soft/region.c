@@ -4,9 +4,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "../../util/checked.h"
-#include "../../util/error.h"
-#include "../../util/fd.h"
+#include "util/checked.h"
+#include "util/error.h"
+#include "util/fd.h"
 #include "soft.h"
 
 enum {

@@ -7,8 +7,8 @@
 #include <sys/eventfd.h>
 #include <sys/timerfd.h>
 
-#include "../../util/error.h"
-#include "../../util/fd.h"
+#include "util/error.h"
+#include "util/fd.h"
 #include "soft.h"
 
 enum {

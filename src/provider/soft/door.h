@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_SOFT_DOOR_H
+#define PIER_SOFT_DOOR_H
+
+#include <netinet/in.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <infiniband/verbs.h>
+
+#include "limits.h"
+
+/* How streams come to be: addresses, callers, listeners, and proofs of identity. */
+
+struct soft_context;
+struct soft_qp;
+
+struct soft_address {
+	uint8_t secret[SOFT_SECRET_SIZE];
+	uint16_t port;
+	uint32_t count;
+	struct in6_addr addresses[SOFT_MAX_ADDRESSES]; /* IPv4 as v4-mapped */
+};
+
+/* address.c */
+int pier_soft_get_qp_address(struct ibv_qp *qp, uint8_t *ret_address, size_t size);
+int pier_soft_set_qp_address(struct ibv_qp *qp, const uint8_t *address, size_t length);
+int pier_soft_pack_address(const struct soft_address *address, uint8_t *ret_bytes,
+			   size_t size);
+int pier_soft_unpack_address(const uint8_t *bytes, size_t length,
+			     struct soft_address *ret_address);
+
+enum soft_pending_step {
+	SOFT_PENDING_FREE,
+	SOFT_PENDING_HELLO,
+	SOFT_PENDING_PROOF
+};
+
+/* A connection that has not yet shown that it knows a secret. */
+struct soft_pending {
+	enum soft_pending_step step;
+	int fd;
+	uint64_t deadline;
+	uint32_t generation;
+	uint32_t have;
+	uint8_t bytes[96];
+	uint8_t transcript[SOFT_MAC_SIZE];
+	union ibv_gid gid;
+	uint32_t qpn, target_qpn;
+};
+
+struct soft_listeners {
+	int unix_fd, tcp_fd;
+	uint16_t port;
+	uint32_t count;
+	struct in6_addr addresses[SOFT_MAX_ADDRESSES];
+	uint64_t paused_until; /* after EMFILE and its kin; 0: listening */
+	struct soft_pending pending[SOFT_MAX_PENDING];
+};
+
+/* listen.c: the door; engine locked but for open and close */
+int pier_soft_open_listeners(struct soft_context *context);
+void pier_soft_close_listeners(struct soft_context *context);
+void pier_soft_pause_listeners(struct soft_context *context, uint64_t nanoseconds);
+void pier_soft_resume_listeners(struct soft_context *context);
+
+/* pending.c; engine locked */
+void pier_soft_accept(struct soft_context *context);
+void pier_soft_continue_pending(struct soft_context *context, uint64_t id);
+void pier_soft_check_pending(struct soft_context *context);
+bool pier_soft_unix_allowed(void);
+socklen_t pier_soft_unix_name(const union ibv_gid *gid, struct sockaddr_un *ret_name);
+bool pier_soft_same_user(int fd);
+void pier_soft_tune_stream(int fd);
+
+/* interfaces.c: what PIER_SOFT_ADDRESS selects */
+int pier_soft_choose_addresses(struct soft_listeners *listeners,
+			       struct in6_addr *ret_bind, bool *ret_tcp);
+
+/* connect.c: finds and reaches the peer while the QP goes to RTR */
+int pier_soft_connect(struct soft_qp *qp, const struct ibv_qp_attr *attr);
+/* call.c: an authenticated stream to a peer in another process; blocks for seconds. */
+int pier_soft_call(struct soft_qp *qp, const struct ibv_qp_attr *attr, int *ret_fd);
+
+/* auth.c */
+enum {
+	SOFT_HELLO_SIZE = 80,
+	SOFT_CHALLENGE_SIZE = 64,
+	SOFT_PROOF_SIZE = 64,
+	SOFT_WELCOME_SIZE = 32
+};
+
+struct soft_hello {
+	uint8_t nonce[32];
+	union ibv_gid from, to;
+	uint32_t from_qpn, to_qpn;
+};
+
+enum soft_role {
+	SOFT_LISTENER_PROVES,
+	SOFT_CALLER_PROVES,
+	SOFT_CALLER_IDENTITY,
+	SOFT_LISTENER_WELCOMES
+};
+
+void pier_soft_pack_hello(const struct soft_hello *hello, uint8_t *ret_bytes);
+bool pier_soft_unpack_hello(const uint8_t *bytes, struct soft_hello *ret_hello);
+void pier_soft_hash_transcript(const uint8_t *hello, const uint8_t *nonce,
+			       uint8_t *ret_transcript);
+void pier_soft_prove(const uint8_t *secret, enum soft_role role,
+		     const uint8_t *transcript, uint8_t *ret_mac);
+bool pier_soft_proves(const uint8_t *secret, enum soft_role role,
+		      const uint8_t *transcript, const uint8_t *mac);
+bool pier_soft_random(void *ret_bytes, size_t length);
+
+#endif

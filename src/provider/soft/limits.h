@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_SOFT_LIMITS_H
+#define PIER_SOFT_LIMITS_H
+
+#include <stdint.h>
+
+enum {
+	SOFT_MAX_QP = 4096,
+	SOFT_MAX_WR = 16384,
+	SOFT_MAX_SGE = 32,
+	SOFT_MAX_INLINE = 1024,
+	SOFT_MAX_CQE = 1 << 20,
+	SOFT_MAX_CQ = 1 << 16,
+	SOFT_MAX_PD = 1 << 16,
+	SOFT_MAX_MR = 1 << 20,
+	SOFT_MAX_RD_ATOMIC = 16,
+	SOFT_SECRET_SIZE = 16,
+	SOFT_MAC_SIZE = 32,
+	/* Addresses that fit PIER_PROVIDER_ADDRESS_MAX beside the rest. */
+	SOFT_MAX_ADDRESSES = 8,
+	/* Strangers at the door; one more waits, or pushes out one who dawdles. */
+	SOFT_MAX_PENDING = 64,
+	/* Frames that one sendmsg(2) may carry, and the parts they consist of. */
+	SOFT_MAX_STAGED = 16,
+	SOFT_MAX_VECTOR = 80,
+	SOFT_SINK_SIZE = 64 * 1024
+};
+
+#define SOFT_NEVER UINT64_MAX
+
+#endif
