@@ -5,6 +5,7 @@
 import getpass
 import os
 import pathlib
+import pwd
 import re
 import shutil
 import socket
@@ -222,11 +223,21 @@ class Sshd(Case):
         sshd = shutil.which("sshd", path=os.environ["PATH"] + ":/usr/sbin")
         if not sshd or not shutil.which("ssh"):
             self.skipTest("sshd or ssh is not installed")
+        self.need_login()
         for name in ("host", "user"):
             subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f",
                             self.folder / name], check=True)
         self.write_configuration()
         self.port = self.start_daemon(sshd)
+
+    def need_login(self):
+        """Both ends want a user who could log in."""
+        try:
+            user = pwd.getpwuid(os.geteuid())
+        except KeyError:
+            self.skipTest("user %d has no entry in passwd" % os.geteuid())
+        if not os.path.isdir(user.pw_dir) or user.pw_shell.endswith(("nologin", "false")):
+            self.skipTest("%s has no home directory or no shell" % user.pw_name)
 
     def write_configuration(self):
         keys = self.folder / "authorized_keys"
