@@ -21,7 +21,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEADLINES = {"lint": 180, "unit": 360, "conformance": 300, "consumer": 180,
              "fuzz": 300, "asan": 600, "tsan": 600, "bench": 1800}
 DEADLINE_PROGRAM = {"lint": 120, "consumer": 120}
-SEED = os.environ.get("PIER_SEED") or os.environ.get("PIER_TEST_SEED")
+SEED = os.environ.get("PIER_SEED")
 FUZZ_SECONDS = int(os.environ.get("PIER_FUZZ_SECONDS", "10"))
 
 STOPS = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
@@ -54,10 +54,6 @@ class Suite:
         self.env = {k: v for k, v in os.environ.items() if k not in UNSET}
         self.env.update(LC_ALL="C", CMOCKA_MESSAGE_OUTPUT="TAP", PIER_TESTS_ROOT=str(ROOT))
         self.env.update(SANITIZER_ENV)
-        # The one name of docs/testing.md, and that of some tests.
-        for name in "PIER_SEED", "PIER_TEST_SEED":
-            if SEED:
-                self.env[name] = SEED
 
     def left(self):
         return self.until - time.monotonic()

@@ -25,7 +25,7 @@ PATIENCE = 120
 # What the program promises after a fault, on a machine that is not busy.
 PROMISE = 5
 MIB = 1 << 20
-SEED = int(os.environ.get("PIER_TEST_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
+SEED = int(os.environ.get("PIER_SEED", "0"), 0) or random.SystemRandom().randrange(1, 1 << 31)
 
 
 def default_signals():
@@ -253,7 +253,7 @@ class TapResult(unittest.TestResult):
 
 
 def main():
-    print("# PIER_TEST_SEED=%d" % SEED)
+    print("# PIER_SEED=%d" % SEED)
     names = sys.argv[1:]
     loader = unittest.defaultTestLoader
     module = sys.modules["__main__"]

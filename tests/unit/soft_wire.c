@@ -371,11 +371,11 @@ static void test_fence(void **state)
 
 static unsigned int chosen_seed(void)
 {
-	const char *given = getenv("PIER_TEST_SEED");
+	const char *given = getenv("PIER_SEED");
 	unsigned int seed = given ? (unsigned int)strtoul(given, NULL, 0)
 				  : (unsigned int)time(NULL);
 
-	print_message("PIER_TEST_SEED=%u\n", seed);
+	print_message("PIER_SEED=%u\n", seed);
 	return seed;
 }
 
