@@ -12,6 +12,7 @@ installed.
 """
 import argparse
 import os
+import random
 import re
 import shutil
 import statistics
@@ -133,10 +134,11 @@ def bench_cp(build, rounds):
                 file.write(os.urandom(MIB))
             os.fsync(file.fileno())
         for turn in range(rounds):
-            # Another one first each time: what the disk does to the one behind a
-            # big writer hits all of them.
+            # In another order each time, the same in every run: what the disk does
+            # to the one behind a big writer hits all of them.
             names = list(contestants)
-            for name in names[turn % len(names):] + names[:turn % len(names)]:
+            random.Random(turn).shuffle(names)
+            for name in names:
                 command = contestants[name]
                 if os.path.exists(target):
                     os.unlink(target)
