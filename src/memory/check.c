@@ -85,6 +85,26 @@ enum pier_fd_kind pier_classify_fd(int fd, uint64_t *ret_size)
 	return kind;
 }
 
+int pier_fail_no_dmabuf(const char *device)
+{
+	return pier_fail(EOPNOTSUPP,
+			 "%s cannot register dma-bufs: its driver or its libibverbs "
+			 "provider lacks the operation",
+			 device);
+}
+
+/* `what`: of what the iova must keep to the page rule. */
+static int check_page_agree(const struct pier_check_limits *limits, const char *what,
+			    uint64_t value, uint64_t iova)
+{
+	if (pier_page_agree(value, iova, limits->page))
+		return 0;
+	return pier_fail(EINVAL,
+			 "%s 0x%" PRIx64 " and iova 0x%" PRIx64
+			 " differ modulo the page of %" PRIu64 " bytes",
+			 what, value, iova, limits->page);
+}
+
 int pier_check_host(const struct pier_check_limits *limits, uint64_t address,
 		    uint64_t length, uint64_t iova, int access)
 {
@@ -92,12 +112,9 @@ int pier_check_host(const struct pier_check_limits *limits, uint64_t address,
 	uint64_t end;
 	int error;
 
-	if (!pier_page_agree(address, iova, limits->page))
-		return pier_fail(EINVAL,
-				 "address 0x%" PRIx64 " and iova 0x%" PRIx64
-				 " differ modulo the page of %" PRIu64 " bytes",
-				 address, iova, limits->page);
-	error = check_access(access);
+	error = check_page_agree(limits, "address", address, iova);
+	if (!error)
+		error = check_access(access);
 	if (error)
 		return error;
 	if (length == 0)
@@ -143,17 +160,10 @@ int pier_check_dmabuf(const struct pier_check_limits *limits, uint64_t offset,
 	int error;
 
 	if (!limits->dmabuf)
-		return pier_fail(
-			EOPNOTSUPP,
-			"%s cannot register dma-bufs: its driver or its libibverbs "
-			"provider lacks the operation",
-			limits->device);
-	if (!pier_page_agree(offset, iova, limits->page))
-		return pier_fail(EINVAL,
-				 "offset 0x%" PRIx64 " and iova 0x%" PRIx64
-				 " differ modulo the page of %" PRIu64 " bytes",
-				 offset, iova, limits->page);
-	error = check_access(access);
+		return pier_fail_no_dmabuf(limits->device);
+	error = check_page_agree(limits, "offset", offset, iova);
+	if (!error)
+		error = check_access(access);
 	if (error)
 		return error;
 	if (!pier_add_u64(offset, length, &end))

@@ -33,6 +33,9 @@ enum pier_fd_kind {
 /* Classify an fd; *ret_size is its size in bytes if it is memory. */
 enum pier_fd_kind pier_classify_fd(int fd, uint64_t *ret_size);
 
+/* Refuse dma-bufs on a device that cannot register them: -EOPNOTSUPP. */
+int pier_fail_no_dmabuf(const char *device);
+
 int pier_check_host(const struct pier_check_limits *limits, uint64_t address,
 		    uint64_t length, uint64_t iova, int access);
 

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "memory/buffer.h"
+#include "memory/check.h"
 #include "memory/mr.h"
 #include "util/error.h"
 #include "util/log.h"
@@ -30,11 +31,7 @@ static int register_dmabuf(const struct piece *piece, struct pier_mr **ret_mr)
 	int error;
 
 	if (!piece->pd->device->dmabuf)
-		return pier_fail(
-			EOPNOTSUPP,
-			"%s cannot register dma-bufs: its driver or its libibverbs "
-			"provider lacks the operation",
-			piece->pd->device->name);
+		return pier_fail_no_dmabuf(piece->pd->device->name);
 	error = pier_export_dmabuf(piece->buffer, piece->offset, piece->length, &dmabuf);
 	if (error)
 		return error;
