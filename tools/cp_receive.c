@@ -94,13 +94,9 @@ static int collect_announcements(struct receiver *receiver)
 		struct slot *slot =
 			&receiver->slots[receiver->announced % transfer->link.depth];
 
-		done = pier_poll_work(transfer->link.channel, slot->receive, &result);
-		if (done == 0)
-			return count;
-		if (done < 0)
-			return fail_channel(transfer, "polling", NULL);
-		if (result.error)
-			return fail_channel(transfer, "the transfer", &result);
+		done = poll_request(transfer, slot->receive, &result);
+		if (done <= 0)
+			return done < 0 ? -1 : count;
 		if (take_announcement(receiver, slot, &result) < 0)
 			return -1;
 		count++;

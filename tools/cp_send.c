@@ -145,13 +145,9 @@ static int collect_sent(struct sender *sender)
 	while (sender->sent < sender->posted) {
 		struct slot *slot = slot_of(sender, sender->sent);
 
-		done = pier_poll_work(transfer->link.channel, slot->send, &result);
-		if (done == 0)
-			break;
-		if (done < 0)
-			return fail_channel(transfer, "polling", NULL);
-		if (result.error)
-			return fail_channel(transfer, "the transfer", &result);
+		done = poll_request(transfer, slot->send, &result);
+		if (done <= 0)
+			return done < 0 ? -1 : count;
 		slot->sent = true;
 		free_if_unused(slot);
 		sender->sent++;
@@ -191,14 +187,9 @@ static int collect_credits(struct sender *sender)
 	for (;;) {
 		uint32_t number = (uint32_t)(sender->received % transfer->link.depth);
 
-		done = pier_poll_work(transfer->link.channel,
-				      sender->slots[number].receive, &result);
-		if (done == 0)
-			return count;
-		if (done < 0)
-			return fail_channel(transfer, "polling", NULL);
-		if (result.error)
-			return fail_channel(transfer, "the transfer", &result);
+		done = poll_request(transfer, sender->slots[number].receive, &result);
+		if (done <= 0)
+			return done < 0 ? -1 : count;
 		if (take_credit(sender, &result, number) < 0)
 			return -1;
 		sender->received++;

@@ -177,3 +177,15 @@ int fail_channel(struct transfer *transfer, const char *step,
 	control_ask_why(transfer->control);
 	return fail(transfer->failure, ours.status, "%s", ours.text);
 }
+
+int poll_request(struct transfer *transfer, struct pier_work work,
+		 struct pier_result *ret_result)
+{
+	int done = pier_poll_work(transfer->link.channel, work, ret_result);
+
+	if (done < 0)
+		return fail_channel(transfer, "polling", NULL);
+	if (done > 0 && ret_result->error)
+		return fail_channel(transfer, "the transfer", ret_result);
+	return done;
+}

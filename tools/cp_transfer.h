@@ -51,6 +51,10 @@ int transfer_wait(struct transfer *transfer, bool working, uint64_t wake_ns);
 int fail_channel(struct transfer *transfer, const char *step,
 		 const struct pier_result *result);
 
+/* 1: the request is done, without error; 0: not yet; -1: it or the channel failed. */
+int poll_request(struct transfer *transfer, struct pier_work work,
+		 struct pier_result *ret_result);
+
 /* The two roles; see cp_send.c and cp_receive.c. */
 int run_sender(struct transfer *transfer);
 int run_receiver(struct transfer *transfer);
