@@ -23,4 +23,31 @@ static inline void test_link_plugin(const char *folder, const char *name)
 	assert_int_equal(symlink(from, to), 0);
 }
 
+static inline char *test_liar_folder(void)
+{
+	static char folder[] = "/tmp/pier-unit-XXXXXX";
+
+	return folder;
+}
+
+/* Group setup: PIER_BACKEND_PATH names a folder of its own with the backend "liar". */
+static inline int test_make_liar(void **state)
+{
+	(void)state;
+	if (!mkdtemp(test_liar_folder()))
+		return -1;
+	test_link_plugin(test_liar_folder(), "liar");
+	return setenv("PIER_BACKEND_PATH", test_liar_folder(), 1);
+}
+
+/* Group teardown: fails when anything else was left in the folder. */
+static inline int test_remove_liar(void **state)
+{
+	char link[128];
+
+	(void)state;
+	snprintf(link, sizeof(link), "%s/liar.so", test_liar_folder());
+	return unlink(link) || rmdir(test_liar_folder());
+}
+
 #endif

@@ -9,26 +9,6 @@
 
 /* What the memory layer does with a backend whose answers are wrong. */
 
-static char folder[] = "/tmp/pier-unit-XXXXXX";
-
-static int make_folder(void **state)
-{
-	(void)state;
-	if (!mkdtemp(folder))
-		return -1;
-	test_link_plugin(folder, "liar");
-	return setenv("PIER_BACKEND_PATH", folder, 1);
-}
-
-static int remove_folder(void **state)
-{
-	char command[128];
-
-	(void)state;
-	snprintf(command, sizeof(command), "rm -rf '%s'", folder);
-	return system(command);
-}
-
 static void check_alloc_fails(const char *spec, int error, const char *sentence)
 {
 	struct pier_buffer *buffer = (struct pier_buffer *)0x1;
@@ -141,6 +121,6 @@ int main(void)
 		cmocka_unit_test(test_detail_without_an_end),
 	};
 
-	return cmocka_run_group_tests_name("foreign_backend", tests, make_folder,
-					   remove_folder);
+	return cmocka_run_group_tests_name("foreign_backend", tests, test_make_liar,
+					   test_remove_liar);
 }

@@ -441,26 +441,6 @@ static void tells_all_that_was_tried(void **state)
 	close_scene(&scene);
 }
 
-static char folder[] = "/tmp/pier-unit-XXXXXX";
-
-static int make_folder(void **state)
-{
-	(void)state;
-	if (!mkdtemp(folder))
-		return -1;
-	test_link_plugin(folder, "liar");
-	return setenv("PIER_BACKEND_PATH", folder, 1);
-}
-
-static int remove_folder(void **state)
-{
-	char command[128];
-
-	(void)state;
-	snprintf(command, sizeof(command), "rm -rf '%s'", folder);
-	return system(command);
-}
-
 #define CASE(name) cmocka_unit_test_setup_teardown(name, reset, nothing_left)
 
 int main(void)
@@ -481,6 +461,6 @@ int main(void)
 		CASE(tells_all_that_was_tried),
 	};
 
-	return cmocka_run_group_tests_name("verbs_device", tests, make_folder,
-					   remove_folder);
+	return cmocka_run_group_tests_name("verbs_device", tests, test_make_liar,
+					   test_remove_liar);
 }
