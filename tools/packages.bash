@@ -54,10 +54,49 @@ need_for_tests() {
     need python3 have python3
 }
 
+# What tests/vm/guest needs.
+need_for_guest() {
+    need qemu-system-x86 have qemu-system-x86_64
+    need busybox-static have_static_busybox
+    need cpio have cpio
+    need kmod have modprobe
+    need xz-utils have xz
+    need patch have patch
+    need make have make
+    need bc have bc
+    need gcc-12 have gcc-12
+    need libelf-dev have_library libelf
+    need ibverbs-providers have_rxe_provider
+    need python3-pyverbs have_python_module pyverbs
+    need iproute2 have rdma
+    need procps have ps
+}
+
 # What the benchmarks compare with.
 need_for_bench() {
     need ucx-utils have ucx_perftest
     need rsync have rsync
+}
+
+# The one that the guest starts before there are any libraries.
+have_static_busybox() {
+    local program
+    program=$(command -v busybox) || return
+    ! ldd "$program"
+}
+
+# libibverbs loads it by this name from a folder of its own.
+have_rxe_provider() {
+    local file
+    for file in /usr/lib/*/libibverbs/librxe-*.so; do
+        [ -e "$file" ] && return
+    done
+    return 1
+}
+
+# For the system's own interpreter: what Debian packages is for that one.
+have_python_module() {
+    /usr/bin/python3 -c "import $1"
 }
 
 have_fuzzer() {
