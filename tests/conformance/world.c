@@ -137,3 +137,18 @@ struct pier_result expect_end(struct pier_channel *channel, struct pier_work wor
 	assert_int_equal(result.error, error);
 	return result;
 }
+
+void expect_vague_end(struct pier_channel *channel, struct pier_work work, int error,
+		      int vague_error)
+{
+	int found;
+
+	if (!test_vague) {
+		expect_end(channel, work, error);
+		return;
+	}
+	found = pier_wait(channel, work, PATIENT, NULL);
+	if (found != error && found != vague_error)
+		fail_msg("%d, not %d or %d: %s", found, error, vague_error,
+			 pier_last_error());
+}

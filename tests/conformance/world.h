@@ -70,4 +70,12 @@ struct pier_remote remote_at(const struct area *area, size_t offset, size_t leng
 struct pier_result expect_end(struct pier_channel *channel, struct pier_work work,
 			      int error);
 
+/*
+ * The same, for what vague devices may tell in another way: rxe ends requests on
+ * memory outside their region as if flushed (IBV_WC_WR_FLUSH_ERR), and calls a
+ * receive that is too short IBV_WC_LOC_QP_OP_ERR here and IBV_WC_REM_OP_ERR there.
+ */
+void expect_vague_end(struct pier_channel *channel, struct pier_work work, int error,
+		      int vague_error);
+
 #endif
