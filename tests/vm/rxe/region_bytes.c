@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* The bytes that go through a region are those of the dma-buf, and no others. */
-#define _GNU_SOURCE
 #include "region_checks.h"
 
 #include <errno.h>
@@ -59,11 +58,11 @@ void exchange(const struct device *device, const struct region *region,
 	struct pair pair;
 
 	connect_pair(&pair, device, device);
-	must(transfer(&pair, IBV_WR_RDMA_READ, &sge, region->iova, region->rkey) ==
+	must(transfer(&pair, IBV_WR_RDMA_READ, &sge, region->iova, region->mr.rkey) ==
 	     IBV_WC_SUCCESS);
 	must_match("read", bytes, offset, offset + region->length, 1);
 	fill(bytes, buffer->length, 2);
-	must(transfer(&pair, IBV_WR_RDMA_WRITE, &sge, region->iova, region->rkey) ==
+	must(transfer(&pair, IBV_WR_RDMA_WRITE, &sge, region->iova, region->mr.rkey) ==
 	     IBV_WC_SUCCESS);
 	must_match("before the written", buffer->map, 0, offset, 1);
 	must_match("written", buffer->map, offset, offset + region->length, 2);
@@ -85,8 +84,8 @@ static void check_outside(const struct device *device, const struct region *regi
 
 	for (size_t i = 0; i < 2; i++) {
 		connect_pair(&pair, device, device);
-		must(transfer(&pair, IBV_WR_RDMA_READ, &sge, outside[i], region->rkey) ==
-		     IBV_WC_REM_ACCESS_ERR);
+		must(transfer(&pair, IBV_WR_RDMA_READ, &sge, outside[i],
+			      region->mr.rkey) == IBV_WC_REM_ACCESS_ERR);
 		disconnect_pair(&pair);
 	}
 	free_host_memory(host);
@@ -146,12 +145,15 @@ void check_closed(const struct device *device)
 			     ACCESS_ALL) == 0);
 	free_buffer(&buffer);
 	connect_pair(&pair, device, device);
-	must(transfer(&pair, IBV_WR_RDMA_READ, &sge, 0, region.rkey) == IBV_WC_SUCCESS);
+	must(transfer(&pair, IBV_WR_RDMA_READ, &sge, 0, region.mr.rkey) ==
+	     IBV_WC_SUCCESS);
 	must_match("read", host->addr, 0, host->length, 1);
 	fill(host->addr, host->length, 2);
-	must(transfer(&pair, IBV_WR_RDMA_WRITE, &sge, 0, region.rkey) == IBV_WC_SUCCESS);
+	must(transfer(&pair, IBV_WR_RDMA_WRITE, &sge, 0, region.mr.rkey) ==
+	     IBV_WC_SUCCESS);
 	memset(host->addr, 0, host->length);
-	must(transfer(&pair, IBV_WR_RDMA_READ, &sge, 0, region.rkey) == IBV_WC_SUCCESS);
+	must(transfer(&pair, IBV_WR_RDMA_READ, &sge, 0, region.mr.rkey) ==
+	     IBV_WC_SUCCESS);
 	must_match("read again", host->addr, 0, host->length, 2);
 	disconnect_pair(&pair);
 	must(deregister_region(&region, device) == 0);
@@ -177,13 +179,14 @@ void check_local(const struct device *device)
 	connect_pair(&pair, device, device);
 	sge = (struct ibv_sge){ .addr = 0,
 				.length = (uint32_t)from.length,
-				.lkey = source.lkey };
-	must(transfer(&pair, IBV_WR_RDMA_WRITE, &sge, page, sink.rkey) == IBV_WC_SUCCESS);
+				.lkey = source.mr.lkey };
+	must(transfer(&pair, IBV_WR_RDMA_WRITE, &sge, page, sink.mr.rkey) ==
+	     IBV_WC_SUCCESS);
 	must_match("written", to.map, 0, to.length, 1);
 	value = 41;
 	memcpy(to.map + page, &value, sizeof(value));
 	sge.length = sizeof(value);
-	must(transfer(&pair, IBV_WR_ATOMIC_FETCH_AND_ADD, &sge, 2 * page, sink.rkey) ==
+	must(transfer(&pair, IBV_WR_ATOMIC_FETCH_AND_ADD, &sge, 2 * page, sink.mr.rkey) ==
 	     IBV_WC_SUCCESS);
 	memcpy(&value, from.map, sizeof(value));
 	must(value == 41);
@@ -212,9 +215,10 @@ void check_access(const struct device *device)
 	must(register_region(&region, device, 0, page, 0, buffer.fd,
 			     IBV_ACCESS_REMOTE_READ) == 0);
 	connect_pair(&pair, device, device);
-	must(transfer(&pair, IBV_WR_RDMA_READ, &sge, 0, region.rkey) == IBV_WC_SUCCESS);
+	must(transfer(&pair, IBV_WR_RDMA_READ, &sge, 0, region.mr.rkey) ==
+	     IBV_WC_SUCCESS);
 	must_match("read", host->addr, 0, page, 1);
-	must(transfer(&pair, IBV_WR_RDMA_WRITE, &sge, 0, region.rkey) ==
+	must(transfer(&pair, IBV_WR_RDMA_WRITE, &sge, 0, region.mr.rkey) ==
 	     IBV_WC_REM_ACCESS_ERR);
 	disconnect_pair(&pair);
 	must(deregister_region(&region, device) == 0);
@@ -263,11 +267,11 @@ void check_across(const struct device *device, const char *name)
 	     0);
 	must(register_region(&sink, &other, 0, to.length, 0, to.fd, ACCESS_ALL) == 0);
 	connect_pair(&pair, device, &other);
-	sge = (struct ibv_sge){ .length = (uint32_t)from.length, .lkey = source.lkey };
-	must(transfer(&pair, IBV_WR_RDMA_WRITE, &sge, 0, sink.rkey) == IBV_WC_SUCCESS);
+	sge = (struct ibv_sge){ .length = (uint32_t)from.length, .lkey = source.mr.lkey };
+	must(transfer(&pair, IBV_WR_RDMA_WRITE, &sge, 0, sink.mr.rkey) == IBV_WC_SUCCESS);
 	must_match("written", to.map, 0, to.length, 1);
 	fill(to.map, to.length, 2);
-	must(transfer(&pair, IBV_WR_RDMA_READ, &sge, 0, sink.rkey) == IBV_WC_SUCCESS);
+	must(transfer(&pair, IBV_WR_RDMA_READ, &sge, 0, sink.mr.rkey) == IBV_WC_SUCCESS);
 	must_match("read", from.map, 0, from.length, 2);
 	disconnect_pair(&pair);
 	must(deregister_region(&source, device) == 0);

@@ -3,7 +3,6 @@
  * region_checks DEVICE CHECK: one check of what happens to regions on dma-bufs.
  * Says on stderr what is wrong. See check_lifetime.
  */
-#define _GNU_SOURCE
 #include "region_checks.h"
 
 #include <errno.h>
@@ -38,7 +37,7 @@ struct refusal {
 		CLOSED,
 		MEMFD
 	} fd;
-	uint32_t access;
+	int access;
 	int error;
 };
 
@@ -105,7 +104,7 @@ static void check_loop(const struct device *device)
 	struct buffer buffer;
 	struct region region;
 
-	for (size_t i = 0; i < 300; i++) {
+	for (size_t i = 0; i < 100; i++) {
 		if (i % 2)
 			must(make_udmabuf(&buffer, pages * page, 0) == 0);
 		else
@@ -129,7 +128,7 @@ static void check_many(const struct device *device)
 	struct region region;
 
 	must(make_heap(&buffer, page, O_RDWR | O_CLOEXEC) == 0);
-	for (size_t i = 0; i < 4000; i++) {
+	for (size_t i = 0; i < 2000; i++) {
 		must(register_region(&region, device, 0, page, 0, buffer.fd,
 				     ACCESS_ALL) == 0);
 		must(deregister_region(&region, device) == 0);
@@ -142,45 +141,25 @@ static void check_many(const struct device *device)
 	free_buffer(&buffer);
 }
 
-static void check_query(const struct device *device)
-{
-	struct buffer buffer;
-	struct region region, asked;
-
-	must(make_udmabuf(&buffer, pages * page, 0) == 0);
-	must(register_region(&region, device, page + 8, 5000, 0x7f0000000008, buffer.fd,
-			     ACCESS_ALL) == 0);
-	asked = (struct region){ .handle = region.handle };
-	must(query_region(&asked, device) == 0);
-	must(asked.lkey == region.lkey && asked.rkey == region.rkey);
-	must(asked.iova == region.iova && asked.length == region.length);
-	must(deregister_region(&region, device) == 0);
-	free_buffer(&buffer);
-}
-
-/* Refused, whatever is to be changed, and the region is as before. */
+/* Refused, and the region is as before. */
 static void check_rereg(const struct device *device)
 {
-	static const int flags[] = { IBV_REREG_MR_CHANGE_ACCESS, IBV_REREG_MR_CHANGE_PD,
-				     IBV_REREG_MR_CHANGE_TRANSLATION };
+	struct ibv_pd *other = ibv_alloc_pd(device->context);
 	struct buffer buffer;
 	struct region region;
-	struct ibv_pd *other = ibv_alloc_pd(device->context);
-	void *memory = aligned_alloc(page, page);
-	size_t i;
 
-	must(other && memory);
+	must(other);
 	must(make_udmabuf(&buffer, pages * page, 0) == 0);
 	must(register_region(&region, device, 0, buffer.length, 0, buffer.fd,
 			     ACCESS_ALL) == 0);
-	for (i = 0; i < sizeof(flags) / sizeof(flags[0]); i++)
-		must(reregister_region(&region, device, flags[i], memory, page, other) ==
-		     -EOPNOTSUPP);
+	must(reregister_region(&region, device, IBV_REREG_MR_CHANGE_ACCESS, other) ==
+	     -EOPNOTSUPP);
+	must(reregister_region(&region, device, IBV_REREG_MR_CHANGE_PD, other) ==
+	     -EOPNOTSUPP);
 	fill(buffer.map, buffer.length, 1);
 	exchange(device, &region, &buffer, 0);
 	must(deregister_region(&region, device) == 0);
 	free_buffer(&buffer);
-	free(memory);
 	must(ibv_dealloc_pd(other) == 0);
 }
 
@@ -257,10 +236,10 @@ static void check_hold(const struct device *device)
 	puts("holding");
 	fflush(stdout);
 	sge = (struct ibv_sge){ .length = (uint32_t)(pages * page),
-				.lkey = regions[0].lkey };
+				.lkey = regions[0].mr.lkey };
 	for (size_t i = 0;; i++)
-		must(transfer(&pair, IBV_WR_RDMA_WRITE, &sge, 0, regions[i % 8].rkey) ==
-		     IBV_WC_SUCCESS);
+		must(transfer(&pair, IBV_WR_RDMA_WRITE, &sge, 0,
+			      regions[i % 8].mr.rkey) == IBV_WC_SUCCESS);
 }
 
 static const struct {
@@ -269,7 +248,7 @@ static const struct {
 } checks[] = {
 	{ "errors", check_errors },
 	{ "loop", check_loop },
-	{ "query", check_query },
+
 	{ "bytes", check_bytes },
 	{ "closed", check_closed },
 	{ "local", check_local },

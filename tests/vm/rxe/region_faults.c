@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* Regions on the dma-bufs of an exporter that does not do what it should. */
-#define _GNU_SOURCE
 #include "region_checks.h"
 
 #include "driver/exporter/faulty_exporter.h"
@@ -39,7 +38,7 @@ static void must_arrive(const struct device *device, const struct region *region
 	struct pair pair;
 
 	connect_pair(&pair, device, device);
-	must(transfer(&pair, IBV_WR_RDMA_READ, &sge, region->iova, region->rkey) ==
+	must(transfer(&pair, IBV_WR_RDMA_READ, &sge, region->iova, region->mr.rkey) ==
 	     IBV_WC_SUCCESS);
 	for (size_t i = 0; i < pages * page; i++)
 		if (bytes[i] != i / page + 1)
