@@ -160,8 +160,8 @@ static int rxe_dmabuf_fill_pages(struct rxe_mr *mr, const void *vaddr,
 			return -EOPNOTSUPP;
 
 		/*
-		 * udmabuf before v6.13 maps the first page of a large folio
-		 * in place of each of its pages. That is not what the dma-buf
+		 * udmabuf of v6.12 maps the first page of a large folio in
+		 * place of each of its pages. That is not what the dma-buf
 		 * contains.
 		 */
 		if (page == prev && PageCompound(page))
