@@ -123,6 +123,20 @@ static void clamps_to_the_peer(void **state)
 	destroy(channel);
 }
 
+/* rxe tries for ever with 7 retries. */
+static void gives_up_on_a_dead_peer(void **state)
+{
+	struct pier_channel *channel;
+
+	(void)state;
+	assert_int_equal(pier_prepare_channel(fake_reset(), NULL, &channel), 0);
+	assert_int_equal(pier_connect_channel(channel, &peer), 0);
+	assert_in_range(fake.rts.timeout, 1, 31);
+	assert_in_range(fake.rts.retry_cnt, 1, 6);
+	assert_in_range(fake.rts.rnr_retry, 1, 6);
+	destroy(channel);
+}
+
 static void speaks_infiniband(void **state)
 {
 	struct pier_endpoint lid_peer = { .qpn = 7, .lid = 9 };
@@ -621,6 +635,7 @@ int main(void)
 		cmocka_unit_test(takes_back_what_failed_half_way),
 		cmocka_unit_test(gives_its_endpoint),
 		cmocka_unit_test(clamps_to_the_peer),
+		cmocka_unit_test(gives_up_on_a_dead_peer),
 		cmocka_unit_test(speaks_infiniband),
 		cmocka_unit_test(refuses_impossible_peers),
 		cmocka_unit_test(needs_a_usable_port),
