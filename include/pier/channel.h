@@ -107,7 +107,7 @@ PIER_API int pier_channel_endpoint(struct pier_channel *channel,
 
 /**
  * Connect to a peer that was told pier_channel_endpoint() and connects to us:
- * INIT to RTR to RTS.
+ * INIT to RTR to RTS. The peer may be without pier: see struct pier_endpoint.
  *
  * Nothing says that the peer is ready. Requests that arrive too early are
  * retried as the attributes say; pier_handshake() waits for the peer.
@@ -194,7 +194,8 @@ struct pier_work {
  * remote            for write and read: as long as the elements together, or
  *                   longer (the rest is left alone); NULL only without
  *                   elements: immediate data alone
- * immediate         32 bits that the peer finds in its receive, in host order
+ * immediate         32 bits that the peer finds in its receive, in host order;
+ *                   verbs, and so a peer without pier, has them in network order
  * ret_work          handle of the request; NULL: nobody will ask, and its slot
  *                   is given back when it completes (an error still breaks the
  *                   channel and is found by whatever is asked next)

@@ -123,6 +123,27 @@ static void clamps_to_the_peer(void **state)
 	destroy(channel);
 }
 
+/* The least that a peer without pier tells: what is not known stays zero. */
+static void connects_to_numbers_from_elsewhere(void **state)
+{
+	struct pier_endpoint stranger = { .qpn = 0xffffff, .psn = 0xffffff };
+	struct pier_channel *channel = prepared();
+	struct pier_endpoint endpoint;
+
+	(void)state;
+	stranger.gid[15] = 1;
+	assert_int_equal(pier_connect_channel(channel, &stranger), 0);
+	assert_int_equal(fake.rtr.dest_qp_num, 0xffffff);
+	assert_int_equal(fake.rtr.rq_psn, 0xffffff);
+	assert_int_equal(fake.rtr.ah_attr.grh.dgid.raw[15], 1);
+	assert_int_equal(pier_channel_endpoint(channel, &endpoint), 0);
+	assert_int_equal(fake.rts.sq_psn, endpoint.psn);
+	assert_int_equal(endpoint.mtu, 2048);
+	assert_int_equal(fake.rtr.path_mtu, IBV_MTU_2048);
+	assert_int_equal(fake.rts.max_rd_atomic, 0);
+	destroy(channel);
+}
+
 /* rxe tries for ever with 7 retries. */
 static void gives_up_on_a_dead_peer(void **state)
 {
@@ -635,6 +656,7 @@ int main(void)
 		cmocka_unit_test(takes_back_what_failed_half_way),
 		cmocka_unit_test(gives_its_endpoint),
 		cmocka_unit_test(clamps_to_the_peer),
+		cmocka_unit_test(connects_to_numbers_from_elsewhere),
 		cmocka_unit_test(gives_up_on_a_dead_peer),
 		cmocka_unit_test(speaks_infiniband),
 		cmocka_unit_test(refuses_impossible_peers),
