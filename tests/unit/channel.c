@@ -466,6 +466,30 @@ static void maps_a_refused_write(void **state)
 	destroy(channel);
 }
 
+/* rxe gives a receive the status that the peer gets for what was refused here. */
+static void says_who_refused(void **state)
+{
+	static const struct {
+		enum ibv_wc_status status;
+		int error;
+	} cases[] = {
+		{ IBV_WC_REM_ACCESS_ERR, -EFAULT },
+		{ IBV_WC_REM_INV_REQ_ERR, -EMSGSIZE },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct pier_channel *channel = connected();
+		struct pier_work work;
+
+		assert_int_equal(pier_post_recv(channel, NULL, 0, &work), 0);
+		fake_complete(work.id, cases[i].status, IBV_WC_RECV, 0);
+		assert_int_equal(pier_wait(channel, work, 0, NULL), cases[i].error);
+		assert_non_null(strstr(pier_last_error(), "this end refused"));
+		destroy(channel);
+	}
+}
+
 static void stops_when_the_time_is_up(void **state)
 {
 	struct pier_channel *channel = connected();
@@ -671,6 +695,7 @@ int main(void)
 		cmocka_unit_test(keeps_the_first_cause),
 		cmocka_unit_test(maps_statuses),
 		cmocka_unit_test(maps_a_refused_write),
+		cmocka_unit_test(says_who_refused),
 		cmocka_unit_test(stops_when_the_time_is_up),
 		cmocka_unit_test(does_not_wait_for_a_dead_device),
 		cmocka_unit_test(reports_a_failing_queue),
