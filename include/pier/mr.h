@@ -78,11 +78,11 @@ enum pier_policy {
  * The memory stays the caller's and must stay mapped until pier_dereg_mr().
  *
  * Errors: -EINVAL length 0, a flag that is not in enum pier_access or a
- * combination that the kernel refuses, or a range that leaves the address space;
- * -EFAULT not mapped, not writable although the access asks for it, or a mapping
- * of device memory; -E2BIG longer than the device's max_mr_size; -ENOMEM beyond
- * RLIMIT_MEMLOCK or the device's resources; -EPERM RLIMIT_MEMLOCK is 0; others
- * of ibv_reg_mr(3).
+ * combination that the kernel refuses, a range that leaves the address space, or
+ * one of more than 2^32 - 1 pages; -EFAULT not mapped, not writable although the
+ * access asks for it, or a mapping of device memory; -E2BIG longer than the
+ * device's max_mr_size; -ENOMEM beyond RLIMIT_MEMLOCK or the device's resources;
+ * -EPERM RLIMIT_MEMLOCK is 0; others of ibv_reg_mr(3).
  */
 PIER_API int pier_reg_mr(struct pier_pd *pd, void *addr, size_t length, int access,
 			 struct pier_mr **ret_mr);
@@ -101,9 +101,9 @@ PIER_API int pier_reg_mr(struct pier_pd *pd, void *addr, size_t length, int acce
  * Errors: -EOPNOTSUPP the device cannot register dma-bufs (the provider or the
  * driver lacks the operation); -EINVAL offset and iova differ modulo the page,
  * an access flag or combination that is not possible, fd is not a dma-buf,
- * length 0, or offset + length past the end of the dma-buf or of 64 bits;
- * -EBADF fd is not open; -E2BIG longer than max_mr_size; -ENOMEM; others of
- * the driver.
+ * length 0, offset + length past the end of the dma-buf or of 64 bits, or iova +
+ * length past 64 bits; -EBADF fd is not open; -E2BIG longer than max_mr_size;
+ * -ENOMEM; others of the driver.
  */
 PIER_API int pier_reg_dmabuf_mr(struct pier_pd *pd, uint64_t offset, size_t length,
 				uint64_t iova, int fd, int access,

@@ -93,6 +93,25 @@ int pier_fail_no_dmabuf(const char *device)
 			 device);
 }
 
+/*
+ * Not a rule of the kernel but of its drivers, and not of all: where the iova of
+ * the last byte wraps, ib_umem_find_best_pgsz() has no page size to offer, and
+ * mlx5 says EINVAL (host memory only; on a dma-buf it does not look), efa and
+ * irdma EOPNOTSUPP. rxe does not look at that of host memory. No such region
+ * could be addressed, so it is refused on every device; and so is an end at 2^64
+ * exactly, which does not fit into the sums of struct pier_remote.
+ */
+static int check_iova(uint64_t iova, uint64_t length)
+{
+	uint64_t end;
+
+	if (pier_add_u64(iova, length, &end))
+		return 0;
+	return pier_fail(EINVAL,
+			 "iova 0x%" PRIx64 " and length %" PRIu64 " overflow 64 bits",
+			 iova, length);
+}
+
 /* `what`: of what the iova must keep to the page rule. */
 static int check_page_agree(const struct pier_check_limits *limits, const char *what,
 			    uint64_t value, uint64_t iova)
@@ -109,7 +128,6 @@ int pier_check_host(const struct pier_check_limits *limits, uint64_t address,
 		    uint64_t length, uint64_t iova, int access)
 {
 	struct pier_page_range pages;
-	uint64_t end;
 	int error;
 
 	error = check_page_agree(limits, "address", address, iova);
@@ -119,13 +137,19 @@ int pier_check_host(const struct pier_check_limits *limits, uint64_t address,
 		return error;
 	if (length == 0)
 		return pier_fail(EINVAL, "length 0: a region has at least one byte");
-	if (!pier_page_range(address, length, limits->page, &pages) ||
-	    !pier_add_u64(iova, length, &end))
+	if (!pier_page_range(address, length, limits->page, &pages))
 		return pier_fail(EINVAL,
 				 "address 0x%" PRIx64 " and length %" PRIu64
 				 " leave the address space",
 				 address, length);
-	return check_size(limits, length);
+	/* ib_umem_get(): npages > UINT_MAX. */
+	if (pages.length / limits->page > UINT32_MAX)
+		return pier_fail(EINVAL,
+				 "length %" PRIu64 " takes more than the %" PRIu32
+				 " pages that the kernel pins for a region",
+				 length, UINT32_MAX);
+	error = check_iova(iova, length);
+	return error ? error : check_size(limits, length);
 }
 
 static int check_fd(const struct pier_check_limits *limits, int fd, uint64_t *ret_size)
@@ -181,10 +205,6 @@ int pier_check_dmabuf(const struct pier_check_limits *limits, uint64_t offset,
 				 offset, length, size);
 	if (length == 0)
 		return pier_fail(EINVAL, "length 0: a region has at least one byte");
-	if (!pier_add_u64(iova, length, &end))
-		return pier_fail(EINVAL,
-				 "iova 0x%" PRIx64 " and length %" PRIu64
-				 " overflow 64 bits",
-				 iova, length);
-	return check_size(limits, length);
+	error = check_iova(iova, length);
+	return error ? error : check_size(limits, length);
 }

@@ -5,6 +5,7 @@
 #include "end.h"
 
 const char *test_device, *test_backend;
+bool test_vague;
 
 struct pier_channel_attr test_attr(void)
 {

@@ -2,6 +2,7 @@
 #ifndef CONFORMANCE_END_H
 #define CONFORMANCE_END_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -39,6 +40,8 @@ struct end {
 
 /* What is tested, from the command line or the environment. */
 extern const char *test_device, *test_backend;
+/* The device does not tell its own local errors apart. */
+extern bool test_vague;
 
 /* Attributes for tests: a dead peer and a missing receive are noticed soon. */
 struct pier_channel_attr test_attr(void);

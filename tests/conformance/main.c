@@ -22,6 +22,7 @@ static void read_options(int argc, char **argv)
 		{ "device", required_argument, NULL, 'd' },
 		{ "backend", required_argument, NULL, 'b' },
 		{ "case", required_argument, NULL, 'c' },
+		{ "vague-errors", no_argument, NULL, 'v' },
 		{ NULL, 0, NULL, 0 },
 	};
 	int option;
@@ -35,12 +36,16 @@ static void read_options(int argc, char **argv)
 			test_backend = optarg;
 		else if (option == 'c')
 			cmocka_set_test_filter(optarg);
+		else if (option == 'v')
+			test_vague = true;
 		else
 			exit(2);
 	}
 	if (test_device && test_backend && optind == argc)
 		return;
-	fprintf(stderr, "usage: %s --device NAME --backend SPEC [--case PATTERN]\n",
+	fprintf(stderr,
+		"usage: %s --device NAME --backend SPEC [--case PATTERN] "
+		"[--vague-errors]\n",
 		argv[0]);
 	exit(2);
 }

@@ -137,3 +137,16 @@ struct pier_result expect_end(struct pier_channel *channel, struct pier_work wor
 	assert_int_equal(result.error, error);
 	return result;
 }
+
+void expect_local_error(struct pier_channel *channel, struct pier_work work, int error)
+{
+	int found;
+
+	if (!test_vague) {
+		expect_end(channel, work, error);
+		return;
+	}
+	found = pier_wait(channel, work, PATIENT, NULL);
+	if (found != error && found != -ECANCELED && found != -EIO)
+		fail_msg("%d, which is no local error: %s", found, pier_last_error());
+}

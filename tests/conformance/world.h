@@ -70,4 +70,11 @@ struct pier_remote remote_at(const struct area *area, size_t offset, size_t leng
 struct pier_result expect_end(struct pier_channel *channel, struct pier_work work,
 			      int error);
 
+/*
+ * The same for an error of this end's own, which vague devices tell in another
+ * way: rxe ends requests on memory outside their region as if flushed, and a
+ * receive that is too short with IBV_WC_LOC_QP_OP_ERR.
+ */
+void expect_local_error(struct pier_channel *channel, struct pier_work work, int error);
+
 #endif

@@ -54,8 +54,14 @@ static const struct host_case host_cases[] = {
 	{ 0x1000, 1, 0x1000, 1 << 30 | WRITE, EINVAL, "flags 0x40000000" },
 	{ UINT64_MAX - 10, 11, UINT64_MAX - 10, 0, EINVAL, "leave the address space" },
 	{ UINT64_MAX - 5000, 10, UINT64_MAX - 5000, 0, 0, NULL },
-	{ 0x1000, 1ull << 63, 0xfffffffffffff000, 0, EINVAL, "leave the address space" },
+	{ 0x1000, 1ull << 43, 0xfffffffffffff000, 0, EINVAL, "iova" },
+	{ 0x1000, 0xfff, 0xfffffffffffff000, 0, 0, NULL },
+	{ 0x1000, 0x1000, 0xfffffffffffff000, 0, EINVAL, "iova" },
 	{ 0x1000, (1ull << 40) + 1, 0x1000, 0, E2BIG, "of nic0" },
+	{ 0x1000, 4096ull * UINT32_MAX, 0x1000, 0, E2BIG, "of nic0" },
+	{ 0x1001, 4096ull * UINT32_MAX - 1, 0x1001, 0, E2BIG, "of nic0" },
+	{ 0x1000, 4096ull * UINT32_MAX + 1, 0x1000, 0, EINVAL, "4294967295 pages" },
+	{ 0x1001, 4096ull * UINT32_MAX, 0x1001, 0, EINVAL, "4294967295 pages" },
 };
 
 static void expect(int got, int error, const char *sentence, size_t number)
@@ -101,7 +107,10 @@ static const struct dmabuf_case dmabuf_cases[] = {
 	{ MEMFD_SIZE, 1, MEMFD_SIZE, WRITE, EINVAL, "past the dma-buf" },
 	{ UINT64_MAX, 2, 0xfff, WRITE, EINVAL, "overflow 64 bits" },
 	{ 0, UINT64_MAX, 0, WRITE, EINVAL, "past the dma-buf" },
+	{ 1, 0, 1, WRITE, EINVAL, "length 0" },
 	{ 0, 2, UINT64_MAX - 4095, WRITE, 0, NULL },
+	{ 0, 4095, UINT64_MAX - 4095, WRITE, 0, NULL },
+	{ 0, 4096, UINT64_MAX - 4095, WRITE, EINVAL, "iova" },
 	{ 0, 4097, UINT64_MAX - 4095, WRITE, EINVAL, "iova" },
 	{ 0, 1, 0, PIER_ACCESS_REMOTE_WRITE, EINVAL, "need LOCAL_WRITE" },
 	{ 0, 1, 0, 1 << 4, EINVAL, "flags 0x10" },
