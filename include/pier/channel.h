@@ -59,7 +59,11 @@ struct pier_channel_attr {
 	uint8_t max_rd_atomic;
 	/** Local ack timeout, 4.096 us * 2^n, n < 32; 0: none (not advised). */
 	uint8_t timeout;
-	uint8_t retry_count;	 /**< transport retries, 0 to 7 */
+	/**
+	 * Transport retries, 0 to 7. To rxe 7 means for ever (rxe_completer() in the
+	 * kernel): a dead peer is then noticed by the timeouts of calls alone.
+	 */
+	uint8_t retry_count;
 	uint8_t rnr_retry_count; /**< 0 to 6; 7: for ever */
 	uint8_t min_rnr_timer;	 /**< code 0 to 31 of IBTA table 45, 12: 0.64 ms */
 	uint8_t service_level;	 /**< 0 to 15 */
@@ -82,7 +86,7 @@ struct pier_channel_attr {
 /** Sensible defaults; docs/design.md says why these. */
 #define PIER_CHANNEL_ATTR_INIT                                                           \
 	{                                                                                \
-		sizeof(struct pier_channel_attr), 1, 16, 16, 16, 16, 0, 0, 16, 14, 7, 6, \
+		sizeof(struct pier_channel_attr), 1, 16, 16, 16, 16, 0, 0, 16, 14, 6, 6, \
 			12, 0, 0, 64, -1, PIER_PSN_RANDOM, PIER_ACCESS_SHARED, 30000, 0  \
 	}
 
