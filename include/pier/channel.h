@@ -59,11 +59,7 @@ struct pier_channel_attr {
 	uint8_t max_rd_atomic;
 	/** Local ack timeout, 4.096 us * 2^n, n < 32; 0: none (not advised). */
 	uint8_t timeout;
-	/**
-	 * Transport retries, 0 to 7. To rxe 7 means for ever (rxe_completer() in the
-	 * kernel): a dead peer is then noticed by the timeouts of calls alone.
-	 */
-	uint8_t retry_count;
+	uint8_t retry_count;	 /**< transport retries, 0 to 7; rxe takes 7 for ever */
 	uint8_t rnr_retry_count; /**< 0 to 6; 7: for ever */
 	uint8_t min_rnr_timer;	 /**< code 0 to 31 of IBTA table 45, 12: 0.64 ms */
 	uint8_t service_level;	 /**< 0 to 15 */
@@ -111,7 +107,7 @@ PIER_API int pier_channel_endpoint(struct pier_channel *channel,
 
 /**
  * Connect to a peer that was told pier_channel_endpoint() and connects to us:
- * INIT to RTR to RTS.
+ * INIT to RTR to RTS. The peer may be without pier: see struct pier_endpoint.
  *
  * Nothing says that the peer is ready. Requests that arrive too early are
  * retried as the attributes say; pier_handshake() waits for the peer.
@@ -198,7 +194,8 @@ struct pier_work {
  * remote            for write and read: as long as the elements together, or
  *                   longer (the rest is left alone); NULL only without
  *                   elements: immediate data alone
- * immediate         32 bits that the peer finds in its receive, in host order
+ * immediate         32 bits that the peer finds in its receive, in host order;
+ *                   verbs, and so a peer without pier, has them in network order
  * ret_work          handle of the request; NULL: nobody will ask, and its slot
  *                   is given back when it completes (an error still breaks the
  *                   channel and is found by whatever is asked next)

@@ -16,17 +16,42 @@ PIER_BEGIN_DECLS
 /**
  * One end of a channel: what the other end must know to connect to it.
  *
- * A value that owns nothing. pier_channel_endpoint() makes one; for a peer that
- * does not use pier it may be filled in by hand (zero what is not known).
+ * A value that owns nothing. pier_channel_endpoint() makes one.
+ *
+ * For a peer that does not use pier, it may be filled in by hand, from numbers
+ * that came some other way: zero all of it, then set what is said below to be
+ * needed. All numbers are in host order. docs/wire.md, "A peer without pier",
+ * tells what the peer does with the numbers of this end.
  */
 struct pier_endpoint {
-	uint32_t qpn; /**< queue pair number, 24 bits */
-	uint32_t psn; /**< number of the first packet that this end sends, 24 bits */
-	uint16_t lid; /**< 0 on Ethernet */
+	/** Queue pair number, 24 bits, from 2 (ibv_qp.qp_num). Needed. */
+	uint32_t qpn;
+	/**
+	 * Number of the first packet that this end sends, 24 bits: sq_psn of this
+	 * end (ibv_modify_qp(3)), and rq_psn of the other. Needed.
+	 */
+	uint32_t psn;
+	/** Of the port (ibv_query_port(3)). Needed on InfiniBand, 0 on Ethernet. */
+	uint16_t lid;
+	/** Unspecified: as the other end's. */
 	enum pier_link_layer link_layer;
-	uint8_t gid[16]; /**< in network order; zero: none */
-	uint32_t mtu;	 /**< in bytes; 0: unknown, the other end's is taken */
-	/** Reads and atomics that this end serves at once; 0: none. */
+	/**
+	 * Of the port, as union ibv_gid and its raw[16]: in network order, so that of
+	 * 192.0.2.1 ends with the bytes c0 00 02 01. Needed on Ethernet, and it must be
+	 * of the other end's type (RoCE v1 or v2; see pier_query_gid()); zero: none.
+	 */
+	uint8_t gid[16];
+	/**
+	 * The most that this end takes in a packet: 256, 512, 1024, 2048 or 4096
+	 * bytes, not enum ibv_mtu. Both ends use the smaller of their two, as path_mtu;
+	 * 0: unknown, and the other end's is used.
+	 */
+	uint32_t mtu;
+	/**
+	 * Reads and atomics that this end serves at once (its max_dest_rd_atomic), and
+	 * so the most that the other may have under way (its max_rd_atomic). Needed if
+	 * the other end reads; 0: none.
+	 */
 	uint8_t max_rd_atomic;
 	/** Random; pier_handshake() notices by it an answer to an old endpoint. */
 	uint32_t generation;

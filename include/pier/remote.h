@@ -13,13 +13,20 @@ PIER_BEGIN_DECLS
 /**
  * Remote regions: what a peer must know to read or write a piece of our memory.
  *
- * A value that owns nothing. It may also be filled in by hand, from numbers
- * that came some other way. Threads: values, so no rules.
+ * A value that owns nothing. For a region of a peer that does not use pier it is
+ * filled in by hand: addr and rkey are what ibv_post_send(3) calls remote_addr and
+ * rkey, in host order, and all three fields are needed: pier checks requests
+ * against the length, and then the peer's NIC against the region. Threads:
+ * values, so no rules.
  */
 struct pier_remote {
-	uint64_t addr;	 /**< of the first byte, in the region's iovas */
+	/**
+	 * Of the first byte, in the region's iovas: where ibv_reg_mr(3) registered
+	 * it, its address in the peer's process.
+	 */
+	uint64_t addr;
 	uint64_t length; /**< in bytes; may be 0 */
-	uint32_t rkey;
+	uint32_t rkey;	 /**< ibv_mr.rkey: all 32 bits, as they are */
 };
 
 /**

@@ -51,25 +51,45 @@ static const struct meaning meanings[] = {
 	STATUS(IBV_WC_RESP_TIMEOUT_ERR, -ETIMEDOUT, "the peer did not answer in time"),
 	STATUS(IBV_WC_GENERAL_ERR, -EIO, "the device says no more"),
 };
-#undef STATUS
-
-static const struct meaning *meaning_of(enum ibv_wc_status status)
-{
-	static const struct meaning unknown = { "unknown status", -EIO,
-						"this library does not know the status" };
-
-	if ((unsigned int)status < sizeof(meanings) / sizeof(meanings[0]))
-		return &meanings[status];
-	return &unknown;
-}
 
 /*
  * "Invalid request" is said by a responder whose receive is too short, and also
  * by one whose queue pair was not given the access (IBTA 9.9.3.1.1).
  */
-static bool did_not_fit(enum ibv_wc_status status, enum pier_opcode opcode)
+static const struct meaning send_too_long = {
+	"IBV_WC_REM_INV_REQ_ERR", -EMSGSIZE,
+	"the message is longer than the peer's receive"
+};
+
+/*
+ * rxe ends the receive that a refused request would have used up with the status
+ * that the peer gets (do_class_ac_error() in rxe_resp.c): then it was this end that
+ * refused.
+ */
+static const struct meaning receives[] = {
+	STATUS(IBV_WC_REM_INV_REQ_ERR, -EMSGSIZE,
+	       "this end refused the peer's request, which does not fit the receive"),
+	STATUS(IBV_WC_REM_ACCESS_ERR, -EFAULT,
+	       "this end refused the peer's write: wrong rkey, outside the region, "
+	       "region gone or without that right"),
+};
+#undef STATUS
+
+static const struct meaning *meaning_of(enum ibv_wc_status status,
+					enum pier_opcode opcode)
 {
-	return status == IBV_WC_REM_INV_REQ_ERR && opcode == PIER_OP_SEND;
+	static const struct meaning unknown = { "unknown status", -EIO,
+						"this library does not know the status" };
+	size_t index = (size_t)status;
+
+	if (status == IBV_WC_REM_INV_REQ_ERR && opcode == PIER_OP_SEND)
+		return &send_too_long;
+	if (opcode == PIER_OP_RECV && index < sizeof(receives) / sizeof(receives[0]) &&
+	    receives[index].name)
+		return &receives[index];
+	if (index < sizeof(meanings) / sizeof(meanings[0]))
+		return &meanings[index];
+	return &unknown;
 }
 
 const char *pier_opcode_name(enum pier_opcode opcode)
@@ -87,18 +107,15 @@ const char *pier_opcode_name(enum pier_opcode opcode)
 
 int pier_status_error(enum ibv_wc_status status, enum pier_opcode opcode)
 {
-	return did_not_fit(status, opcode) ? -EMSGSIZE : meaning_of(status)->error;
+	return meaning_of(status, opcode)->error;
 }
 
 void pier_describe_status(enum ibv_wc_status status, uint32_t vendor_error,
 			  enum pier_opcode opcode, char *ret_sentence, size_t size)
 {
-	const struct meaning *meaning = meaning_of(status);
-	const char *cause = meaning->cause;
+	const struct meaning *meaning = meaning_of(status, opcode);
 
-	if (did_not_fit(status, opcode))
-		cause = "the message is longer than the peer's receive";
 	snprintf(ret_sentence, size, "%s failed: %s (status %u, vendor code %#x): %s",
 		 pier_opcode_name(opcode), meaning->name, (unsigned int)status,
-		 vendor_error, cause);
+		 vendor_error, meaning->cause);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
+#include <fcntl.h>
 #include <unistd.h>
 
 #include "cases.h"
@@ -39,6 +40,19 @@ static int reg_export(struct end *end, size_t offset, size_t length, uint64_t io
 	return error;
 }
 
+/* A memfd is no dma-buf, but to a device that says so. */
+static bool is_memfd(struct end *end)
+{
+	struct pier_dmabuf dmabuf;
+	bool memfd;
+
+	if (pier_export_dmabuf(end->area.buffer, 0, 1, &dmabuf))
+		return false;
+	memfd = fcntl(dmabuf.fd, F_GET_SEALS) >= 0;
+	pier_close_dmabuf(&dmabuf);
+	return memfd;
+}
+
 /* The first export tells whether this device and memory can at all. */
 static void skip_if_impossible(struct world *world)
 {
@@ -49,6 +63,8 @@ static void skip_if_impossible(struct world *world)
 	expect_ok(pier_query_device(world->b.device, &attr));
 	if (!attr.dmabuf)
 		world_skip("this device cannot register dma-bufs");
+	if (!attr.memfd_as_dmabuf && is_memfd(&world->b))
+		world_skip("this memory is a memfd, which this device does not take");
 	error = reg_export(&world->b, 0, 1, 0, &mr);
 	if (error == -EOPNOTSUPP)
 		world_skip(pier_last_error());

@@ -40,7 +40,7 @@ struct end {
 
 /* What is tested, from the command line or the environment. */
 extern const char *test_device, *test_backend;
-/* The device does not tell its own local errors apart. */
+/* The device does not tell all errors apart. */
 extern bool test_vague;
 
 /* Attributes for tests: a dead peer and a missing receive are noticed soon. */

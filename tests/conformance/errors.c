@@ -136,7 +136,7 @@ static void refuses_local_memory_outside(void **state)
 	struct pier_work work;
 
 	expect_ok(pier_post_write(world->a.channel, &outside, 1, &target, &work));
-	expect_local_error(world->a.channel, work, -EFAULT);
+	expect_vague_end(world->a.channel, work, -EFAULT, -ECANCELED);
 	world_expect(world);
 }
 
@@ -188,8 +188,8 @@ static void refuses_what_is_longer_than_the_receive(void **state)
 
 	expect_ok(pier_post_recv(world->b.channel, &target, 1, &receive));
 	expect_ok(pier_post_send(world->a.channel, &source, 1, &send));
-	expect_local_error(world->b.channel, receive, -EMSGSIZE);
-	expect_end(world->a.channel, send, -EMSGSIZE);
+	expect_vague_end(world->b.channel, receive, -EMSGSIZE, -EIO);
+	expect_vague_end(world->a.channel, send, -EMSGSIZE, -EREMOTEIO);
 	/* How much of the receive was written is the device's choice. */
 	expect_ok(pier_copy_from_buffer(world->b.area.buffer, 100, now, sizeof(now)));
 	memcpy(guarded, now, sizeof(now));

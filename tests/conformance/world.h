@@ -71,10 +71,11 @@ struct pier_result expect_end(struct pier_channel *channel, struct pier_work wor
 			      int error);
 
 /*
- * The same for an error of this end's own, which vague devices tell in another
- * way: rxe ends requests on memory outside their region as if flushed, and a
- * receive that is too short with IBV_WC_LOC_QP_OP_ERR.
+ * The same, for what vague devices may tell in another way: rxe ends requests on
+ * memory outside their region as if flushed (IBV_WC_WR_FLUSH_ERR), and calls a
+ * receive that is too short IBV_WC_LOC_QP_OP_ERR here and IBV_WC_REM_OP_ERR there.
  */
-void expect_local_error(struct pier_channel *channel, struct pier_work work, int error);
+void expect_vague_end(struct pier_channel *channel, struct pier_work work, int error,
+		      int vague_error);
 
 #endif

@@ -12,6 +12,7 @@ import time
 from process import adopt_orphans, end_orphans, say
 from suite import ROOT, Suite, build, meson_tests, run_meson_tests
 from tap import Skip, Tally
+from vm import suite_vm
 
 DEADLINE_PROGRAM = {"lint": 120, "consumer": 120}
 SEED = os.environ.get("PIER_SEED")
@@ -103,7 +104,7 @@ def suite_not_yet(suite):
 
 SUITES = {"lint": suite_script, "unit": suite_tests, "conformance": suite_tests,
           "consumer": suite_script, "fuzz": suite_fuzz, "asan": suite_asan,
-          "tsan": suite_tsan, "vm": suite_not_yet, "gpu": suite_not_yet,
+          "tsan": suite_tsan, "vm": suite_vm, "gpu": suite_not_yet,
           "bench": suite_bench}
 
 

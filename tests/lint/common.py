@@ -7,6 +7,8 @@ import pathlib
 # Another tree may be given: check_lint looks at trees that are wrong.
 ROOT = pathlib.Path(os.environ.get("PIER_LINT_ROOT", pathlib.Path(__file__).parents[2])).resolve()
 BUILD = pathlib.Path(os.environ.get("PIER_BUILD", ROOT / "build" / "tests-gcc"))
+# Files of a driver of the kernel, which are compiled in another tree.
+DRIVER = ROOT / "tests" / "vm" / "rxe" / "driver"
 
 
 def ignored(name):

@@ -123,6 +123,41 @@ static void clamps_to_the_peer(void **state)
 	destroy(channel);
 }
 
+/* The least that a peer without pier tells: what is not known stays zero. */
+static void connects_to_numbers_from_elsewhere(void **state)
+{
+	struct pier_endpoint stranger = { .qpn = 0xffffff, .psn = 0xffffff };
+	struct pier_channel *channel = prepared();
+	struct pier_endpoint endpoint;
+
+	(void)state;
+	stranger.gid[15] = 1;
+	assert_int_equal(pier_connect_channel(channel, &stranger), 0);
+	assert_int_equal(fake.rtr.dest_qp_num, 0xffffff);
+	assert_int_equal(fake.rtr.rq_psn, 0xffffff);
+	assert_int_equal(fake.rtr.ah_attr.grh.dgid.raw[15], 1);
+	assert_int_equal(pier_channel_endpoint(channel, &endpoint), 0);
+	assert_int_equal(fake.rts.sq_psn, endpoint.psn);
+	assert_int_equal(endpoint.mtu, 2048);
+	assert_int_equal(fake.rtr.path_mtu, IBV_MTU_2048);
+	assert_int_equal(fake.rts.max_rd_atomic, 0);
+	destroy(channel);
+}
+
+/* rxe tries for ever with 7 retries. */
+static void gives_up_on_a_dead_peer(void **state)
+{
+	struct pier_channel *channel;
+
+	(void)state;
+	assert_int_equal(pier_prepare_channel(fake_reset(), NULL, &channel), 0);
+	assert_int_equal(pier_connect_channel(channel, &peer), 0);
+	assert_in_range(fake.rts.timeout, 1, 31);
+	assert_in_range(fake.rts.retry_cnt, 1, 6);
+	assert_in_range(fake.rts.rnr_retry, 1, 6);
+	destroy(channel);
+}
+
 static void speaks_infiniband(void **state)
 {
 	struct pier_endpoint lid_peer = { .qpn = 7, .lid = 9 };
@@ -434,6 +469,30 @@ static void maps_a_refused_write(void **state)
 	destroy(channel);
 }
 
+/* rxe gives a receive the status that the peer gets for what was refused here. */
+static void says_who_refused(void **state)
+{
+	static const struct {
+		enum ibv_wc_status status;
+		int error;
+	} cases[] = {
+		{ IBV_WC_REM_ACCESS_ERR, -EFAULT },
+		{ IBV_WC_REM_INV_REQ_ERR, -EMSGSIZE },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct pier_channel *channel = connected();
+		struct pier_work work;
+
+		assert_int_equal(pier_post_recv(channel, NULL, 0, &work), 0);
+		fake_complete(work.id, cases[i].status, IBV_WC_RECV, 0);
+		assert_int_equal(pier_wait(channel, work, 0, NULL), cases[i].error);
+		assert_non_null(strstr(pier_last_error(), "this end refused"));
+		destroy(channel);
+	}
+}
+
 static void stops_when_the_time_is_up(void **state)
 {
 	struct pier_channel *channel = connected();
@@ -624,6 +683,8 @@ int main(void)
 		cmocka_unit_test(takes_back_what_failed_half_way),
 		cmocka_unit_test(gives_its_endpoint),
 		cmocka_unit_test(clamps_to_the_peer),
+		cmocka_unit_test(connects_to_numbers_from_elsewhere),
+		cmocka_unit_test(gives_up_on_a_dead_peer),
 		cmocka_unit_test(speaks_infiniband),
 		cmocka_unit_test(refuses_impossible_peers),
 		cmocka_unit_test(needs_a_usable_port),
@@ -637,6 +698,7 @@ int main(void)
 		cmocka_unit_test(keeps_the_first_cause),
 		cmocka_unit_test(maps_statuses),
 		cmocka_unit_test(maps_a_refused_write),
+		cmocka_unit_test(says_who_refused),
 		cmocka_unit_test(stops_when_the_time_is_up),
 		cmocka_unit_test(does_not_wait_for_a_dead_device),
 		cmocka_unit_test(reports_a_failing_queue),

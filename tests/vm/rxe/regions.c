@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#define _GNU_SOURCE
 #include "regions.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/dma-heap.h>
 #include <linux/udmabuf.h>
-#include <rdma/ib_user_ioctl_cmds.h>
 #include <rdma/ib_user_verbs.h>
-#include <rdma/rdma_user_ioctl_cmds.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -113,97 +110,24 @@ void free_buffer(struct buffer *buffer)
 	buffer->map = NULL;
 }
 
-/* A method of the object MR, with up to ten attributes (rdma/rdma_user_ioctl_cmds.h). */
-struct call {
-	struct ib_uverbs_ioctl_hdr header;
-	struct ib_uverbs_attr attributes[10];
-};
-
-static void begin_call(struct call *call, uint16_t method)
-{
-	*call = (struct call){ .header = { .object_id = UVERBS_OBJECT_MR,
-					   .method_id = method,
-					   .driver_id = RDMA_DRIVER_RXE } };
-}
-
-/* Values of up to 8 bytes and handles are passed in the attribute itself. */
-static struct ib_uverbs_attr *add(struct call *call, uint16_t id, uint16_t length,
-				  uint64_t data)
-{
-	struct ib_uverbs_attr *attribute = &call->attributes[call->header.num_attrs++];
-
-	*attribute = (struct ib_uverbs_attr){ .attr_id = id,
-					      .len = length,
-					      .flags = UVERBS_ATTR_F_MANDATORY,
-					      .data = data };
-	return attribute;
-}
-
-static void add_output(struct call *call, uint16_t id, void *data, uint16_t length)
-{
-	add(call, id, length, (uintptr_t)data);
-}
-
-static int perform(struct call *call, const struct device *device)
-{
-	call->header.length = (uint16_t)(sizeof(call->header) +
-					 call->header.num_attrs *
-						 sizeof(call->attributes[0]));
-	return ioctl(device->context->cmd_fd, RDMA_VERBS_IOCTL, call) < 0 ? -errno : 0;
-}
-
 int register_region(struct region *region, const struct device *device, uint64_t offset,
-		    uint64_t length, uint64_t iova, int fd, uint32_t access)
+		    uint64_t length, uint64_t iova, int fd, int access)
 {
-	struct ib_uverbs_attr *handle;
-	struct call call;
-	int err;
+	struct uverbs_mr mr = { 0 };
+	int err = uverbs_reg_dmabuf_mr(device->pd, offset, length, iova, fd, access, &mr);
 
-	begin_call(&call, UVERBS_METHOD_REG_DMABUF_MR);
-	handle = add(&call, UVERBS_ATTR_REG_DMABUF_MR_HANDLE, 0, 0);
-	add(&call, UVERBS_ATTR_REG_DMABUF_MR_PD_HANDLE, 0, device->pd->handle);
-	add(&call, UVERBS_ATTR_REG_DMABUF_MR_OFFSET, 8, offset);
-	add(&call, UVERBS_ATTR_REG_DMABUF_MR_LENGTH, 8, length);
-	add(&call, UVERBS_ATTR_REG_DMABUF_MR_IOVA, 8, iova);
-	add(&call, UVERBS_ATTR_REG_DMABUF_MR_FD, 4, (uint32_t)fd);
-	add(&call, UVERBS_ATTR_REG_DMABUF_MR_ACCESS_FLAGS, 4, access);
-	add_output(&call, UVERBS_ATTR_REG_DMABUF_MR_RESP_LKEY, &region->lkey, 4);
-	add_output(&call, UVERBS_ATTR_REG_DMABUF_MR_RESP_RKEY, &region->rkey, 4);
-	err = perform(&call, device);
-	region->handle = (uint32_t)handle->data;
-	region->iova = iova;
-	region->length = length;
+	*region = (struct region){ mr, iova, length };
 	return err;
 }
 
 int deregister_region(const struct region *region, const struct device *device)
 {
-	struct call call;
-
-	begin_call(&call, UVERBS_METHOD_MR_DESTROY);
-	add(&call, UVERBS_ATTR_DESTROY_MR_HANDLE, 0, region->handle);
-	return perform(&call, device);
+	return uverbs_dereg_mr(device->context, &region->mr);
 }
 
-int query_region(struct region *region, const struct device *device)
-{
-	struct call call;
-
-	begin_call(&call, UVERBS_METHOD_QUERY_MR);
-	add(&call, UVERBS_ATTR_QUERY_MR_HANDLE, 0, region->handle);
-	add_output(&call, UVERBS_ATTR_QUERY_MR_RESP_LKEY, &region->lkey, 4);
-	add_output(&call, UVERBS_ATTR_QUERY_MR_RESP_RKEY, &region->rkey, 4);
-	add_output(&call, UVERBS_ATTR_QUERY_MR_RESP_LENGTH, &region->length, 8);
-	add_output(&call, UVERBS_ATTR_QUERY_MR_RESP_IOVA, &region->iova, 8);
-	return perform(&call, device);
-}
-
-/*
- * By the older interface, which the provider calls too. It does not exist as a
- * method; a region of its own would be made with memory, length.
- */
+/* By the older interface: there is no method of the newer one. */
 int reregister_region(const struct region *region, const struct device *device, int flags,
-		      void *memory, size_t length, const struct ibv_pd *pd)
+		      const struct ibv_pd *pd)
 {
 	struct {
 		struct ib_uverbs_cmd_hdr header;
@@ -212,11 +136,8 @@ int reregister_region(const struct region *region, const struct device *device, 
 		.header = { .command = IB_USER_VERBS_CMD_REREG_MR,
 			    .in_words = sizeof(request) / 4,
 			    .out_words = sizeof(struct ib_uverbs_rereg_mr_resp) / 4 },
-		.command = { .mr_handle = region->handle,
+		.command = { .mr_handle = region->mr.handle,
 			     .flags = (uint32_t)flags,
-			     .start = (uintptr_t)memory,
-			     .length = length,
-			     .hca_va = (uintptr_t)memory,
 			     .pd_handle = pd->handle,
 			     .access_flags = IBV_ACCESS_LOCAL_WRITE },
 	};

@@ -8,6 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "../uverbs.h"
+
 /* An open device with a protection domain. Errors end the program. */
 struct device {
 	struct ibv_context *context;
@@ -33,20 +35,17 @@ void close_fds(struct buffer *buffer);
 void free_buffer(struct buffer *buffer);
 
 struct region {
-	uint32_t handle;
-	uint32_t lkey;
-	uint32_t rkey;
+	struct uverbs_mr mr;
 	uint64_t iova;
 	uint64_t length;
 };
 
 /* 0 or a negative errno, as the kernel gave it. */
 int register_region(struct region *region, const struct device *device, uint64_t offset,
-		    uint64_t length, uint64_t iova, int fd, uint32_t access);
+		    uint64_t length, uint64_t iova, int fd, int access);
 int deregister_region(const struct region *region, const struct device *device);
-int query_region(struct region *region, const struct device *device);
 int reregister_region(const struct region *region, const struct device *device, int flags,
-		      void *memory, size_t length, const struct ibv_pd *pd);
+		      const struct ibv_pd *pd);
 
 /* Two connected queue pairs, of two devices or twice of one. */
 struct pair {

@@ -18,6 +18,7 @@
  */
 
 #include <linux/dma-buf.h>
+#include <linux/dma-resv.h>
 #include <linux/iosys-map.h>
 #include <linux/mm.h>
 #include <linux/module.h>
@@ -74,10 +75,23 @@ static struct dma_buf *rxe_dmabuf_get(u64 offset, u64 length, int fd)
 }
 
 /*
- * begin_cpu_access waits for the fences of the dma-buf, those of
- * DMA_RESV_USAGE_KERNEL among them, whatever the exporter does by itself. It
- * comes after the vmap, which may have started a move of the buffer.
+ * Waits for the fences of the dma-buf, those of DMA_RESV_USAGE_KERNEL among
+ * them. dma_buf_begin_cpu_access() would do that by itself, but after the
+ * exporter's begin_cpu_access, and does not tell which of the two has failed:
+ * after a signal nobody knew whether there is an access to be ended.
  */
+static int rxe_dmabuf_wait(struct rxe_mr_dmabuf *d)
+{
+	enum dma_resv_usage usage;
+	long ret;
+
+	usage = dma_resv_usage_rw(d->dir == DMA_BIDIRECTIONAL);
+	ret = dma_resv_wait_timeout(d->dmabuf->resv, usage, true,
+				    MAX_SCHEDULE_TIMEOUT);
+
+	return ret < 0 ? ret : 0;
+}
+
 static int rxe_dmabuf_begin(struct rxe_mr_dmabuf *d)
 {
 	int err;
@@ -95,6 +109,11 @@ static int rxe_dmabuf_begin(struct rxe_mr_dmabuf *d)
 		err = -EOPNOTSUPP;
 		goto err_vunmap;
 	}
+
+	/* after the vmap, which may have started a move of the buffer */
+	err = rxe_dmabuf_wait(d);
+	if (err)
+		goto err_vunmap;
 
 	err = dma_buf_begin_cpu_access(d->dmabuf, d->dir);
 	if (err)
@@ -141,8 +160,8 @@ static int rxe_dmabuf_fill_pages(struct rxe_mr *mr, const void *vaddr,
 			return -EOPNOTSUPP;
 
 		/*
-		 * udmabuf before v6.13 maps the first page of a large folio
-		 * in place of each of its pages. That is not what the dma-buf
+		 * udmabuf of v6.12 maps the first page of a large folio in
+		 * place of each of its pages. That is not what the dma-buf
 		 * contains.
 		 */
 		if (page == prev && PageCompound(page))

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TESTS_VM_FDS_H
+#define TESTS_VM_FDS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* What can stand for the fd of a dma-buf in a registration. */
+
+struct target {
+	const char *name;
+	int fd;
+	uint64_t size; /* 0: not a dma-buf */
+};
+
+enum {
+	/* The first targets, in this order; the others are no dma-bufs. */
+	TARGET_UDMABUF,
+	TARGET_HEAP,
+	TARGET_PIECES, /* a udmabuf of several ranges */
+	TARGET_PAGE,   /* of one page */
+	TARGET_READ_ONLY,
+	TARGET_ZERO, /* TARGET_UDMABUF, as fd 0 */
+	DMABUFS,
+
+	MAX_TARGETS = 32,
+};
+
+struct targets {
+	struct target list[MAX_TARGETS];
+	size_t count;
+	int saved_stdin;
+};
+
+/* False, with the reason to skip, where dma-bufs cannot be made. */
+bool targets_open(struct targets *targets, uint64_t page, char *ret_reason, size_t size);
+void targets_close(struct targets *targets);
+
+#endif

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "end.h"
+
+static int open_device(struct end *end, const struct words *options)
+{
+	int error = pier_open_device(words_text(options, "device"), &end->device);
+
+	return error ? error : pier_alloc_pd(end->device, &end->pd);
+}
+
+/* A kind of memory that does not work here says -EOPNOTSUPP. */
+static int open_buffer(struct end *end, const struct words *options, bool *ret_skip)
+{
+	size_t length = words_number(options, "length");
+	int error = pier_alloc_buffer(words_text(options, "memory"), length,
+				      &end->buffer);
+
+	*ret_skip = error == -EOPNOTSUPP;
+	if (error)
+		return error;
+	end->bytes = malloc(length);
+	if (!end->bytes)
+		die("no memory");
+	return 0;
+}
+
+/* -EOPNOTSUPP of a device that says it can is a failure. */
+static int open_region(struct end *end, const struct words *options, bool *ret_skip)
+{
+	struct pier_device_attr attr;
+	int error = pier_query_device(end->device, &attr);
+
+	if (error)
+		return error;
+	error = pier_reg_buffer_mr(end->pd, end->buffer,
+				   words_number(options, "region_offset"),
+				   words_number(options, "region_length"),
+				   PIER_ACCESS_SHARED, PIER_POLICY_DIRECT, &end->mr);
+	*ret_skip = error == -EOPNOTSUPP && !attr.dmabuf;
+	return error;
+}
+
+static int open_channel(struct end *end, const struct words *options)
+{
+	struct pier_channel_attr attr = PIER_CHANNEL_ATTR_INIT;
+
+	attr.gid_index = (int)words_number_or(options, "gid_index", (uint64_t)-1);
+	attr.mtu = (uint32_t)words_number_or(options, "mtu", 0);
+	attr.psn = (uint32_t)words_number_or(options, "psn", PIER_PSN_RANDOM);
+	attr.max_rd_atomic = (uint8_t)words_number_or(options, "max_rd_atomic",
+						      attr.max_rd_atomic);
+	return pier_prepare_channel(end->pd, &attr, &end->channel);
+}
+
+int end_open(struct end *end, const struct words *options, bool *ret_skip)
+{
+	int error;
+
+	memset(end, 0, sizeof(*end));
+	*ret_skip = false;
+	error = open_device(end, options);
+	if (!error)
+		error = open_buffer(end, options, ret_skip);
+	if (!error)
+		error = open_region(end, options, ret_skip);
+	return error ? error : open_channel(end, options);
+}
+
+int end_close(struct end *end)
+{
+	int error = pier_destroy_channel(end->channel);
+
+	if (!error)
+		error = pier_dereg_mr(end->mr);
+	if (!error)
+		error = pier_free_buffer(end->buffer);
+	if (!error)
+		error = pier_dealloc_pd(end->pd);
+	if (!error)
+		error = pier_close_device(end->device);
+	free(end->bytes);
+	return error;
+}
