@@ -78,7 +78,7 @@ static int take_announcement(struct receiver *receiver, struct slot *slot,
 	slot->state = SLOT_WORKING;
 	give_job(transfer->workers, &slot->job);
 	if (link_recv(link, number, &slot->receive) < 0)
-		return fail_channel(transfer, "posting a receive", NULL);
+		return fail_channel(transfer, "posting a receive");
 	return 0;
 }
 
@@ -114,7 +114,7 @@ static int give_credit(struct receiver *receiver, struct slot *slot)
 	receiver->bytes_written += slot->length;
 	slot->state = SLOT_FREE;
 	if (link_send(link, number, CREDIT_SIZE, NULL) < 0)
-		return fail_channel(receiver->transfer, "acknowledging", NULL);
+		return fail_channel(receiver->transfer, "acknowledging");
 	return 0;
 }
 

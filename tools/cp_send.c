@@ -108,7 +108,7 @@ static int post_chunk(struct sender *sender, struct slot *slot)
 	store_u64(message + 16, slot->checksum);
 	if (link_write(link, number, slot->length, &transfer->peer.remote) < 0 ||
 	    link_send(link, number, ANNOUNCEMENT_SIZE, &slot->send) < 0)
-		return fail_channel(transfer, "posting a write", NULL);
+		return fail_channel(transfer, "posting a write");
 	slot->state = SLOT_POSTED;
 	sender->posted++;
 	sender->bytes_posted += slot->length;
@@ -173,7 +173,7 @@ static int take_credit(struct sender *sender, const struct pier_result *result,
 	sender->bytes_credited += slot->length;
 	free_if_unused(slot);
 	if (link_recv(&transfer->link, number, &sender->slots[number].receive) < 0)
-		return fail_channel(transfer, "posting a receive", NULL);
+		return fail_channel(transfer, "posting a receive");
 	return 0;
 }
 

@@ -60,7 +60,7 @@ int connect_transfer(struct transfer *transfer)
 	    receive_setup(control, &transfer->peer) < 0 || check_peer(transfer) < 0)
 		return -1;
 	if (pier_connect_channel(transfer->link.channel, &transfer->peer.endpoint) < 0)
-		return fail_channel(transfer, "connecting", NULL);
+		return fail_channel(transfer, "connecting");
 	if (control_send(control, FRAME_READY, NULL) < 0 ||
 	    control_expect(control, FRAME_READY, &frame) < 0)
 		return -1;
@@ -144,7 +144,7 @@ int transfer_wait(struct transfer *transfer, bool working, uint64_t wake_ns)
 	int collected = pier_arm_channel(transfer->link.channel);
 
 	if (collected < 0)
-		return fail_channel(transfer, "waiting", NULL);
+		return fail_channel(transfer, "waiting");
 	if (working && say_alive(transfer, now) < 0)
 		return -1;
 	if (wake_ns && wake_ns < until)
@@ -162,18 +162,12 @@ int transfer_wait(struct transfer *transfer, bool working, uint64_t wake_ns)
 	return 0;
 }
 
-int fail_channel(struct transfer *transfer, const char *step,
-		 const struct pier_result *result)
+int fail_channel(struct transfer *transfer, const char *step)
 {
 	/* Asking may fail in its own ways: keep the sentence. */
 	struct failure ours = { 0 };
 
-	if (result)
-		fail(&ours, EXIT_PEER, "%s failed: %s (verbs status %u, vendor code %u)",
-		     step, strerror(-result->error), result->status,
-		     result->vendor_error);
-	else
-		fail(&ours, EXIT_PEER, "%s failed: %s", step, pier_last_error());
+	fail(&ours, EXIT_PEER, "%s failed: %s", step, pier_last_error());
 	control_ask_why(transfer->control);
 	return fail(transfer->failure, ours.status, "%s", ours.text);
 }
@@ -184,8 +178,8 @@ int poll_request(struct transfer *transfer, struct pier_work work,
 	int done = pier_poll_work(transfer->link.channel, work, ret_result);
 
 	if (done < 0)
-		return fail_channel(transfer, "polling", NULL);
+		return fail_channel(transfer, "polling");
 	if (done > 0 && ret_result->error)
-		return fail_channel(transfer, "the transfer", ret_result);
+		return fail_channel(transfer, "the transfer");
 	return done;
 }

@@ -47,9 +47,8 @@ void note_progress(struct transfer *transfer);
  */
 int transfer_wait(struct transfer *transfer, bool working, uint64_t wake_ns);
 
-/* A call on the channel failed, or a request did. */
-int fail_channel(struct transfer *transfer, const char *step,
-		 const struct pier_result *result);
+/* A call on the channel failed, or a request did, and the library has said why. */
+int fail_channel(struct transfer *transfer, const char *step);
 
 /* 1: the request is done, without error; 0: not yet; -1: it or the channel failed. */
 int poll_request(struct transfer *transfer, struct pier_work work,

@@ -229,6 +229,8 @@ int pier_prepare_channel(struct pier_pd *pd, const struct pier_channel_attr *att
 	pier_object_born(PIER_OBJECT_CHANNEL);
 	error = build(channel);
 	if (error) {
+		error = pier_fail_because(error, "preparing a channel on %s",
+					  pd->device->name);
 		pier_destroy_channel(channel);
 		return error;
 	}

@@ -225,6 +225,9 @@ static void needs_a_usable_port(void **state)
 	assert_int_equal(pier_prepare_channel(&fake.pd, &attr, &channel), -EADDRNOTAVAIL);
 	fake.port.state = IBV_PORT_DOWN;
 	assert_int_equal(pier_prepare_channel(&fake.pd, &attr, &channel), -ENETDOWN);
+	/* Which of a machine's devices it is. */
+	assert_non_null(strstr(pier_last_error(), "fake0"));
+	assert_non_null(strstr(pier_last_error(), "port 1 is not active but DOWN"));
 }
 
 static void dispatches_in_any_order(void **state)
