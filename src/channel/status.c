@@ -30,7 +30,8 @@ static const struct meaning meanings[] = {
 	STATUS(IBV_WC_LOC_ACCESS_ERR, -EFAULT,
 	       "the peer's data ran into memory of this end that refused it"),
 	STATUS(IBV_WC_REM_INV_REQ_ERR, -EACCES,
-	       "the peer refused the request: its channel allows no such access"),
+	       "the peer refused the request: its channel allows no such access, or its "
+	       "end of it has another MTU"),
 	STATUS(IBV_WC_REM_ACCESS_ERR, -EACCES,
 	       "the peer refused the access: wrong rkey, outside the region, region gone "
 	       "or without that right"),

@@ -466,6 +466,7 @@ static void maps_a_refused_write(void **state)
 	fake_complete(work.id, IBV_WC_REM_INV_REQ_ERR, IBV_WC_SEND, 0);
 	assert_int_equal(pier_wait(channel, work, 0, NULL), -EACCES);
 	assert_non_null(strstr(pier_last_error(), "allows no such access"));
+	assert_non_null(strstr(pier_last_error(), "MTU"));
 	destroy(channel);
 }
 
