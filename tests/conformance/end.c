@@ -4,7 +4,7 @@
 
 #include "end.h"
 
-const char *test_device, *test_backend;
+const char *test_device, *test_backend, *test_peer_device;
 bool test_vague;
 
 struct pier_channel_attr test_attr(void)
@@ -64,9 +64,9 @@ long area_compare(const struct area *area)
 	return different;
 }
 
-int end_open(struct end *end)
+int end_open(struct end *end, const char *device)
 {
-	int error = pier_open_device(test_device, &end->device);
+	int error = pier_open_device(device, &end->device);
 
 	if (!error)
 		error = pier_alloc_pd(end->device, &end->pd);

@@ -40,13 +40,16 @@ struct end {
 
 /* What is tested, from the command line or the environment. */
 extern const char *test_device, *test_backend;
+/* What the other end opens: the same device, or one that is connected with it. */
+extern const char *test_peer_device;
 /* The device does not tell all errors apart. */
 extern bool test_vague;
 
 /* Attributes for tests: a dead peer and a missing receive are noticed soon. */
 struct pier_channel_attr test_attr(void);
 
-int end_open(struct end *end);
+/* `device`: test_device or test_peer_device. */
+int end_open(struct end *end, const char *device);
 int end_prepare(struct end *end, const struct pier_channel_attr *attr);
 /* Closes what there is; the first error. */
 int end_close(struct end *end);

@@ -20,6 +20,7 @@ static void read_options(int argc, char **argv)
 {
 	static const struct option options[] = {
 		{ "device", required_argument, NULL, 'd' },
+		{ "peer-device", required_argument, NULL, 'p' },
 		{ "backend", required_argument, NULL, 'b' },
 		{ "case", required_argument, NULL, 'c' },
 		{ "vague-errors", no_argument, NULL, 'v' },
@@ -28,10 +29,13 @@ static void read_options(int argc, char **argv)
 	int option;
 
 	test_device = getenv("PIER_TEST_DEVICE");
+	test_peer_device = getenv("PIER_TEST_PEER_DEVICE");
 	test_backend = getenv("PIER_TEST_BACKEND");
 	while ((option = getopt_long(argc, argv, "", options, NULL)) >= 0) {
 		if (option == 'd')
 			test_device = optarg;
+		else if (option == 'p')
+			test_peer_device = optarg;
 		else if (option == 'b')
 			test_backend = optarg;
 		else if (option == 'c')
@@ -41,11 +45,13 @@ static void read_options(int argc, char **argv)
 		else
 			exit(2);
 	}
+	if (!test_peer_device)
+		test_peer_device = test_device;
 	if (test_device && test_backend && optind == argc)
 		return;
 	fprintf(stderr,
-		"usage: %s --device NAME --backend SPEC [--case PATTERN] "
-		"[--vague-errors]\n",
+		"usage: %s --device NAME [--peer-device NAME] --backend SPEC "
+		"[--case PATTERN] [--vague-errors]\n",
 		argv[0]);
 	exit(2);
 }
@@ -54,11 +60,11 @@ static void read_options(int argc, char **argv)
  * A device or memory that is not here, or the one for the other, is a reason to
  * skip; any other failure is for the cases to report.
  */
-static void look_for_problem(void)
+static void look_for_problem(const char *device)
 {
 	static char problem[1024];
 	struct end end = { 0 };
-	int error = end_open(&end);
+	int error = end_open(&end, device);
 
 	if (error == -EOPNOTSUPP || error == -ENODEV) {
 		snprintf(problem, sizeof(problem), "%s", pier_last_error());
@@ -77,7 +83,8 @@ int main(int argc, char **argv)
 	int failed = 0;
 
 	read_options(argc, argv);
-	look_for_problem();
+	look_for_problem(test_device);
+	look_for_problem(test_peer_device);
 	for (size_t i = 0; i < sizeof(groups) / sizeof(groups[0]); i++)
 		failed += groups[i]();
 	if (failed)

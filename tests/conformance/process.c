@@ -34,7 +34,7 @@ static int child_meet(struct end *end, int stream)
 	uint8_t wire[PIER_REMOTE_WIRE_SIZE];
 	struct pier_remote remote;
 
-	if (end_open(end) || end_prepare(end, NULL))
+	if (end_open(end, test_peer_device) || end_prepare(end, NULL))
 		return complain("open");
 	if (pier_handshake(end->channel, stream, stream, PATIENT))
 		return complain("handshake");
@@ -104,7 +104,7 @@ static struct pier_remote parent_meet(struct world *world, int stream)
 	struct pier_remote remote;
 	ssize_t have = 0;
 
-	expect_ok(end_open(&world->a));
+	expect_ok(end_open(&world->a, test_device));
 	expect_ok(end_prepare(&world->a, NULL));
 	expect_ok(pier_handshake(world->a.channel, stream, stream, PATIENT));
 	while (have < (ssize_t)sizeof(wire)) {

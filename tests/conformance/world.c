@@ -54,8 +54,8 @@ struct world *world_prepared(void **state, const struct pier_channel_attr *attr)
 {
 	struct world *world = world_empty(state);
 
-	expect_ok(end_open(&world->a));
-	expect_ok(end_open(&world->b));
+	expect_ok(end_open(&world->a, test_device));
+	expect_ok(end_open(&world->b, test_peer_device));
 	expect_ok(end_prepare(&world->a, attr));
 	expect_ok(end_prepare(&world->b, attr));
 	area_shuffle(world, &world->a.area);
