@@ -44,16 +44,22 @@ def end_orphans(patience):
     Those that end by themselves within `patience` seconds are none.
     """
     until = time.monotonic() + patience
+    ended = []
     while True:
         running = [(pid, line) for pid, state, line in children() if state != "Z"]
-        if not running or time.monotonic() > until:
+        if not running:
             break
-        time.sleep(0.02)
-    for pid, _ in running:
-        os.kill(pid, signal.SIGKILL)
+        if time.monotonic() > until:
+            # What these leave in turn is ours then, and is ended in the next round.
+            for pid, line in running:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+                ended.append(line)
+        else:
+            time.sleep(0.02)
     for pid, _, _ in list(children()):
         os.waitpid(pid, 0)
-    return [line for _, line in running]
+    return ended
 
 
 def kill_group(process):

@@ -1,18 +1,27 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The suite vm: programs run in guests, and what the guests' kernels say of it."""
 
+import concurrent.futures
 import json
 import pathlib
 import tempfile
 
 import kernel_log
-from process import Deadline, echo, run, say
+from process import Deadline, run, say
 from suite import ROOT, build, meson_tests
-from tap import Skip
+from tap import Skip, Tally
 
 GUEST = ROOT / "tests/vm/guest"
 # What a guest takes to boot and to end, on a slow machine.
 BOOT_SECONDS = 100
+# Name, options of tests/vm/guest, meson's suites: the longest first.
+GUESTS = [
+    ("peers", [], {"vm_peers"}),
+    ("rxe with dma-bufs", [], {"conformance", "vm"}),
+    ("stock rxe", ["--stock-rxe"], {"vm_stock"}),
+]
+# Emulated processors and what they wait for keep two busy.
+AT_A_TIME = 2
 
 
 def tests_of(folder, wanted):
@@ -23,49 +32,61 @@ def tests_of(folder, wanted):
                    "env": test["env"], "cwd": test["workdir"] or str(ROOT)}
 
 
-def take_tally(suite, name, file):
-    """Count what the guest counted."""
-    if not file.exists():
-        suite.fail("%s: the guest ended before its programs had" % name)
-        return
-    told = json.loads(file.read_text())
-    suite.tally.passed += told["passed"]
-    suite.tally.failed += told["failed"]
-    suite.tally.skipped += [Skip(*skip) for skip in told["skipped"]]
+class Guest:
+    """One guest: the programs that run in it, what it said, and the verdict."""
 
+    def __init__(self, suite, name, options, programs):
+        self.suite = suite
+        self.name = name
+        self.options = options
+        self.programs = programs
+        self.tally = Tally()
 
-def judge_kernel(suite, name, log):
-    found = list(kernel_log.problems(log.read_text(errors="replace").splitlines()))
-    for problem in found[:50]:
-        say("# kernel: " + problem)
-    if found:
-        suite.fail("%s: the guest's kernel complains %d times" % (name, len(found)))
-    else:
-        say("ok - %s: nothing in the kernel's log" % name)
-        suite.tally.passed += 1
+    def fail(self, what):
+        self.lines.append("not ok - %s: %s" % (self.name, what))
+        self.tally.failed.append("vm: %s: %s" % (self.name, what))
 
+    def run(self):
+        """Boot, run the programs, count them, and judge the kernel's log."""
+        self.lines = ["-- vm: guest: %s" % self.name]
+        with tempfile.TemporaryDirectory(prefix="pier-vm-") as share:
+            share = pathlib.Path(share)
+            (share / "programs.json").write_text(json.dumps(self.programs))
+            self.boot(share)
+            self.take_tally(share / "tally.json")
+            if (share / "kernel.log").exists():
+                self.judge_kernel(share / "kernel.log")
+        return self
 
-def run_guest(suite, name, options, programs):
-    """Boot one guest, run the programs in it, and count them and its kernel's log."""
-    with tempfile.TemporaryDirectory(prefix="pier-vm-") as share:
-        share = pathlib.Path(share)
-        (share / "programs.json").write_text(json.dumps(programs))
-        seconds = int(suite.left()) - BOOT_SECONDS
-        if seconds <= 0:
-            suite.fail("%s was not run: the suite's time is over" % name)
-            return
-        argv = [GUEST, *options, "--seconds", seconds, "--share", share, "--log",
-                share / "kernel.log", ROOT / "tests/vm/run_programs", suite.name, share]
-        say("-- vm: %s: booting" % name)
+    def boot(self, share):
+        seconds = max(1, int(self.suite.left()) - BOOT_SECONDS)
+        argv = [GUEST, *self.options, "--seconds", seconds, "--share", share, "--log",
+                share / "kernel.log", ROOT / "tests/vm/run_programs", self.suite.name, share]
         try:
-            status = run([str(a) for a in argv], suite.left(), echo, suite.env, ROOT)
+            status = run([str(a) for a in argv], self.suite.left(), self.lines.append,
+                         self.suite.env, ROOT)
             if status:
-                suite.fail("%s: tests/vm/guest ended with status %d" % (name, status))
+                self.fail("tests/vm/guest ended with status %d" % status)
         except Deadline:
-            suite.fail("%s: the guest did not end" % name)
-        take_tally(suite, name, share / "tally.json")
-        if (share / "kernel.log").exists():
-            judge_kernel(suite, name, share / "kernel.log")
+            self.fail("the guest did not end")
+
+    def take_tally(self, file):
+        if not file.exists():
+            self.fail("the guest ended before its programs had")
+            return
+        told = json.loads(file.read_text())
+        self.tally.passed += told["passed"]
+        self.tally.failed += told["failed"]
+        self.tally.skipped += [Skip(*skip) for skip in told["skipped"]]
+
+    def judge_kernel(self, log):
+        found = list(kernel_log.problems(log.read_text(errors="replace").splitlines()))
+        self.lines += ["# kernel: " + problem for problem in found[:50]]
+        if found:
+            self.fail("the guest's kernel complains %d times" % len(found))
+        else:
+            self.lines.append("ok - %s: nothing in the kernel's log" % self.name)
+            self.tally.passed += 1
 
 
 def suite_vm(suite):
@@ -74,5 +95,16 @@ def suite_vm(suite):
         return
     # The system's own Python: what else is first in PATH may take long to start.
     suite.env["PATH"] = "/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin"
-    run_guest(suite, "stock rxe", ["--stock-rxe"], list(tests_of(folder, {"vm_stock"})))
-    run_guest(suite, "rxe with dma-bufs", [], list(tests_of(folder, {"conformance", "vm"})))
+    guests = [Guest(suite, name, options, list(tests_of(folder, suites)))
+              for name, options, suites in GUESTS]
+    say("-- vm: %d guests, %d at a time; each is shown when it has ended" % (
+        len(guests), AT_A_TIME))
+    pool = concurrent.futures.ThreadPoolExecutor(AT_A_TIME)
+    try:
+        for ended in concurrent.futures.as_completed([pool.submit(g.run) for g in guests]):
+            guest = ended.result()
+            say("\n".join(guest.lines))
+            suite.tally.add(guest.tally)
+    finally:
+        # When interrupted, who caught that ends the guests that run.
+        pool.shutdown(wait=False, cancel_futures=True)
