@@ -234,18 +234,21 @@ void check_access(const struct device *device)
 void check_huge(const struct device *device)
 {
 	const size_t huge = 2 << 20;
+	const size_t offsets[] = { 0, 5 * page }, lengths[] = { huge, page };
 	struct buffer buffer;
 	struct region region;
 	int err;
 
 	must(make_udmabuf(&buffer, huge, MFD_HUGETLB) == 0);
-	fill(buffer.map, buffer.length, 1);
-	err = register_region(&region, device, 0, huge, 0, buffer.fd, ACCESS_ALL);
-	if (err == 0) {
-		exchange(device, &region, &buffer, 0);
+	for (size_t i = 0; i < 2; i++) {
+		fill(buffer.map, buffer.length, 1);
+		err = register_region(&region, device, offsets[i], lengths[i], 0,
+				      buffer.fd, ACCESS_ALL);
+		must(err == 0 || err == -EOPNOTSUPP);
+		if (err)
+			continue;
+		exchange(device, &region, &buffer, offsets[i]);
 		must(deregister_region(&region, device) == 0);
-	} else {
-		must(err == -EOPNOTSUPP);
 	}
 	free_buffer(&buffer);
 }

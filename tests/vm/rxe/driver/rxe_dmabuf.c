@@ -149,9 +149,9 @@ static struct page *rxe_dmabuf_page(const void *vaddr)
 }
 
 static int rxe_dmabuf_fill_pages(struct rxe_mr *mr, const void *vaddr,
-				 u32 npages)
+				 u32 npages, struct page *prev)
 {
-	struct page *page, *prev = NULL;
+	struct page *page;
 	u32 i;
 
 	for (i = 0; i < npages; i++) {
@@ -185,6 +185,7 @@ static int rxe_dmabuf_init_pages(struct rxe_mr *mr, u64 offset, u64 length)
 	u64 first = offset >> PAGE_SHIFT;
 	u64 npages = ((offset + length - 1) >> PAGE_SHIFT) - first + 1;
 	const void *vaddr = mr->dmabuf->map.vaddr + (first << PAGE_SHIFT);
+	struct page *prev;
 	int err;
 
 	/* the driver's index into page_info is an int */
@@ -196,7 +197,8 @@ static int rxe_dmabuf_init_pages(struct rxe_mr *mr, u64 offset, u64 length)
 	if (!mr->page_info)
 		return -ENOMEM;
 
-	err = rxe_dmabuf_fill_pages(mr, vaddr, npages);
+	prev = first ? rxe_dmabuf_page(vaddr - PAGE_SIZE) : NULL;
+	err = rxe_dmabuf_fill_pages(mr, vaddr, npages, prev);
 	if (err) {
 		kvfree(mr->page_info);
 		mr->page_info = NULL;
