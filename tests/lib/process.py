@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Runs programs with a deadline, and leaves none of their children behind."""
 
+import contextlib
 import ctypes
 import os
 import selectors
@@ -38,6 +39,12 @@ def children():
             continue  # no process, or it has gone
 
 
+def reap(pid):
+    """Unless the thread that started it was quicker."""
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, 0)
+
+
 def end_orphans(patience):
     """End what a program left running, and return their command lines.
 
@@ -53,12 +60,12 @@ def end_orphans(patience):
             # What these leave in turn is ours then, and is ended in the next round.
             for pid, line in running:
                 os.kill(pid, signal.SIGKILL)
-                os.waitpid(pid, 0)
+                reap(pid)
                 ended.append(line)
         else:
             time.sleep(0.02)
     for pid, _, _ in list(children()):
-        os.waitpid(pid, 0)
+        reap(pid)
     return ended
 
 
