@@ -16,7 +16,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 # Seconds, the build included: well above what two slow cores need.
 DEADLINES = {"lint": 180, "unit": 360, "conformance": 300, "consumer": 180,
-             "fuzz": 300, "asan": 600, "tsan": 600, "bench": 1800, "vm": 600}
+             "fuzz": 300, "asan": 600, "tsan": 600, "bench": 1800, "vm": 900}
 
 # What would change the outcome from outside.
 UNSET = ("PIER_DEVICE", "PIER_LOG", "PIER_BACKEND_PATH", "CC", "CXX", "CFLAGS",
