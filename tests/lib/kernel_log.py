@@ -24,7 +24,7 @@ ALLOWED = [re.compile(pattern) for pattern in (
     r"\d+ callbacks suppressed",
     # An emulated processor is late, and more so on a busy host.
     r"hrtimer: interrupt took",
-    r"clocksource: ",
+    r"clocksource: |TSC found unstable|tsc: Marking TSC unstable",
     r"sched: DL replenish lagged too much",
     r"perf: interrupt took too long",
 )]
