@@ -84,7 +84,8 @@ int main(int argc, char **argv)
 
 	read_options(argc, argv);
 	look_for_problem(test_device);
-	look_for_problem(test_peer_device);
+	if (test_peer_device != test_device)
+		look_for_problem(test_peer_device);
 	for (size_t i = 0; i < sizeof(groups) / sizeof(groups[0]); i++)
 		failed += groups[i]();
 	if (failed)

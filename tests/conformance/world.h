@@ -4,6 +4,7 @@
 
 #include "../support/cmocka.h"
 #include "../support/census.h"
+#include "../support/expect.h"
 #include "../support/random.h"
 
 #include "end.h"
@@ -39,17 +40,6 @@ struct world *world_connected_with(void **state, const struct pier_channel_attr 
 
 /* Skip the case that runs, for this reason. */
 void world_skip(const char *reason);
-
-/* That a call returned this; if not, the sentence is shown. */
-#define expect_result(call, expected)                                              \
-	do {                                                                       \
-		int result_ = (call), expected_ = (expected);                      \
-                                                                                   \
-		if (result_ != expected_)                                          \
-			fail_msg("%s:%d: %s = %d, not %d: %s", __FILE__, __LINE__, \
-				 #call, result_, expected_, pier_last_error());    \
-	} while (0)
-#define expect_ok(call) expect_result(call, 0)
 
 /* New random bytes in memory and image. */
 void area_shuffle(struct world *world, struct area *area);

@@ -4,7 +4,6 @@
 
 #include "court.h"
 #include "../support/census.h"
-#include "fds.h"
 
 /* What a case runs with, its prestate. */
 struct judge {

@@ -4,6 +4,7 @@
 
 #include "../../support/cmocka.h"
 #include "../../support/census.h"
+#include "../../support/expect.h"
 
 #include <pier/pier.h>
 
@@ -37,17 +38,6 @@ struct pier_buffer *stock_alloc(const char *spec);
 
 /* That nothing was logged. */
 void stock_expect_quiet(const struct stock *stock);
-
-/* That a call returned this; if not, the sentence is shown. */
-#define expect_result(call, expected)                                              \
-	do {                                                                       \
-		int result_ = (call), expected_ = (expected);                      \
-                                                                                   \
-		if (result_ != expected_)                                          \
-			fail_msg("%s:%d: %s = %d, not %d: %s", __FILE__, __LINE__, \
-				 #call, result_, expected_, pier_last_error());    \
-	} while (0)
-#define expect_ok(call) expect_result(call, 0)
 
 /* Each file of cases runs its group; how many failed. */
 int run_policy_cases(void);
