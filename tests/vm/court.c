@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 
 #include <pier/mr.h>
@@ -14,7 +15,8 @@
 
 enum {
 	MEMORY_PAGES = 8,
-	MAX_PRINTED = 40, /* disagreements of one case */
+	MAX_PRINTED = 40,  /* disagreements of one case */
+	EXIT_SKIPPED = 77, /* meson's number for a skipped test */
 };
 
 static struct ibv_context *open_device(const char *name)
@@ -98,6 +100,27 @@ void court_close(struct court *court)
 	unmap_memory(court);
 	assert_int_equal(ibv_dealloc_pd(court->pd), 0);
 	assert_int_equal(ibv_close_device(court->context), 0);
+}
+
+int court_hold(struct court *court, struct targets *targets, const char *device,
+	       int (*run_cases)(void *argument), void *argument)
+{
+	char reason[256];
+	int failed;
+
+	if (!court_open(court, device, reason, sizeof(reason))) {
+		printf("skip: %s\n", reason);
+		return EXIT_SKIPPED;
+	}
+	if (!targets_open(targets, court->limits.page, reason, sizeof(reason))) {
+		court_close(court);
+		printf("skip: %s\n", reason);
+		return EXIT_SKIPPED;
+	}
+	failed = run_cases(argument);
+	targets_close(targets);
+	court_close(court);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
 static int ask_pier(const struct court *court, const struct request *request)

@@ -10,6 +10,7 @@
 
 #include <infiniband/verbs.h>
 
+#include "fds.h"
 #include "memory/check.h"
 
 /*
@@ -53,6 +54,14 @@ struct court {
 /* False, with the reason to skip, if that cannot be judged here. */
 bool court_open(struct court *court, const char *device, char *ret_reason, size_t size);
 void court_close(struct court *court);
+
+/*
+ * A program's whole run: opens both, runs the cases, which return how many failed,
+ * and closes them. Returns the exit status; skips, and says why, where that cannot
+ * be judged.
+ */
+int court_hold(struct court *court, struct targets *targets, const char *device,
+	       int (*run_cases)(void *argument), void *argument);
 
 /* Put one request to both, and count; a disagreement is printed by this name. */
 void court_judge(struct court *court, const struct request *request, const char *name);

@@ -10,16 +10,6 @@
  * usage: vm_judge [DEVICE]
  */
 
-enum {
-	EXIT_SKIPPED = 77, /* meson's number for a skipped test */
-};
-
-static int skip_all(const char *reason)
-{
-	printf("skip: %s\n", reason);
-	return EXIT_SKIPPED;
-}
-
 static void test_exemptions(void **state)
 {
 	struct judge *judge = *state;
@@ -68,8 +58,9 @@ static int after_case(void **state)
 #define judge_case(body, judge) \
 	cmocka_unit_test_prestate_setup_teardown(body, before_case, after_case, judge)
 
-static int run_cases(struct judge *judge)
+static int run_cases(void *argument)
 {
+	struct judge *judge = argument;
 	const struct CMUnitTest cases[] = {
 		judge_case(judge_dmabuf_ranges, judge),
 		judge_case(judge_dmabuf_access, judge),
@@ -87,20 +78,8 @@ static int run_cases(struct judge *judge)
 
 int main(int argc, char **argv)
 {
-	const char *device = argc > 1 ? argv[1] : "rxe0";
 	struct judge judge = { 0 };
-	char reason[256];
-	int failed;
 
-	if (!court_open(&judge.court, device, reason, sizeof(reason)))
-		return skip_all(reason);
-	if (!targets_open(&judge.targets, judge.court.limits.page, reason,
-			  sizeof(reason))) {
-		court_close(&judge.court);
-		return skip_all(reason);
-	}
-	failed = run_cases(&judge);
-	targets_close(&judge.targets);
-	court_close(&judge.court);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return court_hold(&judge.court, &judge.targets, argc > 1 ? argv[1] : "rxe0",
+			  run_cases, &judge);
 }

@@ -18,7 +18,6 @@
  */
 
 enum {
-	EXIT_SKIPPED = 77, /* meson's number for a skipped test */
 	WRITE = PIER_ACCESS_LOCAL_WRITE,
 	ROUNDS = 500,
 };
@@ -118,8 +117,9 @@ static void test_pier(void **state)
 	test_assert_census(&before);
 }
 
-static int run_cases(struct world *world)
+static int run_cases(void *argument)
 {
+	struct world *world = argument;
 	const struct CMUnitTest cases[] = {
 		cmocka_unit_test_prestate(test_region, world),
 		cmocka_unit_test_prestate(test_handles, world),
@@ -130,29 +130,11 @@ static int run_cases(struct world *world)
 	return cmocka_run_group_tests_name("preload", cases, NULL, NULL);
 }
 
-static int skip_all(const char *reason)
-{
-	printf("skip: %s\n", reason);
-	return EXIT_SKIPPED;
-}
-
 static int run(const char *device)
 {
 	struct world world = { .device = device };
-	char reason[256];
-	int failed;
 
-	if (!court_open(&world.court, device, reason, sizeof(reason)))
-		return skip_all(reason);
-	if (!targets_open(&world.targets, world.court.limits.page, reason,
-			  sizeof(reason))) {
-		court_close(&world.court);
-		return skip_all(reason);
-	}
-	failed = run_cases(&world);
-	targets_close(&world.targets);
-	court_close(&world.court);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return court_hold(&world.court, &world.targets, device, run_cases, &world);
 }
 
 int main(int argc, char **argv)
