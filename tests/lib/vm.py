@@ -41,6 +41,7 @@ class Guest:
         self.options = options
         self.programs = programs
         self.tally = Tally()
+        self.lines = ["-- vm: guest: %s" % name]
 
     def fail(self, what):
         self.lines.append("not ok - %s: %s" % (self.name, what))
@@ -48,7 +49,6 @@ class Guest:
 
     def run(self):
         """Boot, run the programs, count them, and judge the kernel's log."""
-        self.lines = ["-- vm: guest: %s" % self.name]
         with tempfile.TemporaryDirectory(prefix="pier-vm-") as share:
             share = pathlib.Path(share)
             (share / "programs.json").write_text(json.dumps(self.programs))
