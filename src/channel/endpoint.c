@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <ctype.h>
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "endpoint.h"
 #include "mtu.h"
 #include "util/error.h"
+#include "util/text.h"
 #include "util/wire.h"
 
 /* The wire form; docs/wire.md describes it for those who write another reader. */
@@ -143,66 +142,17 @@ int pier_endpoint_to_text(const struct pier_endpoint *endpoint, char *ret_text,
 {
 	uint8_t wire[PIER_ENDPOINT_WIRE_MAX];
 	int length = pier_endpoint_pack(endpoint, wire, sizeof(wire));
-	size_t needed;
 
 	if (length < 0)
 		return length;
-	/* sizeof counts the final NUL. */
-	needed = sizeof(text_prefix) + 2 * (size_t)length;
-	if (size < needed)
-		return pier_fail(ENOSPC,
-				 "endpoint: its text needs %zu bytes, %zu are there",
-				 needed, size);
-	memcpy(ret_text, text_prefix, sizeof(text_prefix));
-	for (int i = 0; i < length; i++)
-		sprintf(ret_text + sizeof(text_prefix) - 1 + 2 * i, "%02x", wire[i]);
-	return 0;
-}
-
-static int hex_digit(char digit)
-{
-	static const char digits[] = "0123456789abcdef";
-	const char *found = digit ? strchr(digits, tolower((unsigned char)digit)) : NULL;
-
-	return found ? (int)(found - digits) : -1;
-}
-
-/* Reads pairs of digits up to the first other character; returns their number. */
-static size_t read_hex(const char *text, uint8_t *ret_bytes, size_t size)
-{
-	size_t count = 0;
-
-	while (count < size && hex_digit(text[0]) >= 0 && hex_digit(text[1]) >= 0) {
-		ret_bytes[count++] = (uint8_t)(hex_digit(text[0]) << 4 |
-					       hex_digit(text[1]));
-		text += 2;
-	}
-	return count;
-}
-
-static const char *skip_blanks(const char *text)
-{
-	return text + strspn(text, " \t\r\n");
+	return pier_wire_to_text(text_prefix, wire, (size_t)length, ret_text, size);
 }
 
 int pier_endpoint_from_text(const char *text, struct pier_endpoint *ret_endpoint)
 {
 	uint8_t wire[PIER_ENDPOINT_WIRE_MAX];
-	size_t prefix = sizeof(text_prefix) - 1, length;
+	size_t length;
+	int error = pier_wire_from_text(text_prefix, text, wire, sizeof(wire), &length);
 
-	text = skip_blanks(text ? text : "");
-	if (strncmp(text, text_prefix, prefix) != 0)
-		return pier_fail(EBADMSG,
-				 "not an endpoint's text: it does not begin with \"%s\"",
-				 text_prefix);
-	text += prefix;
-	length = read_hex(text, wire, sizeof(wire));
-	text += 2 * length;
-	if (*skip_blanks(text) != '\0')
-		return pier_fail(
-			EBADMSG,
-			"endpoint's text: no pair of hexadecimal digits at digit "
-			"%zu, or too long",
-			2 * length + 1);
-	return pier_endpoint_unpack(wire, length, ret_endpoint);
+	return error ? error : pier_endpoint_unpack(wire, length, ret_endpoint);
 }
