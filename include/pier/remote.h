@@ -122,6 +122,27 @@ PIER_API void pier_remote_pack(const struct pier_remote *remote,
 PIER_API int pier_remote_unpack(const void *wire, size_t size,
 				struct pier_remote *ret_remote);
 
+/** Size of the text form, with its final NUL. */
+#define PIER_REMOTE_TEXT_SIZE (12 + 2 * PIER_REMOTE_WIRE_SIZE + 1)
+
+/**
+ * Write the text form: "pier-remote:" and the wire form in hexadecimal; for a
+ * file, a mail or a command line. Cannot fail.
+ *
+ * Whoever has it, and a channel into the region's protection domain, may do with
+ * the memory what the region's access allows.
+ */
+PIER_API void pier_remote_to_text(const struct pier_remote *remote,
+				  char ret_text[PIER_REMOTE_TEXT_SIZE]);
+
+/**
+ * Read the text form, which may be hostile; blanks around it are skipped, and
+ * digits may be of either case.
+ *
+ * Errors: -EBADMSG not a text form, or NULL; others as pier_remote_unpack().
+ */
+PIER_API int pier_remote_from_text(const char *text, struct pier_remote *ret_remote);
+
 PIER_END_DECLS
 
 #endif

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -8,6 +9,7 @@
 #include "memory/mr.h"
 #include "util/checked.h"
 #include "util/error.h"
+#include "util/text.h"
 #include "util/wire.h"
 
 int pier_mr_remote(const struct pier_mr *mr, struct pier_remote *ret_remote)
@@ -84,6 +86,10 @@ int pier_remote_element(const struct pier_remote *remote, uint64_t index, uint64
  *	24 8  length
  */
 static const uint8_t magic[4] = { 'P', 'r', 'M', 'R' };
+static const char text_prefix[] = "pier-remote:";
+
+_Static_assert(PIER_REMOTE_TEXT_SIZE == sizeof(text_prefix) + 2 * PIER_REMOTE_WIRE_SIZE,
+	       "the text fits, and no more");
 
 enum {
 	VERSION = 1
@@ -132,4 +138,26 @@ int pier_remote_unpack(const void *wire, size_t size, struct pier_remote *ret_re
 				 remote.addr, remote.length);
 	*ret_remote = remote;
 	return 0;
+}
+
+void pier_remote_to_text(const struct pier_remote *remote,
+			 char ret_text[PIER_REMOTE_TEXT_SIZE])
+{
+	uint8_t wire[PIER_REMOTE_WIRE_SIZE];
+	int error;
+
+	pier_remote_pack(remote, wire);
+	error = pier_wire_to_text(text_prefix, wire, sizeof(wire), ret_text,
+				  PIER_REMOTE_TEXT_SIZE);
+	assert(!error);
+	(void)error;
+}
+
+int pier_remote_from_text(const char *text, struct pier_remote *ret_remote)
+{
+	uint8_t wire[PIER_REMOTE_WIRE_SIZE];
+	size_t length;
+	int error = pier_wire_from_text(text_prefix, text, wire, sizeof(wire), &length);
+
+	return error ? error : pier_remote_unpack(wire, length, ret_remote);
 }

@@ -58,18 +58,19 @@ REMOTES = {
 }
 
 
-def text(wire):
-    return b"pier-endpoint:" + wire.hex().encode()
-
-
-TEXTS = {name: text(wire) for name, wire in ENDPOINTS.items()}
-TEXTS.update({
-    "blanks": b" \t" + text(endpoint()) + b"\n",
-    "upper": text(endpoint()).upper().replace(b"PIER-ENDPOINT", b"pier-endpoint"),
-    "odd": text(endpoint())[:-1],
-    "word_behind": text(endpoint()) + b" x",
-    "no_digit": text(endpoint()).replace(b"0", b"g"),
-})
+def texts(prefix, wires):
+    """The text forms of wire forms, and the valid one's wrong in the ways of texts."""
+    forms = {name: prefix + wire.hex().encode() for name, wire in wires.items()}
+    valid = forms["valid"]
+    return {
+        **forms,
+        "blanks": b" \t" + valid + b"\n",
+        "upper": prefix + wires["valid"].hex().upper().encode(),
+        "odd": valid[:-1],
+        "word_behind": valid + b" x",
+        "no_digit": valid.replace(b"0", b"g"),
+        "prefix": valid[1:],
+    }
 
 
 def message(kind, payload, magic=b"PIER", version=1, length=None):
@@ -178,8 +179,10 @@ FORMS = {
 
 
 def main():
-    for folder, entries in (("endpoint_wire", ENDPOINTS), ("endpoint_text", TEXTS),
-                            ("remote_wire", REMOTES), ("handshake", HANDSHAKES),
+    for folder, entries in (("endpoint_wire", ENDPOINTS), ("remote_wire", REMOTES),
+                            ("endpoint_text", texts(b"pier-endpoint:", ENDPOINTS)),
+                            ("remote_text", texts(b"pier-remote:", REMOTES)),
+                            ("handshake", HANDSHAKES),
                             ("soft_forms", FORMS), ("soft_stream", STREAMS)):
         (CORPUS / folder).mkdir(parents=True, exist_ok=True)
         for name, data in entries.items():

@@ -9,6 +9,8 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "../support/golden.h"
+
 #include <pier/endpoint.h>
 #include <pier/error.h>
 
@@ -83,6 +85,21 @@ static void has_the_documented_form(void **state)
 	assert_int_equal(pier_endpoint_pack(&endpoint, wire, sizeof(wire)),
 			 sizeof(expected));
 	assert_memory_equal(wire, expected, sizeof(expected));
+}
+
+/* What the first version wrote is read, and written, for ever. */
+static void keeps_to_the_golden_text(void **state)
+{
+	struct pier_endpoint endpoint = sample(2), back;
+	char golden[PIER_ENDPOINT_TEXT_MAX + 1], text[PIER_ENDPOINT_TEXT_MAX];
+
+	(void)state;
+	read_golden("endpoint_v1.text", golden, sizeof(golden));
+	assert_int_equal(pier_endpoint_from_text(golden, &back), 0);
+	assert_same(&endpoint, &back);
+	assert_int_equal(pier_endpoint_to_text(&endpoint, text, sizeof(text)), 0);
+	golden[strcspn(golden, "\n")] = '\0';
+	assert_string_equal(text, golden);
 }
 
 static void refuses_fields_out_of_range(void **state)
@@ -230,6 +247,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(comes_back),
 		cmocka_unit_test(has_the_documented_form),
+		cmocka_unit_test(keeps_to_the_golden_text),
 		cmocka_unit_test(refuses_fields_out_of_range),
 		cmocka_unit_test(refuses_every_other_length),
 		cmocka_unit_test(survives_every_flipped_byte),

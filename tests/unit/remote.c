@@ -6,7 +6,10 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "../support/golden.h"
+
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <pier/element.h>
@@ -199,6 +202,52 @@ static void test_wire_hostile(void **state)
 	assert_untouched(&back);
 }
 
+static void test_text(void **state)
+{
+	const struct pier_remote remote = { 0x1122334455667788, 0x1000, 0x12345678 };
+	char golden[PIER_REMOTE_TEXT_SIZE + 1], text[PIER_REMOTE_TEXT_SIZE];
+	struct pier_remote back = untouched;
+
+	(void)state;
+	read_golden("remote_v1.text", golden, sizeof(golden));
+	assert_int_equal(pier_remote_from_text(golden, &back), 0);
+	assert_int_equal(back.addr, remote.addr);
+	assert_int_equal(back.length, remote.length);
+	assert_int_equal(back.rkey, remote.rkey);
+	pier_remote_to_text(&remote, text);
+	assert_int_equal(strlen(text), sizeof(text) - 1);
+	golden[strcspn(golden, "\n")] = '\0';
+	assert_string_equal(text, golden);
+}
+
+static void test_text_hostile(void **state)
+{
+	const struct pier_remote remote = { 0x1000, 0x1000, 0x12345678 };
+	char text[PIER_REMOTE_TEXT_SIZE], changed[2 * sizeof(text)];
+	struct pier_remote back = untouched;
+
+	(void)state;
+	pier_remote_to_text(&remote, text);
+	for (size_t cut = 0; cut < sizeof(text) - 1; cut++) {
+		memcpy(changed, text, cut);
+		changed[cut] = '\0';
+		assert_true(pier_remote_from_text(changed, &back) < 0);
+	}
+	snprintf(changed, sizeof(changed), "%s00", text);
+	assert_int_equal(pier_remote_from_text(changed, &back), -EBADMSG);
+	snprintf(changed, sizeof(changed), "%s g", text);
+	assert_int_equal(pier_remote_from_text(changed, &back), -EBADMSG);
+	snprintf(changed, sizeof(changed), "pier-endpoint:%s", strchr(text, ':') + 1);
+	assert_int_equal(pier_remote_from_text(changed, &back), -EBADMSG);
+	assert_int_equal(pier_remote_from_text(NULL, &back), -EBADMSG);
+	assert_int_equal(pier_remote_from_text("pier-remote:", &back), -EMSGSIZE);
+	/* The version is the fifth byte. */
+	snprintf(changed, sizeof(changed), "%s", text);
+	changed[strlen("pier-remote:") + 9] = '2';
+	assert_int_equal(pier_remote_from_text(changed, &back), -EPROTONOSUPPORT);
+	assert_untouched(&back);
+}
+
 static void test_elements(void **state)
 {
 	struct pier_gather gather = { 7, 7, 7 };
@@ -242,7 +291,8 @@ int main(void)
 		cmocka_unit_test(test_sub_wraps),	 cmocka_unit_test(test_fields),
 		cmocka_unit_test(test_fields_unchecked), cmocka_unit_test(test_wire),
 		cmocka_unit_test(test_wire_hostile),	 cmocka_unit_test(test_elements),
-		cmocka_unit_test(test_encloses),
+		cmocka_unit_test(test_encloses),	 cmocka_unit_test(test_text),
+		cmocka_unit_test(test_text_hostile),
 	};
 
 	return cmocka_run_group_tests_name("remote", tests, NULL, NULL);
