@@ -16,6 +16,8 @@ PIER_BEGIN_DECLS
  * Two types, so that the compiler keeps memory that is read apart from memory
  * that is written. Both have the layout of struct ibv_sge (ibv_post_send(3)).
  *
+ * There are three strengths: checked; checked in debug builds only; unchecked.
+ *
  * An element is a value: it owns nothing. Its memory must stay registered and,
  * until the request completes, unchanged (gather) or untouched (scatter).
  */
@@ -56,6 +58,33 @@ PIER_API struct pier_gather pier_gather_unchecked(const struct pier_mr *mr, uint
 						  uint32_t length);
 PIER_API struct pier_scatter pier_scatter_unchecked(const struct pier_mr *mr,
 						    uint64_t addr, uint32_t length);
+
+/**
+ * The same with the checks and errors of pier_gather() and pier_scatter() where
+ * the caller is compiled without NDEBUG (assert(3)), and without any, always 0,
+ * where it is compiled with it: for code whose tests run without NDEBUG.
+ */
+static inline int pier_gather_debug(const struct pier_mr *mr, uint64_t addr,
+				    size_t length, struct pier_gather *ret_element)
+{
+#ifdef NDEBUG
+	*ret_element = pier_gather_unchecked(mr, addr, (uint32_t)length);
+	return 0;
+#else
+	return pier_gather(mr, addr, length, ret_element);
+#endif
+}
+
+static inline int pier_scatter_debug(const struct pier_mr *mr, uint64_t addr,
+				     size_t length, struct pier_scatter *ret_element)
+{
+#ifdef NDEBUG
+	*ret_element = pier_scatter_unchecked(mr, addr, (uint32_t)length);
+	return 0;
+#else
+	return pier_scatter(mr, addr, length, ret_element);
+#endif
+}
 
 PIER_END_DECLS
 

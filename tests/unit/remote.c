@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Remote regions and elements: values, so no device is needed. */
+/* Remote regions: values, so no device is needed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include <pier/element.h>
 #include <pier/error.h>
 #include <pier/remote.h>
 
@@ -31,14 +30,6 @@ static const struct pier_mr region = {
 	.iova = 0x10123,
 	.length = 1000,
 	.access = PIER_ACCESS_SHARED,
-	.path = PIER_PATH_DMABUF,
-};
-
-static const struct pier_mr huge = {
-	.mr = &verbs_mr,
-	.iova = 0x1000,
-	.length = 8ull << 30,
-	.access = PIER_ACCESS_REMOTE_READ,
 	.path = PIER_PATH_DMABUF,
 };
 
@@ -248,31 +239,6 @@ static void test_text_hostile(void **state)
 	assert_untouched(&back);
 }
 
-static void test_elements(void **state)
-{
-	struct pier_gather gather = { 7, 7, 7 };
-	struct pier_scatter scatter = { 7, 7, 7 };
-
-	(void)state;
-	assert_int_equal(pier_gather(&region, 0x10122, 1, &gather), -ERANGE);
-	assert_int_equal(pier_gather(&region, 0x10123, 1001, &gather), -ERANGE);
-	assert_int_equal(pier_gather(&region, 0x10123 + 1000, 1, &gather), -ERANGE);
-	assert_int_equal(pier_gather(&region, 0x123, 1, &gather), -ERANGE);
-	assert_int_equal(pier_gather(&huge, 0x1000, 1ull << 32, &gather), -EMSGSIZE);
-	assert_int_equal(pier_scatter(&huge, 0x1000, 8, &scatter), -EACCES);
-	assert_int_equal(pier_scatter(&region, 0x10123, SIZE_MAX, &scatter), -EMSGSIZE);
-	assert_int_equal(gather.addr, 7);
-	assert_int_equal(scatter.addr, 7);
-
-	assert_int_equal(pier_gather(&huge, 0x1000, UINT32_MAX, &gather), 0);
-	assert_int_equal(gather.length, UINT32_MAX);
-	assert_int_equal(pier_gather(&region, 0x10123 + 1000, 0, &gather), 0);
-	assert_int_equal(pier_scatter(&region, 0x10124, 999, &scatter), 0);
-	assert_int_equal(scatter.addr, 0x10124);
-	assert_int_equal(scatter.length, 999);
-	assert_int_equal(scatter.lkey, 0x11);
-}
-
 static void test_encloses(void **state)
 {
 	(void)state;
@@ -290,7 +256,8 @@ int main(void)
 		cmocka_unit_test(test_mr_remote),	 cmocka_unit_test(test_sub),
 		cmocka_unit_test(test_sub_wraps),	 cmocka_unit_test(test_fields),
 		cmocka_unit_test(test_fields_unchecked), cmocka_unit_test(test_wire),
-		cmocka_unit_test(test_wire_hostile),	 cmocka_unit_test(test_elements),
+		cmocka_unit_test(test_wire_hostile),
+
 		cmocka_unit_test(test_encloses),	 cmocka_unit_test(test_text),
 		cmocka_unit_test(test_text_hostile),
 	};
