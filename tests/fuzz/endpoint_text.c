@@ -20,11 +20,8 @@ static void check_round_trip(const struct pier_endpoint *endpoint)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct pier_endpoint endpoint;
-	char *text = malloc(size + 1);
+	char *text = fuzz_string(data, size);
 
-	FUZZ_CHECK(text);
-	memcpy(text, data, size);
-	text[size] = '\0';
 	if (!pier_endpoint_from_text(text, &endpoint))
 		check_round_trip(&endpoint);
 	free(text);

@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* What a target defines; libFuzzer or replay.c calls it. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -18,5 +19,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 			abort();                                                        \
 		}                                                                       \
 	} while (0)
+
+/* The input as a string, to be freed; it ends at the first NUL in it. */
+static inline char *fuzz_string(const uint8_t *data, size_t size)
+{
+	char *text = malloc(size + 1);
+
+	FUZZ_CHECK(text);
+	memcpy(text, data, size);
+	text[size] = '\0';
+	return text;
+}
 
 #endif

@@ -9,13 +9,10 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	char *text = malloc(size + 1), again[PIER_REMOTE_TEXT_SIZE];
+	char *text = fuzz_string(data, size), again[PIER_REMOTE_TEXT_SIZE];
 	struct pier_remote remote;
 	size_t blanks;
 
-	FUZZ_CHECK(text);
-	memcpy(text, data, size);
-	text[size] = '\0';
 	if (!pier_remote_from_text(text, &remote)) {
 		FUZZ_CHECK(remote.addr + remote.length >= remote.addr);
 		pier_remote_to_text(&remote, again);

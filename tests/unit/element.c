@@ -6,21 +6,11 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "../support/plain_region.h"
+
 #include <errno.h>
 
 #include <pier/element.h>
-
-#include "memory/mr.h"
-
-static struct ibv_mr verbs_mr = { .lkey = 0x11, .rkey = 0x22 };
-
-static const struct pier_mr region = {
-	.mr = &verbs_mr,
-	.iova = 0x10123,
-	.length = 1000,
-	.access = PIER_ACCESS_SHARED,
-	.path = PIER_PATH_DMABUF,
-};
 
 /* Longer than an element can be, and not to be written to. */
 static const struct pier_mr huge = {
