@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 #include <stddef.h>
-#include <string.h>
 
 #include "attr.h"
 #include "gid.h"
 #include "mtu.h"
 #include "slot.h"
 #include "util/error.h"
+#include "util/extensible.h"
 
 enum {
 	LONGEST_EXPONENT = 31, /* timeout and min_rnr_timer are 5 bits */
@@ -40,37 +40,22 @@ static void hold_to_device(struct pier_channel_attr *attr,
 	lower(&attr->max_recv_sge, device->max_sge);
 }
 
-/* As the kernel reads extensible structs (copy_struct_from_user()). */
 int pier_read_channel_attr(const struct pier_channel_attr *attr,
 			   const struct ibv_device_attr *device,
 			   struct pier_channel_attr *ret_attr)
 {
 	struct pier_channel_attr known = PIER_CHANNEL_ATTR_INIT;
-	const char *bytes = (const char *)attr;
+	int error = 0;
 
-	if (!attr) {
+	if (attr)
+		error = pier_read_extensible("channel attributes",
+					     "PIER_CHANNEL_ATTR_INIT", attr, FIRST_SIZE,
+					     sizeof(known), &known);
+	else
 		hold_to_device(&known, device);
+	if (!error)
 		*ret_attr = known;
-		return 0;
-	}
-	if (attr->size < FIRST_SIZE)
-		return pier_fail(
-			EINVAL,
-			"channel attributes: size %zu is less than %d; begin with "
-			"PIER_CHANNEL_ATTR_INIT",
-			attr->size, (int)FIRST_SIZE);
-	for (size_t i = sizeof(known); i < attr->size; i++)
-		if (bytes[i] != 0)
-			return pier_fail(
-				EINVAL,
-				"channel attributes: byte %zu of %zu is not zero, "
-				"and this library knows only %zu: it is older than "
-				"the header",
-				i, attr->size, sizeof(known));
-	memcpy(&known, attr, attr->size < sizeof(known) ? attr->size : sizeof(known));
-	known.size = sizeof(known);
-	*ret_attr = known;
-	return 0;
+	return error;
 }
 
 static int check_range(const char *name, uint32_t value, uint32_t first, uint32_t last,

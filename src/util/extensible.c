@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <string.h>
+
+#include "error.h"
+#include "extensible.h"
+
+int pier_read_extensible(const char *what, const char *init, const void *given,
+			 size_t first, size_t known, void *ret_known)
+{
+	const char *bytes = given;
+	size_t size;
+
+	memcpy(&size, given, sizeof(size));
+	if (size < first)
+		return pier_fail(EINVAL, "%s: size %zu is less than %zu; begin with %s",
+				 what, size, first, init);
+	for (size_t i = known; i < size; i++)
+		if (bytes[i] != 0)
+			return pier_fail(
+				EINVAL,
+				"%s: byte %zu of %zu is not zero, and this library "
+				"knows only %zu: it is older than the header",
+				what, i, size, known);
+	memcpy(ret_known, given, size < known ? size : known);
+	memcpy(ret_known, &known, sizeof(known));
+	return 0;
+}
