@@ -178,6 +178,37 @@ static int alloc_udmabuf(const char *unit, uint64_t length,
 	return make_pages(device, rounded, ret_memory);
 }
 
+/* What the module does not tell it enforces: list_limit and size_limit_mb. */
+static int join_udmabuf(const struct pier_backend_range *ranges, uint32_t count,
+			struct pier_backend_export *ret_export)
+{
+	struct udmabuf_create_list *list;
+	pier_auto_fd device = -1;
+	int result = open_device(&device), fd, error;
+
+	if (result != 0)
+		return result;
+	list = calloc(1, sizeof(*list) + count * sizeof(list->list[0]));
+	if (!list)
+		return pier_fail(ENOMEM, "no memory for a list of %u ranges", count);
+	list->flags = UDMABUF_FLAGS_CLOEXEC;
+	list->count = count;
+	for (uint32_t i = 0; i < count; i++)
+		list->list[i] = (struct udmabuf_create_item){
+			.memfd = (uint32_t)ranges[i].fd,
+			.offset = ranges[i].offset,
+			.size = ranges[i].length,
+		};
+	fd = ioctl(device, UDMABUF_CREATE_LIST, list);
+	error = errno;
+	free(list);
+	if (fd < 0)
+		return pier_fail(error, "UDMABUF_CREATE_LIST of %u ranges: %s", count,
+				 strerror(error));
+	*ret_export = (struct pier_backend_export){ .fd = fd };
+	return 0;
+}
+
 static int find_udmabuf(uint64_t address, struct pier_memory *ret_memory)
 {
 	return pier_fd_memory_find(&allocations, address, ret_memory);
@@ -203,4 +234,5 @@ const struct pier_backend pier_udmabuf_backend = {
 	.close_export = pier_fd_memory_close_export,
 	.begin_cpu = pier_fd_memory_begin_cpu,
 	.end_cpu = pier_fd_memory_end_cpu,
+	.join = join_udmabuf,
 };

@@ -61,6 +61,13 @@ struct pier_backend_export {
 	void *state;
 };
 
+/** Whole pages of a memfd. */
+struct pier_backend_range {
+	int fd;
+	uint64_t offset;
+	uint64_t length;
+};
+
 struct pier_backend {
 	uint32_t abi;		 /**< PIER_BACKEND_ABI */
 	uint32_t size;		 /**< sizeof(struct pier_backend) */
@@ -142,6 +149,13 @@ struct pier_backend {
 	 */
 	int (*begin_cpu)(const struct pier_memory *memory, bool write);
 	int (*end_cpu)(const struct pier_memory *memory, bool write);
+
+	/**
+	 * Optional: make one dma-buf of ranges of memfds, which follow each other
+	 * in it from offset 0 on. The fds are borrowed; close_export() closes it.
+	 */
+	int (*join)(const struct pier_backend_range *ranges, uint32_t count,
+		    struct pier_backend_export *ret_export);
 };
 
 PIER_END_DECLS

@@ -57,6 +57,13 @@ struct pier_device_attr {
 	bool dmabuf;
 	/** An ordinary memfd is taken where a dma-buf is asked for (soft0 only). */
 	bool memfd_as_dmabuf;
+	bool atomics;	     /**< PIER_ACCESS_REMOTE_ATOMIC is possible */
+	bool memory_windows; /**< PIER_ACCESS_MW_BIND is possible */
+	bool on_demand;	     /**< PIER_ACCESS_ON_DEMAND is possible */
+	/** Highest key that can be asked for; 0: the device chooses all keys. */
+	uint32_t max_requested_key;
+	/** Ranges that the device joins under one key; 0 or 1: it does not. */
+	uint32_t max_joined_ranges;
 };
 
 enum pier_link_layer {

@@ -21,24 +21,40 @@
 enum {
 	/* What UVERBS_METHOD_REG_DMABUF_MR lets through; the rest of verbs' flags
 	 * (memory windows, zero based, on demand) make no sense on a dma-buf. */
-	POSSIBLE_ACCESS = PIER_ACCESS_LOCAL_WRITE | PIER_ACCESS_REMOTE_WRITE |
-			  PIER_ACCESS_REMOTE_READ | PIER_ACCESS_REMOTE_ATOMIC |
-			  PIER_ACCESS_RELAXED_ORDERING,
+	DMABUF_ACCESS = PIER_ACCESS_LOCAL_WRITE | PIER_ACCESS_REMOTE_WRITE |
+			PIER_ACCESS_REMOTE_READ | PIER_ACCESS_REMOTE_ATOMIC |
+			PIER_ACCESS_RELAXED_ORDERING,
+	HOST_ACCESS = DMABUF_ACCESS | PIER_ACCESS_MW_BIND | PIER_ACCESS_ON_DEMAND,
 	NEED_LOCAL_WRITE = PIER_ACCESS_REMOTE_WRITE | PIER_ACCESS_REMOTE_ATOMIC,
 };
 
-/* The kernel's ib_check_mr_access(), and the mask in front of it. */
-static int check_access(int access)
+static const char *name_of_lacking(int flags)
 {
-	if (access & ~POSSIBLE_ACCESS)
-		return pier_fail(EINVAL, "access 0x%x: flags 0x%x are not possible here",
-				 (unsigned int)access,
-				 (unsigned int)access & ~(unsigned int)POSSIBLE_ACCESS);
+	if (flags & PIER_ACCESS_REMOTE_ATOMIC)
+		return "REMOTE_ATOMIC";
+	return flags & PIER_ACCESS_MW_BIND ? "MW_BIND" : "ON_DEMAND";
+}
+
+/*
+ * The kernel's ib_check_mr_access(), and the mask in front of it. It refuses
+ * ON_DEMAND on a device without it, in the same way; that there are no atomics or
+ * memory windows it leaves to the request that would need them.
+ */
+static int check_access(const struct pier_check_limits *limits, int access, int possible)
+{
+	if (access & ~possible)
+		return pier_fail(EINVAL, "access 0x%x: flags 0x%x are not possible %s",
+				 (unsigned int)access, (unsigned int)(access & ~possible),
+				 access & ~HOST_ACCESS ? "here" : "on a dma-buf");
 	if ((access & NEED_LOCAL_WRITE) && !(access & PIER_ACCESS_LOCAL_WRITE))
 		return pier_fail(EINVAL,
 				 "access 0x%x: REMOTE_WRITE and REMOTE_ATOMIC need "
 				 "LOCAL_WRITE too",
 				 (unsigned int)access);
+	if (access & limits->lacking_access)
+		return pier_fail(EOPNOTSUPP, "access 0x%x: %s has no %s",
+				 (unsigned int)access, limits->device,
+				 name_of_lacking(access & limits->lacking_access));
 	return 0;
 }
 
@@ -132,7 +148,7 @@ int pier_check_host(const struct pier_check_limits *limits, uint64_t address,
 
 	error = check_page_agree(limits, "address", address, iova);
 	if (!error)
-		error = check_access(access);
+		error = check_access(limits, access, HOST_ACCESS);
 	if (error)
 		return error;
 	if (length == 0)
@@ -187,7 +203,7 @@ int pier_check_dmabuf(const struct pier_check_limits *limits, uint64_t offset,
 		return pier_fail_no_dmabuf(limits->device);
 	error = check_page_agree(limits, "offset", offset, iova);
 	if (!error)
-		error = check_access(access);
+		error = check_access(limits, access, DMABUF_ACCESS);
 	if (error)
 		return error;
 	if (!pier_add_u64(offset, length, &end))

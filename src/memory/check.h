@@ -17,6 +17,7 @@
 struct pier_check_limits {
 	uint64_t page;	      /* of the host */
 	uint64_t max_mr_size; /* of the device */
+	int lacking_access;   /* flags of enum pier_access that the device lacks */
 	bool dmabuf;	      /* it registers dma-bufs */
 	bool takes_memfd;     /* and takes memfds for them */
 	const char *device;   /* its name, for sentences */

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <pier/mr.h>
+
 #include "memory/device.h"
 #include "memory/page.h"
 #include "util/error.h"
@@ -154,6 +156,25 @@ static void free_device(struct pier_device *device)
 	free(device);
 }
 
+/* A device that cannot be asked has it not. */
+static int find_lacking_access(const struct pier_device *device)
+{
+	const unsigned int windows = IBV_DEVICE_MEM_WINDOW |
+				     IBV_DEVICE_MEM_WINDOW_TYPE_2A |
+				     IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+	bool on_demand = false;
+	int lacking = 0;
+
+	if (device->limits.atomic_cap == IBV_ATOMIC_NONE)
+		lacking |= PIER_ACCESS_REMOTE_ATOMIC;
+	if (!(device->limits.device_cap_flags & windows))
+		lacking |= PIER_ACCESS_MW_BIND;
+	if (!device->provider->query_on_demand ||
+	    device->provider->query_on_demand(device->context, &on_demand) || !on_demand)
+		lacking |= PIER_ACCESS_ON_DEMAND;
+	return lacking;
+}
+
 /* 0, or a negative errno with a sentence. */
 static int make_device(const struct pier_provider *provider, struct ibv_device *found,
 		       struct pier_device **ret_device)
@@ -184,6 +205,7 @@ static int make_device(const struct pier_provider *provider, struct ibv_device *
 		return pier_fail_because(error, "asking whether %s registers dma-bufs",
 					 found->name);
 	}
+	device->lacking_access = find_lacking_access(device);
 	*ret_device = device;
 	return 0;
 }

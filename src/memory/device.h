@@ -13,7 +13,8 @@ struct pier_device {
 	const struct pier_provider *provider;
 	struct ibv_context *context;
 	struct ibv_device_attr limits;
-	bool dmabuf; /* what the probe at opening found */
+	bool dmabuf;	    /* what the probe at opening found */
+	int lacking_access; /* flags of enum pier_access that need what it lacks */
 	atomic_uint pds;
 	char name[64];
 };

@@ -7,8 +7,18 @@
 #include "memory/mr.h"
 #include "util/error.h"
 
+static int fail_seam(const struct pier_mr *mr, uint64_t addr, size_t length)
+{
+	return pier_fail(EXDEV,
+			 "element [0x%" PRIx64 ", +%zu) crosses a seam of a region of %u "
+			 "parts: make a list of elements of it",
+			 addr, length, mr->part_count);
+}
+
 static int check_element(const struct pier_mr *mr, uint64_t addr, size_t length)
 {
+	const struct pier_mr_part *part;
+
 	if (length > UINT32_MAX)
 		return pier_fail(EMSGSIZE, "element of %zu bytes: 32 bits is the most",
 				 length);
@@ -16,7 +26,12 @@ static int check_element(const struct pier_mr *mr, uint64_t addr, size_t length)
 		return pier_fail(ERANGE,
 				 "element [0x%" PRIx64 ", +%zu) leaves the region "
 				 "[0x%" PRIx64 ", +%zu)",
-				 addr, length, mr->iova, mr->length);
+				 addr, length, mr->iova, pier_mr_length(mr));
+	if (!mr->parts)
+		return 0;
+	part = pier_mr_find_part(mr, addr - mr->iova);
+	if (addr - mr->iova - part->start + length > part->length)
+		return fail_seam(mr, addr, length);
 	return 0;
 }
 
@@ -46,18 +61,31 @@ int pier_scatter(const struct pier_mr *mr, uint64_t addr, size_t length,
 	return 0;
 }
 
+/* In the addresses of the part that has it. */
+static struct ibv_sge make_element(const struct pier_mr *mr, uint64_t addr,
+				   uint32_t length)
+{
+	const struct pier_mr_part *part;
+
+	if (__builtin_expect(!mr->parts, 1))
+		return (struct ibv_sge){ addr, length, mr->mr->lkey };
+	part = pier_mr_find_part(mr, addr - mr->iova);
+	return (struct ibv_sge){ part->iova + (addr - mr->iova - part->start), length,
+				 part->mr->lkey };
+}
+
 struct pier_gather pier_gather_unchecked(const struct pier_mr *mr, uint64_t addr,
 					 uint32_t length)
 {
-	return (struct pier_gather){ .addr = addr,
-				     .length = length,
-				     .lkey = mr->mr->lkey };
+	struct ibv_sge sge = make_element(mr, addr, length);
+
+	return (struct pier_gather){ sge.addr, sge.length, sge.lkey };
 }
 
 struct pier_scatter pier_scatter_unchecked(const struct pier_mr *mr, uint64_t addr,
 					   uint32_t length)
 {
-	return (struct pier_scatter){ .addr = addr,
-				      .length = length,
-				      .lkey = mr->mr->lkey };
+	struct ibv_sge sge = make_element(mr, addr, length);
+
+	return (struct pier_scatter){ sge.addr, sge.length, sge.lkey };
 }

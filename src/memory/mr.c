@@ -1,17 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <assert.h>
 #include <errno.h>
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <sys/resource.h>
 
 #include <pier/verbs.h>
 
 #include "memory/buffer.h"
-#include "memory/check.h"
 #include "memory/mr.h"
-#include "memory/page.h"
 #include "util/checked.h"
 #include "util/error.h"
 #include "util/object.h"
@@ -20,155 +15,85 @@ static_assert((int)PIER_ACCESS_LOCAL_WRITE == IBV_ACCESS_LOCAL_WRITE, "as verbs"
 static_assert((int)PIER_ACCESS_REMOTE_WRITE == IBV_ACCESS_REMOTE_WRITE, "as verbs");
 static_assert((int)PIER_ACCESS_REMOTE_READ == IBV_ACCESS_REMOTE_READ, "as verbs");
 static_assert((int)PIER_ACCESS_REMOTE_ATOMIC == IBV_ACCESS_REMOTE_ATOMIC, "as verbs");
+static_assert((int)PIER_ACCESS_MW_BIND == IBV_ACCESS_MW_BIND, "as verbs");
+static_assert((int)PIER_ACCESS_ON_DEMAND == IBV_ACCESS_ON_DEMAND, "as verbs");
 static_assert((int)PIER_ACCESS_RELAXED_ORDERING == IBV_ACCESS_RELAXED_ORDERING,
 	      "as verbs");
 
 const char *pier_path_name(enum pier_path path)
 {
 	static const char *const names[] = {
-		[PIER_PATH_HOST] = "host",
-		[PIER_PATH_DMABUF] = "dma-buf",
-		[PIER_PATH_PEERMEM] = "peermem",
-		[PIER_PATH_STAGED] = "staged",
+		[PIER_PATH_HOST] = "host",	 [PIER_PATH_DMABUF] = "dma-buf",
+		[PIER_PATH_PEERMEM] = "peermem", [PIER_PATH_STAGED] = "staged",
+		[PIER_PATH_MIXED] = "mixed",
 	};
 
-	if (path < PIER_PATH_HOST || path > PIER_PATH_STAGED)
+	if (path < PIER_PATH_HOST || path > PIER_PATH_MIXED)
 		return "unknown";
 	return names[path];
 }
 
-static struct pier_check_limits limits_of(const struct pier_pd *pd)
+void pier_free_region(struct pier_mr *region)
 {
-	const struct pier_device *device = pd->device;
+	for (uint32_t i = 0; i < region->memory_count; i++) {
+		struct pier_mr_memory *memory = &region->memory[i];
 
-	return (struct pier_check_limits){
-		.page = pier_host_page(),
-		.max_mr_size = device->limits.max_mr_size,
-		.dmabuf = device->dmabuf,
-		.takes_memfd = device->provider->takes_memfd,
-		.device = device->name,
-	};
-}
-
-/* What a user can do about an errno of a registration; "" if nothing is known. */
-static const char *registration_hint(int error, bool dmabuf, char *text, size_t size)
-{
-	struct rlimit limit;
-
-	if (error == EFAULT && !dmabuf)
-		return " (not mapped, not writable, or a mapping of device memory, which "
-		       "has to be registered as a dma-buf)";
-	/* Pages beyond it: ENOMEM; no page at all: EPERM (ib_umem_get()). */
-	if ((error != ENOMEM && error != EPERM) || getrlimit(RLIMIT_MEMLOCK, &limit) ||
-	    limit.rlim_cur == RLIM_INFINITY)
-		return "";
-	snprintf(text, size, " (RLIMIT_MEMLOCK is %" PRIu64 " KiB; see ulimit -l)",
-		 (uint64_t)limit.rlim_cur / 1024);
-	return text;
-}
-
-/* Takes over `mr`, which the provider has just given, and its errno if it has not. */
-static int adopt(struct pier_mr *region, struct ibv_mr *mr, struct pier_mr **ret_mr)
-{
-	char text[64];
-	bool dmabuf = region->path == PIER_PATH_DMABUF;
-	int error = errno ? errno : EIO;
-
-	if (!mr) {
-		pier_fail_because(error, "registering %zu bytes as %s on %s%s",
-				  region->length, dmabuf ? "a dma-buf" : "host memory",
-				  region->pd->device->name,
-				  registration_hint(error, dmabuf, text, sizeof(text)));
-		free(region);
-		return -error;
+		if (memory->held)
+			pier_buffer_unhold(memory->range.buffer);
+		if (memory->wrapped)
+			pier_free_buffer(memory->range.buffer);
 	}
-	region->mr = mr;
-	atomic_fetch_add(&region->pd->children, 1);
-	pier_object_born(PIER_OBJECT_MR);
-	*ret_mr = region;
-	return 0;
+	free(region->parts);
+	free(region);
 }
 
-static int new_region(struct pier_pd *pd, uint64_t iova, size_t length, int access,
-		      enum pier_path path, struct pier_mr **ret_region)
+static int dereg_last_part(struct pier_mr *region)
 {
-	struct pier_mr *region = calloc(1, sizeof(*region));
-
-	if (!region)
-		return pier_fail(ENOMEM, "registering %zu bytes: out of memory", length);
-	*region = (struct pier_mr){
-		.iova = iova, .length = length, .access = access, .path = path, .pd = pd
-	};
-	*ret_region = region;
-	return 0;
-}
-
-int pier_check_region(const struct pier_pd *pd, uint64_t address, size_t length,
-		      int access)
-{
-	struct pier_check_limits limits = limits_of(pd);
-
-	return pier_check_host(&limits, address, length, address, access);
-}
-
-int pier_reg_host(struct pier_pd *pd, void *addr, size_t length, uint64_t iova,
-		  int access, struct pier_mr **ret_mr)
-{
-	struct pier_check_limits limits = limits_of(pd);
-	struct pier_mr *region = NULL;
-	int error = pier_check_host(&limits, (uintptr_t)addr, length, iova, access);
+	const struct pier_provider *provider = region->pd->device->provider;
+	int error = provider->dereg_mr(region->parts[region->part_count - 1].mr);
 
 	if (!error)
-		error = new_region(pd, iova, length, access, PIER_PATH_HOST, &region);
-	if (error)
-		return error;
-	pier_clear_error();
-	errno = 0;
-	return adopt(region,
-		     pd->device->provider->reg_mr(pd->pd, addr, length, iova, access),
-		     ret_mr);
+		region->part_count--;
+	return error;
 }
 
-int pier_reg_mr(struct pier_pd *pd, void *addr, size_t length, int access,
-		struct pier_mr **ret_mr)
+int pier_dereg_parts(struct pier_mr *region)
 {
-	return pier_reg_host(pd, addr, length, (uintptr_t)addr, access, ret_mr);
-}
+	int error = 0;
 
-int pier_reg_dmabuf_mr(struct pier_pd *pd, uint64_t offset, size_t length, uint64_t iova,
-		       int fd, int access, struct pier_mr **ret_mr)
-{
-	struct pier_check_limits limits = limits_of(pd);
-	struct pier_mr *region = NULL;
-	int error = pier_check_dmabuf(&limits, offset, length, iova, fd, access);
-
-	if (!error)
-		error = new_region(pd, iova, length, access, PIER_PATH_DMABUF, &region);
-	if (error)
-		return error;
-	pier_clear_error();
-	errno = 0;
-	return adopt(region,
-		     pd->device->provider->reg_dmabuf_mr(pd->pd, offset, length, iova, fd,
-							 access),
-		     ret_mr);
+	if (!region->parts)
+		return region->pd->device->provider->dereg_mr(region->mr);
+	while (!error && region->part_count > 0)
+		error = dereg_last_part(region);
+	return error;
 }
 
 int pier_dereg_mr(struct pier_mr *mr)
 {
+	struct pier_mr *base;
+	unsigned int children;
 	int error;
 
 	if (!mr)
 		return 0;
+	children = atomic_load(&mr->children);
+	if (children)
+		return pier_fail(EBUSY,
+				 "deregistering %llu bytes on %s: the region has %u "
+				 "sub-region%s",
+				 (unsigned long long)mr->length, mr->pd->device->name,
+				 children, children == 1 ? "" : "s");
 	pier_clear_error();
-	error = mr->pd->device->provider->dereg_mr(mr->mr);
+	error = pier_dereg_parts(mr);
 	if (error)
-		return pier_fail_because(error, "deregistering %zu bytes on %s",
-					 mr->length, mr->pd->device->name);
+		return pier_fail_because(error, "deregistering %llu bytes on %s",
+					 (unsigned long long)mr->length,
+					 mr->pd->device->name);
+	base = mr->base;
 	atomic_fetch_sub(&mr->pd->children, 1);
-	if (mr->buffer)
-		pier_buffer_unhold(mr->buffer);
-	free(mr);
+	pier_free_region(mr);
+	if (base)
+		atomic_fetch_sub(&base->children, 1);
 	pier_object_gone(PIER_OBJECT_MR);
 	return 0;
 }
@@ -180,7 +105,7 @@ uint64_t pier_mr_iova(const struct pier_mr *mr)
 
 size_t pier_mr_length(const struct pier_mr *mr)
 {
-	return mr->length;
+	return (size_t)mr->length;
 }
 
 uint32_t pier_mr_lkey(const struct pier_mr *mr)
@@ -201,6 +126,60 @@ int pier_mr_access(const struct pier_mr *mr)
 enum pier_path pier_mr_path(const struct pier_mr *mr)
 {
 	return mr->path;
+}
+
+void *pier_mr_context(const struct pier_mr *mr)
+{
+	return mr->context;
+}
+
+struct pier_pd *pier_mr_pd(const struct pier_mr *mr)
+{
+	return mr->pd;
+}
+
+uint32_t pier_mr_parts(const struct pier_mr *mr)
+{
+	return mr->parts ? mr->part_count : 1;
+}
+
+int pier_mr_part(const struct pier_mr *mr, uint32_t index,
+		 struct pier_mr_part_info *ret_part)
+{
+	struct pier_mr_part only = {
+		.mr = mr->mr, .length = mr->length, .iova = mr->iova, .path = mr->path
+	};
+	const struct pier_mr_part *part = mr->parts ? &mr->parts[index] : &only;
+
+	if (index >= pier_mr_parts(mr))
+		return pier_fail(ERANGE, "part %u of a region that has %u", index,
+				 pier_mr_parts(mr));
+	*ret_part = (struct pier_mr_part_info){
+		.offset = part->start,
+		.length = part->length,
+		.iova = part->iova,
+		.lkey = part->mr->lkey,
+		.rkey = part->mr->rkey,
+		.path = part->path,
+	};
+	return 0;
+}
+
+const struct pier_mr_part *pier_mr_find_part(const struct pier_mr *mr, uint64_t offset)
+{
+	uint32_t first = 0, count = mr->part_count;
+
+	while (count > 1) {
+		uint32_t half = count / 2;
+
+		if (mr->parts[first + half].start <= offset) {
+			first += half;
+			count -= half;
+		} else {
+			count = half;
+		}
+	}
+	return &mr->parts[first];
 }
 
 bool pier_mr_encloses(const struct pier_mr *mr, uint64_t addr, uint64_t length)

@@ -2,35 +2,67 @@
 #ifndef PIER_MEMORY_MR_H
 #define PIER_MEMORY_MR_H
 
+#include <stdatomic.h>
+
 #include <pier/mr.h>
 
 #include "memory/device.h"
 
-struct pier_buffer;
-
-struct pier_mr {
+/* One verbs region beneath a region, and the bytes of the region that it has. */
+struct pier_mr_part {
 	struct ibv_mr *mr;
-	/*
-	 * The region's own address space. mr->addr is not read: for a dma-buf
-	 * libibverbs puts the offset there (ibv_reg_dmabuf_mr in its verbs.c).
-	 */
-	uint64_t iova;
-	size_t length;
-	int access;
+	uint64_t start; /* of its first byte in the region */
+	uint64_t length;
+	uint64_t iova; /* where its own addresses begin */
 	enum pier_path path;
-	struct pier_pd *pd;
-	struct pier_buffer *buffer; /* kept busy by this region, or NULL */
 };
 
-/*
- * What must be right of a region on whichever path it is reached, at its own
- * address as iova. 0, -EINVAL or -E2BIG.
- */
-int pier_check_region(const struct pier_pd *pd, uint64_t address, size_t length,
-		      int access);
+/* A range that a region was made of, after its owner was found. */
+struct pier_mr_memory {
+	struct pier_mr_range range; /* never PIER_MR_POINTER; an fd is not kept */
+	uint64_t address;	    /* of a dma-buf: the offset */
+	bool wrapped;		    /* range.buffer was made here, of a pointer */
+	bool held;		    /* range.buffer is kept busy by the region */
+};
 
-/* Register host memory at an iova that may differ from its address. */
-int pier_reg_host(struct pier_pd *pd, void *addr, size_t length, uint64_t iova,
-		  int access, struct pier_mr **ret_mr);
+struct pier_mr {
+	/*
+	 * The first part's, or the only one's. mr->addr is not read: for a dma-buf
+	 * libibverbs puts the offset there (ibv_reg_dmabuf_mr in its verbs.c).
+	 */
+	struct ibv_mr *mr;
+	uint64_t iova;
+	uint64_t length;
+	int access;
+	enum pier_path path;
+	/* NULL: mr has all of the region, at the region's iova. */
+	struct pier_mr_part *parts;
+	uint32_t part_count;
+
+	struct pier_pd *pd;
+	void *context;
+	enum pier_policy policy;
+	enum pier_split split;
+	struct pier_mr *base; /* of a sub-region */
+	atomic_uint children; /* sub-regions */
+	uint32_t memory_count;
+	struct pier_mr_memory memory[];
+};
+
+/* The part that has the byte at `offset`, which lies in the region. */
+const struct pier_mr_part *pier_mr_find_part(const struct pier_mr *mr, uint64_t offset);
+
+/* Free a region of which nothing is registered, and let go what it keeps. */
+void pier_free_region(struct pier_mr *region);
+
+/* Deregister the verbs regions beneath, the last first. 0 or a positive errno. */
+int pier_dereg_parts(struct pier_mr *region);
+
+/*
+ * Register a region by attributes that were read and looked through. base: of
+ * which it is a sub-region, or NULL.
+ */
+int pier_register(struct pier_pd *pd, const struct pier_mr_attr *attr,
+		  struct pier_mr *base, struct pier_mr **ret_mr);
 
 #endif

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <pier/mr.h>
+
 #include "memory/device.h"
 #include "util/error.h"
 
@@ -38,6 +40,11 @@ int pier_query_device(struct pier_device *device, struct pier_device_attr *ret_a
 				     : (uint8_t)limits.max_qp_rd_atom;
 	attr.dmabuf = device->dmabuf;
 	attr.memfd_as_dmabuf = device->provider->takes_memfd;
+	attr.atomics = !(device->lacking_access & PIER_ACCESS_REMOTE_ATOMIC);
+	attr.memory_windows = !(device->lacking_access & PIER_ACCESS_MW_BIND);
+	attr.on_demand = !(device->lacking_access & PIER_ACCESS_ON_DEMAND);
+	attr.max_requested_key = device->provider->max_key;
+	attr.max_joined_ranges = device->provider->max_parts;
 	*ret_attr = attr;
 	return 0;
 }

@@ -22,7 +22,14 @@ int pier_mr_remote(const struct pier_mr *mr, struct pier_remote *ret_remote)
 				 "remote region: the region was registered without any "
 				 "remote access (access 0x%x)",
 				 (unsigned int)mr->access);
-	*ret_remote = (struct pier_remote){ .addr = mr->iova,
+	if (mr->part_count > 1)
+		return pier_fail(
+			EXDEV,
+			"remote region: the region has %u parts with a key each: "
+			"describe it as a remote vector",
+			mr->part_count);
+	*ret_remote = (struct pier_remote){ .addr = mr->parts ? mr->parts->iova
+							      : mr->iova,
 					    .length = mr->length,
 					    .rkey = mr->mr->rkey };
 	return 0;

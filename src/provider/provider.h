@@ -13,6 +13,14 @@ enum {
 	PIER_PROVIDER_ADDRESS_MAX = 192
 };
 
+/* One piece of the memory of a region that has several. */
+struct pier_provider_part {
+	int fd;		 /* a dma-buf (or a memfd where takes_memfd); -1: host memory */
+	uint64_t offset; /* of the piece in the fd */
+	void *addr;	 /* of host memory */
+	uint64_t length; /* in bytes, more than 0 */
+};
+
 /*
  * The seam: a NIC is whatever fills in libibverbs' own functions. Each member
  * has the signature, the return value and the errno of the libibverbs function
@@ -28,6 +36,10 @@ struct pier_provider {
 
 	/* reg_dmabuf_mr() also takes memfds, which the kernel's would refuse. */
 	bool takes_memfd;
+	/* Most pieces that reg_parts() joins; 0 without it. */
+	uint32_t max_parts;
+	/* reg_parts() gives keys from 1 to this to who asks; 0: it chooses all. */
+	uint32_t max_key;
 
 	struct ibv_device **(*get_device_list)(int *ret_count);
 	void (*free_device_list)(struct ibv_device **list);
@@ -51,6 +63,21 @@ struct pier_provider {
 	struct ibv_mr *(*reg_dmabuf_mr)(struct ibv_pd *pd, uint64_t offset, size_t length,
 					uint64_t iova, int fd, int access);
 	int (*dereg_mr)(struct ibv_mr *mr);
+	/*
+	 * Beyond verbs, NULL where the device cannot: one region with one key of
+	 * several pieces of memory, which follow each other from iova on; or of
+	 * one, with a key that the caller names.
+	 *
+	 * key: NULL: the provider chooses. errno ENOKEY: in use; EKEYREJECTED: 0
+	 * or above max_key; E2BIG: more than max_parts. One piece must keep to
+	 * the page rule; of several each begins where it begins.
+	 */
+	struct ibv_mr *(*reg_parts)(struct ibv_pd *pd,
+				    const struct pier_provider_part *parts,
+				    uint32_t count, uint64_t iova, int access,
+				    const uint32_t *key);
+	/* Whether regions can be had whose pages are not pinned. 0 or an errno. */
+	int (*query_on_demand)(struct ibv_context *context, bool *ret_on_demand);
 
 	struct ibv_comp_channel *(*create_comp_channel)(struct ibv_context *context);
 	int (*destroy_comp_channel)(struct ibv_comp_channel *channel);

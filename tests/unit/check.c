@@ -50,7 +50,9 @@ static const struct host_case host_cases[] = {
 	{ 0x1fff, 1, 0x2000, WRITE, EINVAL, "modulo the page" },
 	{ 0x1000, 1, 0x1000, PIER_ACCESS_REMOTE_WRITE, EINVAL, "need LOCAL_WRITE" },
 	{ 0x1000, 1, 0x1000, PIER_ACCESS_REMOTE_ATOMIC, EINVAL, "need LOCAL_WRITE" },
-	{ 0x1000, 1, 0x1000, 1 << 6, EINVAL, "flags 0x40" },
+	{ 0x1000, 1, 0x1000, 1 << 5, EINVAL, "flags 0x20 are not possible here" },
+	{ 0x1000, 1, 0x1000, PIER_ACCESS_MW_BIND, 0, NULL },
+	{ 0x1000, 1, 0x1000, PIER_ACCESS_ON_DEMAND, 0, NULL },
 	{ 0x1000, 1, 0x1000, 1 << 30 | WRITE, EINVAL, "flags 0x40000000" },
 	{ UINT64_MAX - 10, 11, UINT64_MAX - 10, 0, EINVAL, "leave the address space" },
 	{ UINT64_MAX - 5000, 10, UINT64_MAX - 5000, 0, 0, NULL },
@@ -113,9 +115,40 @@ static const struct dmabuf_case dmabuf_cases[] = {
 	{ 0, 4096, UINT64_MAX - 4095, WRITE, EINVAL, "iova" },
 	{ 0, 4097, UINT64_MAX - 4095, WRITE, EINVAL, "iova" },
 	{ 0, 1, 0, PIER_ACCESS_REMOTE_WRITE, EINVAL, "need LOCAL_WRITE" },
-	{ 0, 1, 0, 1 << 4, EINVAL, "flags 0x10" },
+	{ 0, 1, 0, PIER_ACCESS_MW_BIND, EINVAL, "flags 0x10 are not possible on a dma" },
+	{ 0, 1, 0, PIER_ACCESS_ON_DEMAND, EINVAL, "flags 0x40 are not possible on" },
 	{ 0, 1, 0, 1 << 5, EINVAL, "flags 0x20" },
 };
+
+/* What the device has not is refused by name, after what no device has. */
+static void test_lacking(void **state)
+{
+	static const struct {
+		int access, lacking, error;
+		const char *sentence;
+	} cases[] = {
+		{ PIER_ACCESS_MW_BIND, PIER_ACCESS_MW_BIND, EOPNOTSUPP,
+		  "nic0 has no MW_BIND" },
+		{ PIER_ACCESS_ON_DEMAND, PIER_ACCESS_ON_DEMAND, EOPNOTSUPP,
+		  "nic0 has no ON_DEMAND" },
+		{ SHARED | PIER_ACCESS_REMOTE_ATOMIC, PIER_ACCESS_REMOTE_ATOMIC,
+		  EOPNOTSUPP, "nic0 has no REMOTE_ATOMIC" },
+		{ PIER_ACCESS_MW_BIND, PIER_ACCESS_ON_DEMAND, 0, NULL },
+		{ PIER_ACCESS_REMOTE_ATOMIC, PIER_ACCESS_REMOTE_ATOMIC, EINVAL,
+		  "need LOCAL_WRITE" },
+		{ PIER_ACCESS_MW_BIND | 1 << 5, PIER_ACCESS_MW_BIND, EINVAL,
+		  "flags 0x20" },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct pier_check_limits poor = limits;
+
+		poor.lacking_access = cases[i].lacking;
+		expect(pier_check_host(&poor, 0x1000, 1, 0x1000, cases[i].access),
+		       cases[i].error, cases[i].sentence, i);
+	}
+}
 
 static int make_memfd(void)
 {
@@ -193,7 +226,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_host),	 cmocka_unit_test(test_dmabuf),
 		cmocka_unit_test(test_fds),	 cmocka_unit_test(test_order),
-		cmocka_unit_test(test_position),
+		cmocka_unit_test(test_position), cmocka_unit_test(test_lacking),
 	};
 
 	return cmocka_run_group_tests_name("check", tests, NULL, NULL);

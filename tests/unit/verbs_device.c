@@ -434,10 +434,44 @@ static void tells_all_that_was_tried(void **state)
 	struct scene scene = open_scene("liar:far", EOPNOTSUPP);
 
 	(void)state;
-	assert_int_equal(reg(&scene, PIER_ACCESS_SHARED, PIER_POLICY_ANY), -EOPNOTSUPP);
-	test_assert_sentence("the CPU does not reach it");
+	verbs.reg_error = EFAULT;
+	assert_int_equal(reg(&scene, PIER_ACCESS_SHARED, PIER_POLICY_ANY), -EFAULT);
+	test_assert_sentence("as peer memory");
+	test_assert_sentence("nvidia-peermem");
 	test_assert_sentence("nic0 cannot register dma-bufs");
 	assert_int_equal(verbs.warnings, 0);
+	close_scene(&scene);
+}
+
+/* Memory that the CPU does not reach, by the device's own pointer. */
+static void takes_peer_memory_where_allowed(void **state)
+{
+	struct scene scene = open_scene("liar:far", EOPNOTSUPP);
+
+	(void)state;
+	assert_int_equal(reg(&scene, PIER_ACCESS_SHARED, PIER_POLICY_DIRECT),
+			 -EOPNOTSUPP);
+	for (int policy = PIER_POLICY_PEERMEM; policy <= PIER_POLICY_ANY; policy++) {
+		assert_int_equal(
+			reg(&scene, PIER_ACCESS_SHARED, (enum pier_policy)policy), 0);
+		assert_int_equal(pier_mr_path(scene.mr), PIER_PATH_PEERMEM);
+		assert_int_equal(pier_dereg_mr(scene.mr), 0);
+	}
+	assert_int_equal(verbs.warnings, 2);
+	assert_non_null(strstr(verbs.warning, "as peer memory, not as a dma-buf: "));
+	scene.mr = NULL;
+	close_scene(&scene);
+}
+
+/* What the CPU reaches is no peer memory, and host memory is not allowed. */
+static void takes_no_host_memory_for_peer_memory(void **state)
+{
+	struct scene scene = open_scene("liar", EOPNOTSUPP);
+
+	(void)state;
+	assert_int_equal(reg(&scene, PIER_ACCESS_SHARED, PIER_POLICY_PEERMEM),
+			 -EOPNOTSUPP);
+	test_assert_sentence("nic0 cannot register dma-bufs");
 	close_scene(&scene);
 }
 
@@ -459,6 +493,8 @@ int main(void)
 		CASE(takes_another_path_from_a_bad_export),
 		CASE(names_a_mistake_once),
 		CASE(tells_all_that_was_tried),
+		CASE(takes_peer_memory_where_allowed),
+		CASE(takes_no_host_memory_for_peer_memory),
 	};
 
 	return cmocka_run_group_tests_name("verbs_device", tests, test_make_liar,

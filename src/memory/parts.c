@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "memory/page.h"
+#include "memory/parts.h"
+#include "memory/piece.h"
+#include "util/error.h"
+#include "util/log.h"
+
+/* Room for one more, in steps that make few of them. */
+static int grow(struct pier_mr *region)
+{
+	uint32_t count = region->part_count;
+	struct pier_mr_part *grown;
+
+	if (count == PIER_MR_PARTS_MAX)
+		return pier_fail(E2BIG,
+				 "registering %" PRIu64 " bytes: they need more than the "
+				 "%d parts that a region can have",
+				 region->length, PIER_MR_PARTS_MAX);
+	/* A power of two is full; 0 is none. */
+	if (count & (count - 1))
+		return 0;
+	grown = realloc(region->parts, (count ? 2 * count : 1) * sizeof(*grown));
+	if (!grown)
+		return pier_fail(ENOMEM, "registering %" PRIu64 " bytes: out of memory",
+				 region->length);
+	region->parts = grown;
+	return 0;
+}
+
+static int add_part(struct pier_mr *region, const struct pier_piece *piece,
+		    uint64_t start)
+{
+	int error = grow(region);
+
+	if (error)
+		return error;
+	region->parts[region->part_count].start = start;
+	error = pier_register_piece(piece, &region->parts[region->part_count]);
+	if (!error)
+		region->part_count++;
+	return error;
+}
+
+static void advance(struct pier_piece *piece, uint64_t length)
+{
+	piece->iova += length;
+	if (piece->range.source == PIER_MR_HOST)
+		piece->range.addr = (char *)piece->range.addr + length;
+	else
+		piece->range.offset += length;
+}
+
+/* So long that the piece ends with a page, which then belongs to one piece only. */
+static uint64_t fit(const struct pier_piece *piece, uint64_t length)
+{
+	uint64_t page = pier_host_page(), beyond = (piece->iova + length) & (page - 1);
+
+	return beyond < length ? length - beyond : length;
+}
+
+/*
+ * Pieces as long as the device takes them; after ENOMEM, which drivers say for a
+ * translation table that they cannot have in one piece, half as long.
+ */
+static int add_pieces(struct pier_mr *region, struct pier_piece piece, uint64_t start)
+{
+	uint64_t left = piece.range.length, page = pier_host_page();
+	uint64_t longest = region->pd->device->limits.max_mr_size;
+
+	while (left > 0) {
+		uint64_t length = left <= longest ? left : fit(&piece, longest);
+		int error;
+
+		piece.range.length = length;
+		error = add_part(region, &piece, start);
+		if (error == -ENOMEM && length / 2 >= page) {
+			pier_debug("%" PRIu64 " bytes are tried in pieces: %s", length,
+				   pier_last_error());
+			longest = length / 2;
+			continue;
+		}
+		if (error)
+			return error;
+		advance(&piece, length);
+		start += length;
+		left -= length;
+	}
+	return 0;
+}
+
+static enum pier_path path_of(const struct pier_mr *region)
+{
+	for (uint32_t i = 1; i < region->part_count; i++)
+		if (region->parts[i].path != region->parts[0].path)
+			return PIER_PATH_MIXED;
+	return region->parts[0].path;
+}
+
+/* One part with the region's own addresses needs no table. */
+static void take_parts(struct pier_mr *region)
+{
+	region->mr = region->parts[0].mr;
+	region->path = path_of(region);
+	if (region->part_count > 1 || region->parts[0].iova != region->iova)
+		return;
+	free(region->parts);
+	region->parts = NULL;
+	region->part_count = 0;
+}
+
+int pier_set_part(struct pier_mr *region, const struct pier_mr_part *part)
+{
+	int error = grow(region);
+
+	if (error) {
+		region->pd->device->provider->dereg_mr(part->mr);
+		return error;
+	}
+	region->parts[0] = *part;
+	region->part_count = 1;
+	take_parts(region);
+	return 0;
+}
+
+int pier_register_parts(struct pier_mr *region)
+{
+	uint64_t start = 0;
+	int error = 0;
+
+	for (uint32_t i = 0; i < region->memory_count && !error; i++) {
+		struct pier_piece piece = pier_piece_of(region, i, start);
+
+		error = region->split == PIER_SPLIT_PIECES
+				? add_pieces(region, piece, start)
+				: add_part(region, &piece, start);
+		start += piece.range.length;
+	}
+	if (error) {
+		/* The sentence of the failure stays: this leaves none. */
+		if (region->parts)
+			pier_dereg_parts(region);
+		return error;
+	}
+	take_parts(region);
+	return 0;
+}

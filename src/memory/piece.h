@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_MEMORY_PIECE_H
+#define PIER_MEMORY_PIECE_H
+
+#include "memory/check.h"
+#include "memory/mr.h"
+
+/* A piece of a range, to be registered under a key of its own. */
+struct pier_piece {
+	struct pier_pd *pd;
+	struct pier_mr_range range; /* never PIER_MR_POINTER */
+	uint64_t iova;		    /* agrees with its address modulo the page */
+	int access;
+	enum pier_policy policy;
+};
+
+/* What range `index` of a region is in one piece; `start`: of it in the region. */
+struct pier_piece pier_piece_of(const struct pier_mr *region, uint32_t index,
+				uint64_t start);
+
+/* What the checks must know of a device. */
+struct pier_check_limits pier_limits_of(const struct pier_pd *pd);
+
+/* Whether the memory is made to be registered as a dma-buf on this device. */
+bool pier_wants_dmabuf(const struct pier_pd *pd, const struct pier_buffer *buffer);
+
+/*
+ * Where the CPU reaches [offset, ...) of a buffer.
+ * Errors: -EOPNOTSUPP it does not.
+ */
+int pier_reach_buffer(const struct pier_buffer *buffer, uint64_t offset, void **ret_addr);
+
+/*
+ * Register a piece on a path that the policy accepts. Writes mr, length, iova and
+ * path of *ret_part.
+ */
+int pier_register_piece(const struct pier_piece *piece, struct pier_mr_part *ret_part);
+
+/*
+ * The sentence behind a registration that the provider refused with `error`;
+ * path: on which it was to be. Returns -error.
+ */
+int pier_fail_registration(int error, const struct pier_pd *pd, uint64_t length,
+			   enum pier_path path);
+
+#endif

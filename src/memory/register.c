@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "memory/buffer.h"
+#include "memory/join.h"
+#include "memory/page.h"
+#include "memory/parts.h"
+#include "memory/piece.h"
+#include "util/checked.h"
+#include "util/error.h"
+#include "util/object.h"
+
+/*
+ * Registering: the owners of all ranges are found, addresses are settled,
+ * everything is checked, and then the ranges are registered under one key or
+ * under several.
+ */
+
+static int find_buffer(struct pier_mr_memory *memory)
+{
+	struct pier_buffer *buffer = memory->range.buffer;
+	int error;
+
+	if (!buffer)
+		return pier_fail(EINVAL, "a range of a buffer: buffer is NULL");
+	error = pier_check_buffer_range(buffer, memory->range.offset,
+					memory->range.length, "registering");
+	if (error)
+		return error;
+	memory->address = buffer->address + memory->range.offset;
+	pier_buffer_hold(buffer);
+	memory->held = true;
+	return 0;
+}
+
+static int find_pointer(struct pier_mr_memory *memory)
+{
+	struct pier_mr_range *range = &memory->range;
+	int error = pier_wrap_pointer(range->addr, range->length, &range->buffer);
+
+	if (error)
+		return error;
+	memory->wrapped = true;
+	range->source = PIER_MR_BUFFER;
+	range->offset = 0;
+	memory->address = range->buffer->address;
+	return 0;
+}
+
+static int find_memory(struct pier_mr_memory *memory)
+{
+	struct pier_mr_range *range = &memory->range;
+
+	if (range->length == 0)
+		return pier_fail(EINVAL, "length 0: a region has at least one byte");
+	if (range->length > SIZE_MAX)
+		return pier_fail(EINVAL, "length %" PRIu64 " leaves the address space",
+				 range->length);
+	switch (range->source) {
+	case PIER_MR_HOST:
+		memory->address = (uintptr_t)range->addr;
+		return 0;
+	case PIER_MR_BUFFER:
+		return find_buffer(memory);
+	case PIER_MR_DMABUF:
+		memory->address = range->offset;
+		return 0;
+	case PIER_MR_POINTER:
+		return find_pointer(memory);
+	default:
+		return pier_fail(EINVAL, "source %d: not one of enum pier_mr_source",
+				 (int)range->source);
+	}
+}
+
+static int find_memories(struct pier_mr *region, const struct pier_mr_attr *attr)
+{
+	for (uint32_t i = 0; i < attr->range_count; i++) {
+		struct pier_mr_memory *memory = &region->memory[i];
+		int error;
+
+		memory->range = attr->ranges[i];
+		region->memory_count++;
+		error = find_memory(memory);
+		if (error)
+			return error;
+		if (!pier_add_u64(region->length, memory->range.length, &region->length))
+			return pier_fail(EINVAL, "the ranges' lengths overflow 64 bits");
+	}
+	return 0;
+}
+
+static int settle_iova(struct pier_mr *region, const struct pier_mr_attr *attr)
+{
+	uint64_t page = attr->page_size ? attr->page_size : pier_host_page();
+	uint64_t address = region->memory[0].address, end;
+
+	if (attr->addressing == PIER_ADDRESSING_VIRTUAL)
+		region->iova = address;
+	else if (attr->addressing == PIER_ADDRESSING_ZERO_BASED)
+		region->iova = address & (page - 1);
+	else
+		region->iova = attr->iova;
+	if (attr->page_size && !region->base &&
+	    !pier_page_agree(address, region->iova, page))
+		return pier_fail(EINVAL,
+				 "address 0x%" PRIx64 " and iova 0x%" PRIx64
+				 " differ modulo page_size %" PRIu64,
+				 address, region->iova, page);
+	if (!pier_add_u64(region->iova, region->length, &end))
+		return pier_fail(EINVAL,
+				 "iova 0x%" PRIx64 " and length %" PRIu64
+				 " overflow 64 bits",
+				 region->iova, region->length);
+	return 0;
+}
+
+/*
+ * A mistake in the arguments would fail on every path: name it once, and before
+ * anything is registered.
+ */
+static int check_memory(const struct pier_mr *region, const struct pier_piece *piece,
+			uint64_t address)
+{
+	const struct pier_mr_range *range = &piece->range;
+	struct pier_check_limits limits = pier_limits_of(region->pd);
+
+	if (region->split == PIER_SPLIT_PIECES)
+		limits.max_mr_size = UINT64_MAX;
+	if (range->source == PIER_MR_DMABUF)
+		return pier_check_dmabuf(&limits, range->offset, range->length,
+					 piece->iova, range->fd, piece->access);
+	return pier_check_host(&limits, address, range->length, piece->iova,
+			       piece->access);
+}
+
+struct pier_piece pier_piece_of(const struct pier_mr *region, uint32_t index,
+				uint64_t start)
+{
+	const struct pier_mr_memory *memory = &region->memory[index];
+	struct pier_piece piece = {
+		.pd = region->pd,
+		.range = memory->range,
+		.iova = region->iova + start,
+		.access = region->access,
+		.policy = region->policy,
+	};
+
+	/*
+	 * A key has the region's addresses where the page rule lets it, and else
+	 * the memory's own; of the first range they were asked for.
+	 */
+	if ((index > 0 || region->base) &&
+	    !pier_page_agree(memory->address, piece.iova, pier_host_page()))
+		piece.iova = memory->address;
+	return piece;
+}
+
+static int check_memories(const struct pier_mr *region)
+{
+	uint64_t start = 0;
+	int error = 0;
+
+	for (uint32_t i = 0; i < region->memory_count && !error; i++) {
+		struct pier_piece piece = pier_piece_of(region, i, start);
+
+		error = check_memory(region, &piece, region->memory[i].address);
+		start += piece.range.length;
+	}
+	return error;
+}
+
+/* One key for all, where that can be had and is needed; or else as many as needed. */
+static int register_memories(struct pier_mr *region, const struct pier_mr_attr *attr)
+{
+	int error = pier_join(region, attr->requested_key);
+
+	if (error != -EOPNOTSUPP || attr->requested_key)
+		return error;
+	if (region->memory_count > 1 && region->split == PIER_SPLIT_NEVER)
+		return error;
+	return pier_register_parts(region);
+}
+
+/* An fd is the caller's, and may be closed after this. */
+static void forget_fds(struct pier_mr *region)
+{
+	for (uint32_t i = 0; i < region->memory_count; i++)
+		region->memory[i].range.fd = -1;
+}
+
+static int fill_region(struct pier_mr *region, const struct pier_mr_attr *attr)
+{
+	int error = find_memories(region, attr);
+
+	if (!error)
+		error = settle_iova(region, attr);
+	if (!error)
+		error = check_memories(region);
+	if (!error)
+		error = register_memories(region, attr);
+	forget_fds(region);
+	return error;
+}
+
+int pier_register(struct pier_pd *pd, const struct pier_mr_attr *attr,
+		  struct pier_mr *base, struct pier_mr **ret_mr)
+{
+	struct pier_mr *region = calloc(
+		1, sizeof(*region) + attr->range_count * sizeof(region->memory[0]));
+	int error;
+
+	if (!region)
+		return pier_fail(ENOMEM, "registering memory: out of memory");
+	region->pd = pd;
+	region->access = attr->access;
+	region->policy = attr->policy;
+	region->split = attr->split;
+	region->context = attr->context;
+	region->base = base;
+	error = fill_region(region, attr);
+	if (error) {
+		pier_free_region(region);
+		return error;
+	}
+	if (base)
+		atomic_fetch_add(&base->children, 1);
+	atomic_fetch_add(&pd->children, 1);
+	pier_object_born(PIER_OBJECT_MR);
+	*ret_mr = region;
+	return 0;
+}
