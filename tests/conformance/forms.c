@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "cases.h"
+#include "world.h"
+
+/* Every form of registration by attributes, and that bytes go where they say. */
+
+enum {
+	OFFSET = 4173, /* in the areas; neither on a page nor at its end */
+	LENGTH = 9999,
+	KEY = 4711,
+};
+
+static struct pier_mr_attr attr_of(const struct pier_mr_range *range)
+{
+	struct pier_mr_attr attr = PIER_MR_ATTR_INIT;
+
+	attr.ranges = range;
+	attr.range_count = 1;
+	attr.access = PIER_ACCESS_SHARED;
+	return attr;
+}
+
+static struct pier_mr_range range_of(const struct end *end)
+{
+	return (struct pier_mr_range)PIER_MR_RANGE_BUFFER(end->area.buffer, OFFSET,
+							  LENGTH);
+}
+
+static uint64_t host_page(void)
+{
+	return (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+/* `a` writes all of a region of `b` that has the bytes from OFFSET on. */
+static void write_all(struct world *world, const struct pier_mr *mr)
+{
+	struct pier_gather source = gather_at(&world->a.area, 1, LENGTH);
+	struct pier_remote target;
+
+	expect_ok(pier_mr_remote(mr, &target));
+	assert_int_equal(target.length, LENGTH);
+	expect_ok(pier_write(world->a.channel, &source, 1, &target, PATIENT));
+	image_copy(&world->b.area, OFFSET, &world->a.area, 1, LENGTH);
+	world_expect(world);
+}
+
+static void writes_at_every_address(void **state)
+{
+	struct world *world = world_connected(state);
+	struct pier_mr_range range = range_of(&world->b);
+	uint64_t address = pier_buffer_address(world->b.area.buffer) + OFFSET;
+	uint64_t in_page = address % host_page(), far = 0x6ffff0000000;
+	struct {
+		enum pier_addressing addressing;
+		uint64_t iova, begin;
+	} cases[] = {
+		{ PIER_ADDRESSING_VIRTUAL, 0, address },
+		{ PIER_ADDRESSING_ZERO_BASED, 0, in_page },
+		{ PIER_ADDRESSING_IOVA, far + in_page, far + in_page },
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct pier_mr_attr attr = attr_of(&range);
+		struct pier_mr *mr = NULL;
+
+		attr.addressing = cases[i].addressing;
+		attr.iova = cases[i].iova;
+		attr.context = world;
+		expect_ok(pier_reg_mr_attr(world->b.pd, &attr, &mr));
+		assert_int_equal(pier_mr_iova(mr), cases[i].begin);
+		assert_ptr_equal(pier_mr_context(mr), world);
+		area_shuffle(world, &world->a.area);
+		write_all(world, mr);
+		expect_ok(pier_dereg_mr(mr));
+	}
+}
+
+static void takes_any_pointer(void **state)
+{
+	struct world *world = world_connected(state);
+	struct pier_buffer *buffer = world->b.area.buffer;
+	uint64_t address = pier_buffer_address(buffer) + OFFSET;
+	struct pier_mr_range range = PIER_MR_RANGE_POINTER((void *)(uintptr_t)address,
+							   LENGTH);
+	struct pier_mr_attr attr = attr_of(&range);
+	struct pier_mr *mr = NULL;
+
+	expect_ok(pier_reg_mr_attr(world->b.pd, &attr, &mr));
+	assert_int_equal(pier_mr_iova(mr), address);
+	assert_int_equal(pier_mr_path(mr), pier_mr_path(world->b.area.mr));
+	write_all(world, mr);
+	expect_ok(pier_dereg_mr(mr));
+}
+
+static void has_keys_that_are_asked_for(void **state)
+{
+	struct world *world = world_connected(state);
+	struct pier_mr_range range = range_of(&world->b);
+	struct pier_mr_attr attr = attr_of(&range);
+	struct pier_mr *mr = NULL, *second = NULL;
+	struct pier_device_attr device;
+
+	expect_ok(pier_query_device(world->b.device, &device));
+	attr.requested_key = device.max_requested_key + 1;
+	expect_result(pier_reg_mr_attr(world->b.pd, &attr, &mr), -EKEYREJECTED);
+	attr.requested_key = KEY;
+	if (device.max_requested_key == 0) {
+		expect_result(pier_reg_mr_attr(world->b.pd, &attr, &mr), -EKEYREJECTED);
+		test_assert_sentence("chooses all keys");
+		return;
+	}
+	for (int round = 0; round < 2; round++) {
+		expect_ok(pier_reg_mr_attr(world->b.pd, &attr, &mr));
+		assert_int_equal(pier_mr_rkey(mr), KEY);
+		expect_result(pier_reg_mr_attr(world->b.pd, &attr, &second), -ENOKEY);
+		area_shuffle(world, &world->a.area);
+		write_all(world, mr);
+		/* A freed key can be used again. */
+		expect_ok(pier_dereg_mr(mr));
+	}
+	attr.requested_key = device.max_requested_key;
+	expect_ok(pier_reg_mr_attr(world->b.pd, &attr, &mr));
+	expect_ok(pier_dereg_mr(mr));
+	assert_null(second);
+}
+
+/* Whether whole pages of this memory must get one key: see pier_reg_mr_attr(). */
+static bool must_join(struct end *end)
+{
+	struct pier_device_attr device;
+	struct pier_dmabuf dmabuf;
+	bool memfd;
+
+	expect_ok(pier_query_device(end->device, &device));
+	if (device.max_joined_ranges >= 3)
+		return true;
+	if (!device.dmabuf || access("/dev/udmabuf", R_OK | W_OK) != 0 ||
+	    pier_export_dmabuf(end->area.buffer, 0, 1, &dmabuf))
+		return false;
+	memfd = fcntl(dmabuf.fd, F_GET_SEALS) >= 0;
+	pier_close_dmabuf(&dmabuf);
+	return memfd;
+}
+
+/* Pages of the area under one key, in another order than in memory. */
+static void joins_whole_pages(void **state)
+{
+	struct world *world = world_connected(state);
+	size_t page = host_page(), length = 3 * page + 100 + 50;
+	struct pier_buffer *buffer = world->b.area.buffer;
+	/* Begins and ends in the middle of a page. */
+	struct pier_mr_range ranges[] = {
+		PIER_MR_RANGE_BUFFER(buffer, 3 * page - 100, 100),
+		PIER_MR_RANGE_BUFFER(buffer, 0, 2 * page),
+		PIER_MR_RANGE_BUFFER(buffer, 5 * page, page),
+		PIER_MR_RANGE_BUFFER(buffer, 7 * page, 50),
+	};
+	struct pier_mr_attr attr = attr_of(ranges);
+	struct pier_gather source = gather_at(&world->a.area, 7, length);
+	struct pier_remote target;
+	struct pier_mr *mr = NULL;
+	size_t from = 7;
+
+	attr.range_count = 4;
+	attr.split = PIER_SPLIT_NEVER;
+	if (!must_join(&world->b)) {
+		expect_result(pier_reg_mr_attr(world->b.pd, &attr, &mr), -EOPNOTSUPP);
+		test_assert_sentence("4 ranges");
+		return;
+	}
+	expect_ok(pier_reg_mr_attr(world->b.pd, &attr, &mr));
+	assert_int_equal(pier_mr_parts(mr), 1);
+	assert_int_equal(pier_mr_length(mr), length);
+	expect_ok(pier_mr_remote(mr, &target));
+	expect_ok(pier_write(world->a.channel, &source, 1, &target, PATIENT));
+	for (size_t i = 0; i < 4; i++) {
+		image_copy(&world->b.area, ranges[i].offset, &world->a.area, from,
+			   ranges[i].length);
+		from += ranges[i].length;
+	}
+	world_expect(world);
+	expect_ok(pier_dereg_mr(mr));
+}
+
+/* Pages that nobody has touched, or that are not there yet. */
+static void registers_on_demand(void **state)
+{
+	struct world *world = world_connected(state);
+	size_t length = 4 * host_page();
+	uint8_t *memory = mmap(NULL, length, PROT_NONE,
+			       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	struct pier_mr_range range = PIER_MR_RANGE_HOST(memory, length);
+	struct pier_mr_attr attr = attr_of(&range);
+	struct pier_gather source = gather_at(&world->a.area, 3, length);
+	struct pier_device_attr device;
+	struct pier_remote target;
+	struct pier_mr *mr = NULL;
+	int error;
+
+	assert_ptr_not_equal(memory, MAP_FAILED);
+	expect_ok(pier_query_device(world->b.device, &device));
+	attr.access |= PIER_ACCESS_ON_DEMAND;
+	error = pier_reg_mr_attr(world->b.pd, &attr, &mr);
+	assert_int_equal(error, device.on_demand ? 0 : -EOPNOTSUPP);
+	if (device.on_demand) {
+		assert_int_equal(mprotect(memory, length, PROT_READ | PROT_WRITE), 0);
+		expect_ok(pier_mr_remote(mr, &target));
+		expect_ok(pier_write(world->a.channel, &source, 1, &target, PATIENT));
+		assert_memory_equal(memory, world->a.area.image + 3, length);
+		expect_ok(pier_dereg_mr(mr));
+	}
+	munmap(memory, length);
+	world_expect(world);
+}
+
+static void refuses_what_the_device_lacks(void **state)
+{
+	struct world *world = world_prepared(state, NULL);
+	uint8_t *memory = mmap(NULL, 100, PROT_READ | PROT_WRITE,
+			       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct pier_device_attr device;
+	struct pier_mr *mr = NULL;
+	struct {
+		int access;
+		bool there;
+	} cases[] = {
+		{ PIER_ACCESS_LOCAL_WRITE | PIER_ACCESS_REMOTE_ATOMIC, false },
+		{ PIER_ACCESS_MW_BIND, false },
+	};
+
+	assert_ptr_not_equal(memory, MAP_FAILED);
+	expect_ok(pier_query_device(world->a.device, &device));
+	cases[0].there = device.atomics;
+	cases[1].there = device.memory_windows;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		expect_result(pier_reg_mr(world->a.pd, memory, 100, cases[i].access, &mr),
+			      cases[i].there ? 0 : -EOPNOTSUPP);
+		if (cases[i].there)
+			expect_ok(pier_dereg_mr(mr));
+		else
+			test_assert_sentence(device.name);
+	}
+	munmap(memory, 100);
+}
+
+int run_form_cases(void)
+{
+	const struct CMUnitTest cases[] = {
+		world_case(writes_at_every_address),
+		world_case(takes_any_pointer),
+		world_case(has_keys_that_are_asked_for),
+		world_case(joins_whole_pages),
+		world_case(registers_on_demand),
+		world_case(refuses_what_the_device_lacks),
+	};
+
+	return cmocka_run_group_tests_name("forms", cases, NULL, NULL);
+}
