@@ -168,7 +168,8 @@ int pier_check_host(const struct pier_check_limits *limits, uint64_t address,
 	return error ? error : check_size(limits, length);
 }
 
-static int check_fd(const struct pier_check_limits *limits, int fd, uint64_t *ret_size)
+static int check_fd_kind(const struct pier_check_limits *limits, int fd,
+			 uint64_t *ret_size)
 {
 	switch (pier_classify_fd(fd, ret_size)) {
 	case PIER_FD_CLOSED:
@@ -188,6 +189,23 @@ static int check_fd(const struct pier_check_limits *limits, int fd, uint64_t *re
 	}
 }
 
+/* end: the offset behind the last byte that is wanted. */
+static int check_fd(const struct pier_check_limits *limits, int fd, uint64_t end)
+{
+	uint64_t size;
+	int error;
+
+	if (limits->trust_fd)
+		return 0;
+	error = check_fd_kind(limits, fd, &size);
+	if (error || end <= size)
+		return error;
+	return pier_fail(EINVAL,
+			 "a range that ends at %" PRIu64 " past the dma-buf's %" PRIu64
+			 " bytes",
+			 end, size);
+}
+
 /*
  * In the order of the kernel: UVERBS_METHOD_REG_DMABUF_MR in
  * uverbs_std_types_mr.c, then ib_umem_dmabuf_get() in umem_dmabuf.c, which
@@ -196,7 +214,7 @@ static int check_fd(const struct pier_check_limits *limits, int fd, uint64_t *re
 int pier_check_dmabuf(const struct pier_check_limits *limits, uint64_t offset,
 		      uint64_t length, uint64_t iova, int fd, int access)
 {
-	uint64_t end, size;
+	uint64_t end;
 	int error;
 
 	if (!limits->dmabuf)
@@ -211,14 +229,9 @@ int pier_check_dmabuf(const struct pier_check_limits *limits, uint64_t offset,
 				 "offset %" PRIu64 " and length %" PRIu64
 				 " overflow 64 bits",
 				 offset, length);
-	error = check_fd(limits, fd, &size);
+	error = check_fd(limits, fd, end);
 	if (error)
 		return error;
-	if (end > size)
-		return pier_fail(EINVAL,
-				 "offset %" PRIu64 " and length %" PRIu64
-				 " end past the dma-buf's %" PRIu64 " bytes",
-				 offset, length, size);
 	if (length == 0)
 		return pier_fail(EINVAL, "length 0: a region has at least one byte");
 	error = check_iova(iova, length);

@@ -20,7 +20,12 @@ struct pier_check_limits {
 	int lacking_access;   /* flags of enum pier_access that the device lacks */
 	bool dmabuf;	      /* it registers dma-bufs */
 	bool takes_memfd;     /* and takes memfds for them */
-	const char *device;   /* its name, for sentences */
+	/*
+	 * Leave out what costs system calls: what the fd is, and how large. For
+	 * who asks again without this when the registration was refused.
+	 */
+	bool trust_fd;
+	const char *device; /* its name, for sentences */
 };
 
 /* What an fd is, as far as a registration cares. */

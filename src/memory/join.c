@@ -100,7 +100,8 @@ static int register_join(struct pier_mr *region, const struct join *join, uint32
 	if (!part.mr)
 		return pier_fail_registration(errno ? errno : EIO, region->pd,
 					      region->length, part.path);
-	return pier_set_part(region, &part);
+	pier_set_part(region, &part);
+	return 0;
 }
 
 static int join_by_device(struct pier_mr *region, uint32_t key)
@@ -221,7 +222,9 @@ static int register_pages(struct pier_mr *region, const struct join *join,
 	};
 	error = pier_register_piece(&piece, &part);
 	joiner->close_export(&dmabuf);
-	return error ? error : pier_set_part(region, &part);
+	if (!error)
+		pier_set_part(region, &part);
+	return error;
 }
 
 static int join_by_backend(struct pier_mr *region, const struct pier_backend *joiner)

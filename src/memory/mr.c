@@ -43,7 +43,8 @@ void pier_free_region(struct pier_mr *region)
 		if (memory->wrapped)
 			pier_free_buffer(memory->range.buffer);
 	}
-	free(region->parts);
+	if (region->parts != &region->first)
+		free(region->parts);
 	free(region);
 }
 

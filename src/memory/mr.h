@@ -38,6 +38,7 @@ struct pier_mr {
 	/* NULL: mr has all of the region, at the region's iova. */
 	struct pier_mr_part *parts;
 	uint32_t part_count;
+	struct pier_mr_part first; /* where parts points as long as there is one */
 
 	struct pier_pd *pd;
 	void *context;

@@ -20,13 +20,19 @@ static int grow(struct pier_mr *region)
 				 "registering %" PRIu64 " bytes: they need more than the "
 				 "%d parts that a region can have",
 				 region->length, PIER_MR_PARTS_MAX);
-	/* A power of two is full; 0 is none. */
+	if (count == 0) {
+		region->parts = &region->first;
+		return 0;
+	}
+	/* A power of two is full. */
 	if (count & (count - 1))
 		return 0;
-	grown = realloc(region->parts, (count ? 2 * count : 1) * sizeof(*grown));
+	grown = realloc(count > 1 ? region->parts : NULL, 2 * count * sizeof(*grown));
 	if (!grown)
 		return pier_fail(ENOMEM, "registering %" PRIu64 " bytes: out of memory",
 				 region->length);
+	if (count == 1)
+		grown[0] = region->first;
 	region->parts = grown;
 	return 0;
 }
@@ -105,25 +111,18 @@ static void take_parts(struct pier_mr *region)
 {
 	region->mr = region->parts[0].mr;
 	region->path = path_of(region);
-	if (region->part_count > 1 || region->parts[0].iova != region->iova)
-		return;
-	free(region->parts);
-	region->parts = NULL;
-	region->part_count = 0;
+	if (region->part_count == 1 && region->parts[0].iova == region->iova) {
+		region->parts = NULL;
+		region->part_count = 0;
+	}
 }
 
-int pier_set_part(struct pier_mr *region, const struct pier_mr_part *part)
+void pier_set_part(struct pier_mr *region, const struct pier_mr_part *part)
 {
-	int error = grow(region);
-
-	if (error) {
-		region->pd->device->provider->dereg_mr(part->mr);
-		return error;
-	}
-	region->parts[0] = *part;
+	region->first = *part;
+	region->parts = &region->first;
 	region->part_count = 1;
 	take_parts(region);
-	return 0;
 }
 
 int pier_register_parts(struct pier_mr *region)

@@ -10,7 +10,7 @@
  */
 int pier_register_parts(struct pier_mr *region);
 
-/* The region has this one part, which is deregistered where there is no memory. */
-int pier_set_part(struct pier_mr *region, const struct pier_mr_part *part);
+/* The region has this one part. */
+void pier_set_part(struct pier_mr *region, const struct pier_mr_part *part);
 
 #endif

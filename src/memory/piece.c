@@ -61,17 +61,13 @@ int pier_fail_registration(int error, const struct pier_pd *pd, uint64_t length,
 				 registration_hint(error, path, text, sizeof(text)));
 }
 
-static int finish(const struct pier_piece *piece, struct ibv_mr *mr, enum pier_path path,
-		  struct pier_mr_part *ret_part)
+static void set_part(const struct pier_piece *piece, struct ibv_mr *mr,
+		     enum pier_path path, struct pier_mr_part *ret_part)
 {
-	if (!mr)
-		return pier_fail_registration(errno ? errno : EIO, piece->pd,
-					      piece->range.length, path);
 	ret_part->mr = mr;
 	ret_part->length = piece->range.length;
 	ret_part->iova = piece->iova;
 	ret_part->path = path;
-	return 0;
 }
 
 /* addr: of host memory, or a device's own pointer. */
@@ -79,7 +75,7 @@ static int register_pages(const struct pier_piece *piece, void *addr, enum pier_
 			  struct pier_mr_part *ret_part)
 {
 	struct pier_check_limits limits = pier_limits_of(piece->pd);
-	const struct pier_provider *provider = piece->pd->device->provider;
+	struct ibv_mr *mr;
 	int error = pier_check_host(&limits, (uintptr_t)addr, piece->range.length,
 				    piece->iova, piece->access);
 
@@ -87,28 +83,51 @@ static int register_pages(const struct pier_piece *piece, void *addr, enum pier_
 		return error;
 	pier_clear_error();
 	errno = 0;
-	return finish(piece,
-		      provider->reg_mr(piece->pd->pd, addr, piece->range.length,
-				       piece->iova, piece->access),
-		      path, ret_part);
+	mr = piece->pd->device->provider->reg_mr(piece->pd->pd, addr, piece->range.length,
+						 piece->iova, piece->access);
+	if (!mr)
+		return pier_fail_registration(errno ? errno : EIO, piece->pd,
+					      piece->range.length, path);
+	set_part(piece, mr, path, ret_part);
+	return 0;
+}
+
+/*
+ * The kernel looks at the fd itself. Only when it has refused, or the numbers are
+ * wrong, pier does so too, for the errno of the first rule that is broken and for
+ * a sentence that names it.
+ */
+static int refuse_fd(const struct pier_piece *piece, int fd, uint64_t offset, int refusal)
+{
+	struct pier_check_limits limits = pier_limits_of(piece->pd);
+	int error = pier_check_dmabuf(&limits, offset, piece->range.length, piece->iova,
+				      fd, piece->access);
+
+	if (error)
+		return error;
+	return pier_fail_registration(refusal, piece->pd, piece->range.length,
+				      PIER_PATH_DMABUF);
 }
 
 static int register_fd(const struct pier_piece *piece, int fd, uint64_t offset,
 		       struct pier_mr_part *ret_part)
 {
 	struct pier_check_limits limits = pier_limits_of(piece->pd);
-	const struct pier_provider *provider = piece->pd->device->provider;
-	int error = pier_check_dmabuf(&limits, offset, piece->range.length, piece->iova,
-				      fd, piece->access);
+	struct ibv_mr *mr;
 
-	if (error)
-		return error;
+	limits.trust_fd = true;
+	if (pier_check_dmabuf(&limits, offset, piece->range.length, piece->iova, fd,
+			      piece->access))
+		return refuse_fd(piece, fd, offset, EINVAL);
 	pier_clear_error();
 	errno = 0;
-	return finish(piece,
-		      provider->reg_dmabuf_mr(piece->pd->pd, offset, piece->range.length,
-					      piece->iova, fd, piece->access),
-		      PIER_PATH_DMABUF, ret_part);
+	mr = piece->pd->device->provider->reg_dmabuf_mr(piece->pd->pd, offset,
+							piece->range.length, piece->iova,
+							fd, piece->access);
+	if (!mr)
+		return refuse_fd(piece, fd, offset, errno ? errno : EIO);
+	set_part(piece, mr, PIER_PATH_DMABUF, ret_part);
+	return 0;
 }
 
 bool pier_wants_dmabuf(const struct pier_pd *pd, const struct pier_buffer *buffer)

@@ -119,20 +119,18 @@ static int settle_iova(struct pier_mr *region, const struct pier_mr_attr *attr)
 
 /*
  * A mistake in the arguments would fail on every path: name it once, and before
- * anything is registered.
+ * anything is registered. A dma-buf has one path, which looks at all of it.
  */
 static int check_memory(const struct pier_mr *region, const struct pier_piece *piece,
 			uint64_t address)
 {
-	const struct pier_mr_range *range = &piece->range;
 	struct pier_check_limits limits = pier_limits_of(region->pd);
 
+	if (piece->range.source == PIER_MR_DMABUF)
+		return 0;
 	if (region->split == PIER_SPLIT_PIECES)
 		limits.max_mr_size = UINT64_MAX;
-	if (range->source == PIER_MR_DMABUF)
-		return pier_check_dmabuf(&limits, range->offset, range->length,
-					 piece->iova, range->fd, piece->access);
-	return pier_check_host(&limits, address, range->length, piece->iova,
+	return pier_check_host(&limits, address, piece->range.length, piece->iova,
 			       piece->access);
 }
 

@@ -2,6 +2,7 @@
 #include <assert.h>
 #include <dlfcn.h>
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "../uverbs.h"
@@ -73,21 +74,35 @@ static struct ibv_mr *ask_kernel(struct ibv_pd *pd, uint64_t offset, size_t leng
 	return &mr->ibv;
 }
 
+/* Looked up once: it costs as much as a registration. */
+static reg_dmabuf_mr *find_libibverbs(void)
+{
+	static _Atomic(reg_dmabuf_mr *) found;
+	reg_dmabuf_mr *function = atomic_load(&found);
+
+	if (!function) {
+		/* Through void *, as POSIX has it for functions from dlsym(). */
+		void *symbol = dlsym(RTLD_NEXT, "ibv_reg_dmabuf_mr");
+
+		function = (reg_dmabuf_mr *)symbol;
+		atomic_store(&found, function);
+	}
+	return function;
+}
+
 struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length,
 				 uint64_t iova, int fd, int access)
 {
-	/* Through void *, as POSIX has it for functions from dlsym(). */
-	void *symbol = dlsym(RTLD_NEXT, "ibv_reg_dmabuf_mr");
-	reg_dmabuf_mr *libibverbs = (reg_dmabuf_mr *)symbol;
+	reg_dmabuf_mr *libibverbs = find_libibverbs();
 	struct ibv_mr *mr;
 
 	errno = EOPNOTSUPP;
 	mr = libibverbs ? libibverbs(pd, offset, length, iova, fd, access) : NULL;
 	if (mr || errno != EOPNOTSUPP)
 		return mr;
-	if (!uverbs_is_rxe(pd->context)) {
-		errno = EOPNOTSUPP;
-		return NULL;
-	}
-	return ask_kernel(pd, offset, length, iova, fd, access);
+	mr = ask_kernel(pd, offset, length, iova, fd, access);
+	/* EINVAL is also what the kernel says to a call for another driver. */
+	if (!mr && errno == EINVAL)
+		errno = uverbs_is_rxe(pd->context) ? EINVAL : EOPNOTSUPP;
+	return mr;
 }

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What registering and deregistering takes, beside the bare system calls:
+ *
+ *	pier-registration DEVICE LENGTH ROUNDS
+ *
+ * prints a line for each contestant: its name, a tab, and the median of the
+ * rounds in seconds. Each round has each contestant once, in turn. DEVICE is one
+ * of the rxe driver that takes dma-bufs, as tests/vm/guest has it.
+ */
+#include <errno.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include <pier/pier.h>
+#include <pier/verbs.h>
+
+#include "../vm/uverbs.h"
+
+struct bench {
+	struct pier_device *device;
+	struct pier_pd *pd;
+	struct pier_buffer *buffer;
+	struct pier_dmabuf dmabuf;
+	void *memory;
+	size_t length;
+};
+
+static void die(const char *step, const char *cause)
+{
+	fprintf(stderr, "pier-registration: %s: %s\n", step, cause);
+	exit(1);
+}
+
+static void must(int error, const char *step)
+{
+	if (error)
+		die(step, pier_last_error());
+}
+
+static void bare_dmabuf(const struct bench *bench)
+{
+	struct ibv_pd *pd = pier_pd_verbs(bench->pd);
+	struct uverbs_mr mr;
+	int error = uverbs_reg_dmabuf_mr(pd, bench->dmabuf.offset, bench->length,
+					 bench->dmabuf.iova, bench->dmabuf.fd,
+					 PIER_ACCESS_SHARED, &mr);
+
+	if (!error)
+		error = uverbs_dereg_mr(pd->context, &mr);
+	if (error)
+		die("the system call", strerror(-error));
+}
+
+static void verbs_dmabuf(const struct bench *bench)
+{
+	struct ibv_mr *mr = ibv_reg_dmabuf_mr(
+		pier_pd_verbs(bench->pd), bench->dmabuf.offset, bench->length,
+		bench->dmabuf.iova, bench->dmabuf.fd, PIER_ACCESS_SHARED);
+
+	if (!mr || ibv_dereg_mr(mr))
+		die("ibv_reg_dmabuf_mr", strerror(errno));
+}
+
+static void pier_dmabuf(const struct bench *bench)
+{
+	struct pier_mr *mr = NULL;
+
+	must(pier_reg_dmabuf_mr(bench->pd, bench->dmabuf.offset, bench->length,
+				bench->dmabuf.iova, bench->dmabuf.fd, PIER_ACCESS_SHARED,
+				&mr),
+	     "pier_reg_dmabuf_mr");
+	must(pier_dereg_mr(mr), "pier_dereg_mr");
+}
+
+static void pier_buffer(const struct bench *bench)
+{
+	struct pier_mr *mr = NULL;
+
+	must(pier_reg_buffer_mr(bench->pd, bench->buffer, 0, bench->length,
+				PIER_ACCESS_SHARED, PIER_POLICY_DIRECT, &mr),
+	     "pier_reg_buffer_mr");
+	must(pier_dereg_mr(mr), "pier_dereg_mr");
+}
+
+static void verbs_host(const struct bench *bench)
+{
+	struct ibv_mr *mr = ibv_reg_mr(pier_pd_verbs(bench->pd), bench->memory,
+				       bench->length, PIER_ACCESS_SHARED);
+
+	if (!mr || ibv_dereg_mr(mr))
+		die("ibv_reg_mr", strerror(errno));
+}
+
+static void pier_host(const struct bench *bench)
+{
+	struct pier_mr *mr = NULL;
+
+	must(pier_reg_mr(bench->pd, bench->memory, bench->length, PIER_ACCESS_SHARED,
+			 &mr),
+	     "pier_reg_mr");
+	must(pier_dereg_mr(mr), "pier_dereg_mr");
+}
+
+static const struct {
+	const char *name;
+	void (*run)(const struct bench *bench);
+} contestants[] = {
+	{ "bare ioctl, dma-buf", bare_dmabuf },
+	{ "ibv_reg_dmabuf_mr", verbs_dmabuf },
+	{ "pier_reg_dmabuf_mr", pier_dmabuf },
+	{ "pier_reg_buffer_mr, udmabuf", pier_buffer },
+	{ "ibv_reg_mr, host memory", verbs_host },
+	{ "pier_reg_mr, host memory", pier_host },
+};
+
+enum {
+	CONTESTANTS = sizeof(contestants) / sizeof(contestants[0]),
+};
+
+static double seconds(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+static int by_size(const void *a, const void *b)
+{
+	double left = *(const double *)a, right = *(const double *)b;
+
+	return (left > right) - (left < right);
+}
+
+static struct bench open_bench(const char *device, size_t length)
+{
+	struct bench bench = { .length = length };
+
+	must(pier_open_device(device, &bench.device), "pier_open_device");
+	must(pier_alloc_pd(bench.device, &bench.pd), "pier_alloc_pd");
+	must(pier_alloc_buffer("udmabuf", length, &bench.buffer), "pier_alloc_buffer");
+	must(pier_export_dmabuf(bench.buffer, 0, length, &bench.dmabuf), "export");
+	bench.memory = mmap(NULL, length, PROT_READ | PROT_WRITE,
+			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+	if (bench.memory == MAP_FAILED)
+		die("mmap", strerror(errno));
+	return bench;
+}
+
+static void close_bench(struct bench *bench)
+{
+	munmap(bench->memory, bench->length);
+	pier_close_dmabuf(&bench->dmabuf);
+	must(pier_free_buffer(bench->buffer), "pier_free_buffer");
+	must(pier_dealloc_pd(bench->pd), "pier_dealloc_pd");
+	must(pier_close_device(bench->device), "pier_close_device");
+}
+
+int main(int argc, char **argv)
+{
+	size_t length = argc == 4 ? strtoull(argv[2], NULL, 0) : 0;
+	size_t rounds = argc == 4 ? strtoull(argv[3], NULL, 0) : 0;
+	double *samples = calloc(CONTESTANTS * (rounds + 1), sizeof(*samples));
+	struct bench bench;
+
+	if (length == 0 || rounds == 0 || !samples) {
+		fprintf(stderr, "usage: pier-registration DEVICE LENGTH ROUNDS\n");
+		return 2;
+	}
+	bench = open_bench(argv[1], length);
+	for (size_t round = 0; round < rounds; round++) {
+		for (size_t i = 0; i < CONTESTANTS; i++) {
+			double start = seconds();
+
+			contestants[i].run(&bench);
+			samples[i * rounds + round] = seconds() - start;
+		}
+	}
+	close_bench(&bench);
+	for (size_t i = 0; i < CONTESTANTS; i++) {
+		qsort(samples + i * rounds, rounds, sizeof(*samples), by_size);
+		printf("%s\t%.9f\n", contestants[i].name,
+		       samples[i * rounds + rounds / 2]);
+	}
+	free(samples);
+	return 0;
+}
