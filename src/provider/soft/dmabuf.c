@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -42,113 +41,73 @@ static off_t size_of(int fd, enum kind kind)
 	return fstat(fd, &status) == 0 ? status.st_size : -1;
 }
 
-static int check_arguments(uint64_t offset, size_t length, uint64_t iova, int fd,
-			   int access, enum kind *ret_kind)
+static int check_range(const struct pier_provider_part *part, enum kind kind)
 {
-	const int allowed = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-			    IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
-			    IBV_ACCESS_RELAXED_ORDERING;
-	uint64_t page = sysconf(_SC_PAGESIZE), last;
-	off_t size;
-	int error;
+	off_t size = size_of(part->fd, kind);
 
-	/* In the order of UVERBS_METHOD_REG_DMABUF_MR and ib_umem_dmabuf_get(). */
-	if ((offset ^ iova) & (page - 1))
-		return pier_fail(EINVAL,
-				 "soft0: offset %#llx and iova %#llx differ "
-				 "modulo the page of %llu bytes",
-				 (unsigned long long)offset, (unsigned long long)iova,
-				 (unsigned long long)page);
-	error = pier_soft_check_access(access, allowed);
-	if (error)
-		return error;
-	if (fd < 0 || fcntl(fd, F_GETFD) < 0)
-		return pier_fail(EBADF, "soft0: fd %d is not open", fd);
-	*ret_kind = kind_of(fd);
-	if (*ret_kind == KIND_OTHER)
-		return pier_fail(EINVAL, "soft0: fd %d is neither a dma-buf nor a memfd",
-				 fd);
-	size = size_of(fd, *ret_kind);
-	if (size < 0 || length == 0 || !pier_range_fits(offset, length, (uint64_t)size) ||
-	    !pier_add_u64(iova, length - 1, &last))
-		return pier_fail(EINVAL,
-				 "soft0: offset %#llx and length %zu: empty, or "
-				 "not inside the %lld bytes of fd %d",
-				 (unsigned long long)offset, length, (long long)size, fd);
-	return 0;
+	if (size >= 0 && part->length > 0 &&
+	    pier_range_fits(part->offset, part->length, (uint64_t)size))
+		return 0;
+	return pier_fail(EINVAL,
+			 "soft0: offset %#llx and length %llu: empty, or not inside the "
+			 "%lld bytes of fd %d",
+			 (unsigned long long)part->offset,
+			 (unsigned long long)part->length, (long long)size, part->fd);
 }
 
-static int map_window(struct soft_mr *mr, uint64_t offset, size_t length, int fd)
+static int map_window(struct soft_piece *piece, const struct pier_provider_part *part,
+		      int access)
 {
 	uint64_t page = sysconf(_SC_PAGESIZE);
-	uint64_t skipped = offset & (page - 1);
+	uint64_t skipped = part->offset & (page - 1);
 	int protection = PROT_READ;
+	void *window;
 
-	if (mr->access & IBV_ACCESS_LOCAL_WRITE)
+	if (access & IBV_ACCESS_LOCAL_WRITE)
 		protection |= PROT_WRITE;
-	mr->window_size = (skipped + length + page - 1) & ~(page - 1);
-	mr->window = mmap(NULL, mr->window_size, protection, MAP_SHARED, fd,
-			  (off_t)(offset - skipped));
-	if (mr->window == MAP_FAILED) {
+	piece->window_size = (skipped + part->length + page - 1) & ~(page - 1);
+	window = mmap(NULL, piece->window_size, protection, MAP_SHARED, part->fd,
+		      (off_t)(part->offset - skipped));
+	if (window == MAP_FAILED) {
 		int error = errno;
 
-		mr->window = NULL;
-		return pier_fail(error,
-				 "soft0: fd %d cannot be mapped at offset %#llx: "
-				 "%s",
-				 fd, (unsigned long long)offset, strerror(error));
+		return pier_fail(
+			error, "soft0: fd %d cannot be mapped at offset %#llx: %s",
+			part->fd, (unsigned long long)part->offset, strerror(error));
 	}
-	mr->memory = (char *)mr->window + skipped;
+	piece->window = window;
+	piece->memory = (char *)window + skipped;
 	return 0;
-}
-
-static void free_mr(struct soft_mr *mr)
-{
-	if (mr->window)
-		munmap(mr->window, mr->window_size);
-	pier_close_fd(mr->sync_fd);
-	free(mr);
 }
 
 /* The mapping holds the buffer; the fd is needed only to bracket accesses. */
-static int import_buffer(struct soft_mr *mr, uint64_t offset, size_t length, int fd,
-			 enum kind kind)
+int pier_soft_attach_fd(struct soft_piece *piece, const struct pier_provider_part *part,
+			int access)
 {
+	enum kind kind;
+	int error;
+
+	if (part->fd < 0 || fcntl(part->fd, F_GETFD) < 0)
+		return pier_fail(EBADF, "soft0: fd %d is not open",
+				 part->fd < 0 ? -1 : part->fd);
+	kind = kind_of(part->fd);
+	if (kind == KIND_OTHER)
+		return pier_fail(EINVAL, "soft0: fd %d is neither a dma-buf nor a memfd",
+				 part->fd);
+	error = check_range(part, kind);
+	if (error)
+		return error;
 	if (kind == KIND_DMABUF) {
-		mr->sync_fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-		if (mr->sync_fd < 0)
+		piece->sync_fd = fcntl(part->fd, F_DUPFD_CLOEXEC, 0);
+		if (piece->sync_fd < 0)
 			return -errno;
 	}
-	return map_window(mr, offset, length, fd);
+	return map_window(piece, part, access);
 }
 
-struct ibv_mr *pier_soft_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length,
-				       uint64_t iova, int fd, int access)
+void pier_soft_detach(struct soft_piece *piece)
 {
-	enum kind kind = KIND_OTHER;
-	struct soft_mr *mr;
-	struct ibv_mr *added = NULL;
-	int error = check_arguments(offset, length, iova, fd, access, &kind);
-
-	if (error) {
-		errno = -error;
-		return NULL;
-	}
-	mr = calloc(1, sizeof(*mr));
-	if (!mr)
-		return NULL;
-	mr->sync_fd = -1;
-	/* As libibverbs leaves it: the offset, not the iova. */
-	mr->ibv.addr = (void *)(uintptr_t)offset;
-	mr->ibv.length = length;
-	mr->iova = iova;
-	mr->access = access;
-	error = import_buffer(mr, offset, length, fd, kind);
-	if (error)
-		errno = -error;
-	else
-		added = pier_soft_add_mr(pd, mr);
-	if (!added)
-		free_mr(mr);
-	return added;
+	if (piece->window)
+		munmap(piece->window, piece->window_size);
+	piece->sync_fd = pier_close_fd(piece->sync_fd);
 }

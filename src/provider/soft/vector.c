@@ -27,15 +27,15 @@ bool pier_soft_vector_add(struct soft_vector *vector, void *memory, size_t lengt
 	return true;
 }
 
-static void add_synced(struct soft_vector *vector, struct soft_mr *mr)
+static void add_synced(struct soft_vector *vector, int fd)
 {
-	if (mr->sync_fd < 0)
+	if (fd < 0)
 		return;
 	for (int i = 0; i < vector->synced_count; i++) {
-		if (vector->synced[i] == mr)
+		if (vector->synced[i] == fd)
 			return;
 	}
-	vector->synced[vector->synced_count++] = mr;
+	vector->synced[vector->synced_count++] = fd;
 }
 
 bool pier_soft_vector_add_region(struct soft_vector *vector, struct soft_qp *qp,
@@ -51,10 +51,10 @@ bool pier_soft_vector_add_region(struct soft_vector *vector, struct soft_qp *qp,
 		return false;
 	if (length > limit)
 		length = limit;
-	if (!pier_soft_vector_add(vector, mr->memory + (range->addr - mr->iova) + skip,
-				  length))
+	if (!pier_soft_vector_add(
+		    vector, mr->piece.memory + (range->addr - mr->iova) + skip, length))
 		return false;
-	add_synced(vector, mr);
+	add_synced(vector, mr->piece.sync_fd);
 	return true;
 }
 
@@ -110,8 +110,7 @@ static void sync_regions(const struct soft_vector *vector, uint64_t edge)
 
 		/* To be repeated, as dma-buf.h says: posters may get signals. */
 		do {
-			result = ioctl(vector->synced[i]->sync_fd, DMA_BUF_IOCTL_SYNC,
-				       &sync);
+			result = ioctl(vector->synced[i], DMA_BUF_IOCTL_SYNC, &sync);
 		} while (result < 0 && (errno == EINTR || errno == EAGAIN));
 	}
 }
