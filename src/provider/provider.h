@@ -13,7 +13,7 @@ enum {
 	PIER_PROVIDER_ADDRESS_MAX = 192
 };
 
-/* One piece of the memory of a region that has several. */
+/* One piece of the memory of a region. */
 struct pier_provider_part {
 	int fd;		 /* a dma-buf (or a memfd where takes_memfd); -1: host memory */
 	uint64_t offset; /* of the piece in the fd */
@@ -38,7 +38,10 @@ struct pier_provider {
 	bool takes_memfd;
 	/* Most pieces that reg_parts() joins; 0 without it. */
 	uint32_t max_parts;
-	/* reg_parts() gives keys from 1 to this to who asks; 0: it chooses all. */
+	/*
+	 * Keys from 1 to this are given by reg_parts() to who asks for one, and to
+	 * nobody else; 0: the provider chooses all keys.
+	 */
 	uint32_t max_key;
 
 	struct ibv_device **(*get_device_list)(int *ret_count);
@@ -54,6 +57,9 @@ struct pier_provider {
 	int (*query_gid)(struct ibv_context *context, uint8_t port, uint32_t index,
 			 struct ibv_gid_entry *ret_entry);
 
+	/* Whether regions can be had whose pages are not pinned. 0 or an errno. */
+	int (*query_on_demand)(struct ibv_context *context, bool *ret_on_demand);
+
 	struct ibv_pd *(*alloc_pd)(struct ibv_context *context);
 	int (*dealloc_pd)(struct ibv_pd *pd);
 
@@ -63,21 +69,32 @@ struct pier_provider {
 	struct ibv_mr *(*reg_dmabuf_mr)(struct ibv_pd *pd, uint64_t offset, size_t length,
 					uint64_t iova, int fd, int access);
 	int (*dereg_mr)(struct ibv_mr *mr);
+
 	/*
-	 * Beyond verbs, NULL where the device cannot: one region with one key of
-	 * several pieces of memory, which follow each other from iova on; or of
-	 * one, with a key that the caller names.
+	 * Beyond verbs, and NULL where the device cannot: a region with one key of
+	 * several pieces of memory, of any kinds, which follow each other from iova
+	 * on in one flat address space; or of one piece, with a key that the caller
+	 * names. The parts and the key are read during the call only, and an fd can
+	 * be closed behind it. The addr of the result is that of the first piece:
+	 * the address of host memory, the offset in an fd.
 	 *
-	 * key: NULL: the provider chooses. errno ENOKEY: in use; EKEYREJECTED: 0
-	 * or above max_key; E2BIG: more than max_parts. One piece must keep to
-	 * the page rule; of several each begins where it begins.
+	 * One piece keeps to the page rule, as reg_mr() and reg_dmabuf_mr() want it
+	 * (addr or offset and iova agree modulo the page); of several each begins
+	 * where it begins.
+	 *
+	 * key: NULL: the provider chooses, above max_key. One that is named is the
+	 * lkey and the rkey, unique in the context, and free again as soon as the
+	 * region is gone.
+	 *
+	 * errno: EINVAL: count 0, a sum of the lengths, or iova plus that sum, past
+	 * 64 bits; E2BIG: more than max_parts; EKEYREJECTED: key 0 or above max_key;
+	 * ENOKEY: in use; else that of reg_mr() or reg_dmabuf_mr() for the first
+	 * piece that has one. Nothing is left behind.
 	 */
 	struct ibv_mr *(*reg_parts)(struct ibv_pd *pd,
 				    const struct pier_provider_part *parts,
 				    uint32_t count, uint64_t iova, int access,
 				    const uint32_t *key);
-	/* Whether regions can be had whose pages are not pinned. 0 or an errno. */
-	int (*query_on_demand)(struct ibv_context *context, bool *ret_on_demand);
 
 	struct ibv_comp_channel *(*create_comp_channel)(struct ibv_context *context);
 	int (*destroy_comp_channel)(struct ibv_comp_channel *channel);

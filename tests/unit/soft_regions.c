@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "provider/soft/limits.h"
 #include "soft_rig.h"
 
 static const struct pier_provider *const soft = &pier_soft_provider;
@@ -184,6 +185,78 @@ static void test_vanished_source(void **state)
 	rig_close(&b);
 }
 
+enum {
+	KEPT = 2 * SOFT_MAX_VECTOR
+};
+
+/* Every other byte of the rig's memory, and behind them a piece that is gone. */
+static struct ibv_mr *make_vanishing(struct rig *rig)
+{
+	size_t page = sysconf(_SC_PAGESIZE);
+	int fd = memfd_create("vanishing", MFD_CLOEXEC);
+	struct pier_provider_part parts[KEPT + 1];
+	struct ibv_mr *mr;
+
+	assert_int_equal(ftruncate(fd, page), 0);
+	for (int i = 0; i < KEPT; i++)
+		parts[i] = (struct pier_provider_part){ .fd = -1,
+							.addr = rig->memory + 2 * i,
+							.length = 1 };
+	parts[KEPT] = (struct pier_provider_part){ .fd = fd, .length = page };
+	mr = soft->reg_parts(rig->pd, parts, KEPT + 1, 0, WRITABLE, NULL);
+	assert_non_null(mr);
+	assert_int_equal(ftruncate(fd, 0), 0);
+	close(fd);
+	return mr;
+}
+
+/* What was moved before stays moved, and the bytes between are not touched. */
+static void test_vanished_piece_of_target(void **state)
+{
+	struct ibv_sge sge;
+	struct ibv_send_wr *bad, wr = {
+		.wr_id = 1, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE
+	};
+	struct ibv_mr *mr;
+	struct rig a, b;
+
+	(void)state;
+	rig_open_pair(&a, &b, NULL);
+	memset(a.memory, 'w', KEPT + 1);
+	mr = make_vanishing(&b);
+	sge = rig_sge(&a, 0, KEPT + 1);
+	wr.wr.rdma.rkey = mr->rkey;
+	assert_int_equal(ibv_post_send(a.qp, &wr, &bad), 0);
+	rig_expect(&a, a.send_cq, &b, 1, IBV_WC_REM_ACCESS_ERR);
+	for (int i = 0; i < 2 * KEPT; i++)
+		assert_int_equal(b.memory[i], i % 2 == 0 ? 'w' : 0);
+	assert_int_equal(soft->dereg_mr(mr), 0);
+	rig_close(&a);
+	rig_close(&b);
+}
+
+/* The peer has the header, and half of the payload, for which nobody vouches. */
+static void test_vanished_piece_of_source(void **state)
+{
+	struct ibv_sge sge = { .length = KEPT + 1 };
+	struct ibv_send_wr *bad,
+		wr = { .wr_id = 1, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND };
+	struct ibv_mr *mr;
+	struct rig a, b;
+
+	(void)state;
+	rig_open_pair(&a, &b, NULL);
+	mr = make_vanishing(&a);
+	sge.lkey = mr->lkey;
+	assert_int_equal(rig_post_recv(&b, 2, 0, RIG_MEMORY), 0);
+	assert_int_equal(ibv_post_send(a.qp, &wr, &bad), 0);
+	rig_expect(&a, a.send_cq, &b, 1, IBV_WC_LOC_PROT_ERR);
+	rig_expect(&b, b.recv_cq, &a, 2, IBV_WC_WR_FLUSH_ERR);
+	assert_int_equal(soft->dereg_mr(mr), 0);
+	rig_close(&a);
+	rig_close(&b);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -192,6 +265,8 @@ int main(void)
 		cmocka_unit_test(test_memfd_is_target),
 		cmocka_unit_test(test_vanished_memory),
 		cmocka_unit_test(test_vanished_source),
+		cmocka_unit_test(test_vanished_piece_of_target),
+		cmocka_unit_test(test_vanished_piece_of_source),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -70,7 +70,7 @@ static void free_context(struct soft_context *context)
 	pier_soft_stop_engine(context);
 	pier_soft_close_listeners(context);
 	pthread_mutex_destroy(&context->ibv.mutex);
-	free(context->mrs.slots);
+	pier_soft_free_keys(&context->mrs);
 	free(context);
 }
 
@@ -133,7 +133,7 @@ static int query_device(struct ibv_context *ibv_context, struct ibv_device_attr 
 		.max_sge_rd = SOFT_MAX_SGE,
 		.max_cq = SOFT_MAX_CQ,
 		.max_cqe = SOFT_MAX_CQE,
-		.max_mr = SOFT_MAX_MR - 1,
+		.max_mr = SOFT_MAX_MR - SOFT_FIRST_MR,
 		.max_pd = SOFT_MAX_PD,
 		.max_qp_rd_atom = SOFT_MAX_RD_ATOMIC,
 		.max_qp_init_rd_atom = SOFT_MAX_RD_ATOMIC,
@@ -215,6 +215,8 @@ static int dealloc_pd(struct ibv_pd *ibv_pd)
 const struct pier_provider pier_soft_provider = {
 	.name = "soft",
 	.takes_memfd = true,
+	.max_parts = SOFT_MAX_PARTS,
+	.max_key = SOFT_MAX_KEY,
 	.get_device_list = get_device_list,
 	.free_device_list = free_device_list,
 	.open_device = open_device,
@@ -227,6 +229,7 @@ const struct pier_provider pier_soft_provider = {
 	.reg_mr = pier_soft_reg_mr,
 	.reg_dmabuf_mr = pier_soft_reg_dmabuf_mr,
 	.dereg_mr = pier_soft_dereg_mr,
+	.reg_parts = pier_soft_reg_parts,
 	.create_comp_channel = pier_soft_create_comp_channel,
 	.destroy_comp_channel = pier_soft_destroy_comp_channel,
 	.create_cq = pier_soft_create_cq,

@@ -97,7 +97,7 @@ int pier_soft_attach_fd(struct soft_piece *piece, const struct pier_provider_par
 	error = check_range(part, kind);
 	if (error)
 		return error;
-	if (kind == KIND_DMABUF) {
+	if (kind == KIND_DMABUF && !piece->sync_shared) {
 		piece->sync_fd = fcntl(part->fd, F_DUPFD_CLOEXEC, 0);
 		if (piece->sync_fd < 0)
 			return -errno;
@@ -109,5 +109,6 @@ void pier_soft_detach(struct soft_piece *piece)
 {
 	if (piece->window)
 		munmap(piece->window, piece->window_size);
-	piece->sync_fd = pier_close_fd(piece->sync_fd);
+	if (!piece->sync_shared)
+		piece->sync_fd = pier_close_fd(piece->sync_fd);
 }

@@ -1,25 +1,28 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
 #include <stdlib.h>
 
+#include "util/error.h"
 #include "soft.h"
 
 enum {
-	GENERATION_BITS = 12,
-	GENERATION_MASK = (1 << GENERATION_BITS) - 1
+	GENERATION_MASK = (1 << SOFT_GENERATION_BITS) - 1
 };
 
 struct soft_mr *pier_soft_find_key(const struct soft_mr_table *table, uint32_t key)
 {
-	uint32_t index = key >> GENERATION_BITS;
+	uint32_t index = key >> SOFT_GENERATION_BITS;
 	const struct soft_mr_slot *slot;
 
+	if (key <= SOFT_MAX_KEY)
+		return table->requested ? table->requested[key] : NULL;
 	if (index >= table->capacity)
 		return NULL;
 	slot = &table->slots[index];
 	return slot->generation == (key & GENERATION_MASK) ? slot->mr : NULL;
 }
 
-/* Slot 0 stays empty, so that no key is 0 and 0 can end the free list. */
+/* Slot 0 stays empty, so that 0 can end the free list. */
 static bool grow(struct soft_mr_table *table)
 {
 	uint32_t capacity = table->capacity ? table->capacity * 2 : 64;
@@ -37,29 +40,55 @@ static bool grow(struct soft_mr_table *table)
 		slots[i].generation = generation & GENERATION_MASK;
 		slots[i].next_free = i + 1 < capacity ? i + 1 : 0;
 	}
-	table->first_free = table->capacity ? table->capacity : 1;
+	table->first_free = table->capacity ? table->capacity : SOFT_FIRST_MR;
 	table->last_free = capacity - 1;
 	table->capacity = capacity;
 	return true;
 }
 
-bool pier_soft_take_key(struct soft_mr_table *table, struct soft_mr *mr)
+static int no_room(void)
+{
+	return pier_fail(ENOMEM, "soft0: no room for another memory region");
+}
+
+static int take_slot(struct soft_mr_table *table, struct soft_mr *mr, uint32_t *ret_key)
 {
 	uint32_t index;
 
 	if (table->first_free == 0 && !grow(table))
-		return false;
+		return no_room();
 	index = table->first_free;
 	table->first_free = table->slots[index].next_free;
 	table->slots[index].mr = mr;
-	mr->ibv.lkey = index << GENERATION_BITS | table->slots[index].generation;
-	mr->ibv.rkey = mr->ibv.lkey;
-	return true;
+	*ret_key = index << SOFT_GENERATION_BITS | table->slots[index].generation;
+	return 0;
 }
 
-void pier_soft_release_key(struct soft_mr_table *table, const struct soft_mr *mr)
+static int take_requested(struct soft_mr_table *table, struct soft_mr *mr, uint32_t key)
 {
-	uint32_t index = mr->ibv.lkey >> GENERATION_BITS;
+	if (!table->requested)
+		table->requested = calloc(SOFT_MAX_KEY + 1, sizeof(*table->requested));
+	if (!table->requested)
+		return no_room();
+	if (table->requested[key])
+		return pier_fail(ENOKEY, "soft0: key %u belongs to another region", key);
+	table->requested[key] = mr;
+	return 0;
+}
+
+int pier_soft_take_key(struct soft_mr_table *table, struct soft_mr *mr,
+		       const uint32_t *key)
+{
+	uint32_t taken = key ? *key : 0;
+	int error = key ? take_requested(table, mr, taken) : take_slot(table, mr, &taken);
+
+	if (!error)
+		mr->ibv.lkey = mr->ibv.rkey = mr->ibv.handle = taken;
+	return error;
+}
+
+static void free_slot(struct soft_mr_table *table, uint32_t index)
+{
 	struct soft_mr_slot *slot = &table->slots[index];
 
 	slot->mr = NULL;
@@ -70,4 +99,20 @@ void pier_soft_release_key(struct soft_mr_table *table, const struct soft_mr *mr
 	else
 		table->slots[table->last_free].next_free = index;
 	table->last_free = index;
+}
+
+void pier_soft_release_key(struct soft_mr_table *table, const struct soft_mr *mr)
+{
+	uint32_t key = mr->ibv.lkey;
+
+	if (key <= SOFT_MAX_KEY)
+		table->requested[key] = NULL;
+	else
+		free_slot(table, key >> SOFT_GENERATION_BITS);
+}
+
+void pier_soft_free_keys(struct soft_mr_table *table)
+{
+	free(table->slots);
+	free(table->requested);
 }

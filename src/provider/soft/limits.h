@@ -13,6 +13,9 @@ enum {
 	SOFT_MAX_CQ = 1 << 16,
 	SOFT_MAX_PD = 1 << 16,
 	SOFT_MAX_MR = 1 << 20,
+	SOFT_MAX_PARTS = 1024,
+	/* Keys up to this belong to those who ask for one. */
+	SOFT_MAX_KEY = (1 << 16) - 1,
 	SOFT_MAX_RD_ATOMIC = 16,
 	SOFT_SECRET_SIZE = 16,
 	SOFT_MAC_SIZE = 32,

@@ -58,9 +58,9 @@ static bool add_target(struct soft_qp *qp, struct soft_vector *vector, uint64_t 
 						 link->payload_done, limit,
 						 IBV_ACCESS_LOCAL_WRITE);
 	default:
-		return pier_soft_vector_add(vector, engine->sink,
-					    limit < SOFT_SINK_SIZE ? limit
-								   : SOFT_SINK_SIZE);
+		pier_soft_vector_add(vector, engine->sink,
+				     limit < SOFT_SINK_SIZE ? limit : SOFT_SINK_SIZE);
+		return true;
 	}
 }
 
@@ -88,22 +88,27 @@ static uint32_t payload_left(const struct soft_link *link)
 	return pier_soft_payload_length(&link->header) - link->payload_done;
 }
 
-/* The rest of the payload and, to save a system call, the header behind it. */
+/*
+ * The rest of the payload, as much of it as fits, and behind all of it, to save a
+ * system call, the next header.
+ */
 static bool build_vector(struct soft_qp *qp, struct soft_vector *vector)
 {
 	struct soft_link *link = &qp->link;
 	uint32_t left = payload_left(link);
 
 	pier_soft_vector_init(vector, true);
-	if (link->closing)
-		return pier_soft_vector_add(vector, soft_context_of(qp)->engine.sink,
-					    SOFT_SINK_SIZE);
+	if (link->closing) {
+		pier_soft_vector_add(vector, soft_context_of(qp)->engine.sink,
+				     SOFT_SINK_SIZE);
+		return true;
+	}
 	if (left > 0 && !add_target(qp, vector, left < TURN_BYTES ? left : TURN_BYTES))
 		return false;
-	if (vector->bytes < left)
-		return true;
-	return pier_soft_vector_add(vector, link->header_bytes + link->header_have,
-				    SOFT_HEADER_SIZE - link->header_have);
+	if (vector->bytes == left)
+		pier_soft_vector_add(vector, link->header_bytes + link->header_have,
+				     SOFT_HEADER_SIZE - link->header_have);
+	return true;
 }
 
 static void finish_frame(struct soft_qp *qp)

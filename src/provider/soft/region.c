@@ -25,6 +25,23 @@ struct soft_mr *pier_soft_find_mr(struct soft_context *context, struct ibv_pd *p
 	return encloses(mr, address, length) ? mr : NULL;
 }
 
+const struct soft_piece *pier_soft_find_piece(const struct soft_mr *mr, uint64_t offset)
+{
+	const struct soft_piece *first = mr->pieces;
+
+	for (uint32_t count = mr->count; count > 1;) {
+		uint32_t half = count / 2;
+
+		if (first[half].start <= offset) {
+			first += half;
+			count -= half;
+		} else {
+			count = half;
+		}
+	}
+	return first;
+}
+
 /* The rules and their order are those of the kernel's ib_uverbs_reg_mr(). */
 static int check_page_rule(const struct pier_provider_part *part, uint64_t iova)
 {
@@ -64,87 +81,153 @@ static int check_access(int access)
 	return 0;
 }
 
-static int check_end(const struct pier_provider_part *part, uint64_t iova)
+static int check_count(uint32_t count)
 {
-	uint64_t last;
+	if (count == 0)
+		return pier_fail(EINVAL, "soft0: a region without memory");
+	if (count > SOFT_MAX_PARTS)
+		return pier_fail(E2BIG, "soft0: a region of %u pieces, the limit is %d",
+				 count, SOFT_MAX_PARTS);
+	return 0;
+}
 
-	if (part->length == 0 || pier_add_u64(iova, part->length - 1, &last))
+static int check_key(uint32_t key)
+{
+	if (key >= 1 && key <= SOFT_MAX_KEY)
 		return 0;
-	return pier_fail(EINVAL,
-			 "soft0: iova %#llx plus length %llu is past the end of memory",
-			 (unsigned long long)iova, (unsigned long long)part->length);
+	return pier_fail(EKEYREJECTED,
+			 "soft0: key %u; keys from 1 to %d can be asked for", key,
+			 SOFT_MAX_KEY);
+}
+
+static int check_lengths(const struct pier_provider_part *parts, uint32_t count,
+			 uint64_t iova)
+{
+	uint64_t sum = 0, last;
+
+	for (uint32_t i = 0; i < count; i++) {
+		if (!pier_add_u64(sum, parts[i].length, &sum))
+			return pier_fail(EINVAL,
+					 "soft0: the lengths of %u pieces add up to more "
+					 "than 64 bits hold",
+					 count);
+	}
+	if (sum > 0 && !pier_add_u64(iova, sum - 1, &last))
+		return pier_fail(EINVAL,
+				 "soft0: iova %#llx plus length %llu is past the end of "
+				 "memory",
+				 (unsigned long long)iova, (unsigned long long)sum);
+	return 0;
+}
+
+/* Of several pieces each begins where it begins: only one knows the page rule. */
+static int check(const struct pier_provider_part *parts, uint32_t count, uint64_t iova,
+		 int access, const uint32_t *key)
+{
+	int error = check_count(count);
+
+	if (!error && key)
+		error = check_key(*key);
+	if (!error && count == 1)
+		error = check_page_rule(parts, iova);
+	if (!error)
+		error = check_access(access);
+	if (!error)
+		error = check_lengths(parts, count, iova);
+	return error;
 }
 
 static void free_mr(struct soft_mr *mr)
 {
-	pier_soft_detach(&mr->piece);
+	for (uint32_t i = 0; i < mr->count; i++)
+		pier_soft_detach(&mr->pieces[i]);
 	free(mr);
 }
 
-static int attach(struct soft_mr *mr, const struct pier_provider_part *part)
+/* Pieces of one dma-buf share the fd that brackets accesses. */
+static int find_sync_fd(const struct soft_mr *mr, const struct pier_provider_part *parts,
+			int fd)
 {
-	mr->piece.sync_fd = -1;
-	mr->ibv.length = part->length;
-	if (part->fd == -1) {
-		mr->ibv.addr = part->addr;
-		return pier_soft_attach_host(&mr->piece, part, mr->access);
+	for (uint32_t i = mr->count; i-- > 0;) {
+		if (parts[i].fd == fd)
+			return mr->pieces[i].sync_fd;
 	}
-	/* As libibverbs leaves it: the offset, not the iova. */
-	mr->ibv.addr = (void *)(uintptr_t)part->offset;
-	return pier_soft_attach_fd(&mr->piece, part, mr->access);
+	return -1;
 }
 
-static int add_to_context(struct soft_mr *mr, struct ibv_pd *pd)
+static int attach(struct soft_mr *mr, const struct pier_provider_part *parts)
+{
+	const struct pier_provider_part *part = &parts[mr->count];
+	struct soft_piece *piece = &mr->pieces[mr->count];
+
+	piece->start = mr->ibv.length;
+	piece->end = piece->start + part->length;
+	piece->sync_fd = part->fd < 0 ? -1 : find_sync_fd(mr, parts, part->fd);
+	piece->sync_shared = piece->sync_fd >= 0;
+	mr->ibv.length = piece->end;
+	mr->count++;
+	if (part->fd == -1)
+		return pier_soft_attach_host(piece, part, mr->access);
+	return pier_soft_attach_fd(piece, part, mr->access);
+}
+
+static int add_to_context(struct soft_mr *mr, struct ibv_pd *pd, const uint32_t *key)
 {
 	struct soft_context *context = soft_context(pd->context);
-	bool taken;
+	int error;
 
 	mr->ibv.context = pd->context;
 	mr->ibv.pd = pd;
 	pier_soft_lock(context);
-	taken = pier_soft_take_key(&context->mrs, mr);
+	error = pier_soft_take_key(&context->mrs, mr, key);
 	pier_soft_unlock(context);
-	if (!taken)
-		return pier_fail(ENOMEM, "soft0: no room for another memory region");
-	atomic_fetch_add(&((struct soft_pd *)pd)->users, 1);
-	return 0;
-}
-
-static int create(struct ibv_pd *pd, const struct pier_provider_part *part, uint64_t iova,
-		  int access, struct soft_mr **ret_mr)
-{
-	struct soft_mr *mr = calloc(1, sizeof(*mr));
-	int error;
-
-	if (!mr)
-		return -ENOMEM;
-	mr->iova = iova;
-	mr->access = access;
-	error = attach(mr, part);
 	if (!error)
-		error = add_to_context(mr, pd);
-	if (error)
-		free_mr(mr);
-	else
-		*ret_mr = mr;
+		atomic_fetch_add(&((struct soft_pd *)pd)->users, 1);
 	return error;
 }
 
-static struct ibv_mr *reg_part(struct ibv_pd *pd, const struct pier_provider_part *part,
-			       uint64_t iova, int access)
+/* As libibverbs leaves it: the offset in the fd, not the iova. */
+static void *address_of(const struct pier_provider_part *part)
 {
-	struct soft_mr *mr = NULL;
-	int error = check_page_rule(part, iova);
+	return part->fd == -1 ? part->addr : (void *)(uintptr_t)part->offset;
+}
 
+static struct soft_mr *allocate(const struct pier_provider_part *parts, uint32_t count)
+{
+	struct soft_mr *mr = calloc(1, sizeof(*mr) + count * sizeof(mr->pieces[0]));
+
+	if (mr)
+		mr->ibv.addr = address_of(&parts[0]);
+	return mr;
+}
+
+static struct ibv_mr *refuse(int error)
+{
+	errno = -error;
+	return NULL;
+}
+
+struct ibv_mr *pier_soft_reg_parts(struct ibv_pd *pd,
+				   const struct pier_provider_part *parts, uint32_t count,
+				   uint64_t iova, int access, const uint32_t *key)
+{
+	int error = check(parts, count, iova, access, key);
+	struct soft_mr *mr;
+
+	if (error)
+		return refuse(error);
+	mr = allocate(parts, count);
+	if (!mr)
+		return refuse(-ENOMEM);
+	mr->iova = iova;
+	mr->access = access;
+	while (!error && mr->count < count)
+		error = attach(mr, parts);
 	if (!error)
-		error = check_access(access);
-	if (!error)
-		error = check_end(part, iova);
-	if (!error)
-		error = create(pd, part, iova, access, &mr);
+		error = add_to_context(mr, pd, key);
 	if (error) {
-		errno = -error;
-		return NULL;
+		free_mr(mr);
+		return refuse(error);
 	}
 	return &mr->ibv;
 }
@@ -158,7 +241,7 @@ struct ibv_mr *pier_soft_reg_mr(struct ibv_pd *pd, void *addr, size_t length,
 		.length = length,
 	};
 
-	return reg_part(pd, &part, iova, access);
+	return pier_soft_reg_parts(pd, &part, 1, iova, access, NULL);
 }
 
 struct ibv_mr *pier_soft_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length,
@@ -170,7 +253,7 @@ struct ibv_mr *pier_soft_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_
 		.length = length,
 	};
 
-	return reg_part(pd, &part, iova, access);
+	return pier_soft_reg_parts(pd, &part, 1, iova, access, NULL);
 }
 
 int pier_soft_dereg_mr(struct ibv_mr *ibv_mr)

@@ -18,17 +18,26 @@ struct soft_context;
 struct soft_qp;
 
 struct soft_piece {
-	char *memory; /* where it lies in this process */
-	void *window; /* what to unmap, for a dma-buf */
+	uint64_t start, end; /* in the region */
+	char *memory;	     /* where it lies in this process */
+	void *window;	     /* what to unmap, for a dma-buf */
 	size_t window_size;
-	int sync_fd; /* of a real dma-buf: brackets our accesses; else -1 */
+	int sync_fd;	  /* of a real dma-buf: brackets our accesses; else -1 */
+	bool sync_shared; /* sync_fd belongs to a piece before this one */
 };
 
 struct soft_mr {
 	struct ibv_mr ibv;
 	uint64_t iova;
 	int access;
-	struct soft_piece piece;
+	uint32_t count;
+	struct soft_piece pieces[]; /* one follows the other */
+};
+
+enum {
+	SOFT_GENERATION_BITS = 12,
+	/* The slots before it would have keys that are to be asked for. */
+	SOFT_FIRST_MR = (SOFT_MAX_KEY >> SOFT_GENERATION_BITS) + 1
 };
 
 /* The key of slot i is i << 12 | generation. */
@@ -43,12 +52,18 @@ struct soft_mr_table {
 	uint32_t capacity;
 	/* Reused oldest first, which keeps a stale key stale for long. */
 	uint32_t first_free, last_free;
+	struct soft_mr **requested; /* by key; NULL before the first is */
 };
 
 /* region.c */
 struct soft_mr *pier_soft_find_mr(struct soft_context *context, struct ibv_pd *pd,
 				  uint32_t key, uint64_t address, uint64_t length,
 				  int access);
+/* Of a region, the piece in which `offset` lies. */
+const struct soft_piece *pier_soft_find_piece(const struct soft_mr *mr, uint64_t offset);
+struct ibv_mr *pier_soft_reg_parts(struct ibv_pd *pd,
+				   const struct pier_provider_part *parts, uint32_t count,
+				   uint64_t iova, int access, const uint32_t *key);
 struct ibv_mr *pier_soft_reg_mr(struct ibv_pd *pd, void *addr, size_t length,
 				uint64_t iova, int access);
 struct ibv_mr *pier_soft_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length,
@@ -57,8 +72,11 @@ int pier_soft_dereg_mr(struct ibv_mr *mr);
 
 /* keys.c; with the engine locked */
 struct soft_mr *pier_soft_find_key(const struct soft_mr_table *table, uint32_t key);
-bool pier_soft_take_key(struct soft_mr_table *table, struct soft_mr *mr);
+/* `key` NULL: any. 0 or -errno with a sentence. */
+int pier_soft_take_key(struct soft_mr_table *table, struct soft_mr *mr,
+		       const uint32_t *key);
 void pier_soft_release_key(struct soft_mr_table *table, const struct soft_mr *mr);
+void pier_soft_free_keys(struct soft_mr_table *table);
 
 /* host.c, dmabuf.c: makes memory reachable; also after a failure detach() follows. */
 int pier_soft_attach_host(struct soft_piece *piece, const struct pier_provider_part *part,
@@ -67,7 +85,10 @@ int pier_soft_attach_fd(struct soft_piece *piece, const struct pier_provider_par
 			int access);
 void pier_soft_detach(struct soft_piece *piece);
 
-/* Scatter and gather lists for one system call; vector.c */
+/*
+ * Scatter and gather lists for one system call; vector.c. What does not fit any
+ * more is left out, and all that is added behind it too: `bytes` tells.
+ */
 struct soft_vector {
 	struct iovec parts[SOFT_MAX_VECTOR];
 	int count;
@@ -78,7 +99,7 @@ struct soft_vector {
 };
 
 void pier_soft_vector_init(struct soft_vector *vector, bool writes);
-bool pier_soft_vector_add(struct soft_vector *vector, void *memory, size_t length);
+void pier_soft_vector_add(struct soft_vector *vector, void *memory, size_t length);
 /* False when the keys, the ranges or the rights do not allow it. */
 bool pier_soft_vector_add_region(struct soft_vector *vector, struct soft_qp *qp,
 				 const struct ibv_sge *range, uint64_t skip,

@@ -9,8 +9,7 @@ enum {
 	/* What one queue pair may send before others have their turn. */
 	TURN_BYTES = 1024 * 1024,
 	/* Small frames share a system call up to here. */
-	BATCH_BYTES = 64 * 1024,
-	PARTS_PER_FRAME = SOFT_MAX_SGE + 1
+	BATCH_BYTES = 64 * 1024
 };
 
 static struct soft_staged *staged_at(struct soft_link *link, uint32_t index)
@@ -77,8 +76,9 @@ static bool add_payload(struct soft_qp *qp, const struct soft_staged *frame,
 	if (send->flags & IBV_SEND_INLINE) {
 		uint64_t rest = frame->length - skip;
 
-		return pier_soft_vector_add(vector, send->inline_data + skip,
-					    rest < limit ? rest : limit);
+		pier_soft_vector_add(vector, send->inline_data + skip,
+				     rest < limit ? rest : limit);
+		return true;
 	}
 	return pier_soft_vector_add_sges(vector, qp, send->sges, send->sge_count, skip,
 					 limit, 0);
@@ -150,7 +150,10 @@ static void account_sent(struct soft_qp *qp, uint64_t sent)
 	link->sent_of_first += sent;
 }
 
-/* As many whole frames as fit, the first one perhaps in part. */
+/*
+ * As many frames as fit. The last one may be there in part only: then the vector
+ * is full and takes nothing behind it, or there is a turn's worth of bytes.
+ */
 static bool build_batch(struct soft_qp *qp, struct soft_vector *vector,
 			uint32_t max_frames)
 {
@@ -161,7 +164,7 @@ static bool build_batch(struct soft_qp *qp, struct soft_vector *vector,
 		int count = vector->count;
 		size_t bytes = vector->bytes;
 
-		if (count + PARTS_PER_FRAME > SOFT_MAX_VECTOR || bytes >= BATCH_BYTES)
+		if (count == SOFT_MAX_VECTOR || bytes >= BATCH_BYTES)
 			break;
 		if (!add_frame(qp, staged_at(link, i), vector,
 			       i == 0 ? link->sent_of_first : 0)) {

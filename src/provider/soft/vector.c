@@ -14,17 +14,14 @@ void pier_soft_vector_init(struct soft_vector *vector, bool writes)
 	vector->writes = writes;
 }
 
-bool pier_soft_vector_add(struct soft_vector *vector, void *memory, size_t length)
+void pier_soft_vector_add(struct soft_vector *vector, void *memory, size_t length)
 {
-	if (length == 0)
-		return true;
-	if (vector->count == SOFT_MAX_VECTOR)
-		return false;
+	if (length == 0 || vector->count == SOFT_MAX_VECTOR)
+		return;
 	vector->parts[vector->count].iov_base = memory;
 	vector->parts[vector->count].iov_len = length;
 	vector->count++;
 	vector->bytes += length;
-	return true;
 }
 
 static void add_synced(struct soft_vector *vector, int fd)
@@ -38,23 +35,38 @@ static void add_synced(struct soft_vector *vector, int fd)
 	vector->synced[vector->synced_count++] = fd;
 }
 
+/* A piece that does not fit has no business in `synced`, which is as long. */
+static void add_pieces(struct soft_vector *vector, const struct soft_mr *mr,
+		       uint64_t offset, uint64_t length)
+{
+	const struct soft_piece *piece = pier_soft_find_piece(mr, offset);
+
+	for (; length > 0 && vector->count < SOFT_MAX_VECTOR; piece++) {
+		uint64_t part = piece->end - offset;
+
+		if (part > length)
+			part = length;
+		pier_soft_vector_add(vector, piece->memory + (offset - piece->start),
+				     part);
+		add_synced(vector, piece->sync_fd);
+		offset += part;
+		length -= part;
+	}
+}
+
 bool pier_soft_vector_add_region(struct soft_vector *vector, struct soft_qp *qp,
 				 const struct ibv_sge *range, uint64_t skip,
 				 uint64_t limit, int access)
 {
-	struct soft_mr *mr;
+	const struct soft_mr *mr = pier_soft_find_mr(soft_context_of(qp), qp->ibv.pd,
+						     range->lkey, range->addr,
+						     range->length, access);
 	uint64_t length = range->length - skip;
 
-	mr = pier_soft_find_mr(soft_context_of(qp), qp->ibv.pd, range->lkey, range->addr,
-			       range->length, access);
 	if (!mr)
 		return false;
-	if (length > limit)
-		length = limit;
-	if (!pier_soft_vector_add(
-		    vector, mr->piece.memory + (range->addr - mr->iova) + skip, length))
-		return false;
-	add_synced(vector, mr->piece.sync_fd);
+	add_pieces(vector, mr, range->addr - mr->iova + skip,
+		   length < limit ? length : limit);
 	return true;
 }
 

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <linux/dma-buf.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "soft_rig.h"
+
+/*
+ * The brackets around what soft0 does to a dma-buf. Here memfds say that they are
+ * dma-bufs: readlink(2) and ioctl(2) are answered by this file.
+ */
+
+static const struct pier_provider *const soft = &pier_soft_provider;
+
+enum {
+	BUFFERS = 2,
+	WRITABLE = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+		   IBV_ACCESS_REMOTE_READ
+};
+
+static int buffers[BUFFERS] = { -1, -1 };
+
+static struct {
+	int fd;
+	uint64_t flags;
+} calls[64];
+static size_t call_count;
+
+ssize_t __real_readlink(const char *path, char *ret_target, size_t size);
+ssize_t __wrap_readlink(const char *path, char *ret_target, size_t size);
+int __real_ioctl(int fd, unsigned long request, void *argument);
+int __wrap_ioctl(int fd, unsigned long request, void *argument);
+
+ssize_t __wrap_readlink(const char *path, char *ret_target, size_t size)
+{
+	for (int i = 0; i < BUFFERS; i++) {
+		char name[32];
+
+		snprintf(name, sizeof(name), "/proc/self/fd/%d", buffers[i]);
+		if (strcmp(path, name) == 0)
+			return snprintf(ret_target, size, "/dmabuf:");
+	}
+	return __real_readlink(path, ret_target, size);
+}
+
+int __wrap_ioctl(int fd, unsigned long request, void *argument)
+{
+	const struct dma_buf_sync *sync = argument;
+
+	if (request != DMA_BUF_IOCTL_SYNC)
+		return __real_ioctl(fd, request, argument);
+	assert_true(call_count < sizeof(calls) / sizeof(calls[0]));
+	calls[call_count].fd = fd;
+	calls[call_count++].flags = sync->flags;
+	return 0;
+}
+
+static void open_buffers(void)
+{
+	for (int i = 0; i < BUFFERS; i++) {
+		buffers[i] = memfd_create("buffer", MFD_CLOEXEC);
+		assert_int_equal(ftruncate(buffers[i], 65536), 0);
+	}
+	call_count = 0;
+}
+
+static void close_buffers(void)
+{
+	for (int i = 0; i < BUFFERS; i++) {
+		close(buffers[i]);
+		buffers[i] = -1;
+	}
+}
+
+/* Ten bytes each of: one buffer, the other, the first again, plain memory. */
+static void fill_parts(const struct rig *rig, struct pier_provider_part *parts)
+{
+	for (uint32_t i = 0; i < 4; i++)
+		parts[i] = (struct pier_provider_part){
+			.fd = i < 3 ? buffers[i % 2] : -1,
+			.offset = 100 * i,
+			.addr = rig->memory,
+			.length = 10,
+		};
+}
+
+/* Each buffer is held open once, however many pieces it gives. */
+static void test_fds(void **state)
+{
+	struct pier_provider_part parts[5];
+	struct ibv_mr *mr;
+	struct rig rig;
+	int before;
+
+	(void)state;
+	open_buffers();
+	rig_open(&rig, NULL);
+	before = rig_count_fds();
+	fill_parts(&rig, parts);
+	mr = soft->reg_parts(rig.pd, parts, 4, 0, WRITABLE, NULL);
+	assert_non_null(mr);
+	assert_int_equal(rig_count_fds(), before + BUFFERS);
+	assert_int_equal(soft->dereg_mr(mr), 0);
+	assert_int_equal(rig_count_fds(), before);
+	parts[4] = (struct pier_provider_part){ .fd = buffers[0],
+						.offset = 65536,
+						.length = 1 };
+	errno = 0;
+	assert_null(soft->reg_parts(rig.pd, parts, 5, 0, WRITABLE, NULL));
+	assert_int_equal(errno, EINVAL);
+	assert_int_equal(rig_count_fds(), before);
+	rig_close(&rig);
+	close_buffers();
+}
+
+/* In `calls` from `first` on: both begin, both end; in one direction. */
+static void expect_bracket(size_t first, uint64_t direction)
+{
+	assert_true(call_count >= first + 4);
+	for (size_t i = 0; i < 4; i++) {
+		uint64_t edge = i < 2 ? DMA_BUF_SYNC_START : DMA_BUF_SYNC_END;
+
+		assert_int_equal(calls[first + i].flags, direction | edge);
+		assert_int_equal(calls[first + i].fd, calls[first + i % 2].fd);
+	}
+	assert_int_not_equal(calls[first].fd, calls[first + 1].fd);
+}
+
+static void test_brackets(void **state)
+{
+	struct rig_options options = { .stepped = 1 };
+	struct pier_provider_part parts[4];
+	struct rig_endpoint peer = { 0 };
+	struct ibv_mr *mr;
+	struct rig a, b;
+	char byte;
+
+	(void)state;
+	open_buffers();
+	rig_open_pair(&a, &b, &options);
+	fill_parts(&b, parts);
+	mr = soft->reg_parts(b.pd, parts, 4, 0, WRITABLE, NULL);
+	assert_non_null(mr);
+	peer.rkey = mr->rkey;
+	memset(a.memory, 's', 40);
+	assert_int_equal(
+		rig_post(&a, IBV_WR_RDMA_WRITE, 1, 0, 40, &peer, 0, IBV_SEND_SIGNALED),
+		0);
+	rig_expect(&a, a.send_cq, &b, 1, IBV_WC_SUCCESS);
+	expect_bracket(0, DMA_BUF_SYNC_WRITE);
+	assert_int_equal(call_count, 4);
+	assert_int_equal(pread(buffers[0], &byte, 1, 209), 1);
+	assert_int_equal(byte, 's');
+	assert_int_equal(
+		rig_post(&a, IBV_WR_RDMA_READ, 2, 50, 40, &peer, 0, IBV_SEND_SIGNALED),
+		0);
+	rig_expect(&a, a.send_cq, &b, 2, IBV_WC_SUCCESS);
+	expect_bracket(4, DMA_BUF_SYNC_READ);
+	assert_int_equal(call_count, 8);
+	assert_memory_equal(a.memory, a.memory + 50, 40);
+	/* The last ten bytes are plain memory. */
+	assert_int_equal(
+		rig_post(&a, IBV_WR_RDMA_WRITE, 3, 0, 10, &peer, 30, IBV_SEND_SIGNALED),
+		0);
+	rig_expect(&a, a.send_cq, &b, 3, IBV_WC_SUCCESS);
+	assert_int_equal(call_count, 8);
+	assert_int_equal(soft->dereg_mr(mr), 0);
+	rig_close(&a);
+	rig_close(&b);
+	close_buffers();
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_fds),
+		cmocka_unit_test(test_brackets),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
