@@ -57,7 +57,10 @@ struct pier_provider {
 	int (*query_gid)(struct ibv_context *context, uint8_t port, uint32_t index,
 			 struct ibv_gid_entry *ret_entry);
 
-	/* Whether regions can be had whose pages are not pinned. 0 or an errno. */
+	/*
+	 * Whether regions of host memory may have IBV_ACCESS_ON_DEMAND: their pages
+	 * are looked for when they are accessed. 0 or a positive errno.
+	 */
 	int (*query_on_demand)(struct ibv_context *context, bool *ret_on_demand);
 
 	struct ibv_pd *(*alloc_pd)(struct ibv_context *context);

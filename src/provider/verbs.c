@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <string.h>
+
 #include "provider.h"
 
 /*
@@ -16,6 +19,20 @@ static int query_gid(struct ibv_context *context, uint8_t port, uint32_t index,
 		     struct ibv_gid_entry *ret_entry)
 {
 	return ibv_query_gid_ex(context, port, index, ret_entry, 0);
+}
+
+/* Where nobody knows the answer, libibverbs gives capabilities that are all 0. */
+static int query_on_demand(struct ibv_context *context, bool *ret_on_demand)
+{
+	struct ibv_device_attr_ex attr;
+	int error = ibv_query_device_ex(context, NULL, &attr);
+
+	if (error == EOPNOTSUPP || error == ENOSYS)
+		memset(&attr, 0, sizeof(attr));
+	else if (error)
+		return error;
+	*ret_on_demand = attr.odp_caps.general_caps & IBV_ODP_SUPPORT;
+	return 0;
 }
 
 static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
@@ -37,6 +54,7 @@ const struct pier_provider pier_verbs_provider = {
 	.query_device = ibv_query_device,
 	.query_port = query_port,
 	.query_gid = query_gid,
+	.query_on_demand = query_on_demand,
 	.alloc_pd = ibv_alloc_pd,
 	.dealloc_pd = ibv_dealloc_pd,
 	.reg_mr = reg_mr,

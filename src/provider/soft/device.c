@@ -189,6 +189,13 @@ static int query_gid(struct ibv_context *context, uint8_t port, uint32_t index,
 	return 0;
 }
 
+static int query_on_demand(struct ibv_context *context, bool *ret_on_demand)
+{
+	(void)context;
+	*ret_on_demand = true;
+	return 0;
+}
+
 static struct ibv_pd *alloc_pd(struct ibv_context *context)
 {
 	struct soft_pd *pd = calloc(1, sizeof(*pd));
@@ -224,6 +231,7 @@ const struct pier_provider pier_soft_provider = {
 	.query_device = query_device,
 	.query_port = query_port,
 	.query_gid = query_gid,
+	.query_on_demand = query_on_demand,
 	.alloc_pd = alloc_pd,
 	.dealloc_pd = dealloc_pd,
 	.reg_mr = pier_soft_reg_mr,

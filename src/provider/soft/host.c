@@ -22,6 +22,14 @@ static bool kernel_populates(int advice)
 	return known;
 }
 
+/* msync(2) knows what is mapped; MS_ASYNC does nothing else since Linux 2.6.19. */
+bool pier_soft_is_mapped(const char *memory, uint64_t length)
+{
+	uint64_t skipped = (uintptr_t)memory & ((uint64_t)sysconf(_SC_PAGESIZE) - 1);
+
+	return msync((void *)(memory - skipped), length + skipped, MS_ASYNC) == 0;
+}
+
 /*
  * Stands for the kernel's pinning: fails where get_user_pages() would, which is
  * memory that is absent, forbidden, or a mapping of page frames (EINVAL here).
@@ -36,7 +44,7 @@ static int populate(char *first, size_t length, int access)
 		return 0;
 	if (errno == EINVAL && !kernel_populates(advice)) {
 		/* Before Linux 5.14: at least see that something is mapped. */
-		return msync(first, length, MS_ASYNC) == 0 ? 0 : EFAULT;
+		return pier_soft_is_mapped(first, length) ? 0 : EFAULT;
 	}
 	return errno == ENOMEM || errno == EINVAL || errno == EPERM ? EFAULT : errno;
 }
@@ -56,6 +64,9 @@ int pier_soft_attach_host(struct soft_piece *piece, const struct pier_provider_p
 				 "soft0: address %p plus length %llu is past the end of "
 				 "memory",
 				 part->addr, (unsigned long long)part->length);
+	piece->memory = part->addr;
+	if (access & IBV_ACCESS_ON_DEMAND)
+		return 0;
 	error = populate((char *)first, end - first, access);
 	if (error)
 		return pier_fail(error,
@@ -63,6 +74,5 @@ int pier_soft_attach_host(struct soft_piece *piece, const struct pier_provider_p
 				 "it is not all mapped, or not as the access "
 				 "flags %#x need it",
 				 part->addr, (unsigned long long)part->length, access);
-	piece->memory = part->addr;
 	return 0;
 }

@@ -42,6 +42,24 @@ const struct soft_piece *pier_soft_find_piece(const struct soft_mr *mr, uint64_t
 	return first;
 }
 
+bool pier_soft_is_present(const struct soft_mr *mr, uint64_t address, uint64_t length)
+{
+	uint64_t offset = address - mr->iova, end = offset + length;
+	const struct soft_piece *piece = pier_soft_find_piece(mr, offset);
+	bool present = true;
+
+	if (!(mr->access & IBV_ACCESS_ON_DEMAND))
+		return true;
+	for (; offset < end && present; piece++) {
+		uint64_t stop = piece->end < end ? piece->end : end;
+
+		present = pier_soft_is_mapped(piece->memory + (offset - piece->start),
+					      stop - offset);
+		offset = stop;
+	}
+	return present;
+}
+
 /* The rules and their order are those of the kernel's ib_uverbs_reg_mr(). */
 static int check_page_rule(const struct pier_provider_part *part, uint64_t iova)
 {
@@ -62,12 +80,26 @@ static int check_page_rule(const struct pier_provider_part *part, uint64_t iova)
 	return 0;
 }
 
+/* The kernel's ib_umem_odp knows no dma-bufs. */
+static int check_on_demand(const struct pier_provider_part *parts, uint32_t count,
+			   int access)
+{
+	for (uint32_t i = 0; i < count && (access & IBV_ACCESS_ON_DEMAND); i++) {
+		if (parts[i].fd != -1)
+			return pier_fail(EINVAL,
+					 "soft0: access flags %#x: only host memory "
+					 "can be registered on demand",
+					 access);
+	}
+	return 0;
+}
+
 /* That of ib_check_mr_access(). */
 static int check_access(int access)
 {
 	const int allowed = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
 			    IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
-			    IBV_ACCESS_RELAXED_ORDERING;
+			    IBV_ACCESS_RELAXED_ORDERING | IBV_ACCESS_ON_DEMAND;
 	const int remote = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
 
 	if (access & ~allowed)
@@ -132,6 +164,8 @@ static int check(const struct pier_provider_part *parts, uint32_t count, uint64_
 		error = check_page_rule(parts, iova);
 	if (!error)
 		error = check_access(access);
+	if (!error)
+		error = check_on_demand(parts, count, access);
 	if (!error)
 		error = check_lengths(parts, count, iova);
 	return error;

@@ -59,6 +59,11 @@ struct soft_mr_table {
 struct soft_mr *pier_soft_find_mr(struct soft_context *context, struct ibv_pd *pd,
 				  uint32_t key, uint64_t address, uint64_t length,
 				  int access);
+/*
+ * Whether all of a range that find_mr() allows is there. Memory that was pinned
+ * always is, as far as we are concerned.
+ */
+bool pier_soft_is_present(const struct soft_mr *mr, uint64_t address, uint64_t length);
 /* Of a region, the piece in which `offset` lies. */
 const struct soft_piece *pier_soft_find_piece(const struct soft_mr *mr, uint64_t offset);
 struct ibv_mr *pier_soft_reg_parts(struct ibv_pd *pd,
@@ -81,6 +86,7 @@ void pier_soft_free_keys(struct soft_mr_table *table);
 /* host.c, dmabuf.c: makes memory reachable; also after a failure detach() follows. */
 int pier_soft_attach_host(struct soft_piece *piece, const struct pier_provider_part *part,
 			  int access);
+bool pier_soft_is_mapped(const char *memory, uint64_t length);
 int pier_soft_attach_fd(struct soft_piece *piece, const struct pier_provider_part *part,
 			int access);
 void pier_soft_detach(struct soft_piece *piece);

@@ -75,14 +75,27 @@ static void begin_send(struct soft_qp *qp, const struct soft_header *header)
 	qp->link.target = SOFT_TO_RECV;
 }
 
+static struct soft_mr *find_region(struct soft_qp *qp, const struct soft_header *header,
+				   int access)
+{
+	return pier_soft_find_mr(soft_context_of(qp), qp->ibv.pd, header->key,
+				 header->address, header->length, access);
+}
+
 /* Of a message without bytes neither key nor address counts (IBTA 9.7.4.1.5). */
 static bool may_access(struct soft_qp *qp, const struct soft_header *header, int access)
 {
 	if (!(qp->attr.qp_access_flags & access))
 		return false;
+	return header->length == 0 || find_region(qp, header, access);
+}
+
+/* A write can be refused at every byte; a response that has begun cannot. */
+static bool can_respond(struct soft_qp *qp, const struct soft_header *header)
+{
 	return header->length == 0 ||
-	       pier_soft_find_mr(soft_context_of(qp), qp->ibv.pd, header->key,
-				 header->address, header->length, access);
+	       pier_soft_is_present(find_region(qp, header, IBV_ACCESS_REMOTE_READ),
+				    header->address, header->length);
 }
 
 static void begin_write(struct soft_qp *qp, const struct soft_header *header)
@@ -95,7 +108,7 @@ static void begin_write(struct soft_qp *qp, const struct soft_header *header)
 
 static void begin_read(struct soft_qp *qp, const struct soft_header *header)
 {
-	if (!may_access(qp, header, IBV_ACCESS_REMOTE_READ))
+	if (!may_access(qp, header, IBV_ACCESS_REMOTE_READ) || !can_respond(qp, header))
 		pier_soft_refuse(qp, SOFT_NAK_ACCESS);
 	else if (qp->responder.read_count >= qp->attr.max_dest_rd_atomic)
 		pier_soft_refuse(qp, SOFT_NAK_INVALID_REQUEST);
