@@ -2,6 +2,7 @@
 #ifndef PIER_PROVIDER_PROVIDER_H
 #define PIER_PROVIDER_PROVIDER_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -19,6 +20,17 @@ struct pier_provider_part {
 	uint64_t offset; /* of the piece in the fd */
 	void *addr;	 /* of host memory */
 	uint64_t length; /* in bytes, more than 0 */
+};
+
+/* A number of remote writes. */
+struct pier_provider_counter {
+	/* Who reads how much it grew sees the bytes of those writes. */
+	atomic_uint_fast64_t value;
+	/*
+	 * Called each time after value grew, on any thread and with the provider's
+	 * locks held: wakes who waits, and does nothing else. NULL: nobody waits.
+	 */
+	void (*notify)(struct pier_provider_counter *counter);
 };
 
 /*
@@ -98,6 +110,19 @@ struct pier_provider {
 				    const struct pier_provider_part *parts,
 				    uint32_t count, uint64_t iova, int access,
 				    const uint32_t *key);
+
+	/*
+	 * Beyond verbs, and NULL where the device cannot: counts each remote write
+	 * of at least one byte into the region, with or without immediate data, once,
+	 * when its last byte is in memory; one that fails is not counted. It grows
+	 * before the write completes on either side.
+	 *
+	 * A region has at most one counter (EBUSY), and cannot be deregistered while
+	 * it has (dereg_mr() returns EBUSY); a counter may have several regions. NULL
+	 * unbinds, also where nothing is bound, and from the return on the counter is
+	 * not touched for this region. 0 or a positive errno.
+	 */
+	int (*bind_counter)(struct ibv_mr *mr, struct pier_provider_counter *counter);
 
 	struct ibv_comp_channel *(*create_comp_channel)(struct ibv_context *context);
 	int (*destroy_comp_channel)(struct ibv_comp_channel *channel);

@@ -238,6 +238,7 @@ const struct pier_provider pier_soft_provider = {
 	.reg_dmabuf_mr = pier_soft_reg_dmabuf_mr,
 	.dereg_mr = pier_soft_dereg_mr,
 	.reg_parts = pier_soft_reg_parts,
+	.bind_counter = pier_soft_bind_counter,
 	.create_comp_channel = pier_soft_create_comp_channel,
 	.destroy_comp_channel = pier_soft_destroy_comp_channel,
 	.create_cq = pier_soft_create_cq,

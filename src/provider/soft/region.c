@@ -290,15 +290,35 @@ struct ibv_mr *pier_soft_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_
 	return pier_soft_reg_parts(pd, &part, 1, iova, access, NULL);
 }
 
+int pier_soft_bind_counter(struct ibv_mr *ibv_mr, struct pier_provider_counter *counter)
+{
+	struct soft_mr *mr = (struct soft_mr *)ibv_mr;
+	struct soft_context *context = soft_context(ibv_mr->context);
+	bool busy;
+
+	/* The engine counts with its lock held only. */
+	pier_soft_lock(context);
+	busy = counter && mr->counter;
+	if (!busy)
+		mr->counter = counter;
+	pier_soft_unlock(context);
+	return busy ? -pier_fail(EBUSY, "soft0: the region has a counter already") : 0;
+}
+
 int pier_soft_dereg_mr(struct ibv_mr *ibv_mr)
 {
 	struct soft_mr *mr = (struct soft_mr *)ibv_mr;
 	struct soft_context *context = soft_context(ibv_mr->context);
+	bool busy;
 
 	/* The engine copies with its lock held only: none is in the region then. */
 	pier_soft_lock(context);
-	pier_soft_release_key(&context->mrs, mr);
+	busy = mr->counter;
+	if (!busy)
+		pier_soft_release_key(&context->mrs, mr);
 	pier_soft_unlock(context);
+	if (busy)
+		return -pier_fail(EBUSY, "soft0: a counter is bound to the region");
 	atomic_fetch_sub(&((struct soft_pd *)mr->ibv.pd)->users, 1);
 	free_mr(mr);
 	return 0;

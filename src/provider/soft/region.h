@@ -13,6 +13,7 @@
 
 /* Memory that the engine may reach: regions, their keys, and lists of pieces. */
 
+struct pier_provider_counter;
 struct pier_provider_part;
 struct soft_context;
 struct soft_qp;
@@ -30,6 +31,7 @@ struct soft_mr {
 	struct ibv_mr ibv;
 	uint64_t iova;
 	int access;
+	struct pier_provider_counter *counter; /* of remote writes, or NULL */
 	uint32_t count;
 	struct soft_piece pieces[]; /* one follows the other */
 };
@@ -74,6 +76,7 @@ struct ibv_mr *pier_soft_reg_mr(struct ibv_pd *pd, void *addr, size_t length,
 struct ibv_mr *pier_soft_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length,
 				       uint64_t iova, int fd, int access);
 int pier_soft_dereg_mr(struct ibv_mr *mr);
+int pier_soft_bind_counter(struct ibv_mr *mr, struct pier_provider_counter *counter);
 
 /* keys.c; with the engine locked */
 struct soft_mr *pier_soft_find_key(const struct soft_mr_table *table, uint32_t key);

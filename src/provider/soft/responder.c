@@ -156,11 +156,25 @@ static void queue_read(struct soft_responder *responder, const struct soft_heade
 	};
 }
 
+/* The lock has been held since find_mr() let the last byte in. */
+static void count_write(struct soft_qp *qp, const struct soft_header *header)
+{
+	const struct soft_mr *mr = find_region(qp, header, IBV_ACCESS_REMOTE_WRITE);
+
+	if (!mr || !mr->counter)
+		return;
+	atomic_fetch_add(&mr->counter->value, 1);
+	if (mr->counter->notify)
+		mr->counter->notify(mr->counter);
+}
+
 void pier_soft_finish_request(struct soft_qp *qp)
 {
 	const struct soft_header *header = &qp->link.header;
 
 	qp->responder.expected++;
+	if (qp->link.target == SOFT_TO_REGION && header->length > 0)
+		count_write(qp, header);
 	if (header->opcode == SOFT_READ)
 		queue_read(&qp->responder, header);
 	else if (header->opcode != SOFT_WRITE)
