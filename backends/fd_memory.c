@@ -48,9 +48,9 @@ int pier_fd_memory_consume(struct pier_fd_memory_list *list, int fd, void *cpu,
 		.cpu = cpu,
 		.length = length,
 	};
-	pthread_mutex_lock(&list->lock);
+	pier_fork_lock(&list->lock);
 	pier_list_append(&list->allocations, &allocation->link);
-	pthread_mutex_unlock(&list->lock);
+	pier_fork_unlock(&list->lock);
 	*ret_memory = describe(allocation);
 	return 0;
 }
@@ -60,7 +60,7 @@ int pier_fd_memory_find(struct pier_fd_memory_list *list, uint64_t address,
 {
 	int result = -ENOENT;
 
-	pthread_mutex_lock(&list->lock);
+	pier_fork_lock(&list->lock);
 	pier_list_for_each(link, &list->allocations) {
 		struct fd_memory *allocation = pier_container_of(link, struct fd_memory,
 								 link);
@@ -73,7 +73,7 @@ int pier_fd_memory_find(struct pier_fd_memory_list *list, uint64_t address,
 			break;
 		}
 	}
-	pthread_mutex_unlock(&list->lock);
+	pier_fork_unlock(&list->lock);
 	return result;
 }
 
@@ -82,12 +82,12 @@ void pier_fd_memory_put(struct pier_fd_memory_list *list, struct pier_memory *me
 	struct fd_memory *allocation = memory->state;
 	bool last;
 
-	pthread_mutex_lock(&list->lock);
+	pier_fork_lock(&list->lock);
 	assert(allocation->users > 0);
 	last = --allocation->users == 0;
 	if (last)
 		pier_list_remove(&allocation->link);
-	pthread_mutex_unlock(&list->lock);
+	pier_fork_unlock(&list->lock);
 	if (!last)
 		return;
 	munmap(allocation->cpu, allocation->length);

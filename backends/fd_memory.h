@@ -2,11 +2,11 @@
 #ifndef PIER_BACKENDS_FD_MEMORY_H
 #define PIER_BACKENDS_FD_MEMORY_H
 
-#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "backend.h"
+#include "util/fork.h"
 #include "util/list.h"
 
 /*
@@ -17,16 +17,16 @@
  * last of them, so a wrapped pointer into a buffer outlives the buffer.
  */
 struct pier_fd_memory_list {
-	pthread_mutex_t lock;
+	struct pier_fork_mutex lock;
 	struct pier_list allocations;
 };
 
-#define PIER_FD_MEMORY_LIST(list)                                   \
-	{                                                           \
-		.lock = PTHREAD_MUTEX_INITIALIZER, .allocations = { \
-			&(list).allocations,                        \
-			&(list).allocations                         \
-		}                                                   \
+#define PIER_FD_MEMORY_LIST(list)                         \
+	{                                                 \
+		.lock = PIER_FORK_MUTEX, .allocations = { \
+			&(list).allocations,              \
+			&(list).allocations               \
+		}                                         \
 	}
 
 /*

@@ -4,8 +4,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <sodium.h>
-
 #include "util/error.h"
 #include "soft.h"
 
@@ -81,7 +79,7 @@ struct ibv_context *pier_soft_open(bool stepped)
 
 	if (!context)
 		return NULL;
-	error = sodium_init() >= 0 && make_gid(&context->gid) ? 0 : -EIO;
+	error = pier_soft_init_sodium() && make_gid(&context->gid) ? 0 : -EIO;
 	if (!error)
 		error = pier_soft_start_engine(context, stepped);
 	if (!error)

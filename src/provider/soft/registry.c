@@ -2,6 +2,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <sodium.h>
+
+#include "util/fork.h"
 #include "soft.h"
 
 /*
@@ -9,30 +12,41 @@
  * each other here. Of necessity global, as device names are.
  */
 static struct {
-	pthread_mutex_t lock;
+	struct pier_fork_mutex lock;
 	struct pier_list contexts;
 } registry = {
-	.lock = PTHREAD_MUTEX_INITIALIZER,
+	.lock = PIER_FORK_MUTEX,
 	.contexts = { &registry.contexts, &registry.contexts },
 };
 
+bool pier_soft_init_sodium(void)
+{
+	bool ready;
+
+	/* A child must not find libsodium's own lock held: fork(2) waits for ours. */
+	pier_fork_lock(&registry.lock);
+	ready = sodium_init() >= 0;
+	pier_fork_unlock(&registry.lock);
+	return ready;
+}
+
 void pier_soft_register(struct soft_context *context)
 {
-	pthread_mutex_lock(&registry.lock);
+	pier_fork_lock(&registry.lock);
 	pier_list_append(&registry.contexts, &context->registered);
-	pthread_mutex_unlock(&registry.lock);
+	pier_fork_unlock(&registry.lock);
 }
 
 void pier_soft_unregister(struct soft_context *context)
 {
-	pthread_mutex_lock(&registry.lock);
+	pier_fork_lock(&registry.lock);
 	pier_list_remove(&context->registered);
-	pthread_mutex_unlock(&registry.lock);
+	pier_fork_unlock(&registry.lock);
 }
 
 struct soft_context *pier_soft_hold_registry(const union ibv_gid *gid)
 {
-	pthread_mutex_lock(&registry.lock);
+	pier_fork_lock(&registry.lock);
 	pier_list_for_each(link, &registry.contexts) {
 		struct soft_context *context = pier_container_of(
 			link, struct soft_context, registered);
@@ -47,5 +61,5 @@ struct soft_context *pier_soft_hold_registry(const union ibv_gid *gid)
 
 void pier_soft_release_registry(void)
 {
-	pthread_mutex_unlock(&registry.lock);
+	pier_fork_unlock(&registry.lock);
 }

@@ -67,6 +67,7 @@ static inline struct soft_context *soft_context_of(const struct soft_qp *qp)
 struct ibv_context *pier_soft_open(bool stepped);
 
 /* registry.c */
+bool pier_soft_init_sodium(void);
 void pier_soft_register(struct soft_context *context);
 void pier_soft_unregister(struct soft_context *context);
 /* Holds the registry from here to pier_soft_release_registry(). */
