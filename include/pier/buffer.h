@@ -19,6 +19,13 @@ PIER_BEGIN_DECLS
  *
  * Threads: any thread may call any function; one buffer must not be freed
  * while another thread uses it.
+ *
+ * Processes: a child of fork(2) has its parent's buffers too. Memory of the backend
+ * "host" is a copy there, that of memfd, udmabuf and dma_heap is shared with the
+ * parent; that of a backend from elsewhere is as its documentation says. The child
+ * may use them all, and free them, which takes away its own mapping and
+ * descriptors and nothing of the parent's. A buffer that had regions at the fork
+ * cannot be freed in the child (-EBUSY), and goes with it.
  */
 
 struct pier_buffer;

@@ -32,6 +32,9 @@ PIER_BEGIN_DECLS
  *
  * Threads: one thread at a time may use a channel; it may move between threads
  * when the caller orders that. Different channels are independent.
+ *
+ * Processes: in a child of fork(2), all that is not a plain question about a
+ * channel of the parent is -ECHILD (<pier/device.h>).
  */
 
 struct pier_channel;

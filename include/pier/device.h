@@ -20,10 +20,23 @@ PIER_BEGIN_DECLS
  * Threads: all functions of this header may be called from any thread, on the
  * same device too; nothing else may use an object while it is being closed.
  *
- * Processes: after fork(2) all objects of pier are the parent's; the child must
- * not touch them. On kernels before 5.12 a fork takes pages away from under a
- * NIC unless ibv_fork_init(3) was called before a device was opened, which pier
- * leaves to the program.
+ * Processes: devices, protection domains, regions and channels are those of the
+ * process that made them. In a child of fork(2) every call that would do something
+ * with one of the parent's is -ECHILD at once, changes nothing and names the
+ * object; calls that only tell what an object is still do. The child opens the
+ * device again, makes objects of its own, and closes none of the parent's, which
+ * go on working: what the child inherited goes with it. <pier/buffer.h> says what
+ * it may do with buffers.
+ *
+ * Children are told by pthread_atfork(3): those of vfork(2), of _Fork(3) and of
+ * clone(2) called directly are not noticed, and must not use pier at all before
+ * execve(2). Nor can pier help where another thread of the program is itself inside
+ * ibv_get_device_list(3) during the fork: a lock of libibverbs then stays held in the
+ * child, in which pier_open_device() hangs.
+ *
+ * On kernels before 5.12 a fork takes pages away from under a NIC unless
+ * ibv_fork_init(3) was called before a device was opened, which pier leaves to the
+ * program; memory of regions is then not there in the child.
  */
 
 struct pier_device;
@@ -130,7 +143,9 @@ PIER_API int pier_open_device(const char *name, struct pier_device **ret_device)
 /**
  * Close a device; NULL is fine.
  *
- * Errors: -EBUSY it still has protection domains, and nothing was changed.
+ * Errors: -EBUSY it still has protection domains, and nothing was changed; the
+ * sentence counts what lives below it, and the log names each and the place where
+ * it was made, if debug messages are taken. -ECHILD it is the parent's.
  */
 PIER_API int pier_close_device(struct pier_device *device);
 
@@ -140,7 +155,7 @@ PIER_API const char *pier_device_name(const struct pier_device *device);
 /**
  * Ask a device for its limits.
  *
- * Errors: those of ibv_query_device(3), negated.
+ * Errors: those of ibv_query_device(3), negated; -ECHILD.
  */
 PIER_API int pier_query_device(struct pier_device *device,
 			       struct pier_device_attr *ret_attr);
@@ -148,7 +163,7 @@ PIER_API int pier_query_device(struct pier_device *device,
 /**
  * Ask for the state of a port, numbered from 1.
  *
- * Errors: -EINVAL no such port; others of ibv_query_port(3), negated.
+ * Errors: -EINVAL no such port; -ECHILD; others of ibv_query_port(3), negated.
  */
 PIER_API int pier_query_port(struct pier_device *device, uint32_t port,
 			     struct pier_port_attr *ret_attr);
@@ -157,7 +172,7 @@ PIER_API int pier_query_port(struct pier_device *device, uint32_t port,
  * Read the GID table of a port.
  *
  * Errors: -ENODATA the index is valid but empty; -EINVAL no such port or
- * index; others of ibv_query_gid_ex(3), negated.
+ * index; -ECHILD; others of ibv_query_gid_ex(3), negated.
  */
 PIER_API int pier_query_gid(struct pier_device *device, uint32_t port, uint32_t index,
 			    struct pier_gid_entry *ret_entry);
@@ -166,14 +181,15 @@ PIER_API int pier_query_gid(struct pier_device *device, uint32_t port, uint32_t 
  * Allocate a protection domain: what regions and channels of one PD may reach
  * together. See ibv_alloc_pd(3).
  *
- * Errors: -ENOMEM; what ibv_alloc_pd(3) leaves in errno.
+ * Errors: -ENOMEM; -ECHILD; what ibv_alloc_pd(3) leaves in errno.
  */
 PIER_API int pier_alloc_pd(struct pier_device *device, struct pier_pd **ret_pd);
 
 /**
  * Give a protection domain back; NULL is fine.
  *
- * Errors: -EBUSY it still has regions or channels, and nothing was changed.
+ * Errors: -EBUSY it still has regions or channels, which the sentence counts, and
+ * nothing was changed; -ECHILD it is the parent's.
  */
 PIER_API int pier_dealloc_pd(struct pier_pd *pd);
 

@@ -298,8 +298,8 @@ PIER_API int pier_reg_sub_mr(struct pier_mr *mr, uint64_t offset, uint64_t lengt
  * Deregister; NULL is fine. Afterwards the NIC does not touch the memory.
  *
  * Errors: -EBUSY it has sub-regions or something is bound to it, and nothing was
- * changed; others of ibv_dereg_mr(3), after which the region can only be
- * deregistered again.
+ * changed; -ECHILD it is the parent's; others of ibv_dereg_mr(3), after which the
+ * region can only be deregistered again.
  */
 PIER_API int pier_dereg_mr(struct pier_mr *mr);
 

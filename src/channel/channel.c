@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -166,6 +167,7 @@ static int create_qp(struct pier_channel *channel)
 			"%u bytes inline",
 			attr->max_send_wr, attr->max_recv_wr, attr->max_send_sge,
 			attr->max_recv_sge, attr->max_inline);
+	channel->qp_num = channel->qp->qp_num;
 	return 0;
 }
 
@@ -204,38 +206,31 @@ static int build(struct pier_channel *channel)
 	return error;
 }
 
-int pier_prepare_channel(struct pier_pd *pd, const struct pier_channel_attr *attr,
-			 struct pier_channel **ret_channel)
+static void describe_channel(const struct pier_object *object, char *ret_text,
+			     size_t size)
 {
-	struct pier_channel_attr known;
-	struct pier_channel *channel;
-	int error = pier_read_channel_attr(attr, &pd->device->limits, &known);
+	const struct pier_channel *channel = (const struct pier_channel *)object;
 
-	if (!error)
-		error = pier_check_channel_attr(&known, &pd->device->limits);
-	if (error)
-		return error;
-	channel = calloc(1, sizeof(*channel));
+	snprintf(ret_text, size, "channel of queue pair %#x on %s", channel->qp_num,
+		 channel->pd->device->name);
+}
+
+static struct pier_channel *new_channel(struct pier_pd *pd,
+					const struct pier_channel_attr *attr)
+{
+	struct pier_channel *channel = calloc(1, sizeof(*channel));
+
 	if (!channel)
-		return pier_fail(ENOMEM, "no memory for a channel");
-	channel->attr = known;
-	channel->max_read_sge = known.max_send_sge;
+		return NULL;
+	channel->object.describe = describe_channel;
+	channel->attr = *attr;
+	channel->max_read_sge = attr->max_send_sge;
 	if (pd->device->limits.max_sge_rd > 0 &&
 	    channel->max_read_sge > (uint32_t)pd->device->limits.max_sge_rd)
 		channel->max_read_sge = (uint32_t)pd->device->limits.max_sge_rd;
 	channel->pd = pd;
 	channel->provider = pd->device->provider;
-	atomic_fetch_add(&pd->children, 1);
-	pier_object_born(PIER_OBJECT_CHANNEL);
-	error = build(channel);
-	if (error) {
-		error = pier_fail_because(error, "preparing a channel on %s",
-					  pd->device->name);
-		pier_destroy_channel(channel);
-		return error;
-	}
-	*ret_channel = channel;
-	return 0;
+	return channel;
 }
 
 /*
@@ -265,19 +260,58 @@ static int destroy_verbs(struct pier_channel *channel)
 	return 0;
 }
 
+static void free_channel(struct pier_channel *channel)
+{
+	pier_free_slots(&channel->slots);
+	free(channel);
+}
+
+int pier_prepare_channel(struct pier_pd *pd, const struct pier_channel_attr *attr,
+			 struct pier_channel **ret_channel)
+{
+	struct pier_channel_attr known;
+	struct pier_channel *channel;
+	int error = pier_check_process(&pd->object);
+
+	if (!error)
+		error = pier_read_channel_attr(attr, &pd->device->limits, &known);
+	if (!error)
+		error = pier_check_channel_attr(&known, &pd->device->limits);
+	if (error)
+		return error;
+	channel = new_channel(pd, &known);
+	if (!channel)
+		return pier_fail(ENOMEM, "no memory for a channel");
+	error = build(channel);
+	if (error) {
+		error = pier_fail_because(error, "preparing a channel on %s",
+					  pd->device->name);
+		/* What a device does not take back may still be used by it. */
+		if (destroy_verbs(channel) == 0)
+			free_channel(channel);
+		return error;
+	}
+	atomic_fetch_add(&pd->children, 1);
+	pier_object_born(&channel->object, PIER_OBJECT_CHANNEL, &pd->object,
+			 __builtin_return_address(0));
+	*ret_channel = channel;
+	return 0;
+}
+
 int pier_destroy_channel(struct pier_channel *channel)
 {
 	int error;
 
 	if (!channel)
 		return 0;
-	error = destroy_verbs(channel);
+	error = pier_check_process(&channel->object);
+	if (!error)
+		error = destroy_verbs(channel);
 	if (error)
 		return error;
-	pier_free_slots(&channel->slots);
+	pier_object_gone(&channel->object);
 	atomic_fetch_sub(&channel->pd->children, 1);
-	pier_object_gone(PIER_OBJECT_CHANNEL);
-	free(channel);
+	free_channel(channel);
 	return 0;
 }
 

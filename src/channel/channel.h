@@ -16,6 +16,7 @@ enum pier_channel_state {
 };
 
 struct pier_channel {
+	struct pier_object object;
 	/* What every post and poll touches. */
 	struct ibv_qp *qp;
 	struct ibv_cq *cq;
@@ -29,6 +30,7 @@ struct pier_channel {
 
 	const struct pier_provider *provider;
 	struct pier_pd *pd;
+	uint32_t qp_num; /* as long as the channel, also for other threads */
 	struct ibv_comp_channel *events;
 	uint32_t port_mtu; /* in bytes, also not more than attr.mtu */
 	uint16_t lid;

@@ -57,8 +57,10 @@ int pier_channel_endpoint(struct pier_channel *channel,
 		.max_rd_atomic = served_reads(channel),
 		.generation = channel->generation,
 	};
-	int error;
+	int error = pier_check_process(&channel->object);
 
+	if (error)
+		return error;
 	memcpy(endpoint.gid, channel->gid.gid.raw, sizeof(endpoint.gid));
 	error = add_provider_address(channel, &endpoint);
 	if (!error)
@@ -209,8 +211,10 @@ static int connect_to(struct pier_channel *channel, const struct pier_endpoint *
 
 int pier_connect_channel(struct pier_channel *channel, const struct pier_endpoint *peer)
 {
-	int error;
+	int error = pier_check_process(&channel->object);
 
+	if (error)
+		return error;
 	if (channel->state != PIER_CHANNEL_PREPARED)
 		return pier_fail(EISCONN,
 				 channel->state == PIER_CHANNEL_CONNECTED

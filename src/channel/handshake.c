@@ -161,8 +161,10 @@ int pier_handshake(struct pier_channel *channel, int read_fd, int write_fd,
 {
 	struct pier_stream stream = { .read_fd = read_fd, .write_fd = write_fd };
 	struct pier_endpoint peer;
-	int error = pier_channel_timeout(channel, timeout_ms, &timeout_ms);
+	int error = pier_check_process(&channel->object);
 
+	if (!error)
+		error = pier_channel_timeout(channel, timeout_ms, &timeout_ms);
 	if (error)
 		return error;
 	if (channel->state != PIER_CHANNEL_PREPARED)

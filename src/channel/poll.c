@@ -107,7 +107,9 @@ int pier_collect(struct pier_channel *channel)
 
 int pier_poll(struct pier_channel *channel)
 {
-	return pier_collect(channel);
+	int error = pier_check_process(&channel->object);
+
+	return error ? error : pier_collect(channel);
 }
 
 /* Each event is acknowledged at once: ibv_destroy_cq() waits for all of them. */
@@ -122,8 +124,11 @@ static void take_events(struct pier_channel *channel)
 
 int pier_arm_channel(struct pier_channel *channel)
 {
-	int error, before, after;
+	int error = pier_check_process(&channel->object);
+	int before, after;
 
+	if (error)
+		return error;
 	pier_clear_error();
 	before = pier_collect(channel);
 	if (before < 0)
@@ -170,6 +175,8 @@ int pier_poll_work(struct pier_channel *channel, struct pier_work work,
 	struct pier_slot *slot = pier_find_slot(&channel->slots, work.id);
 	int count;
 
+	if (pier_inherited(&channel->object))
+		return pier_fail_inherited(&channel->object);
 	if (!slot || slot->state == PIER_SLOT_UNWATCHED)
 		return pier_fail(ESTALE,
 				 "handle %#llx names no request of this channel: it "

@@ -48,8 +48,10 @@ static int check_elements(const struct pier_channel *channel,
 	return 0;
 }
 
-static int check_state(const struct pier_channel *channel, bool receive)
+static inline int check_state(const struct pier_channel *channel, bool receive)
 {
+	if (pier_inherited(&channel->object))
+		return pier_fail_inherited(&channel->object);
 	if (channel->broken)
 		return pier_fail_broken(channel);
 	if (channel->state == PIER_CHANNEL_CONNECTED ||

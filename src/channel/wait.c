@@ -136,7 +136,9 @@ int pier_wait(struct pier_channel *channel, struct pier_work work, int timeout_m
 	struct pier_slot *slot;
 	int error, done;
 
-	error = pier_channel_timeout(channel, timeout_ms, &timeout_ms);
+	error = pier_check_process(&channel->object);
+	if (!error)
+		error = pier_channel_timeout(channel, timeout_ms, &timeout_ms);
 	if (error)
 		return error;
 	done = pier_poll_work(channel, work, &result);

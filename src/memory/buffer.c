@@ -17,21 +17,32 @@ int pier_backend_errno(int result)
 	return result < 0 ? -result : EIO;
 }
 
+static void describe_buffer(const struct pier_object *object, char *ret_text, size_t size)
+{
+	const struct pier_buffer *buffer = (const struct pier_buffer *)object;
+
+	snprintf(ret_text, size, "buffer of %zu bytes of %s", buffer->length,
+		 buffer->backend->name);
+}
+
+/* wrapped: the memory is the caller's */
 static struct pier_buffer *new_buffer(const struct pier_backend *backend,
 				      const struct pier_memory *memory, uint64_t address,
-				      size_t length)
+				      size_t length, bool wrapped, const void *place)
 {
 	struct pier_buffer *buffer = malloc(sizeof(*buffer));
 
 	if (!buffer)
 		return NULL;
 	*buffer = (struct pier_buffer){
+		.object.describe = describe_buffer,
 		.backend = backend,
 		.memory = *memory,
 		.address = address,
 		.length = length,
+		.wrapped = wrapped,
 	};
-	pier_object_born(PIER_OBJECT_BUFFER);
+	pier_object_born(&buffer->object, PIER_OBJECT_BUFFER, NULL, place);
 	return buffer;
 }
 
@@ -104,7 +115,8 @@ int pier_alloc_buffer(const char *spec, size_t length, struct pier_buffer **ret_
 	result = alloc_memory(backend, &parsed, length, &memory);
 	if (result != 0)
 		return result;
-	buffer = new_buffer(backend, &memory, memory.address, length);
+	buffer = new_buffer(backend, &memory, memory.address, length, false,
+			    __builtin_return_address(0));
 	if (!buffer) {
 		backend->free(&memory);
 		return pier_fail(ENOMEM, "no memory for a buffer's description");
@@ -166,7 +178,8 @@ static int check_inside(const struct pier_backend *backend,
 		(unsigned long long)memory->length, (unsigned long long)memory->address);
 }
 
-int pier_wrap_pointer(void *addr, size_t length, struct pier_buffer **ret_buffer)
+int pier_wrap_for(void *addr, size_t length, const void *place,
+		  struct pier_buffer **ret_buffer)
 {
 	uint64_t address = (uint64_t)(uintptr_t)addr, end;
 	const struct pier_backend *backend = NULL;
@@ -186,18 +199,37 @@ int pier_wrap_pointer(void *addr, size_t length, struct pier_buffer **ret_buffer
 	result = check_inside(backend, &memory, address, length);
 	if (result != 0)
 		goto release;
-	buffer = new_buffer(backend, &memory, address, length);
+	buffer = new_buffer(backend, &memory, address, length, true, place);
 	if (!buffer) {
 		result = pier_fail(ENOMEM, "no memory for a buffer's description");
 		goto release;
 	}
-	buffer->wrapped = true;
 	*ret_buffer = buffer;
 	return 0;
 
 release:
 	release_memory(backend, &memory);
 	return result;
+}
+
+int pier_wrap_pointer(void *addr, size_t length, struct pier_buffer **ret_buffer)
+{
+	return pier_wrap_for(addr, length, __builtin_return_address(0), ret_buffer);
+}
+
+/* Its regions are children of their PDs: those of its users that are no dma-bufs. */
+static int refuse_to_free(const struct pier_buffer *buffer, size_t users)
+{
+	size_t dmabufs = pier_object_children(&buffer->object, PIER_OBJECT_DMABUF);
+	size_t counts[PIER_OBJECT_KINDS] = {
+		[PIER_OBJECT_DMABUF] = dmabufs,
+		[PIER_OBJECT_MR] = users > dmabufs ? users - dmabufs : 0,
+	};
+	char children[64];
+
+	pier_object_print_counts(counts, children, sizeof(children));
+	return pier_fail(EBUSY, "freeing a buffer of %zu bytes of %s: it still has %s",
+			 buffer->length, buffer->backend->name, children);
 }
 
 int pier_free_buffer(struct pier_buffer *buffer)
@@ -208,16 +240,13 @@ int pier_free_buffer(struct pier_buffer *buffer)
 		return 0;
 	users = atomic_load(&buffer->users);
 	if (users)
-		return pier_fail(EBUSY,
-				 "freeing a buffer of %zu bytes of %s: it still has %u "
-				 "memory regions or exported dma-bufs",
-				 buffer->length, buffer->backend->name, users);
+		return refuse_to_free(buffer, users);
+	pier_object_gone(&buffer->object);
 	if (buffer->wrapped)
 		release_memory(buffer->backend, &buffer->memory);
 	else
 		buffer->backend->free(&buffer->memory);
 	free(buffer);
-	pier_object_gone(PIER_OBJECT_BUFFER);
 	return 0;
 }
 

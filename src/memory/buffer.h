@@ -7,7 +7,10 @@
 #include <pier/backend.h>
 #include <pier/buffer.h>
 
+#include "util/object.h"
+
 struct pier_buffer {
+	struct pier_object object;
 	const struct pier_backend *backend;
 	struct pier_memory memory; /* the allocation */
 	uint64_t address;	   /* where the buffer begins in it */
@@ -29,6 +32,12 @@ void pier_buffer_unhold(struct pier_buffer *buffer);
  */
 int pier_check_buffer_range(const struct pier_buffer *buffer, size_t offset,
 			    size_t length, const char *step);
+
+/* pier_wrap_pointer() and pier_export_dmabuf() for the call that returns to `place`. */
+int pier_wrap_for(void *addr, size_t length, const void *place,
+		  struct pier_buffer **ret_buffer);
+int pier_export_for(struct pier_buffer *buffer, size_t offset, size_t length,
+		    const void *place, struct pier_dmabuf *ret_dmabuf);
 
 /* The positive errno of what a backend returned, who may be wrong about it. */
 int pier_backend_errno(int result);

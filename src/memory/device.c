@@ -9,6 +9,7 @@
 #include "memory/device.h"
 #include "memory/page.h"
 #include "util/error.h"
+#include "util/fork.h"
 #include "util/log.h"
 #include "util/object.h"
 
@@ -28,6 +29,24 @@ static void copy_name(char *destination, size_t size, const char *source)
 }
 
 /*
+ * libibverbs lists devices with a lock of its own held, which a child of fork(2)
+ * would find held for ever: fork waits for ours around it.
+ */
+static struct pier_fork_mutex list_mutex = PIER_FORK_MUTEX;
+
+static struct ibv_device **get_device_list(const struct pier_provider *provider,
+					   int *ret_count)
+{
+	struct ibv_device **list;
+
+	pier_fork_lock(&list_mutex);
+	errno = 0;
+	list = provider->get_device_list(ret_count);
+	pier_fork_unlock(&list_mutex);
+	return list;
+}
+
+/*
  * Calls visit() for each device of each provider, until it returns true. A
  * provider without devices is no error: ibv_get_device_list(3) fails with
  * ENOSYS where the kernel has no RDMA. Returns the errno of the last that gave
@@ -44,8 +63,7 @@ static int visit_devices(bool (*visit)(const struct pier_provider *provider,
 		struct ibv_device **list;
 		int count = 0;
 
-		errno = 0;
-		list = providers[p]->get_device_list(&count);
+		list = get_device_list(providers[p], &count);
 		if (!list) {
 			error = errno ? errno : EIO;
 			continue;
@@ -150,6 +168,11 @@ static bool has_active_port(const struct pier_provider *provider,
 	return false;
 }
 
+static void describe_device(const struct pier_object *object, char *ret_text, size_t size)
+{
+	snprintf(ret_text, size, "device %s", ((const struct pier_device *)object)->name);
+}
+
 static void free_device(struct pier_device *device)
 {
 	device->provider->close_device(device->context);
@@ -184,6 +207,7 @@ static int make_device(const struct pier_provider *provider, struct ibv_device *
 
 	if (!device)
 		return pier_fail(ENOMEM, "opening %s: out of memory", found->name);
+	device->object.describe = describe_device;
 	device->provider = provider;
 	copy_name(device->name, sizeof(device->name), found->name);
 	pier_clear_error();
@@ -271,7 +295,10 @@ int pier_open_device(const char *name, struct pier_device **ret_device)
 {
 	const char *chosen = getenv("PIER_DEVICE");
 	struct opening opening = { .name = name, .error = ENODEV };
+	int error = pier_watch_forks();
 
+	if (error)
+		return error;
 	if (!name && chosen && chosen[0])
 		opening.name = chosen;
 	visit_devices(try_device, &opening);
@@ -281,25 +308,38 @@ int pier_open_device(const char *name, struct pier_device **ret_device)
 	if (!opening.device)
 		return -opening.error;
 	atomic_init(&opening.device->pds, 0);
-	pier_object_born(PIER_OBJECT_DEVICE);
+	pier_object_born(&opening.device->object, PIER_OBJECT_DEVICE, NULL,
+			 __builtin_return_address(0));
 	pier_info("opened %s (%s), dma-buf registration: %s", opening.device->name,
 		  opening.device->provider->name, opening.device->dmabuf ? "yes" : "no");
 	*ret_device = opening.device;
 	return 0;
 }
 
+static int refuse_to_close(const struct pier_device *device)
+{
+	char children[256];
+	int error;
+
+	pier_object_tally(&device->object, children, sizeof(children));
+	error = pier_fail(EBUSY, "closing %s: it still has %s", device->name, children);
+	pier_object_log_below(&device->object);
+	return error;
+}
+
 int pier_close_device(struct pier_device *device)
 {
-	unsigned int pds;
+	int error;
 
 	if (!device)
 		return 0;
-	pds = atomic_load(&device->pds);
-	if (pds)
-		return pier_fail(EBUSY, "closing %s: it still has %u protection domain%s",
-				 device->name, pds, pds == 1 ? "" : "s");
+	error = pier_check_process(&device->object);
+	if (error)
+		return error;
+	if (atomic_load(&device->pds))
+		return refuse_to_close(device);
+	pier_object_gone(&device->object);
 	free_device(device);
-	pier_object_gone(PIER_OBJECT_DEVICE);
 	return 0;
 }
 

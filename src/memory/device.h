@@ -8,8 +8,10 @@
 #include <pier/verbs.h>
 
 #include "provider/provider.h"
+#include "util/object.h"
 
 struct pier_device {
+	struct pier_object object;
 	const struct pier_provider *provider;
 	struct ibv_context *context;
 	struct ibv_device_attr limits;
@@ -20,6 +22,7 @@ struct pier_device {
 };
 
 struct pier_pd {
+	struct pier_object object;
 	struct pier_device *device;
 	struct ibv_pd *pd;
 	atomic_uint children; /* regions and channels */

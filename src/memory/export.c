@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "buffer.h"
@@ -10,9 +11,18 @@
 
 /* The owner of a struct pier_dmabuf. */
 struct dmabuf_owner {
+	struct pier_object object;
 	struct pier_buffer *buffer;
 	struct pier_backend_export dmabuf;
 };
+
+static void describe_dmabuf(const struct pier_object *object, char *ret_text, size_t size)
+{
+	const struct dmabuf_owner *owner = (const struct dmabuf_owner *)object;
+
+	snprintf(ret_text, size, "dma-buf of %s memory, fd %d",
+		 owner->buffer->backend->name, owner->dmabuf.fd);
+}
 
 /* The pages around the range, which the allocation must have all of. */
 static int pages_to_export(const struct pier_buffer *buffer, size_t offset, size_t length,
@@ -82,6 +92,7 @@ static int make_export(struct pier_buffer *buffer, size_t offset, size_t length,
 	owner = malloc(sizeof(*owner));
 	if (!owner)
 		return pier_fail(ENOMEM, "no memory for its description");
+	owner->object.describe = describe_dmabuf;
 	owner->buffer = buffer;
 	result = export_pages(buffer, ret_range, &owner->dmabuf);
 	if (result != 0) {
@@ -92,8 +103,8 @@ static int make_export(struct pier_buffer *buffer, size_t offset, size_t length,
 	return 0;
 }
 
-int pier_export_dmabuf(struct pier_buffer *buffer, size_t offset, size_t length,
-		       struct pier_dmabuf *ret_dmabuf)
+int pier_export_for(struct pier_buffer *buffer, size_t offset, size_t length,
+		    const void *place, struct pier_dmabuf *ret_dmabuf)
 {
 	struct pier_page_range range;
 	struct dmabuf_owner *owner = NULL;
@@ -112,7 +123,7 @@ int pier_export_dmabuf(struct pier_buffer *buffer, size_t offset, size_t length,
 					 "of %s",
 					 length, offset, buffer->backend->name);
 	pier_buffer_hold(buffer);
-	pier_object_born(PIER_OBJECT_DMABUF);
+	pier_object_born(&owner->object, PIER_OBJECT_DMABUF, &buffer->object, place);
 	*ret_dmabuf = (struct pier_dmabuf){
 		.fd = owner->dmabuf.fd,
 		.offset = owner->dmabuf.offset + range.offset,
@@ -123,6 +134,13 @@ int pier_export_dmabuf(struct pier_buffer *buffer, size_t offset, size_t length,
 	return 0;
 }
 
+int pier_export_dmabuf(struct pier_buffer *buffer, size_t offset, size_t length,
+		       struct pier_dmabuf *ret_dmabuf)
+{
+	return pier_export_for(buffer, offset, length, __builtin_return_address(0),
+			       ret_dmabuf);
+}
+
 void pier_close_dmabuf(struct pier_dmabuf *dmabuf)
 {
 	struct dmabuf_owner *owner;
@@ -130,10 +148,10 @@ void pier_close_dmabuf(struct pier_dmabuf *dmabuf)
 	if (!dmabuf || dmabuf->fd < 0)
 		return;
 	owner = (struct dmabuf_owner *)dmabuf->owner;
+	pier_object_gone(&owner->object);
 	owner->buffer->backend->close_export(&owner->dmabuf);
 	pier_buffer_unhold(owner->buffer);
 	free(owner);
-	pier_object_gone(PIER_OBJECT_DMABUF);
 	dmabuf->fd = -1;
 	dmabuf->owner = NULL;
 }

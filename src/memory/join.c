@@ -39,12 +39,12 @@ static int new_join(const struct pier_mr *region, struct join *ret_join)
 			 region->memory_count);
 }
 
-static int export_range(const struct pier_mr_range *range,
+static int export_range(const struct pier_mr *region, const struct pier_mr_range *range,
 			struct pier_provider_part *ret_part,
 			struct pier_dmabuf *ret_dmabuf)
 {
-	int error = pier_export_dmabuf(range->buffer, range->offset, range->length,
-				       ret_dmabuf);
+	int error = pier_export_for(range->buffer, range->offset, range->length,
+				    region->object.place, ret_dmabuf);
 
 	if (error)
 		return error;
@@ -72,7 +72,7 @@ static int add_range(struct join *join, const struct pier_mr *region,
 		return 0;
 	}
 	if (pier_wants_dmabuf(region->pd, range->buffer))
-		return export_range(range, part, dmabuf);
+		return export_range(region, range, part, dmabuf);
 	return pier_reach_buffer(range->buffer, range->offset, &part->addr);
 }
 
@@ -238,7 +238,7 @@ static int join_by_backend(struct pier_mr *region, const struct pier_backend *jo
 		join.dmabufs[i].fd = -1;
 		join.count++;
 		join.parts[i].length = region->memory[i].range.length;
-		error = export_range(&region->memory[i].range, &join.parts[i],
+		error = export_range(region, &region->memory[i].range, &join.parts[i],
 				     &join.dmabufs[i]);
 	}
 	if (!error)

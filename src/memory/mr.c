@@ -69,21 +69,30 @@ int pier_dereg_parts(struct pier_mr *region)
 	return error;
 }
 
+static int check_unused(const struct pier_mr *mr)
+{
+	unsigned int children = atomic_load(&mr->children);
+
+	if (children == 0)
+		return 0;
+	return pier_fail(EBUSY,
+			 "deregistering %llu bytes on %s: the region has %u sub-region%s",
+			 (unsigned long long)mr->length, mr->pd->device->name, children,
+			 children == 1 ? "" : "s");
+}
+
 int pier_dereg_mr(struct pier_mr *mr)
 {
 	struct pier_mr *base;
-	unsigned int children;
 	int error;
 
 	if (!mr)
 		return 0;
-	children = atomic_load(&mr->children);
-	if (children)
-		return pier_fail(EBUSY,
-				 "deregistering %llu bytes on %s: the region has %u "
-				 "sub-region%s",
-				 (unsigned long long)mr->length, mr->pd->device->name,
-				 children, children == 1 ? "" : "s");
+	error = pier_check_process(&mr->object);
+	if (!error)
+		error = check_unused(mr);
+	if (error)
+		return error;
 	pier_clear_error();
 	error = pier_dereg_parts(mr);
 	if (error)
@@ -91,11 +100,11 @@ int pier_dereg_mr(struct pier_mr *mr)
 					 (unsigned long long)mr->length,
 					 mr->pd->device->name);
 	base = mr->base;
+	pier_object_gone(&mr->object);
 	atomic_fetch_sub(&mr->pd->children, 1);
 	pier_free_region(mr);
 	if (base)
 		atomic_fetch_sub(&base->children, 1);
-	pier_object_gone(PIER_OBJECT_MR);
 	return 0;
 }
 

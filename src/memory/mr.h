@@ -26,6 +26,7 @@ struct pier_mr_memory {
 };
 
 struct pier_mr {
+	struct pier_object object;
 	/*
 	 * The first part's, or the only one's. mr->addr is not read: for a dma-buf
 	 * libibverbs puts the offset there (ibv_reg_dmabuf_mr in its verbs.c).
@@ -60,10 +61,10 @@ void pier_free_region(struct pier_mr *region);
 int pier_dereg_parts(struct pier_mr *region);
 
 /*
- * Register a region by attributes that were read and looked through. base: of
- * which it is a sub-region, or NULL.
+ * Register a region by attributes that were read and looked through, for the call
+ * that returns to `place`. base: of which it is a sub-region, or NULL.
  */
 int pier_register(struct pier_pd *pd, const struct pier_mr_attr *attr,
-		  struct pier_mr *base, struct pier_mr **ret_mr);
+		  struct pier_mr *base, const void *place, struct pier_mr **ret_mr);
 
 #endif

@@ -1,20 +1,41 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "memory/device.h"
 #include "util/error.h"
 #include "util/object.h"
 
-int pier_alloc_pd(struct pier_device *device, struct pier_pd **ret_pd)
+static void describe_pd(const struct pier_object *object, char *ret_text, size_t size)
+{
+	const struct pier_pd *pd = (const struct pier_pd *)object;
+
+	snprintf(ret_text, size, "protection domain on %s", pd->device->name);
+}
+
+static struct pier_pd *new_pd(struct pier_device *device)
 {
 	struct pier_pd *pd = calloc(1, sizeof(*pd));
-	int error;
 
 	if (!pd)
-		return pier_fail(ENOMEM, "allocating a protection domain: out of memory");
+		return NULL;
+	pd->object.describe = describe_pd;
 	pd->device = device;
 	atomic_init(&pd->children, 0);
+	return pd;
+}
+
+int pier_alloc_pd(struct pier_device *device, struct pier_pd **ret_pd)
+{
+	struct pier_pd *pd;
+	int error = pier_check_process(&device->object);
+
+	if (error)
+		return error;
+	pd = new_pd(device);
+	if (!pd)
+		return pier_fail(ENOMEM, "allocating a protection domain: out of memory");
 	pier_clear_error();
 	errno = 0;
 	pd->pd = device->provider->alloc_pd(device->context);
@@ -25,32 +46,36 @@ int pier_alloc_pd(struct pier_device *device, struct pier_pd **ret_pd)
 					 device->name);
 	}
 	atomic_fetch_add(&device->pds, 1);
-	pier_object_born(PIER_OBJECT_PD);
+	pier_object_born(&pd->object, PIER_OBJECT_PD, &device->object,
+			 __builtin_return_address(0));
 	*ret_pd = pd;
 	return 0;
 }
 
 int pier_dealloc_pd(struct pier_pd *pd)
 {
-	unsigned int children;
+	char children[256];
 	int error;
 
 	if (!pd)
 		return 0;
-	children = atomic_load(&pd->children);
-	if (children)
+	error = pier_check_process(&pd->object);
+	if (error)
+		return error;
+	if (atomic_load(&pd->children)) {
+		pier_object_tally(&pd->object, children, sizeof(children));
 		return pier_fail(EBUSY,
-				 "giving back a protection domain of %s: it still has "
-				 "%u region%s or channels",
-				 pd->device->name, children, children == 1 ? "" : "s");
+				 "giving back a protection domain of %s: it still has %s",
+				 pd->device->name, children);
+	}
 	pier_clear_error();
 	error = pd->device->provider->dealloc_pd(pd->pd);
 	if (error)
 		return pier_fail_because(error, "giving back a protection domain of %s",
 					 pd->device->name);
+	pier_object_gone(&pd->object);
 	atomic_fetch_sub(&pd->device->pds, 1);
 	free(pd);
-	pier_object_gone(PIER_OBJECT_PD);
 	return 0;
 }
 

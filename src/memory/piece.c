@@ -143,8 +143,8 @@ static int register_dmabuf(const struct pier_piece *piece, struct pier_mr_part *
 
 	if (!piece->pd->device->dmabuf)
 		return pier_fail_no_dmabuf(piece->pd->device->name);
-	error = pier_export_dmabuf(piece->range.buffer, piece->range.offset,
-				   piece->range.length, &dmabuf);
+	error = pier_export_for(piece->range.buffer, piece->range.offset,
+				piece->range.length, piece->place, &dmabuf);
 	if (error)
 		return error;
 	error = register_fd(piece, dmabuf.fd, dmabuf.offset, ret_part);

@@ -12,6 +12,7 @@ struct pier_piece {
 	uint64_t iova;		    /* agrees with its address modulo the page */
 	int access;
 	enum pier_policy policy;
+	const void *place; /* what the caller's call returns to */
 };
 
 /* What range `index` of a region is in one piece; `start`: of it in the region. */

@@ -19,8 +19,10 @@ int pier_query_device(struct pier_device *device, struct pier_device_attr *ret_a
 {
 	struct ibv_device_attr limits;
 	struct pier_device_attr attr = { 0 };
-	int error;
+	int error = pier_check_process(&device->object);
 
+	if (error)
+		return error;
 	pier_clear_error();
 	error = device->provider->query_device(device->context, &limits);
 	if (error)
@@ -57,6 +59,10 @@ static uint32_t mtu_bytes(enum ibv_mtu mtu)
 /* Ports are 8 bits in verbs: what does not fit must not wrap into range. */
 static int check_port(const struct pier_device *device, uint32_t port)
 {
+	int error = pier_check_process(&device->object);
+
+	if (error)
+		return error;
 	if (port >= 1 && port <= device->limits.phys_port_cnt)
 		return 0;
 	return pier_fail(EINVAL, "%s has no port %u: its ports are 1 to %u", device->name,

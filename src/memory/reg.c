@@ -49,8 +49,8 @@ static int check_attr(const struct pier_mr_attr *attr)
 	return check_choices(attr);
 }
 
-int pier_reg_mr_attr(struct pier_pd *pd, const struct pier_mr_attr *attr,
-		     struct pier_mr **ret_mr)
+static int reg_attr(struct pier_pd *pd, const struct pier_mr_attr *attr,
+		    const void *place, struct pier_mr **ret_mr)
 {
 	struct pier_mr_attr known = PIER_MR_ATTR_INIT;
 	int error;
@@ -61,18 +61,32 @@ int pier_reg_mr_attr(struct pier_pd *pd, const struct pier_mr_attr *attr,
 				     sizeof(known), sizeof(known), &known);
 	if (!error)
 		error = check_attr(&known);
-	return error ? error : pier_register(pd, &known, NULL, ret_mr);
+	return error ? error : pier_register(pd, &known, NULL, place, ret_mr);
 }
 
-int pier_reg_mr_vec(struct pier_pd *pd, const struct pier_mr_range *ranges,
-		    uint32_t range_count, int access, struct pier_mr **ret_mr)
+int pier_reg_mr_attr(struct pier_pd *pd, const struct pier_mr_attr *attr,
+		     struct pier_mr **ret_mr)
+{
+	return reg_attr(pd, attr, __builtin_return_address(0), ret_mr);
+}
+
+static int reg_ranges(struct pier_pd *pd, const struct pier_mr_range *ranges,
+		      uint32_t range_count, int access, const void *place,
+		      struct pier_mr **ret_mr)
 {
 	struct pier_mr_attr attr = PIER_MR_ATTR_INIT;
 
 	attr.ranges = ranges;
 	attr.range_count = range_count;
 	attr.access = access;
-	return pier_reg_mr_attr(pd, &attr, ret_mr);
+	return reg_attr(pd, &attr, place, ret_mr);
+}
+
+int pier_reg_mr_vec(struct pier_pd *pd, const struct pier_mr_range *ranges,
+		    uint32_t range_count, int access, struct pier_mr **ret_mr)
+{
+	return reg_ranges(pd, ranges, range_count, access, __builtin_return_address(0),
+			  ret_mr);
 }
 
 int pier_reg_mr(struct pier_pd *pd, void *addr, size_t length, int access,
@@ -80,7 +94,7 @@ int pier_reg_mr(struct pier_pd *pd, void *addr, size_t length, int access,
 {
 	struct pier_mr_range range = PIER_MR_RANGE_HOST(addr, length);
 
-	return pier_reg_mr_vec(pd, &range, 1, access, ret_mr);
+	return reg_ranges(pd, &range, 1, access, __builtin_return_address(0), ret_mr);
 }
 
 int pier_reg_dmabuf_mr(struct pier_pd *pd, uint64_t offset, size_t length, uint64_t iova,
@@ -94,7 +108,7 @@ int pier_reg_dmabuf_mr(struct pier_pd *pd, uint64_t offset, size_t length, uint6
 	attr.access = access;
 	attr.addressing = PIER_ADDRESSING_IOVA;
 	attr.iova = iova;
-	return pier_reg_mr_attr(pd, &attr, ret_mr);
+	return reg_attr(pd, &attr, __builtin_return_address(0), ret_mr);
 }
 
 int pier_reg_buffer_mr(struct pier_pd *pd, struct pier_buffer *buffer, size_t offset,
@@ -108,7 +122,7 @@ int pier_reg_buffer_mr(struct pier_pd *pd, struct pier_buffer *buffer, size_t of
 	attr.range_count = 1;
 	attr.access = access;
 	attr.policy = policy;
-	return pier_reg_mr_attr(pd, &attr, ret_mr);
+	return reg_attr(pd, &attr, __builtin_return_address(0), ret_mr);
 }
 
 /* The bytes [offset, offset + length) of a range; false: none of them. */
@@ -174,8 +188,10 @@ int pier_reg_sub_mr(struct pier_mr *mr, uint64_t offset, uint64_t length, int ac
 {
 	struct pier_mr_attr attr = PIER_MR_ATTR_INIT;
 	struct pier_mr_range *ranges;
-	int error = check_sub(mr, offset, length);
+	int error = pier_check_process(&mr->object);
 
+	if (!error)
+		error = check_sub(mr, offset, length);
 	if (error)
 		return error;
 	ranges = calloc(mr->memory_count, sizeof(*ranges));
@@ -190,7 +206,8 @@ int pier_reg_sub_mr(struct pier_mr *mr, uint64_t offset, uint64_t length, int ac
 	attr.split = mr->split;
 	error = check_sources(ranges, attr.range_count);
 	if (!error)
-		error = pier_register(mr->pd, &attr, mr, ret_mr);
+		error = pier_register(mr->pd, &attr, mr, __builtin_return_address(0),
+				      ret_mr);
 	free(ranges);
 	return error;
 }

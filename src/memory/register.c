@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "memory/buffer.h"
@@ -35,10 +36,10 @@ static int find_buffer(struct pier_mr_memory *memory)
 	return 0;
 }
 
-static int find_pointer(struct pier_mr_memory *memory)
+static int find_pointer(struct pier_mr_memory *memory, const void *place)
 {
 	struct pier_mr_range *range = &memory->range;
-	int error = pier_wrap_pointer(range->addr, range->length, &range->buffer);
+	int error = pier_wrap_for(range->addr, range->length, place, &range->buffer);
 
 	if (error)
 		return error;
@@ -49,7 +50,7 @@ static int find_pointer(struct pier_mr_memory *memory)
 	return 0;
 }
 
-static int find_memory(struct pier_mr_memory *memory)
+static int find_memory(struct pier_mr_memory *memory, const void *place)
 {
 	struct pier_mr_range *range = &memory->range;
 
@@ -68,7 +69,7 @@ static int find_memory(struct pier_mr_memory *memory)
 		memory->address = range->offset;
 		return 0;
 	case PIER_MR_POINTER:
-		return find_pointer(memory);
+		return find_pointer(memory, place);
 	default:
 		return pier_fail(EINVAL, "source %d: not one of enum pier_mr_source",
 				 (int)range->source);
@@ -83,7 +84,7 @@ static int find_memories(struct pier_mr *region, const struct pier_mr_attr *attr
 
 		memory->range = attr->ranges[i];
 		region->memory_count++;
-		error = find_memory(memory);
+		error = find_memory(memory, region->object.place);
 		if (error)
 			return error;
 		if (!pier_add_u64(region->length, memory->range.length, &region->length))
@@ -144,6 +145,7 @@ struct pier_piece pier_piece_of(const struct pier_mr *region, uint32_t index,
 		.iova = region->iova + start,
 		.access = region->access,
 		.policy = region->policy,
+		.place = region->object.place,
 	};
 
 	/*
@@ -203,15 +205,27 @@ static int fill_region(struct pier_mr *region, const struct pier_mr_attr *attr)
 	return error;
 }
 
-int pier_register(struct pier_pd *pd, const struct pier_mr_attr *attr,
-		  struct pier_mr *base, struct pier_mr **ret_mr)
+static void describe_region(const struct pier_object *object, char *ret_text, size_t size)
 {
-	struct pier_mr *region = calloc(
-		1, sizeof(*region) + attr->range_count * sizeof(region->memory[0]));
-	int error;
+	const struct pier_mr *region = (const struct pier_mr *)object;
 
+	snprintf(ret_text, size, "region of %" PRIu64 " bytes (%s) on %s", region->length,
+		 pier_path_name(region->path), region->pd->device->name);
+}
+
+int pier_register(struct pier_pd *pd, const struct pier_mr_attr *attr,
+		  struct pier_mr *base, const void *place, struct pier_mr **ret_mr)
+{
+	struct pier_mr *region;
+	int error = pier_check_process(&pd->object);
+
+	if (error)
+		return error;
+	region = calloc(1,
+			sizeof(*region) + attr->range_count * sizeof(region->memory[0]));
 	if (!region)
 		return pier_fail(ENOMEM, "registering memory: out of memory");
+	region->object.place = place;
 	region->pd = pd;
 	region->access = attr->access;
 	region->policy = attr->policy;
@@ -226,7 +240,9 @@ int pier_register(struct pier_pd *pd, const struct pier_mr_attr *attr,
 	if (base)
 		atomic_fetch_add(&base->children, 1);
 	atomic_fetch_add(&pd->children, 1);
-	pier_object_born(PIER_OBJECT_MR);
+	region->object.describe = describe_region;
+	pier_object_born(&region->object, PIER_OBJECT_MR,
+			 base ? &base->object : &pd->object, place);
 	*ret_mr = region;
 	return 0;
 }

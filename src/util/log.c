@@ -49,13 +49,18 @@ void pier_set_log(enum pier_log_level level, pier_log_callback callback, void *a
 	sink.argument = argument;
 }
 
+bool pier_log_takes(enum pier_log_level level)
+{
+	pthread_once(&sink.once, read_environment);
+	return level <= sink.level;
+}
+
 void pier_log(enum pier_log_level level, const char *format, ...)
 {
 	char message[1024];
 	va_list args;
 
-	pthread_once(&sink.once, read_environment);
-	if (level > sink.level)
+	if (!pier_log_takes(level))
 		return;
 	va_start(args, format);
 	vsnprintf(message, sizeof(message), format, args);

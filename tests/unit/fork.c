@@ -1,0 +1,481 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Children of fork(2): what they are refused, what they may do, and that neither
+ * they nor their parents suffer. */
+#include "../support/cmocka.h"
+#include "../support/census.h"
+#include "../support/expect.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <pier/pier.h>
+
+#include "util/error.h"
+#include "util/fork.h"
+
+enum {
+	LENGTH = 4096,
+	TIME_MS = 30000,
+	HANGS_AFTER_S = 60, /* in a child: far beyond what it takes */
+};
+
+/*
+ * What gcc 12's sanitizers cannot: one starts no thread in a child of a process with
+ * several, as soft0 does; locks of the other's malloc() are not held over fork(2).
+ */
+#ifdef __SANITIZE_THREAD__
+static const bool children_have_threads = false;
+#else
+static const bool children_have_threads = true;
+#endif
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+static const bool children_have_malloc = false;
+#else
+static const bool children_have_malloc = true;
+#endif
+
+/* A device with two channels that are connected to each other. */
+struct scene {
+	struct pier_device *device;
+	struct pier_pd *pd;
+	struct pier_buffer *buffer;
+	struct pier_mr *mr;
+	struct pier_channel *a, *b;
+	struct pier_work work; /* a receive of b, outstanding */
+};
+
+/* Nothing here asserts: it runs in children too. */
+static int open_scene(struct scene *scene)
+{
+	int error = pier_open_device("soft0", &scene->device);
+
+	if (!error)
+		error = pier_alloc_pd(scene->device, &scene->pd);
+	if (!error)
+		error = pier_alloc_buffer("memfd", LENGTH, &scene->buffer);
+	if (!error)
+		error = pier_reg_buffer_mr(scene->pd, scene->buffer, 0, LENGTH,
+					   PIER_ACCESS_SHARED, PIER_POLICY_DIRECT,
+					   &scene->mr);
+	if (!error)
+		error = pier_prepare_channel(scene->pd, NULL, &scene->a);
+	if (!error)
+		error = pier_prepare_channel(scene->pd, NULL, &scene->b);
+	return error;
+}
+
+static int connect_scene(struct scene *scene)
+{
+	struct pier_endpoint of_a, of_b;
+	int error = pier_channel_endpoint(scene->a, &of_a);
+
+	if (!error)
+		error = pier_channel_endpoint(scene->b, &of_b);
+	if (!error)
+		error = pier_connect_channel(scene->a, &of_b);
+	if (!error)
+		error = pier_connect_channel(scene->b, &of_a);
+	return error;
+}
+
+static int post_receive(struct scene *scene)
+{
+	struct pier_scatter target;
+	int error = pier_scatter(scene->mr, pier_mr_iova(scene->mr), 8, &target);
+
+	return error ? error : pier_post_recv(scene->b, &target, 1, &scene->work);
+}
+
+/* Writes the text from the beginning of the buffer to its end, by the channel. */
+static int move_bytes(struct scene *scene, const char *text)
+{
+	size_t length = strlen(text) + 1, last = LENGTH - length;
+	char moved[64] = "";
+	struct pier_remote whole, part;
+	struct pier_gather source;
+	int error = pier_copy_to_buffer(scene->buffer, 0, text, length);
+
+	if (!error)
+		error = pier_mr_remote(scene->mr, &whole);
+	if (!error)
+		error = pier_remote_sub(&whole, last, length, &part);
+	if (!error)
+		error = pier_gather(scene->mr, pier_mr_iova(scene->mr), length, &source);
+	if (!error)
+		error = pier_write(scene->a, &source, 1, &part, TIME_MS);
+	if (!error)
+		error = pier_copy_from_buffer(scene->buffer, last, moved, length);
+	return error ? error : strcmp(moved, text);
+}
+
+static int close_scene(struct scene *scene)
+{
+	int error = pier_destroy_channel(scene->a);
+
+	if (!error)
+		error = pier_destroy_channel(scene->b);
+	if (!error)
+		error = pier_dereg_mr(scene->mr);
+	if (!error)
+		error = pier_free_buffer(scene->buffer);
+	if (!error)
+		error = pier_dealloc_pd(scene->pd);
+	return error ? error : pier_close_device(scene->device);
+}
+
+static struct scene made(void)
+{
+	struct scene scene = { 0 };
+
+	expect_ok(open_scene(&scene));
+	expect_ok(connect_scene(&scene));
+	expect_ok(post_receive(&scene));
+	return scene;
+}
+
+/* Runs in a child of its own; that it returned 0, which it does in time. */
+static void expect_child(int (*body)(struct scene *scene), struct scene *scene)
+{
+	int status = -1;
+	pid_t child;
+
+	fflush(NULL);
+	child = fork();
+	assert_true(child >= 0);
+	if (child == 0) {
+		alarm(HANGS_AFTER_S);
+		_exit(body(scene) != 0);
+	}
+	assert_int_equal(waitpid(child, &status, 0), child);
+	if (WIFSIGNALED(status))
+		fail_msg("the child hung, or died: signal %d", WTERMSIG(status));
+	assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+/* Each call, as the child makes it with what its parent made. */
+struct call {
+	const char *name, *object;
+	int (*make)(struct scene *scene);
+};
+
+static struct pier_gather source;
+static struct pier_scatter target;
+static struct pier_remote remote;
+static struct pier_result result;
+
+#define CALL(name, call)                     \
+	static int name(struct scene *scene) \
+	{                                    \
+		return call;                 \
+	}
+CALL(close_device, pier_close_device(scene->device))
+CALL(query_device, pier_query_device(scene->device, &(struct pier_device_attr){ 0 }))
+CALL(query_port, pier_query_port(scene->device, 1, &(struct pier_port_attr){ 0 }))
+CALL(query_gid, pier_query_gid(scene->device, 1, 0, &(struct pier_gid_entry){ 0 }))
+CALL(alloc_pd, pier_alloc_pd(scene->device, &scene->pd))
+CALL(dealloc_pd, pier_dealloc_pd(scene->pd))
+CALL(reg_mr, pier_reg_mr(scene->pd, scene, 1, 0, &scene->mr))
+CALL(reg_dmabuf_mr, pier_reg_dmabuf_mr(scene->pd, 0, 1, 0, 0, 0, &scene->mr))
+CALL(reg_buffer_mr,
+     pier_reg_buffer_mr(scene->pd, scene->buffer, 0, 1, 0, PIER_POLICY_ANY, &scene->mr))
+CALL(dereg_mr, pier_dereg_mr(scene->mr))
+CALL(prepare_channel, pier_prepare_channel(scene->pd, NULL, &scene->a))
+CALL(endpoint, pier_channel_endpoint(scene->a, &(struct pier_endpoint){ 0 }))
+CALL(connect_channel, pier_connect_channel(scene->a, &(struct pier_endpoint){ 0 }))
+CALL(handshake, pier_handshake(scene->a, -1, -1, TIME_MS))
+CALL(destroy_channel, pier_destroy_channel(scene->a))
+CALL(post_send, pier_post_send(scene->a, &source, 0, NULL))
+CALL(post_send_imm, pier_post_send_imm(scene->a, &source, 0, 1, NULL))
+CALL(post_write, pier_post_write(scene->a, &source, 0, &remote, NULL))
+CALL(post_write_imm, pier_post_write_imm(scene->a, &source, 0, &remote, 1, NULL))
+CALL(post_read, pier_post_read(scene->a, &target, 0, &remote, NULL))
+CALL(post_recv, pier_post_recv(scene->b, &target, 0, NULL))
+CALL(send_now, pier_send(scene->a, &source, 0, TIME_MS))
+CALL(send_imm_now, pier_send_imm(scene->a, &source, 0, 1, TIME_MS))
+CALL(write_now, pier_write(scene->a, &source, 0, &remote, TIME_MS))
+CALL(write_imm_now, pier_write_imm(scene->a, &source, 0, &remote, 1, TIME_MS))
+CALL(read_now, pier_read(scene->a, &target, 0, &remote, TIME_MS))
+CALL(recv_now, pier_recv(scene->b, &target, 0, TIME_MS, &result))
+CALL(poll_channel, pier_poll(scene->b))
+CALL(poll_work, pier_poll_work(scene->b, scene->work, &result))
+CALL(wait_work, pier_wait(scene->b, scene->work, 0, &result))
+CALL(arm_channel, pier_arm_channel(scene->b))
+
+#define ENTRY(function, object)             \
+	{                                   \
+#function, object, function \
+	}
+static const struct call calls[] = {
+	ENTRY(close_device, "device soft0"),
+	ENTRY(query_device, "device soft0"),
+	ENTRY(query_port, "device soft0"),
+	ENTRY(query_gid, "device soft0"),
+	ENTRY(alloc_pd, "device soft0"),
+	ENTRY(dealloc_pd, "protection domain on soft0"),
+	ENTRY(reg_mr, "protection domain on soft0"),
+	ENTRY(reg_dmabuf_mr, "protection domain on soft0"),
+	ENTRY(reg_buffer_mr, "protection domain on soft0"),
+	ENTRY(dereg_mr, "region of 4096 bytes (dma-buf) on soft0"),
+	ENTRY(prepare_channel, "protection domain on soft0"),
+	ENTRY(endpoint, "channel of queue pair"),
+	ENTRY(connect_channel, "channel of queue pair"),
+	ENTRY(handshake, "channel of queue pair"),
+	ENTRY(destroy_channel, "channel of queue pair"),
+	ENTRY(post_send, "channel of queue pair"),
+	ENTRY(post_send_imm, "channel of queue pair"),
+	ENTRY(post_write, "channel of queue pair"),
+	ENTRY(post_write_imm, "channel of queue pair"),
+	ENTRY(post_read, "channel of queue pair"),
+	ENTRY(post_recv, "channel of queue pair"),
+	ENTRY(send_now, "channel of queue pair"),
+	ENTRY(send_imm_now, "channel of queue pair"),
+	ENTRY(write_now, "channel of queue pair"),
+	ENTRY(write_imm_now, "channel of queue pair"),
+	ENTRY(read_now, "channel of queue pair"),
+	ENTRY(recv_now, "channel of queue pair"),
+	ENTRY(poll_channel, "channel of queue pair"),
+	ENTRY(poll_work, "channel of queue pair"),
+	ENTRY(wait_work, "channel of queue pair"),
+	ENTRY(arm_channel, "channel of queue pair"),
+};
+
+static int make_call(const struct call *call, struct scene *scene)
+{
+	struct scene before = *scene;
+	int error;
+
+	pier_fail(EIO, "an old sentence");
+	error = call->make(scene);
+	if (error == -ECHILD && strstr(pier_last_error(), call->object) &&
+	    strstr(pier_last_error(), "fork(2)") &&
+	    memcmp(&before, scene, sizeof(before)) == 0)
+		return 0;
+	fprintf(stderr, "%s: %d: %s\n", call->name, error, pier_last_error());
+	return 1;
+}
+
+static int make_all_calls(struct scene *scene)
+{
+	int failures = 0;
+
+	for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++)
+		failures += make_call(&calls[i], scene);
+	/* Plain questions are answered. */
+	failures += pier_mr_length(scene->mr) != LENGTH;
+	failures += strcmp(pier_device_name(scene->device), "soft0") != 0;
+	failures += pier_channel_outstanding(scene->b) != 1;
+	failures += pier_close_device(NULL) != 0 || pier_dereg_mr(NULL) != 0;
+	return failures;
+}
+
+static void refuses_what_is_the_parents(void **state)
+{
+	struct test_census before = test_take_census();
+	struct scene scene = made();
+
+	(void)state;
+	expect_child(make_all_calls, &scene);
+	/* The channel of the parent is as good as before. */
+	expect_ok(move_bytes(&scene, "after the child"));
+	expect_result(pier_poll_work(scene.b, scene.work, &result), 0);
+	expect_ok(close_scene(&scene));
+	test_assert_census(&before);
+}
+
+static int use_pier_anew(struct scene *inherited)
+{
+	struct scene scene = { 0 };
+	int error = open_scene(&scene);
+
+	(void)inherited;
+	if (!error)
+		error = connect_scene(&scene);
+	if (!error)
+		error = move_bytes(&scene, "in the child");
+	if (!error)
+		error = close_scene(&scene);
+	if (error)
+		fprintf(stderr, "%d: %s\n", error, pier_last_error());
+	return error;
+}
+
+static int have_a_child(struct scene *inherited)
+{
+	struct scene scene = { 0 };
+	int error = open_scene(&scene), status = -1;
+	pid_t child;
+
+	(void)inherited;
+	if (!error)
+		error = connect_scene(&scene);
+	if (!error)
+		error = post_receive(&scene);
+	if (error)
+		return error;
+	child = fork();
+	if (child == 0)
+		_exit(make_all_calls(&scene) != 0);
+	if (child < 0 || waitpid(child, &status, 0) != child || status != 0)
+		return 1;
+	return move_bytes(&scene, "above the grandchild") || close_scene(&scene);
+}
+
+static void lets_children_begin_anew(void **state)
+{
+	struct test_census before = test_take_census();
+	struct scene scene;
+
+	(void)state;
+	if (!children_have_threads) {
+		print_message("skipped: the thread sanitizer starts none in a child\n");
+		skip();
+	}
+	scene = made();
+	expect_child(use_pier_anew, &scene);
+	expect_child(have_a_child, &scene);
+	expect_ok(move_bytes(&scene, "after both"));
+	expect_ok(close_scene(&scene));
+	test_assert_census(&before);
+}
+
+/* Of two buffers: a is private to each process, b is shared by them. */
+static struct pier_buffer *private_buffer, *shared_buffer;
+
+static int use_and_free_buffers(struct scene *scene)
+{
+	char text[8] = "";
+	size_t buffers = pier_count_objects(PIER_OBJECT_BUFFER);
+	int error = pier_copy_from_buffer(private_buffer, 0, text, 7);
+
+	if (error || strcmp(text, "parent") != 0)
+		return 1;
+	error = pier_copy_to_buffer(private_buffer, 0, "child", 6);
+	if (!error)
+		error = pier_copy_to_buffer(shared_buffer, 0, "child", 6);
+	if (!error)
+		error = pier_free_buffer(private_buffer);
+	if (!error)
+		error = pier_free_buffer(shared_buffer);
+	/* Of this one a region of the parent would be left without memory. */
+	if (pier_free_buffer(scene->buffer) != -EBUSY)
+		return 1;
+	return error || pier_count_objects(PIER_OBJECT_BUFFER) != buffers - 2;
+}
+
+static void lets_children_use_and_free_buffers(void **state)
+{
+	struct test_census before = test_take_census();
+	struct scene scene = made();
+	char text[8] = "";
+
+	(void)state;
+	expect_ok(pier_alloc_buffer("host", 100, &private_buffer));
+	expect_ok(pier_alloc_buffer("memfd", 100, &shared_buffer));
+	expect_ok(pier_copy_to_buffer(private_buffer, 0, "parent", 7));
+	expect_ok(pier_copy_to_buffer(shared_buffer, 0, "parent", 7));
+	expect_child(use_and_free_buffers, &scene);
+	expect_ok(pier_copy_from_buffer(private_buffer, 0, text, 7));
+	assert_string_equal(text, "parent");
+	expect_ok(pier_copy_from_buffer(shared_buffer, 0, text, 6));
+	assert_string_equal(text, "child");
+	expect_ok(pier_free_buffer(private_buffer));
+	expect_ok(pier_free_buffer(shared_buffer));
+	expect_ok(close_scene(&scene));
+	test_assert_census(&before);
+}
+
+/* A mutex of the process, and what it guards: two numbers that are equal. */
+static struct pier_fork_mutex mutex = PIER_FORK_MUTEX;
+static volatile unsigned int first, second;
+static atomic_bool stop;
+
+static void *hold_again_and_again(void *argument)
+{
+	(void)argument;
+	while (!atomic_load(&stop)) {
+		pier_fork_lock(&mutex);
+		first++;
+		for (volatile int i = 0; i < 1000; i++)
+			continue;
+		second++;
+		pier_fork_unlock(&mutex);
+	}
+	return NULL;
+}
+
+static int take_mutex(struct scene *scene)
+{
+	bool equal;
+
+	(void)scene;
+	pier_fork_lock(&mutex);
+	equal = first == second;
+	pier_fork_unlock(&mutex);
+	return !equal;
+}
+
+static void finds_mutexes_of_the_process_free(void **state)
+{
+	pthread_t thread;
+
+	(void)state;
+	atomic_store(&stop, false);
+	assert_int_equal(pthread_create(&thread, NULL, hold_again_and_again, NULL), 0);
+	for (int i = 0; i < 50; i++)
+		expect_child(take_mutex, NULL);
+	atomic_store(&stop, true);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+}
+
+/* What takes the mutexes of the process, as long as it is let. */
+static void *use_pier_again_and_again(void *argument)
+{
+	bool *failed = argument;
+
+	while (!atomic_load(&stop) && !*failed)
+		*failed = use_pier_anew(NULL) != 0;
+	return NULL;
+}
+
+static void forks_while_other_threads_are_in_pier(void **state)
+{
+	pthread_t threads[2];
+	bool failed[2] = { false, false };
+	struct scene scene = made();
+
+	(void)state;
+	atomic_store(&stop, false);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL,
+						use_pier_again_and_again, &failed[i]),
+				 0);
+	for (int i = 0; i < 20; i++) {
+		expect_child(make_all_calls, &scene);
+		if (children_have_malloc)
+			expect_child(use_pier_anew, &scene);
+	}
+	atomic_store(&stop, true);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(pthread_join(threads[i], NULL), 0);
+		assert_false(failed[i]);
+	}
+	expect_ok(close_scene(&scene));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(refuses_what_is_the_parents),
+		cmocka_unit_test(lets_children_begin_anew),
+		cmocka_unit_test(lets_children_use_and_free_buffers),
+		cmocka_unit_test(finds_mutexes_of_the_process_free),
+		cmocka_unit_test(forks_while_other_threads_are_in_pier),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
