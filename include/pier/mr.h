@@ -24,7 +24,10 @@ PIER_BEGIN_DECLS
  * kernel may still refuse what passed: its errno is then returned as it is.
  *
  * Threads: any thread may call any function; a region must not be deregistered
- * while another thread uses it or requests on it are outstanding.
+ * while another thread uses it.
+ *
+ * Processes: in a child of fork(2), registering in a protection domain of the
+ * parent and deregistering a region of the parent are -ECHILD (<pier/device.h>).
  */
 
 struct pier_mr;
@@ -297,9 +300,16 @@ PIER_API int pier_reg_sub_mr(struct pier_mr *mr, uint64_t offset, uint64_t lengt
 /**
  * Deregister; NULL is fine. Afterwards the NIC does not touch the memory.
  *
- * Errors: -EBUSY it has sub-regions or something is bound to it, and nothing was
- * changed; -ECHILD it is the parent's; others of ibv_dereg_mr(3), after which the
- * region can only be deregistered again.
+ * A request of a channel keeps the regions of its elements from being posted until
+ * it was collected, which pier_poll_work() and pier_wait() do, and for requests
+ * that nobody asks for pier_poll(); or until its channel is destroyed. It does not
+ * keep those of elements of length 0, nor of data that was sent inline. What peers
+ * do with the region is not known here: their later requests fail.
+ *
+ * Errors: -EBUSY a request is outstanding on it, or complete and not collected,
+ * whose kind the sentence names, it has sub-regions, or something is bound to it;
+ * nothing was changed. -ECHILD it is the parent's; others of ibv_dereg_mr(3), after
+ * which the region can only be deregistered again.
  */
 PIER_API int pier_dereg_mr(struct pier_mr *mr);
 

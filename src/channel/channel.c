@@ -10,6 +10,7 @@
 #include "channel.h"
 #include "gid.h"
 #include "mtu.h"
+#include "status.h"
 #include "util/error.h"
 #include "util/object.h"
 
@@ -91,14 +92,19 @@ static int choose_numbers(struct pier_channel *channel)
 		uint64_t slots;
 		uint32_t psn, generation;
 	} random;
+	struct pier_slot_limits limits = {
+		.sends = channel->attr.max_send_wr,
+		.receives = channel->attr.max_recv_wr,
+		.send_sge = channel->attr.max_send_sge,
+		.recv_sge = channel->attr.max_recv_sge,
+	};
 
 	if (getrandom(&random, sizeof(random), 0) != (ssize_t)sizeof(random))
 		return pier_fail(EIO, "getrandom gave too few bytes");
 	channel->psn = channel->attr.psn == PIER_PSN_RANDOM ? random.psn & 0xffffff
 							    : channel->attr.psn;
 	channel->generation = random.generation;
-	return pier_init_slots(&channel->slots, channel->attr.max_send_wr,
-			       channel->attr.max_recv_wr, random.slots);
+	return pier_init_slots(&channel->slots, &limits, random.slots);
 }
 
 /* Of a verb that gave NULL: a provider may have forgotten to say why. */
@@ -215,6 +221,16 @@ static void describe_channel(const struct pier_object *object, char *ret_text,
 		 channel->pd->device->name);
 }
 
+static const char *use_of_region(const struct pier_region_user *user, uint32_t lkey)
+{
+	const struct pier_channel *channel = pier_container_of(
+		user, const struct pier_channel, region_user);
+	enum pier_opcode opcode;
+
+	return pier_slots_use(&channel->slots, lkey, &opcode) ? pier_opcode_name(opcode)
+							      : NULL;
+}
+
 static struct pier_channel *new_channel(struct pier_pd *pd,
 					const struct pier_channel_attr *attr)
 {
@@ -223,6 +239,7 @@ static struct pier_channel *new_channel(struct pier_pd *pd,
 	if (!channel)
 		return NULL;
 	channel->object.describe = describe_channel;
+	channel->region_user.uses = use_of_region;
 	channel->attr = *attr;
 	channel->max_read_sge = attr->max_send_sge;
 	if (pd->device->limits.max_sge_rd > 0 &&
@@ -292,6 +309,7 @@ int pier_prepare_channel(struct pier_pd *pd, const struct pier_channel_attr *att
 		return error;
 	}
 	atomic_fetch_add(&pd->children, 1);
+	pier_add_region_user(pd, &channel->region_user);
 	pier_object_born(&channel->object, PIER_OBJECT_CHANNEL, &pd->object,
 			 __builtin_return_address(0));
 	*ret_channel = channel;
@@ -310,6 +328,7 @@ int pier_destroy_channel(struct pier_channel *channel)
 	if (error)
 		return error;
 	pier_object_gone(&channel->object);
+	pier_remove_region_user(channel->pd, &channel->region_user);
 	atomic_fetch_sub(&channel->pd->children, 1);
 	free_channel(channel);
 	return 0;

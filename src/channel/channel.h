@@ -30,6 +30,7 @@ struct pier_channel {
 
 	const struct pier_provider *provider;
 	struct pier_pd *pd;
+	struct pier_region_user region_user;
 	uint32_t qp_num; /* as long as the channel, also for other threads */
 	struct ibv_comp_channel *events;
 	uint32_t port_mtu; /* in bytes, also not more than attr.mtu */

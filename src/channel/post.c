@@ -134,6 +134,7 @@ static struct ibv_send_wr make_wr(const struct pier_channel *channel,
 }
 
 static int finish_post(struct pier_channel *channel, struct pier_slot *slot, int error,
+		       const struct ibv_sge *sg_list, int num_sge,
 		       struct pier_work *ret_work)
 {
 	if (error) {
@@ -141,7 +142,7 @@ static int finish_post(struct pier_channel *channel, struct pier_slot *slot, int
 		return pier_fail_because(error, "post a %s",
 					 pier_opcode_name(slot->opcode));
 	}
-	pier_slot_posted(&channel->slots, slot, ret_work != NULL);
+	pier_slot_posted(&channel->slots, slot, ret_work != NULL, sg_list, num_sge);
 	if (ret_work)
 		ret_work->id = slot->id;
 	return 0;
@@ -158,11 +159,13 @@ static int post(struct pier_channel *channel, struct request request,
 		error = take_slot(channel, false, &slot);
 	if (error)
 		return error;
-	slot->opcode = request.opcode;
+	pier_slot_set_opcode(slot, request.opcode);
 	slot->length = (uint32_t)request.length;
 	wr = make_wr(channel, &request, slot->id);
 	pier_clear_error();
-	return finish_post(channel, slot, ibv_post_send(channel->qp, &wr, &bad),
+	error = ibv_post_send(channel->qp, &wr, &bad);
+	return finish_post(channel, slot, error, request.sg_list,
+			   wr.send_flags & IBV_SEND_INLINE ? 0 : request.num_sge,
 			   ret_work);
 }
 
@@ -246,9 +249,9 @@ int pier_post_recv(struct pier_channel *channel, const struct pier_scatter *sg_l
 		error = take_slot(channel, true, &slot);
 	if (error)
 		return error;
-	slot->opcode = PIER_OP_RECV;
+	pier_slot_set_opcode(slot, PIER_OP_RECV);
 	wr.wr_id = slot->id;
 	pier_clear_error();
-	return finish_post(channel, slot, ibv_post_recv(channel->qp, &wr, &bad),
-			   ret_work);
+	error = ibv_post_recv(channel->qp, &wr, &bad);
+	return finish_post(channel, slot, error, wr.sg_list, num_sge, ret_work);
 }

@@ -2,12 +2,14 @@
 #ifndef PIER_MEMORY_DEVICE_H
 #define PIER_MEMORY_DEVICE_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 
 #include <pier/device.h>
 #include <pier/verbs.h>
 
 #include "provider/provider.h"
+#include "util/list.h"
 #include "util/object.h"
 
 struct pier_device {
@@ -26,6 +28,25 @@ struct pier_pd {
 	struct pier_device *device;
 	struct ibv_pd *pd;
 	atomic_uint children; /* regions and channels */
+	pthread_mutex_t lock;
+	struct pier_list users; /* of its regions; under the lock */
 };
+
+/* Something that has requests outstanding on regions of a PD: a channel. */
+struct pier_region_user {
+	struct pier_list link;
+	/*
+	 * What it does with the region of that key, "write"; or NULL. Any thread,
+	 * with the PD locked; what happens at the same time may be missed.
+	 */
+	const char *(*uses)(const struct pier_region_user *user, uint32_t lkey);
+};
+
+/* Make a user known to the PD, and take it away; twice is harmless. */
+void pier_add_region_user(struct pier_pd *pd, struct pier_region_user *user);
+void pier_remove_region_user(struct pier_pd *pd, struct pier_region_user *user);
+
+/* What is outstanding on a region, by the name of its kind; NULL: nothing. */
+const char *pier_region_in_use(struct pier_pd *pd, uint32_t lkey);
 
 #endif

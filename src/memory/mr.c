@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <assert.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 
 #include <pier/verbs.h>
@@ -69,16 +70,37 @@ int pier_dereg_parts(struct pier_mr *region)
 	return error;
 }
 
+static const char *find_use(const struct pier_mr *mr)
+{
+	const char *use = NULL;
+
+	if (!mr->parts)
+		return pier_region_in_use(mr->pd, mr->mr->lkey);
+	for (uint32_t i = 0; i < mr->part_count && !use; i++)
+		use = pier_region_in_use(mr->pd, mr->parts[i].mr->lkey);
+	return use;
+}
+
+/* Peers' requests are not known here: they find that the key is gone. */
 static int check_unused(const struct pier_mr *mr)
 {
 	unsigned int children = atomic_load(&mr->children);
+	const char *use = find_use(mr);
 
-	if (children == 0)
-		return 0;
-	return pier_fail(EBUSY,
-			 "deregistering %llu bytes on %s: the region has %u sub-region%s",
-			 (unsigned long long)mr->length, mr->pd->device->name, children,
-			 children == 1 ? "" : "s");
+	if (children)
+		return pier_fail(EBUSY,
+				 "deregistering %" PRIu64
+				 " bytes on %s: the region has %u sub-region%s",
+				 mr->length, mr->pd->device->name, children,
+				 children == 1 ? "" : "s");
+	if (use)
+		return pier_fail(
+			EBUSY,
+			"deregistering %" PRIu64 " bytes on %s: in use by a %s that is "
+			"outstanding, or complete and not collected, on a channel of "
+			"this protection domain",
+			mr->length, mr->pd->device->name, use);
+	return 0;
 }
 
 int pier_dereg_mr(struct pier_mr *mr)
@@ -96,9 +118,8 @@ int pier_dereg_mr(struct pier_mr *mr)
 	pier_clear_error();
 	error = pier_dereg_parts(mr);
 	if (error)
-		return pier_fail_because(error, "deregistering %llu bytes on %s",
-					 (unsigned long long)mr->length,
-					 mr->pd->device->name);
+		return pier_fail_because(error, "deregistering %" PRIu64 " bytes on %s",
+					 mr->length, mr->pd->device->name);
 	base = mr->base;
 	pier_object_gone(&mr->object);
 	atomic_fetch_sub(&mr->pd->children, 1);

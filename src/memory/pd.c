@@ -23,7 +23,15 @@ static struct pier_pd *new_pd(struct pier_device *device)
 	pd->object.describe = describe_pd;
 	pd->device = device;
 	atomic_init(&pd->children, 0);
+	pthread_mutex_init(&pd->lock, NULL);
+	pier_list_init(&pd->users);
 	return pd;
+}
+
+static void free_pd(struct pier_pd *pd)
+{
+	pthread_mutex_destroy(&pd->lock);
+	free(pd);
 }
 
 int pier_alloc_pd(struct pier_device *device, struct pier_pd **ret_pd)
@@ -41,7 +49,7 @@ int pier_alloc_pd(struct pier_device *device, struct pier_pd **ret_pd)
 	pd->pd = device->provider->alloc_pd(device->context);
 	if (!pd->pd) {
 		error = errno ? errno : EIO;
-		free(pd);
+		free_pd(pd);
 		return pier_fail_because(error, "allocating a protection domain on %s",
 					 device->name);
 	}
@@ -75,8 +83,38 @@ int pier_dealloc_pd(struct pier_pd *pd)
 					 pd->device->name);
 	pier_object_gone(&pd->object);
 	atomic_fetch_sub(&pd->device->pds, 1);
-	free(pd);
+	free_pd(pd);
 	return 0;
+}
+
+void pier_add_region_user(struct pier_pd *pd, struct pier_region_user *user)
+{
+	pthread_mutex_lock(&pd->lock);
+	pier_list_append(&pd->users, &user->link);
+	pthread_mutex_unlock(&pd->lock);
+}
+
+void pier_remove_region_user(struct pier_pd *pd, struct pier_region_user *user)
+{
+	pthread_mutex_lock(&pd->lock);
+	pier_list_remove(&user->link);
+	pthread_mutex_unlock(&pd->lock);
+}
+
+const char *pier_region_in_use(struct pier_pd *pd, uint32_t lkey)
+{
+	const char *use = NULL;
+
+	pthread_mutex_lock(&pd->lock);
+	for (struct pier_list *link = pd->users.next; link != &pd->users && !use;
+	     link = link->next) {
+		const struct pier_region_user *user = pier_container_of(
+			link, const struct pier_region_user, link);
+
+		use = user->uses(user, lkey);
+	}
+	pthread_mutex_unlock(&pd->lock);
+	return use;
 }
 
 struct pier_device *pier_pd_device(const struct pier_pd *pd)

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
+#include <stdio.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "cases.h"
 #include "world.h"
@@ -110,6 +114,155 @@ static void connects_only_once(void **state)
 			     PATIENT));
 }
 
+/* A region that could not be deregistered is as it was: used afterwards. */
+static void expect_kept(struct pier_mr *mr, const char *kind)
+{
+	char words[64];
+
+	snprintf(words, sizeof(words), "in use by a %s", kind);
+	expect_result(pier_dereg_mr(mr), -EBUSY);
+	test_assert_sentence(words);
+}
+
+static void expect_dereg(struct area *area)
+{
+	expect_ok(pier_dereg_mr(area->mr));
+	area->mr = NULL;
+}
+
+static void keeps_regions_of_posted_requests(void **state)
+{
+	struct world *world = world_connected(state);
+	struct pier_gather source = gather_at(&world->a.area, 3, 5000);
+	struct pier_scatter target = scatter_at(&world->b.area, 11, 5000);
+	struct pier_work send, receive;
+
+	expect_ok(pier_post_recv(world->b.channel, &target, 1, &receive));
+	expect_kept(world->b.area.mr, "receive");
+	expect_ok(pier_post_send(world->a.channel, &source, 1, &send));
+	/* Also when it has completed, which nobody knows before it is collected. */
+	expect_kept(world->a.area.mr, "send");
+	expect_end(world->a.channel, send, 0);
+	expect_kept(world->b.area.mr, "receive");
+	expect_dereg(&world->a.area);
+	expect_end(world->b.channel, receive, 0);
+	expect_dereg(&world->b.area);
+	image_copy(&world->b.area, 11, &world->a.area, 3, 5000);
+	world_expect(world);
+}
+
+static void keeps_regions_of_writes_and_reads(void **state)
+{
+	struct world *world = world_connected(state);
+	struct pier_gather source = gather_at(&world->a.area, 0, 5000);
+	struct pier_scatter target = scatter_at(&world->a.area, 9000, 5000);
+	struct pier_remote remote = remote_at(&world->b.area, 1, 5000);
+	struct pier_work work;
+
+	expect_ok(pier_post_write(world->a.channel, &source, 1, &remote, &work));
+	expect_kept(world->a.area.mr, "write");
+	expect_end(world->a.channel, work, 0);
+	expect_ok(pier_post_read(world->a.channel, &target, 1, &remote, &work));
+	expect_kept(world->a.area.mr, "read");
+	expect_end(world->a.channel, work, 0);
+	expect_dereg(&world->a.area);
+	/* It is not known at b what a does there. */
+	expect_dereg(&world->b.area);
+	image_copy(&world->b.area, 1, &world->a.area, 0, 5000);
+	image_copy(&world->a.area, 9000, &world->b.area, 1, 5000);
+	world_expect(world);
+}
+
+/* A time that is not waited for, unless something is wrong. */
+static bool too_late(const struct timespec *begin)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (now.tv_sec - begin->tv_sec) * 1000 > PATIENT;
+}
+
+static void keeps_regions_until_somebody_polls(void **state)
+{
+	struct world *world = world_connected(state);
+	struct pier_gather source = gather_at(&world->a.area, 0, 100);
+	struct pier_scatter target = scatter_at(&world->b.area, 0, 100);
+	struct timespec begin;
+
+	expect_ok(pier_post_recv(world->b.channel, &target, 1, NULL));
+	expect_ok(pier_send(world->a.channel, &source, 1, PATIENT));
+	expect_kept(world->b.area.mr, "receive");
+	clock_gettime(CLOCK_MONOTONIC, &begin);
+	while (pier_channel_outstanding(world->b.channel) > 0) {
+		assert_true(pier_poll(world->b.channel) >= 0);
+		assert_false(too_late(&begin));
+	}
+	expect_dereg(&world->b.area);
+	image_copy(&world->b.area, 0, &world->a.area, 0, 100);
+	world_expect(world);
+}
+
+static void lets_regions_go_with_the_channel(void **state)
+{
+	struct world *world = world_prepared(state, NULL);
+	struct pier_scatter target = scatter_at(&world->a.area, 0, 100);
+	struct area other = { 0 };
+
+	expect_ok(area_open(&other, world->a.pd, PIER_ACCESS_SHARED));
+	expect_ok(pier_post_recv(world->a.channel, &target, 1, NULL));
+	expect_kept(world->a.area.mr, "receive");
+	/* Others of the same protection domain are free. */
+	expect_ok(area_close(&other));
+	expect_ok(pier_destroy_channel(world->a.channel));
+	world->a.channel = NULL;
+	expect_dereg(&world->a.area);
+	world_expect(world);
+}
+
+/* In a child, where cmocka does not assert; how many were not refused. */
+static int use_the_parents(const struct world *world)
+{
+	const struct end *end = &world->a;
+	struct pier_gather source;
+	struct pier_remote remote;
+	struct pier_result result;
+	int results[] = {
+		pier_mr_remote(world->b.area.mr, &remote),
+		pier_gather(end->area.mr, area_at(&end->area, 0), 100, &source),
+		pier_write(end->channel, &source, 1, &remote, PATIENT),
+		pier_post_write(end->channel, &source, 1, &remote, NULL),
+		pier_poll(end->channel),
+		pier_wait(end->channel, (struct pier_work){ 1 }, PATIENT, &result),
+		pier_destroy_channel(end->channel),
+		pier_dereg_mr(end->area.mr),
+		pier_dealloc_pd(end->pd),
+		pier_close_device(end->device),
+	};
+	int failures = 0;
+
+	for (size_t i = 0; i < sizeof(results) / sizeof(results[0]); i++)
+		failures += results[i] != (i < 2 ? 0 : -ECHILD);
+	return failures;
+}
+
+static void refuses_a_child_its_parents_objects(void **state)
+{
+	struct world *world = world_connected(state);
+	struct pier_gather source = gather_at(&world->a.area, 50, 12345);
+	struct pier_remote remote = remote_at(&world->b.area, 1, 12345);
+	int status = -1;
+	pid_t child = fork();
+
+	assert_true(child >= 0);
+	if (child == 0)
+		_exit(use_the_parents(world));
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	expect_ok(pier_write(world->a.channel, &source, 1, &remote, PATIENT));
+	image_copy(&world->b.area, 1, &world->a.area, 50, 12345);
+	world_expect(world);
+}
+
 /* Connections are made anew, one after the other, on the same devices. */
 static void connects_again_and_again(void **state)
 {
@@ -167,6 +320,11 @@ int run_lifetime_cases(void)
 		world_case(leaves_memory_alone_after_closing),
 		world_case(closes_what_never_connected),
 		world_case(connects_only_once),
+		world_case(keeps_regions_of_posted_requests),
+		world_case(keeps_regions_of_writes_and_reads),
+		world_case(keeps_regions_until_somebody_polls),
+		world_case(lets_regions_go_with_the_channel),
+		world_case(refuses_a_child_its_parents_objects),
 		world_case(connects_again_and_again),
 		world_case(refuses_impossible_attributes),
 	};

@@ -251,6 +251,8 @@ struct pier_pd *fake_reset(void)
 	fake.verbs_pd.context = &fake.context;
 	fake.pd.device = &fake.device;
 	fake.pd.pd = &fake.verbs_pd;
+	pthread_mutex_init(&fake.pd.lock, NULL);
+	pier_list_init(&fake.pd.users);
 	return &fake.pd;
 }
 

@@ -15,6 +15,7 @@
 
 #include <pier/pier.h>
 
+#include "memory/device.h"
 #include "util/error.h"
 #include "util/fork.h"
 
@@ -287,6 +288,18 @@ static void refuses_what_is_the_parents(void **state)
 	test_assert_census(&before);
 }
 
+/* A mutex that another thread of the parent would hold is never asked for. */
+static void refuses_with_locks_held(void **state)
+{
+	struct scene scene = made();
+
+	(void)state;
+	pthread_mutex_lock(&scene.pd->lock);
+	expect_child(make_all_calls, &scene);
+	pthread_mutex_unlock(&scene.pd->lock);
+	expect_ok(close_scene(&scene));
+}
+
 static int use_pier_anew(struct scene *inherited)
 {
 	struct scene scene = { 0 };
@@ -471,6 +484,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(refuses_what_is_the_parents),
+		cmocka_unit_test(refuses_with_locks_held),
 		cmocka_unit_test(lets_children_begin_anew),
 		cmocka_unit_test(lets_children_use_and_free_buffers),
 		cmocka_unit_test(finds_mutexes_of_the_process_free),

@@ -10,13 +10,17 @@
 enum {
 	SENDS = 3,
 	RECEIVES = 2,
+	SEND_SGE = 3,
+	RECV_SGE = 2,
 };
+
+static const struct pier_slot_limits limits = { SENDS, RECEIVES, SEND_SGE, RECV_SGE };
 
 static struct pier_slots table(uint64_t generation)
 {
 	struct pier_slots slots;
 
-	assert_int_equal(pier_init_slots(&slots, SENDS, RECEIVES, generation), 0);
+	assert_int_equal(pier_init_slots(&slots, &limits, generation), 0);
 	return slots;
 }
 
@@ -53,7 +57,7 @@ static void forgets_used_up_handles(void **state)
 
 		assert_int_not_equal(id, before);
 		assert_null(pier_find_slot(&slots, id)); /* not posted yet */
-		pier_slot_posted(&slots, slot, true);
+		pier_slot_posted(&slots, slot, true, NULL, 0);
 		assert_int_equal(slots.outstanding, 1);
 		assert_ptr_equal(pier_find_slot(&slots, id), slot);
 		assert_null(pier_find_slot(&slots, before));
@@ -77,7 +81,7 @@ static void frees_what_nobody_watches(void **state)
 		struct pier_slot *slot = pier_take_slot(&slots, true);
 
 		assert_non_null(slot);
-		pier_slot_posted(&slots, slot, false);
+		pier_slot_posted(&slots, slot, false, NULL, 0);
 		pier_slot_done(&slots, slot, &result);
 	}
 	assert_int_equal(slots.outstanding, 0);
@@ -90,7 +94,7 @@ static void finds_only_its_own(void **state)
 	struct pier_slot *slot = pier_take_slot(&others, false);
 
 	(void)state;
-	pier_slot_posted(&others, slot, true);
+	pier_slot_posted(&others, slot, true, NULL, 0);
 	assert_null(pier_find_slot(&slots, slot->id));
 	assert_null(pier_find_slot(&slots, 0));
 	assert_null(pier_find_slot(&slots, UINT64_MAX));
