@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -9,6 +8,7 @@
 
 #include "util/error.h"
 #include "util/fd.h"
+#include "util/thread.h"
 #include "soft.h"
 
 enum {
@@ -64,21 +64,6 @@ static void *run_engine(void *argument)
 	return NULL;
 }
 
-/* Signals are the application's: none shall be taken by a thread of ours. */
-static int start_thread(struct soft_context *context)
-{
-	sigset_t all, before;
-	int error;
-
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	error = pthread_create(&context->engine.thread, NULL, run_engine, context);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	if (!error)
-		pthread_setname_np(context->engine.thread, "pier-soft");
-	return -error;
-}
-
 static int open_fds(struct soft_context *context)
 {
 	struct soft_engine *engine = &context->engine;
@@ -110,7 +95,8 @@ int pier_soft_start_engine(struct soft_context *context, bool stepped)
 	engine->sink = malloc(SOFT_SINK_SIZE);
 	error = engine->sink ? open_fds(context) : -ENOMEM;
 	if (error == 0 && !stepped) {
-		error = start_thread(context);
+		error = -pier_start_thread(&engine->thread, "pier-soft", run_engine,
+					   context);
 		engine->threaded = error == 0;
 	}
 	return error;

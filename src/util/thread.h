@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_UTIL_THREAD_H
+#define PIER_UTIL_THREAD_H
+
+#include <pthread.h>
+
+/*
+ * Start a thread of the library's own: one that takes no signals, since these are
+ * the application's.
+ *
+ * name  at most 15 characters (pthread_setname_np(3))
+ *
+ * Returns 0, or a positive errno as pthread_create(3) does.
+ */
+int pier_start_thread(pthread_t *ret_thread, const char *name, void *(*run)(void *),
+		      void *argument);
+
+#endif
