@@ -7,8 +7,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "deadline.h"
 #include "stream.h"
+#include "util/deadline.h"
 #include "util/error.h"
 #include "util/wire.h"
 

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "channel.h"
-#include "deadline.h"
 #include "status.h"
+#include "util/deadline.h"
 #include "util/error.h"
 #include "util/log.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef PIER_CHANNEL_DEADLINE_H
-#define PIER_CHANNEL_DEADLINE_H
+#ifndef PIER_UTIL_DEADLINE_H
+#define PIER_UTIL_DEADLINE_H
 
 #include <limits.h>
 #include <stdint.h>
