@@ -61,9 +61,32 @@ void pier_free_region(struct pier_mr *region);
 int pier_dereg_parts(struct pier_mr *region);
 
 /*
- * Register a region by attributes that were read and looked through, for the call
- * that returns to `place`. base: of which it is a sub-region, or NULL.
+ * Read the attributes of a caller and look through them.
+ *
+ * Errors: -EINVAL NULL, or what is in them is not possible.
  */
+int pier_read_mr_attr(const struct pier_mr_attr *attr, struct pier_mr_attr *ret_attr);
+
+/*
+ * A region in two steps: first all that needs no driver. Finds whose memory it is
+ * and keeps that, settles the addresses and checks them. The ranges of `attr` are
+ * copied, and fds in them stay the caller's. pier_free_region() takes it back.
+ *
+ * base   of which it is a sub-region, or NULL
+ * place  what the caller's call returns to
+ */
+int pier_new_region(struct pier_pd *pd, const struct pier_mr_attr *attr,
+		    struct pier_mr *base, const void *place, struct pier_mr **ret_region);
+
+/*
+ * Then the driver: register a new region. From then on it counts, and is for
+ * pier_dereg_mr(); on an error it is freed.
+ *
+ * key  the one that is asked for; 0: any
+ */
+int pier_register_region(struct pier_mr *region, uint32_t key);
+
+/* Both at once, of attributes that were read. */
 int pier_register(struct pier_pd *pd, const struct pier_mr_attr *attr,
 		  struct pier_mr *base, const void *place, struct pier_mr **ret_mr);
 

@@ -49,8 +49,7 @@ static int check_attr(const struct pier_mr_attr *attr)
 	return check_choices(attr);
 }
 
-static int reg_attr(struct pier_pd *pd, const struct pier_mr_attr *attr,
-		    const void *place, struct pier_mr **ret_mr)
+int pier_read_mr_attr(const struct pier_mr_attr *attr, struct pier_mr_attr *ret_attr)
 {
 	struct pier_mr_attr known = PIER_MR_ATTR_INIT;
 	int error;
@@ -61,6 +60,17 @@ static int reg_attr(struct pier_pd *pd, const struct pier_mr_attr *attr,
 				     sizeof(known), sizeof(known), &known);
 	if (!error)
 		error = check_attr(&known);
+	if (!error)
+		*ret_attr = known;
+	return error;
+}
+
+static int reg_attr(struct pier_pd *pd, const struct pier_mr_attr *attr,
+		    const void *place, struct pier_mr **ret_mr)
+{
+	struct pier_mr_attr known;
+	int error = pier_read_mr_attr(attr, &known);
+
 	return error ? error : pier_register(pd, &known, NULL, place, ret_mr);
 }
 

@@ -118,19 +118,34 @@ static int settle_iova(struct pier_mr *region, const struct pier_mr_attr *attr)
 	return 0;
 }
 
+/* What the fd is the kernel looks at, and pier when it has refused. */
+static int check_dmabuf(struct pier_check_limits limits, const struct pier_piece *piece)
+{
+	const struct pier_mr_range *range = &piece->range;
+
+	limits.trust_fd = true;
+	if (pier_check_dmabuf(&limits, range->offset, range->length, piece->iova,
+			      range->fd, piece->access) == 0)
+		return 0;
+	/* Again, for the first of all rules that are broken. */
+	limits.trust_fd = false;
+	return pier_check_dmabuf(&limits, range->offset, range->length, piece->iova,
+				 range->fd, piece->access);
+}
+
 /*
  * A mistake in the arguments would fail on every path: name it once, and before
- * anything is registered. A dma-buf has one path, which looks at all of it.
+ * anything is registered.
  */
 static int check_memory(const struct pier_mr *region, const struct pier_piece *piece,
 			uint64_t address)
 {
 	struct pier_check_limits limits = pier_limits_of(region->pd);
 
-	if (piece->range.source == PIER_MR_DMABUF)
-		return 0;
 	if (region->split == PIER_SPLIT_PIECES)
 		limits.max_mr_size = UINT64_MAX;
+	if (piece->range.source == PIER_MR_DMABUF)
+		return check_dmabuf(limits, piece);
 	return pier_check_host(&limits, address, piece->range.length, piece->iova,
 			       piece->access);
 }
@@ -173,11 +188,11 @@ static int check_memories(const struct pier_mr *region)
 }
 
 /* One key for all, where that can be had and is needed; or else as many as needed. */
-static int register_memories(struct pier_mr *region, const struct pier_mr_attr *attr)
+static int register_memories(struct pier_mr *region, uint32_t key)
 {
-	int error = pier_join(region, attr->requested_key);
+	int error = pier_join(region, key);
 
-	if (error != -EOPNOTSUPP || attr->requested_key)
+	if (error != -EOPNOTSUPP || key)
 		return error;
 	if (region->memory_count > 1 && region->split == PIER_SPLIT_NEVER)
 		return error;
@@ -191,20 +206,6 @@ static void forget_fds(struct pier_mr *region)
 		region->memory[i].range.fd = -1;
 }
 
-static int fill_region(struct pier_mr *region, const struct pier_mr_attr *attr)
-{
-	int error = find_memories(region, attr);
-
-	if (!error)
-		error = settle_iova(region, attr);
-	if (!error)
-		error = check_memories(region);
-	if (!error)
-		error = register_memories(region, attr);
-	forget_fds(region);
-	return error;
-}
-
 static void describe_region(const struct pier_object *object, char *ret_text, size_t size)
 {
 	const struct pier_mr *region = (const struct pier_mr *)object;
@@ -213,8 +214,8 @@ static void describe_region(const struct pier_object *object, char *ret_text, si
 		 pier_path_name(region->path), region->pd->device->name);
 }
 
-int pier_register(struct pier_pd *pd, const struct pier_mr_attr *attr,
-		  struct pier_mr *base, const void *place, struct pier_mr **ret_mr)
+int pier_new_region(struct pier_pd *pd, const struct pier_mr_attr *attr,
+		    struct pier_mr *base, const void *place, struct pier_mr **ret_region)
 {
 	struct pier_mr *region;
 	int error = pier_check_process(&pd->object);
@@ -225,6 +226,7 @@ int pier_register(struct pier_pd *pd, const struct pier_mr_attr *attr,
 			sizeof(*region) + attr->range_count * sizeof(region->memory[0]));
 	if (!region)
 		return pier_fail(ENOMEM, "registering memory: out of memory");
+	region->object.describe = describe_region;
 	region->object.place = place;
 	region->pd = pd;
 	region->access = attr->access;
@@ -232,17 +234,47 @@ int pier_register(struct pier_pd *pd, const struct pier_mr_attr *attr,
 	region->split = attr->split;
 	region->context = attr->context;
 	region->base = base;
-	error = fill_region(region, attr);
+	error = find_memories(region, attr);
+	if (!error)
+		error = settle_iova(region, attr);
+	if (!error)
+		error = check_memories(region);
+	if (error) {
+		pier_free_region(region);
+		return error;
+	}
+	*ret_region = region;
+	return 0;
+}
+
+int pier_register_region(struct pier_mr *region, uint32_t key)
+{
+	struct pier_mr *base = region->base;
+	int error = register_memories(region, key);
+
+	forget_fds(region);
 	if (error) {
 		pier_free_region(region);
 		return error;
 	}
 	if (base)
 		atomic_fetch_add(&base->children, 1);
-	atomic_fetch_add(&pd->children, 1);
-	region->object.describe = describe_region;
+	atomic_fetch_add(&region->pd->children, 1);
 	pier_object_born(&region->object, PIER_OBJECT_MR,
-			 base ? &base->object : &pd->object, place);
-	*ret_mr = region;
+			 base ? &base->object : &region->pd->object,
+			 region->object.place);
 	return 0;
+}
+
+int pier_register(struct pier_pd *pd, const struct pier_mr_attr *attr,
+		  struct pier_mr *base, const void *place, struct pier_mr **ret_mr)
+{
+	struct pier_mr *region = NULL;
+	int error = pier_new_region(pd, attr, base, place, &region);
+
+	if (!error)
+		error = pier_register_region(region, attr->requested_key);
+	if (!error)
+		*ret_mr = region;
+	return error;
 }
