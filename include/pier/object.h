@@ -30,12 +30,14 @@ enum pier_object_kind {
 	PIER_OBJECT_DMABUF, /**< exported and not closed */
 	PIER_OBJECT_MR,
 	PIER_OBJECT_CHANNEL,
-	PIER_OBJECT_KINDS, /**< how many kinds there are */
+	PIER_OBJECT_EVENT_QUEUE,
+	PIER_OBJECT_REGISTRATION, /**< asynchronous: its handle, or what goes on */
+	PIER_OBJECT_KINDS,	  /**< how many kinds there are */
 };
 
 /**
- * "device", "protection domain", "buffer", "dma-buf", "region" or "channel";
- * "unknown" for anything else. Cannot fail.
+ * In words: "device", "protection domain", "buffer", "dma-buf", "region" and so on;
+ * "unknown" for what is none. Cannot fail.
  */
 PIER_API const char *pier_object_kind_name(enum pier_object_kind kind);
 

@@ -10,6 +10,7 @@
 #include <pier/element.h>
 #include <pier/endpoint.h>
 #include <pier/error.h>
+#include <pier/event.h>
 #include <pier/log.h>
 #include <pier/mr.h>
 #include <pier/object.h>

@@ -27,7 +27,8 @@ struct pier_pd {
 	struct pier_object object;
 	struct pier_device *device;
 	struct ibv_pd *pd;
-	atomic_uint children; /* regions and channels */
+	atomic_uint children;	   /* regions, channels and the like */
+	atomic_uint registrations; /* of them: those under way */
 	pthread_mutex_t lock;
 	struct pier_list users; /* of its regions; under the lock */
 };

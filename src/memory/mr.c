@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <pier/verbs.h>
 
@@ -34,8 +35,22 @@ const char *pier_path_name(enum pier_path path)
 	return names[path];
 }
 
+/* Those that the region does not own are the caller's, who may close them now. */
+void pier_forget_fds(struct pier_mr *region)
+{
+	for (uint32_t i = 0; i < region->memory_count; i++) {
+		struct pier_mr_memory *memory = &region->memory[i];
+
+		if (memory->owns_fd)
+			close(memory->range.fd);
+		memory->owns_fd = false;
+		memory->range.fd = -1;
+	}
+}
+
 void pier_free_region(struct pier_mr *region)
 {
+	pier_forget_fds(region);
 	for (uint32_t i = 0; i < region->memory_count; i++) {
 		struct pier_mr_memory *memory = &region->memory[i];
 

@@ -23,6 +23,7 @@ struct pier_mr_memory {
 	uint64_t address;	    /* of a dma-buf: the offset */
 	bool wrapped;		    /* range.buffer was made here, of a pointer */
 	bool held;		    /* range.buffer is kept busy by the region */
+	bool owns_fd;		    /* range.fd is closed when the driver had it */
 };
 
 struct pier_mr {
@@ -53,6 +54,9 @@ struct pier_mr {
 
 /* The part that has the byte at `offset`, which lies in the region. */
 const struct pier_mr_part *pier_mr_find_part(const struct pier_mr *mr, uint64_t offset);
+
+/* The driver had the fds that the region was made of, or will not have them. */
+void pier_forget_fds(struct pier_mr *region);
 
 /* Free a region of which nothing is registered, and let go what it keeps. */
 void pier_free_region(struct pier_mr *region);

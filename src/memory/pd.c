@@ -60,9 +60,25 @@ int pier_alloc_pd(struct pier_device *device, struct pier_pd **ret_pd)
 	return 0;
 }
 
+/* Registrations under way are children of their queues, which they may outlive. */
+static int refuse_to_dealloc(const struct pier_pd *pd)
+{
+	unsigned int pending = atomic_load(&pd->registrations);
+	char children[256];
+
+	pier_object_tally(&pd->object, children, sizeof(children));
+	if (pending)
+		return pier_fail(EBUSY,
+				 "giving back a protection domain of %s: it still has %u "
+				 "registration%s under way%s%s",
+				 pd->device->name, pending, pending == 1 ? "" : "s",
+				 children[0] ? " and " : "", children);
+	return pier_fail(EBUSY, "giving back a protection domain of %s: it still has %s",
+			 pd->device->name, children);
+}
+
 int pier_dealloc_pd(struct pier_pd *pd)
 {
-	char children[256];
 	int error;
 
 	if (!pd)
@@ -70,12 +86,8 @@ int pier_dealloc_pd(struct pier_pd *pd)
 	error = pier_check_process(&pd->object);
 	if (error)
 		return error;
-	if (atomic_load(&pd->children)) {
-		pier_object_tally(&pd->object, children, sizeof(children));
-		return pier_fail(EBUSY,
-				 "giving back a protection domain of %s: it still has %s",
-				 pd->device->name, children);
-	}
+	if (atomic_load(&pd->children))
+		return refuse_to_dealloc(pd);
 	pier_clear_error();
 	error = pd->device->provider->dealloc_pd(pd->pd);
 	if (error)

@@ -68,7 +68,7 @@ int pier_read_mr_attr(const struct pier_mr_attr *attr, struct pier_mr_attr *ret_
 static int reg_attr(struct pier_pd *pd, const struct pier_mr_attr *attr,
 		    const void *place, struct pier_mr **ret_mr)
 {
-	struct pier_mr_attr known;
+	struct pier_mr_attr known = PIER_MR_ATTR_INIT;
 	int error = pier_read_mr_attr(attr, &known);
 
 	return error ? error : pier_register(pd, &known, NULL, place, ret_mr);

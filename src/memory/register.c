@@ -199,13 +199,6 @@ static int register_memories(struct pier_mr *region, uint32_t key)
 	return pier_register_parts(region);
 }
 
-/* An fd is the caller's, and may be closed after this. */
-static void forget_fds(struct pier_mr *region)
-{
-	for (uint32_t i = 0; i < region->memory_count; i++)
-		region->memory[i].range.fd = -1;
-}
-
 static void describe_region(const struct pier_object *object, char *ret_text, size_t size)
 {
 	const struct pier_mr *region = (const struct pier_mr *)object;
@@ -252,7 +245,7 @@ int pier_register_region(struct pier_mr *region, uint32_t key)
 	struct pier_mr *base = region->base;
 	int error = register_memories(region, key);
 
-	forget_fds(region);
+	pier_forget_fds(region);
 	if (error) {
 		pier_free_region(region);
 		return error;

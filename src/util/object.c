@@ -24,9 +24,14 @@ static struct {
 const char *pier_object_kind_name(enum pier_object_kind kind)
 {
 	static const char *const names[PIER_OBJECT_KINDS] = {
-		[PIER_OBJECT_DEVICE] = "device", [PIER_OBJECT_PD] = "protection domain",
-		[PIER_OBJECT_BUFFER] = "buffer", [PIER_OBJECT_DMABUF] = "dma-buf",
-		[PIER_OBJECT_MR] = "region",	 [PIER_OBJECT_CHANNEL] = "channel",
+		[PIER_OBJECT_DEVICE] = "device",
+		[PIER_OBJECT_PD] = "protection domain",
+		[PIER_OBJECT_BUFFER] = "buffer",
+		[PIER_OBJECT_DMABUF] = "dma-buf",
+		[PIER_OBJECT_MR] = "region",
+		[PIER_OBJECT_CHANNEL] = "channel",
+		[PIER_OBJECT_EVENT_QUEUE] = "event queue",
+		[PIER_OBJECT_REGISTRATION] = "registration",
 	};
 
 	return (unsigned int)kind < PIER_OBJECT_KINDS ? names[kind] : "unknown";

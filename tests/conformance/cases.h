@@ -10,6 +10,7 @@ int run_error_cases(void);
 int run_lifetime_cases(void);
 int run_registration_cases(void);
 int run_form_cases(void);
+int run_asynchronous_cases(void);
 int run_dmabuf_cases(void);
 int run_handshake_cases(void);
 int run_process_cases(void);

@@ -76,10 +76,10 @@ static void look_for_problem(const char *device)
 int main(int argc, char **argv)
 {
 	static int (*const groups[])(void) = {
-		run_message_cases, run_onesided_cases, run_wait_cases,
-		run_error_cases,   run_lifetime_cases, run_registration_cases,
-		run_form_cases,	   run_dmabuf_cases,   run_handshake_cases,
-		run_process_cases,
+		run_message_cases,   run_onesided_cases,     run_wait_cases,
+		run_error_cases,     run_lifetime_cases,     run_registration_cases,
+		run_form_cases,	     run_asynchronous_cases, run_dmabuf_cases,
+		run_handshake_cases, run_process_cases,
 	};
 	int failed = 0;
 

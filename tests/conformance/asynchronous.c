@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <poll.h>
+#include <sched.h>
+#include <time.h>
+
+#include "cases.h"
+#include "world.h"
+
+/* Regions that threads of an event queue register, used like any other. */
+
+static int register_area(struct pier_event_queue *queue, const struct end *end,
+			 size_t offset, size_t length,
+			 struct pier_registration **ret_registration)
+{
+	struct pier_mr_range range = PIER_MR_RANGE_BUFFER(end->area.buffer, offset,
+							  length);
+	struct pier_mr_attr attr = PIER_MR_ATTR_INIT;
+
+	attr.ranges = &range;
+	attr.range_count = 1;
+	attr.access = PIER_ACCESS_SHARED;
+	attr.context = (void *)end;
+	return pier_reg_mr_async(queue, end->pd, &attr, ret_registration);
+}
+
+static struct pier_event next_event(struct pier_event_queue *queue)
+{
+	struct pollfd fd = { .fd = pier_event_queue_fd(queue), .events = POLLIN };
+	struct pier_event event = { 0 };
+
+	assert_int_equal(poll(&fd, 1, PATIENT), 1);
+	expect_result(pier_read_event(queue, &event), 1);
+	if (event.error)
+		fail_msg("registered by a thread: %d: %s", event.error, event.sentence);
+	return event;
+}
+
+static void writes_through_regions_of_a_queue(void **state)
+{
+	enum {
+		OFFSET = 4099,
+		LENGTH = 70001
+	};
+	struct world *world = world_connected(state);
+	struct end *ends[] = { &world->a, &world->b };
+	struct pier_registration *registrations[2];
+	struct pier_event_queue *queue;
+	struct pier_mr *regions[2];
+	struct pier_gather source;
+	struct pier_remote target;
+
+	expect_ok(pier_create_event_queue(NULL, &queue));
+	for (int i = 0; i < 2; i++) {
+		struct pier_event event;
+
+		expect_ok(
+			register_area(queue, ends[i], OFFSET, LENGTH, &registrations[i]));
+		event = next_event(queue);
+		assert_ptr_equal(event.registration, registrations[i]);
+		assert_ptr_equal(event.context, ends[i]);
+		regions[i] = event.mr;
+	}
+	expect_ok(pier_gather(regions[0], pier_mr_iova(regions[0]), LENGTH, &source));
+	expect_ok(pier_mr_remote(regions[1], &target));
+	expect_ok(pier_write(world->a.channel, &source, 1, &target, PATIENT));
+	image_copy(&world->b.area, OFFSET, &world->a.area, OFFSET, LENGTH);
+	for (int i = 0; i < 2; i++) {
+		expect_ok(pier_dereg_mr(regions[i]));
+		expect_ok(pier_close_registration(registrations[i]));
+	}
+	expect_ok(pier_destroy_event_queue(queue));
+	world_expect(world);
+}
+
+static void cancel_maybe(struct pier_registration *registration)
+{
+	int error = pier_cancel_registration(registration);
+
+	assert_true(error == 0 || error == -EALREADY);
+}
+
+/* What was closed may be with the driver, for a moment. */
+static void destroy_soon(struct pier_event_queue *queue)
+{
+	time_t deadline = time(NULL) + PATIENT / 1000;
+	int error;
+
+	while ((error = pier_destroy_event_queue(queue)) == -EBUSY &&
+	       time(NULL) < deadline)
+		sched_yield();
+	expect_ok(error);
+}
+
+/* Whenever a registration is ended, nothing of it is left. */
+static void ends_early(void **state)
+{
+	enum {
+		ROUNDS = 100
+	};
+	struct world *world = world_prepared(state, NULL);
+	struct pier_registration *registrations[ROUNDS];
+	struct pier_event_queue *queue;
+	int events = 0;
+
+	expect_ok(pier_create_event_queue(NULL, &queue));
+	for (int i = 0; i < ROUNDS; i++) {
+		expect_ok(register_area(queue, &world->a, 0, AREA_LENGTH,
+					&registrations[i]));
+		if (i % 3 == 1)
+			cancel_maybe(registrations[i]);
+		if (i % 3 == 2)
+			expect_ok(pier_close_registration(registrations[i]));
+		else
+			events++;
+	}
+	while (events-- > 0) {
+		struct pier_event event;
+
+		expect_ok(pier_wait_event(queue, PATIENT, &event));
+		assert_true(event.error == 0 || event.error == -ECANCELED);
+		expect_ok(pier_dereg_mr(event.mr));
+		expect_ok(pier_close_registration(event.registration));
+	}
+	destroy_soon(queue);
+	world_expect(world);
+}
+
+int run_asynchronous_cases(void)
+{
+	const struct CMUnitTest cases[] = {
+		world_case(writes_through_regions_of_a_queue),
+		world_case(ends_early),
+	};
+
+	return cmocka_run_group_tests_name("asynchronous registration", cases, NULL,
+					   NULL);
+}
