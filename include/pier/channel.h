@@ -144,7 +144,7 @@ PIER_API int pier_handshake(struct pier_channel *channel, int read_fd, int write
 /**
  * Destroy a channel; NULL is fine. Outstanding requests are stopped and given
  * up, so that afterwards the NIC does not touch their memory. Never waits for
- * the peer.
+ * the peer. What counters have bound on the channel ends with it.
  *
  * Errors: those of ibv_destroy_qp(3) and ibv_destroy_cq(3), which do not happen
  * by anything that a caller can do.

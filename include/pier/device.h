@@ -20,8 +20,8 @@ PIER_BEGIN_DECLS
  * Threads: all functions of this header may be called from any thread, on the
  * same device too; nothing else may use an object while it is being closed.
  *
- * Processes: devices, protection domains, regions and channels are those of the
- * process that made them. In a child of fork(2) every call that would do something
+ * Processes: devices, protection domains, regions, channels and counters are those of
+ * the process that made them. In a child of fork(2) every call that would do something
  * with one of the parent's is -ECHILD at once, changes nothing and names the
  * object; calls that only tell what an object is still do. The child opens the
  * device again, makes objects of its own, and closes none of the parent's, which
@@ -73,6 +73,7 @@ struct pier_device_attr {
 	bool atomics;	     /**< PIER_ACCESS_REMOTE_ATOMIC is possible */
 	bool memory_windows; /**< PIER_ACCESS_MW_BIND is possible */
 	bool on_demand;	     /**< PIER_ACCESS_ON_DEMAND is possible */
+	bool counters;	     /**< it counts writes of peers: pier_bind_counter() */
 	/** Highest key that can be asked for; 0: the device chooses all keys. */
 	uint32_t max_requested_key;
 	/** Ranges that the device joins under one key; 0 or 1: it does not. */
@@ -188,8 +189,8 @@ PIER_API int pier_alloc_pd(struct pier_device *device, struct pier_pd **ret_pd);
 /**
  * Give a protection domain back; NULL is fine.
  *
- * Errors: -EBUSY it still has regions or channels, which the sentence counts, and
- * nothing was changed; -ECHILD it is the parent's.
+ * Errors: -EBUSY it still has regions, channels or counters, which the sentence counts,
+ * and nothing was changed; -ECHILD it is the parent's.
  */
 PIER_API int pier_dealloc_pd(struct pier_pd *pd);
 

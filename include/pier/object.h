@@ -32,7 +32,8 @@ enum pier_object_kind {
 	PIER_OBJECT_CHANNEL,
 	PIER_OBJECT_EVENT_QUEUE,
 	PIER_OBJECT_REGISTRATION, /**< asynchronous: its handle, or what goes on */
-	PIER_OBJECT_KINDS,	  /**< how many kinds there are */
+	PIER_OBJECT_COUNTER,
+	PIER_OBJECT_KINDS, /**< how many kinds there are */
 };
 
 /**

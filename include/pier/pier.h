@@ -6,6 +6,7 @@
 
 #include <pier/buffer.h>
 #include <pier/channel.h>
+#include <pier/counter.h>
 #include <pier/device.h>
 #include <pier/element.h>
 #include <pier/endpoint.h>

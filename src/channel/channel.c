@@ -8,6 +8,7 @@
 
 #include "attr.h"
 #include "channel.h"
+#include "counter.h"
 #include "gid.h"
 #include "mtu.h"
 #include "status.h"
@@ -327,6 +328,7 @@ int pier_destroy_channel(struct pier_channel *channel)
 		error = destroy_verbs(channel);
 	if (error)
 		return error;
+	pier_end_arrivals(channel);
 	pier_object_gone(&channel->object);
 	pier_remove_region_user(channel->pd, &channel->region_user);
 	atomic_fetch_sub(&channel->pd->children, 1);

@@ -27,6 +27,9 @@ struct pier_channel {
 	uint32_t max_read_sge; /* some devices take fewer than for a write */
 	uint8_t read_depth;    /* reads issued at once; 0: the peer serves none */
 	struct pier_channel_attr attr;
+	/* Immediates that counters are bound to; NULL: none. See counter.h. */
+	struct pier_counter_binding **arrivals;
+	uint32_t arrival_count;
 
 	const struct pier_provider *provider;
 	struct pier_pd *pd;

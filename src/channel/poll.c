@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "channel.h"
+#include "counter.h"
 #include "status.h"
 #include "util/error.h"
 
@@ -50,7 +51,8 @@ static struct pier_result failure(const struct pier_slot *slot, const struct ibv
 	};
 }
 
-static struct pier_result success(const struct pier_slot *slot, const struct ibv_wc *wc)
+static struct pier_result success(const struct pier_channel *channel,
+				  const struct pier_slot *slot, const struct ibv_wc *wc)
 {
 	struct pier_result result = { .opcode = slot->opcode };
 
@@ -64,6 +66,8 @@ static struct pier_result success(const struct pier_slot *slot, const struct ibv
 	if (wc->wc_flags & IBV_WC_WITH_IMM) {
 		result.has_immediate = true;
 		result.immediate = ntohl(wc->imm_data);
+		if (channel->arrivals && result.opcode == PIER_OP_RECV_WRITE_IMM)
+			pier_count_arrival(channel, result.immediate);
 	}
 	return result;
 }
@@ -77,7 +81,7 @@ static void dispatch(struct pier_channel *channel, const struct ibv_wc *wc)
 	if (!slot || slot->state == PIER_SLOT_DONE)
 		return;
 	if (__builtin_expect(wc->status == IBV_WC_SUCCESS, 1)) {
-		result = success(slot, wc);
+		result = success(channel, slot, wc);
 	} else {
 		result = failure(slot, wc);
 		note_failure(channel, slot, &result);

@@ -108,6 +108,12 @@ static int check_unused(const struct pier_mr *mr)
 				 " bytes on %s: the region has %u sub-region%s",
 				 mr->length, mr->pd->device->name, children,
 				 children == 1 ? "" : "s");
+	if (atomic_load(&mr->counters))
+		return pier_fail(EBUSY,
+				 "deregistering %" PRIu64
+				 " bytes on %s: a counter is bound to the region; "
+				 "pier_unbind_counter() ends that",
+				 mr->length, mr->pd->device->name);
 	if (use)
 		return pier_fail(
 			EBUSY,

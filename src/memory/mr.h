@@ -48,6 +48,7 @@ struct pier_mr {
 	enum pier_split split;
 	struct pier_mr *base; /* of a sub-region */
 	atomic_uint children; /* sub-regions */
+	atomic_uint counters; /* bindings of counters to it */
 	uint32_t memory_count;
 	struct pier_mr_memory memory[];
 };

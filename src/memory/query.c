@@ -45,6 +45,7 @@ int pier_query_device(struct pier_device *device, struct pier_device_attr *ret_a
 	attr.atomics = !(device->lacking_access & PIER_ACCESS_REMOTE_ATOMIC);
 	attr.memory_windows = !(device->lacking_access & PIER_ACCESS_MW_BIND);
 	attr.on_demand = !(device->lacking_access & PIER_ACCESS_ON_DEMAND);
+	attr.counters = device->provider->bind_counter != NULL;
 	attr.max_requested_key = device->provider->max_key;
 	attr.max_joined_ranges = device->provider->max_parts;
 	*ret_attr = attr;

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+
+#include "channel.h"
+#include "counter.h"
+#include "util/deadline.h"
+#include "util/error.h"
+
+enum {
+	BRIEF_POLLS = 100, /* some microseconds, before asking for events */
+};
+
+static bool reached(const struct pier_counter *counter, uint64_t threshold)
+{
+	return pier_read_counter(counter) >= threshold;
+}
+
+/* 0, or -ETIMEDOUT without a sentence. */
+static int sleep_until_woken(struct pier_counter *counter, uint64_t threshold,
+			     int64_t deadline)
+{
+	struct timespec until = { .tv_sec = deadline / 1000000000,
+				  .tv_nsec = deadline % 1000000000 };
+	bool done;
+	int error = 0;
+
+	pthread_mutex_lock(&counter->sleeping);
+	while (!(done = reached(counter, threshold)) && !error) {
+		if (threshold < counter->wake_at)
+			counter->wake_at = threshold;
+		error = pthread_cond_timedwait(&counter->grown, &counter->sleeping,
+					       &until);
+	}
+	pthread_mutex_unlock(&counter->sleeping);
+	return done ? 0 : -error;
+}
+
+/*
+ * Collect the completions of all channels, each once, by pier_collect() or
+ * pier_arm_channel(). 1: the value is reached; 0: not yet; or an error.
+ */
+static int look(struct pier_counter *counter, uint64_t threshold,
+		int (*collect)(struct pier_channel *))
+{
+	struct pier_channel *channel = NULL, *broken = NULL;
+	int count;
+
+	pier_list_for_each(link, &counter->bindings) {
+		struct pier_counter_binding *binding = pier_container_of(
+			link, struct pier_counter_binding, link);
+
+		if (binding->channel == channel)
+			continue;
+		channel = binding->channel;
+		count = collect(channel);
+		if (count < 0)
+			return count;
+		if (channel->broken)
+			broken = channel;
+	}
+	if (reached(counter, threshold))
+		return 1;
+	return broken ? pier_fail_broken(broken) : 0;
+}
+
+/* 0, also when a signal came; -ETIMEDOUT without a sentence; or another error. */
+static int sleep_on_channels(struct pier_counter *counter, int64_t deadline)
+{
+	struct pier_channel *channel = NULL;
+	int timeout = pier_poll_timeout(deadline);
+	nfds_t count = 0;
+
+	if (timeout == 0)
+		return -ETIMEDOUT;
+	pier_list_for_each(link, &counter->bindings) {
+		struct pier_counter_binding *binding = pier_container_of(
+			link, struct pier_counter_binding, link);
+
+		if (binding->channel == channel)
+			continue;
+		channel = binding->channel;
+		counter->fds[count++] = (struct pollfd){ .fd = channel->events->fd,
+							 .events = POLLIN };
+	}
+	if (poll(counter->fds, count, timeout) < 0 && errno != EINTR)
+		return pier_fail(errno, "poll the completion channels of a counter: %s",
+				 strerror(errno));
+	return 0;
+}
+
+/* What completes after its channel was armed makes the channel's fd readable. */
+static int wait_on_channels(struct pier_counter *counter, uint64_t threshold,
+			    int64_t deadline)
+{
+	int done = 0, error = 0;
+
+	for (int i = 0; i < BRIEF_POLLS && !done; i++)
+		done = look(counter, threshold, pier_collect);
+	while (!done && !error) {
+		done = look(counter, threshold, pier_arm_channel);
+		if (!done)
+			error = sleep_on_channels(counter, deadline);
+	}
+	return done < 0 ? done : error;
+}
+
+static bool has_channels(struct pier_counter *counter)
+{
+	bool has;
+
+	pthread_mutex_lock(&counter->lock);
+	has = !pier_list_empty(&counter->bindings) &&
+	      pier_first_binding(counter)->channel;
+	pthread_mutex_unlock(&counter->lock);
+	return has;
+}
+
+int pier_wait_counter(struct pier_counter *counter, uint64_t threshold, int timeout_ms)
+{
+	int64_t deadline = pier_deadline(timeout_ms);
+	int error = pier_check_process(&counter->object);
+
+	if (error)
+		return error;
+	if (timeout_ms < 0)
+		return pier_fail(EINVAL,
+				 "waiting for a counter: timeout_ms %d is negative",
+				 timeout_ms);
+	if (reached(counter, threshold))
+		return 0;
+	error = has_channels(counter) ? wait_on_channels(counter, threshold, deadline)
+				      : sleep_until_woken(counter, threshold, deadline);
+	if (error == -ETIMEDOUT)
+		return pier_fail(
+			ETIMEDOUT,
+			"a counter did not reach %llu within %d ms; it is at %llu",
+			(unsigned long long)threshold, timeout_ms,
+			(unsigned long long)pier_read_counter(counter));
+	return error;
+}
