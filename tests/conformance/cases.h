@@ -13,6 +13,9 @@ int run_form_cases(void);
 int run_asynchronous_cases(void);
 int run_dmabuf_cases(void);
 int run_handshake_cases(void);
+int run_counter_cases(void);
+int run_counter_imm_cases(void);
+int run_rally_cases(void);
 int run_process_cases(void);
 
 #endif

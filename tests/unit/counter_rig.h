@@ -8,7 +8,7 @@
 
 #include "channel/channel.h"
 #include "channel/counter.h"
-#include "channel/deadline.h"
+#include "util/deadline.h"
 #include "memory/mr.h"
 #include "nic.h"
 

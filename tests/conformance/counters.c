@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+
+#include "cases.h"
+#include "world.h"
+
+/* Writes of peers that the device counts by itself, where it does. */
+
+static bool counts(struct pier_device *device)
+{
+	struct pier_device_attr attr;
+
+	expect_ok(pier_query_device(device, &attr));
+	return attr.counters;
+}
+
+static struct pier_counter *counter_of(const struct end *end)
+{
+	struct pier_counter *counter = NULL;
+
+	expect_ok(pier_create_counter(end->pd, &counter));
+	return counter;
+}
+
+/* Connected, if the device of b counts. */
+static struct world *world_counting(void **state)
+{
+	struct world *world = world_connected(state);
+
+	if (!counts(world->b.device))
+		world_skip("the device does not count writes");
+	return world;
+}
+
+/* Ends what counts for a region, and the counter. */
+static void release(struct pier_counter *counter, struct pier_mr *mr)
+{
+	expect_ok(pier_unbind_counter(counter, mr));
+	expect_ok(pier_destroy_counter(counter));
+}
+
+static void says_whether_it_counts(void **state)
+{
+	struct world *world = world_connected(state);
+	struct pier_counter *counter = counter_of(&world->b);
+	struct pier_mr *mr = world->b.area.mr;
+
+	if (counts(world->b.device)) {
+		expect_ok(pier_bind_counter(counter, mr));
+		expect_ok(pier_unbind_counter(counter, mr));
+	} else {
+		expect_result(pier_bind_counter(counter, mr), -EOPNOTSUPP);
+		test_assert_sentence("pier_bind_counter_imm()");
+	}
+	expect_result(pier_unbind_counter(counter, mr), -ENOENT);
+	expect_ok(pier_destroy_counter(counter));
+}
+
+/* One request of a to b that counts (1), or does not (0). */
+static uint64_t do_something(struct world *world)
+{
+	size_t length = 1 + test_random_below(&world->random, 70000);
+	size_t from = test_random_below(&world->random, AREA_LENGTH - length);
+	size_t to = test_random_below(&world->random, AREA_LENGTH - length);
+	struct pier_channel *channel = world->a.channel;
+	struct pier_gather source = gather_at(&world->a.area, from, length);
+	struct pier_scatter sink = scatter_at(&world->a.area, from, length);
+	struct pier_remote target = remote_at(&world->b.area, to, length);
+
+	switch (test_random_below(&world->random, 6)) {
+	case 0:
+		expect_ok(pier_read(channel, &sink, 1, &target, PATIENT));
+		image_copy(&world->a.area, from, &world->b.area, to, length);
+		return 0;
+	case 1:
+		expect_ok(pier_post_recv(world->b.channel, NULL, 0, NULL));
+		expect_ok(pier_send_imm(channel, NULL, 0, 5, PATIENT));
+		return 0;
+	case 2:
+		expect_ok(pier_write(channel, NULL, 0, &target, PATIENT));
+		return 0;
+	case 3:
+		expect_ok(pier_post_recv(world->b.channel, NULL, 0, NULL));
+		expect_ok(pier_write_imm(channel, &source, 1, &target, 5, PATIENT));
+		break;
+	default:
+		expect_ok(pier_write(channel, &source, 1, &target, PATIENT));
+	}
+	image_copy(&world->b.area, to, &world->a.area, from, length);
+	return 1;
+}
+
+static void counts_writes_and_nothing_else(void **state)
+{
+	struct world *world = world_counting(state);
+	struct pier_counter *counter = counter_of(&world->b);
+	uint64_t expected = 0;
+
+	expect_ok(pier_bind_counter(counter, world->b.area.mr));
+	for (int i = 0; i < 60; i++) {
+		expected += do_something(world);
+		expect_ok(pier_wait_counter(counter, expected, PATIENT));
+		world_expect(world);
+		assert_int_equal(pier_read_counter(counter), expected);
+	}
+	release(counter, world->b.area.mr);
+	/* Nothing counts afterwards. */
+	for (int i = 0; i < 6; i++)
+		do_something(world);
+	world_expect(world);
+}
+
+static void counts_no_refused_write(void **state)
+{
+	struct world *world = world_counting(state);
+	struct pier_counter *counter = counter_of(&world->b);
+	struct pier_gather source = gather_at(&world->a.area, 0, 100);
+	struct pier_remote beyond = remote_at(&world->b.area, AREA_LENGTH - 99, 99);
+
+	expect_ok(pier_bind_counter(counter, world->b.area.mr));
+	beyond.length = 100;
+	assert_true(pier_write(world->a.channel, &source, 1, &beyond, PATIENT) < 0);
+	assert_int_equal(pier_read_counter(counter), 0);
+	world_expect(world);
+	release(counter, world->b.area.mr);
+}
+
+static void write_some(struct world *world, const struct pier_remote *target)
+{
+	struct pier_gather source = gather_at(&world->a.area, 0, 10);
+
+	expect_ok(pier_write(world->a.channel, &source, 1, target, PATIENT));
+}
+
+/* Each key counts for itself. */
+static void counts_for_the_region_that_was_meant(void **state)
+{
+	struct world *world = world_counting(state);
+	struct pier_counter *of_base = counter_of(&world->b);
+	struct pier_counter *of_sub = counter_of(&world->b);
+	struct pier_remote base = remote_at(&world->b.area, 100, 10), sub;
+	struct pier_mr *sub_mr = NULL;
+
+	expect_ok(
+		pier_reg_sub_mr(world->b.area.mr, 4000, 10, PIER_ACCESS_SHARED, &sub_mr));
+	expect_ok(pier_mr_remote(sub_mr, &sub));
+	expect_ok(pier_bind_counter(of_base, world->b.area.mr));
+	expect_ok(pier_bind_counter(of_sub, sub_mr));
+	write_some(world, &base);
+	write_some(world, &sub);
+	write_some(world, &sub);
+	expect_ok(pier_wait_counter(of_base, 1, PATIENT));
+	expect_ok(pier_wait_counter(of_sub, 2, PATIENT));
+	assert_int_equal(pier_read_counter(of_base), 1);
+	assert_int_equal(pier_read_counter(of_sub), 2);
+	image_copy(&world->b.area, 100, &world->a.area, 0, 10);
+	image_copy(&world->b.area, 4000, &world->a.area, 0, 10);
+	world_expect(world);
+	release(of_base, world->b.area.mr);
+	release(of_sub, sub_mr);
+	expect_ok(pier_dereg_mr(sub_mr));
+}
+
+/* The part of a region that has these bytes. */
+static struct pier_remote part_at(const struct pier_mr *mr, uint64_t offset,
+				  uint64_t length)
+{
+	struct pier_mr_part_info part;
+	uint32_t index = pier_mr_parts(mr);
+
+	do
+		expect_ok(pier_mr_part(mr, --index, &part));
+	while (part.offset > offset);
+	return (struct pier_remote){ part.iova + offset - part.offset, length,
+				     part.rkey };
+}
+
+/* Whether they have one key or one each. */
+static void counts_for_all_ranges(void **state)
+{
+	enum {
+		HALF = 8192
+	};
+	struct world *world = world_counting(state);
+	struct pier_counter *counter = counter_of(&world->b);
+	struct pier_mr_range ranges[] = {
+		PIER_MR_RANGE_BUFFER(world->b.area.buffer, 0, HALF),
+		PIER_MR_RANGE_BUFFER(world->b.area.buffer, 2 * HALF, HALF),
+	};
+	struct pier_remote first, second;
+	struct pier_mr *mr = NULL;
+
+	expect_ok(pier_reg_mr_vec(world->b.pd, ranges, 2, PIER_ACCESS_SHARED, &mr));
+	expect_ok(pier_bind_counter(counter, mr));
+	first = part_at(mr, 5, 10);
+	second = part_at(mr, HALF + 7, 10);
+	write_some(world, &first);
+	write_some(world, &second);
+	expect_ok(pier_wait_counter(counter, 2, PATIENT));
+	image_copy(&world->b.area, 5, &world->a.area, 0, 10);
+	image_copy(&world->b.area, 2 * HALF + 7, &world->a.area, 0, 10);
+	world_expect(world);
+	assert_int_equal(pier_read_counter(counter), 2);
+	release(counter, mr);
+	expect_ok(pier_dereg_mr(mr));
+}
+
+static void keeps_what_is_bound(void **state)
+{
+	struct world *world = world_counting(state);
+	struct pier_counter *counter = counter_of(&world->b);
+	struct pier_counter *second = counter_of(&world->b);
+	struct pier_remote target = remote_at(&world->b.area, 0, 10);
+	struct pier_mr *mr = world->b.area.mr;
+
+	expect_ok(pier_bind_counter(counter, mr));
+	expect_result(pier_bind_counter(second, mr), -EBUSY);
+	expect_result(pier_bind_counter(counter, mr), -EBUSY);
+	expect_result(pier_destroy_counter(counter), -EBUSY);
+	expect_result(pier_dereg_mr(mr), -EBUSY);
+	test_assert_sentence("a counter is bound");
+	/* None of which changed anything. */
+	write_some(world, &target);
+	expect_ok(pier_wait_counter(counter, 1, PATIENT));
+	assert_int_equal(pier_read_counter(second), 0);
+	image_copy(&world->b.area, 0, &world->a.area, 0, 10);
+	world_expect(world);
+	expect_ok(pier_unbind_counter(counter, mr));
+	expect_ok(pier_bind_counter(second, mr));
+	release(second, mr);
+	expect_ok(pier_destroy_counter(counter));
+}
+
+static void times_out_without_harm(void **state)
+{
+	struct world *world = world_counting(state);
+	struct pier_counter *counter = counter_of(&world->b);
+	struct pier_remote target = remote_at(&world->b.area, 3, 10);
+
+	expect_ok(pier_bind_counter(counter, world->b.area.mr));
+	expect_result(pier_wait_counter(counter, 1, 0), -ETIMEDOUT);
+	expect_result(pier_wait_counter(counter, 1, BRIEF), -ETIMEDOUT);
+	write_some(world, &target);
+	expect_ok(pier_wait_counter(counter, 1, PATIENT));
+	expect_result(pier_wait_counter(counter, 2, BRIEF), -ETIMEDOUT);
+	image_copy(&world->b.area, 3, &world->a.area, 0, 10);
+	world_expect(world);
+	release(counter, world->b.area.mr);
+}
+
+/* A counter is no region, but keeps the protection domain as one does. */
+static void keeps_its_domain(void **state)
+{
+	struct world *world = world_empty(state);
+	struct end *end = &world->a;
+	struct pier_counter *counter;
+
+	expect_ok(end_open(end, test_device));
+	counter = counter_of(end);
+	expect_ok(area_close(&end->area));
+	expect_result(pier_dealloc_pd(end->pd), -EBUSY);
+	expect_ok(pier_destroy_counter(counter));
+	expect_ok(pier_dealloc_pd(end->pd));
+	end->pd = NULL;
+}
+
+static void refuses_regions_that_peers_do_not_write(void **state)
+{
+	struct world *world = world_counting(state);
+	struct pier_counter *counter = counter_of(&world->b);
+	struct pier_counter *elsewhere = counter_of(&world->a);
+	struct area local = { 0 };
+
+	expect_ok(area_open(&local, world->b.pd,
+			    PIER_ACCESS_LOCAL_WRITE | PIER_ACCESS_REMOTE_READ));
+	expect_result(pier_bind_counter(counter, local.mr), -EACCES);
+	expect_result(pier_bind_counter(elsewhere, world->b.area.mr), -EINVAL);
+	expect_ok(area_close(&local));
+	expect_ok(pier_destroy_counter(elsewhere));
+	expect_ok(pier_destroy_counter(counter));
+}
+
+int run_counter_cases(void)
+{
+	const struct CMUnitTest cases[] = {
+		world_case(says_whether_it_counts),
+		world_case(counts_writes_and_nothing_else),
+		world_case(counts_no_refused_write),
+		world_case(counts_for_the_region_that_was_meant),
+		world_case(counts_for_all_ranges),
+		world_case(keeps_what_is_bound),
+		world_case(times_out_without_harm),
+		world_case(keeps_its_domain),
+		world_case(refuses_regions_that_peers_do_not_write),
+	};
+
+	return cmocka_run_group_tests_name("counters", cases, NULL, NULL);
+}

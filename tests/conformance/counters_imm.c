@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+
+#include "cases.h"
+#include "world.h"
+
+/* Writes that peers announce by a number: with any device. */
+
+enum {
+	NUMBER = 0x80000001,
+	OTHER = 0x80000000,
+};
+
+static struct pier_counter *counter_of(const struct end *end)
+{
+	struct pier_counter *counter = NULL;
+
+	expect_ok(pier_create_counter(end->pd, &counter));
+	return counter;
+}
+
+/* b counts what a announces by NUMBER. */
+static struct pier_counter *bound(struct world *world)
+{
+	struct pier_counter *counter = counter_of(&world->b);
+
+	expect_ok(pier_bind_counter_imm(counter, world->b.area.mr, world->b.channel,
+					NUMBER));
+	return counter;
+}
+
+static void release(struct world *world, struct pier_counter *counter)
+{
+	expect_ok(pier_unbind_counter(counter, world->b.area.mr));
+	expect_ok(pier_destroy_counter(counter));
+}
+
+/* A write of some bytes, announced so, for which b has a receive. */
+static void announce(struct world *world, uint32_t number)
+{
+	size_t length = test_random_below(&world->random, 70000);
+	size_t from = test_random_below(&world->random, AREA_LENGTH - length);
+	size_t to = test_random_below(&world->random, AREA_LENGTH - length);
+	struct pier_gather source = gather_at(&world->a.area, from, length);
+	struct pier_remote target = remote_at(&world->b.area, to, length);
+
+	expect_ok(pier_post_recv(world->b.channel, NULL, 0, NULL));
+	expect_ok(pier_write_imm(world->a.channel, &source, 1, &target, number, PATIENT));
+	image_copy(&world->b.area, to, &world->a.area, from, length);
+}
+
+static void counts_what_is_announced(void **state)
+{
+	struct world *world = world_connected(state);
+	struct pier_counter *counter = bound(world);
+
+	for (uint64_t i = 1; i <= 30; i++) {
+		announce(world, NUMBER);
+		expect_ok(pier_wait_counter(counter, i, PATIENT));
+		world_expect(world);
+		announce(world, OTHER);
+		announce(world, NUMBER - (uint32_t)i - 1);
+		assert_int_equal(pier_read_counter(counter), i);
+	}
+	expect_ok(pier_post_recv(world->b.channel, NULL, 0, NULL));
+	expect_ok(pier_send_imm(world->a.channel, NULL, 0, NUMBER, PATIENT));
+	expect_result(pier_wait_counter(counter, 31, BRIEF), -ETIMEDOUT);
+	world_expect(world);
+	assert_int_equal(pier_read_counter(counter), 30);
+	release(world, counter);
+	announce(world, NUMBER);
+	expect_result(pier_wait_counter(counter = counter_of(&world->b), 1, BRIEF),
+		      -ETIMEDOUT);
+	expect_ok(pier_destroy_counter(counter));
+	world_expect(world);
+}
+
+/* Who has a handle gets the result, whoever collected the completion. */
+static void hands_results_out_as_ever(void **state)
+{
+	struct world *world = world_connected(state);
+	struct pier_counter *counter = bound(world);
+	struct pier_gather source = gather_at(&world->a.area, 1, 300);
+	struct pier_remote target = remote_at(&world->b.area, 2, 300);
+	struct pier_result result;
+	struct pier_work work;
+
+	for (int counted_first = 0; counted_first < 2; counted_first++) {
+		expect_ok(pier_post_recv(world->b.channel, NULL, 0, &work));
+		expect_ok(pier_write_imm(world->a.channel, &source, 1, &target, NUMBER,
+					 PATIENT));
+		if (counted_first)
+			expect_ok(pier_wait_counter(counter, 2, PATIENT));
+		result = expect_end(world->b.channel, work, 0);
+		assert_int_equal(result.opcode, PIER_OP_RECV_WRITE_IMM);
+		assert_int_equal(result.byte_length, 300);
+		assert_true(result.has_immediate);
+		assert_true(result.immediate == NUMBER);
+		assert_int_equal(pier_read_counter(counter), 1 + counted_first);
+	}
+	image_copy(&world->b.area, 2, &world->a.area, 1, 300);
+	world_expect(world);
+	release(world, counter);
+}
+
+static void keeps_what_is_bound(void **state)
+{
+	struct world *world = world_connected(state);
+	struct pier_counter *counter = bound(world), *second = counter_of(&world->b);
+	struct pier_mr *mr = world->b.area.mr;
+
+	expect_result(pier_bind_counter_imm(second, mr, world->b.channel, NUMBER),
+		      -EBUSY);
+	expect_ok(pier_bind_counter_imm(second, mr, world->b.channel, OTHER));
+	expect_result(pier_dereg_mr(mr), -EBUSY);
+	expect_result(pier_destroy_counter(counter), -EBUSY);
+	announce(world, OTHER);
+	announce(world, NUMBER);
+	announce(world, OTHER);
+	expect_ok(pier_wait_counter(second, 2, PATIENT));
+	expect_ok(pier_wait_counter(counter, 1, PATIENT));
+	world_expect(world);
+	expect_ok(pier_unbind_counter(second, mr));
+	expect_result(pier_dereg_mr(mr), -EBUSY);
+	expect_ok(pier_destroy_counter(second));
+	release(world, counter);
+}
+
+static void ends_with_its_channel(void **state)
+{
+	struct world *world = world_connected(state);
+	struct pier_counter *counter = bound(world);
+
+	expect_ok(pier_bind_counter_imm(counter, world->b.area.mr, world->b.channel,
+					OTHER));
+	announce(world, OTHER);
+	expect_ok(pier_wait_counter(counter, 1, PATIENT));
+	world_expect(world);
+	expect_ok(pier_destroy_channel(world->b.channel));
+	world->b.channel = NULL;
+	expect_result(pier_unbind_counter(counter, world->b.area.mr), -ENOENT);
+	assert_int_equal(pier_read_counter(counter), 1);
+	expect_ok(pier_destroy_counter(counter));
+}
+
+static void times_out_without_harm(void **state)
+{
+	struct world *world = world_connected(state);
+	struct pier_counter *counter = bound(world);
+
+	expect_result(pier_wait_counter(counter, 1, 0), -ETIMEDOUT);
+	expect_result(pier_wait_counter(counter, 1, BRIEF), -ETIMEDOUT);
+	announce(world, NUMBER);
+	expect_ok(pier_wait_counter(counter, 1, PATIENT));
+	world_expect(world);
+	release(world, counter);
+}
+
+static void tells_of_a_broken_channel(void **state)
+{
+	struct world *world = world_connected(state);
+	struct pier_counter *counter = bound(world);
+
+	expect_result(pier_recv(world->b.channel, NULL, 0, 0, NULL), -ETIMEDOUT);
+	expect_result(pier_wait_counter(counter, 1, PATIENT), -EPIPE);
+	test_assert_sentence("the channel is broken");
+	release(world, counter);
+}
+
+static void refuses_what_peers_cannot_write(void **state)
+{
+	struct pier_channel_attr attr = test_attr();
+	struct world *world = world_connected(state);
+	struct pier_counter *counter = counter_of(&world->b);
+	struct pier_channel *closed = NULL;
+	struct area local = { 0 };
+
+	expect_ok(area_open(&local, world->b.pd, PIER_ACCESS_LOCAL_WRITE));
+	expect_result(pier_bind_counter_imm(counter, local.mr, world->b.channel, 1),
+		      -EACCES);
+	expect_ok(area_close(&local));
+	attr.access = PIER_ACCESS_REMOTE_READ;
+	expect_ok(pier_prepare_channel(world->b.pd, &attr, &closed));
+	expect_result(pier_bind_counter_imm(counter, world->b.area.mr, closed, 1),
+		      -EACCES);
+	expect_ok(pier_destroy_channel(closed));
+	expect_result(
+		pier_bind_counter_imm(counter, world->b.area.mr, world->a.channel, 1),
+		-EINVAL);
+	expect_ok(pier_destroy_counter(counter));
+}
+
+int run_counter_imm_cases(void)
+{
+	const struct CMUnitTest cases[] = {
+		world_case(counts_what_is_announced),
+		world_case(hands_results_out_as_ever),
+		world_case(keeps_what_is_bound),
+		world_case(ends_with_its_channel),
+		world_case(times_out_without_harm),
+		world_case(tells_of_a_broken_channel),
+		world_case(refuses_what_peers_cannot_write),
+	};
+
+	return cmocka_run_group_tests_name("counters of announced writes", cases, NULL,
+					   NULL);
+}
