@@ -100,7 +100,7 @@ static const char *find_use(const struct pier_mr *mr)
 static int check_unused(const struct pier_mr *mr)
 {
 	unsigned int children = atomic_load(&mr->children);
-	const char *use = find_use(mr);
+	const char *use;
 
 	if (children)
 		return pier_fail(EBUSY,
@@ -114,6 +114,7 @@ static int check_unused(const struct pier_mr *mr)
 				 " bytes on %s: a counter is bound to the region; "
 				 "pier_unbind_counter() ends that",
 				 mr->length, mr->pd->device->name);
+	use = find_use(mr);
 	if (use)
 		return pier_fail(
 			EBUSY,
