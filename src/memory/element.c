@@ -15,20 +15,37 @@ static int fail_seam(const struct pier_mr *mr, uint64_t addr, size_t length)
 			 addr, length, mr->part_count);
 }
 
+static int check_range(const struct pier_mr *mr, uint64_t addr, uint64_t length)
+{
+	if (pier_mr_encloses(mr, addr, length))
+		return 0;
+	return pier_fail(ERANGE,
+			 "element [0x%" PRIx64 ", +%" PRIu64 ") leaves the region "
+			 "[0x%" PRIx64 ", +%" PRIu64 ")",
+			 addr, length, mr->iova, mr->length);
+}
+
+static int check_writable(const struct pier_mr *mr)
+{
+	if (mr->access & PIER_ACCESS_LOCAL_WRITE)
+		return 0;
+	return pier_fail(EACCES,
+			 "scatter element: the region was registered without "
+			 "LOCAL_WRITE (access 0x%x)",
+			 (unsigned int)mr->access);
+}
+
 static int check_element(const struct pier_mr *mr, uint64_t addr, size_t length)
 {
 	const struct pier_mr_part *part;
+	int error;
 
 	if (length > UINT32_MAX)
 		return pier_fail(EMSGSIZE, "element of %zu bytes: 32 bits is the most",
 				 length);
-	if (!pier_mr_encloses(mr, addr, length))
-		return pier_fail(ERANGE,
-				 "element [0x%" PRIx64 ", +%zu) leaves the region "
-				 "[0x%" PRIx64 ", +%zu)",
-				 addr, length, mr->iova, pier_mr_length(mr));
-	if (!mr->parts)
-		return 0;
+	error = check_range(mr, addr, length);
+	if (error || !mr->parts)
+		return error;
 	part = pier_mr_find_part(mr, addr - mr->iova);
 	if (addr - mr->iova - part->start + length > part->length)
 		return fail_seam(mr, addr, length);
@@ -50,15 +67,11 @@ int pier_scatter(const struct pier_mr *mr, uint64_t addr, size_t length,
 {
 	int error = check_element(mr, addr, length);
 
-	if (error)
-		return error;
-	if (!(mr->access & PIER_ACCESS_LOCAL_WRITE))
-		return pier_fail(EACCES,
-				 "scatter element: the region was registered without "
-				 "LOCAL_WRITE (access 0x%x)",
-				 (unsigned int)mr->access);
-	*ret_element = pier_scatter_unchecked(mr, addr, (uint32_t)length);
-	return 0;
+	if (!error)
+		error = check_writable(mr);
+	if (!error)
+		*ret_element = pier_scatter_unchecked(mr, addr, (uint32_t)length);
+	return error;
 }
 
 /* In the addresses of the part that has it. */
