@@ -87,6 +87,87 @@ static inline int pier_scatter_debug(const struct pier_mr *mr, uint64_t addr,
 #endif
 }
 
+/**
+ * How many elements a range of a region needs: one for each part that it touches,
+ * more where a piece is longer than 32 bits can say; none for a length of 0.
+ *
+ * Errors: -ERANGE the range leaves the region; -EMSGSIZE they are more than 32 bits
+ * can count.
+ */
+PIER_API int pier_count_elements(const struct pier_mr *mr, uint64_t addr, uint64_t length,
+				 uint32_t *ret_count);
+
+/**
+ * Make the elements of [addr, addr + length) of a region, which may cross its seams;
+ * in order, checked.
+ *
+ * addr      in the region's iovas
+ * length    in bytes; with 0 there are no elements
+ * ret_list  of room for `capacity` elements; not written on an error
+ *
+ * A range of one part is one element, as of pier_gather(). Lists that are longer
+ * than a request takes go to pier_post_write_vec() and pier_post_read_vec().
+ *
+ * Errors: -ERANGE the range leaves the region; -EACCES (scatter) the region was
+ * registered without LOCAL_WRITE; -ENOSPC more than `capacity` are needed (the
+ * sentence says how many; see pier_count_elements()).
+ */
+PIER_API int pier_gather_list(const struct pier_mr *mr, uint64_t addr, uint64_t length,
+			      struct pier_gather *ret_list, uint32_t capacity,
+			      uint32_t *ret_count);
+PIER_API int pier_scatter_list(const struct pier_mr *mr, uint64_t addr, uint64_t length,
+			       struct pier_scatter *ret_list, uint32_t capacity,
+			       uint32_t *ret_count);
+
+/**
+ * The same without the checks: for callers that have made them.
+ *
+ * ret_list  has room for as many as pier_count_elements() says; nothing here knows
+ *           how large it is
+ *
+ * What leaves the region is put to the region's last part, and fails when the
+ * request runs, with a local protection error.
+ *
+ * Returns how many elements were made.
+ */
+PIER_API uint32_t pier_gather_list_unchecked(const struct pier_mr *mr, uint64_t addr,
+					     uint64_t length,
+					     struct pier_gather *ret_list);
+PIER_API uint32_t pier_scatter_list_unchecked(const struct pier_mr *mr, uint64_t addr,
+					      uint64_t length,
+					      struct pier_scatter *ret_list);
+
+/**
+ * The same with the checks and errors of pier_gather_list() and
+ * pier_scatter_list() where the caller is compiled without NDEBUG (assert(3)), and
+ * without any, always 0, where it is compiled with it.
+ */
+static inline int pier_gather_list_debug(const struct pier_mr *mr, uint64_t addr,
+					 uint64_t length, struct pier_gather *ret_list,
+					 uint32_t capacity, uint32_t *ret_count)
+{
+#ifdef NDEBUG
+	(void)capacity;
+	*ret_count = pier_gather_list_unchecked(mr, addr, length, ret_list);
+	return 0;
+#else
+	return pier_gather_list(mr, addr, length, ret_list, capacity, ret_count);
+#endif
+}
+
+static inline int pier_scatter_list_debug(const struct pier_mr *mr, uint64_t addr,
+					  uint64_t length, struct pier_scatter *ret_list,
+					  uint32_t capacity, uint32_t *ret_count)
+{
+#ifdef NDEBUG
+	(void)capacity;
+	*ret_count = pier_scatter_list_unchecked(mr, addr, length, ret_list);
+	return 0;
+#else
+	return pier_scatter_list(mr, addr, length, ret_list, capacity, ret_count);
+#endif
+}
+
 PIER_END_DECLS
 
 #endif

@@ -102,3 +102,116 @@ struct pier_scatter pier_scatter_unchecked(const struct pier_mr *mr, uint64_t ad
 
 	return (struct pier_scatter){ sge.addr, sge.length, sge.lkey };
 }
+
+/* [addr, addr + length) of one key, in as few elements as 32 bits allow. */
+static uint64_t list_run(uint64_t addr, uint64_t length, uint32_t lkey,
+			 struct ibv_sge *list)
+{
+	uint64_t count = length / UINT32_MAX + (length % UINT32_MAX != 0);
+
+	for (uint64_t i = 0; list && i < count; i++) {
+		uint32_t piece = length < UINT32_MAX ? (uint32_t)length : UINT32_MAX;
+
+		list[i] = (struct ibv_sge){ addr, piece, lkey };
+		addr += piece;
+		length -= piece;
+	}
+	return count;
+}
+
+/*
+ * The elements of `length` bytes at `offset` in the region; without a list only how
+ * many they are. What leaves the region is put to its last part, whose key the NIC
+ * then refuses.
+ */
+static uint64_t list_elements(const struct pier_mr *mr, uint64_t offset, uint64_t length,
+			      struct ibv_sge *list)
+{
+	uint32_t index = 0, last = pier_mr_parts(mr) - 1;
+	uint64_t count = 0;
+
+	if (mr->parts)
+		index = (uint32_t)(pier_mr_find_part(mr, offset) - mr->parts);
+	for (; length > 0; index++) {
+		struct pier_mr_part_info part;
+		uint64_t run = length;
+
+		pier_mr_part(mr, index, &part);
+		if (index < last && run > part.length - (offset - part.offset))
+			run = part.length - (offset - part.offset);
+		count += list_run(part.iova + (offset - part.offset), run, part.lkey,
+				  list ? list + count : NULL);
+		offset += run;
+		length -= run;
+	}
+	return count;
+}
+
+static int make_list(const struct pier_mr *mr, uint64_t addr, uint64_t length,
+		     struct ibv_sge *list, uint32_t capacity, uint32_t *ret_count)
+{
+	uint64_t count;
+	int error = check_range(mr, addr, length);
+
+	if (error)
+		return error;
+	count = list_elements(mr, addr - mr->iova, length, NULL);
+	if (count > capacity)
+		return pier_fail(ENOSPC,
+				 "range [0x%" PRIx64 ", +%" PRIu64 ") needs %" PRIu64
+				 " elements, and there is room for %u",
+				 addr, length, count, capacity);
+	list_elements(mr, addr - mr->iova, length, list);
+	*ret_count = (uint32_t)count;
+	return 0;
+}
+
+int pier_count_elements(const struct pier_mr *mr, uint64_t addr, uint64_t length,
+			uint32_t *ret_count)
+{
+	uint64_t count;
+	int error = check_range(mr, addr, length);
+
+	if (error)
+		return error;
+	count = list_elements(mr, addr - mr->iova, length, NULL);
+	if (count > UINT32_MAX)
+		return pier_fail(EMSGSIZE, "%" PRIu64 " elements: 32 bits count fewer",
+				 count);
+	*ret_count = (uint32_t)count;
+	return 0;
+}
+
+int pier_gather_list(const struct pier_mr *mr, uint64_t addr, uint64_t length,
+		     struct pier_gather *ret_list, uint32_t capacity, uint32_t *ret_count)
+{
+	return make_list(mr, addr, length, (struct ibv_sge *)ret_list, capacity,
+			 ret_count);
+}
+
+int pier_scatter_list(const struct pier_mr *mr, uint64_t addr, uint64_t length,
+		      struct pier_scatter *ret_list, uint32_t capacity,
+		      uint32_t *ret_count)
+{
+	int error = check_range(mr, addr, length);
+
+	if (!error)
+		error = check_writable(mr);
+	return error ? error
+		     : make_list(mr, addr, length, (struct ibv_sge *)ret_list, capacity,
+				 ret_count);
+}
+
+uint32_t pier_gather_list_unchecked(const struct pier_mr *mr, uint64_t addr,
+				    uint64_t length, struct pier_gather *ret_list)
+{
+	return (uint32_t)list_elements(mr, addr - mr->iova, length,
+				       (struct ibv_sge *)ret_list);
+}
+
+uint32_t pier_scatter_list_unchecked(const struct pier_mr *mr, uint64_t addr,
+				     uint64_t length, struct pier_scatter *ret_list)
+{
+	return (uint32_t)list_elements(mr, addr - mr->iova, length,
+				       (struct ibv_sge *)ret_list);
+}

@@ -21,4 +21,25 @@ static const struct pier_mr region = {
 	.path = PIER_PATH_DMABUF,
 };
 
+/* Of three parts; the addresses of the second are not the region's. */
+static struct ibv_mr verbs_parts[] = {
+	{ .lkey = 0x31, .rkey = 0x41 },
+	{ .lkey = 0x32, .rkey = 0x42 },
+	{ .lkey = 0x33, .rkey = 0x43 },
+};
+static struct pier_mr_part three_parts[] = {
+	{ &verbs_parts[0], 0, 100, 0x10000, PIER_PATH_HOST },
+	{ &verbs_parts[1], 100, 1, 0x7007, PIER_PATH_HOST },
+	{ &verbs_parts[2], 101, 5ull << 30, 0x10065, PIER_PATH_DMABUF },
+};
+static const struct pier_mr parted = {
+	.mr = &verbs_parts[0],
+	.iova = 0x10000,
+	.length = 101 + (5ull << 30),
+	.access = PIER_ACCESS_SHARED,
+	.path = PIER_PATH_MIXED,
+	.parts = three_parts,
+	.part_count = 3,
+};
+
 #endif
