@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include <pier/remote.h>
+#include <pier/remote_vec.h>
 
 #include "memory/mr.h"
 #include "util/checked.h"
@@ -12,26 +12,60 @@
 #include "util/text.h"
 #include "util/wire.h"
 
-int pier_mr_remote(const struct pier_mr *mr, struct pier_remote *ret_remote)
+static int check_access(const struct pier_mr *mr)
 {
 	const int remote = PIER_ACCESS_REMOTE_READ | PIER_ACCESS_REMOTE_WRITE |
 			   PIER_ACCESS_REMOTE_ATOMIC;
 
-	if (!(mr->access & remote))
-		return pier_fail(EACCES,
-				 "remote region: the region was registered without any "
-				 "remote access (access 0x%x)",
-				 (unsigned int)mr->access);
+	if (mr->access & remote)
+		return 0;
+	return pier_fail(EACCES,
+			 "remote region: the region was registered without any remote "
+			 "access (access 0x%x)",
+			 (unsigned int)mr->access);
+}
+
+int pier_mr_remote(const struct pier_mr *mr, struct pier_remote *ret_remote)
+{
+	int error = check_access(mr);
+
+	if (error)
+		return error;
 	if (mr->part_count > 1)
 		return pier_fail(
 			EXDEV,
 			"remote region: the region has %u parts with a key each: "
-			"describe it as a remote vector",
+			"describe it with pier_mr_remote_vec()",
 			mr->part_count);
 	*ret_remote = (struct pier_remote){ .addr = mr->parts ? mr->parts->iova
 							      : mr->iova,
 					    .length = mr->length,
 					    .rkey = mr->mr->rkey };
+	return 0;
+}
+
+int pier_mr_remote_vec(const struct pier_mr *mr, struct pier_remote *ret_parts,
+		       uint32_t capacity, uint32_t *ret_count)
+{
+	uint32_t count = pier_mr_parts(mr);
+	int error = check_access(mr);
+
+	if (error)
+		return error;
+	if (count > capacity)
+		return pier_fail(ENOSPC,
+				 "remote vector: the region has %u parts, and there is "
+				 "room for %u",
+				 count, capacity);
+	for (uint32_t i = 0; i < count; i++) {
+		struct pier_mr_part_info part;
+
+		pier_mr_part(mr, i, &part);
+		ret_parts[i] = (struct pier_remote){ .addr = part.iova,
+						     .length = part.length,
+						     .rkey = part.rkey };
+	}
+	*ret_count = count;
 	return 0;
 }
 

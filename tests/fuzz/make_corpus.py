@@ -58,6 +58,43 @@ REMOTES = {
 }
 
 
+def part(rkey=5, reserved=0, addr=0x1000, size=0x2000):
+    return struct.pack("<IIQQ", rkey, reserved, addr, size)
+
+
+def remote_vec(parts, magic=b"PrMV", version=1, count=None, length=None, reserved=0):
+    if count is None:
+        count = len(parts)
+    if length is None:
+        length = 16 + 24 * len(parts)
+    return struct.pack("<4sHHII", magic, version, length, count, reserved) + b"".join(parts)
+
+
+THREE = [part(), part(rkey=6, addr=0x9000, size=1), part(rkey=7, addr=0, size=77)]
+REMOTE_VECS = {
+    "valid": remote_vec(THREE),
+    "one": remote_vec([part()]),
+    "no_parts": remote_vec([]),
+    "part_of_nothing": remote_vec([part(), part(size=0)]),
+    "most_parts": remote_vec([part(size=1)] * 1024),
+    "too_many_parts": remote_vec([part(size=1)] * 1025),
+    "to_the_end": remote_vec([part(addr=2**64 - 2, size=1)]),
+    "end_overflow": remote_vec([part(), part(addr=2**64 - 1, size=2)]),
+    "sum_overflow": remote_vec([part(addr=0, size=2**64 - 1), part(size=1)]),
+    "cut_header": remote_vec(THREE)[:15],
+    "cut": remote_vec(THREE)[:-1],
+    "longer": remote_vec(THREE) + b"\0",
+    "magic": remote_vec(THREE, magic=b"PrMR"),
+    "version": remote_vec(THREE, version=2),
+    "length": remote_vec(THREE, length=87),
+    "count": remote_vec(THREE, count=4),
+    "fewer": remote_vec(THREE, count=2),
+    "count_wraps": remote_vec(THREE, count=3 + 2**29),
+    "reserved": remote_vec(THREE, reserved=1),
+    "part_reserved": remote_vec([part(), part(reserved=2**31)]),
+}
+
+
 def texts(prefix, wires):
     """The text forms of wire forms, and the valid one's wrong in the ways of texts."""
     forms = {name: prefix + wire.hex().encode() for name, wire in wires.items()}
@@ -180,6 +217,8 @@ FORMS = {
 
 def main():
     for folder, entries in (("endpoint_wire", ENDPOINTS), ("remote_wire", REMOTES),
+                            ("remote_vec_wire", REMOTE_VECS),
+                            ("remote_vec_text", texts(b"pier-remote-vec:", REMOTE_VECS)),
                             ("endpoint_text", texts(b"pier-endpoint:", ENDPOINTS)),
                             ("remote_text", texts(b"pier-remote:", REMOTES)),
                             ("handshake", HANDSHAKES),
