@@ -51,6 +51,19 @@ struct pier_channel {
 int pier_channel_timeout(const struct pier_channel *channel, int timeout_ms,
 			 int *ret_timeout_ms);
 
+/*
+ * Wait until a request that is outstanding has completed, as pier_wait() does.
+ * timeout_ms: what the caller was given, for the sentence.
+ */
+int pier_wait_until(struct pier_channel *channel, struct pier_work work, int64_t deadline,
+		    int timeout_ms, struct pier_result *ret_result);
+
+/*
+ * Wait until the send queue takes one more request. 0, -ETIMEDOUT, or another error of
+ * waiting; nothing is stopped.
+ */
+int pier_wait_for_room(struct pier_channel *channel, int64_t deadline);
+
 /* -EPIPE, with the sentence of the first cause. */
 int pier_fail_broken(const struct pier_channel *channel);
 

@@ -75,6 +75,15 @@ struct pier_slot *pier_take_slot(struct pier_slots *slots, bool receive)
 	return slot;
 }
 
+bool pier_has_slots(const struct pier_slots *slots, bool receive, uint32_t count)
+{
+	uint32_t next = receive ? slots->free_recv : slots->free_send;
+
+	for (; count > 0 && next != NO_SLOT; count--)
+		next = slots->slots[next].next;
+	return count == 0;
+}
+
 void pier_give_slot(struct pier_slots *slots, struct pier_slot *slot)
 {
 	uint32_t index = (uint32_t)(slot - slots->slots);

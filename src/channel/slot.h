@@ -82,6 +82,9 @@ static inline void pier_slot_set_opcode(struct pier_slot *slot, enum pier_opcode
 	__atomic_store_n(&slot->opcode, opcode, __ATOMIC_RELAXED);
 }
 
+/* Whether one of the queues has so many free slots. */
+bool pier_has_slots(const struct pier_slots *slots, bool receive, uint32_t count);
+
 /* Give a slot back. */
 void pier_give_slot(struct pier_slots *slots, struct pier_slot *slot);
 

@@ -39,25 +39,37 @@ static int sleep_until(struct pier_channel *channel, int64_t deadline)
 	return 0;
 }
 
-/* 0 when the request has completed, or -ETIMEDOUT. */
+/* That the request has completed; or, without one, that the send queue has room. */
+static bool has_come(const struct pier_channel *channel, const struct pier_slot *slot)
+{
+	return slot ? slot->state != PIER_SLOT_POSTED
+		    : pier_has_slots(&channel->slots, false, 1);
+}
+
+/* 0 when it has come, or -ETIMEDOUT. */
 static int wait_for(struct pier_channel *channel, const struct pier_slot *slot,
 		    int64_t deadline)
 {
 	int count = 0, error = 0;
 
-	for (int i = 0; i < BRIEF_POLLS && slot->state == PIER_SLOT_POSTED; i++) {
+	for (int i = 0; i < BRIEF_POLLS && !has_come(channel, slot); i++) {
 		count = pier_collect(channel);
 		if (count < 0)
 			return count;
 	}
-	while (slot->state == PIER_SLOT_POSTED && !error) {
+	while (!has_come(channel, slot) && !error) {
 		count = pier_arm_channel(channel);
 		if (count < 0)
 			return count;
-		if (slot->state == PIER_SLOT_POSTED)
+		if (!has_come(channel, slot))
 			error = sleep_until(channel, deadline);
 	}
-	return slot->state == PIER_SLOT_POSTED ? error : 0;
+	return has_come(channel, slot) ? 0 : error;
+}
+
+int pier_wait_for_room(struct pier_channel *channel, int64_t deadline)
+{
+	return wait_for(channel, NULL, deadline);
 }
 
 static void modify_state(struct pier_channel *channel, enum ibv_qp_state state)
@@ -129,11 +141,25 @@ static int give_up(struct pier_channel *channel, struct pier_slot *slot, int err
 	return pier_fail(-error, "%s", cause);
 }
 
+int pier_wait_until(struct pier_channel *channel, struct pier_work work, int64_t deadline,
+		    int timeout_ms, struct pier_result *ret_result)
+{
+	struct pier_slot *slot = pier_find_slot(&channel->slots, work.id);
+	struct pier_result result;
+	int error = wait_for(channel, slot, deadline);
+
+	if (error)
+		return give_up(channel, slot, error, timeout_ms, ret_result);
+	pier_poll_work(channel, work, &result);
+	if (ret_result)
+		*ret_result = result;
+	return result.error;
+}
+
 int pier_wait(struct pier_channel *channel, struct pier_work work, int timeout_ms,
 	      struct pier_result *ret_result)
 {
 	struct pier_result result;
-	struct pier_slot *slot;
 	int error, done;
 
 	error = pier_check_process(&channel->object);
@@ -142,15 +168,14 @@ int pier_wait(struct pier_channel *channel, struct pier_work work, int timeout_m
 	if (error)
 		return error;
 	done = pier_poll_work(channel, work, &result);
+	if (done == 0)
+		return pier_wait_until(channel, work, pier_deadline(timeout_ms),
+				       timeout_ms, ret_result);
 	if (done == -ESTALE)
 		return done;
-	if (done != 1) {
-		slot = pier_find_slot(&channel->slots, work.id);
-		error = done ? done : wait_for(channel, slot, pier_deadline(timeout_ms));
-		if (error)
-			return give_up(channel, slot, error, timeout_ms, ret_result);
-		pier_poll_work(channel, work, &result);
-	}
+	if (done < 0)
+		return give_up(channel, pier_find_slot(&channel->slots, work.id), done,
+			       timeout_ms, ret_result);
 	if (ret_result)
 		*ret_result = result;
 	return result.error;

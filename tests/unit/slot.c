@@ -103,6 +103,28 @@ static void finds_only_its_own(void **state)
 	pier_free_slots(&others);
 }
 
+static void counts_free_ones(void **state)
+{
+	struct pier_slots slots = table(0);
+	struct pier_slot *slot;
+
+	(void)state;
+	assert_true(pier_has_slots(&slots, false, SENDS));
+	assert_false(pier_has_slots(&slots, false, SENDS + 1));
+	assert_true(pier_has_slots(&slots, true, RECEIVES));
+	assert_false(pier_has_slots(&slots, true, RECEIVES + 1));
+	slot = pier_take_slot(&slots, false);
+	for (int i = 1; i < SENDS; i++)
+		assert_non_null(pier_take_slot(&slots, false));
+	assert_false(pier_has_slots(&slots, false, 1));
+	assert_true(pier_has_slots(&slots, false, 0));
+	assert_true(pier_has_slots(&slots, true, RECEIVES));
+	pier_give_slot(&slots, slot);
+	assert_true(pier_has_slots(&slots, false, 1));
+	assert_false(pier_has_slots(&slots, false, 2));
+	pier_free_slots(&slots);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -110,6 +132,7 @@ int main(void)
 		cmocka_unit_test(forgets_used_up_handles),
 		cmocka_unit_test(frees_what_nobody_watches),
 		cmocka_unit_test(finds_only_its_own),
+		cmocka_unit_test(counts_free_ones),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
