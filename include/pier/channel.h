@@ -11,6 +11,7 @@
 #include <pier/endpoint.h>
 #include <pier/export.h>
 #include <pier/remote.h>
+#include <pier/remote_vec.h>
 
 PIER_BEGIN_DECLS
 
@@ -286,6 +287,67 @@ PIER_API int pier_write_imm(struct pier_channel *channel,
 			    int timeout_ms);
 PIER_API int pier_read(struct pier_channel *channel, const struct pier_scatter *sg_list,
 		       int num_sge, const struct pier_remote *remote, int timeout_ms);
+
+/**
+ * Post a write to, or a read from, a remote vector: in as few requests as it takes,
+ * without waiting.
+ *
+ * sg_list, num_sge  the elements, any number of them, as of pier_gather_list();
+ *                   borrowed for the call
+ * parts, count      as long as the elements together, or longer (the rest is left
+ *                   alone); borrowed for the call
+ * ret_work          handle of all of it, or NULL, as of pier_post_write()
+ *
+ * A request ends at the end of a remote part, after max_send_sge elements (reads: also
+ * max_sge_rd of ibv_query_device(3)) or with the port's max_msg_size. Elements and parts
+ * of length 0 do not count; where nothing is to be moved, one empty request is posted.
+ *
+ * The requests are in the order of the bytes, and nobody watches any but the last: they
+ * complete in order, so its completion is that of all (InfiniBand Architecture
+ * Specification, volume 1, 9.5). When another of them failed it ends with -ECANCELED,
+ * and the sentence tells the cause. Its result has the byte_length of the last request.
+ *
+ * All is checked before anything is posted. If the device then refuses a request behind
+ * the first, which is not to be expected, the channel is broken and what was posted is
+ * stopped, so that the memory is free again and nobody takes a part of it for all of it;
+ * how much of it arrived is not known.
+ *
+ * Errors: those of pier_post_write() and pier_post_read(); -ERANGE the vector is shorter
+ * than the elements, or as pier_remote_vec_length(); -EAGAIN the send queue has too few
+ * free places now: wait for something first; -E2BIG more requests are needed than
+ * max_send_wr (the sentence says how many): pier_write_vec() can do that.
+ */
+PIER_API int pier_post_write_vec(struct pier_channel *channel,
+				 const struct pier_gather *sg_list, uint32_t num_sge,
+				 const struct pier_remote *parts, uint32_t count,
+				 struct pier_work *ret_work);
+PIER_API int pier_post_read_vec(struct pier_channel *channel,
+				const struct pier_scatter *sg_list, uint32_t num_sge,
+				const struct pier_remote *parts, uint32_t count,
+				struct pier_work *ret_work);
+
+/**
+ * Write to, or read from, a remote vector, and wait until all of it is done: any number
+ * of requests, which are posted as the send queue takes them.
+ *
+ * timeout_ms  for all of it
+ *
+ * What is wrong with the arguments is found before anything is posted. Later, on every
+ * error, the channel is broken, nothing is under way any more, and how much of it
+ * arrived is not known.
+ *
+ * Errors: those of pier_post_write_vec() but -E2BIG, -EAGAIN only where the send queue
+ * takes no request at all; those of pier_wait(); where a request failed, that one's (or
+ * of another on the channel that failed before).
+ */
+PIER_API int pier_write_vec(struct pier_channel *channel,
+			    const struct pier_gather *sg_list, uint32_t num_sge,
+			    const struct pier_remote *parts, uint32_t count,
+			    int timeout_ms);
+PIER_API int pier_read_vec(struct pier_channel *channel,
+			   const struct pier_scatter *sg_list, uint32_t num_sge,
+			   const struct pier_remote *parts, uint32_t count,
+			   int timeout_ms);
 
 /**
  * Collect completions, without waiting. The other calls do this by themselves.

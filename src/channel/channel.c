@@ -235,7 +235,8 @@ static const char *use_of_region(const struct pier_region_user *user, uint32_t l
 static struct pier_channel *new_channel(struct pier_pd *pd,
 					const struct pier_channel_attr *attr)
 {
-	struct pier_channel *channel = calloc(1, sizeof(*channel));
+	struct pier_channel *channel = calloc(
+		1, sizeof(*channel) + attr->max_send_sge * sizeof(channel->scratch[0]));
 
 	if (!channel)
 		return NULL;

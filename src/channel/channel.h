@@ -45,6 +45,9 @@ struct pier_channel {
 	uint32_t generation; /* in the endpoint */
 	bool cause_is_flush; /* a better cause may follow */
 	char cause[512];     /* the sentence of `broken` */
+
+	/* max_send_sge elements: of the request that vec.c is posting. */
+	struct ibv_sge scratch[];
 };
 
 /* PIER_TIMEOUT_DEFAULT resolved. Errors: -EINVAL other negative numbers. */

@@ -160,6 +160,18 @@ static int destroy_qp(struct ibv_qp *qp)
 	return 0;
 }
 
+static void log_send(const struct ibv_send_wr *wr)
+{
+	struct fake_send *send = &fake.log[fake.logged];
+
+	if (fake.logged == FAKE_QUEUE || wr->num_sge > FAKE_SGE)
+		return;
+	send->wr = *wr;
+	for (int i = 0; i < wr->num_sge; i++)
+		send->sg_list[i] = wr->sg_list[i];
+	fake.logged++;
+}
+
 static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
 	(void)qp;
@@ -168,6 +180,7 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 		return fake.fail_result;
 	}
 	fake.last_send = *wr;
+	log_send(wr);
 	fake.send_ids[fake.sends++] = wr->wr_id;
 	return 0;
 }

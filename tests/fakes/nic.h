@@ -13,6 +13,13 @@
 enum {
 	FAKE_QUEUE = 128,
 	FAKE_GIDS = 4,
+	FAKE_SGE = 8,
+};
+
+/* A request of the send queue, as it was posted. */
+struct fake_send {
+	struct ibv_send_wr wr;
+	struct ibv_sge sg_list[FAKE_SGE];
 };
 
 struct fake_nic {
@@ -32,6 +39,8 @@ struct fake_nic {
 	enum ibv_qp_state state;
 	struct ibv_qp_attr init, rtr, rts; /* as modify_qp() got them */
 	struct ibv_send_wr last_send;
+	struct fake_send log[FAKE_QUEUE]; /* the first ones */
+	int logged;
 	uint64_t send_ids[FAKE_QUEUE], recv_ids[FAKE_QUEUE]; /* outstanding */
 	int sends, recvs;
 

@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "channel.h"
+#include "deadline.h"
+#include "status.h"
+#include "util/error.h"
+
+/*
+ * A list of elements and a remote vector are two sequences of bytes, which are moved in
+ * requests that each keep to one remote part, to the elements that a request takes and
+ * to the longest message. Each request takes as much as it can, so that they are as few
+ * as possible.
+ *
+ * The send queue of a reliable connection executes its requests in the order of posting
+ * and completes them in that order, reads too (InfiniBand Architecture Specification,
+ * volume 1, 9.5, transaction ordering), and after an error nothing that was posted later
+ * is executed. So the last one's completion is that of all, and only it is watched.
+ */
+
+/* What is still to be moved. */
+struct cursor {
+	enum pier_opcode opcode;
+	const struct ibv_sge *sg_list;
+	uint32_t num_sge;
+	const struct pier_remote *parts;
+	uint32_t count;
+	uint32_t sge_offset;  /* in the first element */
+	uint64_t part_offset; /* in the first part */
+};
+
+/* Its elements are in channel->scratch; without any it moves nothing. */
+struct request {
+	struct pier_remote remote;
+	uint32_t num_sge;
+};
+
+static void skip_used_up(struct cursor *cursor)
+{
+	while (cursor->num_sge > 0 && cursor->sge_offset == cursor->sg_list->length) {
+		cursor->sg_list++;
+		cursor->num_sge--;
+		cursor->sge_offset = 0;
+	}
+	while (cursor->count > 0 && cursor->part_offset == cursor->parts->length) {
+		cursor->parts++;
+		cursor->count--;
+		cursor->part_offset = 0;
+	}
+}
+
+/* Up to `room` bytes of the first element. */
+static struct ibv_sge take_element(struct cursor *cursor, uint64_t room)
+{
+	const struct ibv_sge *first = cursor->sg_list;
+	struct ibv_sge sge = { .addr = first->addr + cursor->sge_offset,
+			       .length = first->length - cursor->sge_offset,
+			       .lkey = first->lkey };
+
+	if (sge.length > room)
+		sge.length = (uint32_t)room;
+	cursor->sge_offset += sge.length;
+	cursor->part_offset += sge.length;
+	return sge;
+}
+
+static struct request next_request(struct pier_channel *channel, struct cursor *cursor)
+{
+	uint32_t max_sge = cursor->opcode == PIER_OP_READ ? channel->max_read_sge
+							  : channel->attr.max_send_sge;
+	struct request request = { .num_sge = 0 };
+	uint64_t room;
+
+	skip_used_up(cursor);
+	if (cursor->count == 0 || cursor->num_sge == 0)
+		return request;
+	request.remote.addr = cursor->parts->addr + cursor->part_offset;
+	request.remote.rkey = cursor->parts->rkey;
+	room = cursor->parts->length - cursor->part_offset;
+	if (room > channel->max_msg_size)
+		room = channel->max_msg_size;
+	while (room > 0 && cursor->num_sge > 0 && request.num_sge < max_sge) {
+		struct ibv_sge sge = take_element(cursor, room);
+
+		channel->scratch[request.num_sge++] = sge;
+		request.remote.length += sge.length;
+		room -= sge.length;
+		skip_used_up(cursor);
+	}
+	return request;
+}
+
+static int fail_short(const struct pier_channel *channel, const struct cursor *cursor,
+		      uint64_t remote)
+{
+	uint64_t length = 0;
+
+	if (channel->max_msg_size == 0)
+		return pier_fail(EMSGSIZE, "the port's max_msg_size is 0");
+	/* At most 2^32 lengths of 32 bits: no overflow. */
+	for (uint32_t i = 0; i < cursor->num_sge; i++)
+		length += cursor->sg_list[i].length;
+	return pier_fail(ERANGE,
+			 "%s of %" PRIu64 " bytes; the remote vector of %u parts has "
+			 "%" PRIu64,
+			 pier_opcode_name(cursor->opcode), length, cursor->count, remote);
+}
+
+/* How many requests there will be. Where there is nothing to move, an empty one. */
+static int count_requests(struct pier_channel *channel, const struct cursor *all,
+			  uint64_t *ret_count)
+{
+	struct cursor cursor = *all;
+	uint64_t count = 0, remote;
+	int error = pier_remote_vec_length(all->parts, all->count, &remote);
+
+	if (error)
+		return error;
+	skip_used_up(&cursor);
+	for (; cursor.num_sge > 0; count++)
+		if (next_request(channel, &cursor).num_sge == 0)
+			return fail_short(channel, all, remote);
+	*ret_count = count ? count : 1;
+	return 0;
+}
+
+static int find_room(struct pier_channel *channel, enum pier_opcode opcode,
+		     uint64_t count)
+{
+	uint32_t most = channel->attr.max_send_wr;
+	int collected;
+
+	if (count > most)
+		return pier_fail(E2BIG,
+				 "%s: %" PRIu64 " requests are needed, and the send "
+				 "queue has %u",
+				 pier_opcode_name(opcode), count, most);
+	if (pier_has_slots(&channel->slots, false, (uint32_t)count))
+		return 0;
+	collected = pier_collect(channel);
+	if (collected < 0)
+		return collected;
+	if (channel->broken)
+		return pier_fail_broken(channel);
+	if (pier_has_slots(&channel->slots, false, (uint32_t)count))
+		return 0;
+	return pier_fail(EAGAIN,
+			 "%s: %" PRIu64 " requests are needed, and the send queue of %u "
+			 "has fewer free: wait for some",
+			 pier_opcode_name(opcode), count, most);
+}
+
+/* pier_post_...() make the checks that are the same for all of the requests. */
+static int post_next(struct pier_channel *channel, struct cursor *cursor,
+		     struct pier_work *ret_work)
+{
+	struct request request = next_request(channel, cursor);
+	const struct pier_remote *remote = request.num_sge ? &request.remote : NULL;
+
+	if (cursor->opcode == PIER_OP_READ)
+		return pier_post_read(channel,
+				      (const struct pier_scatter *)channel->scratch,
+				      (int)request.num_sge, remote, ret_work);
+	return pier_post_write(channel, (const struct pier_gather *)channel->scratch,
+			       (int)request.num_sge, remote, ret_work);
+}
+
+/* The error of the request that failed first, for those that were flushed behind it. */
+static int fail_cause(const struct pier_channel *channel)
+{
+	char cause[sizeof(channel->cause)];
+
+	snprintf(cause, sizeof(cause), "%s", channel->cause);
+	return pier_fail(-channel->broken, "%s", cause);
+}
+
+/*
+ * Some were posted, nobody watches them and no more can follow. Whoever is told of the
+ * error has to be sure that the memory is not used any more, and nobody may take half of
+ * it for all of it: so the channel is stopped.
+ */
+static int abandon(struct pier_channel *channel, enum pier_opcode opcode, int error,
+		   uint64_t posted, uint64_t count, int timeout_ms)
+{
+	char cause[512], why[256];
+
+	if (error == -ETIMEDOUT)
+		snprintf(why, sizeof(why), "the %d ms were over", timeout_ms);
+	else
+		snprintf(why, sizeof(why), "%s", pier_last_error());
+	snprintf(cause, sizeof(cause),
+		 "%s: %" PRIu64 " of %" PRIu64 " requests were posted, and then: %s; "
+		 "everything outstanding was stopped",
+		 pier_opcode_name(opcode), posted, count, why);
+	pier_break_channel(channel, error, cause);
+	pier_stop_channel(channel);
+	return error == -EPIPE ? fail_cause(channel) : pier_fail(-error, "%s", cause);
+}
+
+/* All but the last unwatched. Nothing is posted when the first is refused. */
+static int post_all(struct pier_channel *channel, struct cursor cursor, uint64_t count,
+		    int64_t deadline, int timeout_ms, struct pier_work *ret_work)
+{
+	uint64_t posted = 0;
+	int error = 0;
+
+	while (posted < count && !error) {
+		if (posted > 0)
+			error = pier_wait_for_room(channel, deadline);
+		if (!error)
+			error = post_next(channel, &cursor,
+					  posted + 1 == count ? ret_work : NULL);
+		if (!error)
+			posted++;
+	}
+	if (!error || posted == 0)
+		return error;
+	return abandon(channel, cursor.opcode, error, posted, count, timeout_ms);
+}
+
+static int post_vec(struct pier_channel *channel, struct cursor cursor,
+		    struct pier_work *ret_work)
+{
+	uint64_t count;
+	int error = count_requests(channel, &cursor, &count);
+
+	if (!error)
+		error = find_room(channel, cursor.opcode, count);
+	/* There is room for all of them, so nothing waits. */
+	return error ? error : post_all(channel, cursor, count, 0, 0, ret_work);
+}
+
+static int move_vec(struct pier_channel *channel, struct cursor cursor, int timeout_ms)
+{
+	struct pier_work work = { 0 };
+	int64_t deadline;
+	uint64_t count;
+	int error = pier_channel_timeout(channel, timeout_ms, &timeout_ms);
+
+	if (!error)
+		error = count_requests(channel, &cursor, &count);
+	if (error)
+		return error;
+	deadline = pier_deadline(timeout_ms);
+	error = post_all(channel, cursor, count, deadline, timeout_ms, &work);
+	if (error)
+		return error;
+	error = pier_wait_until(channel, work, deadline, timeout_ms, NULL);
+	return error == -ECANCELED && channel->broken ? fail_cause(channel) : error;
+}
+
+static struct cursor writing(const struct pier_gather *sg_list, uint32_t num_sge,
+			     const struct pier_remote *parts, uint32_t count)
+{
+	return (struct cursor){ .opcode = PIER_OP_WRITE,
+				.sg_list = (const struct ibv_sge *)sg_list,
+				.num_sge = num_sge,
+				.parts = parts,
+				.count = count };
+}
+
+static struct cursor reading(const struct pier_scatter *sg_list, uint32_t num_sge,
+			     const struct pier_remote *parts, uint32_t count)
+{
+	return (struct cursor){ .opcode = PIER_OP_READ,
+				.sg_list = (const struct ibv_sge *)sg_list,
+				.num_sge = num_sge,
+				.parts = parts,
+				.count = count };
+}
+
+int pier_post_write_vec(struct pier_channel *channel, const struct pier_gather *sg_list,
+			uint32_t num_sge, const struct pier_remote *parts, uint32_t count,
+			struct pier_work *ret_work)
+{
+	return post_vec(channel, writing(sg_list, num_sge, parts, count), ret_work);
+}
+
+int pier_post_read_vec(struct pier_channel *channel, const struct pier_scatter *sg_list,
+		       uint32_t num_sge, const struct pier_remote *parts, uint32_t count,
+		       struct pier_work *ret_work)
+{
+	return post_vec(channel, reading(sg_list, num_sge, parts, count), ret_work);
+}
+
+int pier_write_vec(struct pier_channel *channel, const struct pier_gather *sg_list,
+		   uint32_t num_sge, const struct pier_remote *parts, uint32_t count,
+		   int timeout_ms)
+{
+	return move_vec(channel, writing(sg_list, num_sge, parts, count), timeout_ms);
+}
+
+int pier_read_vec(struct pier_channel *channel, const struct pier_scatter *sg_list,
+		  uint32_t num_sge, const struct pier_remote *parts, uint32_t count,
+		  int timeout_ms)
+{
+	return move_vec(channel, reading(sg_list, num_sge, parts, count), timeout_ms);
+}
