@@ -17,5 +17,6 @@ int run_counter_cases(void);
 int run_counter_imm_cases(void);
 int run_rally_cases(void);
 int run_process_cases(void);
+int run_vector_cases(void);
 
 #endif
