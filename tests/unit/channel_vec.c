@@ -350,6 +350,11 @@ struct plan {
 	uint32_t length, requests;
 };
 
+static uint64_t some_or_none(struct test_random *random, uint64_t below)
+{
+	return test_random_below(random, 3) ? test_random_below(random, below) : 0;
+}
+
 static void make_plan(struct plan *plan, struct test_random *random, uint32_t max_sge)
 {
 	uint64_t room = 0;
@@ -361,12 +366,12 @@ static void make_plan(struct plan *plan, struct test_random *random, uint32_t ma
 	plan->length = plan->requests = 0;
 	for (uint32_t i = 0; i < plan->num_sge; i++) {
 		plan->pieces[i].addr = test_random_next(random) >> 1;
-		plan->pieces[i].length = (uint32_t)test_random_below(random, 20);
+		plan->pieces[i].length = (uint32_t)some_or_none(random, 20);
 		plan->pieces[i].lkey = i;
 		plan->length += plan->pieces[i].length;
 	}
 	for (uint32_t i = 0; i < plan->count; i++) {
-		uint64_t length = test_random_below(random, 80);
+		uint64_t length = some_or_none(random, 120);
 
 		if (i + 1 == plan->count && room + length < plan->length)
 			length = plan->length - room;

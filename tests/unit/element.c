@@ -299,6 +299,9 @@ static void test_unchecked_lists(void **state)
 	(void)state;
 	list = make_list(gather_unchecked, &parted, parted.iova + parted.length, 9, 1);
 	assert_same_element(list.elements[0], parted.iova + parted.length, 9, 0x33);
+	list = make_list(gather_unchecked, &parted, parted.iova + parted.length - 4, 9,
+			 1);
+	assert_same_element(list.elements[0], parted.iova + parted.length - 4, 9, 0x33);
 	list = make_list(scatter_unchecked, &parted, parted.iova - 1, 9, 1);
 	assert_same_element(list.elements[0], parted.iova - 1, 9, 0x33);
 }
