@@ -43,8 +43,8 @@ struct pier_scatter {
  * length  in bytes; 0 is possible
  *
  * Errors: -EMSGSIZE length does not fit into 32 bits; -ERANGE the range leaves
- * the region; -EXDEV it crosses a seam of a region of several parts; -EACCES
- * (scatter) the region was registered without LOCAL_WRITE.
+ * the region; -EXDEV it crosses a seam of a region of several parts: see
+ * pier_gather_list(); -EACCES (scatter) the region was registered without LOCAL_WRITE.
  */
 PIER_API int pier_gather(const struct pier_mr *mr, uint64_t addr, size_t length,
 			 struct pier_gather *ret_element);

@@ -33,7 +33,7 @@ struct pier_remote {
  * Describe a whole region to a peer.
  *
  * Errors: -EACCES the region was registered without any remote access; -EXDEV it
- * has several parts.
+ * has several parts: see pier_mr_remote_vec().
  */
 PIER_API int pier_mr_remote(const struct pier_mr *mr, struct pier_remote *ret_remote);
 
