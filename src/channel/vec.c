@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "channel.h"
-#include "deadline.h"
+#include "util/deadline.h"
 #include "status.h"
 #include "util/error.h"
 
