@@ -66,6 +66,12 @@ void pier_free_region(struct pier_mr *region);
 int pier_dereg_parts(struct pier_mr *region);
 
 /*
+ * A region has what describes it: its parents keep it from now on. place: that the
+ * public function which made it returns to.
+ */
+void pier_adopt_region(struct pier_mr *region, const void *place);
+
+/*
  * Read the attributes of a caller and look through them.
  *
  * Errors: -EINVAL NULL, or what is in them is not possible.

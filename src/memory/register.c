@@ -207,6 +207,18 @@ static void describe_region(const struct pier_object *object, char *ret_text, si
 		 pier_path_name(region->path), region->pd->device->name);
 }
 
+void pier_adopt_region(struct pier_mr *region, const void *place)
+{
+	struct pier_mr *base = region->base;
+
+	if (base)
+		atomic_fetch_add(&base->children, 1);
+	atomic_fetch_add(&region->pd->children, 1);
+	region->object.describe = describe_region;
+	pier_object_born(&region->object, PIER_OBJECT_MR,
+			 base ? &base->object : &region->pd->object, place);
+}
+
 int pier_new_region(struct pier_pd *pd, const struct pier_mr_attr *attr,
 		    struct pier_mr *base, const void *place, struct pier_mr **ret_region)
 {
@@ -219,7 +231,6 @@ int pier_new_region(struct pier_pd *pd, const struct pier_mr_attr *attr,
 			sizeof(*region) + attr->range_count * sizeof(region->memory[0]));
 	if (!region)
 		return pier_fail(ENOMEM, "registering memory: out of memory");
-	region->object.describe = describe_region;
 	region->object.place = place;
 	region->pd = pd;
 	region->access = attr->access;
@@ -242,7 +253,6 @@ int pier_new_region(struct pier_pd *pd, const struct pier_mr_attr *attr,
 
 int pier_register_region(struct pier_mr *region, uint32_t key)
 {
-	struct pier_mr *base = region->base;
 	int error = register_memories(region, key);
 
 	pier_forget_fds(region);
@@ -250,12 +260,7 @@ int pier_register_region(struct pier_mr *region, uint32_t key)
 		pier_free_region(region);
 		return error;
 	}
-	if (base)
-		atomic_fetch_add(&base->children, 1);
-	atomic_fetch_add(&region->pd->children, 1);
-	pier_object_born(&region->object, PIER_OBJECT_MR,
-			 base ? &base->object : &region->pd->object,
-			 region->object.place);
+	pier_adopt_region(region, region->object.place);
 	return 0;
 }
 
