@@ -84,6 +84,9 @@ struct pier_provider {
 	struct ibv_mr *(*reg_dmabuf_mr)(struct ibv_pd *pd, uint64_t offset, size_t length,
 					uint64_t iova, int fd, int access);
 	int (*dereg_mr)(struct ibv_mr *mr);
+	/* Of type 2, and bound by a request; NULL where there are no windows. */
+	struct ibv_mw *(*alloc_mw)(struct ibv_pd *pd, enum ibv_mw_type type);
+	int (*dealloc_mw)(struct ibv_mw *mw);
 
 	/*
 	 * Beyond verbs, and NULL where the device cannot: a region with one key of

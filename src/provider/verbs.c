@@ -45,6 +45,17 @@ static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t length, uint6
 	return ibv_reg_mr_iova(pd, addr, length, iova, access);
 }
 
+/* EOPNOTSUPP of a libibverbs provider without them. */
+static struct ibv_mw *alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
+{
+	return ibv_alloc_mw(pd, type);
+}
+
+static int dealloc_mw(struct ibv_mw *mw)
+{
+	return ibv_dealloc_mw(mw);
+}
+
 const struct pier_provider pier_verbs_provider = {
 	.name = "verbs",
 	.get_device_list = ibv_get_device_list,
@@ -60,6 +71,8 @@ const struct pier_provider pier_verbs_provider = {
 	.reg_mr = reg_mr,
 	.reg_dmabuf_mr = ibv_reg_dmabuf_mr,
 	.dereg_mr = ibv_dereg_mr,
+	.alloc_mw = alloc_mw,
+	.dealloc_mw = dealloc_mw,
 	.create_comp_channel = ibv_create_comp_channel,
 	.destroy_comp_channel = ibv_destroy_comp_channel,
 	.create_cq = ibv_create_cq,

@@ -49,6 +49,61 @@ static int query_gid(struct ibv_context *context, uint8_t port, uint32_t index,
 	return 0;
 }
 
+static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
+			     int access)
+{
+	struct ibv_mr *mr;
+
+	if (fails())
+		return NULL;
+	mr = calloc(1, sizeof(*mr));
+	mr->context = pd->context;
+	mr->pd = pd;
+	mr->addr = addr;
+	mr->length = length;
+	mr->lkey = (uint32_t)(0x100 + fake.calls);
+	mr->rkey = (uint32_t)(0x10000 + fake.calls);
+	fake.last_mr = *mr;
+	fake.last_mr_iova = iova;
+	fake.last_mr_access = access;
+	fake.mrs++;
+	return mr;
+}
+
+static int dereg_mr(struct ibv_mr *mr)
+{
+	if (fails())
+		return ENOSPC;
+	free(mr);
+	fake.mrs--;
+	return 0;
+}
+
+static struct ibv_mw *alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
+{
+	struct ibv_mw *mw;
+
+	if (fails())
+		return NULL;
+	mw = calloc(1, sizeof(*mw));
+	mw->context = pd->context;
+	mw->pd = pd;
+	mw->type = type;
+	mw->rkey = FAKE_MW_KEY;
+	fake.last_mw_type = type;
+	fake.mws++;
+	return mw;
+}
+
+static int dealloc_mw(struct ibv_mw *mw)
+{
+	if (fails())
+		return ENOSPC;
+	free(mw);
+	fake.mws--;
+	return 0;
+}
+
 static struct ibv_comp_channel *create_comp_channel(struct ibv_context *context)
 {
 	struct ibv_comp_channel *channel;
@@ -155,6 +210,7 @@ static int modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 
 static int destroy_qp(struct ibv_qp *qp)
 {
+	fake.mws_at_destroy = fake.mws;
 	free(qp);
 	fake.qps--;
 	return 0;
@@ -182,6 +238,8 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 	fake.last_send = *wr;
 	log_send(wr);
 	fake.send_ids[fake.sends++] = wr->wr_id;
+	if (fake.completes)
+		fake_complete(wr->wr_id, fake.completes_with, IBV_WC_SEND, 0);
 	return 0;
 }
 
@@ -221,6 +279,10 @@ static const struct pier_provider provider = {
 	.name = "fake",
 	.query_port = query_port,
 	.query_gid = query_gid,
+	.reg_mr = reg_mr,
+	.dereg_mr = dereg_mr,
+	.alloc_mw = alloc_mw,
+	.dealloc_mw = dealloc_mw,
 	.create_comp_channel = create_comp_channel,
 	.destroy_comp_channel = destroy_comp_channel,
 	.create_cq = create_cq,
@@ -252,7 +314,8 @@ struct pier_pd *fake_reset(void)
 	fake.device = (struct pier_device){
 		.provider = &provider,
 		.context = &fake.context,
-		.limits = { .max_qp_wr = 100,
+		.limits = { .max_mr_size = UINT64_MAX,
+			    .max_qp_wr = 100,
 			    .max_sge = 8,
 			    .max_sge_rd = 4,
 			    .max_cqe = 128,

@@ -14,6 +14,7 @@ enum {
 	FAKE_QUEUE = 128,
 	FAKE_GIDS = 4,
 	FAKE_SGE = 8,
+	FAKE_MW_KEY = 0x20ff, /* the next is 0x2000: 8 bits of it count */
 };
 
 /* A request of the send queue, as it was posted. */
@@ -31,10 +32,20 @@ struct fake_nic {
 	int fail_result; /* what a post that fails returns */
 	bool gid_beyond; /* the best GID has an index past FAKE_GIDS: 256 */
 	int poll_error;	 /* what poll_cq returns instead of completions */
+	/* What is sent completes at once, in this way. */
+	bool completes;
+	enum ibv_wc_status completes_with;
 
 	/* What the channel did. */
 	int calls;
 	int channels, cqs, qps; /* alive */
+	int mrs, mws;
+	int mws_at_destroy; /* when the queue pair was destroyed */
+	/* As reg_mr() and alloc_mw() got them. */
+	struct ibv_mr last_mr;
+	uint64_t last_mr_iova;
+	int last_mr_access;
+	enum ibv_mw_type last_mw_type;
 	int events_given, events_acked;
 	enum ibv_qp_state state;
 	struct ibv_qp_attr init, rtr, rts; /* as modify_qp() got them */
