@@ -10,6 +10,7 @@
 #include <pier/element.h>
 #include <pier/endpoint.h>
 #include <pier/export.h>
+#include <pier/mr.h>
 #include <pier/remote.h>
 #include <pier/remote_vec.h>
 
@@ -147,8 +148,11 @@ PIER_API int pier_handshake(struct pier_channel *channel, int read_fd, int write
  * up, so that afterwards the NIC does not touch their memory. Never waits for
  * the peer. What counters have bound on the channel ends with it.
  *
- * Errors: those of ibv_destroy_qp(3) and ibv_destroy_cq(3), which do not happen
- * by anything that a caller can do.
+ * Memory windows of the channel (pier_bind_sub_mr()) lose their keys, and are
+ * still to be deregistered.
+ *
+ * Errors: those of ibv_dealloc_mw(3), ibv_destroy_qp(3) and ibv_destroy_cq(3),
+ * which do not happen by anything that a caller can do.
  */
 PIER_API int pier_destroy_channel(struct pier_channel *channel);
 
@@ -161,6 +165,8 @@ enum pier_opcode {
 	PIER_OP_RECV = 4,
 	/** A write with immediate of the peer used up a receive. */
 	PIER_OP_RECV_WRITE_IMM = 5,
+	/** A memory window was bound: pier_bind_sub_mr(). */
+	PIER_OP_BIND = 6,
 };
 
 /** How a request ended. */
@@ -348,6 +354,49 @@ PIER_API int pier_read_vec(struct pier_channel *channel,
 			   const struct pier_scatter *sg_list, uint32_t num_sge,
 			   const struct pier_remote *parts, uint32_t count,
 			   int timeout_ms);
+
+/**
+ * Let the peer of a channel use a part of a region: [offset, offset + length) becomes
+ * a sub-region with rights of its own, whose addresses are those of the region and
+ * whose key is not. What the peer is to be told is given by pier_mr_remote().
+ *
+ * access      PIER_ACCESS_REMOTE_READ, _REMOTE_WRITE and _REMOTE_ATOMIC, one of them
+ *             or more; writing and atomics need a region with LOCAL_WRITE. The
+ *             channel's own access must allow it too
+ * timeout_ms  for the binding of a window
+ *
+ * It is a memory window of type 2 where the device has those, the region was
+ * registered with PIER_ACCESS_MW_BIND and has one key for its own addresses, and the
+ * channel is connected; or else a region of its own, as of pier_reg_sub_mr().
+ * pier_mr_is_window() tells which. A region of its own costs a registration and can
+ * be used by every peer in the protection domain that knows its key; a window costs
+ * one request on the channel, and its key is good on this channel alone.
+ *
+ * A window is for the peer: it has no lkey, elements of it are refused with -EACCES,
+ * and it can have no sub-regions; use the region for these. The region is kept:
+ * deregistering it is -EBUSY until the window is gone. pier_dereg_mr() of the window
+ * takes the right away, without asking the peer: what the peer then has under way
+ * with that key fails on its end with -EACCES, which breaks the channel, and may have
+ * been done in part. Packets that the device was working on may still be written:
+ * the memory is its owner's alone when the region is deregistered or the channel is
+ * destroyed. pier_destroy_channel() takes the right away as well; the struct is
+ * still to be given to pier_dereg_mr(), before or afterwards, from any thread.
+ *
+ * rxe does not look at the bounds of a window, so that a window there is bound to a
+ * region of its own, registered for it, with no rights for any peer.
+ *
+ * Errors: -EINVAL timeout_ms, length 0, an access that is not possible, a region that
+ * is a window, or that is in another protection domain than the channel; -ERANGE the
+ * part leaves the region; -EPIPE the channel is broken; -ENOTCONN it failed to
+ * connect; -EOPNOTSUPP REMOTE_ATOMIC, and the device has no atomics; -EAGAIN the send
+ * queue is full; of a window also -ENOMEM and others of ibv_alloc_mw(3), and what
+ * pier_wait() returns for a request that failed (-EIO: the device refused to bind) or
+ * whose time was up, either of which breaks the channel; of a region also those of
+ * pier_reg_sub_mr(). Nothing stays registered.
+ */
+PIER_API int pier_bind_sub_mr(struct pier_channel *channel, struct pier_mr *mr,
+			      uint64_t offset, uint64_t length, int access,
+			      int timeout_ms, struct pier_mr **ret_mr);
 
 /**
  * Collect completions, without waiting. The other calls do this by themselves.

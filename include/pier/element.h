@@ -44,7 +44,8 @@ struct pier_scatter {
  *
  * Errors: -EMSGSIZE length does not fit into 32 bits; -ERANGE the range leaves
  * the region; -EXDEV it crosses a seam of a region of several parts: see
- * pier_gather_list(); -EACCES (scatter) the region was registered without LOCAL_WRITE.
+ * pier_gather_list(); -EACCES the region is a memory window, or (scatter) was
+ * registered without LOCAL_WRITE.
  */
 PIER_API int pier_gather(const struct pier_mr *mr, uint64_t addr, size_t length,
 			 struct pier_gather *ret_element);
@@ -54,6 +55,7 @@ PIER_API int pier_scatter(const struct pier_mr *mr, uint64_t addr, size_t length
 /**
  * The same without the checks: for callers that have made them. A range that
  * leaves the region fails when the request runs, with a local protection error.
+ * Not of a memory window.
  */
 PIER_API struct pier_gather pier_gather_unchecked(const struct pier_mr *mr, uint64_t addr,
 						  uint32_t length);
@@ -108,8 +110,8 @@ PIER_API int pier_count_elements(const struct pier_mr *mr, uint64_t addr, uint64
  * A range of one part is one element, as of pier_gather(). Lists that are longer
  * than a request takes go to pier_post_write_vec() and pier_post_read_vec().
  *
- * Errors: -ERANGE the range leaves the region; -EACCES (scatter) the region was
- * registered without LOCAL_WRITE; -ENOSPC more than `capacity` are needed (the
+ * Errors: -ERANGE the range leaves the region; -EACCES the region is a memory window,
+ * or (scatter) was registered without LOCAL_WRITE; -ENOSPC more than `capacity` are needed (the
  * sentence says how many; see pier_count_elements()).
  */
 PIER_API int pier_gather_list(const struct pier_mr *mr, uint64_t addr, uint64_t length,

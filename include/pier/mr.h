@@ -292,7 +292,8 @@ PIER_API int pier_reg_mr_vec(struct pier_pd *pd, const struct pier_mr_range *ran
  *
  * Errors: -ERANGE the part leaves the region; -EOPNOTSUPP the part lies in a
  * dma-buf that was given as an fd, of which the region keeps none: register the
- * part from the fd; others of pier_reg_mr_attr().
+ * part from the fd; -EINVAL length 0, or the region is a memory window; others of
+ * pier_reg_mr_attr().
  */
 PIER_API int pier_reg_sub_mr(struct pier_mr *mr, uint64_t offset, uint64_t length,
 			     int access, struct pier_mr **ret_mr);
@@ -314,7 +315,8 @@ PIER_API int pier_reg_sub_mr(struct pier_mr *mr, uint64_t offset, uint64_t lengt
 PIER_API int pier_dereg_mr(struct pier_mr *mr);
 
 /**
- * What a region is; none of these can fail. The keys are those of its first part.
+ * What a region is; none of these can fail. The keys are those of its first part. A
+ * memory window has no lkey: 0. Its path is that of the region it is bound to.
  */
 PIER_API uint64_t pier_mr_iova(const struct pier_mr *mr);
 PIER_API size_t pier_mr_length(const struct pier_mr *mr);
@@ -322,6 +324,9 @@ PIER_API uint32_t pier_mr_lkey(const struct pier_mr *mr);
 PIER_API uint32_t pier_mr_rkey(const struct pier_mr *mr);
 PIER_API int pier_mr_access(const struct pier_mr *mr);
 PIER_API enum pier_path pier_mr_path(const struct pier_mr *mr);
+
+/** Whether a region is a memory window: see pier_bind_sub_mr(). Cannot fail. */
+PIER_API bool pier_mr_is_window(const struct pier_mr *mr);
 
 /** What attr.context was; NULL for regions that were made without. */
 PIER_API void *pier_mr_context(const struct pier_mr *mr);

@@ -25,7 +25,10 @@ PIER_BEGIN_DECLS
  */
 PIER_API struct ibv_context *pier_device_context(const struct pier_device *device);
 PIER_API struct ibv_pd *pier_pd_verbs(const struct pier_pd *pd);
-/** Its addr is the offset, not the iova, for a dma-buf: use pier_mr_iova(). */
+/**
+ * Its addr is the offset, not the iova, for a dma-buf: use pier_mr_iova(). NULL for a
+ * memory window.
+ */
 PIER_API struct ibv_mr *pier_mr_verbs(const struct pier_mr *mr);
 PIER_API struct ibv_qp *pier_channel_qp(const struct pier_channel *channel);
 PIER_API struct ibv_cq *pier_channel_cq(const struct pier_channel *channel);

@@ -10,6 +10,7 @@
 #include "channel.h"
 #include "counter.h"
 #include "gid.h"
+#include "memory/window.h"
 #include "mtu.h"
 #include "status.h"
 #include "util/error.h"
@@ -248,14 +249,16 @@ static struct pier_channel *new_channel(struct pier_pd *pd,
 	    channel->max_read_sge > (uint32_t)pd->device->limits.max_sge_rd)
 		channel->max_read_sge = (uint32_t)pd->device->limits.max_sge_rd;
 	channel->pd = pd;
+	pier_list_init(&channel->windows);
 	channel->provider = pd->device->provider;
 	return channel;
 }
 
 /*
  * ibv_destroy_qp() ends all DMA of a queue pair, whatever its state, and asks
- * no peer. Events were acknowledged as they were taken, so that
- * ibv_destroy_cq(), which waits for that, does not wait.
+ * no peer. It would wait for windows that are bound to the queue pair, 50 seconds
+ * on rxe (rxe_do_bind_mw() keeps it, rxe_cleanup() waits). Events were acknowledged as
+ * they were taken, so that ibv_destroy_cq(), which waits for that, does not wait.
  */
 static int destroy_verbs(struct pier_channel *channel)
 {
@@ -263,6 +266,12 @@ static int destroy_verbs(struct pier_channel *channel)
 	int error;
 
 	pier_clear_error();
+	error = pier_unbind_windows(channel->pd, &channel->windows);
+	if (error)
+		return pier_fail_because(error,
+					 "deallocate a memory window of queue "
+					 "pair %#x",
+					 channel->qp->qp_num);
 	error = channel->qp ? provider->destroy_qp(channel->qp) : 0;
 	if (error)
 		return pier_fail_because(error, "destroy queue pair %#x",

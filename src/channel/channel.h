@@ -8,6 +8,7 @@
 #include "memory/device.h"
 #include "provider/provider.h"
 #include "slot.h"
+#include "util/list.h"
 
 enum pier_channel_state {
 	PIER_CHANNEL_PREPARED,
@@ -34,7 +35,8 @@ struct pier_channel {
 	const struct pier_provider *provider;
 	struct pier_pd *pd;
 	struct pier_region_user region_user;
-	uint32_t qp_num; /* as long as the channel, also for other threads */
+	uint32_t qp_num;	  /* as long as the channel, also for other threads */
+	struct pier_list windows; /* bound to the queue pair: memory/window.h */
 	struct ibv_comp_channel *events;
 	uint32_t port_mtu; /* in bytes, also not more than attr.mtu */
 	uint16_t lid;
@@ -72,6 +74,15 @@ int pier_fail_broken(const struct pier_channel *channel);
 
 /* The channel is broken by something else than a request: its first cause. */
 void pier_break_channel(struct pier_channel *channel, int error, const char *cause);
+
+/*
+ * Post a request of the send queue that has no elements. wr: without its id, which
+ * this fills in.
+ *
+ * Errors: -EPIPE, -ENOTCONN, -EAGAIN; others of ibv_post_send(3).
+ */
+int pier_post_local(struct pier_channel *channel, struct ibv_send_wr *wr,
+		    enum pier_opcode opcode, struct pier_work *ret_work);
 
 /*
  * Move completions from the CQ to their slots.

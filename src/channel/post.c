@@ -169,6 +169,24 @@ static int post(struct pier_channel *channel, struct request request,
 			   ret_work);
 }
 
+int pier_post_local(struct pier_channel *channel, struct ibv_send_wr *wr,
+		    enum pier_opcode opcode, struct pier_work *ret_work)
+{
+	struct pier_slot *slot = NULL;
+	struct ibv_send_wr *bad;
+	int error = check_state(channel, false);
+
+	if (!error)
+		error = take_slot(channel, false, &slot);
+	if (error)
+		return error;
+	slot->opcode = opcode;
+	wr->wr_id = slot->id;
+	pier_clear_error();
+	return finish_post(channel, slot, ibv_post_send(channel->qp, wr, &bad), NULL, 0,
+			   ret_work);
+}
+
 int pier_post_send(struct pier_channel *channel, const struct pier_gather *sg_list,
 		   int num_sge, struct pier_work *ret_work)
 {

@@ -25,7 +25,10 @@ static const struct meaning meanings[] = {
 	STATUS(IBV_WC_WR_FLUSH_ERR, -ECANCELED,
 	       "the queue pair had left its working state: the peer disconnected, or "
 	       "this end stopped it"),
-	STATUS(IBV_WC_MW_BIND_ERR, -EIO, "a memory window could not be bound"),
+	STATUS(IBV_WC_MW_BIND_ERR, -EIO,
+	       "the device refused to bind the memory window: the region is gone, of "
+	       "another "
+	       "protection domain or without MW_BIND"),
 	STATUS(IBV_WC_BAD_RESP_ERR, -EREMOTEIO, "the peer answered nonsense"),
 	STATUS(IBV_WC_LOC_ACCESS_ERR, -EFAULT,
 	       "the peer's data ran into memory of this end that refused it"),
@@ -101,6 +104,7 @@ const char *pier_opcode_name(enum pier_opcode opcode)
 		[PIER_OP_READ] = "read",
 		[PIER_OP_RECV] = "receive",
 		[PIER_OP_RECV_WRITE_IMM] = "receive",
+		[PIER_OP_BIND] = "bind",
 	};
 
 	return names[opcode];

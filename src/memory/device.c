@@ -198,6 +198,16 @@ static int find_lacking_access(const struct pier_device *device)
 	return lacking;
 }
 
+/*
+ * rxe looks at a window's rights and queue pair and at the bounds of the region
+ * beneath, but not at the window's own: check_rkey() in rxe_resp.c. It is known by
+ * its vendor id, which is no vendor's (RXE_VENDOR_ID in rxe_param.h).
+ */
+static bool has_unbounded_windows(const struct ibv_device_attr *limits)
+{
+	return limits->vendor_id == 0xffffff;
+}
+
 /* 0, or a negative errno with a sentence. */
 static int make_device(const struct pier_provider *provider, struct ibv_device *found,
 		       struct pier_device **ret_device)
@@ -230,6 +240,7 @@ static int make_device(const struct pier_provider *provider, struct ibv_device *
 					 found->name);
 	}
 	device->lacking_access = find_lacking_access(device);
+	device->unbounded_windows = has_unbounded_windows(&device->limits);
 	*ret_device = device;
 	return 0;
 }

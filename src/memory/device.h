@@ -19,6 +19,8 @@ struct pier_device {
 	struct ibv_device_attr limits;
 	bool dmabuf;	    /* what the probe at opening found */
 	int lacking_access; /* flags of enum pier_access that need what it lacks */
+	/* A window lets the peer reach all of the region beneath. */
+	bool unbounded_windows;
 	atomic_uint pds;
 	char name[64];
 };
@@ -31,6 +33,11 @@ struct pier_pd {
 	atomic_uint registrations; /* of them: those under way */
 	pthread_mutex_t lock;
 	struct pier_list users; /* of its regions; under the lock */
+	/*
+	 * A window may be deregistered by one thread while another destroys its
+	 * channel: held for what window.h says.
+	 */
+	pthread_mutex_t windows_lock;
 };
 
 /* Something that has requests outstanding on regions of a PD: a channel. */

@@ -17,6 +17,11 @@ static int fail_seam(const struct pier_mr *mr, uint64_t addr, size_t length)
 
 static int check_range(const struct pier_mr *mr, uint64_t addr, uint64_t length)
 {
+	if (mr->window)
+		return pier_fail(EACCES,
+				 "element of a memory window, which only the peer "
+				 "of its channel can use: take it of the region "
+				 "that the window is bound to");
 	if (pier_mr_encloses(mr, addr, length))
 		return 0;
 	return pier_fail(ERANGE,

@@ -9,6 +9,7 @@
 
 #include "memory/buffer.h"
 #include "memory/mr.h"
+#include "memory/window.h"
 #include "util/checked.h"
 #include "util/error.h"
 #include "util/object.h"
@@ -61,6 +62,7 @@ void pier_free_region(struct pier_mr *region)
 	}
 	if (region->parts != &region->first)
 		free(region->parts);
+	free(region->window);
 	free(region);
 }
 
@@ -76,10 +78,12 @@ static int dereg_last_part(struct pier_mr *region)
 
 int pier_dereg_parts(struct pier_mr *region)
 {
+	const struct pier_provider *provider = region->pd->device->provider;
 	int error = 0;
 
+	/* A window may have no region but its base's. */
 	if (!region->parts)
-		return region->pd->device->provider->dereg_mr(region->mr);
+		return region->mr ? provider->dereg_mr(region->mr) : 0;
 	while (!error && region->part_count > 0)
 		error = dereg_last_part(region);
 	return error;
@@ -89,6 +93,9 @@ static const char *find_use(const struct pier_mr *mr)
 {
 	const char *use = NULL;
 
+	/* A window has no lkey: nothing of this end can use it. */
+	if (mr->window)
+		return NULL;
 	if (!mr->parts)
 		return pier_region_in_use(mr->pd, mr->mr->lkey);
 	for (uint32_t i = 0; i < mr->part_count && !use; i++)
@@ -138,7 +145,9 @@ int pier_dereg_mr(struct pier_mr *mr)
 	if (error)
 		return error;
 	pier_clear_error();
-	error = pier_dereg_parts(mr);
+	error = pier_unbind_window(mr);
+	if (!error)
+		error = pier_dereg_parts(mr);
 	if (error)
 		return pier_fail_because(error, "deregistering %" PRIu64 " bytes on %s",
 					 mr->length, mr->pd->device->name);
@@ -163,12 +172,12 @@ size_t pier_mr_length(const struct pier_mr *mr)
 
 uint32_t pier_mr_lkey(const struct pier_mr *mr)
 {
-	return mr->mr->lkey;
+	return mr->window ? 0 : mr->mr->lkey;
 }
 
 uint32_t pier_mr_rkey(const struct pier_mr *mr)
 {
-	return mr->mr->rkey;
+	return mr->window ? mr->window->rkey : mr->mr->rkey;
 }
 
 int pier_mr_access(const struct pier_mr *mr)
@@ -179,6 +188,11 @@ int pier_mr_access(const struct pier_mr *mr)
 enum pier_path pier_mr_path(const struct pier_mr *mr)
 {
 	return mr->path;
+}
+
+bool pier_mr_is_window(const struct pier_mr *mr)
+{
+	return mr->window != NULL;
 }
 
 void *pier_mr_context(const struct pier_mr *mr)
@@ -211,8 +225,8 @@ int pier_mr_part(const struct pier_mr *mr, uint32_t index,
 		.offset = part->start,
 		.length = part->length,
 		.iova = part->iova,
-		.lkey = part->mr->lkey,
-		.rkey = part->mr->rkey,
+		.lkey = mr->window ? 0 : part->mr->lkey,
+		.rkey = mr->window ? mr->window->rkey : part->mr->rkey,
 		.path = part->path,
 	};
 	return 0;
@@ -242,5 +256,5 @@ bool pier_mr_encloses(const struct pier_mr *mr, uint64_t addr, uint64_t length)
 
 struct ibv_mr *pier_mr_verbs(const struct pier_mr *mr)
 {
-	return mr->mr;
+	return mr->window ? NULL : mr->mr;
 }

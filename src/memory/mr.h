@@ -42,6 +42,8 @@ struct pier_mr {
 	uint32_t part_count;
 	struct pier_mr_part first; /* where parts points as long as there is one */
 
+	/* Not NULL: a memory window, and mr, if there is one, is beneath it. */
+	struct pier_window *window;
 	struct pier_pd *pd;
 	void *context;
 	enum pier_policy policy;
@@ -70,6 +72,13 @@ int pier_dereg_parts(struct pier_mr *region);
  * public function which made it returns to.
  */
 void pier_adopt_region(struct pier_mr *region, const void *place);
+
+/* Errors: -EINVAL length 0; -ERANGE [offset, offset + length) leaves the region. */
+int pier_check_sub(const struct pier_mr *mr, uint64_t offset, uint64_t length);
+
+/* pier_reg_sub_mr(), for a call that returns to `place`. */
+int pier_reg_part(struct pier_mr *mr, uint64_t offset, uint64_t length, int access,
+		  const void *place, struct pier_mr **ret_mr);
 
 /*
  * Read the attributes of a caller and look through them.

@@ -25,11 +25,13 @@ static struct pier_pd *new_pd(struct pier_device *device)
 	atomic_init(&pd->children, 0);
 	pthread_mutex_init(&pd->lock, NULL);
 	pier_list_init(&pd->users);
+	pthread_mutex_init(&pd->windows_lock, NULL);
 	return pd;
 }
 
 static void free_pd(struct pier_pd *pd)
 {
+	pthread_mutex_destroy(&pd->windows_lock);
 	pthread_mutex_destroy(&pd->lock);
 	free(pd);
 }

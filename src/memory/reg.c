@@ -169,7 +169,7 @@ static uint32_t slice_memory(const struct pier_mr *mr, uint64_t offset, uint64_t
 	return count;
 }
 
-static int check_sub(const struct pier_mr *mr, uint64_t offset, uint64_t length)
+int pier_check_sub(const struct pier_mr *mr, uint64_t offset, uint64_t length)
 {
 	if (length == 0)
 		return pier_fail(EINVAL, "length 0: a region has at least one byte");
@@ -193,17 +193,21 @@ static int check_sources(const struct pier_mr_range *ranges, uint32_t count)
 	return 0;
 }
 
-int pier_reg_sub_mr(struct pier_mr *mr, uint64_t offset, uint64_t length, int access,
-		    struct pier_mr **ret_mr)
+int pier_reg_part(struct pier_mr *mr, uint64_t offset, uint64_t length, int access,
+		  const void *place, struct pier_mr **ret_mr)
 {
 	struct pier_mr_attr attr = PIER_MR_ATTR_INIT;
 	struct pier_mr_range *ranges;
 	int error = pier_check_process(&mr->object);
 
 	if (!error)
-		error = check_sub(mr, offset, length);
+		error = pier_check_sub(mr, offset, length);
 	if (error)
 		return error;
+	if (mr->window)
+		return pier_fail(EINVAL, "a sub-region of a memory window, which has no "
+					 "memory of its own: take it of the region that "
+					 "the window is bound to");
 	ranges = calloc(mr->memory_count, sizeof(*ranges));
 	if (!ranges)
 		return pier_fail(ENOMEM, "registering a sub-region: out of memory");
@@ -216,8 +220,14 @@ int pier_reg_sub_mr(struct pier_mr *mr, uint64_t offset, uint64_t length, int ac
 	attr.split = mr->split;
 	error = check_sources(ranges, attr.range_count);
 	if (!error)
-		error = pier_register(mr->pd, &attr, mr, __builtin_return_address(0),
-				      ret_mr);
+		error = pier_register(mr->pd, &attr, mr, place, ret_mr);
 	free(ranges);
 	return error;
+}
+
+int pier_reg_sub_mr(struct pier_mr *mr, uint64_t offset, uint64_t length, int access,
+		    struct pier_mr **ret_mr)
+{
+	return pier_reg_part(mr, offset, length, access, __builtin_return_address(0),
+			     ret_mr);
 }

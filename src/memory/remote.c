@@ -40,7 +40,7 @@ int pier_mr_remote(const struct pier_mr *mr, struct pier_remote *ret_remote)
 	*ret_remote = (struct pier_remote){ .addr = mr->parts ? mr->parts->iova
 							      : mr->iova,
 					    .length = mr->length,
-					    .rkey = mr->mr->rkey };
+					    .rkey = pier_mr_rkey(mr) };
 	return 0;
 }
 
