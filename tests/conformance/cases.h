@@ -11,6 +11,7 @@ int run_lifetime_cases(void);
 int run_registration_cases(void);
 int run_form_cases(void);
 int run_asynchronous_cases(void);
+int run_subregion_cases(void);
 int run_dmabuf_cases(void);
 int run_handshake_cases(void);
 int run_counter_cases(void);
