@@ -156,6 +156,16 @@ struct pier_backend {
 	 */
 	int (*join)(const struct pier_backend_range *ranges, uint32_t count,
 		    struct pier_backend_export *ret_export);
+
+	/**
+	 * Optional: a number that no other allocation has that ever was at this
+	 * address. For registration caches, which ask at each hit: for memory that
+	 * can be freed without pier_free_buffer(), where find() and release() do not
+	 * keep it.
+	 *
+	 * Errors: -ENOENT not, or no longer, this backend's (without pier_fail()).
+	 */
+	int (*identity)(uint64_t address, uint64_t *ret_identity);
 };
 
 PIER_END_DECLS

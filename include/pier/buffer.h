@@ -106,8 +106,12 @@ PIER_API int pier_wrap_pointer(void *addr, size_t length,
 /**
  * Free a buffer and, unless it was wrapped, its memory; NULL is fine.
  *
- * Errors: -EBUSY memory regions of it are registered, or exported dma-bufs are
- * not closed; nothing was changed.
+ * Regions of its memory that a registration cache only keeps are deregistered
+ * first.
+ *
+ * Errors: -EBUSY memory regions of it are registered, one is handed out by a
+ * registration cache, or exported dma-bufs are not closed; nothing was changed.
+ * -ETIMEDOUT another thread has been deregistering one of them for 30 s.
  */
 PIER_API int pier_free_buffer(struct pier_buffer *buffer);
 

@@ -309,7 +309,8 @@ PIER_API int pier_reg_sub_mr(struct pier_mr *mr, uint64_t offset, uint64_t lengt
  *
  * Errors: -EBUSY a request is outstanding on it, or complete and not collected,
  * whose kind the sentence names, it has sub-regions, or something is bound to it;
- * nothing was changed. -ECHILD it is the parent's; others of ibv_dereg_mr(3), after
+ * nothing was changed. -EINVAL it is a registration cache's (<pier/cache.h>); -ECHILD
+ * it is the parent's; others of ibv_dereg_mr(3), after
  * which the region can only be deregistered again.
  */
 PIER_API int pier_dereg_mr(struct pier_mr *mr);

@@ -5,6 +5,7 @@
 /* Everything but <pier/backend.h> and <pier/verbs.h>. */
 
 #include <pier/buffer.h>
+#include <pier/cache.h>
 #include <pier/channel.h>
 #include <pier/counter.h>
 #include <pier/device.h>

@@ -7,6 +7,7 @@
 
 #include "backend.h"
 #include "buffer.h"
+#include "cache.h"
 #include "spec.h"
 #include "util/checked.h"
 #include "util/error.h"
@@ -233,6 +234,13 @@ static int refuse_to_free(const struct pier_buffer *buffer, size_t users)
 }
 
 int pier_free_buffer(struct pier_buffer *buffer)
+{
+	int error = buffer ? pier_caches_release(buffer) : 0;
+
+	return error ? error : pier_free_buffer_alone(buffer);
+}
+
+int pier_free_buffer_alone(struct pier_buffer *buffer)
 {
 	unsigned int users;
 

@@ -23,6 +23,9 @@ struct pier_buffer {
 void pier_buffer_hold(struct pier_buffer *buffer);
 void pier_buffer_unhold(struct pier_buffer *buffer);
 
+/* pier_free_buffer() of one that registration caches know nothing of. */
+int pier_free_buffer_alone(struct pier_buffer *buffer);
+
 /*
  * Check that [offset, offset + length) lies in a buffer.
  *

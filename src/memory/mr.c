@@ -58,7 +58,7 @@ void pier_free_region(struct pier_mr *region)
 		if (memory->held)
 			pier_buffer_unhold(memory->range.buffer);
 		if (memory->wrapped)
-			pier_free_buffer(memory->range.buffer);
+			pier_free_buffer_alone(memory->range.buffer);
 	}
 	if (region->parts != &region->first)
 		free(region->parts);
@@ -109,6 +109,12 @@ static int check_unused(const struct pier_mr *mr)
 	unsigned int children = atomic_load(&mr->children);
 	const char *use;
 
+	if (mr->cached)
+		return pier_fail(
+			EINVAL,
+			"deregistering %" PRIu64 " bytes on %s: the region is a "
+			"registration cache's; pier_mr_cache_put() gives it back",
+			mr->length, mr->pd->device->name);
 	if (children)
 		return pier_fail(EBUSY,
 				 "deregistering %" PRIu64

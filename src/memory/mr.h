@@ -8,6 +8,8 @@
 
 #include "memory/device.h"
 
+struct pier_cache_entry;
+
 /* One verbs region beneath a region, and the bytes of the region that it has. */
 struct pier_mr_part {
 	struct ibv_mr *mr;
@@ -48,9 +50,10 @@ struct pier_mr {
 	void *context;
 	enum pier_policy policy;
 	enum pier_split split;
-	struct pier_mr *base; /* of a sub-region */
-	atomic_uint children; /* sub-regions */
-	atomic_uint counters; /* bindings of counters to it */
+	struct pier_mr *base;		 /* of a sub-region */
+	atomic_uint children;		 /* sub-regions */
+	atomic_uint counters;		 /* bindings of counters to it */
+	struct pier_cache_entry *cached; /* of a registration cache, or NULL */
 	uint32_t memory_count;
 	struct pier_mr_memory memory[];
 };
@@ -105,6 +108,11 @@ int pier_new_region(struct pier_pd *pd, const struct pier_mr_attr *attr,
  * key  the one that is asked for; 0: any
  */
 int pier_register_region(struct pier_mr *region, uint32_t key);
+
+/* pier_reg_buffer_mr() for the call that returns to `place`. */
+int pier_reg_buffer_for(struct pier_pd *pd, struct pier_buffer *buffer, size_t offset,
+			size_t length, int access, enum pier_policy policy,
+			const void *place, struct pier_mr **ret_mr);
 
 /* Both at once, of attributes that were read. */
 int pier_register(struct pier_pd *pd, const struct pier_mr_attr *attr,

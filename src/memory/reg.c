@@ -121,9 +121,9 @@ int pier_reg_dmabuf_mr(struct pier_pd *pd, uint64_t offset, size_t length, uint6
 	return reg_attr(pd, &attr, __builtin_return_address(0), ret_mr);
 }
 
-int pier_reg_buffer_mr(struct pier_pd *pd, struct pier_buffer *buffer, size_t offset,
-		       size_t length, int access, enum pier_policy policy,
-		       struct pier_mr **ret_mr)
+int pier_reg_buffer_for(struct pier_pd *pd, struct pier_buffer *buffer, size_t offset,
+			size_t length, int access, enum pier_policy policy,
+			const void *place, struct pier_mr **ret_mr)
 {
 	struct pier_mr_range range = PIER_MR_RANGE_BUFFER(buffer, offset, length);
 	struct pier_mr_attr attr = PIER_MR_ATTR_INIT;
@@ -132,7 +132,15 @@ int pier_reg_buffer_mr(struct pier_pd *pd, struct pier_buffer *buffer, size_t of
 	attr.range_count = 1;
 	attr.access = access;
 	attr.policy = policy;
-	return reg_attr(pd, &attr, __builtin_return_address(0), ret_mr);
+	return reg_attr(pd, &attr, place, ret_mr);
+}
+
+int pier_reg_buffer_mr(struct pier_pd *pd, struct pier_buffer *buffer, size_t offset,
+		       size_t length, int access, enum pier_policy policy,
+		       struct pier_mr **ret_mr)
+{
+	return pier_reg_buffer_for(pd, buffer, offset, length, access, policy,
+				   __builtin_return_address(0), ret_mr);
 }
 
 /* The bytes [offset, offset + length) of a range; false: none of them. */

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A backend that gives the same address each time, as if what was there before had
+ * been freed without pier; each has a number of its own.
+ */
+#include <errno.h>
+#include <stdio.h>
+
+#include <pier/backend.h>
+
+#ifndef REUSE_NAME
+#define REUSE_NAME "reuse"
+#endif
+#ifndef REUSE_IDENTITY
+#define REUSE_IDENTITY identify
+#endif
+
+enum {
+	LENGTH = 64 << 10
+};
+
+static _Alignas(LENGTH) char pages[LENGTH];
+static uint64_t number;
+
+static int probe_reuse(char *ret_detail, size_t size)
+{
+	snprintf(ret_detail, size, "works");
+	return 0;
+}
+
+static void describe(struct pier_memory *ret_memory)
+{
+	ret_memory->address = (uint64_t)(uintptr_t)pages;
+	ret_memory->length = LENGTH;
+	ret_memory->cpu = pages;
+}
+
+static int alloc_reuse(const char *unit, uint64_t length, struct pier_memory *ret_memory)
+{
+	(void)unit;
+	if (length > LENGTH)
+		return pier_fail(E2BIG, "too long");
+	number++;
+	describe(ret_memory);
+	return 0;
+}
+
+static void free_reuse(struct pier_memory *memory)
+{
+	(void)memory;
+}
+
+static int find_reuse(uint64_t address, struct pier_memory *ret_memory)
+{
+	if (number == 0 || address - (uint64_t)(uintptr_t)pages >= LENGTH)
+		return -ENOENT;
+	describe(ret_memory);
+	return 0;
+}
+
+__attribute__((unused)) static int identify(uint64_t address, uint64_t *ret_identity)
+{
+	struct pier_memory memory;
+
+	if (find_reuse(address, &memory) != 0)
+		return -ENOENT;
+	*ret_identity = number;
+	return 0;
+}
+
+PIER_API extern const struct pier_backend pier_backend;
+
+const struct pier_backend pier_backend = {
+	.abi = PIER_BACKEND_ABI,
+	.size = sizeof(struct pier_backend),
+	.name = REUSE_NAME,
+	.description = "test",
+	.probe = probe_reuse,
+	.alloc = alloc_reuse,
+	.free = free_reuse,
+	.find = find_reuse,
+	.identity = REUSE_IDENTITY,
+};
