@@ -19,5 +19,6 @@ int run_counter_imm_cases(void);
 int run_rally_cases(void);
 int run_process_cases(void);
 int run_vector_cases(void);
+int run_cache_cases(void);
 
 #endif

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "cases.h"
+#include "world.h"
+
+/*
+ * Regions of the registration cache, by the bytes that a peer writes through them:
+ * they land in the memory that is there now, not in what was there before.
+ */
+
+enum {
+	LENGTH = 40000,
+	GUARD = 100, /* behind what is written; before it as well */
+};
+
+static struct pier_mr_cache *make_cache(struct world *world)
+{
+	struct pier_mr_cache *cache = NULL;
+
+	expect_ok(pier_create_mr_cache(world->b.pd, NULL, &cache));
+	return cache;
+}
+
+/* The peer writes all but the guards of a region; the memory has what it wrote. */
+static void write_through(struct world *world, struct pier_mr *mr, uint8_t *memory)
+{
+	struct pier_gather source = gather_at(&world->a.area, 0, LENGTH - 2 * GUARD);
+	uint64_t offset = (uintptr_t)memory - pier_mr_iova(mr);
+	struct pier_remote whole, part;
+
+	expect_ok(pier_mr_remote(mr, &whole));
+	expect_ok(pier_remote_sub(&whole, offset + GUARD, LENGTH - 2 * GUARD, &part));
+	memset(memory, 0x5a, LENGTH);
+	area_shuffle(world, &world->a.area);
+	expect_ok(pier_write(world->a.channel, &source, 1, &part, PATIENT));
+	assert_memory_equal(memory + GUARD, world->a.area.image, LENGTH - 2 * GUARD);
+	for (int i = 0; i < GUARD; i++) {
+		assert_int_equal(memory[i], 0x5a);
+		assert_int_equal(memory[LENGTH - 1 - i], 0x5a);
+	}
+}
+
+static void get_and_write(struct world *world, struct pier_mr_cache *cache,
+			  uint8_t *memory)
+{
+	struct pier_mr *mr = NULL;
+
+	expect_ok(pier_mr_cache_get(cache, memory, LENGTH, PIER_ACCESS_SHARED, &mr));
+	write_through(world, mr, memory);
+	expect_ok(pier_mr_cache_put(cache, mr));
+}
+
+static uint8_t *map_at(void *place, int flags)
+{
+	void *memory = mmap(place, LENGTH, PROT_READ | PROT_WRITE,
+			    MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
+
+	assert_ptr_not_equal(memory, MAP_FAILED);
+	return memory;
+}
+
+static void memory_that_comes_back(void **state)
+{
+	struct world *world = world_connected(state);
+	struct pier_mr_cache *cache = make_cache(world);
+	struct pier_mr_cache_stats stats;
+	uint8_t *memory = map_at(NULL, 0);
+
+	for (int round = 0; round < 10; round++) {
+		get_and_write(world, cache, memory);
+		get_and_write(world, cache, memory);
+		if (round % 3 == 0)
+			map_at(memory, MAP_FIXED);
+		else if (round % 3 == 1)
+			assert_int_equal(madvise(memory, LENGTH, MADV_DONTNEED), 0);
+		else {
+			munmap(memory, LENGTH);
+			map_at(memory, MAP_FIXED_NOREPLACE);
+		}
+	}
+	pier_mr_cache_stats(cache, &stats);
+	assert_int_equal(stats.hits, stats.watching ? 10 : 0);
+	assert_int_equal(stats.count, 0);
+	munmap(memory, LENGTH);
+	expect_ok(pier_destroy_mr_cache(cache));
+}
+
+/* Of the backend under test: kept after use, and freed all the same. */
+static void buffers_that_come_back(void **state)
+{
+	struct world *world = world_connected(state);
+	struct pier_mr_cache *cache = make_cache(world);
+	struct pier_mr_cache_stats stats;
+
+	for (int round = 0; round < 5; round++) {
+		struct pier_buffer *buffer;
+		struct pier_mr *first, *again;
+		void *memory;
+
+		expect_ok(pier_alloc_buffer(test_backend, LENGTH, &buffer));
+		expect_ok(pier_mr_cache_get_buffer(cache, buffer, 0, LENGTH,
+						   PIER_ACCESS_SHARED, &first));
+		expect_result(pier_free_buffer(buffer), -EBUSY);
+		if (pier_map_buffer(buffer, &memory) == 0)
+			write_through(world, first, memory);
+		expect_ok(pier_mr_cache_put(cache, first));
+		expect_ok(pier_mr_cache_get_buffer(cache, buffer, 100, 10,
+						   PIER_ACCESS_LOCAL_WRITE, &again));
+		assert_ptr_equal(again, first);
+		expect_ok(pier_mr_cache_put(cache, again));
+		expect_ok(pier_free_buffer(buffer));
+	}
+	pier_mr_cache_stats(cache, &stats);
+	assert_int_equal(stats.hits, 5);
+	assert_int_equal(stats.misses, 5);
+	assert_int_equal(stats.count, 0);
+	expect_ok(pier_destroy_mr_cache(cache));
+}
+
+static void keeps_its_parent(void **state)
+{
+	struct world *world = world_prepared(state, NULL);
+	struct end *end = &world->a;
+	struct pier_mr_cache *cache = NULL;
+
+	expect_ok(pier_create_mr_cache(end->pd, NULL, &cache));
+	expect_ok(pier_destroy_channel(end->channel));
+	end->channel = NULL;
+	expect_ok(area_close(&end->area));
+	expect_result(pier_dealloc_pd(end->pd), -EBUSY);
+	expect_ok(pier_destroy_mr_cache(cache));
+	expect_ok(pier_dealloc_pd(end->pd));
+	end->pd = NULL;
+}
+
+int run_cache_cases(void)
+{
+	const struct CMUnitTest cases[] = {
+		world_case(memory_that_comes_back),
+		world_case(buffers_that_come_back),
+		world_case(keeps_its_parent),
+	};
+
+	return cmocka_run_group_tests_name("cache", cases, NULL, NULL);
+}
