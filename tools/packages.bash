@@ -76,6 +76,7 @@ need_for_guest() {
 need_for_bench() {
     need ucx-utils have ucx_perftest
     need rsync have rsync
+    need valgrind have valgrind
 }
 
 # The one that the guest starts before there are any libraries.

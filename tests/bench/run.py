@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Benchmarks of pier beside its peers, in one run.
 
-    tests/bench/run.py BUILD_DIR [--rounds N] [--only soft,cp]
+    tests/bench/run.py BUILD_DIR [--rounds N] [--only soft,cp,cache]
 
 Every round measures every contestant once, in turn, so that whatever else the
 machine does hits all of them; what is printed are medians over the rounds and
 ratios of medians. The last lines are the figures to reach, and the exit
-status is 1 if one was missed. UCX (Debian's ucx-utils) and rsync must be
-installed.
+status is 1 if one was missed. UCX (Debian's ucx-utils), rsync and
+valgrind must be installed.
 """
 import argparse
 import os
@@ -154,11 +154,54 @@ def bench_cp(build, rounds):
     return [("pier cp time / rsync --whole-file time", ratio, ratio <= 1.0, "at most 1.0")]
 
 
+def cache_perf(build, *test):
+    path = os.path.join(build, "tests", "bench", "pier-cache-perf")
+    return [float(field) for field in output([path, "soft0", *map(str, test)]).split()]
+
+
+def cache_instructions(build, regions, hits):
+    """Instructions of one hit, as callgrind counts them."""
+    path = os.path.join(build, "tests", "bench", "pier-cache-perf")
+    done = subprocess.run(
+        ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null",
+         "--toggle-collect=measure_hits", path, "soft0", "instructions", str(regions),
+         str(hits)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=DEADLINE,
+        text=True)
+    found = re.search(r"Collected : (\d+)", done.stderr)
+    if done.returncode or not found:
+        sys.exit(f"bench: callgrind: exit {done.returncode}\n{done.stderr}")
+    return int(found.group(1)) / hits
+
+
+def bench_cache(build, rounds):
+    sizes, hits = [1, 1000, 100000], 20000
+    counted = {size: cache_instructions(build, size, hits) for size in sizes}
+    times = Table("Hit of the registration cache, get and put", "ns", 1e-9, 1)
+    beside = Table("1 MiB of host memory, soft0", "us", 1e-6, 3)
+    for _ in range(rounds):
+        for size in sizes:
+            times.add(f"{size} regions", *cache_perf(build, "hit", size, 1000000))
+        for size in sizes:
+            times.add(f"{size} regions, watched",
+                      *cache_perf(build, "hit", size, 1000000, "watched"))
+        registering, hit = cache_perf(build, "register", 2000)
+        beside.add("hit, watched", hit)
+        beside.add("registering and deregistering", registering)
+    print("\nHit of the registration cache, get and put, by callgrind")
+    for size in sizes:
+        print(f"  {size:6} regions {counted[size]:9.1f} instructions")
+    times.show(False)
+    beside.show(False)
+    ratio = counted[sizes[-1]] / counted[sizes[0]]
+    return [("cache hit, instructions at 100,000 regions / at 1", ratio, ratio <= 2.5,
+             "at most 2.5")]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("build")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", default="soft,cp")
+    parser.add_argument("--only", default="soft,cp,cache")
     options = parser.parse_args()
     wanted = options.only.split(",")
     goals = []
@@ -166,6 +209,8 @@ def main():
         goals += bench_soft(options.build, options.rounds)
     if "cp" in wanted:
         goals += bench_cp(options.build, options.rounds)
+    if "cache" in wanted:
+        goals += bench_cache(options.build, options.rounds)
     print("\nTo reach")
     for name, value, reached, goal in goals:
         print(f"  {'reached' if reached else 'MISSED ':8} {name}: {value:.2f} ({goal})")
