@@ -36,8 +36,8 @@ enum {
 	 */
 	EVENTS = UFFD_FEATURE_EVENT_UNMAP | UFFD_FEATURE_EVENT_REMOVE |
 		 UFFD_FEATURE_EVENT_REMAP,
-	MESSAGES = 32,		      /* read at once */
-	SETTLE_NANOSECONDS = 2000000, /* before a request does without the cache */
+	MESSAGES = 32,			/* read at once */
+	SETTLE_NANOSECONDS = 100000000, /* before a request does without the cache */
 };
 
 static struct {
