@@ -111,8 +111,8 @@ PIER_API int pier_count_elements(const struct pier_mr *mr, uint64_t addr, uint64
  * than a request takes go to pier_post_write_vec() and pier_post_read_vec().
  *
  * Errors: -ERANGE the range leaves the region; -EACCES the region is a memory window,
- * or (scatter) was registered without LOCAL_WRITE; -ENOSPC more than `capacity` are needed (the
- * sentence says how many; see pier_count_elements()).
+ * or (scatter) was registered without LOCAL_WRITE; -ENOSPC more than `capacity` are
+ * needed (the sentence says how many; see pier_count_elements()).
  */
 PIER_API int pier_gather_list(const struct pier_mr *mr, uint64_t addr, uint64_t length,
 			      struct pier_gather *ret_list, uint32_t capacity,

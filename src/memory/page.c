@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <stdatomic.h>
 #include <unistd.h>
 
 #include "page.h"
@@ -23,7 +24,15 @@ bool pier_page_range(uint64_t address, uint64_t length, uint64_t page,
 	return true;
 }
 
+/* Does not change, and is asked for several times by every registration. */
 uint64_t pier_host_page(void)
 {
-	return (uint64_t)sysconf(_SC_PAGESIZE);
+	static _Atomic(uint64_t) known;
+	uint64_t page = atomic_load_explicit(&known, memory_order_relaxed);
+
+	if (!page) {
+		page = (uint64_t)sysconf(_SC_PAGESIZE);
+		atomic_store_explicit(&known, page, memory_order_relaxed);
+	}
+	return page;
 }

@@ -34,10 +34,9 @@ static int make_region(struct pier_mr *mr, uint64_t offset, uint64_t length,
 {
 	if (!mr->pd->device->unbounded_windows)
 		return make_bare_region(mr, offset, length, place, ret_region);
-	return pier_reg_part(
-		mr, offset, length,
-		(mr->access & PIER_ACCESS_LOCAL_WRITE) | PIER_ACCESS_MW_BIND, place,
-		ret_region);
+	return pier_reg_part(mr, offset, length,
+			     (mr->access & PIER_ACCESS_LOCAL_WRITE) | PIER_ACCESS_MW_BIND,
+			     place, ret_region);
 }
 
 static int add_window(struct pier_mr *region)

@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Benchmarks of pier beside its peers, in one run.
 
-    tests/bench/run.py BUILD_DIR [--rounds N] [--only soft,cp,cache]
+    tests/bench/run.py BUILD_DIR [--rounds N] [--only soft,cp,cache,guest]
 
 Every round measures every contestant once, in turn, so that whatever else the
 machine does hits all of them; what is printed are medians over the rounds and
 ratios of medians. The last lines are the figures to reach, and the exit
 status is 1 if one was missed. UCX (Debian's ucx-utils), rsync and
-valgrind must be installed.
+valgrind must be installed, and what tests/vm/guest needs.
 """
 import argparse
 import os
@@ -197,11 +197,46 @@ def bench_cache(build, rounds):
              "at most 2.5")]
 
 
+def guest_lines(build, script, *arguments):
+    """What a script of the shell prints in the guest; its $1 is the folder of programs."""
+    guest = os.path.join(os.path.dirname(__file__), "..", "vm", "guest")
+    # One processor: two emulated ones wait for each other's locks.
+    text = output([guest, "--seconds", "250", "sh", "-euc", script, "sh",
+                   os.path.join(build, "tests", "bench"), *map(str, arguments)],
+                  {"PIER_VM_CPUS": "1"})
+    return [line.split("\t") for line in text.splitlines() if "\t" in line]
+
+
+def bench_guest(build, _):
+    """Registrations on rxe, beside the bare system calls."""
+    goals = []
+    for length in 4096, 64 << 10, MIB:
+        table = Table(f"Registering and deregistering {length >> 10} KiB, rxe in the guest",
+                      "us", 1e-6)
+        for name, seconds in guest_lines(
+                build, 'for round in 1 2 3 4 5; do "$1/pier-registration" rxe0 "$2" 201; done',
+                length):
+            table.add(name, float(seconds))
+        table.show(False)
+        for name, bare in (("pier_reg_dmabuf_mr", "bare ioctl, dma-buf"),
+                           ("pier_reg_mr, host memory", "ibv_reg_mr, host memory")):
+            ratio = table.median(name) / table.median(bare)
+            goals.append((f"{name} / {bare}, {length >> 10} KiB", ratio, ratio <= 1.05,
+                          "at most 1.05"))
+    ratios = [float(registering) / float(hit) for registering, hit in guest_lines(
+        build, 'for round in 1 2 3 4 5; do "$1/pier-cache-perf" rxe0 register 300; done'
+        ' | tr " " "\\t"')]
+    ratio = statistics.median(ratios)
+    goals.append(("registering 1 MiB on rxe / cache hit, watched", ratio, ratio >= 100,
+                  "at least 100"))
+    return goals
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("build")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", default="soft,cp,cache")
+    parser.add_argument("--only", default="soft,cp,cache,guest")
     options = parser.parse_args()
     wanted = options.only.split(",")
     goals = []
@@ -211,6 +246,8 @@ def main():
         goals += bench_cp(options.build, options.rounds)
     if "cache" in wanted:
         goals += bench_cache(options.build, options.rounds)
+    if "guest" in wanted:
+        goals += bench_guest(options.build, options.rounds)
     print("\nTo reach")
     for name, value, reached, goal in goals:
         print(f"  {'reached' if reached else 'MISSED ':8} {name}: {value:.2f} ({goal})")
