@@ -53,6 +53,12 @@ static void print_limits(struct json *json, const struct pier_device_attr *attr)
 	json_uint(json, "max_sge", attr->max_sge);
 	json_uint(json, "max_cqe", attr->max_cqe);
 	json_uint(json, "max_rd_atomic", attr->max_rd_atomic);
+	json_bool(json, "atomics", attr->atomics);
+	json_bool(json, "memory_windows", attr->memory_windows);
+	json_bool(json, "on_demand", attr->on_demand);
+	json_bool(json, "counters", attr->counters);
+	json_uint(json, "max_requested_key", attr->max_requested_key);
+	json_uint(json, "max_joined_ranges", attr->max_joined_ranges);
 }
 
 void print_device_json(struct json *json, const struct device_facts *facts)

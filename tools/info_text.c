@@ -26,6 +26,37 @@ static void print_page_sizes(uint64_t sizes)
 	putchar('\n');
 }
 
+/* What not every device has. */
+static void print_regions(const struct pier_device_attr *attr)
+{
+	const struct {
+		const char *name;
+		bool there;
+	} abilities[] = {
+		{ "atomics", attr->atomics },
+		{ "memory windows", attr->memory_windows },
+		{ "on demand", attr->on_demand },
+		{ "counters", attr->counters },
+	};
+	bool some = false;
+
+	printf("  regions      ");
+	for (size_t i = 0; i < sizeof(abilities) / sizeof(abilities[0]); i++) {
+		if (!abilities[i].there)
+			continue;
+		printf("%s %s", some ? "," : "", abilities[i].name);
+		some = true;
+	}
+	if (attr->max_requested_key)
+		printf("%s keys on request up to %" PRIu32, some ? "," : "",
+		       attr->max_requested_key);
+	if (attr->max_joined_ranges > 1)
+		printf(", %" PRIu32 " ranges under one key", attr->max_joined_ranges);
+	if (!some && !attr->max_requested_key)
+		printf(" no more than reading and writing");
+	putchar('\n');
+}
+
 static void print_limits(const struct pier_device_attr *attr)
 {
 	char length[32];
@@ -40,6 +71,7 @@ static void print_limits(const struct pier_device_attr *attr)
 	       length, attr->max_qp_wr, attr->max_sge, attr->max_cqe,
 	       attr->max_rd_atomic);
 	print_page_sizes(attr->page_sizes);
+	print_regions(attr);
 }
 
 static void print_gids(struct pier_device *device, uint32_t port, uint32_t count)

@@ -80,15 +80,23 @@ int pier_reg_mr_attr(struct pier_pd *pd, const struct pier_mr_attr *attr,
 	return reg_attr(pd, attr, __builtin_return_address(0), ret_mr);
 }
 
-static int reg_ranges(struct pier_pd *pd, const struct pier_mr_range *ranges,
-		      uint32_t range_count, int access, const void *place,
-		      struct pier_mr **ret_mr)
+static struct pier_mr_attr attr_of(const struct pier_mr_range *ranges, uint32_t count,
+				   int access)
 {
 	struct pier_mr_attr attr = PIER_MR_ATTR_INIT;
 
 	attr.ranges = ranges;
-	attr.range_count = range_count;
+	attr.range_count = count;
 	attr.access = access;
+	return attr;
+}
+
+static int reg_ranges(struct pier_pd *pd, const struct pier_mr_range *ranges,
+		      uint32_t range_count, int access, const void *place,
+		      struct pier_mr **ret_mr)
+{
+	struct pier_mr_attr attr = attr_of(ranges, range_count, access);
+
 	return reg_attr(pd, &attr, place, ret_mr);
 }
 
@@ -111,11 +119,8 @@ int pier_reg_dmabuf_mr(struct pier_pd *pd, uint64_t offset, size_t length, uint6
 		       int fd, int access, struct pier_mr **ret_mr)
 {
 	struct pier_mr_range range = PIER_MR_RANGE_DMABUF(fd, offset, length);
-	struct pier_mr_attr attr = PIER_MR_ATTR_INIT;
+	struct pier_mr_attr attr = attr_of(&range, 1, access);
 
-	attr.ranges = &range;
-	attr.range_count = 1;
-	attr.access = access;
 	attr.addressing = PIER_ADDRESSING_IOVA;
 	attr.iova = iova;
 	return reg_attr(pd, &attr, __builtin_return_address(0), ret_mr);
@@ -126,11 +131,8 @@ int pier_reg_buffer_for(struct pier_pd *pd, struct pier_buffer *buffer, size_t o
 			const void *place, struct pier_mr **ret_mr)
 {
 	struct pier_mr_range range = PIER_MR_RANGE_BUFFER(buffer, offset, length);
-	struct pier_mr_attr attr = PIER_MR_ATTR_INIT;
+	struct pier_mr_attr attr = attr_of(&range, 1, access);
 
-	attr.ranges = &range;
-	attr.range_count = 1;
-	attr.access = access;
 	attr.policy = policy;
 	return reg_attr(pd, &attr, place, ret_mr);
 }

@@ -7,6 +7,7 @@
 #include <pier/remote_vec.h>
 
 #include "memory/mr.h"
+#include "memory/remote.h"
 #include "util/checked.h"
 #include "util/error.h"
 #include "util/text.h"
@@ -100,19 +101,26 @@ int pier_remote_rest(const struct pier_remote *remote, uint64_t offset,
 	return pier_remote_sub(remote, offset, rest, ret_remote);
 }
 
+int pier_element_offset(uint64_t index, uint64_t size, uint64_t field_offset,
+			uint64_t *ret_offset)
+{
+	if (pier_mul_u64(index, size, ret_offset) &&
+	    pier_add_u64(*ret_offset, field_offset, ret_offset))
+		return 0;
+	return pier_fail(ERANGE,
+			 "element %" PRIu64 " of %" PRIu64
+			 " bytes: the offset overflows 64 bits",
+			 index, size);
+}
+
 int pier_remote_element(const struct pier_remote *remote, uint64_t index, uint64_t size,
 			uint64_t field_offset, uint64_t field_size,
 			struct pier_remote *ret_remote)
 {
-	uint64_t offset;
+	uint64_t offset = 0;
+	int error = pier_element_offset(index, size, field_offset, &offset);
 
-	if (!pier_mul_u64(index, size, &offset) ||
-	    !pier_add_u64(offset, field_offset, &offset))
-		return pier_fail(ERANGE,
-				 "element %" PRIu64 " of %" PRIu64
-				 " bytes: the offset overflows 64 bits",
-				 index, size);
-	return pier_remote_sub(remote, offset, field_size, ret_remote);
+	return error ? error : pier_remote_sub(remote, offset, field_size, ret_remote);
 }
 
 /*

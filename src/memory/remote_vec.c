@@ -5,6 +5,7 @@
 
 #include <pier/remote_vec.h>
 
+#include "memory/remote.h"
 #include "util/checked.h"
 #include "util/error.h"
 #include "util/text.h"
@@ -100,14 +101,11 @@ int pier_remote_vec_element(const struct pier_remote *parts, uint32_t count,
 			    uint64_t field_size, struct pier_remote *ret_parts,
 			    uint32_t capacity, uint32_t *ret_count)
 {
-	uint64_t offset;
+	uint64_t offset = 0;
+	int error = pier_element_offset(index, size, field_offset, &offset);
 
-	if (!pier_mul_u64(index, size, &offset) ||
-	    !pier_add_u64(offset, field_offset, &offset))
-		return pier_fail(ERANGE,
-				 "element %" PRIu64 " of %" PRIu64
-				 " bytes: the offset overflows 64 bits",
-				 index, size);
+	if (error)
+		return error;
 	return pier_remote_vec_sub(parts, count, offset, field_size, ret_parts, capacity,
 				   ret_count);
 }

@@ -23,6 +23,13 @@ class Info(Case):
         self.assertTrue(soft[0]["memfd_as_dmabuf"])
         for limit in ("max_mr_size", "max_qp_wr", "max_sge", "max_cqe", "page_sizes"):
             self.assertGreater(soft[0][limit], 0)
+        for ability in ("atomics", "memory_windows", "on_demand", "counters"):
+            self.assertIsInstance(soft[0][ability], bool)
+        self.assertTrue(soft[0]["counters"])
+        self.assertEqual(soft[0]["max_requested_key"], 65535)
+        text = self.run_pier("info").stdout
+        self.assertRegex(text, r"(?m)^  regions       on demand, counters, keys on request up to "
+                               r"65535, %d ranges under one key$" % soft[0]["max_joined_ranges"])
 
     def test_ports_and_gids(self):
         port, = [d for d in self.facts()["devices"] if d["name"] == "soft0"][0]["ports"]

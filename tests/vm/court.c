@@ -10,6 +10,7 @@
 #include <pier/mr.h>
 
 #include "memory/page.h"
+#include "provider/provider.h"
 #include "util/checked.h"
 #include "uverbs.h"
 
@@ -64,6 +65,7 @@ static bool has_operation(struct ibv_pd *pd, int *ret_error)
 bool court_open(struct court *court, const char *device, char *ret_reason, size_t size)
 {
 	struct ibv_device_attr attr;
+	bool on_demand = false;
 	int error;
 
 	*court = (struct court){ .context = open_device(device) };
@@ -76,8 +78,10 @@ bool court_open(struct court *court, const char *device, char *ret_reason, size_
 		ibv_close_device(court->context);
 		return false;
 	}
+	pier_verbs_provider.query_on_demand(court->context, &on_demand);
 	court->limits = (struct pier_check_limits){
 		.page = pier_host_page(),
+		.lacking_access = on_demand ? 0 : PIER_ACCESS_ON_DEMAND,
 		.max_mr_size = attr.max_mr_size,
 		.dmabuf = true,
 		.device = device,
@@ -200,14 +204,15 @@ static bool is_unmapped(const struct court *court, const struct request *request
 }
 
 /*
- * pier has five access flags, and promises EINVAL for every other. For host
- * memory the kernel has more: rxe takes that for memory windows and all that are
- * optional, and says EOPNOTSUPP to those that it knows and lacks.
+ * pier promises EINVAL for every access flag that it does not have. For host
+ * memory the kernel has more: rxe takes all that are optional, and says EOPNOTSUPP
+ * to those that it knows and lacks.
  */
 static bool has_foreign_flag(const struct court *court, const struct request *request,
 			     struct verdicts verdicts)
 {
 	const int known = PIER_ACCESS_SHARED | PIER_ACCESS_REMOTE_ATOMIC |
+			  PIER_ACCESS_MW_BIND | PIER_ACCESS_ON_DEMAND |
 			  PIER_ACCESS_RELAXED_ORDERING;
 
 	return request->host && verdicts.pier == EINVAL && (request->access & ~known) &&
