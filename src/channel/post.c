@@ -60,28 +60,35 @@ static inline int check_state(const struct pier_channel *channel, bool receive)
 	return pier_fail(ENOTCONN, "the channel is not connected");
 }
 
-/* A full queue may be full of requests that have completed and nobody asks for. */
-static int take_slot(struct pier_channel *channel, bool receive,
-		     struct pier_slot **ret_slot)
+/*
+ * A full queue may be full of requests that have completed and nobody asks for.
+ * NULL: *error tells why; if it is set before, nothing is taken.
+ */
+static struct pier_slot *take_slot(struct pier_channel *channel, bool receive, int *error)
 {
-	struct pier_slot *slot = pier_take_slot(&channel->slots, receive);
+	struct pier_slot *slot = NULL;
 	int count;
 
-	if (!slot) {
-		count = pier_collect(channel);
-		if (count < 0)
-			return count;
-		if (channel->broken)
-			return pier_fail_broken(channel);
+	if (*error)
+		return NULL;
+	slot = pier_take_slot(&channel->slots, receive);
+	if (slot)
+		return slot;
+	count = pier_collect(channel);
+	if (count >= 0 && !channel->broken)
 		slot = pier_take_slot(&channel->slots, receive);
-	}
-	if (!slot)
-		return pier_fail(
+	if (slot)
+		return slot;
+	if (count < 0)
+		*error = count;
+	else if (channel->broken)
+		*error = pier_fail_broken(channel);
+	else
+		*error = pier_fail(
 			EAGAIN, "the %s queue is full with %u requests: wait for one",
 			receive ? "receive" : "send",
 			receive ? channel->attr.max_recv_wr : channel->attr.max_send_wr);
-	*ret_slot = slot;
-	return 0;
+	return NULL;
 }
 
 static int check_send(const struct pier_channel *channel, struct request *request)
@@ -152,12 +159,11 @@ static int post(struct pier_channel *channel, struct request request,
 		struct pier_work *ret_work)
 {
 	struct ibv_send_wr wr, *bad;
-	struct pier_slot *slot = NULL;
+	struct pier_slot *slot;
 	int error = check_send(channel, &request);
 
-	if (!error)
-		error = take_slot(channel, false, &slot);
-	if (error)
+	slot = take_slot(channel, false, &error);
+	if (!slot)
 		return error;
 	pier_slot_set_opcode(slot, request.opcode);
 	slot->length = (uint32_t)request.length;
@@ -176,11 +182,10 @@ int pier_post_local(struct pier_channel *channel, struct ibv_send_wr *wr,
 	struct ibv_send_wr *bad;
 	int error = check_state(channel, false);
 
-	if (!error)
-		error = take_slot(channel, false, &slot);
-	if (error)
+	slot = take_slot(channel, false, &error);
+	if (!slot)
 		return error;
-	slot->opcode = opcode;
+	pier_slot_set_opcode(slot, opcode);
 	wr->wr_id = slot->id;
 	pier_clear_error();
 	return finish_post(channel, slot, ibv_post_send(channel->qp, wr, &bad), NULL, 0,
@@ -263,9 +268,8 @@ int pier_post_recv(struct pier_channel *channel, const struct pier_scatter *sg_l
 	if (!error)
 		error = check_elements(channel, wr.sg_list, num_sge,
 				       channel->attr.max_recv_sge, &length);
-	if (!error)
-		error = take_slot(channel, true, &slot);
-	if (error)
+	slot = take_slot(channel, true, &error);
+	if (!slot)
 		return error;
 	pier_slot_set_opcode(slot, PIER_OP_RECV);
 	wr.wr_id = slot->id;
