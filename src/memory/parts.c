@@ -98,6 +98,13 @@ static int add_pieces(struct pier_mr *region, struct pier_piece piece, uint64_t 
 	return 0;
 }
 
+/* It was checked as a whole; how a buffer will be reached was not known then. */
+static int add_range(struct pier_mr *region, struct pier_piece *piece, uint64_t start)
+{
+	piece->checked = piece->range.source != PIER_MR_BUFFER;
+	return add_part(region, piece, start);
+}
+
 static enum pier_path path_of(const struct pier_mr *region)
 {
 	for (uint32_t i = 1; i < region->part_count; i++)
@@ -135,7 +142,7 @@ int pier_register_parts(struct pier_mr *region)
 
 		error = region->split == PIER_SPLIT_PIECES
 				? add_pieces(region, piece, start)
-				: add_part(region, &piece, start);
+				: add_range(region, &piece, start);
 		start += piece.range.length;
 	}
 	if (error) {

@@ -70,14 +70,23 @@ static void set_part(const struct pier_piece *piece, struct ibv_mr *mr,
 	ret_part->path = path;
 }
 
+static int check_pages(const struct pier_piece *piece, const void *addr)
+{
+	struct pier_check_limits limits;
+
+	if (piece->checked)
+		return 0;
+	limits = pier_limits_of(piece->pd);
+	return pier_check_host(&limits, (uintptr_t)addr, piece->range.length, piece->iova,
+			       piece->access);
+}
+
 /* addr: of host memory, or a device's own pointer. */
 static int register_pages(const struct pier_piece *piece, void *addr, enum pier_path path,
 			  struct pier_mr_part *ret_part)
 {
-	struct pier_check_limits limits = pier_limits_of(piece->pd);
 	struct ibv_mr *mr;
-	int error = pier_check_host(&limits, (uintptr_t)addr, piece->range.length,
-				    piece->iova, piece->access);
+	int error = check_pages(piece, addr);
 
 	if (error)
 		return error;
@@ -109,15 +118,24 @@ static int refuse_fd(const struct pier_piece *piece, int fd, uint64_t offset, in
 				      PIER_PATH_DMABUF);
 }
 
+static bool numbers_fit(const struct pier_piece *piece, int fd, uint64_t offset)
+{
+	struct pier_check_limits limits;
+
+	if (piece->checked)
+		return true;
+	limits = pier_limits_of(piece->pd);
+	limits.trust_fd = true;
+	return pier_check_dmabuf(&limits, offset, piece->range.length, piece->iova, fd,
+				 piece->access) == 0;
+}
+
 static int register_fd(const struct pier_piece *piece, int fd, uint64_t offset,
 		       struct pier_mr_part *ret_part)
 {
-	struct pier_check_limits limits = pier_limits_of(piece->pd);
 	struct ibv_mr *mr;
 
-	limits.trust_fd = true;
-	if (pier_check_dmabuf(&limits, offset, piece->range.length, piece->iova, fd,
-			      piece->access))
+	if (!numbers_fit(piece, fd, offset))
 		return refuse_fd(piece, fd, offset, EINVAL);
 	pier_clear_error();
 	errno = 0;

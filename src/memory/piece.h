@@ -13,6 +13,7 @@ struct pier_piece {
 	int access;
 	enum pier_policy policy;
 	const void *place; /* what the caller's call returns to */
+	bool checked;	   /* all that can be, for the path that it will take */
 };
 
 /* What range `index` of a region is in one piece; `start`: of it in the region. */

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "memory/buffer.h"
 #include "memory/join.h"
@@ -223,21 +224,25 @@ int pier_new_region(struct pier_pd *pd, const struct pier_mr_attr *attr,
 		    struct pier_mr *base, const void *place, struct pier_mr **ret_region)
 {
 	struct pier_mr *region;
+	size_t memory = attr->range_count * sizeof(region->memory[0]);
 	int error = pier_check_process(&pd->object);
 
 	if (error)
 		return error;
-	region = calloc(1,
-			sizeof(*region) + attr->range_count * sizeof(region->memory[0]));
+	/* Not calloc(), which in glibc passes by the cache of the thread. */
+	region = malloc(sizeof(*region) + memory);
 	if (!region)
 		return pier_fail(ENOMEM, "registering memory: out of memory");
-	region->object.place = place;
-	region->pd = pd;
-	region->access = attr->access;
-	region->policy = attr->policy;
-	region->split = attr->split;
-	region->context = attr->context;
-	region->base = base;
+	*region = (struct pier_mr){
+		.object.place = place,
+		.pd = pd,
+		.access = attr->access,
+		.policy = attr->policy,
+		.split = attr->split,
+		.context = attr->context,
+		.base = base,
+	};
+	memset(region->memory, 0, memory);
 	error = find_memories(region, attr);
 	if (!error)
 		error = settle_iova(region, attr);

@@ -5,7 +5,8 @@
  *	pier-registration DEVICE LENGTH ROUNDS
  *
  * prints a line for each contestant: its name, a tab, and the median of the
- * rounds in seconds. Each round has each contestant once, in turn. DEVICE is one
+ * rounds in seconds. Each round has each contestant once, in another order, the same
+ * in every run: what the one before leaves in caches hits all of them. DEVICE is one
  * of the rxe driver that takes dma-bufs, as tests/vm/guest has it.
  */
 #include <errno.h>
@@ -19,6 +20,7 @@
 #include <pier/pier.h>
 #include <pier/verbs.h>
 
+#include "../support/random.h"
 #include "../vm/uverbs.h"
 
 struct bench {
@@ -161,6 +163,26 @@ static void close_bench(struct bench *bench)
 	must(pier_close_device(bench->device), "pier_close_device");
 }
 
+/* The sample of contestant i goes to samples[i * stride]. */
+static void run_round(const struct bench *bench, double *samples, size_t stride)
+{
+	static struct test_random random = { 1 };
+	size_t order[CONTESTANTS];
+
+	for (size_t i = 0; i < CONTESTANTS; i++) {
+		size_t other = test_random_below(&random, i + 1);
+
+		order[i] = order[other];
+		order[other] = i;
+	}
+	for (size_t i = 0; i < CONTESTANTS; i++) {
+		double start = seconds();
+
+		contestants[order[i]].run(bench);
+		samples[order[i] * stride] = seconds() - start;
+	}
+}
+
 int main(int argc, char **argv)
 {
 	size_t length = argc == 4 ? strtoull(argv[2], NULL, 0) : 0;
@@ -173,14 +195,8 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	bench = open_bench(argv[1], length);
-	for (size_t round = 0; round < rounds; round++) {
-		for (size_t i = 0; i < CONTESTANTS; i++) {
-			double start = seconds();
-
-			contestants[i].run(&bench);
-			samples[i * rounds + round] = seconds() - start;
-		}
-	}
+	for (size_t round = 0; round < rounds; round++)
+		run_round(&bench, samples + round, rounds);
 	close_bench(&bench);
 	for (size_t i = 0; i < CONTESTANTS; i++) {
 		qsort(samples + i * rounds, rounds, sizeof(*samples), by_size);
