@@ -4,8 +4,8 @@
 #include <stdio.h>
 
 #include "channel.h"
-#include "util/deadline.h"
 #include "status.h"
+#include "util/deadline.h"
 #include "util/error.h"
 
 /*
@@ -224,8 +224,10 @@ static int post_vec(struct pier_channel *channel, struct cursor cursor,
 		    struct pier_work *ret_work)
 {
 	uint64_t count;
-	int error = count_requests(channel, &cursor, &count);
+	int error = pier_check_process(&channel->object);
 
+	if (!error)
+		error = count_requests(channel, &cursor, &count);
 	if (!error)
 		error = find_room(channel, cursor.opcode, count);
 	/* There is room for all of them, so nothing waits. */
@@ -237,8 +239,10 @@ static int move_vec(struct pier_channel *channel, struct cursor cursor, int time
 	struct pier_work work = { 0 };
 	int64_t deadline;
 	uint64_t count;
-	int error = pier_channel_timeout(channel, timeout_ms, &timeout_ms);
+	int error = pier_check_process(&channel->object);
 
+	if (!error)
+		error = pier_channel_timeout(channel, timeout_ms, &timeout_ms);
 	if (!error)
 		error = count_requests(channel, &cursor, &count);
 	if (error)

@@ -48,6 +48,12 @@ struct scene {
 	struct pier_mr *mr;
 	struct pier_channel *a, *b;
 	struct pier_work work; /* a receive of b, outstanding */
+	/* In parents of children that make all calls. */
+	struct pier_counter *counter;
+	struct pier_mr_cache *cache;
+	struct pier_mr *cached;
+	struct pier_event_queue *queue;
+	struct pier_registration *registration;
 };
 
 /* Nothing here asserts: it runs in children too. */
@@ -114,9 +120,25 @@ static int move_bytes(struct scene *scene, const char *text)
 	return error ? error : strcmp(moved, text);
 }
 
+static int close_more(struct scene *scene)
+{
+	int error = pier_close_registration(scene->registration);
+
+	if (!error)
+		error = pier_destroy_event_queue(scene->queue);
+	if (!error && scene->cache)
+		error = pier_mr_cache_put(scene->cache, scene->cached);
+	if (!error)
+		error = pier_destroy_mr_cache(scene->cache);
+	return error ? error : pier_destroy_counter(scene->counter);
+}
+
 static int close_scene(struct scene *scene)
 {
-	int error = pier_destroy_channel(scene->a);
+	int error = close_more(scene);
+
+	if (!error)
+		error = pier_destroy_channel(scene->a);
 
 	if (!error)
 		error = pier_destroy_channel(scene->b);
@@ -129,6 +151,38 @@ static int close_scene(struct scene *scene)
 	return error ? error : pier_close_device(scene->device);
 }
 
+static int register_by_queue(struct scene *scene)
+{
+	struct pier_mr_range range = PIER_MR_RANGE_BUFFER(scene->buffer, 0, 1);
+	struct pier_mr_attr attr = PIER_MR_ATTR_INIT;
+	struct pier_event event;
+	int error;
+
+	attr.ranges = &range;
+	attr.range_count = 1;
+	error = pier_reg_mr_async(scene->queue, scene->pd, &attr, &scene->registration);
+	if (!error)
+		error = pier_wait_event(scene->queue, TIME_MS, &event);
+	return error ? error : pier_dereg_mr(event.mr);
+}
+
+/* One of each kind. */
+static int add_more(struct scene *scene)
+{
+	struct pier_mr_cache_attr unwatched = PIER_MR_CACHE_ATTR_INIT;
+	int error = pier_create_counter(scene->pd, &scene->counter);
+
+	unwatched.flags = PIER_MR_CACHE_UNWATCHED;
+	if (!error)
+		error = pier_create_mr_cache(scene->pd, &unwatched, &scene->cache);
+	if (!error)
+		error = pier_mr_cache_get_buffer(scene->cache, scene->buffer, 0, 1, 0,
+						 &scene->cached);
+	if (!error)
+		error = pier_create_event_queue(NULL, &scene->queue);
+	return error ? error : register_by_queue(scene);
+}
+
 static struct scene made(void)
 {
 	struct scene scene = { 0 };
@@ -136,6 +190,7 @@ static struct scene made(void)
 	expect_ok(open_scene(&scene));
 	expect_ok(connect_scene(&scene));
 	expect_ok(post_receive(&scene));
+	expect_ok(add_more(&scene));
 	return scene;
 }
 
@@ -206,6 +261,35 @@ CALL(poll_channel, pier_poll(scene->b))
 CALL(poll_work, pier_poll_work(scene->b, scene->work, &result))
 CALL(wait_work, pier_wait(scene->b, scene->work, 0, &result))
 CALL(arm_channel, pier_arm_channel(scene->b))
+CALL(reg_sub_mr, pier_reg_sub_mr(scene->mr, 0, 1, 0, &scene->mr))
+CALL(bind_sub_mr, pier_bind_sub_mr(scene->a, scene->mr, 0, 1, PIER_ACCESS_REMOTE_READ,
+				   TIME_MS, &scene->mr))
+CALL(post_write_vec, pier_post_write_vec(scene->a, &source, 0, &remote, 0, NULL))
+CALL(post_read_vec, pier_post_read_vec(scene->a, &target, 0, &remote, 0, NULL))
+CALL(write_vec, pier_write_vec(scene->a, &source, 0, &remote, 0, TIME_MS))
+CALL(read_vec, pier_read_vec(scene->a, &target, 0, &remote, 0, TIME_MS))
+CALL(create_counter, pier_create_counter(scene->pd, &scene->counter))
+CALL(bind_counter, pier_bind_counter(scene->counter, scene->mr))
+CALL(bind_counter_imm, pier_bind_counter_imm(scene->counter, scene->mr, scene->a, 1))
+CALL(unbind_counter, pier_unbind_counter(scene->counter, scene->mr))
+CALL(set_counter, pier_set_counter(scene->counter, 1))
+CALL(add_counter, pier_add_counter(scene->counter, 1))
+CALL(wait_counter, pier_wait_counter(scene->counter, 1, TIME_MS))
+CALL(destroy_counter, pier_destroy_counter(scene->counter))
+CALL(create_cache, pier_create_mr_cache(scene->pd, NULL, &scene->cache))
+CALL(cache_get, pier_mr_cache_get(scene->cache, scene, 1, 0, &scene->cached))
+CALL(cache_get_buffer,
+     pier_mr_cache_get_buffer(scene->cache, scene->buffer, 0, 1, 0, &scene->cached))
+CALL(cache_put, pier_mr_cache_put(scene->cache, scene->cached))
+CALL(cache_invalidate, pier_mr_cache_invalidate(scene->cache, scene, 1))
+CALL(cache_flush, pier_mr_cache_flush(scene->cache))
+CALL(destroy_cache, pier_destroy_mr_cache(scene->cache))
+CALL(reg_mr_async, pier_reg_mr_async(scene->queue, scene->pd, NULL, &scene->registration))
+CALL(read_event, pier_read_event(scene->queue, &(struct pier_event){ 0 }))
+CALL(wait_event, pier_wait_event(scene->queue, TIME_MS, &(struct pier_event){ 0 }))
+CALL(cancel, pier_cancel_registration(scene->registration))
+CALL(close_registration, pier_close_registration(scene->registration))
+CALL(destroy_queue, pier_destroy_event_queue(scene->queue))
 
 #define ENTRY(function, object)             \
 	{                                   \
@@ -243,6 +327,33 @@ static const struct call calls[] = {
 	ENTRY(poll_work, "channel of queue pair"),
 	ENTRY(wait_work, "channel of queue pair"),
 	ENTRY(arm_channel, "channel of queue pair"),
+	ENTRY(reg_sub_mr, "region of 4096 bytes"),
+	ENTRY(bind_sub_mr, "channel of queue pair"),
+	ENTRY(post_write_vec, "channel of queue pair"),
+	ENTRY(post_read_vec, "channel of queue pair"),
+	ENTRY(write_vec, "channel of queue pair"),
+	ENTRY(read_vec, "channel of queue pair"),
+	ENTRY(create_counter, "protection domain on soft0"),
+	ENTRY(bind_counter, "counter on soft0"),
+	ENTRY(bind_counter_imm, "counter on soft0"),
+	ENTRY(unbind_counter, "counter on soft0"),
+	ENTRY(set_counter, "counter on soft0"),
+	ENTRY(add_counter, "counter on soft0"),
+	ENTRY(wait_counter, "counter on soft0"),
+	ENTRY(destroy_counter, "counter on soft0"),
+	ENTRY(create_cache, "protection domain on soft0"),
+	ENTRY(cache_get, "registration cache on soft0"),
+	ENTRY(cache_get_buffer, "registration cache on soft0"),
+	ENTRY(cache_put, "registration cache on soft0"),
+	ENTRY(cache_invalidate, "registration cache on soft0"),
+	ENTRY(cache_flush, "registration cache on soft0"),
+	ENTRY(destroy_cache, "registration cache on soft0"),
+	ENTRY(reg_mr_async, "event queue of 2 threads"),
+	ENTRY(read_event, "event queue of 2 threads"),
+	ENTRY(wait_event, "event queue of 2 threads"),
+	ENTRY(cancel, "event queue of 2 threads"),
+	ENTRY(close_registration, "event queue of 2 threads"),
+	ENTRY(destroy_queue, "event queue of 2 threads"),
 };
 
 static int make_call(const struct call *call, struct scene *scene)
@@ -328,6 +439,8 @@ static int have_a_child(struct scene *inherited)
 		error = connect_scene(&scene);
 	if (!error)
 		error = post_receive(&scene);
+	if (!error)
+		error = add_more(&scene);
 	if (error)
 		return error;
 	child = fork();
