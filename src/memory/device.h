@@ -33,6 +33,7 @@ struct pier_pd {
 	atomic_uint registrations; /* of them: those under way */
 	pthread_mutex_t lock;
 	struct pier_list users; /* of its regions; under the lock */
+	atomic_bool used;	/* there are users; without it */
 	/*
 	 * A window may be deregistered by one thread while another destroys its
 	 * channel: held for what window.h says.

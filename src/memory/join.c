@@ -263,8 +263,6 @@ int pier_join(struct pier_mr *region, uint32_t key)
 	joiner = find_joiner(region);
 	if (joiner)
 		return join_by_backend(region, joiner);
-	if (region->memory_count == 1)
-		return -EOPNOTSUPP;
 	return pier_fail(EOPNOTSUPP,
 			 "%u ranges under one key: %s does not join them, and they are "
 			 "not whole pages of memfds, which /dev/udmabuf would join",

@@ -11,8 +11,8 @@
  *
  * key  the one that is asked for; 0: any
  *
- * Errors: -EOPNOTSUPP neither can be had, or there is but one range and no key is
- * asked for; -ENOKEY, -EKEYREJECTED, and those of the registration.
+ * Errors: -EOPNOTSUPP neither can be had; -ENOKEY, -EKEYREJECTED, and those of the
+ * registration.
  */
 int pier_join(struct pier_mr *region, uint32_t key);
 

@@ -105,6 +105,7 @@ void pier_add_region_user(struct pier_pd *pd, struct pier_region_user *user)
 {
 	pthread_mutex_lock(&pd->lock);
 	pier_list_append(&pd->users, &user->link);
+	atomic_store(&pd->used, true);
 	pthread_mutex_unlock(&pd->lock);
 }
 
@@ -112,6 +113,7 @@ void pier_remove_region_user(struct pier_pd *pd, struct pier_region_user *user)
 {
 	pthread_mutex_lock(&pd->lock);
 	pier_list_remove(&user->link);
+	atomic_store(&pd->used, !pier_list_empty(&pd->users));
 	pthread_mutex_unlock(&pd->lock);
 }
 
@@ -119,6 +121,8 @@ const char *pier_region_in_use(struct pier_pd *pd, uint32_t lkey)
 {
 	const char *use = NULL;
 
+	if (!atomic_load(&pd->used))
+		return NULL;
 	pthread_mutex_lock(&pd->lock);
 	for (struct pier_list *link = pd->users.next; link != &pd->users && !use;
 	     link = link->next) {

@@ -191,11 +191,12 @@ static int check_memories(const struct pier_mr *region)
 /* One key for all, where that can be had and is needed; or else as many as needed. */
 static int register_memories(struct pier_mr *region, uint32_t key)
 {
-	int error = pier_join(region, key);
+	int error;
 
-	if (error != -EOPNOTSUPP || key)
-		return error;
-	if (region->memory_count > 1 && region->split == PIER_SPLIT_NEVER)
+	if (region->memory_count == 1 && !key)
+		return pier_register_parts(region);
+	error = pier_join(region, key);
+	if (error != -EOPNOTSUPP || key || region->split == PIER_SPLIT_NEVER)
 		return error;
 	return pier_register_parts(region);
 }

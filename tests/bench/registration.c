@@ -4,9 +4,8 @@
  *
  *	pier-registration DEVICE LENGTH ROUNDS
  *
- * prints a line for each contestant: its name, a tab, and the median of the
- * rounds in seconds. Each round has each contestant once, in another order, the same
- * in every run: what the one before leaves in caches hits all of them. DEVICE is one
+ * prints a line for each pair of contestants, with tabs: the names, and the medians of
+ * the rounds in seconds. A round has both once, the one or the other first. DEVICE is one
  * of the rxe driver that takes dma-bufs, as tests/vm/guest has it.
  */
 #include <errno.h>
@@ -20,7 +19,6 @@
 #include <pier/pier.h>
 #include <pier/verbs.h>
 
-#include "../support/random.h"
 #include "../vm/uverbs.h"
 
 struct bench {
@@ -108,20 +106,25 @@ static void pier_host(const struct bench *bench)
 	must(pier_dereg_mr(mr), "pier_dereg_mr");
 }
 
-static const struct {
+struct contestant {
 	const char *name;
 	void (*run)(const struct bench *bench);
-} contestants[] = {
-	{ "bare ioctl, dma-buf", bare_dmabuf },
-	{ "ibv_reg_dmabuf_mr", verbs_dmabuf },
-	{ "pier_reg_dmabuf_mr", pier_dmabuf },
-	{ "pier_reg_buffer_mr, udmabuf", pier_buffer },
-	{ "ibv_reg_mr, host memory", verbs_host },
-	{ "pier_reg_mr, host memory", pier_host },
+};
+
+/* Each beside the least that it could take. */
+static const struct {
+	struct contestant bare, beside;
+} pairs[] = {
+	{ { "bare ioctl, dma-buf", bare_dmabuf }, { "ibv_reg_dmabuf_mr", verbs_dmabuf } },
+	{ { "bare ioctl, dma-buf", bare_dmabuf }, { "pier_reg_dmabuf_mr", pier_dmabuf } },
+	{ { "bare ioctl, dma-buf", bare_dmabuf },
+	  { "pier_reg_buffer_mr, udmabuf", pier_buffer } },
+	{ { "ibv_reg_mr, host memory", verbs_host },
+	  { "pier_reg_mr, host memory", pier_host } },
 };
 
 enum {
-	CONTESTANTS = sizeof(contestants) / sizeof(contestants[0]),
+	PAIRS = sizeof(pairs) / sizeof(pairs[0]),
 };
 
 static double seconds(void)
@@ -163,31 +166,43 @@ static void close_bench(struct bench *bench)
 	must(pier_close_device(bench->device), "pier_close_device");
 }
 
-/* The sample of contestant i goes to samples[i * stride]. */
-static void run_round(const struct bench *bench, double *samples, size_t stride)
+static double time_one(const struct bench *bench, const struct contestant *contestant)
 {
-	static struct test_random random = { 1 };
-	size_t order[CONTESTANTS];
+	double start = seconds();
 
-	for (size_t i = 0; i < CONTESTANTS; i++) {
-		size_t other = test_random_below(&random, i + 1);
+	contestant->run(bench);
+	return seconds() - start;
+}
 
-		order[i] = order[other];
-		order[other] = i;
+static double median(double *samples, size_t count)
+{
+	qsort(samples, count, sizeof(*samples), by_size);
+	return samples[count / 2];
+}
+
+/* In turn, the one first and then the other: what is in caches is the same for both. */
+static void run_pair(const struct bench *bench, size_t pair, size_t rounds,
+		     double *samples)
+{
+	const struct contestant *bare = &pairs[pair].bare;
+	const struct contestant *beside = &pairs[pair].beside;
+
+	for (size_t i = 0; i < rounds; i++) {
+		if (i % 2)
+			samples[rounds + i] = time_one(bench, beside);
+		samples[i] = time_one(bench, bare);
+		if (i % 2 == 0)
+			samples[rounds + i] = time_one(bench, beside);
 	}
-	for (size_t i = 0; i < CONTESTANTS; i++) {
-		double start = seconds();
-
-		contestants[order[i]].run(bench);
-		samples[order[i] * stride] = seconds() - start;
-	}
+	printf("%s\t%s\t%.9f\t%.9f\n", bare->name, beside->name, median(samples, rounds),
+	       median(samples + rounds, rounds));
 }
 
 int main(int argc, char **argv)
 {
 	size_t length = argc == 4 ? strtoull(argv[2], NULL, 0) : 0;
 	size_t rounds = argc == 4 ? strtoull(argv[3], NULL, 0) : 0;
-	double *samples = calloc(CONTESTANTS * (rounds + 1), sizeof(*samples));
+	double *samples = calloc(2 * rounds + 1, sizeof(*samples));
 	struct bench bench;
 
 	if (length == 0 || rounds == 0 || !samples) {
@@ -195,14 +210,9 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	bench = open_bench(argv[1], length);
-	for (size_t round = 0; round < rounds; round++)
-		run_round(&bench, samples + round, rounds);
+	for (size_t i = 0; i < PAIRS; i++)
+		run_pair(&bench, i, rounds, samples);
 	close_bench(&bench);
-	for (size_t i = 0; i < CONTESTANTS; i++) {
-		qsort(samples + i * rounds, rounds, sizeof(*samples), by_size);
-		printf("%s\t%.9f\n", contestants[i].name,
-		       samples[i * rounds + rounds / 2]);
-	}
 	free(samples);
 	return 0;
 }
