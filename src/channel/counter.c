@@ -7,6 +7,7 @@
 #include "counter.h"
 #include "util/error.h"
 #include "util/object.h"
+#include "util/thread.h"
 
 /* The provider's notify: its locks are held. */
 static void wake(struct pier_provider_counter *count)
@@ -20,20 +21,6 @@ static void wake(struct pier_provider_counter *count)
 		pthread_cond_broadcast(&counter->grown);
 	}
 	pthread_mutex_unlock(&counter->sleeping);
-}
-
-static int init_sleeping(struct pier_counter *counter)
-{
-	pthread_condattr_t attr;
-	int error = pthread_condattr_init(&attr);
-
-	if (error)
-		return error;
-	/* Deadlines are not moved by setting clocks. */
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	error = pthread_cond_init(&counter->grown, &attr);
-	pthread_condattr_destroy(&attr);
-	return error;
 }
 
 static void describe_counter(const struct pier_object *object, char *ret_text,
@@ -51,7 +38,7 @@ static int new_counter(struct pier_pd *pd, struct pier_counter **ret_counter)
 
 	if (!counter)
 		return pier_fail(ENOMEM, "no memory for a counter");
-	error = init_sleeping(counter);
+	error = pier_init_cond(&counter->grown);
 	if (error) {
 		free(counter);
 		return pier_fail(error, "no condition variable for a counter");

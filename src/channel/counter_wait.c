@@ -37,6 +37,21 @@ static int sleep_until_woken(struct pier_counter *counter, uint64_t threshold,
 	return done ? 0 : -error;
 }
 
+/* From there on, the first that is not the last one: each stands in a row. */
+static struct pier_channel *next_channel(const struct pier_counter *counter,
+					 const struct pier_list **at,
+					 const struct pier_channel *last)
+{
+	for (; *at != &counter->bindings; *at = (*at)->next) {
+		const struct pier_counter_binding *binding = pier_container_of(
+			*at, const struct pier_counter_binding, link);
+
+		if (binding->channel != last)
+			return binding->channel;
+	}
+	return NULL;
+}
+
 /*
  * Collect the completions of all channels, each once, by pier_collect() or
  * pier_arm_channel(). 1: the value is reached; 0: not yet; or an error.
@@ -44,16 +59,11 @@ static int sleep_until_woken(struct pier_counter *counter, uint64_t threshold,
 static int look(struct pier_counter *counter, uint64_t threshold,
 		int (*collect)(struct pier_channel *))
 {
+	const struct pier_list *at = counter->bindings.next;
 	struct pier_channel *channel = NULL, *broken = NULL;
 	int count;
 
-	pier_list_for_each(link, &counter->bindings) {
-		struct pier_counter_binding *binding = pier_container_of(
-			link, struct pier_counter_binding, link);
-
-		if (binding->channel == channel)
-			continue;
-		channel = binding->channel;
+	while ((channel = next_channel(counter, &at, channel))) {
 		count = collect(channel);
 		if (count < 0)
 			return count;
@@ -68,19 +78,14 @@ static int look(struct pier_counter *counter, uint64_t threshold,
 /* 0, also when a signal came; -ETIMEDOUT without a sentence; or another error. */
 static int sleep_on_channels(struct pier_counter *counter, int64_t deadline)
 {
+	const struct pier_list *at = counter->bindings.next;
 	struct pier_channel *channel = NULL;
 	int timeout = pier_poll_timeout(deadline);
 	nfds_t count = 0;
 
 	if (timeout == 0)
 		return -ETIMEDOUT;
-	pier_list_for_each(link, &counter->bindings) {
-		struct pier_counter_binding *binding = pier_container_of(
-			link, struct pier_counter_binding, link);
-
-		if (binding->channel == channel)
-			continue;
-		channel = binding->channel;
+	while ((channel = next_channel(counter, &at, channel))) {
 		counter->fds[count++] = (struct pollfd){ .fd = channel->events->fd,
 							 .events = POLLIN };
 	}

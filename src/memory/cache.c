@@ -10,6 +10,7 @@
 #include "util/extensible.h"
 #include "util/log.h"
 #include "util/object.h"
+#include "util/thread.h"
 
 enum {
 	/* Of the first version. What comes behind it is not in all callers'. */
@@ -54,17 +55,6 @@ static void init_lists(struct pier_mr_cache *cache)
 	pier_list_init(&cache->stuck);
 }
 
-static void init_locks(struct pier_mr_cache *cache)
-{
-	pthread_condattr_t attr;
-
-	pthread_mutex_init(&cache->lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&cache->settled, &attr);
-	pthread_condattr_destroy(&attr);
-}
-
 static void describe_cache(const struct pier_object *object, char *ret_text, size_t size)
 {
 	const struct pier_mr_cache *cache = (const struct pier_mr_cache *)object;
@@ -100,10 +90,15 @@ int pier_create_mr_cache(struct pier_pd *pd, const struct pier_mr_cache_attr *at
 	cache = calloc(1, sizeof(*cache));
 	if (!cache)
 		return pier_fail(ENOMEM, "no memory for a registration cache");
+	error = pier_init_cond(&cache->settled);
+	if (error) {
+		free(cache);
+		return pier_fail(error, "no condition variable for a registration cache");
+	}
 	cache->pd = pd;
 	cache->attr = known;
 	init_lists(cache);
-	init_locks(cache);
+	pthread_mutex_init(&cache->lock, NULL);
 	start_watching(cache);
 	atomic_fetch_add(&pd->children, 1);
 	pier_caches_add(cache);

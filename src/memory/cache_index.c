@@ -122,8 +122,7 @@ void pier_cache_drop(struct pier_cache_entry *entry)
 	if (entry->users > 0)
 		return;
 	leave_idle(entry);
-	entry->state = PIER_CACHE_DEAD;
-	pier_list_append(&cache->dead, &entry->link);
+	become_dead(entry);
 }
 
 bool pier_cache_reserve(struct pier_mr_cache *cache, uint64_t length)

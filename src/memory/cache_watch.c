@@ -6,20 +6,20 @@
 #include <pthread.h>
 #include <sched.h>
 #include <semaphore.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "memory/cache.h"
 #include "memory/page.h"
 #include "util/checked.h"
+#include "util/deadline.h"
 #include "util/error.h"
 #include "util/fd.h"
+#include "util/thread.h"
 
 /* In newer headers only; the kernel says at run time what it knows. */
 #ifndef UFFD_USER_MODE_ONLY
@@ -36,8 +36,8 @@ enum {
 	 */
 	EVENTS = UFFD_FEATURE_EVENT_UNMAP | UFFD_FEATURE_EVENT_REMOVE |
 		 UFFD_FEATURE_EVENT_REMAP,
-	MESSAGES = 32,			/* read at once */
-	SETTLE_NANOSECONDS = 100000000, /* before a request does without the cache */
+	MESSAGES = 32,	 /* read at once */
+	SETTLE_MS = 100, /* before a request does without the cache */
 };
 
 static struct {
@@ -141,6 +141,13 @@ static void *reap(void *argument)
 	return NULL;
 }
 
+static void end_reaper(void)
+{
+	atomic_store(&watch.ended, true);
+	sem_post(&watch.dead);
+	pthread_join(watch.reaper, NULL);
+}
+
 static int open_device(void)
 {
 	pier_auto_fd device = open("/dev/userfaultfd", O_RDWR | O_CLOEXEC);
@@ -188,21 +195,13 @@ static int open_watch(int *ret_fd)
 /* Handlers of signals may free memory: none runs on these threads. */
 static int start_threads(void)
 {
-	sigset_t every, before;
-	int error;
+	int error = pier_start_thread(&watch.reaper, "pier-reap", reap, NULL);
 
-	sigfillset(&every);
-	pthread_sigmask(SIG_SETMASK, &every, &before);
-	error = pthread_create(&watch.reaper, NULL, reap, NULL);
-	if (!error) {
-		error = pthread_create(&watch.listener, NULL, listen_to_kernel, NULL);
-		if (error) {
-			atomic_store(&watch.ended, true);
-			sem_post(&watch.dead);
-			pthread_join(watch.reaper, NULL);
-		}
-	}
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (error)
+		return error;
+	error = pier_start_thread(&watch.listener, "pier-watch", listen_to_kernel, NULL);
+	if (error)
+		end_reaper();
 	return error;
 }
 
@@ -292,9 +291,7 @@ static void end(void)
 	(void)written; /* fails when it was told often already */
 	pthread_join(watch.listener, NULL);
 	watch.fd = -1;
-	atomic_store(&watch.ended, true);
-	sem_post(&watch.dead);
-	pthread_join(watch.reaper, NULL);
+	end_reaper();
 	sem_destroy(&watch.dead);
 	watch.stop = pier_close_fd(watch.stop);
 }
@@ -365,14 +362,6 @@ static bool changing(void)
 	return ioctl(watch.fd, UFFDIO_WRITEPROTECT, &nothing) != 0 && errno == EAGAIN;
 }
 
-static int64_t nanoseconds(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
 bool pier_watch_settled(void)
 {
 	int64_t deadline = 0;
@@ -380,8 +369,8 @@ bool pier_watch_settled(void)
 	/* In this order: what was read before the first is passed on after it. */
 	while (changing() || atomic_load(&watch.sequence) % 2) {
 		if (deadline == 0)
-			deadline = nanoseconds() + SETTLE_NANOSECONDS;
-		else if (nanoseconds() > deadline)
+			deadline = pier_deadline(SETTLE_MS);
+		else if (pier_now() > deadline)
 			return false;
 		sched_yield();
 	}

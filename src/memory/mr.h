@@ -28,6 +28,15 @@ struct pier_mr_memory {
 	bool owns_fd;		    /* range.fd is closed when the driver had it */
 };
 
+/* Let a range begin so many bytes later. */
+static inline void pier_advance_range(struct pier_mr_range *range, uint64_t offset)
+{
+	if (range->source == PIER_MR_HOST)
+		range->addr = (char *)range->addr + offset;
+	else
+		range->offset += offset;
+}
+
 struct pier_mr {
 	struct pier_object object;
 	/*

@@ -51,15 +51,6 @@ static int add_part(struct pier_mr *region, const struct pier_piece *piece,
 	return error;
 }
 
-static void advance(struct pier_piece *piece, uint64_t length)
-{
-	piece->iova += length;
-	if (piece->range.source == PIER_MR_HOST)
-		piece->range.addr = (char *)piece->range.addr + length;
-	else
-		piece->range.offset += length;
-}
-
 /* So long that the piece ends with a page, which then belongs to one piece only. */
 static uint64_t fit(const struct pier_piece *piece, uint64_t length)
 {
@@ -91,7 +82,8 @@ static int add_pieces(struct pier_mr *region, struct pier_piece piece, uint64_t 
 		}
 		if (error)
 			return error;
-		advance(&piece, length);
+		pier_advance_range(&piece.range, length);
+		piece.iova += length;
 		start += length;
 		left -= length;
 	}

@@ -101,11 +101,19 @@ static int register_pages(const struct pier_piece *piece, void *addr, enum pier_
 	return 0;
 }
 
-/*
- * The kernel looks at the fd itself. Only when it has refused, or the numbers are
- * wrong, pier does so too, for the errno of the first rule that is broken and for
- * a sentence that names it.
- */
+int pier_check_numbers(struct pier_check_limits limits, const struct pier_piece *piece,
+		       int fd, uint64_t offset)
+{
+	limits.trust_fd = true;
+	if (pier_check_dmabuf(&limits, offset, piece->range.length, piece->iova, fd,
+			      piece->access) == 0)
+		return 0;
+	limits.trust_fd = false;
+	return pier_check_dmabuf(&limits, offset, piece->range.length, piece->iova, fd,
+				 piece->access);
+}
+
+/* By the rule that is broken, if pier knows it. */
 static int refuse_fd(const struct pier_piece *piece, int fd, uint64_t offset, int refusal)
 {
 	struct pier_check_limits limits = pier_limits_of(piece->pd);
@@ -118,25 +126,16 @@ static int refuse_fd(const struct pier_piece *piece, int fd, uint64_t offset, in
 				      PIER_PATH_DMABUF);
 }
 
-static bool numbers_fit(const struct pier_piece *piece, int fd, uint64_t offset)
-{
-	struct pier_check_limits limits;
-
-	if (piece->checked)
-		return true;
-	limits = pier_limits_of(piece->pd);
-	limits.trust_fd = true;
-	return pier_check_dmabuf(&limits, offset, piece->range.length, piece->iova, fd,
-				 piece->access) == 0;
-}
-
 static int register_fd(const struct pier_piece *piece, int fd, uint64_t offset,
 		       struct pier_mr_part *ret_part)
 {
 	struct ibv_mr *mr;
+	int error = 0;
 
-	if (!numbers_fit(piece, fd, offset))
-		return refuse_fd(piece, fd, offset, EINVAL);
+	if (!piece->checked)
+		error = pier_check_numbers(pier_limits_of(piece->pd), piece, fd, offset);
+	if (error)
+		return error;
 	pier_clear_error();
 	errno = 0;
 	mr = piece->pd->device->provider->reg_dmabuf_mr(piece->pd->pd, offset,

@@ -23,6 +23,14 @@ struct pier_piece pier_piece_of(const struct pier_mr *region, uint32_t index,
 /* What the checks must know of a device. */
 struct pier_check_limits pier_limits_of(const struct pier_pd *pd);
 
+/*
+ * Check a dma-buf without a look at what the fd is, which the kernel does and, when
+ * it has refused, pier too. What is wrong is told as if all had been looked at: the
+ * first of the kernel's rules that is broken.
+ */
+int pier_check_numbers(struct pier_check_limits limits, const struct pier_piece *piece,
+		       int fd, uint64_t offset);
+
 /* Whether the memory is made to be registered as a dma-buf on this device. */
 bool pier_wants_dmabuf(const struct pier_pd *pd, const struct pier_buffer *buffer);
 

@@ -145,17 +145,6 @@ int pier_reg_buffer_mr(struct pier_pd *pd, struct pier_buffer *buffer, size_t of
 				   __builtin_return_address(0), ret_mr);
 }
 
-/* The bytes [offset, offset + length) of a range; false: none of them. */
-static bool slice(struct pier_mr_range *range, uint64_t offset, uint64_t length)
-{
-	if (range->source == PIER_MR_HOST)
-		range->addr = (char *)range->addr + offset;
-	else
-		range->offset += offset;
-	range->length = length;
-	return length > 0;
-}
-
 /* The ranges that have the bytes [offset, offset + length) of a region. */
 static uint32_t slice_memory(const struct pier_mr *mr, uint64_t offset, uint64_t length,
 			     struct pier_mr_range *ret_ranges)
@@ -171,8 +160,9 @@ static uint32_t slice_memory(const struct pier_mr *mr, uint64_t offset, uint64_t
 			continue;
 		}
 		part = range.length - offset < length ? range.length - offset : length;
-		if (slice(&range, offset, part))
-			ret_ranges[count++] = range;
+		pier_advance_range(&range, offset);
+		range.length = part;
+		ret_ranges[count++] = range;
 		offset = 0;
 		length -= part;
 	}
@@ -206,7 +196,7 @@ static int check_sources(const struct pier_mr_range *ranges, uint32_t count)
 int pier_reg_part(struct pier_mr *mr, uint64_t offset, uint64_t length, int access,
 		  const void *place, struct pier_mr **ret_mr)
 {
-	struct pier_mr_attr attr = PIER_MR_ATTR_INIT;
+	struct pier_mr_attr attr;
 	struct pier_mr_range *ranges;
 	int error = pier_check_process(&mr->object);
 
@@ -221,9 +211,7 @@ int pier_reg_part(struct pier_mr *mr, uint64_t offset, uint64_t length, int acce
 	ranges = calloc(mr->memory_count, sizeof(*ranges));
 	if (!ranges)
 		return pier_fail(ENOMEM, "registering a sub-region: out of memory");
-	attr.ranges = ranges;
-	attr.range_count = slice_memory(mr, offset, length, ranges);
-	attr.access = access;
+	attr = attr_of(ranges, slice_memory(mr, offset, length, ranges), access);
 	attr.addressing = PIER_ADDRESSING_IOVA;
 	attr.iova = mr->iova + offset;
 	attr.policy = mr->policy;

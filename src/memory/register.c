@@ -119,21 +119,6 @@ static int settle_iova(struct pier_mr *region, const struct pier_mr_attr *attr)
 	return 0;
 }
 
-/* What the fd is the kernel looks at, and pier when it has refused. */
-static int check_dmabuf(struct pier_check_limits limits, const struct pier_piece *piece)
-{
-	const struct pier_mr_range *range = &piece->range;
-
-	limits.trust_fd = true;
-	if (pier_check_dmabuf(&limits, range->offset, range->length, piece->iova,
-			      range->fd, piece->access) == 0)
-		return 0;
-	/* Again, for the first of all rules that are broken. */
-	limits.trust_fd = false;
-	return pier_check_dmabuf(&limits, range->offset, range->length, piece->iova,
-				 range->fd, piece->access);
-}
-
 /*
  * A mistake in the arguments would fail on every path: name it once, and before
  * anything is registered.
@@ -142,12 +127,13 @@ static int check_memory(const struct pier_mr *region, const struct pier_piece *p
 			uint64_t address)
 {
 	struct pier_check_limits limits = pier_limits_of(region->pd);
+	const struct pier_mr_range *range = &piece->range;
 
 	if (region->split == PIER_SPLIT_PIECES)
 		limits.max_mr_size = UINT64_MAX;
-	if (piece->range.source == PIER_MR_DMABUF)
-		return check_dmabuf(limits, piece);
-	return pier_check_host(&limits, address, piece->range.length, piece->iova,
+	if (range->source == PIER_MR_DMABUF)
+		return pier_check_numbers(limits, piece, range->fd, range->offset);
+	return pier_check_host(&limits, address, range->length, piece->iova,
 			       piece->access);
 }
 

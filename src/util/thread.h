@@ -15,4 +15,10 @@
 int pier_start_thread(pthread_t *ret_thread, const char *name, void *(*run)(void *),
 		      void *argument);
 
+/*
+ * A condition variable whose waits end by CLOCK_MONOTONIC, which setting clocks does
+ * not move. 0 or a positive errno.
+ */
+int pier_init_cond(pthread_cond_t *ret_cond);
+
 #endif
