@@ -167,6 +167,9 @@ enum pier_opcode {
 	PIER_OP_RECV_WRITE_IMM = 5,
 	/** A memory window was bound: pier_bind_sub_mr(). */
 	PIER_OP_BIND = 6,
+	/** Atomics: <pier/post.h>. */
+	PIER_OP_COMPARE_SWAP = 7,
+	PIER_OP_FETCH_ADD = 8,
 };
 
 /** How a request ended. */
@@ -179,18 +182,22 @@ struct pier_result {
 	 * anything else.
 	 */
 	int error;
-	uint32_t status;	 /**< enum ibv_wc_status */
-	uint32_t vendor_error;	 /**< the device's own code; 0 without error */
-	enum pier_opcode opcode; /**< valid without error */
-	uint32_t byte_length;	 /**< received or read, in bytes; valid without error */
-	bool has_immediate;	 /**< of a receive */
-	uint32_t immediate;	 /**< in host order; if has_immediate */
+	uint32_t status;	   /**< enum ibv_wc_status */
+	uint32_t vendor_error;	   /**< the device's own code; 0 without error */
+	enum pier_opcode opcode;   /**< valid without error */
+	uint32_t byte_length;	   /**< received or read, in bytes; valid without error */
+	uint32_t immediate;	   /**< in host order; if has_immediate */
+	uint32_t invalidated_rkey; /**< if has_invalidated */
+	bool has_immediate;	   /**< of a receive */
+	bool has_invalidated;	   /**< of a receive: the peer's send ended a window */
 };
 
 /**
- * An outstanding request. A value: copy it, drop it, ask for it once. The
- * channel keeps the result until pier_poll_work() or pier_wait() handed it
- * out, and until then the request counts against max_send_wr or max_recv_wr.
+ * An outstanding request. A value: copy it, ask for it once. The channel keeps the
+ * result until pier_poll_work() or pier_wait() handed it out, or pier_drop_work() gave
+ * it up; it can keep at least max_send_wr of those of the send queue, and max_recv_wr of
+ * the receive queue. One that nobody asks for and nobody gives up takes one of these
+ * places until the channel is gone, and does no other harm.
  */
 struct pier_work {
 	uint64_t id;
@@ -200,7 +207,8 @@ struct pier_work {
  * Post one request, without waiting for it.
  *
  * sg_list, num_sge  the elements, up to max_send_sge or max_recv_sge; borrowed
- *                   for the call; 0 elements: an empty message
+ *                   for the call; 0 elements: an empty message. A write or read of
+ *                   more of them becomes several requests: pier_post_write_vec()
  * remote            for write and read: as long as the elements together, or
  *                   longer (the rest is left alone); NULL only without
  *                   elements: immediate data alone
@@ -213,13 +221,13 @@ struct pier_work {
  * A posted request owns nothing; its memory must stay registered until it has
  * completed.
  *
- * Errors: -EINVAL too many elements (some devices take fewer in a read:
- * max_sge_rd of ibv_query_device(3)), or remote is NULL; -ERANGE remote is
- * shorter than the elements; -EMSGSIZE longer than the port's max_msg_size;
- * -EAGAIN the queue is full: wait for something first; -ENOTCONN not connected
- * (a receive may be posted before); -EPIPE the channel is broken (the sentence
- * tells the first cause); -EOPNOTSUPP a read, and max_rd_atomic of one end is 0;
- * others of ibv_post_send(3) and ibv_post_recv(3).
+ * Errors: -EINVAL too many elements of a send or receive, or remote is NULL; -ERANGE
+ * remote is shorter than the elements; -EMSGSIZE longer than the port's max_msg_size;
+ * -EAGAIN the queue is full: wait for something first; or it keeps too many results
+ * that nobody has asked for;
+ * -ENOTCONN not connected (a receive may be posted before); -EPIPE the channel is broken
+ * (the sentence tells the first cause); -EOPNOTSUPP a read, and max_rd_atomic of one end
+ * is 0; others of ibv_post_send(3) and ibv_post_recv(3).
  */
 PIER_API int pier_post_send(struct pier_channel *channel,
 			    const struct pier_gather *sg_list, int num_sge,
@@ -273,6 +281,14 @@ PIER_API int pier_poll_work(struct pier_channel *channel, struct pier_work work,
  */
 PIER_API int pier_wait(struct pier_channel *channel, struct pier_work work,
 		       int timeout_ms, struct pier_result *ret_result);
+
+/**
+ * Nobody will ask for this request any more: its handle is used up, and its place is
+ * given back when it completes. What pier_post_send() with NULL does at once.
+ *
+ * Errors: -ESTALE as pier_poll_work().
+ */
+PIER_API int pier_drop_work(struct pier_channel *channel, struct pier_work work);
 
 /**
  * Post one request and wait for it: pier_post_...() and pier_wait().

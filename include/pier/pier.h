@@ -16,6 +16,7 @@
 #include <pier/log.h>
 #include <pier/mr.h>
 #include <pier/object.h>
+#include <pier/post.h>
 #include <pier/remote.h>
 #include <pier/remote_vec.h>
 #include <pier/version.h>

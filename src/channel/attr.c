@@ -5,7 +5,7 @@
 #include "attr.h"
 #include "gid.h"
 #include "mtu.h"
-#include "slot.h"
+#include "queue.h"
 #include "util/error.h"
 #include "util/extensible.h"
 
@@ -99,14 +99,14 @@ static int check_queues(const struct pier_channel_attr *attr,
 {
 	uint64_t entries = (uint64_t)attr->max_send_wr + attr->max_recv_wr;
 
-	if (entries > (uint64_t)device->max_cqe || entries > PIER_SLOTS_MAX)
+	if (entries > (uint64_t)device->max_cqe || entries > PIER_QUEUE_MAX)
 		return pier_fail(
 			EINVAL,
 			"channel attributes: max_send_wr %u and max_recv_wr %u "
 			"need a completion queue of %llu; the device has %d, and "
 			"a channel at most %d",
 			attr->max_send_wr, attr->max_recv_wr, (unsigned long long)entries,
-			device->max_cqe, PIER_SLOTS_MAX);
+			device->max_cqe, PIER_QUEUE_MAX);
 	return 0;
 }
 

@@ -76,3 +76,27 @@ int pier_read(struct pier_channel *channel, const struct pier_scatter *sg_list,
 		error = pier_post_read(channel, sg_list, num_sge, remote, &work);
 	return wait_posted(channel, error, work, timeout_ms, NULL);
 }
+
+int pier_compare_swap(struct pier_channel *channel, const struct pier_scatter *element,
+		      const struct pier_remote *remote, uint64_t compare, uint64_t swap,
+		      int timeout_ms)
+{
+	struct pier_work work = { 0 };
+	int error = pier_channel_timeout(channel, timeout_ms, &timeout_ms);
+
+	if (!error)
+		error = pier_post_compare_swap(channel, element, remote, compare, swap,
+					       &work);
+	return wait_posted(channel, error, work, timeout_ms, NULL);
+}
+
+int pier_fetch_add(struct pier_channel *channel, const struct pier_scatter *element,
+		   const struct pier_remote *remote, uint64_t add, int timeout_ms)
+{
+	struct pier_work work = { 0 };
+	int error = pier_channel_timeout(channel, timeout_ms, &timeout_ms);
+
+	if (!error)
+		error = pier_post_fetch_add(channel, element, remote, add, &work);
+	return wait_posted(channel, error, work, timeout_ms, NULL);
+}

@@ -86,27 +86,30 @@ static int query_port(struct pier_channel *channel)
 
 /*
  * The PSN protects a new connection from packets of an old one between the
- * same queue pairs, the generation of slots a channel from handles of another.
+ * same queue pairs, the first position a channel from handles of another.
  */
 static int choose_numbers(struct pier_channel *channel)
 {
 	struct {
-		uint64_t slots;
+		uint64_t position;
 		uint32_t psn, generation;
 	} random;
-	struct pier_slot_limits limits = {
-		.sends = channel->attr.max_send_wr,
-		.receives = channel->attr.max_recv_wr,
-		.send_sge = channel->attr.max_send_sge,
-		.recv_sge = channel->attr.max_recv_sge,
-	};
+	const struct pier_channel_attr *attr = &channel->attr;
+	uint64_t first;
+	int error;
 
 	if (getrandom(&random, sizeof(random), 0) != (ssize_t)sizeof(random))
 		return pier_fail(EIO, "getrandom gave too few bytes");
 	channel->psn = channel->attr.psn == PIER_PSN_RANDOM ? random.psn & 0xffffff
 							    : channel->attr.psn;
 	channel->generation = random.generation;
-	return pier_init_slots(&channel->slots, &limits, random.slots);
+	first = random.position >> 3;
+	error = pier_init_queue(&channel->sends, attr->max_send_wr, attr->max_send_sge,
+				first);
+	if (!error)
+		error = pier_init_queue(&channel->receives, attr->max_recv_wr,
+					attr->max_recv_sge, first);
+	return error;
 }
 
 /* Of a verb that gave NULL: a provider may have forgotten to say why. */
@@ -162,7 +165,6 @@ static int create_qp(struct pier_channel *channel)
 			.max_inline_data = attr->max_inline,
 		},
 		.qp_type = IBV_QPT_RC,
-		.sq_sig_all = 1,
 	};
 
 	errno = 0;
@@ -214,6 +216,16 @@ static int build(struct pier_channel *channel)
 	return error;
 }
 
+void pier_update_ready(struct pier_channel *channel)
+{
+	unsigned int here = channel->object.generation, nowhere = here - 1;
+	bool connected = channel->state == PIER_CHANNEL_CONNECTED;
+	bool prepared = channel->state == PIER_CHANNEL_PREPARED;
+
+	channel->sends_in = connected && !channel->broken ? here : nowhere;
+	channel->recvs_in = (connected || prepared) && !channel->broken ? here : nowhere;
+}
+
 static void describe_channel(const struct pier_object *object, char *ret_text,
 			     size_t size)
 {
@@ -229,8 +241,10 @@ static const char *use_of_region(const struct pier_region_user *user, uint32_t l
 		user, const struct pier_channel, region_user);
 	enum pier_opcode opcode;
 
-	return pier_slots_use(&channel->slots, lkey, &opcode) ? pier_opcode_name(opcode)
-							      : NULL;
+	if (pier_queue_uses(&channel->sends, lkey, &opcode) ||
+	    pier_queue_uses(&channel->receives, lkey, &opcode))
+		return pier_opcode_name(opcode);
+	return NULL;
 }
 
 static struct pier_channel *new_channel(struct pier_pd *pd,
@@ -248,6 +262,7 @@ static struct pier_channel *new_channel(struct pier_pd *pd,
 	if (pd->device->limits.max_sge_rd > 0 &&
 	    channel->max_read_sge > (uint32_t)pd->device->limits.max_sge_rd)
 		channel->max_read_sge = (uint32_t)pd->device->limits.max_sge_rd;
+	channel->has_atomics = pd->device->limits.atomic_cap != IBV_ATOMIC_NONE;
 	channel->pd = pd;
 	pier_list_init(&channel->windows);
 	channel->provider = pd->device->provider;
@@ -290,7 +305,8 @@ static int destroy_verbs(struct pier_channel *channel)
 
 static void free_channel(struct pier_channel *channel)
 {
-	pier_free_slots(&channel->slots);
+	pier_free_queue(&channel->sends);
+	pier_free_queue(&channel->receives);
 	free(channel);
 }
 
@@ -323,6 +339,7 @@ int pier_prepare_channel(struct pier_pd *pd, const struct pier_channel_attr *att
 	pier_add_region_user(pd, &channel->region_user);
 	pier_object_born(&channel->object, PIER_OBJECT_CHANNEL, &pd->object,
 			 __builtin_return_address(0));
+	pier_update_ready(channel);
 	*ret_channel = channel;
 	return 0;
 }
@@ -363,5 +380,6 @@ int pier_channel_fd(const struct pier_channel *channel)
 
 uint32_t pier_channel_outstanding(const struct pier_channel *channel)
 {
-	return channel->slots.outstanding;
+	return pier_queue_outstanding(&channel->sends) +
+	       pier_queue_outstanding(&channel->receives);
 }

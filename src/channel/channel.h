@@ -3,11 +3,12 @@
 #define PIER_CHANNEL_CHANNEL_H
 
 #include <pier/channel.h>
+#include <pier/post.h>
 #include <pier/verbs.h>
 
 #include "memory/device.h"
 #include "provider/provider.h"
-#include "slot.h"
+#include "queue.h"
 #include "util/list.h"
 
 enum pier_channel_state {
@@ -21,12 +22,18 @@ struct pier_channel {
 	/* What every post and poll touches. */
 	struct ibv_qp *qp;
 	struct ibv_cq *cq;
-	struct pier_slots slots;
+	/*
+	 * pier_fork_generation where it may send, and where it may receive; another
+	 * number where it may not: pier_update_ready().
+	 */
+	unsigned int sends_in, recvs_in;
+	struct pier_queue sends, receives;
 	enum pier_channel_state state;
 	int broken;	       /* 0, or the error of the first request that failed */
 	uint32_t max_msg_size; /* of the port */
 	uint32_t max_read_sge; /* some devices take fewer than for a write */
 	uint8_t read_depth;    /* reads issued at once; 0: the peer serves none */
+	bool has_atomics;
 	struct pier_channel_attr attr;
 	/* Immediates that counters are bound to; NULL: none. See counter.h. */
 	struct pier_counter_binding **arrivals;
@@ -52,6 +59,12 @@ struct pier_channel {
 	struct ibv_sge scratch[];
 };
 
+/* The queue of a request, by its id. */
+static inline struct pier_queue *pier_queue_of(struct pier_channel *channel, uint64_t id)
+{
+	return id & PIER_ID_RECEIVE ? &channel->receives : &channel->sends;
+}
+
 /* PIER_TIMEOUT_DEFAULT resolved. Errors: -EINVAL other negative numbers. */
 int pier_channel_timeout(const struct pier_channel *channel, int timeout_ms,
 			 int *ret_timeout_ms);
@@ -64,10 +77,20 @@ int pier_wait_until(struct pier_channel *channel, struct pier_work work, int64_t
 		    int timeout_ms, struct pier_result *ret_result);
 
 /*
- * Wait until the send queue takes one more request. 0, -ETIMEDOUT, or another error of
- * waiting; nothing is stopped.
+ * Wait until the send queue takes `count` more requests. 0, -ETIMEDOUT, or another error
+ * of waiting; nothing is stopped. A broken channel is found by who posts next.
  */
-int pier_wait_for_room(struct pier_channel *channel, int64_t deadline);
+int pier_wait_for_room(struct pier_channel *channel, uint32_t count, int64_t deadline);
+
+/* After `state` or `broken` changed. */
+void pier_update_ready(struct pier_channel *channel);
+
+/*
+ * Whether the opcode is of the send queue, with flags that go with it. 0, -EINVAL, or
+ * -EOPNOTSUPP.
+ */
+int pier_check_form(const struct pier_channel *channel,
+		    const struct pier_request *request);
 
 /* -EPIPE, with the sentence of the first cause. */
 int pier_fail_broken(const struct pier_channel *channel);

@@ -223,5 +223,6 @@ int pier_connect_channel(struct pier_channel *channel, const struct pier_endpoin
 					   "and can only be destroyed");
 	error = connect_to(channel, peer);
 	channel->state = error ? PIER_CHANNEL_FAILED : PIER_CHANNEL_CONNECTED;
+	pier_update_ready(channel);
 	return error;
 }

@@ -180,5 +180,6 @@ int pier_handshake(struct pier_channel *channel, int read_fd, int write_fd,
 		error = connect_and_tell(channel, &stream, &peer);
 	if (error)
 		channel->state = PIER_CHANNEL_FAILED;
+	pier_update_ready(channel);
 	return error;
 }

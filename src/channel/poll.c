@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
 
-#include "channel.h"
 #include "counter.h"
+#include "posting.h"
 #include "status.h"
 #include "util/error.h"
 
@@ -14,17 +13,18 @@ enum {
 
 /* The first error is the cause of the flushes behind it, whichever comes first. */
 static __attribute__((cold)) void note_failure(struct pier_channel *channel,
-					       const struct pier_slot *slot,
-					       const struct pier_result *result)
+					       const struct ibv_wc *wc,
+					       enum pier_opcode opcode)
 {
-	bool flush = result->status == IBV_WC_WR_FLUSH_ERR;
+	bool flush = wc->status == IBV_WC_WR_FLUSH_ERR;
 
 	if (channel->broken && !(channel->cause_is_flush && !flush))
 		return;
-	channel->broken = result->error;
+	channel->broken = pier_status_error(wc->status, opcode);
 	channel->cause_is_flush = flush;
-	pier_describe_status((enum ibv_wc_status)result->status, result->vendor_error,
-			     slot->opcode, channel->cause, sizeof(channel->cause));
+	pier_update_ready(channel);
+	pier_describe_status(wc->status, wc->vendor_err, opcode, channel->cause,
+			     sizeof(channel->cause));
 }
 
 void pier_break_channel(struct pier_channel *channel, int error, const char *cause)
@@ -32,6 +32,7 @@ void pier_break_channel(struct pier_channel *channel, int error, const char *cau
 	if (channel->broken)
 		return;
 	channel->broken = error;
+	pier_update_ready(channel);
 	snprintf(channel->cause, sizeof(channel->cause), "%s", cause);
 }
 
@@ -41,72 +42,91 @@ int pier_fail_broken(const struct pier_channel *channel)
 }
 
 /* Only status, wr_id, qp_num and vendor_err are valid of a failure (ibv_poll_cq(3)). */
-static struct pier_result failure(const struct pier_slot *slot, const struct ibv_wc *wc)
+static __attribute__((cold)) struct pier_result failure(struct pier_channel *channel,
+							const struct ibv_wc *wc,
+							enum pier_opcode opcode)
 {
+	note_failure(channel, wc, opcode);
 	return (struct pier_result){
-		.error = pier_status_error(wc->status, slot->opcode),
+		.error = pier_status_error(wc->status, opcode),
 		.status = wc->status,
 		.vendor_error = wc->vendor_err,
-		.opcode = slot->opcode,
+		.opcode = opcode,
 	};
 }
 
-static struct pier_result success(const struct pier_channel *channel,
-				  const struct pier_slot *slot, const struct ibv_wc *wc)
+static struct pier_result received(const struct pier_channel *channel,
+				   const struct ibv_wc *wc)
 {
-	struct pier_result result = { .opcode = slot->opcode };
+	struct pier_result result = { .opcode = PIER_OP_RECV,
+				      .byte_length = wc->byte_len };
 
-	if (slot->opcode == PIER_OP_READ)
-		result.byte_length = slot->length;
-	if (slot->opcode != PIER_OP_RECV)
-		return result;
 	if (wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM)
 		result.opcode = PIER_OP_RECV_WRITE_IMM;
-	result.byte_length = wc->byte_len;
 	if (wc->wc_flags & IBV_WC_WITH_IMM) {
 		result.has_immediate = true;
 		result.immediate = ntohl(wc->imm_data);
 		if (channel->arrivals && result.opcode == PIER_OP_RECV_WRITE_IMM)
 			pier_count_arrival(channel, result.immediate);
 	}
+	if (wc->wc_flags & IBV_WC_WITH_INV) {
+		result.has_invalidated = true;
+		result.invalidated_rkey = wc->invalidated_rkey;
+	}
 	return result;
 }
 
 static void dispatch(struct pier_channel *channel, const struct ibv_wc *wc)
 {
-	struct pier_slot *slot = pier_find_slot(&channel->slots, wc->wr_id);
-	struct pier_result result;
+	struct pier_queue *queue = pier_queue_of(channel, wc->wr_id);
+	struct pier_entry *entry = pier_queue_entry(queue, wc->wr_id);
+	struct pier_result result = { .opcode = entry->opcode,
+				      .byte_length = entry->length };
 
-	/* Of a request that the caller posted to the queue pair without us. */
-	if (!slot || slot->state == PIER_SLOT_DONE)
+	/* Of a request that the caller posted to the queue pair without us, or repeated.
+	 */
+	if (pier_unlikely(entry->id != wc->wr_id || entry->state == PIER_ENTRY_DONE))
 		return;
-	if (__builtin_expect(wc->status == IBV_WC_SUCCESS, 1)) {
-		result = success(channel, slot, wc);
-	} else {
-		result = failure(slot, wc);
-		note_failure(channel, slot, &result);
-	}
-	pier_slot_done(&channel->slots, slot, &result);
+	if (pier_unlikely(wc->status != IBV_WC_SUCCESS))
+		result = failure(channel, wc, entry->opcode);
+	else if (queue == &channel->receives)
+		result = received(channel, wc);
+	pier_queue_done(queue, wc->wr_id & PIER_ID_POSITION);
+	if (entry->state == PIER_ENTRY_UNWATCHED)
+		return;
+	entry->result = result;
+	entry->state = PIER_ENTRY_DONE;
 }
 
-int pier_collect(struct pier_channel *channel)
+/* `count` completions were taken, and there may be more. */
+static int collect_more(struct pier_channel *channel, const struct ibv_wc *first,
+			int count)
 {
 	struct ibv_wc batch[BATCH];
-	int total = 0, count;
+	int total = 0;
 
-	do {
-		count = ibv_poll_cq(channel->cq, BATCH, batch);
+	for (;;) {
 		/* Providers return -1, which is no errno. */
-		if (count < 0)
+		if (pier_unlikely(count < 0))
 			return pier_fail(EIO,
 					 "poll the completion queue: ibv_poll_cq "
 					 "returned %d",
 					 count);
 		for (int i = 0; i < count; i++)
-			dispatch(channel, &batch[i]);
+			dispatch(channel, &first[i]);
 		total += count;
-	} while (count == BATCH);
-	return total;
+		if (count < BATCH)
+			return total;
+		first = batch;
+		count = ibv_poll_cq(channel->cq, BATCH, batch);
+	}
+}
+
+int pier_collect(struct pier_channel *channel)
+{
+	struct ibv_wc batch[BATCH];
+
+	return collect_more(channel, batch, ibv_poll_cq(channel->cq, BATCH, batch));
 }
 
 int pier_poll(struct pier_channel *channel)
@@ -148,50 +168,117 @@ int pier_arm_channel(struct pier_channel *channel)
 
 /* Leaves the sentence for pier_last_error(). */
 static __attribute__((cold)) void explain(const struct pier_channel *channel,
-					  const struct pier_slot *slot)
+					  const struct pier_result *result)
 {
-	const struct pier_result *result = &slot->result;
 	char sentence[sizeof(channel->cause)];
 
 	pier_describe_status((enum ibv_wc_status)result->status, result->vendor_error,
-			     slot->opcode, sentence, sizeof(sentence));
+			     result->opcode, sentence, sizeof(sentence));
 	if (result->status == IBV_WC_WR_FLUSH_ERR && !channel->cause_is_flush)
 		pier_fail(-result->error, "%s was flushed, because of this: %s",
-			  pier_opcode_name(slot->opcode), channel->cause);
+			  pier_opcode_name(result->opcode), channel->cause);
 	else
 		pier_fail(-result->error, "%s", sentence);
 }
 
-static int hand_out(struct pier_channel *channel, struct pier_slot *slot,
-		    struct pier_result *ret_result)
+static int hand_out(struct pier_channel *channel, struct pier_queue *queue,
+		    struct pier_entry *entry, struct pier_result *ret_result)
 {
-	if (slot->result.error)
-		explain(channel, slot);
+	if (pier_unlikely(entry->result.error))
+		explain(channel, &entry->result);
 	if (ret_result)
-		*ret_result = slot->result;
-	pier_give_slot(&channel->slots, slot);
+		*ret_result = entry->result;
+	pier_queue_forget(queue, entry);
+	return 1;
+}
+
+static __attribute__((cold)) int fail_stale(struct pier_work work)
+{
+	return pier_fail(ESTALE,
+			 "handle %#llx names no request of this channel: it "
+			 "was used up, or is of another channel",
+			 (unsigned long long)work.id);
+}
+
+/* All that is complete, and then the request. */
+static __attribute__((noinline)) int collect_rest(struct pier_channel *channel,
+						  const struct ibv_wc *batch, int count,
+						  struct pier_work work,
+						  struct pier_result *ret_result)
+{
+	struct pier_queue *queue = pier_queue_of(channel, work.id);
+	struct pier_entry *entry = pier_queue_find(queue, work.id);
+
+	count = collect_more(channel, batch, count);
+	if (pier_unlikely(count < 0))
+		return count;
+	return entry->state == PIER_ENTRY_DONE
+		       ? hand_out(channel, queue, entry, ret_result)
+		       : 0;
+}
+
+/* What is done already, or nobody's, or of the parent's. */
+static __attribute__((noinline)) int poll_other(struct pier_channel *channel,
+						struct pier_work work,
+						struct pier_result *ret_result)
+{
+	struct pier_queue *queue = pier_queue_of(channel, work.id);
+	struct pier_entry *entry = pier_queue_find(queue, work.id);
+
+	if (pier_inherited(&channel->object))
+		return pier_fail_inherited(&channel->object);
+	return entry ? hand_out(channel, queue, entry, ret_result) : fail_stale(work);
+}
+
+/*
+ * Mostly there is one completion or none, and it is that of the request: nothing is
+ * kept of what is handed out at once.
+ */
+static inline __attribute__((always_inline)) int poll_in(struct pier_channel *channel,
+							 struct pier_queue *queue,
+							 struct pier_work work,
+							 struct pier_result *ret_result)
+{
+	struct pier_entry *entry = pier_queue_entry(queue, work.id);
+	struct ibv_wc batch[BATCH];
+	int count;
+
+	if (pier_unlikely(entry->id != work.id || entry->state != PIER_ENTRY_WATCHED ||
+			  pier_inherited(&channel->object)))
+		return poll_other(channel, work, ret_result);
+	count = ibv_poll_cq(channel->cq, BATCH, batch);
+	if (count == 0)
+		return 0;
+	if (pier_unlikely(count != 1 || batch[0].wr_id != work.id ||
+			  batch[0].status != IBV_WC_SUCCESS || !ret_result))
+		return collect_rest(channel, batch, count, work, ret_result);
+	pier_queue_done(queue, work.id & PIER_ID_POSITION);
+	if (queue == &channel->receives)
+		*ret_result = received(channel, &batch[0]);
+	else
+		*ret_result = (struct pier_result){ .opcode = entry->opcode,
+						    .byte_length = entry->length };
+	entry->state = PIER_ENTRY_UNWATCHED;
 	return 1;
 }
 
 int pier_poll_work(struct pier_channel *channel, struct pier_work work,
 		   struct pier_result *ret_result)
 {
-	struct pier_slot *slot = pier_find_slot(&channel->slots, work.id);
-	int count;
+	if (work.id & PIER_ID_RECEIVE)
+		return poll_in(channel, &channel->receives, work, ret_result);
+	return poll_in(channel, &channel->sends, work, ret_result);
+}
+
+int pier_drop_work(struct pier_channel *channel, struct pier_work work)
+{
+	struct pier_queue *queue = pier_queue_of(channel, work.id);
+	struct pier_entry *entry = pier_queue_find(queue, work.id);
 
 	if (pier_inherited(&channel->object))
 		return pier_fail_inherited(&channel->object);
-	if (!slot || slot->state == PIER_SLOT_UNWATCHED)
-		return pier_fail(ESTALE,
-				 "handle %#llx names no request of this channel: it "
-				 "was used up, or is of another channel",
-				 (unsigned long long)work.id);
-	if (slot->state == PIER_SLOT_DONE)
-		return hand_out(channel, slot, ret_result);
-	count = pier_collect(channel);
-	if (count < 0)
-		return count;
-	if (slot->state != PIER_SLOT_DONE)
-		return 0;
-	return hand_out(channel, slot, ret_result);
+	if (!entry)
+		return fail_stale(work);
+	pier_queue_forget(queue, entry);
+	return 0;
 }

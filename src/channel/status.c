@@ -105,6 +105,8 @@ const char *pier_opcode_name(enum pier_opcode opcode)
 		[PIER_OP_RECV] = "receive",
 		[PIER_OP_RECV_WRITE_IMM] = "receive",
 		[PIER_OP_BIND] = "bind",
+		[PIER_OP_COMPARE_SWAP] = "compare and swap",
+		[PIER_OP_FETCH_ADD] = "fetch and add",
 	};
 
 	return names[opcode];

@@ -3,10 +3,11 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "channel.h"
+#include "posting.h"
 #include "status.h"
 #include "util/deadline.h"
 #include "util/error.h"
+#include "vec.h"
 
 /*
  * A list of elements and a remote vector are two sequences of bytes, which are moved in
@@ -23,6 +24,8 @@
 /* What is still to be moved. */
 struct cursor {
 	enum pier_opcode opcode;
+	int flags;
+	uint32_t immediate;
 	const struct ibv_sge *sg_list;
 	uint32_t num_sge;
 	const struct pier_remote *parts;
@@ -129,42 +132,29 @@ static int count_requests(struct pier_channel *channel, const struct cursor *all
 static int find_room(struct pier_channel *channel, enum pier_opcode opcode,
 		     uint64_t count)
 {
-	uint32_t most = channel->attr.max_send_wr;
-	int collected;
-
-	if (count > most)
+	if (count > channel->sends.depth)
 		return pier_fail(E2BIG,
 				 "%s: %" PRIu64 " requests are needed, and the send "
 				 "queue has %u",
-				 pier_opcode_name(opcode), count, most);
-	if (pier_has_slots(&channel->slots, false, (uint32_t)count))
-		return 0;
-	collected = pier_collect(channel);
-	if (collected < 0)
-		return collected;
-	if (channel->broken)
-		return pier_fail_broken(channel);
-	if (pier_has_slots(&channel->slots, false, (uint32_t)count))
-		return 0;
-	return pier_fail(EAGAIN,
-			 "%s: %" PRIu64 " requests are needed, and the send queue of %u "
-			 "has fewer free: wait for some",
-			 pier_opcode_name(opcode), count, most);
+				 pier_opcode_name(opcode), count, channel->sends.depth);
+	return pier_make_room(channel, &channel->sends, (uint32_t)count);
 }
 
-/* pier_post_...() make the checks that are the same for all of the requests. */
-static int post_next(struct pier_channel *channel, struct cursor *cursor,
+/* Immediate data goes with the last one, and so does the waking of the peer. */
+static int post_next(struct pier_channel *channel, struct cursor *cursor, bool last,
 		     struct pier_work *ret_work)
 {
-	struct request request = next_request(channel, cursor);
-	const struct pier_remote *remote = request.num_sge ? &request.remote : NULL;
+	struct request next = next_request(channel, cursor);
+	struct pier_request request = {
+		.opcode = cursor->opcode,
+		.flags = last ? cursor->flags : cursor->flags & PIER_POST_FENCE,
+		.gather = (const struct pier_gather *)channel->scratch,
+		.num_sge = (int)next.num_sge,
+		.immediate = cursor->immediate,
+		.remote = next.num_sge ? &next.remote : NULL,
+	};
 
-	if (cursor->opcode == PIER_OP_READ)
-		return pier_post_read(channel,
-				      (const struct pier_scatter *)channel->scratch,
-				      (int)request.num_sge, remote, ret_work);
-	return pier_post_write(channel, (const struct pier_gather *)channel->scratch,
-			       (int)request.num_sge, remote, ret_work);
+	return pier_post(channel, &request, last ? ret_work : NULL);
 }
 
 /* The error of the request that failed first, for those that were flushed behind it. */
@@ -208,10 +198,10 @@ static int post_all(struct pier_channel *channel, struct cursor cursor, uint64_t
 
 	while (posted < count && !error) {
 		if (posted > 0)
-			error = pier_wait_for_room(channel, deadline);
+			error = pier_wait_for_room(channel, 1, deadline);
 		if (!error)
-			error = post_next(channel, &cursor,
-					  posted + 1 == count ? ret_work : NULL);
+			error = post_next(channel, &cursor, posted + 1 == count,
+					  ret_work);
 		if (!error)
 			posted++;
 	}
@@ -245,6 +235,8 @@ static int move_vec(struct pier_channel *channel, struct cursor cursor, int time
 		error = pier_channel_timeout(channel, timeout_ms, &timeout_ms);
 	if (!error)
 		error = count_requests(channel, &cursor, &count);
+	if (!error)
+		error = find_room(channel, cursor.opcode, 1);
 	if (error)
 		return error;
 	deadline = pier_deadline(timeout_ms);
@@ -273,6 +265,25 @@ static struct cursor reading(const struct pier_scatter *sg_list, uint32_t num_sg
 				.num_sge = num_sge,
 				.parts = parts,
 				.count = count };
+}
+
+int pier_post_longer(struct pier_channel *channel, const struct pier_request *request,
+		     struct pier_work *ret_work)
+{
+	bool splits = request->opcode == PIER_OP_WRITE || request->opcode == PIER_OP_READ;
+
+	if (request->num_sge < 0 || !splits || !request->remote)
+		return pier_refuse_elements(channel, request->num_sge,
+					    pier_max_sge(channel, request->opcode), 0);
+	return post_vec(channel,
+			(struct cursor){ .opcode = request->opcode,
+					 .flags = request->flags,
+					 .immediate = request->immediate,
+					 .sg_list = pier_sg_list(request),
+					 .num_sge = (uint32_t)request->num_sge,
+					 .parts = request->remote,
+					 .count = 1 },
+			ret_work);
 }
 
 int pier_post_write_vec(struct pier_channel *channel, const struct pier_gather *sg_list,

@@ -39,37 +39,71 @@ static int sleep_until(struct pier_channel *channel, int64_t deadline)
 	return 0;
 }
 
-/* That the request has completed; or, without one, that the send queue has room. */
-static bool has_come(const struct pier_channel *channel, const struct pier_slot *slot)
+/* What is waited for: that a request has completed, or room for `count` of them. */
+struct wish {
+	const struct pier_entry *entry; /* NULL: room */
+	uint32_t count;
+};
+
+static bool has_come(const struct pier_channel *channel, const struct wish *wish)
 {
-	return slot ? slot->state != PIER_SLOT_POSTED
-		    : pier_has_slots(&channel->slots, false, 1);
+	return wish->entry ? wish->entry->state != PIER_ENTRY_WATCHED
+			   : pier_queue_room(&channel->sends) >= wish->count;
 }
 
 /* 0 when it has come, or -ETIMEDOUT. */
-static int wait_for(struct pier_channel *channel, const struct pier_slot *slot,
+static int wait_for(struct pier_channel *channel, const struct wish *wish,
 		    int64_t deadline)
 {
 	int count = 0, error = 0;
 
-	for (int i = 0; i < BRIEF_POLLS && !has_come(channel, slot); i++) {
+	for (int i = 0; i < BRIEF_POLLS && !has_come(channel, wish); i++) {
 		count = pier_collect(channel);
 		if (count < 0)
 			return count;
 	}
-	while (!has_come(channel, slot) && !error) {
+	while (!has_come(channel, wish) && !error) {
 		count = pier_arm_channel(channel);
 		if (count < 0)
 			return count;
-		if (!has_come(channel, slot))
+		if (!has_come(channel, wish))
 			error = sleep_until(channel, deadline);
 	}
-	return has_come(channel, slot) ? 0 : error;
+	return has_come(channel, wish) ? 0 : error;
 }
 
-int pier_wait_for_room(struct pier_channel *channel, int64_t deadline)
+int pier_wait_for_room(struct pier_channel *channel, uint32_t count, int64_t deadline)
 {
-	return wait_for(channel, NULL, deadline);
+	return wait_for(channel, &(struct wish){ .count = count }, deadline);
+}
+
+uint32_t pier_send_room(const struct pier_channel *channel)
+{
+	return pier_queue_room(&channel->sends);
+}
+
+int pier_wait_room(struct pier_channel *channel, uint32_t count, int timeout_ms)
+{
+	int error = pier_check_process(&channel->object);
+
+	if (!error)
+		error = pier_channel_timeout(channel, timeout_ms, &timeout_ms);
+	if (error)
+		return error;
+	if (count == 0 || count > channel->sends.depth)
+		return pier_fail(EINVAL, "room for %u requests; the send queue has %u",
+				 count, channel->sends.depth);
+	if (!channel->broken)
+		error = pier_wait_for_room(channel, count, pier_deadline(timeout_ms));
+	if (channel->broken)
+		return pier_fail_broken(channel);
+	if (error == -ETIMEDOUT)
+		return pier_fail(ETIMEDOUT,
+				 "no room for %u requests within %d ms: %u are "
+				 "outstanding",
+				 count, timeout_ms,
+				 pier_queue_outstanding(&channel->sends));
+	return error;
 }
 
 static void modify_state(struct pier_channel *channel, enum ibv_qp_state state)
@@ -87,32 +121,40 @@ static void collect_flush(struct pier_channel *channel)
 	int64_t deadline = pier_deadline(FLUSH_TIME_MS);
 	int count = 0;
 
-	while (channel->slots.outstanding > 0 && count >= 0) {
+	while (pier_channel_outstanding(channel) > 0 && count >= 0) {
 		count = pier_arm_channel(channel);
 		if (count == 0 && sleep_until(channel, deadline) != 0)
 			return;
 	}
 }
 
+static void fill_in_queue(struct pier_queue *queue)
+{
+	for (uint64_t position = queue->tail; position != queue->head; position++) {
+		struct pier_entry *entry = pier_queue_entry(queue, position);
+
+		if (entry->state == PIER_ENTRY_UNWATCHED)
+			continue;
+		entry->result = (struct pier_result){ .error = -ECANCELED,
+						      .status = IBV_WC_WR_FLUSH_ERR,
+						      .opcode = entry->opcode };
+		entry->state = PIER_ENTRY_DONE;
+	}
+	pier_queue_done(queue, queue->head - 1);
+}
+
 /* No completion will come any more: those that are missing are made up. */
 static void fill_in_flush(struct pier_channel *channel)
 {
-	for (uint32_t i = 0; i < channel->slots.count; i++) {
-		struct pier_slot *slot = &channel->slots.slots[i];
-		struct pier_result flushed = { .error = -ECANCELED,
-					       .status = IBV_WC_WR_FLUSH_ERR,
-					       .opcode = slot->opcode };
-
-		if (slot->state == PIER_SLOT_POSTED || slot->state == PIER_SLOT_UNWATCHED)
-			pier_slot_done(&channel->slots, slot, &flushed);
-	}
+	fill_in_queue(&channel->sends);
+	fill_in_queue(&channel->receives);
 }
 
 void pier_stop_channel(struct pier_channel *channel)
 {
 	modify_state(channel, IBV_QPS_ERR);
 	collect_flush(channel);
-	if (channel->slots.outstanding == 0)
+	if (pier_channel_outstanding(channel) == 0)
 		return;
 	modify_state(channel, IBV_QPS_RESET);
 	pier_collect(channel);
@@ -123,33 +165,36 @@ void pier_stop_channel(struct pier_channel *channel)
  * Nobody waits for the request any more, and the caller wants its memory back:
  * the time was up, or waiting failed, which leaves its sentence.
  */
-static int give_up(struct pier_channel *channel, struct pier_slot *slot, int error,
+static int give_up(struct pier_channel *channel, struct pier_work work, int error,
 		   int timeout_ms, struct pier_result *ret_result)
 {
+	const struct pier_queue *queue = pier_queue_of(channel, work.id);
+	const struct pier_entry *entry = pier_queue_find(queue, work.id);
 	char cause[512];
 
 	if (error == -ETIMEDOUT)
 		snprintf(cause, sizeof(cause),
 			 "%s did not complete within %d ms; everything outstanding was "
 			 "stopped",
-			 pier_opcode_name(slot->opcode), timeout_ms);
+			 pier_opcode_name(entry->opcode), timeout_ms);
 	else
 		snprintf(cause, sizeof(cause), "%s", pier_last_error());
 	pier_break_channel(channel, error, cause);
 	pier_stop_channel(channel);
-	pier_poll_work(channel, (struct pier_work){ slot->id }, ret_result);
+	pier_poll_work(channel, work, ret_result);
 	return pier_fail(-error, "%s", cause);
 }
 
 int pier_wait_until(struct pier_channel *channel, struct pier_work work, int64_t deadline,
 		    int timeout_ms, struct pier_result *ret_result)
 {
-	struct pier_slot *slot = pier_find_slot(&channel->slots, work.id);
+	struct wish wish = { .entry = pier_queue_find(pier_queue_of(channel, work.id),
+						      work.id) };
 	struct pier_result result;
-	int error = wait_for(channel, slot, deadline);
+	int error = wait_for(channel, &wish, deadline);
 
 	if (error)
-		return give_up(channel, slot, error, timeout_ms, ret_result);
+		return give_up(channel, work, error, timeout_ms, ret_result);
 	pier_poll_work(channel, work, &result);
 	if (ret_result)
 		*ret_result = result;
@@ -174,8 +219,7 @@ int pier_wait(struct pier_channel *channel, struct pier_work work, int timeout_m
 	if (done == -ESTALE)
 		return done;
 	if (done < 0)
-		return give_up(channel, pier_find_slot(&channel->slots, work.id), done,
-			       timeout_ms, ret_result);
+		return give_up(channel, work, done, timeout_ms, ret_result);
 	if (ret_result)
 		*ret_result = result;
 	return result.error;

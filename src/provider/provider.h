@@ -48,6 +48,8 @@ struct pier_provider {
 
 	/* reg_dmabuf_mr() also takes memfds, which the kernel's would refuse. */
 	bool takes_memfd;
+	/* Whenever posting fails, pier_fail() has said why. */
+	bool explains_posts;
 	/* Most pieces that reg_parts() joins; 0 without it. */
 	uint32_t max_parts;
 	/*

@@ -228,18 +228,22 @@ static void log_send(const struct ibv_send_wr *wr)
 	fake.logged++;
 }
 
+/* Each request of a list is a call of its own to `fail_call`. */
 static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
 	(void)qp;
-	if (fails()) {
-		*bad = wr;
-		return fake.fail_result;
+	fake.doorbells++;
+	for (; wr; wr = wr->next) {
+		if (fails()) {
+			*bad = wr;
+			return fake.fail_result;
+		}
+		fake.last_send = *wr;
+		log_send(wr);
+		fake.send_ids[fake.sends++] = wr->wr_id;
+		if (fake.completes)
+			fake_complete(wr->wr_id, fake.completes_with, IBV_WC_SEND, 0);
 	}
-	fake.last_send = *wr;
-	log_send(wr);
-	fake.send_ids[fake.sends++] = wr->wr_id;
-	if (fake.completes)
-		fake_complete(wr->wr_id, fake.completes_with, IBV_WC_SEND, 0);
 	return 0;
 }
 

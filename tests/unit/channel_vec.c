@@ -213,18 +213,44 @@ static void waits_for_places(void **state)
 	assert_int_equal(pier_post_write_vec(channel, pieces, 4, parts, 4, &vec),
 			 -EAGAIN);
 	test_assert_sentence("3 requests are needed");
-	/* Its result is kept for who asks. */
-	complete_first();
-	assert_int_equal(pier_post_write_vec(channel, pieces, 4, parts, 4, &vec),
-			 -EAGAIN);
 	assert_int_equal(fake.logged, 2);
 	assert_int_equal(vec.id, 7);
-	assert_int_equal(pier_wait(channel, work[0], 0, NULL), 0);
+	complete_first();
 	assert_int_equal(pier_post_write_vec(channel, pieces, 4, parts, 4, &vec), 0);
 	assert_int_equal(fake.logged, 5);
 	/* Full: one that can wait for room has nothing of its own to wait for. */
 	assert_int_equal(pier_write_vec(channel, pieces, 4, parts, 4, 1000), -EAGAIN);
 	assert_int_equal(pier_channel_outstanding(channel), 4);
+	destroy(channel);
+}
+
+/* Room in the queue is not all: what nobody asked for is kept, and not without end. */
+static void keeps_what_nobody_asked_for(void **state)
+{
+	struct pier_channel *channel = connected(4, 1 << 20);
+	struct pier_work work[8], vec = { 7 };
+	struct pier_result result;
+
+	(void)state;
+	for (int i = 0; i < 8; i++) {
+		assert_int_equal(pier_post_write(channel, NULL, 0, parts, &work[i]), 0);
+		complete_first();
+		assert_int_equal(pier_poll(channel), 1);
+	}
+	assert_int_equal(pier_post_write_vec(channel, pieces, 4, parts, 4, &vec),
+			 -EAGAIN);
+	test_assert_sentence("results of 4 requests");
+	assert_int_equal(pier_write_vec(channel, pieces, 4, parts, 4, 1000), -EAGAIN);
+	assert_int_equal(pier_post_write(channel, NULL, 0, parts, NULL), -EAGAIN);
+	assert_int_equal(fake.logged, 8);
+	assert_int_equal(vec.id, 7);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(pier_drop_work(channel, work[2 * i]), 0);
+	assert_int_equal(pier_post_write_vec(channel, pieces, 4, parts, 4, &vec), 0);
+	assert_int_equal(fake.state, IBV_QPS_RTS);
+	assert_int_equal(pier_poll_work(channel, work[1], &result), 1);
+	assert_int_equal(pier_poll_work(channel, work[7], &result), 1);
+	assert_int_equal(pier_poll_work(channel, work[2], &result), -ESTALE);
 	destroy(channel);
 }
 
@@ -490,6 +516,7 @@ int main(void)
 		cmocka_unit_test(refuses_before_posting),
 		cmocka_unit_test(refuses_without_messages),
 		cmocka_unit_test(waits_for_places),
+		cmocka_unit_test(keeps_what_nobody_asked_for),
 		cmocka_unit_test(finds_places_by_collecting),
 		cmocka_unit_test(needs_a_connection_and_reads),
 		cmocka_unit_test(stops_what_it_posted),

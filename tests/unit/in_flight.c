@@ -199,6 +199,7 @@ static void lets_go_with_the_channel(void **state)
 struct model {
 	struct pier_work works[SENDS + RECEIVES];
 	uint32_t keys[SENDS + RECEIVES][SGE]; /* 0: none */
+	int posted[SENDS + RECEIVES];	      /* in which step */
 };
 
 enum {
@@ -250,6 +251,18 @@ static void finish(struct pier_channel *channel, struct model *model, int i)
 	memset(model->keys[i], 0, sizeof(model->keys[i]));
 }
 
+/* Queues complete in order. */
+static int oldest_beside(const struct model *model, int i)
+{
+	int first = i < SENDS ? 0 : SENDS, end = i < SENDS ? SENDS : SENDS + RECEIVES;
+
+	for (int j = first; j < end; j++) {
+		if (model->works[j].id && model->posted[j] < model->posted[i])
+			i = j;
+	}
+	return i;
+}
+
 static void agrees_with_a_model(void **state)
 {
 	struct pier_channel *channel = connected();
@@ -260,10 +273,12 @@ static void agrees_with_a_model(void **state)
 	for (int step = 0; step < 5000; step++) {
 		int i = (int)test_random_below(&random, SENDS + RECEIVES);
 
-		if (model.works[i].id)
-			finish(channel, &model, i);
-		else
+		if (model.works[i].id) {
+			finish(channel, &model, oldest_beside(&model, i));
+		} else {
 			post_random(channel, &model, i, &random);
+			model.posted[i] = step;
+		}
 		expect_model(&model);
 	}
 	expect_ok(pier_destroy_channel(channel));

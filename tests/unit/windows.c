@@ -112,7 +112,7 @@ static void asks_the_nic_to_bind(void **state)
 	assert_int_equal(wr->opcode, IBV_WR_BIND_MW);
 	assert_int_equal(wr->num_sge, 0);
 	assert_null(wr->next);
-	assert_int_equal(wr->send_flags, 0);
+	assert_int_equal(wr->send_flags, IBV_SEND_SIGNALED);
 	assert_int_equal(wr->bind_mw.rkey, KEY_BOUND);
 	assert_int_equal(wr->bind_mw.mw->rkey, KEY_BOUND); /* fixed afterwards */
 	assert_ptr_equal(wr->bind_mw.bind_info.mr, pier_mr_verbs(world->base));

@@ -220,6 +220,7 @@ static int dealloc_pd(struct ibv_pd *ibv_pd)
 const struct pier_provider pier_soft_provider = {
 	.name = "soft",
 	.takes_memfd = true,
+	.explains_posts = true,
 	.max_parts = SOFT_MAX_PARTS,
 	.max_key = SOFT_MAX_KEY,
 	.get_device_list = get_device_list,

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_CHANNEL_POSTING_H
+#define PIER_CHANNEL_POSTING_H
+
+#include <arpa/inet.h>
+
+#include <pier/post.h>
+
+#include "channel.h"
+
+/*
+ * What every post does, inline: the callers know most of the request at compile time,
+ * and what they know costs nothing.
+ */
+
+#define pier_likely(condition)	 __builtin_expect(!!(condition), 1)
+#define pier_unlikely(condition) __builtin_expect(!!(condition), 0)
+
+/* Cold, in request.c: the error of a request that cannot be posted as it is. */
+int pier_refuse_state(const struct pier_channel *channel, bool receive)
+	__attribute__((cold));
+int pier_refuse_request(const struct pier_channel *channel,
+			const struct pier_request *request, uint64_t length)
+	__attribute__((cold));
+int pier_refuse_elements(const struct pier_channel *channel, int num_sge,
+			 uint32_t max_sge, uint64_t length) __attribute__((cold));
+/* A queue looked full. 0: there is room now, since completions were collected. */
+int pier_make_room(struct pier_channel *channel, struct pier_queue *queue, uint32_t count)
+	__attribute__((cold));
+int pier_refuse_post(const struct pier_channel *channel, int error,
+		     enum pier_opcode opcode) __attribute__((cold));
+
+static inline __attribute__((always_inline)) bool pier_is_atomic(enum pier_opcode opcode)
+{
+	return opcode == PIER_OP_COMPARE_SWAP || opcode == PIER_OP_FETCH_ADD;
+}
+
+/* Whether bytes come from the peer, which serves only so many at once. */
+static inline __attribute__((always_inline)) bool pier_is_read(enum pier_opcode opcode)
+{
+	return opcode == PIER_OP_READ || pier_is_atomic(opcode);
+}
+
+static inline __attribute__((always_inline)) const struct ibv_sge *pier_sg_list(
+	const struct pier_request *request)
+{
+	return (const struct ibv_sge *)request->gather;
+}
+
+/* At most 2^31 lengths of 32 bits: no overflow. */
+static inline __attribute__((always_inline)) uint64_t pier_sum_lengths(
+	const struct ibv_sge *sg_list, int num_sge)
+{
+	uint64_t length;
+
+	if (pier_likely(num_sge == 1))
+		return sg_list[0].length;
+	length = 0;
+	for (int i = 0; i < num_sge; i++)
+		length += sg_list[i].length;
+	return length;
+}
+
+static inline __attribute__((always_inline)) uint32_t pier_max_sge(
+	const struct pier_channel *channel, enum pier_opcode opcode)
+{
+	return pier_is_read(opcode) ? channel->max_read_sge : channel->sends.max_sge;
+}
+
+/* Whether it can be posted as it is; pier_refuse_request() says why not. */
+static inline __attribute__((always_inline)) bool pier_request_fits(
+	const struct pier_channel *channel, const struct pier_request *request,
+	uint64_t length)
+{
+	const struct pier_remote *remote = request->remote;
+
+	if (length > channel->max_msg_size)
+		return false;
+	if (pier_is_read(request->opcode) && channel->read_depth == 0)
+		return false;
+	if (pier_is_atomic(request->opcode) &&
+	    (length != 8 || !remote || remote->addr % 8 || !channel->has_atomics))
+		return false;
+	if (request->opcode == PIER_OP_SEND)
+		return true;
+	return remote ? remote->length >= length : length == 0;
+}
+
+static inline __attribute__((always_inline)) enum ibv_wr_opcode pier_verb(
+	enum pier_opcode opcode, int flags)
+{
+	switch (opcode) {
+	case PIER_OP_SEND:
+		if (flags & PIER_POST_INVALIDATE)
+			return IBV_WR_SEND_WITH_INV;
+		return flags & PIER_POST_IMMEDIATE ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND;
+	case PIER_OP_WRITE:
+		return flags & PIER_POST_IMMEDIATE ? IBV_WR_RDMA_WRITE_WITH_IMM
+						   : IBV_WR_RDMA_WRITE;
+	case PIER_OP_READ:
+		return IBV_WR_RDMA_READ;
+	case PIER_OP_COMPARE_SWAP:
+		return IBV_WR_ATOMIC_CMP_AND_SWP;
+	default:
+		return IBV_WR_ATOMIC_FETCH_AND_ADD;
+	}
+}
+
+/* IBV_SEND_INLINE where the device takes the bytes at once, else 0. */
+static inline __attribute__((always_inline)) unsigned int pier_inline_flag(
+	const struct pier_channel *channel, enum pier_opcode opcode, uint64_t length)
+{
+	return !pier_is_read(opcode) && length > 0 && length <= channel->attr.max_inline
+		       ? IBV_SEND_INLINE
+		       : 0;
+}
+
+static inline __attribute__((always_inline)) unsigned int pier_send_flags(int flags)
+{
+	return (flags & PIER_POST_FENCE ? IBV_SEND_FENCE : 0) |
+	       (flags & PIER_POST_SOLICITED ? IBV_SEND_SOLICITED : 0);
+}
+
+/*
+ * All but wr_id and next, and nothing that the opcode does not use: writing what
+ * nobody reads is a third of what posting takes.
+ */
+static inline __attribute__((always_inline)) void pier_fill_wr(
+	struct ibv_send_wr *wr, const struct pier_request *request,
+	unsigned int send_flags)
+{
+	const struct pier_remote *remote = request->remote;
+
+	wr->sg_list = (struct ibv_sge *)request->gather;
+	wr->num_sge = request->num_sge;
+	wr->opcode = pier_verb(request->opcode, request->flags);
+	wr->send_flags = send_flags | pier_send_flags(request->flags);
+	if (request->flags & PIER_POST_IMMEDIATE)
+		wr->imm_data = htonl(request->immediate);
+	else if (request->flags & PIER_POST_INVALIDATE)
+		wr->invalidate_rkey = request->invalidate_rkey;
+	if (request->opcode == PIER_OP_SEND)
+		return;
+	if (pier_is_atomic(request->opcode)) {
+		wr->wr.atomic.remote_addr = remote->addr;
+		wr->wr.atomic.rkey = remote->rkey;
+		wr->wr.atomic.compare_add = request->opcode == PIER_OP_COMPARE_SWAP
+						    ? request->compare
+						    : request->operand;
+		wr->wr.atomic.swap = request->operand;
+		return;
+	}
+	/* Without one nothing is moved, and neither counts. */
+	wr->wr.rdma.remote_addr = remote ? remote->addr : 0;
+	wr->wr.rdma.rkey = remote ? remote->rkey : 0;
+}
+
+/*
+ * Of a read or an atomic, what its result says; of others nothing.
+ */
+static inline __attribute__((always_inline)) uint32_t pier_read_length(
+	enum pier_opcode opcode, uint64_t length)
+{
+	return pier_is_read(opcode) ? (uint32_t)length : 0;
+}
+
+/*
+ * Room for one more. The entry is written before the device is told, when all about the
+ * request is at hand, and is nobody's before pier_posted(): one that could not be posted
+ * is written again by the next.
+ */
+static inline __attribute__((always_inline)) bool pier_has_room(
+	const struct pier_queue *queue)
+{
+	return queue->head - queue->tail < queue->depth &&
+	       pier_queue_entry(queue, queue->head)->state != PIER_ENTRY_DONE;
+}
+
+/* The device has all before `head`; somebody may ask for the last of them. */
+static inline __attribute__((always_inline)) void pier_posted(struct pier_queue *queue,
+							      uint64_t head, uint64_t id,
+							      struct pier_work *ret_work)
+{
+	pier_queue_posted(queue, head);
+	if (ret_work)
+		ret_work->id = id;
+}
+
+#endif
