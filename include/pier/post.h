@@ -103,6 +103,29 @@ PIER_API int pier_post_batch(struct pier_channel *channel,
 			     const struct pier_request *requests, uint32_t count,
 			     struct pier_work *ret_work);
 
+/** One element, and the part of the peer's memory that it is written to. */
+struct pier_write_pair {
+	struct pier_gather gather;
+	struct pier_remote remote; /**< as long as the element, or longer */
+};
+
+/** One element, and the part of the peer's memory that is read into it. */
+struct pier_read_pair {
+	struct pier_scatter scatter;
+	struct pier_remote remote; /**< as long as the element, or longer */
+};
+
+/**
+ * Post many plain writes, or reads, of one element each: as pier_post_batch(), of what
+ * most batches are, and cheaper. Errors: those of pier_post_batch().
+ */
+PIER_API int pier_post_writes(struct pier_channel *channel,
+			      const struct pier_write_pair *pairs, uint32_t count,
+			      struct pier_work *ret_work);
+PIER_API int pier_post_reads(struct pier_channel *channel,
+			     const struct pier_read_pair *pairs, uint32_t count,
+			     struct pier_work *ret_work);
+
 /**
  * Compare 8 bytes of the peer with `compare`, and where they are equal put `swap` there;
  * or add to them. What was there before goes into the element. See pier_post().

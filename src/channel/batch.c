@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
+#include <stddef.h>
 #include <stdio.h>
 
 #include "posting.h"
@@ -11,105 +12,149 @@ enum {
 };
 
 static __attribute__((cold)) int refuse(const struct pier_channel *channel,
-					const struct pier_request *request,
-					uint32_t number)
+					struct pier_request request, uint32_t number)
 {
-	uint32_t max_sge = pier_max_sge(channel, request->opcode);
-	int error = pier_check_form(channel, request);
+	uint32_t max_sge = pier_max_sge(channel, request.opcode);
+	int error = pier_check_form(channel, &request);
 
-	if (!error && (uint32_t)request->num_sge > max_sge)
-		error = pier_refuse_elements(channel, request->num_sge, max_sge, 0);
+	if (!error && (uint32_t)request.num_sge > max_sge)
+		error = pier_refuse_elements(channel, request.num_sge, max_sge, 0);
 	if (!error)
 		error = pier_refuse_request(
-			channel, request,
-			pier_sum_lengths(pier_sg_list(request), request->num_sge));
+			channel, &request,
+			pier_sum_lengths(pier_sg_list(&request), request.num_sge));
 	return pier_fail_because(error, "request %u of a batch", number);
 }
 
-static inline __attribute__((always_inline)) void fill_as(
-	struct pier_channel *channel, const struct pier_request *request,
-	struct ibv_send_wr *wr, uint64_t position, unsigned int inlined,
-	uint32_t read_length)
+/* A list of requests: in full, or as pairs of an element and a remote part. */
+struct list {
+	enum pier_opcode opcode; /* of pairs; 0: requests */
+	const struct pier_request *requests;
+	const struct pier_write_pair *pairs;
+};
+
+_Static_assert(sizeof(struct pier_write_pair) == sizeof(struct pier_read_pair) &&
+		       offsetof(struct pier_write_pair, remote) ==
+			       offsetof(struct pier_read_pair, remote),
+	       "pairs are alike");
+
+static inline __attribute__((always_inline)) struct pier_request request_of(
+	const struct list *list, uint32_t i)
 {
-	pier_fill_wr(wr, request, inlined);
+	if (!list->opcode)
+		return list->requests[i];
+	return (struct pier_request){ .opcode = list->opcode,
+				      .gather = &list->pairs[i].gather,
+				      .num_sge = 1,
+				      .remote = &list->pairs[i].remote };
+}
+
+/* Any request. The list is copied, so that what is known of it stays known. */
+static __attribute__((noinline)) int fill_other(struct pier_channel *channel,
+						struct list list, uint32_t i,
+						struct ibv_send_wr *wr, uint64_t position)
+{
+	struct pier_request request = request_of(&list, i);
+	unsigned int inlined;
+	uint64_t length;
+
+	if (pier_check_form(channel, &request) != 0 ||
+	    (uint32_t)request.num_sge > pier_max_sge(channel, request.opcode))
+		return refuse(channel, request, i);
+	length = pier_sum_lengths(pier_sg_list(&request), request.num_sge);
+	if (!pier_request_fits(channel, &request, length))
+		return refuse(channel, request, i);
+	inlined = pier_inline_flag(channel, request.opcode, length);
+	pier_fill_wr(wr, &request, inlined);
 	wr->wr_id = position;
 	wr->next = wr + 1;
 	pier_queue_note(&channel->sends, pier_queue_entry(&channel->sends, position),
-			position, false, request->opcode, pier_sg_list(request),
-			inlined ? 0 : request->num_sge, read_length);
+			position, false, request.opcode, pier_sg_list(&request),
+			inlined ? 0 : request.num_sge,
+			pier_read_length(request.opcode, length));
+	return 0;
 }
 
-/* False: it cannot be posted as it is. */
-static inline bool fill(struct pier_channel *channel, const struct pier_request *request,
-			struct ibv_send_wr *wr, uint64_t position)
+/* One element that is a plain message: what is known at compile time costs nothing. */
+static inline __attribute__((always_inline)) bool fill_one(
+	struct pier_channel *channel, enum pier_opcode opcode,
+	const struct pier_gather *gather, const struct pier_remote *remote,
+	struct ibv_send_wr *wr, uint64_t position)
 {
-	uint64_t length;
+	uint32_t length = gather->length;
 
-	if ((uint32_t)request->num_sge > pier_max_sge(channel, request->opcode))
+	if (pier_unlikely(length - channel->least_plain >= channel->plain_span ||
+			  remote->length < length ||
+			  (pier_is_read(opcode) && !channel->read_depth)))
 		return false;
-	length = pier_sum_lengths(pier_sg_list(request), request->num_sge);
-	if (!pier_request_fits(channel, request, length))
-		return false;
-	fill_as(channel, request, wr, position,
-		pier_inline_flag(channel, request->opcode, length),
-		pier_read_length(request->opcode, length));
+	wr->wr_id = position;
+	wr->next = wr + 1;
+	wr->sg_list = (struct ibv_sge *)gather;
+	wr->num_sge = 1;
+	wr->opcode = pier_verb(opcode, 0);
+	wr->send_flags = 0;
+	wr->wr.rdma.remote_addr = remote->addr;
+	wr->wr.rdma.rkey = remote->rkey;
+	pier_entry_write(pier_queue_entry(&channel->sends, position), position,
+			 PIER_ENTRY_KIND(PIER_ENTRY_UNWATCHED, opcode, 1), gather->lkey,
+			 pier_read_length(opcode, length));
 	return true;
 }
 
-static __attribute__((noinline)) bool fill_any(struct pier_channel *channel,
-					       const struct pier_request *request,
-					       struct ibv_send_wr *wr, uint64_t position)
-{
-	return pier_check_form(channel, request) == 0 &&
-	       fill(channel, request, wr, position);
-}
-
-/*
- * Plain writes of one element, of which mostly a batch consists: what is known at
- * compile time costs nothing.
- */
-static inline __attribute__((always_inline)) bool fill_one(
+static inline __attribute__((always_inline)) bool fill_request(
 	struct pier_channel *channel, const struct pier_request *request,
 	struct ibv_send_wr *wr, uint64_t position)
 {
-	const struct ibv_sge *sge = pier_sg_list(request);
-	struct pier_request plain = { .opcode = PIER_OP_WRITE,
-				      .gather = request->gather,
-				      .num_sge = 1,
-				      .remote = request->remote };
-
-	if (pier_unlikely(request->opcode != PIER_OP_WRITE || request->flags ||
-			  request->num_sge != 1 ||
-			  sge->length <= channel->attr.max_inline ||
-			  !pier_request_fits(channel, &plain, sge->length)))
-		return fill_any(channel, request, wr, position);
-	fill_as(channel, &plain, wr, position, 0, 0);
-	return true;
+	return request->opcode == PIER_OP_WRITE && !request->flags &&
+	       request->num_sge == 1 && request->remote &&
+	       fill_one(channel, PIER_OP_WRITE, request->gather, request->remote, wr,
+			position);
 }
 
-/* Into wrs, a list; what stands at positions from head on is not posted yet. */
-static int fill_all(struct pier_channel *channel, const struct pier_request *requests,
-		    uint32_t first, uint32_t count, struct ibv_send_wr *wrs)
+/* From `first` on, into wrs; what stands at positions from head on is not posted yet. */
+static inline __attribute__((always_inline)) int fill_all(struct pier_channel *channel,
+							  const struct list *list,
+							  uint32_t first, uint32_t count,
+							  struct ibv_send_wr *wrs)
 {
+	const struct pier_write_pair *pair = list->opcode ? &list->pairs[first] : NULL;
+	const struct pier_request *request = list->opcode ? NULL : &list->requests[first];
 	uint64_t position = channel->sends.head;
+	struct ibv_send_wr *wr = wrs, *end = wrs + count;
+	bool plain;
+	int error;
 
-	for (uint32_t i = 0; i < count; i++) {
-		if (pier_unlikely(
-			    !fill_one(channel, &requests[i], &wrs[i], position + i)))
-			return refuse(channel, &requests[i], first + i);
+	for (; wr < end; wr++, position++) {
+		if (list->opcode)
+			plain = fill_one(channel, list->opcode, &pair->gather,
+					 &pair->remote, wr, position);
+		else
+			plain = fill_request(channel, request, wr, position);
+		if (list->opcode)
+			pair++;
+		else
+			request++;
+		if (pier_likely(plain))
+			continue;
+		error = fill_other(channel, *list, first + (uint32_t)(wr - wrs), wr,
+				   position);
+		if (error)
+			return error;
 	}
-	wrs[count - 1].next = NULL;
+	end[-1].next = NULL;
 	return 0;
 }
 
 /* What does not fit one doorbell is checked before the first is rung. */
-static int check_rest(struct pier_channel *channel, const struct pier_request *requests,
-		      uint32_t count, struct ibv_send_wr *wrs)
+static inline __attribute__((always_inline)) int check_rest(struct pier_channel *channel,
+							    const struct list *list,
+							    uint32_t count,
+							    struct ibv_send_wr *wrs)
 {
 	int error = 0;
 
 	for (uint32_t i = DOORBELL; i < count && !error; i += DOORBELL)
-		error = fill_all(channel, requests + i, i,
+		error = fill_all(channel, list, i,
 				 count - i < DOORBELL ? count - i : DOORBELL, wrs);
 	return error;
 }
@@ -155,8 +200,7 @@ static int check_count(struct pier_channel *channel, uint32_t count)
 	if (count > queue->depth)
 		return pier_fail(E2BIG, "a batch of %u requests; the send queue has %u",
 				 count, queue->depth);
-	if (pier_likely(pier_queue_room(queue) >= count) &&
-	    pier_queue_make_free(queue, queue->head + count - 1) && !queue->aside_count)
+	if (pier_likely(pier_queue_room(queue) >= count && queue->kept == 0))
 		return 0;
 	return pier_make_room(channel, queue, count);
 }
@@ -166,11 +210,15 @@ static void sign_last(struct pier_channel *channel, struct ibv_send_wr *wr, bool
 {
 	wr->send_flags |= IBV_SEND_SIGNALED;
 	if (watched)
-		pier_queue_entry(&channel->sends, wr->wr_id)->state = PIER_ENTRY_WATCHED;
+		pier_entry_set_state(pier_queue_entry(&channel->sends, wr->wr_id),
+				     PIER_ENTRY_WATCHED);
 }
 
-static int post_all(struct pier_channel *channel, const struct pier_request *requests,
-		    uint32_t count, struct ibv_send_wr *wrs, struct pier_work *ret_work)
+static inline __attribute__((always_inline)) int post_all(struct pier_channel *channel,
+							  const struct list *list,
+							  uint32_t count,
+							  struct ibv_send_wr *wrs,
+							  struct pier_work *ret_work)
 {
 	uint32_t posted = 0, part, taken;
 	uint64_t last = 0;
@@ -178,7 +226,7 @@ static int post_all(struct pier_channel *channel, const struct pier_request *req
 
 	for (; posted < count; posted += part) {
 		part = count - posted < DOORBELL ? count - posted : DOORBELL;
-		error = fill_all(channel, requests + posted, posted, part, wrs);
+		error = fill_all(channel, list, posted, part, wrs);
 		if (pier_unlikely(error))
 			return error;
 		last = channel->sends.head + part - 1;
@@ -194,18 +242,44 @@ static int post_all(struct pier_channel *channel, const struct pier_request *req
 	return 0;
 }
 
-int pier_post_batch(struct pier_channel *channel, const struct pier_request *requests,
-		    uint32_t count, struct pier_work *ret_work)
+static inline __attribute__((always_inline)) int post_list(struct pier_channel *channel,
+							   const struct list *list,
+							   uint32_t count,
+							   struct pier_work *ret_work)
 {
 	struct ibv_send_wr wrs[DOORBELL];
 	int error;
 
-	if (pier_unlikely(channel->sends_in != pier_fork_generation))
-		return pier_refuse_state(channel, false);
+	if (pier_unlikely(channel->sends.limit == 0))
+		return pier_refuse_state(channel);
 	error = check_count(channel, count);
 	if (pier_likely(!error) && count > DOORBELL)
-		error = check_rest(channel, requests, count, wrs);
+		error = check_rest(channel, list, count, wrs);
 	if (pier_unlikely(error))
 		return error;
-	return post_all(channel, requests, count, wrs, ret_work);
+	return post_all(channel, list, count, wrs, ret_work);
+}
+
+int pier_post_batch(struct pier_channel *channel, const struct pier_request *requests,
+		    uint32_t count, struct pier_work *ret_work)
+{
+	return post_list(channel, &(struct list){ .requests = requests }, count,
+			 ret_work);
+}
+
+int pier_post_writes(struct pier_channel *channel, const struct pier_write_pair *pairs,
+		     uint32_t count, struct pier_work *ret_work)
+{
+	return post_list(channel,
+			 &(struct list){ .opcode = PIER_OP_WRITE, .pairs = pairs }, count,
+			 ret_work);
+}
+
+int pier_post_reads(struct pier_channel *channel, const struct pier_read_pair *pairs,
+		    uint32_t count, struct pier_work *ret_work)
+{
+	return post_list(channel,
+			 &(struct list){ .opcode = PIER_OP_READ,
+					 .pairs = (const struct pier_write_pair *)pairs },
+			 count, ret_work);
 }

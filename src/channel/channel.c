@@ -76,6 +76,10 @@ static int query_port(struct pier_channel *channel)
 	if (error)
 		return error;
 	channel->max_msg_size = port.max_msg_sz;
+	channel->least_plain = channel->attr.max_inline + 1;
+	channel->plain_span = port.max_msg_sz > channel->attr.max_inline
+				      ? port.max_msg_sz - channel->attr.max_inline
+				      : 0;
 	/* A port that does not say: the least that every link carries. */
 	channel->port_mtu = pier_mtu_from_verbs(port.active_mtu);
 	if (channel->port_mtu == 0)
@@ -216,14 +220,31 @@ static int build(struct pier_channel *channel)
 	return error;
 }
 
+/* In a child of fork: nothing is posted, and no handle is known. */
+static void close_queue(struct pier_queue *queue)
+{
+	static struct pier_entry none = { .id = UINT64_MAX };
+
+	queue->limit = 0;
+	queue->mask = 0;
+	queue->entries = &none;
+}
+
+static void forget_channel(struct pier_object *object)
+{
+	struct pier_channel *channel = (struct pier_channel *)object;
+
+	close_queue(&channel->sends);
+	close_queue(&channel->receives);
+}
+
 void pier_update_ready(struct pier_channel *channel)
 {
-	unsigned int here = channel->object.generation, nowhere = here - 1;
-	bool connected = channel->state == PIER_CHANNEL_CONNECTED;
-	bool prepared = channel->state == PIER_CHANNEL_PREPARED;
+	bool connected = channel->state == PIER_CHANNEL_CONNECTED && !channel->broken;
+	bool prepared = channel->state == PIER_CHANNEL_PREPARED && !channel->broken;
 
-	channel->sends_in = connected && !channel->broken ? here : nowhere;
-	channel->recvs_in = (connected || prepared) && !channel->broken ? here : nowhere;
+	channel->sends.limit = connected ? channel->sends.depth : 0;
+	channel->receives.limit = connected || prepared ? channel->receives.depth : 0;
 }
 
 static void describe_channel(const struct pier_object *object, char *ret_text,
@@ -256,6 +277,7 @@ static struct pier_channel *new_channel(struct pier_pd *pd,
 	if (!channel)
 		return NULL;
 	channel->object.describe = describe_channel;
+	channel->object.forked = forget_channel;
 	channel->region_user.uses = use_of_region;
 	channel->attr = *attr;
 	channel->max_read_sge = attr->max_send_sge;

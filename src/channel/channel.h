@@ -19,20 +19,19 @@ enum pier_channel_state {
 
 struct pier_channel {
 	struct pier_object object;
-	/* What every post and poll touches. */
+	/* Up to idle_calls a struct pier_hot_channel. */
 	struct ibv_qp *qp;
 	struct ibv_cq *cq;
-	/*
-	 * pier_fork_generation where it may send, and where it may receive; another
-	 * number where it may not: pier_update_ready().
-	 */
-	unsigned int sends_in, recvs_in;
-	struct pier_queue sends, receives;
+	struct pier_queue sends;
+	uint32_t least_plain, plain_span;
+	uint32_t read_depth;
+	uint32_t idle_calls;
+
+	struct pier_queue receives;
 	enum pier_channel_state state;
 	int broken;	       /* 0, or the error of the first request that failed */
 	uint32_t max_msg_size; /* of the port */
 	uint32_t max_read_sge; /* some devices take fewer than for a write */
-	uint8_t read_depth;    /* reads issued at once; 0: the peer serves none */
 	bool has_atomics;
 	struct pier_channel_attr attr;
 	/* Immediates that counters are bound to; NULL: none. See counter.h. */
@@ -59,6 +58,19 @@ struct pier_channel {
 	struct ibv_sge scratch[];
 };
 
+#define PIER_HOT_AT(member)                                                       \
+	_Static_assert(offsetof(struct pier_channel, member) ==                   \
+			       PIER_HOT_OFFSET +                                  \
+				       offsetof(struct pier_hot_channel, member), \
+		       "as callers have it")
+PIER_HOT_AT(qp);
+PIER_HOT_AT(cq);
+PIER_HOT_AT(sends);
+PIER_HOT_AT(least_plain);
+PIER_HOT_AT(plain_span);
+PIER_HOT_AT(read_depth);
+PIER_HOT_AT(idle_calls);
+
 /* The queue of a request, by its id. */
 static inline struct pier_queue *pier_queue_of(struct pier_channel *channel, uint64_t id)
 {
@@ -82,7 +94,7 @@ int pier_wait_until(struct pier_channel *channel, struct pier_work work, int64_t
  */
 int pier_wait_for_room(struct pier_channel *channel, uint32_t count, int64_t deadline);
 
-/* After `state` or `broken` changed. */
+/* Open or close the queues for posting, after `state` or `broken` changed. */
 void pier_update_ready(struct pier_channel *channel);
 
 /*

@@ -80,22 +80,22 @@ static void dispatch(struct pier_channel *channel, const struct ibv_wc *wc)
 {
 	struct pier_queue *queue = pier_queue_of(channel, wc->wr_id);
 	struct pier_entry *entry = pier_queue_entry(queue, wc->wr_id);
-	struct pier_result result = { .opcode = entry->opcode,
-				      .byte_length = entry->length };
+	struct pier_result result = { .opcode = pier_entry_opcode(entry),
+				      .byte_length = pier_entry_length(entry) };
 
 	/* Of a request that the caller posted to the queue pair without us, or repeated.
 	 */
-	if (pier_unlikely(entry->id != wc->wr_id || entry->state == PIER_ENTRY_DONE))
+	if (pier_unlikely(entry->id != wc->wr_id ||
+			  pier_entry_state(entry) == PIER_ENTRY_DONE))
 		return;
 	if (pier_unlikely(wc->status != IBV_WC_SUCCESS))
-		result = failure(channel, wc, entry->opcode);
+		result = failure(channel, wc, pier_entry_opcode(entry));
 	else if (queue == &channel->receives)
 		result = received(channel, wc);
 	pier_queue_done(queue, wc->wr_id & PIER_ID_POSITION);
-	if (entry->state == PIER_ENTRY_UNWATCHED)
+	if (pier_entry_state(entry) == PIER_ENTRY_UNWATCHED)
 		return;
-	entry->result = result;
-	entry->state = PIER_ENTRY_DONE;
+	pier_queue_keep(queue, entry, &result);
 }
 
 /* `count` completions were taken, and there may be more. */
@@ -200,11 +200,8 @@ static __attribute__((cold)) int fail_stale(struct pier_work work)
 			 (unsigned long long)work.id);
 }
 
-/* All that is complete, and then the request. */
-static __attribute__((noinline)) int collect_rest(struct pier_channel *channel,
-						  const struct ibv_wc *batch, int count,
-						  struct pier_work work,
-						  struct pier_result *ret_result)
+int pier_hot_complete(struct pier_channel *channel, const struct ibv_wc *batch, int count,
+		      struct pier_work work, struct pier_result *ret_result)
 {
 	struct pier_queue *queue = pier_queue_of(channel, work.id);
 	struct pier_entry *entry = pier_queue_find(queue, work.id);
@@ -212,7 +209,7 @@ static __attribute__((noinline)) int collect_rest(struct pier_channel *channel,
 	count = collect_more(channel, batch, count);
 	if (pier_unlikely(count < 0))
 		return count;
-	return entry->state == PIER_ENTRY_DONE
+	return pier_entry_state(entry) == PIER_ENTRY_DONE
 		       ? hand_out(channel, queue, entry, ret_result)
 		       : 0;
 }
@@ -243,22 +240,23 @@ static inline __attribute__((always_inline)) int poll_in(struct pier_channel *ch
 	struct ibv_wc batch[BATCH];
 	int count;
 
-	if (pier_unlikely(entry->id != work.id || entry->state != PIER_ENTRY_WATCHED ||
-			  pier_inherited(&channel->object)))
+	if (pier_unlikely(entry->id != work.id ||
+			  pier_entry_state(entry) != PIER_ENTRY_WATCHED))
 		return poll_other(channel, work, ret_result);
 	count = ibv_poll_cq(channel->cq, BATCH, batch);
 	if (count == 0)
 		return 0;
 	if (pier_unlikely(count != 1 || batch[0].wr_id != work.id ||
 			  batch[0].status != IBV_WC_SUCCESS || !ret_result))
-		return collect_rest(channel, batch, count, work, ret_result);
+		return pier_hot_complete(channel, batch, count, work, ret_result);
 	pier_queue_done(queue, work.id & PIER_ID_POSITION);
 	if (queue == &channel->receives)
 		*ret_result = received(channel, &batch[0]);
 	else
-		*ret_result = (struct pier_result){ .opcode = entry->opcode,
-						    .byte_length = entry->length };
-	entry->state = PIER_ENTRY_UNWATCHED;
+		*ret_result =
+			(struct pier_result){ .opcode = pier_entry_opcode(entry),
+					      .byte_length = pier_entry_length(entry) };
+	pier_entry_set_state(entry, PIER_ENTRY_UNWATCHED);
 	return 1;
 }
 

@@ -36,10 +36,8 @@ static inline __attribute__((always_inline)) int post_here(
 			pier_sg_list(request), inlined ? 0 : request->num_sge,
 			pier_read_length(request->opcode, length));
 	error = ibv_post_send(channel->qp, &wr, &bad);
-	if (pier_unlikely(error)) {
-		entry->state = PIER_ENTRY_UNWATCHED;
-		return pier_refuse_post(channel, error, request->opcode);
-	}
+	if (pier_unlikely(error))
+		return pier_hot_refused(channel, error, request->opcode);
 	pier_posted(queue, id + 1, id, ret_work);
 	return 0;
 }
@@ -56,8 +54,7 @@ static inline __attribute__((always_inline)) int post_one(
 	struct pier_request one = *request;
 	const struct ibv_sge *sge = pier_sg_list(request);
 
-	if (pier_unlikely(channel->sends_in != pier_fork_generation ||
-			  request->num_sge != 1 || sge->length == 0 ||
+	if (pier_unlikely(request->num_sge != 1 || sge->length == 0 ||
 			  !pier_request_fits(channel, request, sge->length) ||
 			  !pier_has_room(&channel->sends)))
 		return post_other(channel, *request, ret_work);
@@ -74,8 +71,8 @@ static int post_other(struct pier_channel *channel, struct pier_request request,
 	uint64_t length;
 	int error = 0;
 
-	if (channel->sends_in != pier_fork_generation)
-		return pier_refuse_state(channel, false);
+	if (channel->sends.limit == 0)
+		return pier_refuse_state(channel);
 	if ((uint32_t)request.num_sge > pier_max_sge(channel, request.opcode))
 		return pier_post_longer(channel, &request, ret_work);
 	length = pier_sum_lengths(pier_sg_list(&request), request.num_sge);
@@ -104,8 +101,8 @@ int pier_post_local(struct pier_channel *channel, struct ibv_send_wr *wr,
 	struct ibv_send_wr *bad;
 	int error = 0;
 
-	if (channel->sends_in != pier_fork_generation)
-		return pier_refuse_state(channel, false);
+	if (channel->sends.limit == 0)
+		return pier_refuse_state(channel);
 	if (!pier_has_room(queue))
 		error = pier_make_room(channel, queue, 1);
 	if (error)
@@ -219,8 +216,8 @@ int pier_post_recv(struct pier_channel *channel, const struct pier_scatter *sg_l
 	uint64_t length;
 	int error = 0;
 
-	if (pier_unlikely(channel->recvs_in != pier_fork_generation))
-		return pier_refuse_state(channel, true);
+	if (pier_unlikely(queue->limit == 0))
+		return pier_refuse_state(channel);
 	if (pier_unlikely((uint32_t)num_sge > queue->max_sge))
 		return pier_refuse_elements(channel, num_sge, queue->max_sge, 0);
 	length = pier_sum_lengths(wr.sg_list, num_sge);
@@ -238,4 +235,11 @@ int pier_post_recv(struct pier_channel *channel, const struct pier_scatter *sg_l
 		return pier_refuse_post(channel, error, PIER_OP_RECV);
 	pier_posted(queue, queue->head + 1, wr.wr_id, ret_work);
 	return 0;
+}
+
+int pier_hot_refused(struct pier_channel *channel, int error, enum pier_opcode opcode)
+{
+	pier_entry_set_state(pier_queue_entry(&channel->sends, channel->sends.head),
+			     PIER_ENTRY_UNWATCHED);
+	return pier_refuse_post(channel, error, opcode);
 }

@@ -17,8 +17,7 @@
 #define pier_unlikely(condition) __builtin_expect(!!(condition), 0)
 
 /* Cold, in request.c: the error of a request that cannot be posted as it is. */
-int pier_refuse_state(const struct pier_channel *channel, bool receive)
-	__attribute__((cold));
+int pier_refuse_state(const struct pier_channel *channel) __attribute__((cold));
 int pier_refuse_request(const struct pier_channel *channel,
 			const struct pier_request *request, uint64_t length)
 	__attribute__((cold));
@@ -172,8 +171,8 @@ static inline __attribute__((always_inline)) uint32_t pier_read_length(
 static inline __attribute__((always_inline)) bool pier_has_room(
 	const struct pier_queue *queue)
 {
-	return queue->head - queue->tail < queue->depth &&
-	       pier_queue_entry(queue, queue->head)->state != PIER_ENTRY_DONE;
+	return queue->head - queue->tail < queue->limit &&
+	       pier_entry_state(pier_queue_entry(queue, queue->head)) != PIER_ENTRY_DONE;
 }
 
 /* The device has all before `head`; somebody may ask for the last of them. */

@@ -15,6 +15,7 @@ int pier_init_queue(struct pier_queue *queue, uint32_t depth, uint32_t max_sge,
 	*queue = (struct pier_queue){
 		.head = first,
 		.tail = first,
+		.limit = depth,
 		.depth = depth,
 		.mask = (uint32_t)(size - 1),
 		.max_sge = max_sge,
@@ -47,7 +48,8 @@ bool pier_queue_set_aside(struct pier_queue *queue, struct pier_entry *entry)
 	if (queue->aside_count == queue->depth)
 		return false;
 	queue->aside[queue->aside_count++] = *entry;
-	entry->state = PIER_ENTRY_UNWATCHED;
+	queue->kept--;
+	pier_entry_set_state(entry, PIER_ENTRY_UNWATCHED);
 	return true;
 }
 
@@ -65,8 +67,9 @@ static uint32_t *keys_of(const struct pier_queue *queue, const struct pier_entry
 	return queue->keys + (size_t)(entry - queue->entries) * queue->max_sge;
 }
 
-void pier_queue_note_keys(struct pier_queue *queue, struct pier_entry *entry,
-			  const struct ibv_sge *sg_list, int num_sge)
+uint32_t pier_queue_note_keys(struct pier_queue *queue, struct pier_entry *entry,
+			      const struct ibv_sge *sg_list, int num_sge,
+			      uint32_t *ret_first)
 {
 	uint32_t *keys = keys_of(queue, entry), count = 0;
 
@@ -74,22 +77,23 @@ void pier_queue_note_keys(struct pier_queue *queue, struct pier_entry *entry,
 		/* Devices do not look at the keys of empty elements. */
 		if (sg_list[i].length == 0)
 			continue;
-		__atomic_store_n(count == 0 ? &entry->first_key : &keys[count],
-				 sg_list[i].lkey, __ATOMIC_RELAXED);
-		count++;
+		if (count == 0)
+			*ret_first = sg_list[i].lkey;
+		__atomic_store_n(&keys[count++], sg_list[i].lkey, __ATOMIC_RELAXED);
 	}
-	__atomic_store_n(&entry->key_count, count, __ATOMIC_RELAXED);
+	return count;
 }
 
 static bool entry_uses(const struct pier_queue *queue, const struct pier_entry *entry,
-		       uint32_t lkey)
+		       uint64_t kind, uint32_t lkey)
 {
 	const uint32_t *keys = keys_of(queue, entry);
-	uint32_t count = __atomic_load_n(&entry->key_count, __ATOMIC_RELAXED);
+	uint32_t count = (uint32_t)(kind >> 32);
 
-	for (uint32_t i = 0; i < count; i++) {
-		if (__atomic_load_n(i == 0 ? &entry->first_key : &keys[i],
-				    __ATOMIC_RELAXED) == lkey)
+	if (count > 0 && (uint32_t)__atomic_load_n(&entry->key, __ATOMIC_RELAXED) == lkey)
+		return true;
+	for (uint32_t i = 1; i < count; i++) {
+		if (__atomic_load_n(&keys[i], __ATOMIC_RELAXED) == lkey)
 			return true;
 	}
 	return false;
@@ -104,10 +108,10 @@ bool pier_queue_uses(const struct pier_queue *queue, uint32_t lkey,
 	/* The tail may have been moved past the head that we saw. */
 	for (; (int64_t)(head - position) > 0; position++) {
 		const struct pier_entry *entry = pier_queue_entry(queue, position);
+		uint64_t kind = __atomic_load_n(&entry->kind, __ATOMIC_RELAXED);
 
-		if (entry_uses(queue, entry, lkey)) {
-			*ret_opcode = (enum pier_opcode)__atomic_load_n(&entry->opcode,
-									__ATOMIC_RELAXED);
+		if (entry_uses(queue, entry, kind, lkey)) {
+			*ret_opcode = (enum pier_opcode)(uint16_t)(kind >> 16);
 			return true;
 		}
 	}

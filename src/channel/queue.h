@@ -7,7 +7,9 @@
 
 #include <infiniband/verbs.h>
 
-#include <pier/channel.h>
+/* The structs, of which functions that are compiled into callers know too. */
+#define PIER_INLINE_NAMES_ONLY
+#include <pier/inline.h>
 
 /*
  * What the device has of one of the two queues of a queue pair. Each request has a
@@ -35,33 +37,7 @@ enum {
 	PIER_QUEUE_MAX = 1 << 20,
 };
 
-enum pier_entry_state {
-	PIER_ENTRY_UNWATCHED, /* nobody will ask: posted, or done, or nothing yet */
-	PIER_ENTRY_WATCHED,   /* posted, and somebody will ask */
-	PIER_ENTRY_DONE,      /* and somebody will ask */
-};
-
-struct pier_entry {
-	uint64_t id;
-	uint16_t state;
-	uint16_t opcode;    /* atomic */
-	uint32_t key_count; /* atomic: lkeys of elements with at least a byte */
-	uint32_t first_key; /* atomic; the others stand in queue->keys */
-	uint32_t length;    /* what a result says of it, unless the completion does */
-	struct pier_result result; /* of one that is done */
-} __attribute__((aligned(64)));	   /* so that finding one is a shift */
-
-struct pier_queue {
-	uint64_t head; /* of the next request; what is before it is posted; atomic */
-	uint64_t tail; /* what is before it has completed, and was collected; atomic */
-	uint32_t depth;
-	uint32_t mask; /* of positions: entries are a power of 2, not fewer than depth */
-	struct pier_entry *entries;
-	uint32_t *keys; /* max_sge for each entry; the first is not used */
-	uint32_t max_sge;
-	uint32_t aside_count;
-	struct pier_entry *aside; /* room for depth of them, in no order */
-};
+_Static_assert(sizeof(struct pier_entry) == 64, "finding one is a shift");
 
 /*
  * first  a number below 2^61: the position of the first request; the last one then stays
@@ -101,13 +77,14 @@ static inline bool pier_queue_make_free(struct pier_queue *queue, uint64_t posit
 {
 	struct pier_entry *entry = pier_queue_entry(queue, position);
 
-	return __builtin_expect(entry->state != PIER_ENTRY_DONE, 1) ||
+	return __builtin_expect(pier_entry_state(entry) != PIER_ENTRY_DONE, 1) ||
 	       pier_queue_set_aside(queue, entry);
 }
 
-/* The keys of more elements than one. */
-void pier_queue_note_keys(struct pier_queue *queue, struct pier_entry *entry,
-			  const struct ibv_sge *sg_list, int num_sge);
+/* The keys of more elements than one, and how many there are. */
+uint32_t pier_queue_note_keys(struct pier_queue *queue, struct pier_entry *entry,
+			      const struct ibv_sge *sg_list, int num_sge,
+			      uint32_t *ret_first);
 
 /*
  * Write down what will be posted next, or after that.
@@ -121,16 +98,14 @@ static inline __attribute__((always_inline)) void pier_queue_note(
 	enum pier_opcode opcode, const struct ibv_sge *sg_list, int num_sge,
 	uint32_t length)
 {
-	entry->id = id;
-	entry->length = length;
-	entry->state = watched ? PIER_ENTRY_WATCHED : PIER_ENTRY_UNWATCHED;
-	__atomic_store_n(&entry->opcode, (uint16_t)opcode, __ATOMIC_RELAXED);
-	if (num_sge != 1 || sg_list[0].length == 0) {
-		pier_queue_note_keys(queue, entry, sg_list, num_sge);
-		return;
-	}
-	__atomic_store_n(&entry->key_count, 1, __ATOMIC_RELAXED);
-	__atomic_store_n(&entry->first_key, sg_list[0].lkey, __ATOMIC_RELAXED);
+	enum pier_entry_state state = watched ? PIER_ENTRY_WATCHED : PIER_ENTRY_UNWATCHED;
+	uint32_t keys = 1, first = 0;
+
+	if (num_sge == 1 && sg_list[0].length > 0)
+		first = sg_list[0].lkey;
+	else
+		keys = pier_queue_note_keys(queue, entry, sg_list, num_sge, &first);
+	pier_entry_write(entry, id, PIER_ENTRY_KIND(state, opcode, keys), first, length);
 }
 
 /* All before that position are posted. */
@@ -149,19 +124,33 @@ static inline struct pier_entry *pier_queue_find(const struct pier_queue *queue,
 {
 	struct pier_entry *entry = pier_queue_entry(queue, id);
 
-	if (__builtin_expect(entry->id == id && entry->state != PIER_ENTRY_UNWATCHED, 1))
+	if (__builtin_expect(entry->id == id &&
+				     pier_entry_state(entry) != PIER_ENTRY_UNWATCHED,
+			     1))
 		return entry;
 	return pier_queue_find_aside(queue, id);
+}
+
+/* One that is watched has completed. */
+static inline void pier_queue_keep(struct pier_queue *queue, struct pier_entry *entry,
+				   const struct pier_result *result)
+{
+	entry->result = *result;
+	pier_entry_set_state(entry, PIER_ENTRY_DONE);
+	queue->kept++;
 }
 
 /* Nobody will ask for it any more. */
 static inline void pier_queue_forget(struct pier_queue *queue, struct pier_entry *entry)
 {
-	entry->state = PIER_ENTRY_UNWATCHED;
-	/* One that was put aside makes room for the last of those. */
 	if (__builtin_expect(queue->aside_count > 0, 0) && entry >= queue->aside &&
-	    entry < queue->aside + queue->aside_count)
+	    entry < queue->aside + queue->aside_count) {
+		/* The last of those that were put aside comes to its place. */
 		*entry = queue->aside[--queue->aside_count];
+		return;
+	}
+	queue->kept -= pier_entry_state(entry) == PIER_ENTRY_DONE;
+	pier_entry_set_state(entry, PIER_ENTRY_UNWATCHED);
 }
 
 /* The request at that position, and all before it, have completed. */

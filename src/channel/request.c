@@ -7,13 +7,12 @@
 
 /* Why a request is not posted. */
 
-int pier_refuse_state(const struct pier_channel *channel, bool receive)
+int pier_refuse_state(const struct pier_channel *channel)
 {
 	if (pier_inherited(&channel->object))
 		return pier_fail_inherited(&channel->object);
 	if (channel->broken)
 		return pier_fail_broken(channel);
-	(void)receive;
 	return pier_fail(ENOTCONN, "the channel is not connected");
 }
 

@@ -47,7 +47,7 @@ struct wish {
 
 static bool has_come(const struct pier_channel *channel, const struct wish *wish)
 {
-	return wish->entry ? wish->entry->state != PIER_ENTRY_WATCHED
+	return wish->entry ? pier_entry_state(wish->entry) != PIER_ENTRY_WATCHED
 			   : pier_queue_room(&channel->sends) >= wish->count;
 }
 
@@ -133,12 +133,13 @@ static void fill_in_queue(struct pier_queue *queue)
 	for (uint64_t position = queue->tail; position != queue->head; position++) {
 		struct pier_entry *entry = pier_queue_entry(queue, position);
 
-		if (entry->state == PIER_ENTRY_UNWATCHED)
+		if (pier_entry_state(entry) == PIER_ENTRY_UNWATCHED)
 			continue;
-		entry->result = (struct pier_result){ .error = -ECANCELED,
-						      .status = IBV_WC_WR_FLUSH_ERR,
-						      .opcode = entry->opcode };
-		entry->state = PIER_ENTRY_DONE;
+		pier_queue_keep(
+			queue, entry,
+			&(struct pier_result){ .error = -ECANCELED,
+					       .status = IBV_WC_WR_FLUSH_ERR,
+					       .opcode = pier_entry_opcode(entry) });
 	}
 	pier_queue_done(queue, queue->head - 1);
 }
@@ -176,7 +177,7 @@ static int give_up(struct pier_channel *channel, struct pier_work work, int erro
 		snprintf(cause, sizeof(cause),
 			 "%s did not complete within %d ms; everything outstanding was "
 			 "stopped",
-			 pier_opcode_name(entry->opcode), timeout_ms);
+			 pier_opcode_name(pier_entry_opcode(entry)), timeout_ms);
 	else
 		snprintf(cause, sizeof(cause), "%s", pier_last_error());
 	pier_break_channel(channel, error, cause);

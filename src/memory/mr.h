@@ -4,6 +4,10 @@
 
 #include <stdatomic.h>
 
+#include <stddef.h>
+
+#define PIER_INLINE_NAMES_ONLY
+#include <pier/inline.h>
 #include <pier/mr.h>
 
 #include "memory/device.h"
@@ -39,13 +43,16 @@ static inline void pier_advance_range(struct pier_mr_range *range, uint64_t offs
 
 struct pier_mr {
 	struct pier_object object;
+	/* Up to `uses` a struct pier_hot_mr. */
+	uint64_t iova;
+	uint64_t length;
+	uint32_t lkey; /* of mr, once it is registered */
+	uint32_t uses;
 	/*
 	 * The first part's, or the only one's. mr->addr is not read: for a dma-buf
 	 * libibverbs puts the offset there (ibv_reg_dmabuf_mr in its verbs.c).
 	 */
 	struct ibv_mr *mr;
-	uint64_t iova;
-	uint64_t length;
 	int access;
 	enum pier_path path;
 	/* NULL: mr has all of the region, at the region's iova. */
@@ -66,6 +73,15 @@ struct pier_mr {
 	uint32_t memory_count;
 	struct pier_mr_memory memory[];
 };
+
+#define PIER_HOT_MR_AT(member)                                                         \
+	_Static_assert(offsetof(struct pier_mr, member) ==                             \
+			       PIER_HOT_OFFSET + offsetof(struct pier_hot_mr, member), \
+		       "as callers have it")
+PIER_HOT_MR_AT(iova);
+PIER_HOT_MR_AT(length);
+PIER_HOT_MR_AT(lkey);
+PIER_HOT_MR_AT(uses);
 
 /* The part that has the byte at `offset`, which lies in the region. */
 const struct pier_mr_part *pier_mr_find_part(const struct pier_mr *mr, uint64_t offset);

@@ -195,6 +195,17 @@ static void describe_region(const struct pier_object *object, char *ret_text, si
 		 pier_path_name(region->path), region->pd->device->name);
 }
 
+/* Others have no one key for their own addresses, or (a window) none at all. */
+static void set_uses(struct pier_mr *region)
+{
+	if (!region->mr || region->parts)
+		return;
+	region->lkey = region->mr->lkey;
+	region->uses = PIER_HOT_GATHER;
+	if (region->access & PIER_ACCESS_LOCAL_WRITE)
+		region->uses |= PIER_HOT_SCATTER;
+}
+
 void pier_adopt_region(struct pier_mr *region, const void *place)
 {
 	struct pier_mr *base = region->base;
@@ -202,6 +213,7 @@ void pier_adopt_region(struct pier_mr *region, const void *place)
 	if (base)
 		atomic_fetch_add(&base->children, 1);
 	atomic_fetch_add(&region->pd->children, 1);
+	set_uses(region);
 	region->object.describe = describe_region;
 	pier_object_born(&region->object, PIER_OBJECT_MR,
 			 base ? &base->object : &region->pd->object, place);

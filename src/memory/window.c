@@ -49,6 +49,7 @@ static int add_window(struct pier_mr *region)
 	window->pd = region->pd;
 	pier_list_init(&window->link);
 	region->window = window;
+	region->uses = 0;
 	pier_clear_error();
 	errno = 0;
 	window->mw = device->provider->alloc_mw(region->pd->pd, IBV_MW_TYPE_2);

@@ -3,6 +3,7 @@
 
 #include "error.h"
 #include "fork.h"
+#include "object.h"
 
 unsigned int pier_fork_generation;
 
@@ -30,6 +31,7 @@ static void after_fork(void)
 static void in_child(void)
 {
 	pier_fork_generation++;
+	pier_objects_forked();
 	after_fork();
 }
 

@@ -52,6 +52,18 @@ void pier_object_born(struct pier_object *object, enum pier_object_kind kind,
 	pier_fork_unlock(&table.mutex);
 }
 
+void pier_objects_forked(void)
+{
+	for (struct pier_list *at = table.objects.next; at != &table.objects;
+	     at = at->next) {
+		struct pier_object *object = pier_container_of(at, struct pier_object,
+							       link);
+
+		if (object->forked)
+			object->forked(object);
+	}
+}
+
 void pier_object_gone(struct pier_object *object)
 {
 	pier_fork_lock(&table.mutex);

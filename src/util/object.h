@@ -25,7 +25,16 @@ struct pier_object {
 	 * locked: it reads what does not change, and calls nothing of pier.
 	 */
 	void (*describe)(const struct pier_object *object, char *ret_text, size_t size);
+	/*
+	 * In a child of fork(2): makes what is checked often fail there. Set before the
+	 * birth, or NULL; the table is locked.
+	 */
+	void (*forked)(struct pier_object *object);
+	const void *unused; /* what follows is at an address that callers know */
 };
+
+/* In a child of fork(2), with the table locked. */
+void pier_objects_forked(void);
 
 /*
  * Put an object into the table, and take it out: after it was made, and before

@@ -13,7 +13,10 @@
  *	quiet      as unchecked, and nobody asks for a single request
  *
  * and with -batch behind it, BATCH writes under one doorbell, of which the last is
- * signalled. Every way makes its element and its remote part anew for each write.
+ * signalled, by pier_post_batch(); with -pairs by pier_post_writes(). Every way makes
+ * its element and its remote part anew for each write.
+ *
+ * With INLINE defined, the plain calls are those of <pier/inline.h>.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,6 +26,9 @@
 #include <infiniband/verbs.h>
 
 #include <pier/pier.h>
+#ifdef INLINE
+#include <pier/inline.h>
+#endif
 
 #include "memory/device.h"
 #include "memory/mr.h"
@@ -146,6 +152,8 @@ static struct pier_pd pd = { .device = &device, .pd = &verbs_pd };
 static struct ibv_mr verbs_mr = { .lkey = 7, .rkey = 9 };
 static struct pier_mr mr = { .pd = &pd,
 			     .mr = &verbs_mr,
+			     .lkey = 7,
+			     .uses = PIER_HOT_GATHER | PIER_HOT_SCATTER,
 			     .iova = 0x100000,
 			     .length = LENGTH * PIECES,
 			     .access = PIER_ACCESS_SHARED };
@@ -220,9 +228,10 @@ static void run_bare_batch(const struct bench *bench)
 	}
 }
 
-static void finish(const struct bench *bench, struct pier_work work)
+static inline __attribute__((always_inline)) void finish(const struct bench *bench,
+							 struct pier_work work)
 {
-	struct pier_result result;
+	struct pier_result result = { 0 };
 	int done;
 
 	do {
@@ -333,6 +342,47 @@ static void run_checked_batch(const struct bench *bench)
 	}
 }
 
+static void run_pairs(const struct bench *bench)
+{
+	struct pier_write_pair pairs[BATCH];
+	struct pier_work work;
+
+	for (uint64_t i = 0; i < bench->count; i += BATCH) {
+		for (uint64_t j = 0; j < BATCH; j++) {
+			uint64_t offset = (i + j) % PIECES * LENGTH;
+
+			pairs[j].gather = pier_gather_unchecked(&mr, mr.iova + offset,
+								LENGTH);
+			pairs[j].remote = pier_remote_sub_unchecked(&bench->remote,
+								    offset, LENGTH);
+		}
+		if (pier_post_writes(bench->channel, pairs, BATCH, &work))
+			die("post");
+		finish(bench, work);
+	}
+}
+
+static void run_checked_pairs(const struct bench *bench)
+{
+	struct pier_write_pair pairs[BATCH];
+	struct pier_work work;
+
+	for (uint64_t i = 0; i < bench->count; i += BATCH) {
+		for (uint64_t j = 0; j < BATCH; j++) {
+			uint64_t offset = (i + j) % PIECES * LENGTH;
+
+			if (pier_gather(&mr, mr.iova + offset, LENGTH,
+					&pairs[j].gather) ||
+			    pier_remote_sub(&bench->remote, offset, LENGTH,
+					    &pairs[j].remote))
+				die("element");
+		}
+		if (pier_post_writes(bench->channel, pairs, BATCH, &work))
+			die("post");
+		finish(bench, work);
+	}
+}
+
 static const struct way {
 	const char *name;
 	void (*run)(const struct bench *bench);
@@ -344,6 +394,8 @@ static const struct way {
 	{ "bare-batch", run_bare_batch },
 	{ "unchecked-batch", run_unchecked_batch },
 	{ "checked-batch", run_checked_batch },
+	{ "unchecked-pairs", run_pairs },
+	{ "checked-pairs", run_checked_pairs },
 };
 
 void measure(const struct way *way, const struct bench *bench);

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Benchmarks of pier beside its peers, in one run.
 
-    tests/bench/run.py BUILD_DIR [--rounds N] [--only soft,cp,cache,guest]
+    tests/bench/run.py BUILD_DIR [--rounds N] [--only instructions,soft,cp,cache,guest]
 
 Every round measures every contestant once, in turn, so that whatever else the
 machine does hits all of them; what is printed are medians over the rounds and
@@ -159,18 +159,23 @@ def cache_perf(build, *test):
     return [float(field) for field in output([path, "soft0", *map(str, test)]).split()]
 
 
-def cache_instructions(build, regions, hits):
-    """Instructions of one hit, as callgrind counts them."""
-    path = os.path.join(build, "tests", "bench", "pier-cache-perf")
+def callgrind(count, function, *command):
+    """Instructions below a function, over a count."""
     done = subprocess.run(
         ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null",
-         "--toggle-collect=measure_hits", path, "soft0", "instructions", str(regions),
-         str(hits)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=DEADLINE,
-        text=True)
+         f"--toggle-collect={function}", *command], stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, timeout=DEADLINE, text=True)
     found = re.search(r"Collected : (\d+)", done.stderr)
     if done.returncode or not found:
         sys.exit(f"bench: callgrind: exit {done.returncode}\n{done.stderr}")
-    return int(found.group(1)) / hits
+    return int(found.group(1)) / count
+
+
+def cache_instructions(build, regions, hits):
+    """Instructions of one hit."""
+    path = os.path.join(build, "tests", "bench", "pier-cache-perf")
+    return callgrind(hits, "measure_hits", path, "soft0", "instructions", str(regions),
+                     str(hits))
 
 
 def bench_cache(build, rounds):
@@ -195,6 +200,36 @@ def bench_cache(build, rounds):
     ratio = counted[sizes[-1]] / counted[sizes[0]]
     return [("cache hit, instructions at 100,000 regions / at 1", ratio, ratio <= 2.5,
              "at most 2.5")]
+
+
+def instructions(build, way, inline):
+    """Instructions of one write with its completion, as callgrind counts them."""
+    name = "pier-instructions" + ("-inline" if inline else "")
+    count = 16000
+    return callgrind(count, "measure", os.path.join(build, "tests", "bench", name), way,
+                     str(count))
+
+
+def bench_instructions(build, _):
+    """What a channel adds to bare verbs, on a device that does nothing."""
+    ways = ["unchecked", "checked", "unchecked-pairs", "checked-pairs",
+            "unchecked-batch", "checked-batch"]
+    bare = {kind: instructions(build, kind, False) for kind in ["bare", "bare-batch"]}
+    counted = {(way, inline): instructions(build, way, inline)
+               for way in ways for inline in [False, True]}
+    print("\nInstructions of a write with its completion, by callgrind: above bare verbs")
+    print(f"  bare {bare['bare']:.1f}, in batches of 16 {bare['bare-batch']:.1f}")
+    print(f"  {'':16} {'calls':>9} {'inline.h':>9}")
+    above = {}
+    for way in ways:
+        base = bare["bare" if "-" not in way else "bare-batch"]
+        for inline in [False, True]:
+            above[way, inline] = counted[way, inline] - base
+        print(f"  {way:16} {above[way, False]:9.1f} {above[way, True]:9.1f}")
+    return [(f"instructions above bare verbs, {way}, <pier/inline.h>", above[way, True],
+             above[way, True] <= most, f"at most {most}")
+            for way, most in [("unchecked", 60), ("checked", 100),
+                              ("unchecked-pairs", 40)]]
 
 
 def guest_lines(build, script, *arguments):
@@ -259,10 +294,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("build")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", default="soft,cp,cache,guest")
+    parser.add_argument("--only", default="instructions,soft,cp,cache,guest")
     options = parser.parse_args()
     wanted = options.only.split(",")
     goals = []
+    if "instructions" in wanted:
+        goals += bench_instructions(options.build, options.rounds)
     if "soft" in wanted:
         goals += bench_soft(options.build, options.rounds)
     if "cp" in wanted:

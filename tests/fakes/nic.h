@@ -50,7 +50,7 @@ struct fake_nic {
 	enum ibv_qp_state state;
 	struct ibv_qp_attr init, rtr, rts; /* as modify_qp() got them */
 	struct ibv_send_wr last_send;
-	int doorbells; /* calls of post_send() */
+	int doorbells;			  /* calls of post_send() */
 	struct fake_send log[FAKE_QUEUE]; /* the first ones */
 	int logged;
 	uint64_t send_ids[FAKE_QUEUE], recv_ids[FAKE_QUEUE]; /* outstanding */

@@ -28,10 +28,13 @@ static struct pier_entry *post(struct pier_queue *queue, bool watched,
 	return entry;
 }
 
-static void finish(struct pier_queue *queue, struct pier_entry *entry)
+static void finish(struct pier_queue *queue, struct pier_entry *entry,
+		   uint32_t byte_length)
 {
+	const struct pier_result result = { .byte_length = byte_length };
+
 	pier_queue_done(queue, entry->id);
-	entry->state = PIER_ENTRY_DONE;
+	pier_queue_keep(queue, entry, &result);
 }
 
 static void completes_all_before(void **state)
@@ -67,9 +70,11 @@ static void finds_what_is_watched(void **state)
 	assert_null(pier_queue_find(&queue, 100 | PIER_ID_RECEIVE));
 	post(&queue, false, PIER_OP_SEND, 1);
 	assert_null(pier_queue_find(&queue, 101));
-	finish(&queue, entry);
+	finish(&queue, entry, 0);
+	assert_int_equal(queue.kept, 1);
 	assert_ptr_equal(pier_queue_find(&queue, 100), entry);
 	pier_queue_forget(&queue, entry);
+	assert_int_equal(queue.kept, 0);
 	assert_null(pier_queue_find(&queue, 100));
 	pier_free_queue(&queue);
 }
@@ -84,8 +89,7 @@ static void puts_results_aside(void **state)
 	for (id = 0; id < DEPTH + 4; id++) {
 		struct pier_entry *entry = post(&queue, true, PIER_OP_SEND, 1);
 
-		finish(&queue, entry);
-		entry->result.byte_length = (uint32_t)(1000 + id);
+		finish(&queue, entry, (uint32_t)(1000 + id));
 	}
 	assert_false(pier_queue_make_free(&queue, queue.head));
 	for (id = 0; id < DEPTH + 4; id++)
@@ -101,6 +105,7 @@ static void puts_results_aside(void **state)
 	assert_int_equal(pier_queue_find(&queue, 1)->result.byte_length, 1001);
 	pier_queue_forget(&queue, pier_queue_find(&queue, 1));
 	assert_int_equal(queue.aside_count, 0);
+	assert_int_equal(queue.kept, 3);
 	for (id = 4; id < DEPTH + 4; id++)
 		assert_int_equal(pier_queue_find(&queue, id)->result.byte_length,
 				 1000 + id);
