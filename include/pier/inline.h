@@ -144,10 +144,10 @@ PIER_ALWAYS_INLINE struct pier_hot_channel *pier_hot_channel(struct pier_channel
 }
 
 /**
- * Private: completions that are not the one, plain, that pier_poll_work() waits for.
- * Errors: those of pier_poll_work().
+ * Private: a completion (count 1) that is not the one, plain, that pier_poll_work() waits
+ * for; none (0), or an error of ibv_poll_cq(3). Errors: those of pier_poll_work().
  */
-PIER_API int pier_hot_complete(struct pier_channel *channel, const struct ibv_wc *batch,
+PIER_API int pier_hot_complete(struct pier_channel *channel, const struct ibv_wc *wc,
 			       int count, struct pier_work work,
 			       struct pier_result *ret_result);
 /** Private: the device did not take a request. Errors: those of ibv_post_send(3). */
@@ -376,24 +376,16 @@ PIER_ALWAYS_INLINE int pier_poll_work_inline(struct pier_channel *channel,
 }
 
 #ifndef PIER_INLINE_NAMES_ONLY
-#define pier_gather(mr, addr, length, ret_element) \
-	pier_gather_inline((mr), (addr), (length), (ret_element))
-#define pier_gather_unchecked(mr, addr, length) \
-	pier_gather_unchecked_inline((mr), (addr), (length))
-#define pier_scatter(mr, addr, length, ret_element) \
-	pier_scatter_inline((mr), (addr), (length), (ret_element))
-#define pier_scatter_unchecked(mr, addr, length) \
-	pier_scatter_unchecked_inline((mr), (addr), (length))
-#define pier_remote_sub(remote, offset, length, ret_remote) \
-	pier_remote_sub_inline((remote), (offset), (length), (ret_remote))
-#define pier_post_send(channel, sg_list, num_sge, ret_work) \
-	pier_post_send_inline((channel), (sg_list), (num_sge), (ret_work))
-#define pier_post_write(channel, sg_list, num_sge, remote, ret_work) \
-	pier_post_write_inline((channel), (sg_list), (num_sge), (remote), (ret_work))
-#define pier_post_read(channel, sg_list, num_sge, remote, ret_work) \
-	pier_post_read_inline((channel), (sg_list), (num_sge), (remote), (ret_work))
-#define pier_poll_work(channel, work, ret_result) \
-	pier_poll_work_inline((channel), (work), (ret_result))
+/* Variadic: arguments may have commas, as compound literals do. */
+#define pier_gather(...)	    pier_gather_inline(__VA_ARGS__)
+#define pier_gather_unchecked(...)  pier_gather_unchecked_inline(__VA_ARGS__)
+#define pier_scatter(...)	    pier_scatter_inline(__VA_ARGS__)
+#define pier_scatter_unchecked(...) pier_scatter_unchecked_inline(__VA_ARGS__)
+#define pier_remote_sub(...)	    pier_remote_sub_inline(__VA_ARGS__)
+#define pier_post_send(...)	    pier_post_send_inline(__VA_ARGS__)
+#define pier_post_write(...)	    pier_post_write_inline(__VA_ARGS__)
+#define pier_post_read(...)	    pier_post_read_inline(__VA_ARGS__)
+#define pier_poll_work(...)	    pier_poll_work_inline(__VA_ARGS__)
 #endif
 
 PIER_END_DECLS

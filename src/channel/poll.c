@@ -200,8 +200,11 @@ static __attribute__((cold)) int fail_stale(struct pier_work work)
 			 (unsigned long long)work.id);
 }
 
-int pier_hot_complete(struct pier_channel *channel, const struct ibv_wc *batch, int count,
-		      struct pier_work work, struct pier_result *ret_result)
+/* `count` completions were taken: all that is complete, and then the request. */
+static __attribute__((noinline)) int collect_rest(struct pier_channel *channel,
+						  const struct ibv_wc *batch, int count,
+						  struct pier_work work,
+						  struct pier_result *ret_result)
 {
 	struct pier_queue *queue = pier_queue_of(channel, work.id);
 	struct pier_entry *entry = pier_queue_find(queue, work.id);
@@ -212,6 +215,19 @@ int pier_hot_complete(struct pier_channel *channel, const struct ibv_wc *batch, 
 	return pier_entry_state(entry) == PIER_ENTRY_DONE
 		       ? hand_out(channel, queue, entry, ret_result)
 		       : 0;
+}
+
+/* Whoever called took one, and there may be more. */
+int pier_hot_complete(struct pier_channel *channel, const struct ibv_wc *wc, int count,
+		      struct pier_work work, struct pier_result *ret_result)
+{
+	struct ibv_wc batch[BATCH];
+
+	if (count == 1) {
+		dispatch(channel, wc);
+		count = ibv_poll_cq(channel->cq, BATCH, batch);
+	}
+	return collect_rest(channel, batch, count, work, ret_result);
 }
 
 /* What is done already, or nobody's, or of the parent's. */
@@ -248,7 +264,7 @@ static inline __attribute__((always_inline)) int poll_in(struct pier_channel *ch
 		return 0;
 	if (pier_unlikely(count != 1 || batch[0].wr_id != work.id ||
 			  batch[0].status != IBV_WC_SUCCESS || !ret_result))
-		return pier_hot_complete(channel, batch, count, work, ret_result);
+		return collect_rest(channel, batch, count, work, ret_result);
 	pier_queue_done(queue, work.id & PIER_ID_POSITION);
 	if (queue == &channel->receives)
 		*ret_result = received(channel, &batch[0]);

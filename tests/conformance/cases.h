@@ -20,5 +20,6 @@ int run_rally_cases(void);
 int run_process_cases(void);
 int run_vector_cases(void);
 int run_cache_cases(void);
+int run_post_cases(void);
 
 #endif

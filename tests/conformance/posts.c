@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <string.h>
+
+#include "cases.h"
+#include "world.h"
+
+/* Batches, flags and atomics. */
+
+enum {
+	PIECES = 40, /* more than are told to a device at once */
+	PIECE = 3001,
+};
+
+static struct pier_channel_attr deep_attr(void)
+{
+	struct pier_channel_attr attr = test_attr();
+
+	attr.max_send_wr = 2 * PIECES;
+	return attr;
+}
+
+static struct world *deep_world(void **state)
+{
+	struct pier_channel_attr attr = deep_attr();
+
+	return world_connected_with(state, &attr);
+}
+
+static size_t from_of(int i)
+{
+	return 1 + (size_t)i * (PIECE + 2);
+}
+
+static size_t to_of(int i)
+{
+	return (size_t)(PIECES - 1 - i) * PIECE;
+}
+
+static void writes_in_batches(void **state)
+{
+	struct world *world = deep_world(state);
+	struct pier_request requests[PIECES] = { 0 };
+	struct pier_gather elements[PIECES];
+	struct pier_remote parts[PIECES];
+	struct pier_work work;
+
+	for (int i = 0; i < PIECES; i++) {
+		size_t length = i % 7 == 3 ? 0 : PIECE;
+
+		elements[i] = gather_at(&world->a.area, from_of(i), length);
+		parts[i] = remote_at(&world->b.area, to_of(i), length);
+		requests[i].opcode = PIER_OP_WRITE;
+		requests[i].gather = &elements[i];
+		requests[i].num_sge = 1;
+		requests[i].remote = &parts[i];
+		image_copy(&world->b.area, to_of(i), &world->a.area, from_of(i), length);
+	}
+	expect_ok(pier_post_batch(world->a.channel, requests, PIECES, &work));
+	expect_end(world->a.channel, work, 0);
+	assert_int_equal(pier_channel_outstanding(world->a.channel), 0);
+	world_expect(world);
+}
+
+static void moves_pairs(void **state)
+{
+	struct world *world = deep_world(state);
+	struct pier_write_pair writes[PIECES];
+	struct pier_read_pair reads[PIECES];
+	struct pier_work work;
+
+	for (int i = 0; i < PIECES; i++) {
+		writes[i].gather = gather_at(&world->a.area, from_of(i), PIECE);
+		writes[i].remote = remote_at(&world->b.area, to_of(i), PIECE);
+		image_copy(&world->b.area, to_of(i), &world->a.area, from_of(i), PIECE);
+	}
+	expect_ok(pier_post_writes(world->a.channel, writes, PIECES, &work));
+	expect_end(world->a.channel, work, 0);
+	world_expect(world);
+
+	area_shuffle(world, &world->b.area);
+	for (int i = 0; i < PIECES; i++) {
+		reads[i].scatter = scatter_at(&world->a.area, to_of(i), PIECE);
+		reads[i].remote = remote_at(&world->b.area, from_of(i), PIECE);
+		image_copy(&world->a.area, to_of(i), &world->b.area, from_of(i), PIECE);
+	}
+	expect_ok(pier_post_reads(world->a.channel, reads, PIECES, &work));
+	expect_end(world->a.channel, work, 0);
+	world_expect(world);
+}
+
+/* A write behind a fence sees what the read before it brought. */
+static void keeps_to_fences(void **state)
+{
+	struct world *world = deep_world(state);
+	struct pier_scatter here = scatter_at(&world->a.area, 11, 50000);
+	struct pier_gather again = gather_at(&world->a.area, 11, 50000);
+	struct pier_remote from = remote_at(&world->b.area, 3, 50000);
+	struct pier_remote to = remote_at(&world->b.area, 100001, 50000);
+	struct pier_request requests[2] = {
+		{ .opcode = PIER_OP_READ,
+		  .scatter = &here,
+		  .num_sge = 1,
+		  .remote = &from },
+		{ .opcode = PIER_OP_WRITE,
+		  .flags = PIER_POST_FENCE,
+		  .gather = &again,
+		  .num_sge = 1,
+		  .remote = &to },
+	};
+	struct pier_work work;
+
+	expect_ok(pier_post_batch(world->a.channel, requests, 2, &work));
+	expect_end(world->a.channel, work, 0);
+	image_copy(&world->a.area, 11, &world->b.area, 3, 50000);
+	image_copy(&world->b.area, 100001, &world->b.area, 3, 50000);
+	world_expect(world);
+}
+
+/* Bytes first, and the immediate of another request behind them. */
+static void announces_a_batch(void **state)
+{
+	struct world *world = deep_world(state);
+	struct pier_scatter unused = scatter_at(&world->b.area, 0, 0);
+	struct pier_gather source = gather_at(&world->a.area, 5, 4097);
+	struct pier_remote target = remote_at(&world->b.area, 4095, 4097);
+	struct pier_request requests[2] = {
+		{ .opcode = PIER_OP_WRITE,
+		  .gather = &source,
+		  .num_sge = 1,
+		  .remote = &target },
+		{ .opcode = PIER_OP_WRITE,
+		  .flags = PIER_POST_IMMEDIATE | PIER_POST_SOLICITED,
+		  .remote = &target,
+		  .immediate = 0x12345678 },
+	};
+	struct pier_result result;
+	struct pier_work work, recv;
+
+	expect_ok(pier_post_recv(world->b.channel, &unused, 1, &recv));
+	expect_ok(pier_post_batch(world->a.channel, requests, 2, &work));
+	result = expect_end(world->b.channel, recv, 0);
+	assert_int_equal(result.opcode, PIER_OP_RECV_WRITE_IMM);
+	assert_int_equal(result.immediate, 0x12345678);
+	image_copy(&world->b.area, 4095, &world->a.area, 5, 4097);
+	world_expect(world);
+	expect_end(world->a.channel, work, 0);
+}
+
+/* One in the middle is refused by the peer: the batch ends, and tells the cause. */
+static void ends_a_batch_that_fails(void **state)
+{
+	struct world *world = deep_world(state);
+	struct pier_write_pair writes[3];
+	struct pier_work work;
+
+	for (int i = 0; i < 3; i++) {
+		writes[i].gather = gather_at(&world->a.area, from_of(i), PIECE);
+		writes[i].remote = remote_at(&world->b.area, to_of(i), PIECE);
+	}
+	writes[1].remote.rkey ^= 0x5a5a5a;
+	expect_ok(pier_post_writes(world->a.channel, writes, 3, &work));
+	expect_end(world->a.channel, work, -ECANCELED);
+	test_assert_sentence("refused");
+	image_copy(&world->b.area, to_of(0), &world->a.area, from_of(0), PIECE);
+	world_expect(world);
+}
+
+static void splits_long_lists(void **state)
+{
+	struct pier_channel_attr attr = deep_attr();
+	struct pier_gather source[PIECES];
+	struct pier_scatter target[PIECES];
+	struct pier_remote whole;
+	struct world *world;
+	size_t at = 7;
+
+	attr.max_send_sge = 3;
+	world = world_connected_with(state, &attr);
+	whole = remote_at(&world->b.area, 7, PIECES * 100);
+	for (int i = 0; i < PIECES; i++, at += 100) {
+		source[i] = gather_at(&world->a.area, from_of(i), 100);
+		image_copy(&world->b.area, at, &world->a.area, from_of(i), 100);
+	}
+	expect_ok(pier_write(world->a.channel, source, PIECES, &whole, PATIENT));
+	world_expect(world);
+	for (int i = 0; i < PIECES; i++) {
+		target[i] = scatter_at(&world->a.area, from_of(i) + 9, 100);
+		image_copy(&world->a.area, from_of(i) + 9, &world->b.area,
+			   7 + 100 * (size_t)i, 100);
+	}
+	expect_ok(pier_read(world->a.channel, target, PIECES, &whole, PATIENT));
+	world_expect(world);
+}
+
+static uint64_t number_at(const struct area *area, size_t offset)
+{
+	uint64_t number;
+
+	memcpy(&number, area->image + offset, sizeof(number));
+	return number;
+}
+
+static void set_number(struct area *area, size_t offset, uint64_t number)
+{
+	memcpy(area->image + offset, &number, sizeof(number));
+}
+
+static struct world *atomic_world(void **state, struct pier_mr **ret_mr)
+{
+	const int access = PIER_ACCESS_SHARED | PIER_ACCESS_REMOTE_ATOMIC;
+	struct pier_channel_attr attr = deep_attr();
+	struct world *world = world_empty(state);
+	struct pier_device_attr device;
+
+	expect_ok(end_open(&world->a, test_device));
+	expect_ok(pier_query_device(world->a.device, &device));
+	expect_ok(end_close(&world->a));
+	if (!device.atomics)
+		world_skip("the device has no atomics");
+	attr.access = access;
+	world = world_connected_with(state, &attr);
+	expect_ok(pier_reg_buffer_mr(world->b.pd, world->b.area.buffer, 0, AREA_LENGTH,
+				     access, PIER_POLICY_DIRECT, ret_mr));
+	return world;
+}
+
+/* The areas begin at a page, and offsets here are multiples of 8. */
+static void changes_numbers_atomically(void **state)
+{
+	struct pier_mr *numbers;
+	struct world *world = atomic_world(state, &numbers);
+	struct pier_channel *channel = world->a.channel;
+	struct area *mine = &world->a.area, *theirs = &world->b.area;
+	struct pier_scatter old = scatter_at(mine, 13, 8);
+	uint64_t before = number_at(theirs, 4096);
+	struct pier_remote whole, there;
+	struct pier_result result;
+	struct pier_work work;
+
+	expect_ok(pier_mr_remote(numbers, &whole));
+	expect_ok(pier_remote_sub(&whole, 4096, 8, &there));
+	expect_ok(pier_post_fetch_add(channel, &old, &there, 5, &work));
+	result = expect_end(channel, work, 0);
+	assert_int_equal(result.opcode, PIER_OP_FETCH_ADD);
+	assert_int_equal(result.byte_length, 8);
+	set_number(mine, 13, before);
+	set_number(theirs, 4096, before + 5);
+	world_expect(world);
+
+	expect_ok(pier_compare_swap(channel, &old, &there, before, 77, PATIENT));
+	set_number(mine, 13, before + 5);
+	world_expect(world);
+
+	expect_ok(pier_compare_swap(channel, &old, &there, before + 5, 77, PATIENT));
+	set_number(theirs, 4096, 77);
+	world_expect(world);
+
+	expect_ok(pier_fetch_add(channel, &old, &there, UINT64_MAX, PATIENT));
+	set_number(mine, 13, 77);
+	set_number(theirs, 4096, 76);
+	world_expect(world);
+	expect_ok(pier_dereg_mr(numbers));
+}
+
+int run_post_cases(void)
+{
+	const struct CMUnitTest tests[] = {
+		world_case(writes_in_batches),
+		world_case(moves_pairs),
+		world_case(keeps_to_fences),
+		world_case(announces_a_batch),
+		world_case(ends_a_batch_that_fails),
+		world_case(splits_long_lists),
+		world_case(changes_numbers_atomically),
+	};
+
+	return cmocka_run_group_tests_name("posts", tests, NULL, NULL);
+}
