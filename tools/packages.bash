@@ -77,6 +77,7 @@ need_for_bench() {
     need ucx-utils have ucx_perftest
     need rsync have rsync
     need valgrind have valgrind
+    need perftest have ib_write_bw
 }
 
 # The one that the guest starts before there are any libraries.

@@ -3,14 +3,17 @@
  * Two processes and one channel between them, as a benchmark:
  *
  *	pier-perf DEVICE MEMORY write_bw SIZE COUNT [DEPTH]   prints bytes per second
+ *	pier-perf DEVICE MEMORY read_bw SIZE COUNT [DEPTH]
+ *	pier-perf DEVICE MEMORY send_bw SIZE COUNT [DEPTH]
  *	pier-perf DEVICE MEMORY write_lat SIZE COUNT          prints seconds, one way
+ *	pier-perf DEVICE MEMORY write_lat_typical SIZE COUNT  the median, not the average
  *	pier-perf - - memcpy SIZE COUNT                       prints bytes per second
  *
- * write_bw keeps DEPTH one-sided writes outstanding, and its clock stops when
- * the last one has completed at the initiator, which is when the target has
- * it. write_lat bounces one write to and fro, each side polling the memory that
- * the other writes, and prints half of a round trip: as ucx_perftest's
- * ucp_put_bw and ucp_put_lat do.
+ * The first three keep DEPTH requests outstanding, posted in batches, and their
+ * clock stops when the last one has completed at the initiator, which is when the
+ * target has it. write_lat bounces one write to and fro, each side polling the memory
+ *that the other writes, and prints half of a round trip: as ucx_perftest's ucp_put_bw and
+ *ucp_put_lat do.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -27,6 +30,7 @@
 #include <unistd.h>
 
 #include <pier/pier.h>
+#include <pier/inline.h>
 
 struct side {
 	struct pier_device *device;
@@ -44,6 +48,14 @@ struct plan {
 	size_t size;
 	uint64_t count;
 	uint32_t depth;
+	enum pier_opcode opcode;
+	int typical;
+};
+
+enum {
+	MAX_BATCH = 32,
+	RECEIVES = 512,
+	SMALL = 64, /* what is taken along with the request */
 };
 
 static void die(const char *step)
@@ -83,6 +95,9 @@ static void open_side(struct side *side, const struct plan *plan, int fd)
 	void *memory = NULL;
 
 	attr.max_send_wr = plan->depth;
+	attr.max_recv_wr = plan->opcode == PIER_OP_SEND ? RECEIVES : 1;
+	attr.max_send_sge = attr.max_recv_sge = 1;
+	attr.max_inline = plan->size <= SMALL ? SMALL : 0;
 	side->socket = fd;
 	if (pier_open_device(plan->device, &side->device) ||
 	    pier_alloc_pd(side->device, &side->pd))
@@ -129,39 +144,102 @@ static void aim(struct side *side, size_t size, struct pier_gather *ret_source,
 		die("element");
 }
 
-static void bandwidth(struct side *side, const struct plan *plan)
+/* One after the other from here, all into the same memory. */
+static int post_batch(struct side *side, const struct plan *plan, uint32_t count,
+		      struct pier_work *ret_work)
 {
-	struct pier_work *window = calloc(plan->depth, sizeof(*window));
+	struct pier_request requests[MAX_BATCH] = { 0 };
 	struct pier_gather source;
 	struct pier_remote target;
-	double start;
 
-	if (!window)
-		die("memory");
 	aim(side, plan->size, &source, &target);
-	start = now();
-	for (uint64_t i = 0; i < plan->count; i++) {
-		if (i >= plan->depth)
-			wait_for(side, window[i % plan->depth]);
-		if (pier_post_write(side->channel, &source, 1, &target,
-				    &window[i % plan->depth]))
-			die("write");
+	for (uint32_t i = 0; i < count; i++) {
+		requests[i].opcode = plan->opcode;
+		requests[i].gather = &source;
+		requests[i].num_sge = 1;
+		requests[i].remote = &target;
 	}
-	for (uint64_t i = plan->count < plan->depth ? 0 : plan->count - plan->depth;
-	     i < plan->count; i++)
-		wait_for(side, window[i % plan->depth]);
+	return pier_post_batch(side->channel, requests, count, ret_work);
+}
+
+/*
+ * Half of the depth is posted as soon as half of it is free: with one completion for
+ * each batch, as what perftest calls moderation.
+ */
+static void bandwidth(struct side *side, const struct plan *plan)
+{
+	uint32_t batch = plan->depth / 2 < MAX_BATCH ? plan->depth / 2 : MAX_BATCH;
+	struct pier_work last = { 0 };
+	double start = now();
+
+	batch = batch ? batch : 1;
+	for (uint64_t posted = 0; posted < plan->count; posted += batch) {
+		if (plan->count - posted < batch)
+			batch = (uint32_t)(plan->count - posted);
+		if (pier_wait_room(side->channel, batch, PIER_TIMEOUT_DEFAULT))
+			die("room");
+		if (posted + batch == plan->count) {
+			if (post_batch(side, plan, batch, &last))
+				die("post");
+		} else if (post_batch(side, plan, batch, NULL)) {
+			die("post");
+		}
+	}
+	wait_for(side, last);
 	printf("%.0f\n", (double)plan->size * (double)plan->count / (now() - start));
-	free(window);
+}
+
+/* The other end of sends: as many receives posted as there can be. */
+static void receive_all(struct side *side, const struct plan *plan)
+{
+	struct pier_scatter target;
+	uint64_t posted = 0;
+
+	if (pier_scatter(side->mr, pier_buffer_address(side->buffer), plan->size,
+			 &target))
+		die("element");
+	while (posted < plan->count || pier_channel_outstanding(side->channel) > 0) {
+		int error = posted < plan->count
+				    ? pier_post_recv(side->channel, &target, 1, NULL)
+				    : -EAGAIN;
+
+		if (error && error != -EAGAIN)
+			die("receive");
+		posted += !error;
+		if (error && pier_poll(side->channel) < 0)
+			die("poll");
+	}
+}
+
+static int compare_times(const void *a, const void *b)
+{
+	double first = *(const double *)a, second = *(const double *)b;
+
+	return (first > second) - (first < second);
+}
+
+/* Half of the way to and fro: on the average, or as half of the messages at most. */
+static void print_latency(double *times, const struct plan *plan)
+{
+	double sum = 0;
+
+	for (uint64_t i = 0; i < plan->count; i++)
+		sum += times[i];
+	qsort(times, plan->count, sizeof(*times), compare_times);
+	printf("%.9f\n", plan->typical ? times[plan->count / 2] / 2
+				       : sum / (double)plan->count / 2);
 }
 
 /* The last byte of a message carries its number; what lies before it is there. */
 static void bounce(struct side *side, const struct plan *plan, int first)
 {
+	double *times = calloc(plan->count, sizeof(*times)), start = now(), end;
 	struct pier_gather source;
 	struct pier_remote target;
 	struct pier_work work;
-	double start = now();
 
+	if (!times)
+		die("memory");
 	aim(side, plan->size, &source, &target);
 	for (uint64_t i = 0; i < plan->count; i++) {
 		uint8_t number = (uint8_t)(i % 250 + 1);
@@ -176,9 +254,13 @@ static void bounce(struct side *side, const struct plan *plan, int first)
 			if (pier_poll(side->channel) < 0)
 				die("poll");
 		wait_for(side, work);
+		end = now();
+		times[i] = end - start;
+		start = end;
 	}
 	if (first)
-		printf("%.9f\n", (now() - start) / (double)plan->count / 2);
+		print_latency(times, plan);
+	free(times);
 }
 
 static void run_memcpy(const struct plan *plan)
@@ -207,10 +289,12 @@ static void run_side(const struct plan *plan, const char *test, int fd, int firs
 	char done = 0, peer_done;
 
 	open_side(&side, plan, fd);
-	if (strcmp(test, "write_lat") == 0)
+	if (strncmp(test, "write_lat", strlen("write_lat")) == 0)
 		bounce(&side, plan, first);
 	else if (first)
 		bandwidth(&side, plan);
+	else if (plan->opcode == PIER_OP_SEND)
+		receive_all(&side, plan);
 	fflush(stdout);
 	/* The target sleeps here: one-sided writes need nothing from it. */
 	exchange(fd, &done, &peer_done, 1);
@@ -246,10 +330,14 @@ int main(int argc, char **argv)
 
 	if (argc < 6) {
 		fprintf(stderr,
-			"usage: pier-perf DEVICE MEMORY write_bw|write_lat|memcpy SIZE "
-			"COUNT [DEPTH]\n");
+			"usage: pier-perf DEVICE MEMORY write_bw|read_bw|send_bw|"
+			"write_lat|write_lat_typical|memcpy SIZE COUNT [DEPTH]\n");
 		return 2;
 	}
+	plan.typical = strcmp(argv[3], "write_lat_typical") == 0;
+	plan.opcode = strcmp(argv[3], "read_bw") == 0	? PIER_OP_READ
+		      : strcmp(argv[3], "send_bw") == 0 ? PIER_OP_SEND
+							: PIER_OP_WRITE;
 	plan.device = argv[1];
 	plan.memory = argv[2];
 	plan.size = strtoull(argv[4], NULL, 0);

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Benchmarks of pier beside its peers, in one run.
 
-    tests/bench/run.py BUILD_DIR [--rounds N] [--only instructions,soft,cp,cache,guest]
+    tests/bench/run.py BUILD_DIR [--rounds N] [--only instructions,soft,cp,cache,guest,perftest]
 
 Every round measures every contestant once, in turn, so that whatever else the
 machine does hits all of them; what is printed are medians over the rounds and
@@ -25,11 +25,11 @@ DEADLINE = 300  # seconds, for one command
 MIB = 1 << 20
 
 
-def output(command, env=None):
+def output(command, env=None, deadline=DEADLINE):
     """Standard output of a command that must succeed."""
     merged = dict(os.environ, **(env or {}))
     done = subprocess.run(command, env=merged, stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, timeout=DEADLINE, text=True)
+                          stderr=subprocess.PIPE, timeout=deadline, text=True)
     if done.returncode:
         sys.exit(f"bench: {' '.join(command)}: exit {done.returncode}\n{done.stderr}")
     return done.stdout
@@ -232,13 +232,13 @@ def bench_instructions(build, _):
                               ("unchecked-pairs", 40)]]
 
 
-def guest_lines(build, script, *arguments):
+def guest_lines(build, script, *arguments, cpus=1, seconds=250):
     """What a script of the shell prints in the guest; its $1 is the folder of programs."""
     guest = os.path.join(os.path.dirname(__file__), "..", "vm", "guest")
-    # One processor: two emulated ones wait for each other's locks.
-    text = output([guest, "--seconds", "250", "sh", "-euc", script, "sh",
+    # One processor where one process runs: two emulated ones wait for each other's locks.
+    text = output([guest, "--seconds", str(seconds), "sh", "-euc", script, "sh",
                    os.path.join(build, "tests", "bench"), *map(str, arguments)],
-                  {"PIER_VM_CPUS": "1"})
+                  {"PIER_VM_CPUS": str(cpus)}, seconds + 150)
     return [line.split("\t") for line in text.splitlines() if "\t" in line]
 
 
@@ -262,6 +262,81 @@ def bench_guest(build, _):
                 goals.append((f"{name} / {bare}, {length >> 10} KiB", ratio, ratio <= 1.05,
                               "at most 1.05"))
     return goals + bench_guest_cache(build)
+
+
+PERFTEST_PAIRS = 7
+PERFTEST_SIZES = [8, 4096, 65536, MIB]
+
+# One pair for each round and size: perftest between two processes, then pier-perf, or
+# the other way round. $2: the test; $3: the program of perftest; sizes and counts follow.
+PERFTEST_SCRIPT = '''
+perf=$1/pier-perf test=$2 program=$3 pairs=$4
+shift 4
+theirs() {
+    "$program" -d rxe0 -s "$1" -n "$2" -F >/dev/null 2>&1 &
+    server=$!
+    # The server listens when it has made its queue pair.
+    for try in 1 2 3 4 5 6 7 8 9 10; do
+        sleep 0.3
+        row=$("$program" -d rxe0 -s "$1" -n "$2" -F localhost 2>/dev/null |
+            grep -E "^ *$1 +[0-9]") && break
+    done
+    wait $server
+    echo "perftest	$1	$row"
+}
+ours() {
+    echo "pier	$1	$("$perf" rxe0 host "$test" "$1" "$2" 128)"
+}
+for round in $(seq $pairs); do
+    for plan in "$@"; do
+        size=${plan%:*} count=${plan#*:}
+        if [ $((round % 2)) = 1 ]; then
+            theirs $size $count; ours $size $count
+        else
+            ours $size $count; theirs $size $count
+        fi
+    done
+done'''
+
+
+def perftest_pairs(build, test, program, plans, column, factor):
+    """{size: ratios of pier to perftest}; perftest's figure is in that column."""
+    found = {size: {"pier": [], "perftest": []} for size, _ in plans}
+    lines = guest_lines(build, PERFTEST_SCRIPT, test, program, PERFTEST_PAIRS,
+                        *(f"{size}:{count}" for size, count in plans), cpus=2, seconds=900)
+    for who, size, row in lines:
+        fields = row.split()
+        value = float(fields[0]) if who == "pier" else float(fields[column]) * factor
+        found[int(size)][who].append(value)
+    for size, values in found.items():
+        if len(values["pier"]) != PERFTEST_PAIRS or len(values["perftest"]) != PERFTEST_PAIRS:
+            sys.exit(f"bench: {program} of {size} bytes: {values}")
+    return found
+
+
+def bench_perftest(build, _):
+    """Beside perftest, on the same rxe device in the guest."""
+    goals = []
+    tests = [("write_bw", "ib_write_bw", 3, MIB, ">="), ("read_bw", "ib_read_bw", 3, MIB, ">="),
+             ("send_bw", "ib_send_bw", 3, MIB, ">="),
+             ("write_lat_typical", "ib_write_lat", 4, 1e-6, "<=")]
+    for test, program, column, factor, wanted in tests:
+        counts = {8: 3000, 4096: 1500, 65536: 300, MIB: 40}
+        if wanted == "<=":
+            counts = {8: 1000, 4096: 1000, 65536: 200, MIB: 20}
+        found = perftest_pairs(build, test, program, list(counts.items()), column, factor)
+        unit, scale = ("MiB/s", 1 / MIB) if wanted == ">=" else ("us", 1e6)
+        print(f"\n{program} and pier, rxe in the guest (medians of {PERFTEST_PAIRS} pairs)")
+        for size, values in found.items():
+            ratios = [pier / theirs for pier, theirs in zip(values["pier"], values["perftest"])]
+            ratio = statistics.median(ratios)
+            print(f"  {size:8} B {statistics.median(values['pier']) * scale:10.2f} {unit} "
+                  f"{statistics.median(values['perftest']) * scale:10.2f} {unit}   {ratio:.3f} "
+                  f"({min(ratios):.3f}..{max(ratios):.3f})")
+            reached = ratio >= 1.0 if wanted == ">=" else ratio <= 1.0
+            goals.append((f"pier / {program}, {size} B", ratio, reached,
+                          f"at {'least' if wanted == '>=' else 'most'} 1.0"))
+    return goals
 
 
 def bench_guest_cache(build):
@@ -294,7 +369,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("build")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", default="instructions,soft,cp,cache,guest")
+    parser.add_argument("--only", default="instructions,soft,cp,cache,guest,perftest")
     options = parser.parse_args()
     wanted = options.only.split(",")
     goals = []
@@ -306,6 +381,8 @@ def main():
         goals += bench_cp(options.build, options.rounds)
     if "cache" in wanted:
         goals += bench_cache(options.build, options.rounds)
+    if "perftest" in wanted:
+        goals += bench_perftest(options.build, options.rounds)
     if "guest" in wanted:
         goals += bench_guest(options.build, options.rounds)
     print("\nTo reach")
