@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Benchmarks of pier beside its peers, in one run.
 
-    tests/bench/run.py BUILD_DIR [--rounds N] [--only instructions,soft,cp,cache,guest,perftest]
+    tests/bench/run.py BUILD_DIR [--rounds N] [--only instructions,soft,many,cp,cache,guest,perftest]
 
 Every round measures every contestant once, in turn, so that whatever else the
 machine does hits all of them; what is printed are medians over the rounds and
@@ -232,6 +232,21 @@ def bench_instructions(build, _):
                               ("unchecked-pairs", 40)]]
 
 
+def bench_many(build, _):
+    """Memory of a channel, and what idle ones cost."""
+    path = os.path.join(build, "tests", "bench", "pier-many")
+    print("\nMany channels in one process, soft0 (memory: with what the device has for it)")
+    print(f"  {'channels':>8} {'memory':>10} {'poll one':>10} {'poll all':>10} "
+          f"{'write':>10} {'by epoll':>10}")
+    rows = {}
+    for channels in 2, 10, 100, 1000:
+        count, memory, *times = output([path, "soft0", str(channels), "300"]).split()
+        rows[int(count)] = [float(time) * 1e6 for time in times]
+        print(f"  {count:>8} {int(memory) / 1024:7.1f} KiB "
+              + " ".join(f"{time:7.2f} us" for time in rows[int(count)]))
+    return []
+
+
 def guest_lines(build, script, *arguments, cpus=1, seconds=250):
     """What a script of the shell prints in the guest; its $1 is the folder of programs."""
     guest = os.path.join(os.path.dirname(__file__), "..", "vm", "guest")
@@ -369,7 +384,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("build")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", default="instructions,soft,cp,cache,guest,perftest")
+    parser.add_argument("--only", default="instructions,soft,many,cp,cache,guest,perftest")
     options = parser.parse_args()
     wanted = options.only.split(",")
     goals = []
@@ -381,6 +396,8 @@ def main():
         goals += bench_cp(options.build, options.rounds)
     if "cache" in wanted:
         goals += bench_cache(options.build, options.rounds)
+    if "many" in wanted:
+        goals += bench_many(options.build, options.rounds)
     if "perftest" in wanted:
         goals += bench_perftest(options.build, options.rounds)
     if "guest" in wanted:

@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Many channels in one process, each connected with another of them:
+ *
+ *	pier-many DEVICE CHANNELS ROUNDS
+ *
+ * prints, separated by tabs: how many channels; bytes of memory that each takes
+ * (resident, with what the device has for it); and seconds, medians of ROUNDS, of
+ *
+ *	poll     an empty pier_poll() of one channel beside idle ones
+ *	all      an empty pier_poll() of each of them
+ *	write    a write of 64 bytes on one channel, polled until it is complete
+ *	epoll    the same, found by epoll_wait() over the fds of all, all armed
+ */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <pier/pier.h>
+
+enum {
+	LENGTH = 64,
+	POLLS = 1000, /* for a time that a clock can tell */
+};
+
+struct bench {
+	struct pier_device *device;
+	struct pier_pd *pd;
+	struct pier_buffer *buffer;
+	struct pier_mr *mr;
+	struct pier_remote remote;
+	struct pier_channel **channels;
+	int count, rounds, epoll_fd;
+};
+
+static void die(const char *step)
+{
+	fprintf(stderr, "pier-many: %s: %s\n", step, pier_last_error());
+	exit(1);
+}
+
+static double now(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+static uint64_t resident(void)
+{
+	FILE *file = fopen("/proc/self/statm", "re");
+	unsigned long long pages = 0;
+
+	if (!file || fscanf(file, "%*s %llu", &pages) != 1)
+		die("/proc/self/statm");
+	fclose(file);
+	return pages * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+static void connect_pair(struct bench *bench, int first)
+{
+	struct pier_endpoint endpoints[2];
+
+	for (int i = 0; i < 2; i++) {
+		struct epoll_event event = { .events = EPOLLIN,
+					     .data.u32 = (uint32_t)(first + i) };
+		struct pier_channel **channel = &bench->channels[first + i];
+
+		if (pier_prepare_channel(bench->pd, NULL, channel) ||
+		    pier_channel_endpoint(*channel, &endpoints[i]))
+			die("channel");
+		if (epoll_ctl(bench->epoll_fd, EPOLL_CTL_ADD, pier_channel_fd(*channel),
+			      &event))
+			die("epoll_ctl");
+	}
+	for (int i = 0; i < 2; i++) {
+		if (pier_connect_channel(bench->channels[first + i], &endpoints[1 - i]))
+			die("connect");
+	}
+}
+
+static uint64_t open_bench(struct bench *bench, const char *device)
+{
+	struct rlimit files;
+	uint64_t before;
+
+	/* Each channel has some, and the usual limit is 1024. */
+	getrlimit(RLIMIT_NOFILE, &files);
+	files.rlim_cur = files.rlim_max;
+	setrlimit(RLIMIT_NOFILE, &files);
+	bench->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	bench->channels = calloc((size_t)bench->count, sizeof(*bench->channels));
+	if (bench->epoll_fd < 0 || !bench->channels)
+		die("memory");
+	if (pier_open_device(device, &bench->device) ||
+	    pier_alloc_pd(bench->device, &bench->pd) ||
+	    pier_alloc_buffer("memfd", 4096, &bench->buffer) ||
+	    pier_reg_buffer_mr(bench->pd, bench->buffer, 0, 4096, PIER_ACCESS_SHARED,
+			       PIER_POLICY_ANY, &bench->mr) ||
+	    pier_mr_remote(bench->mr, &bench->remote))
+		die("device");
+	before = resident();
+	for (int i = 0; i + 1 < bench->count; i += 2)
+		connect_pair(bench, i);
+	return (resident() - before) / (uint64_t)bench->count;
+}
+
+static void close_bench(struct bench *bench)
+{
+	for (int i = 0; i < bench->count; i++) {
+		if (pier_destroy_channel(bench->channels[i]))
+			die("destroy");
+	}
+	if (pier_dereg_mr(bench->mr) || pier_free_buffer(bench->buffer) ||
+	    pier_dealloc_pd(bench->pd) || pier_close_device(bench->device))
+		die("close");
+	free(bench->channels);
+	close(bench->epoll_fd);
+}
+
+static void poll_one(struct bench *bench)
+{
+	for (int i = 0; i < POLLS; i++) {
+		if (pier_poll(bench->channels[0]) < 0)
+			die("poll");
+	}
+}
+
+static void poll_all(struct bench *bench)
+{
+	for (int i = 0; i < bench->count; i++) {
+		if (pier_poll(bench->channels[i]) < 0)
+			die("poll");
+	}
+}
+
+static struct pier_work post(struct bench *bench, struct pier_channel *channel)
+{
+	struct pier_gather source;
+	struct pier_work work;
+
+	if (pier_gather(bench->mr, pier_mr_iova(bench->mr), LENGTH, &source) ||
+	    pier_post_write(channel, &source, 1, &bench->remote, &work))
+		die("write");
+	return work;
+}
+
+static void write_polled(struct bench *bench)
+{
+	struct pier_result result;
+	struct pier_work work = post(bench, bench->channels[0]);
+	int done;
+
+	do {
+		done = pier_poll_work(bench->channels[0], work, &result);
+	} while (done == 0);
+	if (done < 0 || result.error)
+		die("completion");
+}
+
+/* All others stay armed: nothing comes on them. */
+static void write_epoll(struct bench *bench)
+{
+	struct pier_channel *channel = bench->channels[0];
+	struct pier_work work = post(bench, channel);
+	struct pier_result result;
+	struct epoll_event event;
+	int done = 0;
+
+	while (done == 0) {
+		if (pier_arm_channel(channel) < 0)
+			die("arm");
+		done = pier_poll_work(channel, work, &result);
+		if (done == 0 && epoll_wait(bench->epoll_fd, &event, 1, 10000) != 1)
+			die("epoll_wait");
+	}
+	if (done < 0 || result.error)
+		die("completion");
+}
+
+static int compare_times(const void *a, const void *b)
+{
+	double first = *(const double *)a, second = *(const double *)b;
+
+	return (first > second) - (first < second);
+}
+
+static double median(struct bench *bench, void (*run)(struct bench *))
+{
+	double *times = calloc((size_t)bench->rounds, sizeof(*times)), middle;
+
+	if (!times)
+		die("memory");
+	run(bench);
+	for (int i = 0; i < bench->rounds; i++) {
+		double start = now();
+
+		run(bench);
+		times[i] = now() - start;
+	}
+	qsort(times, (size_t)bench->rounds, sizeof(*times), compare_times);
+	middle = times[bench->rounds / 2];
+	free(times);
+	return middle;
+}
+
+int main(int argc, char **argv)
+{
+	struct bench bench = { 0 };
+	uint64_t memory;
+
+	if (argc != 4 || (bench.count = atoi(argv[2])) < 2 ||
+	    (bench.rounds = atoi(argv[3])) < 1) {
+		fprintf(stderr, "usage: pier-many DEVICE CHANNELS ROUNDS\n");
+		return 2;
+	}
+	bench.count &= ~1;
+	memory = open_bench(&bench, argv[1]);
+	for (int i = 1; i < bench.count; i++) {
+		if (pier_arm_channel(bench.channels[i]) < 0)
+			die("arm");
+	}
+	printf("%d\t%llu", bench.count, (unsigned long long)memory);
+	printf("\t%.9f", median(&bench, poll_one) / POLLS);
+	printf("\t%.9f", median(&bench, poll_all));
+	printf("\t%.9f", median(&bench, write_polled));
+	printf("\t%.9f\n", median(&bench, write_epoll));
+	close_bench(&bench);
+	return 0;
+}
