@@ -7,7 +7,7 @@
 Every round measures every contestant once, in turn, so that whatever else the
 machine does hits all of them; what is printed are medians over the rounds and
 ratios of medians. The last lines are the figures to reach, and the exit
-status is 1 if one was missed. UCX (Debian's ucx-utils), rsync and
+status is 1 if one was missed. UCX (Debian's ucx-utils), perftest, rsync and
 valgrind must be installed, and what tests/vm/guest needs.
 """
 import argparse
