@@ -5,12 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "provider/soft/soft.h"
-#include "soft_rig.h"
+#include "soft_fake.h"
 
 /* What comes from the network is taken for hostile. */
 
@@ -93,106 +91,6 @@ static void test_address_blobs(void **state)
 	assert_int_equal(pier_soft_unpack_address(bytes, length, &again), -EINVAL);
 }
 
-/* A peer made of bytes: it knows the secrets, but sends what it likes. */
-struct fake {
-	union ibv_gid gid;
-	uint32_t qpn;
-	struct soft_address address;
-	struct rig_endpoint to_rig;
-};
-
-static void make_fake(struct fake *fake, struct rig *rig)
-{
-	memset(fake, 0, sizeof(*fake));
-	fake->gid.raw[15] = 1; /* the lowest name: it is the one to call */
-	fake->qpn = 77;
-	assert_true(pier_soft_random(fake->address.secret, SOFT_SECRET_SIZE));
-	rig_describe(rig, &fake->to_rig);
-}
-
-static void connect_rig(struct rig *rig, const struct fake *fake)
-{
-	struct rig_endpoint endpoint = { .gid = fake->gid, .qpn = fake->qpn };
-
-	endpoint.blob_length = pier_soft_pack_address(&fake->address, endpoint.blob,
-						      sizeof(endpoint.blob));
-	rig_connect(rig, &endpoint);
-}
-
-static int dial_rig(const struct rig *rig)
-{
-	struct sockaddr_un name;
-	socklen_t length = pier_soft_unix_name(&soft_context(rig->context)->gid, &name);
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-	assert_true(fd >= 0);
-	assert_int_equal(connect(fd, (struct sockaddr *)&name, length), 0);
-	return fd;
-}
-
-/* Whether the other side hangs up before the deadline. */
-static bool hangs_up(int fd)
-{
-	uint64_t deadline = rig_milliseconds() + RIG_DEADLINE_MS;
-	struct pollfd waited = { .fd = fd, .events = POLLIN };
-	char bytes[256];
-
-	while (rig_milliseconds() < deadline) {
-		if (poll(&waited, 1, 100) == 1 && read(fd, bytes, sizeof(bytes)) <= 0)
-			return true;
-	}
-	return false;
-}
-
-static void say_hello(const struct fake *fake, int fd, uint8_t *ret_transcript)
-{
-	struct soft_hello hello = {
-		.from = fake->gid,
-		.to = fake->to_rig.gid,
-		.from_qpn = fake->qpn,
-		.to_qpn = fake->to_rig.qpn,
-	};
-	uint8_t bytes[SOFT_HELLO_SIZE], challenge[SOFT_CHALLENGE_SIZE];
-
-	pier_soft_pack_hello(&hello, bytes);
-	rig_write_all(fd, bytes, sizeof(bytes));
-	rig_read_all(fd, challenge, sizeof(challenge));
-	pier_soft_hash_transcript(bytes, challenge, ret_transcript);
-}
-
-static void prove(const struct fake *fake, int fd, const uint8_t *transcript)
-{
-	struct soft_address its;
-	uint8_t proof[SOFT_PROOF_SIZE];
-
-	assert_int_equal(pier_soft_unpack_address(fake->to_rig.blob,
-						  fake->to_rig.blob_length, &its),
-			 0);
-	pier_soft_prove(its.secret, SOFT_CALLER_PROVES, transcript, proof);
-	pier_soft_prove(fake->address.secret, SOFT_CALLER_IDENTITY, transcript,
-			proof + SOFT_MAC_SIZE);
-	rig_write_all(fd, proof, sizeof(proof));
-}
-
-static int call_rig(const struct fake *fake, const struct rig *rig)
-{
-	uint8_t transcript[SOFT_MAC_SIZE], welcome[SOFT_WELCOME_SIZE];
-	int fd = dial_rig(rig);
-
-	say_hello(fake, fd, transcript);
-	prove(fake, fd, transcript);
-	rig_read_all(fd, welcome, sizeof(welcome));
-	return fd;
-}
-
-static void send_header(int fd, struct soft_header header)
-{
-	uint8_t bytes[SOFT_HEADER_SIZE];
-
-	pier_soft_pack_header(&header, bytes);
-	rig_write_all(fd, bytes, sizeof(bytes));
-}
-
 static void test_fake_can_write(void **state)
 {
 	uint8_t bytes[SOFT_HEADER_SIZE];
@@ -203,13 +101,13 @@ static void test_fake_can_write(void **state)
 
 	(void)state;
 	rig_open(&rig, NULL);
-	make_fake(&fake, &rig);
-	fd = call_rig(&fake, &rig); /* before RTR: it waits */
-	connect_rig(&rig, &fake);
-	send_header(fd, (struct soft_header){ .opcode = SOFT_WRITE,
-					      .length = 4,
-					      .key = fake.to_rig.rkey,
-					      .address = fake.to_rig.address });
+	fake_make(&fake, &rig);
+	fd = fake_call(&fake, &rig); /* before RTR: it waits */
+	fake_connect(&rig, &fake);
+	fake_send(fd, (struct soft_header){ .opcode = SOFT_WRITE,
+					    .length = 4,
+					    .key = fake.to_rig.rkey,
+					    .address = fake.to_rig.address });
 	rig_write_all(fd, "abcd", 4);
 	rig_read_all(fd, bytes, sizeof(bytes));
 	assert_true(pier_soft_unpack_header(bytes, &answer));
@@ -227,12 +125,12 @@ static void check_nonsense(struct soft_header header)
 	int fd;
 
 	rig_open(&rig, NULL);
-	make_fake(&fake, &rig);
-	connect_rig(&rig, &fake);
-	fd = call_rig(&fake, &rig);
+	fake_make(&fake, &rig);
+	fake_connect(&rig, &fake);
+	fd = fake_call(&fake, &rig);
 	assert_int_equal(rig_post_recv(&rig, 1, 0, 8), 0);
-	send_header(fd, header);
-	assert_true(hangs_up(fd));
+	fake_send(fd, header);
+	assert_true(fake_hangs_up(fd));
 	rig_expect(&rig, rig.recv_cq, NULL, 1, IBV_WC_WR_FLUSH_ERR);
 	close(fd);
 	rig_close(&rig);
@@ -260,15 +158,15 @@ static void check_wrong_answer(struct soft_header header)
 	int fd;
 
 	rig_open(&rig, NULL);
-	make_fake(&fake, &rig);
-	connect_rig(&rig, &fake);
-	fd = call_rig(&fake, &rig);
+	fake_make(&fake, &rig);
+	fake_connect(&rig, &fake);
+	fd = fake_call(&fake, &rig);
 	assert_int_equal(rig_post(&rig, IBV_WR_RDMA_READ, 5, 0, 100, &fake.to_rig, 0, 0),
 			 0);
 	rig_read_all(fd, bytes, sizeof(bytes));
-	send_header(fd, header);
+	fake_send(fd, header);
 	rig_expect(&rig, rig.send_cq, NULL, 5, IBV_WC_BAD_RESP_ERR);
-	assert_true(hangs_up(fd));
+	assert_true(fake_hangs_up(fd));
 	close(fd);
 	rig_close(&rig);
 }
@@ -288,46 +186,6 @@ static void test_wrong_answers(void **state)
 		.opcode = SOFT_READ_RESPONSE, .msn = 1, .length = 100 });
 }
 
-static void step(struct rig *rig)
-{
-	for (int i = 0; i < 50; i++)
-		rig_step(rig, NULL);
-}
-
-/* With a caller that does not wait for the welcome: the rig must be stepped. */
-static int call_stepped(const struct fake *fake, struct rig *rig)
-{
-	struct soft_hello hello = {
-		.from = fake->gid,
-		.to = fake->to_rig.gid,
-		.from_qpn = fake->qpn,
-		.to_qpn = fake->to_rig.qpn,
-	};
-	uint8_t bytes[SOFT_HELLO_SIZE], challenge[SOFT_CHALLENGE_SIZE];
-	uint8_t transcript[SOFT_MAC_SIZE];
-	int fd = dial_rig(rig);
-
-	pier_soft_pack_hello(&hello, bytes);
-	rig_write_all(fd, bytes, sizeof(bytes));
-	step(rig);
-	rig_read_all(fd, challenge, sizeof(challenge));
-	pier_soft_hash_transcript(bytes, challenge, transcript);
-	prove(fake, fd, transcript);
-	step(rig);
-	rig_read_all(fd, challenge, SOFT_WELCOME_SIZE);
-	return fd;
-}
-
-static struct soft_header next_header(int fd)
-{
-	uint8_t bytes[SOFT_HEADER_SIZE];
-	struct soft_header header;
-
-	rig_read_all(fd, bytes, sizeof(bytes));
-	assert_true(pier_soft_unpack_header(bytes, &header));
-	return header;
-}
-
 /* On the wire: a fenced request is held back until the READ before it is done. */
 static void test_fence(void **state)
 {
@@ -338,32 +196,32 @@ static void test_fence(void **state)
 
 	(void)state;
 	rig_open(&rig, &options);
-	make_fake(&fake, &rig);
-	connect_rig(&rig, &fake);
-	waited.fd = call_stepped(&fake, &rig);
+	fake_make(&fake, &rig);
+	fake_connect(&rig, &fake);
+	waited.fd = fake_call_stepped(&fake, &rig);
 	for (int i = 0; i < 3; i++)
 		assert_int_equal(rig_post(&rig, IBV_WR_RDMA_READ, i, 0, 4, &fake.to_rig,
 					  0, IBV_SEND_SIGNALED),
 				 0);
 	assert_int_equal(rig_post(&rig, IBV_WR_SEND, 3, 0, 0, NULL, 0, IBV_SEND_FENCE),
 			 0);
-	step(&rig);
+	fake_step(&rig);
 	/* Two READs, which is max_rd_atomic, and no more. */
-	assert_int_equal(next_header(waited.fd).opcode, SOFT_READ);
-	assert_int_equal(next_header(waited.fd).opcode, SOFT_READ);
+	assert_int_equal(fake_next(waited.fd).opcode, SOFT_READ);
+	assert_int_equal(fake_next(waited.fd).opcode, SOFT_READ);
 	assert_int_equal(poll(&waited, 1, 0), 0);
 	for (uint32_t i = 0; i < 3; i++) {
-		send_header(waited.fd, (struct soft_header){ .opcode = SOFT_READ_RESPONSE,
-							     .msn = i,
-							     .length = 4 });
+		fake_send(waited.fd, (struct soft_header){ .opcode = SOFT_READ_RESPONSE,
+							   .msn = i,
+							   .length = 4 });
 		rig_write_all(waited.fd, "data", 4);
-		step(&rig);
+		fake_step(&rig);
 		if (i == 0)
-			assert_int_equal(next_header(waited.fd).opcode, SOFT_READ);
+			assert_int_equal(fake_next(waited.fd).opcode, SOFT_READ);
 		if (i < 2)
 			assert_int_equal(poll(&waited, 1, 0), 0);
 	}
-	assert_int_equal(next_header(waited.fd).opcode, SOFT_SEND);
+	assert_int_equal(fake_next(waited.fd).opcode, SOFT_SEND);
 	assert_memory_equal(rig.memory, "data", 5);
 	close(waited.fd);
 	rig_close(&rig);
@@ -394,9 +252,9 @@ static void test_random_frames(void **state)
 		int fd;
 
 		rig_open(&rig, NULL);
-		make_fake(&fake, &rig);
-		connect_rig(&rig, &fake);
-		fd = call_rig(&fake, &rig);
+		fake_make(&fake, &rig);
+		fake_connect(&rig, &fake);
+		fd = fake_call(&fake, &rig);
 		rig_post_recv(&rig, 1, 0, 64);
 		rig_post(&rig, IBV_WR_RDMA_READ, 2, 0, 32, &fake.to_rig, 0, 0);
 		for (size_t i = 0; i < sizeof(bytes); i++)
@@ -414,7 +272,7 @@ static void test_random_frames(void **state)
 		}
 		send(fd, bytes, sizeof(bytes), MSG_NOSIGNAL);
 		shutdown(fd, SHUT_WR);
-		assert_true(hangs_up(fd));
+		assert_true(fake_hangs_up(fd));
 		for (int i = 64 + 160; i < RIG_MEMORY; i++)
 			assert_int_equal(rig.memory[i], 0);
 		close(fd);
@@ -431,28 +289,28 @@ static void test_wrong_secret(void **state)
 
 	(void)state;
 	rig_open(&rig, NULL);
-	make_fake(&fake, &rig);
-	connect_rig(&rig, &fake);
-	fd = dial_rig(&rig);
+	fake_make(&fake, &rig);
+	fake_connect(&rig, &fake);
+	fd = fake_dial(&rig);
 	fake.to_rig.blob[4] ^= 1; /* the listener's secret */
-	say_hello(&fake, fd, transcript);
-	prove(&fake, fd, transcript);
-	assert_true(hangs_up(fd));
+	fake_say_hello(&fake, fd, transcript);
+	fake_prove(&fake, fd, transcript);
+	assert_true(fake_hangs_up(fd));
 	close(fd);
 	fake.to_rig.blob[4] ^= 1;
 	/* Knows the listener's, but is not who it says it is. */
 	fake.address.secret[0] ^= 1;
-	fd = call_rig(&fake, &rig);
-	assert_true(hangs_up(fd));
+	fd = fake_call(&fake, &rig);
+	assert_true(fake_hangs_up(fd));
 	close(fd);
 	/* And the queue pair is none the worse for it. */
 	fake.address.secret[0] ^= 1;
-	fd = call_rig(&fake, &rig);
+	fd = fake_call(&fake, &rig);
 	assert_int_equal(
 		rig_post(&rig, IBV_WR_RDMA_WRITE, 1, 0, 0, NULL, 0, IBV_SEND_SIGNALED),
 		0);
 	rig_read_all(fd, transcript, SOFT_HEADER_SIZE);
-	send_header(fd, (struct soft_header){ .opcode = SOFT_ACK, .msn = 1 });
+	fake_send(fd, (struct soft_header){ .opcode = SOFT_ACK, .msn = 1 });
 	rig_expect(&rig, rig.send_cq, NULL, 1, IBV_WC_SUCCESS);
 	close(fd);
 	rig_close(&rig);
@@ -467,14 +325,14 @@ static void test_replay(void **state)
 
 	(void)state;
 	rig_open(&rig, NULL);
-	make_fake(&fake, &rig);
-	first = dial_rig(&rig);
-	second = dial_rig(&rig);
-	say_hello(&fake, first, transcript);
-	say_hello(&fake, second, other);
+	fake_make(&fake, &rig);
+	first = fake_dial(&rig);
+	second = fake_dial(&rig);
+	fake_say_hello(&fake, first, transcript);
+	fake_say_hello(&fake, second, other);
 	assert_memory_not_equal(transcript, other, SOFT_MAC_SIZE);
-	prove(&fake, second, transcript); /* what was good on the first */
-	assert_true(hangs_up(second));
+	fake_prove(&fake, second, transcript); /* what was good on the first */
+	assert_true(fake_hangs_up(second));
 	close(first);
 	close(second);
 	rig_close(&rig);
@@ -490,22 +348,22 @@ static void test_crowd_at_the_door(void **state)
 
 	(void)state;
 	rig_open(&rig, NULL);
-	make_fake(&fake, &rig);
-	connect_rig(&rig, &fake);
+	fake_make(&fake, &rig);
+	fake_connect(&rig, &fake);
 	for (int i = 0; i < 100; i++) {
-		strangers[i] = dial_rig(&rig);
+		strangers[i] = fake_dial(&rig);
 		send(strangers[i], "GET / HTTP/1.0\r\n\r\n", i % 20, MSG_NOSIGNAL);
 	}
-	fd = call_rig(&fake, &rig);
+	fd = fake_call(&fake, &rig);
 	close(fd);
 	for (int i = 0; i < 100; i++) {
-		assert_true(hangs_up(strangers[i]));
+		assert_true(fake_hangs_up(strangers[i]));
 		close(strangers[i]);
 	}
-	fd = dial_rig(&rig);
+	fd = fake_dial(&rig);
 	for (int i = 0; i < 10; i++)
 		send(fd, "0123456789012345678901234567890123456789", 40, MSG_NOSIGNAL);
-	assert_true(hangs_up(fd));
+	assert_true(fake_hangs_up(fd));
 	close(fd);
 	rig_close(&rig);
 	assert_int_equal(rig_count_fds(), before);
