@@ -148,13 +148,13 @@ def frame(opcode, length=0, msn=0, flags=0, syndrome=0, timer=0, key=b"rkey", ad
           immediate=0, reserved=0, payload=None):
     """The key is a mark, for which the target puts the key of its region."""
     if payload is None:
-        payload = bytes([opcode]) * (0 if opcode in (5, 16, 17) else length)
+        payload = bytes([opcode]) * {5: 0, 6: 16, 7: 16, 16: 0, 17: 0}.get(opcode, length)
     return struct.pack("<BBBBII4sQII", opcode, flags, syndrome, timer, msn, length, key,
                        address, immediate, reserved) + payload
 
 
-SEND, SEND_IMM, WRITE, WRITE_IMM, READ = range(1, 6)
-ACK, NAK, READ_RESPONSE = range(16, 19)
+SEND, SEND_IMM, WRITE, WRITE_IMM, READ, COMPARE_SWAP, FETCH_ADD = range(1, 8)
+ACK, NAK, READ_RESPONSE, ATOMIC_RESPONSE = range(16, 20)
 STREAMS = {
     "send": frame(SEND, 64),
     "sends": b"".join(frame(SEND, 256, msn) for msn in range(3)),
@@ -172,10 +172,21 @@ STREAMS = {
     "reads": b"".join(frame(READ, 64, msn) for msn in range(40)),
     "read_past_end": frame(READ, 4097),
     "read_huge": frame(READ, 1 << 30),
+    "compare_swap": frame(COMPARE_SWAP, 8, payload=struct.pack("<QQ", 0x5a5a5a5a5a5a5a5a, 1)),
+    "fetch_add": frame(FETCH_ADD, 8),
+    "atomics": b"".join(frame(6 + msn % 2, 8, msn, address=0x10000 + 8 * msn) for msn in range(40)),
+    "atomic_last": frame(FETCH_ADD, 8, address=0x10ff8) + frame(FETCH_ADD, 8, 1, address=0x11000),
+    "atomic_misaligned": frame(FETCH_ADD, 8, address=0x10004),
+    "atomic_length": frame(FETCH_ADD, 16),
+    "atomic_cut": frame(COMPARE_SWAP, 8)[:40],
     "wrong_order": frame(SEND, 8, msn=5),
     "answers": frame(READ_RESPONSE, 256, 0) + frame(ACK, 0, 2),
     "answer_too_long": frame(READ_RESPONSE, 257, 0),
     "answer_too_short": frame(READ_RESPONSE, 255, 0),
+    "atomic_answer": frame(READ_RESPONSE, 256, 0) + frame(ATOMIC_RESPONSE, 8, 2),
+    "atomic_acked": frame(READ_RESPONSE, 256, 0) + frame(ACK, 0, 3),
+    "atomic_answer_first": frame(ATOMIC_RESPONSE, 8, 0),
+    "atomic_answer_length": frame(READ_RESPONSE, 256, 0) + frame(ATOMIC_RESPONSE, 16, 2),
     "ack_first": frame(ACK, 0, 2),
     "ack_future": frame(ACK, 0, 1000),
     "refused": frame(NAK, 0, 0, syndrome=3),

@@ -37,7 +37,11 @@ struct stage {
 
 static void open_stage(struct stage *stage)
 {
-	const struct rig_options options = { .stepped = 1 };
+	const struct rig_options options = {
+		.stepped = 1,
+		.access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+			  IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC,
+	};
 	struct rig_endpoint self;
 
 	rig_open(&stage->rig, &options);
@@ -49,7 +53,7 @@ static void open_stage(struct stage *stage)
 	stage->mr = pier_soft_provider.reg_mr(
 		stage->rig.pd, stage->guarded + GUARD, REGION, IOVA,
 		IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-			IBV_ACCESS_REMOTE_READ);
+			IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC);
 	FUZZ_CHECK(stage->mr);
 }
 
@@ -68,6 +72,20 @@ static void attach_peer(struct stage *stage)
 	stage->peer = fds[1];
 }
 
+static void post_atomic(struct rig *rig)
+{
+	struct ibv_sge sge = rig_sge(rig, 2 * RECEIVE, 8);
+	struct ibv_send_wr wr = {
+		.sg_list = &sge,
+		.num_sge = 1,
+		.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD,
+		.wr.atomic = { .remote_addr = IOVA, .compare_add = 1, .rkey = 1 },
+	};
+	struct ibv_send_wr *bad;
+
+	FUZZ_CHECK(!ibv_post_send(rig->qp, &wr, &bad));
+}
+
 /* Requests of our own, so that answers have something to answer. */
 static void post_requests(struct stage *stage)
 {
@@ -79,6 +97,7 @@ static void post_requests(struct stage *stage)
 			     &nowhere, 0, IBV_SEND_SIGNALED));
 	FUZZ_CHECK(!rig_post(&stage->rig, IBV_WR_SEND, 4, 2 * RECEIVE, RECEIVE, NULL, 0,
 			     IBV_SEND_SIGNALED));
+	post_atomic(&stage->rig);
 }
 
 static void run(struct stage *stage)

@@ -228,7 +228,7 @@ static void test_queries(void **state)
 	(void)state;
 	rig_open(&rig, &stepped);
 	assert_int_equal(soft->query_device(rig.context, &device), 0);
-	assert_int_equal(device.atomic_cap, IBV_ATOMIC_NONE);
+	assert_int_equal(device.atomic_cap, IBV_ATOMIC_GLOB);
 	assert_int_equal(soft->query_port(rig.context, 1, &port), 0);
 	assert_int_equal(port.state, IBV_PORT_ACTIVE);
 	assert_int_equal(soft->query_port(rig.context, 2, &port), EINVAL);

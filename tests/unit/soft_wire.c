@@ -39,7 +39,7 @@ static void test_bad_headers(void **state)
 		int at;
 		uint8_t value;
 	} changes[] = {
-		{ 0, 0 }, { 0, 6 }, { 0, 15 }, { 0, 19 },    { 0, 255 },
+		{ 0, 0 }, { 0, 8 }, { 0, 15 }, { 0, 20 },    { 0, 255 },
 		{ 1, 2 }, { 2, 1 }, { 3, 1 },  { 11, 0x41 }, { 28, 1 },
 	};
 	struct soft_header header = { .opcode = SOFT_SEND, .length = 5 }, again;
@@ -53,6 +53,16 @@ static void test_bad_headers(void **state)
 		assert_false(pier_soft_unpack_header(bytes, &again));
 	}
 	header = (struct soft_header){ .opcode = SOFT_ACK, .length = 1 };
+	pier_soft_pack_header(&header, bytes);
+	assert_false(pier_soft_unpack_header(bytes, &again));
+	header = (struct soft_header){ .opcode = SOFT_FETCH_ADD, .length = 16 };
+	pier_soft_pack_header(&header, bytes);
+	assert_false(pier_soft_unpack_header(bytes, &again));
+	header.length = 8;
+	pier_soft_pack_header(&header, bytes);
+	assert_true(pier_soft_unpack_header(bytes, &again));
+	assert_int_equal(pier_soft_payload_length(&header), SOFT_OPERANDS_SIZE);
+	header = (struct soft_header){ .opcode = SOFT_ATOMIC_RESPONSE };
 	pier_soft_pack_header(&header, bytes);
 	assert_false(pier_soft_unpack_header(bytes, &again));
 	header = (struct soft_header){ .opcode = SOFT_NAK, .syndrome = 9 };
@@ -240,8 +250,11 @@ static unsigned int chosen_seed(void)
 /* Plausible headers with random fields, then silence. */
 static void test_random_frames(void **state)
 {
-	const uint8_t opcodes[] = { SOFT_SEND, SOFT_WRITE, SOFT_READ,
-				    SOFT_ACK,  SOFT_NAK,   SOFT_READ_RESPONSE };
+	const uint8_t opcodes[] = {
+		SOFT_SEND,	   SOFT_WRITE,	   SOFT_READ,
+		SOFT_ACK,	   SOFT_NAK,	   SOFT_READ_RESPONSE,
+		SOFT_COMPARE_SWAP, SOFT_FETCH_ADD, SOFT_ATOMIC_RESPONSE
+	};
 	unsigned int seed = chosen_seed();
 
 	(void)state;
@@ -261,7 +274,7 @@ static void test_random_frames(void **state)
 			bytes[i] = (uint8_t)(rand_r(&seed) >> 8);
 		for (uint32_t i = 0; i < 20; i++) {
 			struct soft_header header = {
-				.opcode = opcodes[rand_r(&seed) % 6],
+				.opcode = opcodes[rand_r(&seed) % sizeof(opcodes)],
 				.msn = rand_r(&seed) % 3,
 				.length = rand_r(&seed) % 40,
 				.key = fake.to_rig.rkey,

@@ -136,7 +136,7 @@ static int query_device(struct ibv_context *ibv_context, struct ibv_device_attr 
 		.max_qp_rd_atom = SOFT_MAX_RD_ATOMIC,
 		.max_qp_init_rd_atom = SOFT_MAX_RD_ATOMIC,
 		.max_res_rd_atom = SOFT_MAX_QP * SOFT_MAX_RD_ATOMIC,
-		.atomic_cap = IBV_ATOMIC_NONE,
+		.atomic_cap = pier_soft_atomic_cap(),
 		.max_pkeys = 1,
 		.phys_port_cnt = 1,
 	};

@@ -49,20 +49,30 @@ void pier_soft_pack_header(const struct soft_header *header, uint8_t *ret_bytes)
 
 static bool is_opcode(uint8_t opcode)
 {
-	return (opcode >= SOFT_SEND && opcode <= SOFT_READ) ||
-	       (opcode >= SOFT_ACK && opcode <= SOFT_READ_RESPONSE);
+	return (opcode >= SOFT_SEND && opcode <= SOFT_FETCH_ADD) ||
+	       (opcode >= SOFT_ACK && opcode <= SOFT_ATOMIC_RESPONSE);
+}
+
+bool pier_soft_is_atomic(uint8_t opcode)
+{
+	return opcode == SOFT_COMPARE_SWAP || opcode == SOFT_FETCH_ADD;
+}
+
+static bool is_length(uint8_t opcode, uint32_t length)
+{
+	if (opcode == SOFT_ACK || opcode == SOFT_NAK)
+		return length == 0;
+	if (pier_soft_is_atomic(opcode) || opcode == SOFT_ATOMIC_RESPONSE)
+		return length == SOFT_WORD_SIZE;
+	return length <= SOFT_MAX_MESSAGE;
 }
 
 static bool is_plausible(const struct soft_header *header)
 {
-	if (!is_opcode(header->opcode) || header->length > SOFT_MAX_MESSAGE)
+	if (!is_opcode(header->opcode) || !is_length(header->opcode, header->length))
 		return false;
 	if (header->flags & ~SOFT_FLAG_SOLICITED)
 		return false;
-	if (header->opcode == SOFT_ACK || header->opcode == SOFT_NAK) {
-		if (header->length != 0)
-			return false;
-	}
 	if (header->opcode != SOFT_NAK)
 		return header->syndrome == 0 && header->timer == 0;
 	return header->syndrome >= SOFT_NAK_RNR && header->syndrome <= SOFT_NAK_LAST &&
@@ -91,5 +101,7 @@ bool pier_soft_unpack_header(const uint8_t *bytes, struct soft_header *ret_heade
 
 uint32_t pier_soft_payload_length(const struct soft_header *header)
 {
-	return header->opcode == SOFT_READ ? 0 : header->length;
+	if (header->opcode == SOFT_READ)
+		return 0;
+	return pier_soft_is_atomic(header->opcode) ? SOFT_OPERANDS_SIZE : header->length;
 }

@@ -13,7 +13,10 @@
 enum {
 	SOFT_HEADER_SIZE = 32,
 	/* Larger than any message of a real NIC (2^31) would not fit the field. */
-	SOFT_MAX_MESSAGE = 1 << 30
+	SOFT_MAX_MESSAGE = 1 << 30,
+	/* What an atomic operation changes, and two operands; 64 bits, little-endian. */
+	SOFT_WORD_SIZE = 8,
+	SOFT_OPERANDS_SIZE = 2 * SOFT_WORD_SIZE
 };
 
 enum soft_opcode {
@@ -23,14 +26,18 @@ enum soft_opcode {
 	SOFT_WRITE,
 	SOFT_WRITE_IMM,
 	SOFT_READ,
+	SOFT_COMPARE_SWAP, /* the operands are its payload: compare, swap */
+	SOFT_FETCH_ADD,	   /* add, 0 */
 	/* Responses; the msn names a request. */
-	SOFT_ACK = 16,	   /* every request before msn is done */
-	SOFT_NAK,	   /* the same, and msn was refused */
-	SOFT_READ_RESPONSE /* every request up to msn is done */
+	SOFT_ACK = 16,	     /* every request before msn is done */
+	SOFT_NAK,	     /* the same, and msn was refused */
+	SOFT_READ_RESPONSE,  /* every request up to msn is done */
+	SOFT_ATOMIC_RESPONSE /* the same; its payload is what the word was */
 };
 
 enum soft_syndrome {
-	SOFT_NAK_RNR = 1, /* no receive posted: try again after `timer` */
+	SOFT_NO_NAK,
+	SOFT_NAK_RNR, /* no receive posted: try again after `timer` */
 	SOFT_NAK_INVALID_REQUEST,
 	SOFT_NAK_ACCESS,
 	SOFT_NAK_OPERATION,
@@ -47,7 +54,7 @@ struct soft_header {
 	uint8_t syndrome;
 	uint8_t timer; /* of an RNR NAK, in the encoding of min_rnr_timer */
 	uint32_t msn;
-	uint32_t length; /* of the payload; of a READ: how much to read */
+	uint32_t length; /* of the payload, or of what a READ or an atomic reaches */
 	uint32_t key;
 	uint64_t address;
 	uint32_t immediate; /* network byte order, as in ibv_send_wr */
@@ -61,6 +68,8 @@ void pier_soft_pack_header(const struct soft_header *header, uint8_t *ret_bytes)
  * syndrome, a length beyond the limit or where none belongs, reserved bytes.
  */
 bool pier_soft_unpack_header(const uint8_t *bytes, struct soft_header *ret_header);
+
+bool pier_soft_is_atomic(uint8_t opcode);
 
 /* How many bytes follow this header on the stream. */
 uint32_t pier_soft_payload_length(const struct soft_header *header);

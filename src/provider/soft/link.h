@@ -14,13 +14,17 @@
 
 struct soft_qp;
 
+/* A READ or an atomic operation whose response is to be sent. */
 struct soft_read {
+	uint8_t opcode; /* of the response */
 	uint32_t msn, length, key;
 	uint64_t address;
+	uint64_t word; /* of an atomic operation: what was there before it */
 };
 
 enum soft_source {
 	SOFT_FROM_NOWHERE, /* header only */
+	SOFT_FROM_FRAME,   /* its own words */
 	SOFT_FROM_SEND,	   /* the elements of a send request */
 	SOFT_FROM_REGION   /* what a peer reads */
 };
@@ -32,6 +36,7 @@ struct soft_staged {
 	bool stale; /* sent before an RNR NAK; will be sent again */
 	uint64_t position;
 	struct soft_read read;
+	uint8_t words[SOFT_OPERANDS_SIZE];
 	uint32_t length;
 };
 
@@ -39,7 +44,8 @@ enum soft_target {
 	SOFT_TO_NOWHERE,
 	SOFT_TO_REGION,
 	SOFT_TO_RECV,
-	SOFT_TO_READER /* the elements of our own READ */
+	SOFT_TO_WORDS, /* the link's own: operands */
+	SOFT_TO_READER /* the elements of our own READ or atomic operation */
 };
 
 struct soft_link {
@@ -59,6 +65,7 @@ struct soft_link {
 	enum soft_target target;
 	bool ignored; /* a request that will come again */
 	uint32_t payload_done;
+	uint8_t words[SOFT_OPERANDS_SIZE];
 
 	struct soft_staged staged[SOFT_MAX_STAGED];
 	uint32_t first_staged, staged_count;

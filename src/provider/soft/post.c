@@ -13,19 +13,22 @@ static bool may_send(enum ibv_qp_state state)
 static int check_opcode(const struct ibv_send_wr *wr)
 {
 	switch (wr->opcode) {
+	case IBV_WR_ATOMIC_CMP_AND_SWP:
+	case IBV_WR_ATOMIC_FETCH_AND_ADD:
+		if (pier_soft_atomic_cap() == IBV_ATOMIC_NONE)
+			return pier_fail(EOPNOTSUPP, "soft0: no atomic operations on "
+						     "this machine (atomic_cap is NONE)");
+		/* fall through */
 	case IBV_WR_RDMA_READ:
 		if (wr->send_flags & IBV_SEND_INLINE)
-			return pier_fail(EINVAL, "soft0: a READ cannot be inline");
+			return pier_fail(EINVAL, "soft0: a READ or an atomic operation "
+						 "cannot be inline");
 		return 0;
 	case IBV_WR_SEND:
 	case IBV_WR_SEND_WITH_IMM:
 	case IBV_WR_RDMA_WRITE:
 	case IBV_WR_RDMA_WRITE_WITH_IMM:
 		return 0;
-	case IBV_WR_ATOMIC_CMP_AND_SWP:
-	case IBV_WR_ATOMIC_FETCH_AND_ADD:
-		return pier_fail(EOPNOTSUPP, "soft0: no atomic operations (atomic_cap is "
-					     "NONE)");
 	default:
 		return pier_fail(EINVAL, "soft0: opcode %d is not known here",
 				 (int)wr->opcode);
@@ -77,6 +80,19 @@ static void copy_inline(uint8_t *to, const struct ibv_send_wr *wr)
 	}
 }
 
+static void store_target(struct soft_send *send, const struct ibv_send_wr *wr)
+{
+	send->address = wr->wr.rdma.remote_addr;
+	send->key = wr->wr.rdma.rkey;
+	if (!pier_soft_is_atomic_wr(wr->opcode))
+		return;
+	send->address = wr->wr.atomic.remote_addr;
+	send->key = wr->wr.atomic.rkey;
+	send->operands[0] = wr->wr.atomic.compare_add;
+	send->operands[1] = wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ? wr->wr.atomic.swap
+								    : 0;
+}
+
 static int queue_send(struct soft_qp *qp, const struct ibv_send_wr *wr)
 {
 	struct soft_send_queue *sq = &qp->sq;
@@ -91,8 +107,7 @@ static int queue_send(struct soft_qp *qp, const struct ibv_send_wr *wr)
 	send->opcode = wr->opcode;
 	send->flags = wr->send_flags;
 	send->length = length;
-	send->address = wr->wr.rdma.remote_addr;
-	send->key = wr->wr.rdma.rkey;
+	store_target(send, wr);
 	send->immediate = wr->imm_data;
 	send->sge_count = wr->num_sge;
 	if (wr->send_flags & IBV_SEND_INLINE)

@@ -25,12 +25,19 @@ struct soft_send {
 	unsigned int flags;
 	uint64_t length;
 	uint64_t address;
+	uint64_t operands[2]; /* of an atomic operation, as the frame has them */
 	uint32_t key;
 	uint32_t immediate;
 	int sge_count;
 	struct ibv_sge *sges;
 	uint8_t *inline_data;
 };
+
+static inline bool pier_soft_is_atomic_wr(enum ibv_wr_opcode opcode)
+{
+	return opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
+	       opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+}
 
 struct soft_recv {
 	uint64_t wr_id;
@@ -53,7 +60,7 @@ struct soft_send_queue {
 	uint64_t done;
 	uint64_t transmitted; /* wholly on the stream; the peer may acknowledge it */
 	uint64_t staged;      /* next to be turned into a frame */
-	uint32_t reads;	      /* in flight */
+	uint32_t reads;	      /* in flight, and atomic operations */
 	/* A request that cannot be sent; reported when all before it are done. */
 	bool broken;
 	uint64_t broken_at;
@@ -148,5 +155,15 @@ void pier_soft_drop_requests(struct soft_link *link);
 void pier_soft_refuse(struct soft_qp *qp, enum soft_syndrome syndrome);
 bool pier_soft_stage_ack(struct soft_qp *qp);
 bool pier_soft_stage_read_response(struct soft_qp *qp);
+
+/* atomic.c; with the engine locked */
+enum ibv_atomic_cap pier_soft_atomic_cap(void);
+/* NO_NAK: the word is there, and the peer may change it. */
+enum soft_syndrome pier_soft_check_atomic(struct soft_qp *qp,
+					  const struct soft_header *header);
+/* Does it, with the link's operands, and tells what the word was. */
+enum soft_syndrome pier_soft_execute_atomic(struct soft_qp *qp,
+					    const struct soft_header *header,
+					    uint64_t *ret_word);
 
 #endif

@@ -52,6 +52,9 @@ static bool add_target(struct soft_qp *qp, struct soft_vector *vector, uint64_t 
 		return pier_soft_vector_add_sges(vector, qp, recv->sges, recv->sge_count,
 						 link->payload_done, limit,
 						 IBV_ACCESS_LOCAL_WRITE);
+	case SOFT_TO_WORDS:
+		pier_soft_vector_add(vector, link->words + link->payload_done, limit);
+		return true;
 	case SOFT_TO_READER:
 		send = &qp->sq.slots[qp->sq.done % qp->sq.depth];
 		return pier_soft_vector_add_sges(vector, qp, send->sges, send->sge_count,
@@ -117,7 +120,7 @@ static void finish_frame(struct soft_qp *qp)
 
 	link->in_payload = false;
 	link->payload_done = 0;
-	if (link->header.opcode == SOFT_READ_RESPONSE)
+	if (link->header.opcode >= SOFT_READ_RESPONSE)
 		pier_soft_finish_read(qp);
 	else if (link->header.opcode < SOFT_ACK && !link->ignored)
 		pier_soft_finish_request(qp);
@@ -133,6 +136,7 @@ static bool begin_frame(struct soft_qp *qp)
 	case SOFT_NAK:
 		return pier_soft_handle_nak(qp, header);
 	case SOFT_READ_RESPONSE:
+	case SOFT_ATOMIC_RESPONSE:
 		return pier_soft_begin_read_response(qp, header);
 	default:
 		return pier_soft_begin_request(qp, header);

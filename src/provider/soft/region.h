@@ -107,6 +107,9 @@ struct soft_vector {
 	bool writes;
 };
 
+/* Brackets an access to a dma-buf: the flags of DMA_BUF_IOCTL_SYNC. */
+void pier_soft_sync(int fd, uint64_t flags);
+
 void pier_soft_vector_init(struct soft_vector *vector, bool writes);
 void pier_soft_vector_add(struct soft_vector *vector, void *memory, size_t length);
 /* False when the keys, the ranges or the rights do not allow it. */

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <endian.h>
+#include <string.h>
+
 #include "soft.h"
 
 static struct soft_send *send_at(struct soft_send_queue *sq, uint64_t position)
@@ -17,9 +20,19 @@ static uint8_t frame_opcode(enum ibv_wr_opcode opcode)
 		return SOFT_WRITE_IMM;
 	case IBV_WR_RDMA_READ:
 		return SOFT_READ;
+	case IBV_WR_ATOMIC_CMP_AND_SWP:
+		return SOFT_COMPARE_SWAP;
+	case IBV_WR_ATOMIC_FETCH_AND_ADD:
+		return SOFT_FETCH_ADD;
 	default:
 		return SOFT_SEND;
 	}
+}
+
+/* Those that count against max_rd_atomic, and are done by a response of their own. */
+static bool has_response(const struct soft_send *send)
+{
+	return send->opcode == IBV_WR_RDMA_READ || pier_soft_is_atomic_wr(send->opcode);
 }
 
 /* The request at `position` and all behind it will not be sent. */
@@ -35,11 +48,14 @@ void pier_soft_break_sends(struct soft_qp *qp, uint64_t position,
 
 static enum ibv_wc_status check_local(struct soft_qp *qp, const struct soft_send *send)
 {
-	int access = send->opcode == IBV_WR_RDMA_READ ? IBV_ACCESS_LOCAL_WRITE : 0;
+	int access = has_response(send) ? IBV_ACCESS_LOCAL_WRITE : 0;
 
-	if (send->opcode == IBV_WR_RDMA_READ && qp->attr.max_rd_atomic == 0)
+	if (has_response(send) && qp->attr.max_rd_atomic == 0)
 		return IBV_WC_LOC_QP_OP_ERR;
 	if (send->length > SOFT_MAX_MESSAGE)
+		return IBV_WC_LOC_LEN_ERR;
+	/* rxe's validate_send_wr() takes no other length either. */
+	if (pier_soft_is_atomic_wr(send->opcode) && send->length != SOFT_WORD_SIZE)
 		return IBV_WC_LOC_LEN_ERR;
 	if (send->flags & IBV_SEND_INLINE)
 		return IBV_WC_SUCCESS;
@@ -52,8 +68,19 @@ static bool must_wait(const struct soft_qp *qp, const struct soft_send *send)
 {
 	if ((send->flags & IBV_SEND_FENCE) && qp->sq.reads > 0)
 		return true;
-	return send->opcode == IBV_WR_RDMA_READ && qp->attr.max_rd_atomic > 0 &&
+	return has_response(send) && qp->attr.max_rd_atomic > 0 &&
 	       qp->sq.reads >= qp->attr.max_rd_atomic;
+}
+
+static void add_operands(struct soft_staged *frame, const struct soft_send *send)
+{
+	for (int i = 0; i < 2; i++) {
+		uint64_t word = htole64(send->operands[i]);
+
+		memcpy(frame->words + i * SOFT_WORD_SIZE, &word, SOFT_WORD_SIZE);
+	}
+	frame->source = SOFT_FROM_FRAME;
+	frame->length = SOFT_OPERANDS_SIZE;
 }
 
 static void stage_send(struct soft_qp *qp, const struct soft_send *send)
@@ -71,8 +98,10 @@ static void stage_send(struct soft_qp *qp, const struct soft_send *send)
 
 	frame->request = true;
 	frame->position = qp->sq.staged++;
-	if (send->opcode == IBV_WR_RDMA_READ) {
+	if (has_response(send)) {
 		qp->sq.reads++;
+		if (pier_soft_is_atomic_wr(send->opcode))
+			add_operands(frame, send);
 		return;
 	}
 	frame->source = SOFT_FROM_SEND;
@@ -124,7 +153,7 @@ static void made_progress(struct soft_qp *qp)
 		pier_soft_fail_qp(qp, sq->broken_status);
 }
 
-/* Everything before `position` is done; a READ is not until its data is here. */
+/* Everything before `position` is done; no READ or atomic is until its data is here. */
 static bool complete_before(struct soft_qp *qp, uint64_t position)
 {
 	struct soft_send_queue *sq = &qp->sq;
@@ -134,7 +163,7 @@ static bool complete_before(struct soft_qp *qp, uint64_t position)
 	if (position == sq->done)
 		return true;
 	while (sq->done < position && qp->ibv.state == IBV_QPS_RTS) {
-		if (send_at(sq, sq->done)->opcode == IBV_WR_RDMA_READ)
+		if (has_response(send_at(sq, sq->done)))
 			return false;
 		pier_soft_complete_send(qp, IBV_WC_SUCCESS);
 	}
@@ -216,7 +245,10 @@ bool pier_soft_begin_read_response(struct soft_qp *qp, const struct soft_header 
 	if (qp->ibv.state != IBV_QPS_RTS)
 		return true;
 	send = send_at(sq, position);
-	if (send->opcode != IBV_WR_RDMA_READ || send->length != header->length)
+	if (!has_response(send) || send->length != header->length)
+		return false;
+	if (pier_soft_is_atomic_wr(send->opcode) !=
+	    (header->opcode == SOFT_ATOMIC_RESPONSE))
 		return false;
 	qp->link.target = SOFT_TO_READER;
 	return true;

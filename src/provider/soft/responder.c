@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <endian.h>
+#include <string.h>
+
 #include "soft.h"
 
 enum {
@@ -106,12 +109,34 @@ static void begin_write(struct soft_qp *qp, const struct soft_header *header)
 		pier_soft_refuse(qp, SOFT_NAK_ACCESS);
 }
 
+static bool is_full(const struct soft_qp *qp)
+{
+	return qp->responder.read_count >= qp->attr.max_dest_rd_atomic;
+}
+
 static void begin_read(struct soft_qp *qp, const struct soft_header *header)
 {
 	if (!may_access(qp, header, IBV_ACCESS_REMOTE_READ) || !can_respond(qp, header))
 		pier_soft_refuse(qp, SOFT_NAK_ACCESS);
-	else if (qp->responder.read_count >= qp->attr.max_dest_rd_atomic)
+	else if (is_full(qp))
 		pier_soft_refuse(qp, SOFT_NAK_INVALID_REQUEST);
+}
+
+static void begin_atomic(struct soft_qp *qp, const struct soft_header *header)
+{
+	enum soft_syndrome syndrome = pier_soft_check_atomic(qp, header);
+
+	if (syndrome == SOFT_NO_NAK && is_full(qp))
+		syndrome = SOFT_NAK_INVALID_REQUEST;
+	if (syndrome == SOFT_NO_NAK)
+		qp->link.target = SOFT_TO_WORDS;
+	else
+		pier_soft_refuse(qp, syndrome);
+}
+
+static bool takes_recv(uint8_t opcode)
+{
+	return opcode == SOFT_SEND || opcode == SOFT_SEND_IMM || opcode == SOFT_WRITE_IMM;
 }
 
 bool pier_soft_begin_request(struct soft_qp *qp, const struct soft_header *header)
@@ -123,8 +148,7 @@ bool pier_soft_begin_request(struct soft_qp *qp, const struct soft_header *heade
 		return responder->resync;
 	}
 	responder->resync = false;
-	if (header->opcode != SOFT_WRITE && header->opcode != SOFT_READ &&
-	    !has_recv(qp)) {
+	if (takes_recv(header->opcode) && !has_recv(qp)) {
 		not_ready(qp);
 		return true;
 	}
@@ -137,23 +161,43 @@ bool pier_soft_begin_request(struct soft_qp *qp, const struct soft_header *heade
 	case SOFT_WRITE_IMM:
 		begin_write(qp, header);
 		break;
-	default:
+	case SOFT_READ:
 		begin_read(qp, header);
+		break;
+	default:
+		begin_atomic(qp, header);
 		break;
 	}
 	return true;
 }
 
-static void queue_read(struct soft_responder *responder, const struct soft_header *header)
+/* What the response takes is looked up again when it goes: only an atomic is done now. */
+static void queue_response(struct soft_responder *responder,
+			   const struct soft_header *header, uint64_t word)
 {
 	uint32_t last = responder->first_read + responder->read_count++;
 
 	responder->reads[last % SOFT_MAX_RD_ATOMIC] = (struct soft_read){
+		.opcode = header->opcode == SOFT_READ ? SOFT_READ_RESPONSE
+						      : SOFT_ATOMIC_RESPONSE,
 		.msn = header->msn,
 		.length = header->length,
 		.key = header->key,
 		.address = header->address,
+		.word = word,
 	};
+}
+
+static bool finish_atomic(struct soft_qp *qp, const struct soft_header *header)
+{
+	uint64_t word = 0;
+	enum soft_syndrome syndrome = pier_soft_execute_atomic(qp, header, &word);
+
+	if (syndrome == SOFT_NO_NAK)
+		queue_response(&qp->responder, header, word);
+	else
+		pier_soft_refuse(qp, syndrome);
+	return syndrome == SOFT_NO_NAK;
 }
 
 /* The lock has been held since find_mr() let the last byte in. */
@@ -172,12 +216,14 @@ void pier_soft_finish_request(struct soft_qp *qp)
 {
 	const struct soft_header *header = &qp->link.header;
 
+	if (pier_soft_is_atomic(header->opcode) && !finish_atomic(qp, header))
+		return;
 	qp->responder.expected++;
 	if (qp->link.target == SOFT_TO_REGION && header->length > 0)
 		count_write(qp, header);
 	if (header->opcode == SOFT_READ)
-		queue_read(&qp->responder, header);
-	else if (header->opcode != SOFT_WRITE)
+		queue_response(&qp->responder, header, 0);
+	else if (takes_recv(header->opcode))
 		pier_soft_complete_recv(qp, IBV_WC_SUCCESS, header);
 }
 
@@ -208,7 +254,7 @@ bool pier_soft_stage_read_response(struct soft_qp *qp)
 	struct soft_responder *responder = &qp->responder;
 	struct soft_read *read = &responder->reads[responder->first_read];
 	struct soft_header header = {
-		.opcode = SOFT_READ_RESPONSE,
+		.opcode = read->opcode,
 		.msn = read->msn,
 		.length = read->length,
 	};
@@ -218,6 +264,12 @@ bool pier_soft_stage_read_response(struct soft_qp *qp)
 		return false;
 	frame = pier_soft_stage(qp, &header);
 	frame->source = SOFT_FROM_REGION;
+	if (read->opcode == SOFT_ATOMIC_RESPONSE) {
+		uint64_t word = htole64(read->word);
+
+		frame->source = SOFT_FROM_FRAME;
+		memcpy(frame->words, &word, sizeof(word));
+	}
 	frame->read = *read;
 	frame->length = read->length;
 	responder->acked = read->msn + 1;

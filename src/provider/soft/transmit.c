@@ -57,7 +57,7 @@ static void stage_frames(struct soft_qp *qp)
 	}
 }
 
-static bool add_payload(struct soft_qp *qp, const struct soft_staged *frame,
+static bool add_payload(struct soft_qp *qp, struct soft_staged *frame,
 			struct soft_vector *vector, uint64_t skip, uint64_t limit)
 {
 	const struct soft_send *send;
@@ -69,6 +69,10 @@ static bool add_payload(struct soft_qp *qp, const struct soft_staged *frame,
 
 	if (frame->source == SOFT_FROM_NOWHERE || frame->length == 0)
 		return true;
+	if (frame->source == SOFT_FROM_FRAME) {
+		pier_soft_vector_add(vector, frame->words + skip, frame->length - skip);
+		return true;
+	}
 	if (frame->source == SOFT_FROM_REGION)
 		return pier_soft_vector_add_region(vector, qp, &range, skip, limit,
 						   IBV_ACCESS_REMOTE_READ);

@@ -111,20 +111,24 @@ bool pier_soft_check_sges(struct soft_qp *qp, const struct ibv_sge *sges, int co
 	return true;
 }
 
+void pier_soft_sync(int fd, uint64_t flags)
+{
+	struct dma_buf_sync sync = { .flags = flags };
+	int result;
+
+	/* To be repeated, as dma-buf.h says: posters may get signals. */
+	do {
+		result = ioctl(fd, DMA_BUF_IOCTL_SYNC, &sync);
+	} while (result < 0 && (errno == EINTR || errno == EAGAIN));
+}
+
 /* Caches between the CPU and the device that owns the memory; see dma-buf.h. */
 static void sync_regions(const struct soft_vector *vector, uint64_t edge)
 {
 	uint64_t direction = vector->writes ? DMA_BUF_SYNC_WRITE : DMA_BUF_SYNC_READ;
 
-	for (int i = 0; i < vector->synced_count; i++) {
-		struct dma_buf_sync sync = { .flags = direction | edge };
-		int result;
-
-		/* To be repeated, as dma-buf.h says: posters may get signals. */
-		do {
-			result = ioctl(vector->synced[i], DMA_BUF_IOCTL_SYNC, &sync);
-		} while (result < 0 && (errno == EINTR || errno == EAGAIN));
-	}
+	for (int i = 0; i < vector->synced_count; i++)
+		pier_soft_sync(vector->synced[i], direction | edge);
 }
 
 ssize_t pier_soft_vector_send(struct soft_vector *vector, int fd)
