@@ -38,8 +38,8 @@ struct pier_provider_counter {
  * has the signature, the return value and the errno of the libibverbs function
  * of its name; see ibv_reg_mr_iova(3) and so on. Post, poll and
  * request-notify are not here: the channel calls the inline ibv_post_send(),
- * ibv_post_recv(), ibv_poll_cq() and ibv_req_notify_cq(), which dispatch
- * through the ops of the ibv_context that open_device() handed out.
+ * ibv_post_recv(), ibv_post_srq_recv(), ibv_poll_cq() and ibv_req_notify_cq(),
+ * which dispatch through the ops of the ibv_context that open_device() handed out.
  *
  * A provider that knows more than an errno says it with pier_fail().
  */
@@ -138,6 +138,11 @@ struct pier_provider {
 	int (*get_cq_event)(struct ibv_comp_channel *channel, struct ibv_cq **ret_cq,
 			    void **ret_cq_context);
 	void (*ack_cq_events)(struct ibv_cq *cq, unsigned int count);
+
+	struct ibv_srq *(*create_srq)(struct ibv_pd *pd, struct ibv_srq_init_attr *attr);
+	int (*modify_srq)(struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask);
+	int (*query_srq)(struct ibv_srq *srq, struct ibv_srq_attr *ret_attr);
+	int (*destroy_srq)(struct ibv_srq *srq);
 
 	struct ibv_qp *(*create_qp)(struct ibv_pd *pd, struct ibv_qp_init_attr *attr);
 	int (*modify_qp)(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask);

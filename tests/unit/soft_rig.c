@@ -52,6 +52,7 @@ void rig_create_qp(struct rig *rig)
 	struct ibv_qp_init_attr attr = {
 		.send_cq = rig->send_cq,
 		.recv_cq = rig->recv_cq,
+		.srq = rig->srq,
 		.qp_type = IBV_QPT_RC,
 		.sq_sig_all = rig->options.sq_sig_all,
 		.cap = {
@@ -65,6 +66,16 @@ void rig_create_qp(struct rig *rig)
 
 	rig->qp = soft->create_qp(rig->pd, &attr);
 	assert_non_null(rig->qp);
+}
+
+static void create_srq(struct rig *rig)
+{
+	struct ibv_srq_init_attr attr = {
+		.attr = { .max_wr = rig->options.srq_depth, .max_sge = 4 },
+	};
+
+	rig->srq = soft->create_srq(rig->pd, &attr);
+	assert_non_null(rig->srq);
 }
 
 void rig_open(struct rig *rig, const struct rig_options *options)
@@ -92,6 +103,8 @@ void rig_open(struct rig *rig, const struct rig_options *options)
 				       rig->channel, 0);
 	assert_non_null(rig->send_cq);
 	assert_non_null(rig->recv_cq);
+	if (rig->options.srq_depth)
+		create_srq(rig);
 	rig->memory = aligned_alloc(4096, RIG_MEMORY);
 	assert_non_null(rig->memory);
 	memset(rig->memory, 0, RIG_MEMORY);
@@ -105,6 +118,8 @@ void rig_close(struct rig *rig)
 {
 	if (rig->qp)
 		assert_int_equal(soft->destroy_qp(rig->qp), 0);
+	if (rig->srq)
+		assert_int_equal(soft->destroy_srq(rig->srq), 0);
 	if (rig->mr)
 		assert_int_equal(soft->dereg_mr(rig->mr), 0);
 	assert_int_equal(soft->destroy_cq(rig->send_cq), 0);

@@ -25,6 +25,7 @@ struct rig_options {
 	uint8_t rnr_retry, min_rnr_timer, max_rd_atomic;
 	int stepped;
 	int with_channel;
+	uint32_t srq_depth; /* 0: receives of the queue pair's own */
 };
 
 struct rig {
@@ -33,6 +34,7 @@ struct rig {
 	struct ibv_pd *pd;
 	struct ibv_comp_channel *channel;
 	struct ibv_cq *send_cq, *recv_cq;
+	struct ibv_srq *srq;
 	struct ibv_qp *qp;
 	struct ibv_mr *mr;
 	uint8_t *memory;

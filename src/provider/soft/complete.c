@@ -76,15 +76,16 @@ void pier_soft_complete_recv(struct soft_qp *qp, enum ibv_wc_status status,
 	struct soft_recv_queue *rq = &qp->rq;
 	struct soft_cqe cqe = {
 		.wc = {
-			.wr_id = rq->slots[rq->done % rq->depth].wr_id,
+			.wr_id = pier_soft_current_recv(qp)->wr_id,
 			.status = status,
 			.opcode = IBV_WC_RECV,
 			.qp_num = qp->ibv.qp_num,
 			.src_qp = qp->attr.dest_qp_num,
 		},
 		.qp = qp,
-		.tail = &rq->tail,
+		.tail = qp->srq ? &qp->srq->freed : &rq->tail,
 		.freed = rq->done + 1,
+		.shared = qp->srq,
 	};
 
 	if (header) {
@@ -96,12 +97,18 @@ void pier_soft_complete_recv(struct soft_qp *qp, enum ibv_wc_status status,
 			cqe.wc.imm_data = header->immediate;
 		}
 	}
-	rq->done++;
+	if (qp->srq)
+		qp->taken.there = false;
+	else
+		rq->done++;
 	push(qp, qp->ibv.recv_cq, &cqe, header && (header->flags & SOFT_FLAG_SOLICITED));
 }
 
+/* Of an SRQ only what the queue pair took: the rest is the others' (IBTA 10.2.9). */
 void pier_soft_flush_recvs(struct soft_qp *qp)
 {
+	if (qp->taken.there)
+		pier_soft_complete_recv(qp, IBV_WC_WR_FLUSH_ERR, NULL);
 	while (qp->rq.done != atomic_load_explicit(&qp->rq.head, memory_order_acquire))
 		pier_soft_complete_recv(qp, IBV_WC_WR_FLUSH_ERR, NULL);
 }

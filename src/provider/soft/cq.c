@@ -87,6 +87,14 @@ static void notify(struct soft_cq *cq, enum ibv_wc_status status, bool solicited
 	pier_soft_queue_event(cq);
 }
 
+static void free_slots(const struct soft_cqe *cqe)
+{
+	if (cqe->shared)
+		atomic_fetch_add_explicit(cqe->tail, 1, memory_order_release);
+	else
+		atomic_store_explicit(cqe->tail, cqe->freed, memory_order_release);
+}
+
 bool pier_soft_push_cqe(struct soft_cq *cq, const struct soft_cqe *cqe, bool solicited)
 {
 	bool fits, known;
@@ -98,6 +106,9 @@ bool pier_soft_push_cqe(struct soft_cq *cq, const struct soft_cqe *cqe, bool sol
 		cq->ring[(cq->first + cq->count) % cq->capacity] = *cqe;
 		cq->count++;
 	}
+	/* A queue pair dies of it, and its queues with it, but not a shared one. */
+	if (!fits && cqe->shared)
+		free_slots(cqe);
 	cq->overrun |= !fits;
 	notify(cq, fits ? cqe->wc.status : IBV_WC_GENERAL_ERR, solicited);
 	pthread_mutex_unlock(&cq->lock);
@@ -112,7 +123,7 @@ static int take_completions(struct soft_cq *cq, int count, struct ibv_wc *ret_wc
 		const struct soft_cqe *cqe = &cq->ring[cq->first];
 
 		ret_wc[taken] = cqe->wc;
-		atomic_store_explicit(cqe->tail, cqe->freed, memory_order_release);
+		free_slots(cqe);
 		cq->first = cq->first + 1 == cq->capacity ? 0 : cq->first + 1;
 		cq->count--;
 	}
@@ -173,6 +184,8 @@ void pier_soft_purge_cq(struct soft_cq *cq, const struct soft_qp *qp)
 		if (cqe->qp != qp) {
 			cq->ring[(cq->first + kept) % cq->capacity] = *cqe;
 			kept++;
+		} else if (cqe->shared) {
+			free_slots(cqe);
 		}
 	}
 	cq->count = kept;

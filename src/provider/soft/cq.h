@@ -25,9 +25,13 @@ struct soft_channel {
 struct soft_cqe {
 	struct ibv_wc wc;
 	struct soft_qp *qp;
-	/* Polling it frees the slots of this queue before this position. */
+	/*
+	 * Polling it frees the slots of this queue before this position; of a shared
+	 * queue, where completions are in any order, one more of them.
+	 */
 	_Atomic uint64_t *tail;
 	uint64_t freed;
+	bool shared;
 };
 
 enum soft_armed {

@@ -56,6 +56,7 @@ static struct soft_context *allocate_context(void)
 	context->ibv.num_comp_vectors = 1;
 	context->ibv.ops.post_send = pier_soft_post_send;
 	context->ibv.ops.post_recv = pier_soft_post_recv;
+	context->ibv.ops.post_srq_recv = pier_soft_post_srq_recv;
 	context->ibv.ops.poll_cq = pier_soft_poll_cq;
 	context->ibv.ops.req_notify_cq = pier_soft_req_notify_cq;
 	pthread_mutex_init(&context->ibv.mutex, NULL);
@@ -133,6 +134,9 @@ static int query_device(struct ibv_context *ibv_context, struct ibv_device_attr 
 		.max_cqe = SOFT_MAX_CQE,
 		.max_mr = SOFT_MAX_MR - SOFT_FIRST_MR,
 		.max_pd = SOFT_MAX_PD,
+		.max_srq = SOFT_MAX_SRQ,
+		.max_srq_wr = SOFT_MAX_WR,
+		.max_srq_sge = SOFT_MAX_SGE,
 		.max_qp_rd_atom = SOFT_MAX_RD_ATOMIC,
 		.max_qp_init_rd_atom = SOFT_MAX_RD_ATOMIC,
 		.max_res_rd_atom = SOFT_MAX_QP * SOFT_MAX_RD_ATOMIC,
@@ -211,7 +215,7 @@ static int dealloc_pd(struct ibv_pd *ibv_pd)
 
 	if (atomic_load(&pd->users) > 0)
 		return -pier_fail(EBUSY,
-				  "soft0: regions or queue pairs still use the PD");
+				  "soft0: regions, windows or queues still use the PD");
 	atomic_fetch_sub(&soft_context(ibv_pd->context)->users, 1);
 	free(pd);
 	return 0;
@@ -244,6 +248,10 @@ const struct pier_provider pier_soft_provider = {
 	.destroy_cq = pier_soft_destroy_cq,
 	.get_cq_event = pier_soft_get_cq_event,
 	.ack_cq_events = pier_soft_ack_cq_events,
+	.create_srq = pier_soft_create_srq,
+	.modify_srq = pier_soft_modify_srq,
+	.query_srq = pier_soft_query_srq,
+	.destroy_srq = pier_soft_destroy_srq,
 	.create_qp = pier_soft_create_qp,
 	.modify_qp = pier_soft_modify_qp,
 	.query_qp = pier_soft_query_qp,

@@ -12,6 +12,7 @@ enum {
 	SOFT_MAX_CQE = 1 << 20,
 	SOFT_MAX_CQ = 1 << 16,
 	SOFT_MAX_PD = 1 << 16,
+	SOFT_MAX_SRQ = 1 << 16,
 	SOFT_MAX_MR = 1 << 20,
 	SOFT_MAX_PARTS = 1024,
 	/* Keys up to this belong to those who ask for one. */

@@ -64,6 +64,8 @@ static void reset_queues(struct soft_qp *qp)
 	memset(&qp->responder, 0, sizeof(qp->responder));
 	memset(&qp->attr, 0, sizeof(qp->attr));
 	qp->busy = false;
+	if (qp->srq)
+		pier_soft_drop_taken(qp->srq, &qp->taken);
 }
 
 static void to_reset(struct soft_qp *qp)

@@ -141,6 +141,9 @@ static int queue_recv(struct soft_qp *qp, const struct ibv_recv_wr *wr)
 	uint64_t head = atomic_load_explicit(&rq->head, memory_order_relaxed);
 	struct soft_recv *recv;
 
+	if (qp->srq)
+		return pier_fail(EINVAL, "soft0: QP %#x has a shared receive queue",
+				 qp->ibv.qp_num);
 	if (qp->ibv.state == IBV_QPS_RESET)
 		return pier_fail(EINVAL, "soft0: QP %#x takes receives from INIT on",
 				 qp->ibv.qp_num);

@@ -6,29 +6,40 @@
 #include "util/error.h"
 #include "soft.h"
 
+/* What is said of the receive queue is ignored with an SRQ (ibv_create_qp(3)). */
+static struct ibv_qp_cap effective_cap(const struct ibv_qp_init_attr *attr)
+{
+	struct ibv_qp_cap cap = attr->cap;
+
+	if (attr->srq)
+		cap.max_recv_wr = cap.max_recv_sge = 0;
+	return cap;
+}
+
 static int check_init(const struct ibv_pd *pd, const struct ibv_qp_init_attr *attr)
 {
-	const struct ibv_qp_cap *cap = &attr->cap;
+	const struct ibv_qp_cap cap = effective_cap(attr);
 
 	if (attr->qp_type != IBV_QPT_RC)
 		return pier_fail(EOPNOTSUPP,
 				 "soft0: queue pairs of type %d; only RC is "
 				 "there",
 				 (int)attr->qp_type);
-	if (attr->srq)
-		return pier_fail(EOPNOTSUPP, "soft0: no shared receive queues");
+	if (attr->srq && attr->srq->pd != pd)
+		return pier_fail(EINVAL, "soft0: the shared receive queue is of another "
+					 "PD than the queue pair");
 	if (!attr->send_cq || !attr->recv_cq || attr->send_cq->context != pd->context ||
 	    attr->recv_cq->context != pd->context)
 		return pier_fail(EINVAL, "soft0: a queue pair needs two CQs of the "
 					 "context of its PD");
-	if (cap->max_send_wr > SOFT_MAX_WR || cap->max_recv_wr > SOFT_MAX_WR ||
-	    cap->max_send_sge > SOFT_MAX_SGE || cap->max_recv_sge > SOFT_MAX_SGE ||
-	    cap->max_inline_data > SOFT_MAX_INLINE)
+	if (cap.max_send_wr > SOFT_MAX_WR || cap.max_recv_wr > SOFT_MAX_WR ||
+	    cap.max_send_sge > SOFT_MAX_SGE || cap.max_recv_sge > SOFT_MAX_SGE ||
+	    cap.max_inline_data > SOFT_MAX_INLINE)
 		return pier_fail(EINVAL,
 				 "soft0: %u/%u requests, %u/%u elements, %u bytes "
 				 "inline; the limits are %d, %d and %d",
-				 cap->max_send_wr, cap->max_recv_wr, cap->max_send_sge,
-				 cap->max_recv_sge, cap->max_inline_data, SOFT_MAX_WR,
+				 cap.max_send_wr, cap.max_recv_wr, cap.max_send_sge,
+				 cap.max_recv_sge, cap.max_inline_data, SOFT_MAX_WR,
 				 SOFT_MAX_SGE, SOFT_MAX_INLINE);
 	return 0;
 }
@@ -88,13 +99,15 @@ static struct soft_qp *allocate_qp(const struct ibv_qp_init_attr *attr)
 	if (!qp)
 		return NULL;
 	qp->init = *attr;
+	qp->init.cap = effective_cap(attr);
+	qp->srq = (struct soft_srq *)attr->srq;
 	qp->link.rx_fd = qp->link.tx_fd = -1;
 	qp->parked.fd = qp->parked.tx_fd = -1;
 	pier_list_init(&qp->active);
 	pthread_mutex_init(&qp->ibv.mutex, NULL);
 	pthread_cond_init(&qp->ibv.cond, NULL);
-	sends = allocate_sends(&qp->sq, &attr->cap);
-	recvs = allocate_recvs(&qp->rq, &attr->cap);
+	sends = allocate_sends(&qp->sq, &qp->init.cap);
+	recvs = allocate_recvs(&qp->rq, &qp->init.cap);
 	if (!sends || !recvs || !pier_soft_random(qp->secret, sizeof(qp->secret))) {
 		free_qp(qp);
 		return NULL;
@@ -130,6 +143,8 @@ static void use_objects(const struct soft_qp *qp)
 	atomic_fetch_add(&((struct soft_pd *)qp->ibv.pd)->users, 1);
 	atomic_fetch_add(&((struct soft_cq *)qp->ibv.send_cq)->users, 1);
 	atomic_fetch_add(&((struct soft_cq *)qp->ibv.recv_cq)->users, 1);
+	if (qp->srq)
+		atomic_fetch_add(&qp->srq->users, 1);
 }
 
 static void leave_objects(const struct soft_qp *qp)
@@ -137,6 +152,8 @@ static void leave_objects(const struct soft_qp *qp)
 	atomic_fetch_sub(&((struct soft_pd *)qp->ibv.pd)->users, 1);
 	atomic_fetch_sub(&((struct soft_cq *)qp->ibv.send_cq)->users, 1);
 	atomic_fetch_sub(&((struct soft_cq *)qp->ibv.recv_cq)->users, 1);
+	if (qp->srq)
+		atomic_fetch_sub(&qp->srq->users, 1);
 }
 
 static struct ibv_qp *refuse_qp(int error)
@@ -162,6 +179,7 @@ struct ibv_qp *pier_soft_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *a
 	qp->ibv.pd = pd;
 	qp->ibv.send_cq = attr->send_cq;
 	qp->ibv.recv_cq = attr->recv_cq;
+	qp->ibv.srq = attr->srq;
 	qp->ibv.qp_type = IBV_QPT_RC;
 	qp->ibv.state = IBV_QPS_RESET;
 	pier_soft_lock(context);
@@ -210,6 +228,8 @@ int pier_soft_destroy_qp(struct ibv_qp *ibv_qp)
 	pthread_mutex_unlock(&ibv_qp->mutex);
 	pier_soft_purge_cq((struct soft_cq *)ibv_qp->send_cq, qp);
 	pier_soft_purge_cq((struct soft_cq *)ibv_qp->recv_cq, qp);
+	if (qp->srq)
+		pier_soft_drop_taken(qp->srq, &qp->taken);
 	leave_objects(qp);
 	free_qp(qp);
 	return 0;

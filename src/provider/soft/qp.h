@@ -13,6 +13,7 @@
 #include "frame.h"
 #include "limits.h"
 #include "link.h"
+#include "srq.h"
 #include "util/list.h"
 
 /* Queue pairs: their queues, states, and both halves of the protocol. */
@@ -38,12 +39,6 @@ static inline bool pier_soft_is_atomic_wr(enum ibv_wr_opcode opcode)
 	return opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
 	       opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
 }
-
-struct soft_recv {
-	uint64_t wr_id;
-	int sge_count;
-	struct ibv_sge *sges;
-};
 
 /*
  * Positions count work requests since RESET; position p lies in slot
@@ -92,7 +87,9 @@ struct soft_qp {
 	struct ibv_qp_init_attr init;
 	struct ibv_qp_attr attr;
 	struct soft_send_queue sq;
-	struct soft_recv_queue rq;
+	struct soft_recv_queue rq; /* without slots where there is an SRQ */
+	struct soft_srq *srq;
+	struct soft_taken taken; /* from the SRQ */
 	struct soft_responder responder;
 	struct soft_link link;
 	struct soft_parked parked;
@@ -149,6 +146,8 @@ void pier_soft_arm_timers(struct soft_qp *qp);
 void pier_soft_finish_transmit(struct soft_qp *qp, const struct soft_staged *frame);
 
 /* responder.c; with the engine locked */
+/* The receive that a message goes into: its slot, or what was taken from the SRQ. */
+const struct soft_recv *pier_soft_current_recv(const struct soft_qp *qp);
 bool pier_soft_begin_request(struct soft_qp *qp, const struct soft_header *header);
 void pier_soft_finish_request(struct soft_qp *qp);
 void pier_soft_drop_requests(struct soft_link *link);

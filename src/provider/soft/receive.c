@@ -48,7 +48,7 @@ static bool add_target(struct soft_qp *qp, struct soft_vector *vector, uint64_t 
 		return pier_soft_vector_add_region(vector, qp, &range, link->payload_done,
 						   limit, IBV_ACCESS_REMOTE_WRITE);
 	case SOFT_TO_RECV:
-		recv = &qp->rq.slots[qp->rq.done % qp->rq.depth];
+		recv = pier_soft_current_recv(qp);
 		return pier_soft_vector_add_sges(vector, qp, recv->sges, recv->sge_count,
 						 link->payload_done, limit,
 						 IBV_ACCESS_LOCAL_WRITE);

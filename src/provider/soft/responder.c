@@ -44,8 +44,16 @@ void pier_soft_refuse(struct soft_qp *qp, enum soft_syndrome syndrome)
 	pier_soft_activate(qp);
 }
 
+const struct soft_recv *pier_soft_current_recv(const struct soft_qp *qp)
+{
+	return qp->srq ? &qp->taken.recv : &qp->rq.slots[qp->rq.done % qp->rq.depth];
+}
+
+/* One of an SRQ is this queue pair's from here on, whatever becomes of the message. */
 static bool has_recv(struct soft_qp *qp)
 {
+	if (qp->srq)
+		return pier_soft_take_recv(qp->srq, &qp->taken);
 	return qp->rq.done != atomic_load_explicit(&qp->rq.head, memory_order_acquire);
 }
 
@@ -59,7 +67,7 @@ static void not_ready(struct soft_qp *qp)
 
 static void begin_send(struct soft_qp *qp, const struct soft_header *header)
 {
-	const struct soft_recv *recv = &qp->rq.slots[qp->rq.done % qp->rq.depth];
+	const struct soft_recv *recv = pier_soft_current_recv(qp);
 	uint64_t room = 0;
 
 	for (int i = 0; i < recv->sge_count; i++)

@@ -16,6 +16,7 @@
 #include "link.h"
 #include "qp.h"
 #include "region.h"
+#include "srq.h"
 #include "provider/provider.h"
 #include "util/list.h"
 
@@ -30,6 +31,7 @@
  *	engine->lock	  everything the engine touches: links, what was sent and
  *			  received, the tables of regions and queue pairs
  *	sq.lock, rq.lock  posting; the state is written with both held
+ *	srq->lock	  posting to a shared receive queue, and taking from it
  *	cq->lock	  the ring of completions
  *	channel->lock	  the queue of completion events
  */

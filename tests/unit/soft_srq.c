@@ -1,0 +1,583 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "soft_fake.h"
+
+/* Receives that several queue pairs take from one queue. */
+
+static const struct pier_provider *const soft = &pier_soft_provider;
+
+enum {
+	PEERS = 3,
+	DEPTH = 8,
+	PIECE = 64
+};
+
+static const struct rig_options stepped = { .stepped = 1, .srq_depth = DEPTH };
+
+/* Queue pairs of one context, which share all but themselves; a peer for each. */
+struct hub {
+	struct rig ends[PEERS], peers[PEERS];
+};
+
+static void connect_end(struct hub *hub, int i)
+{
+	struct rig_endpoint to_end, to_peer;
+
+	rig_describe(&hub->ends[i], &to_end);
+	rig_describe(&hub->peers[i], &to_peer);
+	rig_connect(&hub->ends[i], &to_peer);
+	rig_connect(&hub->peers[i], &to_end);
+}
+
+static void open_hub(struct hub *hub, const struct rig_options *options)
+{
+	struct rig_options plain = *options;
+
+	plain.srq_depth = 0;
+	rig_open(&hub->ends[0], options);
+	for (int i = 0; i < PEERS; i++) {
+		if (i > 0) {
+			hub->ends[i] = hub->ends[0];
+			rig_create_qp(&hub->ends[i]);
+		}
+		rig_open(&hub->peers[i], &plain);
+		connect_end(hub, i);
+	}
+}
+
+static void close_hub(struct hub *hub)
+{
+	for (int i = PEERS; i-- > 0;) {
+		rig_close(&hub->peers[i]);
+		if (i > 0 && hub->ends[i].qp)
+			assert_int_equal(soft->destroy_qp(hub->ends[i].qp), 0);
+	}
+	rig_close(&hub->ends[0]);
+}
+
+static int post_srq(const struct rig *rig, uint64_t wr_id, uint64_t offset,
+		    uint32_t length)
+{
+	struct ibv_sge sge = rig_sge(rig, offset, length);
+	struct ibv_recv_wr wr = { .wr_id = wr_id,
+				  .sg_list = &sge,
+				  .num_sge = length > 0 };
+	struct ibv_recv_wr *bad = NULL;
+	int error = ibv_post_srq_recv(rig->srq, &wr, &bad);
+
+	if (bad != (error ? &wr : NULL))
+		abort(); /* also in threads */
+	return error;
+}
+
+static int send_piece(struct rig *rig, uint64_t wr_id, unsigned int flags)
+{
+	memset(rig->memory, (int)wr_id, PIECE);
+	return rig_post(rig, IBV_WR_SEND, wr_id, 0, PIECE, NULL, 0,
+			flags | IBV_SEND_SIGNALED);
+}
+
+static void expect_recv(struct hub *hub, int end, uint64_t wr_id,
+			enum ibv_wc_status status)
+{
+	struct rig *rig = &hub->ends[end];
+
+	rig_expect(rig, rig->recv_cq, &hub->peers[end], wr_id, status);
+}
+
+/* In the order in which they were posted, to whoever needs one. */
+static void test_in_order(void **state)
+{
+	static const int order[] = { 1, 0, 2, 2, 1 };
+	struct hub hub;
+
+	(void)state;
+	open_hub(&hub, &stepped);
+	for (uint64_t i = 0; i < 5; i++)
+		assert_int_equal(post_srq(&hub.ends[0], i, 100 * i, PIECE), 0);
+	for (uint64_t i = 0; i < 5; i++) {
+		assert_int_equal(send_piece(&hub.peers[order[i]], 10 + i, 0), 0);
+		expect_recv(&hub, order[i], i, IBV_WC_SUCCESS);
+		rig_expect(&hub.peers[order[i]], hub.peers[order[i]].send_cq,
+			   &hub.ends[order[i]], 10 + i, IBV_WC_SUCCESS);
+	}
+	for (int i = 0; i < 500; i++)
+		assert_int_equal(hub.ends[0].memory[i],
+				 i % 100 < PIECE ? 10 + i / 100 : 0);
+	close_hub(&hub);
+}
+
+static void test_empty_is_rnr(void **state)
+{
+	struct rig_options options = stepped;
+	struct hub hub;
+
+	(void)state;
+	open_hub(&hub, &options);
+	assert_int_equal(send_piece(&hub.peers[0], 1, 0), 0);
+	rig_expect(&hub.peers[0], hub.peers[0].send_cq, &hub.ends[0], 1,
+		   IBV_WC_RNR_RETRY_EXC_ERR);
+	close_hub(&hub);
+	options.rnr_retry = 7;
+	options.min_rnr_timer = 1;
+	open_hub(&hub, &options);
+	assert_int_equal(send_piece(&hub.peers[0], 1, 0), 0);
+	for (int i = 0; i < 200; i++)
+		rig_step(&hub.peers[0], &hub.ends[0]);
+	rig_expect_none(&hub.peers[0], hub.peers[0].send_cq);
+	assert_int_equal(post_srq(&hub.ends[0], 7, 0, PIECE), 0);
+	expect_recv(&hub, 0, 7, IBV_WC_SUCCESS);
+	rig_expect(&hub.peers[0], hub.peers[0].send_cq, &hub.ends[0], 1, IBV_WC_SUCCESS);
+	close_hub(&hub);
+}
+
+/* A receive counts until its completion was polled, and its room is used again. */
+static void test_depth(void **state)
+{
+	struct hub hub;
+
+	(void)state;
+	open_hub(&hub, &stepped);
+	for (uint64_t i = 0; i < DEPTH; i++)
+		assert_int_equal(post_srq(&hub.ends[0], i, PIECE * i, PIECE), 0);
+	assert_int_equal(post_srq(&hub.ends[0], 99, 0, PIECE), ENOMEM);
+	for (uint64_t round = 0; round < 5 * DEPTH; round++) {
+		int who = (int)round % PEERS;
+
+		assert_int_equal(send_piece(&hub.peers[who], 1, 0), 0);
+		rig_expect(&hub.peers[who], hub.peers[who].send_cq, &hub.ends[who], 1,
+			   IBV_WC_SUCCESS);
+		assert_int_equal(post_srq(&hub.ends[0], 99, 0, PIECE), ENOMEM);
+		expect_recv(&hub, who, round, IBV_WC_SUCCESS);
+		assert_int_equal(post_srq(&hub.ends[0], DEPTH + round, 0, PIECE), 0);
+		assert_int_equal(post_srq(&hub.ends[0], 99, 0, PIECE), ENOMEM);
+	}
+	close_hub(&hub);
+}
+
+/* Completions that are polled in another order than the receives were posted. */
+static void test_out_of_order(void **state)
+{
+	struct hub hub;
+	struct ibv_cq *other;
+	struct rig *end = &hub.ends[0];
+
+	(void)state;
+	open_hub(&hub, &stepped);
+	/* Its completions go elsewhere. */
+	other = soft->create_cq(end->context, 16, NULL, NULL, 0);
+	assert_int_equal(soft->destroy_qp(hub.ends[1].qp), 0);
+	hub.ends[1].recv_cq = other;
+	rig_create_qp(&hub.ends[1]);
+	assert_int_equal(rig_to(&hub.peers[1], IBV_QPS_RESET), 0);
+	connect_end(&hub, 1);
+	for (uint64_t i = 0; i < DEPTH; i++)
+		assert_int_equal(post_srq(end, i, PIECE * i, PIECE), 0);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(send_piece(&hub.peers[i], 1, 0), 0);
+		rig_expect(&hub.peers[i], hub.peers[i].send_cq, &hub.ends[i], 1,
+			   IBV_WC_SUCCESS);
+	}
+	expect_recv(&hub, 1, 1, IBV_WC_SUCCESS);
+	assert_int_equal(post_srq(end, 8, 0, PIECE), 0);
+	assert_int_equal(post_srq(end, 9, 0, PIECE), ENOMEM);
+	expect_recv(&hub, 0, 0, IBV_WC_SUCCESS);
+	assert_int_equal(post_srq(end, 9, 0, PIECE), 0);
+	assert_int_equal(post_srq(end, 10, 0, PIECE), ENOMEM);
+	assert_int_equal(soft->destroy_qp(hub.ends[1].qp), 0);
+	hub.ends[1].qp = NULL;
+	assert_int_equal(soft->destroy_cq(other), 0);
+	close_hub(&hub);
+}
+
+/* The receive in use fails with the queue pair; those in the queue are the others'. */
+static void test_error_keeps_the_queue(void **state)
+{
+	struct hub hub;
+
+	(void)state;
+	open_hub(&hub, &stepped);
+	assert_int_equal(post_srq(&hub.ends[0], 1, 0, PIECE - 1), 0);
+	assert_int_equal(post_srq(&hub.ends[0], 2, 100, PIECE), 0);
+	assert_int_equal(send_piece(&hub.peers[0], 1, 0), 0);
+	expect_recv(&hub, 0, 1, IBV_WC_LOC_LEN_ERR);
+	rig_expect(&hub.peers[0], hub.peers[0].send_cq, &hub.ends[0], 1,
+		   IBV_WC_REM_INV_REQ_ERR);
+	for (int i = 0; i < 50; i++)
+		rig_step(&hub.ends[0], &hub.peers[0]);
+	rig_expect_none(&hub.ends[0], hub.ends[0].recv_cq);
+	assert_int_equal(rig_to(&hub.ends[1], IBV_QPS_ERR), 0);
+	rig_expect_none(&hub.ends[0], hub.ends[0].recv_cq);
+	assert_int_equal(send_piece(&hub.peers[2], 3, 0), 0);
+	expect_recv(&hub, 2, 2, IBV_WC_SUCCESS);
+	for (int i = 0; i < 200; i++)
+		assert_int_equal(hub.ends[0].memory[i],
+				 i >= 100 && i < 100 + PIECE ? 3 : 0);
+	close_hub(&hub);
+}
+
+/* A peer that has sent the half of a message when it goes. */
+struct half {
+	struct fake fake;
+	struct rig rig;
+	int fd;
+};
+
+static void open_half(struct half *half)
+{
+	rig_open(&half->rig, &stepped);
+	fake_make(&half->fake, &half->rig);
+	fake_connect(&half->rig, &half->fake);
+	half->fd = fake_call_stepped(&half->fake, &half->rig);
+	for (uint64_t i = 0; i < DEPTH; i++)
+		assert_int_equal(post_srq(&half->rig, i, 0, PIECE), 0);
+	fake_send(half->fd, (struct soft_header){ .opcode = SOFT_SEND, .length = 8 });
+	rig_write_all(half->fd, "1234", 4);
+	fake_step(&half->rig);
+	assert_int_equal(post_srq(&half->rig, 98, 0, PIECE), ENOMEM);
+}
+
+/* One place is free again, and no more than one. */
+static void expect_one_place(struct half *half)
+{
+	assert_int_equal(post_srq(&half->rig, 98, 0, PIECE), 0);
+	assert_int_equal(post_srq(&half->rig, 99, 0, PIECE), ENOMEM);
+}
+
+static void test_half_of_a_message(void **state)
+{
+	struct half half;
+
+	(void)state;
+	open_half(&half);
+	close(half.fd);
+	rig_expect(&half.rig, half.rig.recv_cq, NULL, 0, IBV_WC_WR_FLUSH_ERR);
+	expect_one_place(&half);
+	fake_step(&half.rig);
+	rig_expect_none(&half.rig, half.rig.recv_cq);
+	rig_close(&half.rig);
+}
+
+/* A queue pair that is reset, or goes, takes what it was at along. */
+static void test_reset_in_a_message(void **state)
+{
+	struct half half;
+
+	(void)state;
+	open_half(&half);
+	assert_int_equal(rig_to(&half.rig, IBV_QPS_RESET), 0);
+	expect_one_place(&half);
+	rig_expect_none(&half.rig, half.rig.recv_cq);
+	close(half.fd);
+	rig_close(&half.rig);
+	open_half(&half);
+	assert_int_equal(soft->destroy_qp(half.rig.qp), 0);
+	half.rig.qp = NULL;
+	expect_one_place(&half);
+	close(half.fd);
+	rig_close(&half.rig);
+}
+
+/* A completion that nobody polled goes with its queue pair; the place does not. */
+static void test_purged_completions(void **state)
+{
+	struct hub hub;
+
+	(void)state;
+	open_hub(&hub, &stepped);
+	for (uint64_t i = 0; i < DEPTH; i++)
+		assert_int_equal(post_srq(&hub.ends[0], i, 0, PIECE), 0);
+	for (uint64_t i = 0; i < 2; i++) {
+		assert_int_equal(send_piece(&hub.peers[1], 1, 0), 0);
+		rig_expect(&hub.peers[1], hub.peers[1].send_cq, &hub.ends[1], 1,
+			   IBV_WC_SUCCESS);
+	}
+	assert_int_equal(post_srq(&hub.ends[0], 8, 0, PIECE), ENOMEM);
+	assert_int_equal(soft->destroy_qp(hub.ends[1].qp), 0);
+	hub.ends[1].qp = NULL;
+	rig_expect_none(&hub.ends[0], hub.ends[0].recv_cq);
+	assert_int_equal(post_srq(&hub.ends[0], 8, 0, PIECE), 0);
+	assert_int_equal(post_srq(&hub.ends[0], 9, 0, PIECE), 0);
+	assert_int_equal(post_srq(&hub.ends[0], 10, 0, PIECE), ENOMEM);
+	close_hub(&hub);
+}
+
+/* What did not fit into a CQ takes no place of the SRQ along. */
+static void test_overrun(void **state)
+{
+	struct rig_options options = stepped;
+	struct hub hub;
+	struct ibv_wc wc;
+
+	(void)state;
+	options.cq_depth = 1;
+	open_hub(&hub, &options);
+	for (uint64_t i = 0; i < DEPTH; i++)
+		assert_int_equal(post_srq(&hub.ends[0], i, 0, PIECE), 0);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(send_piece(&hub.peers[i], 1, 0), 0);
+		for (int step = 0; step < 50; step++)
+			rig_step(&hub.ends[i], &hub.peers[i]);
+	}
+	assert_int_equal(post_srq(&hub.ends[0], 8, 0, PIECE), 0);
+	assert_int_equal(post_srq(&hub.ends[0], 9, 0, PIECE), ENOMEM);
+	assert_int_equal(ibv_poll_cq(hub.ends[0].recv_cq, 1, &wc), 1);
+	assert_int_equal(wc.wr_id, 0);
+	assert_int_equal(post_srq(&hub.ends[0], 9, 0, PIECE), 0);
+	close_hub(&hub);
+}
+
+/* Immediates and solicited events are as without an SRQ. */
+static void test_solicited(void **state)
+{
+	struct rig_options options = stepped;
+	struct pollfd waited = { .events = POLLIN };
+	struct rig_endpoint to_end;
+	struct ibv_cq *cq;
+	struct ibv_wc wc;
+	struct hub hub;
+	void *context;
+
+	(void)state;
+	options.with_channel = 1;
+	open_hub(&hub, &options);
+	waited.fd = hub.ends[0].channel->fd;
+	rig_describe(&hub.ends[2], &to_end);
+	for (uint64_t i = 0; i < 3; i++)
+		assert_int_equal(post_srq(&hub.ends[0], i, 0, PIECE), 0);
+	assert_int_equal(ibv_req_notify_cq(hub.ends[0].recv_cq, 1), 0);
+	assert_int_equal(send_piece(&hub.peers[0], 1, 0), 0);
+	expect_recv(&hub, 0, 0, IBV_WC_SUCCESS);
+	assert_int_equal(poll(&waited, 1, 0), 0);
+	assert_int_equal(rig_post(&hub.peers[2], IBV_WR_RDMA_WRITE_WITH_IMM, 1, 0, 0,
+				  &to_end, 0, IBV_SEND_SOLICITED),
+			 0);
+	wc = rig_wait(&hub.ends[2], hub.ends[2].recv_cq, &hub.peers[2]);
+	assert_int_equal(wc.wr_id, 1);
+	assert_int_equal(wc.opcode, IBV_WC_RECV_RDMA_WITH_IMM);
+	assert_int_equal(wc.wc_flags, IBV_WC_WITH_IMM);
+	assert_int_equal(wc.imm_data, htobe32(0x12345678));
+	assert_int_equal(wc.qp_num, hub.ends[2].qp->qp_num);
+	assert_int_equal(poll(&waited, 1, 0), 1);
+	assert_int_equal(soft->get_cq_event(hub.ends[0].channel, &cq, &context), 0);
+	assert_ptr_equal(cq, hub.ends[0].recv_cq);
+	soft->ack_cq_events(cq, 1);
+	close_hub(&hub);
+}
+
+/* The target of a WRITE with immediate is not to be written: its receive is flushed. */
+static void test_refused_write(void **state)
+{
+	struct rig_endpoint to_end;
+	struct hub hub;
+
+	(void)state;
+	open_hub(&hub, &stepped);
+	rig_describe(&hub.ends[0], &to_end);
+	to_end.rkey ^= 1;
+	assert_int_equal(post_srq(&hub.ends[0], 1, 0, PIECE), 0);
+	assert_int_equal(post_srq(&hub.ends[0], 2, 0, PIECE), 0);
+	assert_int_equal(rig_post(&hub.peers[0], IBV_WR_RDMA_WRITE_WITH_IMM, 1, 0, 8,
+				  &to_end, 0, 0),
+			 0);
+	expect_recv(&hub, 0, 1, IBV_WC_WR_FLUSH_ERR);
+	rig_expect(&hub.peers[0], hub.peers[0].send_cq, &hub.ends[0], 1,
+		   IBV_WC_REM_ACCESS_ERR);
+	rig_expect_none(&hub.ends[0], hub.ends[0].recv_cq);
+	close_hub(&hub);
+}
+
+static void test_refusals(void **state)
+{
+	struct ibv_srq_init_attr attr = { .attr = { .max_wr = 4, .max_sge = 2 } };
+	struct ibv_srq_init_attr zero = { 0 }, deep = { .attr.max_wr = SOFT_MAX_WR + 1 };
+	struct ibv_srq_init_attr wide = { .attr = { .max_wr = 1,
+						    .max_sge = SOFT_MAX_SGE + 1 } };
+	struct ibv_sge sges[3] = { 0 };
+	struct ibv_recv_wr wrs[3] = {
+		{ .next = &wrs[1] },
+		{ .next = &wrs[2], .sg_list = sges, .num_sge = 3 },
+	}, *bad = NULL;
+	struct ibv_srq_attr changed = { .max_wr = 8 };
+	struct ibv_qp_init_attr qp_attr = { .qp_type = IBV_QPT_RC };
+	struct ibv_device_attr device;
+	struct ibv_srq *srq;
+	struct ibv_pd *pd;
+	struct rig rig;
+
+	(void)state;
+	rig_open(&rig, NULL);
+	assert_int_equal(soft->query_device(rig.context, &device), 0);
+	assert_true(device.max_srq > 0);
+	assert_int_equal(device.max_srq_wr, SOFT_MAX_WR);
+	assert_int_equal(device.max_srq_sge, SOFT_MAX_SGE);
+	assert_null(soft->create_srq(rig.pd, &zero));
+	assert_int_equal(errno, EINVAL);
+	assert_null(soft->create_srq(rig.pd, &deep));
+	assert_null(soft->create_srq(rig.pd, &wide));
+	pd = soft->alloc_pd(rig.context);
+	srq = soft->create_srq(pd, &attr);
+	assert_non_null(srq);
+	assert_int_equal(soft->dealloc_pd(pd), EBUSY);
+	assert_int_equal(ibv_post_srq_recv(srq, wrs, &bad), EINVAL);
+	assert_ptr_equal(bad, &wrs[1]);
+	assert_int_equal(soft->modify_srq(srq, &changed, IBV_SRQ_MAX_WR), EOPNOTSUPP);
+	assert_int_equal(soft->modify_srq(srq, &changed, IBV_SRQ_LIMIT), 0);
+	changed.srq_limit = 1;
+	assert_int_equal(soft->modify_srq(srq, &changed, IBV_SRQ_LIMIT), EOPNOTSUPP);
+	assert_int_equal(soft->modify_srq(srq, &changed, 1 << 2), EINVAL);
+	assert_int_equal(soft->query_srq(srq, &changed), 0);
+	assert_int_equal(changed.max_wr, 4);
+	assert_int_equal(changed.max_sge, 2);
+	assert_int_equal(changed.srq_limit, 0);
+	/* Of another PD than the queue pair's. */
+	qp_attr.send_cq = qp_attr.recv_cq = rig.send_cq;
+	qp_attr.srq = srq;
+	assert_null(soft->create_qp(rig.pd, &qp_attr));
+	assert_int_equal(errno, EINVAL);
+	assert_int_equal(soft->destroy_srq(srq), 0);
+	assert_int_equal(soft->dealloc_pd(pd), 0);
+	rig_close(&rig);
+}
+
+static void test_queue_pair_with_one(void **state)
+{
+	struct ibv_qp_init_attr init = {
+		.qp_type = IBV_QPT_RC,
+		.cap = { .max_recv_wr = UINT32_MAX, .max_recv_sge = UINT32_MAX },
+	}, found;
+	struct ibv_qp_attr attr;
+	struct ibv_qp *qp;
+	struct rig rig;
+
+	(void)state;
+	rig_open(&rig, &stepped);
+	assert_int_equal(soft->destroy_srq(rig.srq), EBUSY);
+	assert_int_equal(rig_to_init(&rig), 0);
+	assert_int_equal(rig_post_recv(&rig, 1, 0, 8), EINVAL);
+	init.send_cq = init.recv_cq = rig.send_cq;
+	init.srq = rig.srq;
+	qp = soft->create_qp(rig.pd, &init);
+	assert_non_null(qp);
+	assert_ptr_equal(qp->srq, rig.srq);
+	assert_int_equal(soft->query_qp(qp, &attr, IBV_QP_CAP, &found), 0);
+	assert_ptr_equal(found.srq, rig.srq);
+	assert_int_equal(found.cap.max_recv_wr, 0);
+	assert_int_equal(attr.cap.max_recv_sge, 0);
+	assert_int_equal(soft->destroy_qp(qp), 0);
+	assert_int_equal(soft->destroy_srq(rig.srq), EBUSY);
+	rig_close(&rig);
+}
+
+enum {
+	MESSAGES = 3000
+};
+
+/* No cmocka in here: it would jump into the wrong stack. */
+static void *send_many(void *argument)
+{
+	struct rig *rig = argument;
+	struct ibv_wc wc;
+	int count;
+
+	for (uint32_t i = 0; i < MESSAGES; i++) {
+		memcpy(rig->memory, &i, sizeof(i));
+		if (rig_post(rig, IBV_WR_SEND, i, 0, sizeof(i), NULL, 0,
+			     IBV_SEND_SIGNALED))
+			abort();
+		while ((count = ibv_poll_cq(rig->send_cq, 1, &wc)) == 0)
+			;
+		if (count != 1 || wc.status != IBV_WC_SUCCESS)
+			abort();
+	}
+	return NULL;
+}
+
+struct poster {
+	const struct rig *rig;
+	atomic_uint_fast64_t *slot_free; /* how often each was received */
+};
+
+/* The slot of a receive is its wr_id; the poller says which are free. */
+static void *post_many(void *argument)
+{
+	struct poster *poster = argument;
+
+	for (uint64_t posted = 0; posted < PEERS * MESSAGES; posted++) {
+		uint64_t slot = posted % DEPTH;
+
+		while (atomic_load(&poster->slot_free[slot]) * DEPTH + slot < posted)
+			;
+		while (post_srq(poster->rig, slot, slot * PIECE, PIECE))
+			;
+	}
+	return NULL;
+}
+
+/* Posting in one thread, polling in another; every message comes once and in order. */
+static void test_threads(void **state)
+{
+	struct rig_options options = { .srq_depth = DEPTH,
+				       .rnr_retry = 7,
+				       .min_rnr_timer = 1 };
+	atomic_uint_fast64_t slot_free[DEPTH] = { 0 };
+	uint32_t next[PEERS] = { 0 };
+	pthread_t senders[PEERS], thread;
+	struct poster poster;
+	struct hub hub;
+
+	(void)state;
+	open_hub(&hub, &options);
+	poster.rig = &hub.ends[0];
+	poster.slot_free = slot_free;
+	assert_int_equal(pthread_create(&thread, NULL, post_many, &poster), 0);
+	for (int i = 0; i < PEERS; i++)
+		assert_int_equal(
+			pthread_create(&senders[i], NULL, send_many, &hub.peers[i]), 0);
+	for (int received = 0; received < PEERS * MESSAGES; received++) {
+		struct ibv_wc wc = rig_wait(&hub.ends[0], hub.ends[0].recv_cq, NULL);
+		uint32_t value;
+		int who = 0;
+
+		assert_int_equal(wc.status, IBV_WC_SUCCESS);
+		assert_true(wc.wr_id < DEPTH);
+		while (hub.ends[who].qp->qp_num != wc.qp_num)
+			assert_true(++who < PEERS);
+		memcpy(&value, hub.ends[0].memory + wc.wr_id * PIECE, sizeof(value));
+		assert_int_equal(value, next[who]++);
+		atomic_fetch_add(&slot_free[wc.wr_id], 1);
+	}
+	pthread_join(thread, NULL);
+	for (int i = 0; i < PEERS; i++)
+		pthread_join(senders[i], NULL);
+	close_hub(&hub);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_in_order),
+		cmocka_unit_test(test_empty_is_rnr),
+		cmocka_unit_test(test_depth),
+		cmocka_unit_test(test_out_of_order),
+		cmocka_unit_test(test_error_keeps_the_queue),
+		cmocka_unit_test(test_half_of_a_message),
+		cmocka_unit_test(test_reset_in_a_message),
+		cmocka_unit_test(test_purged_completions),
+		cmocka_unit_test(test_overrun),
+		cmocka_unit_test(test_solicited),
+		cmocka_unit_test(test_refused_write),
+		cmocka_unit_test(test_refusals),
+		cmocka_unit_test(test_queue_pair_with_one),
+		cmocka_unit_test(test_threads),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
