@@ -153,7 +153,7 @@ def frame(opcode, length=0, msn=0, flags=0, syndrome=0, timer=0, key=b"rkey", ad
                        address, immediate, reserved) + payload
 
 
-SEND, SEND_IMM, WRITE, WRITE_IMM, READ, COMPARE_SWAP, FETCH_ADD = range(1, 8)
+SEND, SEND_IMM, WRITE, WRITE_IMM, READ, COMPARE_SWAP, FETCH_ADD, SEND_INV = range(1, 9)
 ACK, NAK, READ_RESPONSE, ATOMIC_RESPONSE = range(16, 20)
 STREAMS = {
     "send": frame(SEND, 64),
@@ -179,6 +179,14 @@ STREAMS = {
     "atomic_misaligned": frame(FETCH_ADD, 8, address=0x10004),
     "atomic_length": frame(FETCH_ADD, 16),
     "atomic_cut": frame(COMPARE_SWAP, 8)[:40],
+    "window_write": frame(WRITE, 1024, key=b"wkey", address=0x10040),
+    "window_write_past_end": frame(WRITE, 1024, key=b"wkey", address=0x10041),
+    "window_read_before": frame(READ, 64, key=b"wkey", address=0x1003f),
+    "window_no_atomics": frame(FETCH_ADD, 8, key=b"wkey", address=0x10040),
+    "send_inv": frame(SEND_INV, 64, key=b"wkey") + frame(WRITE, 8, 1, key=b"wkey", address=0x10040),
+    "send_inv_twice": frame(SEND_INV, 0, key=b"wkey") + frame(SEND_INV, 0, 1, key=b"wkey"),
+    "send_inv_region": frame(SEND_INV, 8),
+    "send_inv_cut": frame(SEND_INV, 256, key=b"wkey")[:100],
     "wrong_order": frame(SEND, 8, msn=5),
     "answers": frame(READ_RESPONSE, 256, 0) + frame(ACK, 0, 2),
     "answer_too_long": frame(READ_RESPONSE, 257, 0),

@@ -19,6 +19,8 @@ enum {
 	GUARD = 4096,
 	REGION = 4096,
 	IOVA = 0x10000,
+	WINDOW_AT = 64, /* in the region */
+	WINDOW = 1024,
 	/* In the rig's memory: two receives, and what a read brings. */
 	RECEIVE = 256,
 	LANDING = 3 * RECEIVE,
@@ -27,10 +29,13 @@ enum {
 
 /* Keys are random: where an input has this, the region's key is put. */
 static const uint8_t key_mark[4] = { 'r', 'k', 'e', 'y' };
+/* And here that of a window, which is bound to a piece of the region. */
+static const uint8_t window_mark[4] = { 'w', 'k', 'e', 'y' };
 
 struct stage {
 	struct rig rig;
 	struct ibv_mr *mr;
+	struct ibv_mw *mw;
 	uint8_t *guarded; /* the region, and a guard on either side */
 	int peer;	  /* the other end of the queue pair's stream */
 };
@@ -53,8 +58,49 @@ static void open_stage(struct stage *stage)
 	stage->mr = pier_soft_provider.reg_mr(
 		stage->rig.pd, stage->guarded + GUARD, REGION, IOVA,
 		IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-			IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC);
+			IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
+			IBV_ACCESS_MW_BIND);
 	FUZZ_CHECK(stage->mr);
+	stage->mw = pier_soft_provider.alloc_mw(stage->rig.pd, IBV_MW_TYPE_2);
+	FUZZ_CHECK(stage->mw);
+}
+
+static void run(struct stage *stage)
+{
+	uint8_t sink[4096];
+
+	for (int i = 0; i < MAX_STEPS; i++) {
+		bool moved = pier_soft_step(stage->rig.context);
+
+		while (read(stage->peer, sink, sizeof(sink)) > 0)
+			moved = true;
+		if (!moved)
+			return;
+	}
+	FUZZ_CHECK(!"it comes to rest");
+}
+
+static void bind_window(struct stage *stage)
+{
+	struct ibv_send_wr *bad, wr = {
+		.opcode = IBV_WR_BIND_MW,
+		.bind_mw = {
+			.mw = stage->mw,
+			.rkey = ibv_inc_rkey(stage->mw->rkey),
+			.bind_info = {
+				.mr = stage->mr,
+				.addr = IOVA + WINDOW_AT,
+				.length = WINDOW,
+				.mw_access_flags = IBV_ACCESS_REMOTE_WRITE |
+						   IBV_ACCESS_REMOTE_READ,
+			},
+		},
+	};
+
+	FUZZ_CHECK(!ibv_post_send(stage->rig.qp, &wr, &bad));
+	stage->mw->rkey = wr.bind_mw.rkey;
+	run(stage);
+	FUZZ_CHECK(((struct soft_mr *)stage->mr)->windows == 1);
 }
 
 /* In place of the queue pair's stream to itself. */
@@ -100,21 +146,6 @@ static void post_requests(struct stage *stage)
 	post_atomic(&stage->rig);
 }
 
-static void run(struct stage *stage)
-{
-	uint8_t sink[4096];
-
-	for (int i = 0; i < MAX_STEPS; i++) {
-		bool moved = pier_soft_step(stage->rig.context);
-
-		while (read(stage->peer, sink, sizeof(sink)) > 0)
-			moved = true;
-		if (!moved)
-			return;
-	}
-	FUZZ_CHECK(!"it comes to rest");
-}
-
 static void feed(struct stage *stage, const uint8_t *data, size_t size)
 {
 	uint8_t *copy = malloc(size + 1);
@@ -124,6 +155,8 @@ static void feed(struct stage *stage, const uint8_t *data, size_t size)
 	for (size_t i = 0; i + sizeof(key_mark) <= size; i++)
 		if (!memcmp(copy + i, key_mark, sizeof(key_mark)))
 			memcpy(copy + i, &stage->mr->rkey, sizeof(key_mark));
+		else if (!memcmp(copy + i, window_mark, sizeof(window_mark)))
+			memcpy(copy + i, &stage->mw->rkey, sizeof(window_mark));
 	/* Not SIGPIPE, should the queue pair have hung up already. */
 	send(stage->peer, copy, size, MSG_NOSIGNAL);
 	free(copy);
@@ -145,6 +178,7 @@ static void check_guards(const struct stage *stage)
 
 static void close_stage(struct stage *stage)
 {
+	FUZZ_CHECK(!pier_soft_provider.dealloc_mw(stage->mw));
 	FUZZ_CHECK(!pier_soft_provider.dereg_mr(stage->mr));
 	rig_close(&stage->rig);
 	close(stage->peer);
@@ -160,6 +194,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	open_stage(&stage);
 	attach_peer(&stage);
+	bind_window(&stage);
 	post_requests(&stage);
 	feed(&stage, data, size);
 	check_guards(&stage);

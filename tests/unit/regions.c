@@ -172,7 +172,9 @@ static void names_what_is_wrong(void **state)
 	REFUSE(page_size, rig.page / 2, EINVAL, "page_size");
 	REFUSE(access, PIER_ACCESS_REMOTE_WRITE, EINVAL, "need LOCAL_WRITE");
 	REFUSE(access, 1 << 5, EINVAL, "not possible");
+	rig.device->lacking_access = PIER_ACCESS_MW_BIND;
 	REFUSE(access, PIER_ACCESS_MW_BIND, EOPNOTSUPP, "soft0 has no MW_BIND");
+	rig.device->lacking_access = 0;
 	REFUSE(requested_key, 1, EKEYREJECTED, "chooses all keys itself");
 	REFUSE(ranges, &none, EINVAL, "length 0");
 	REFUSE(ranges, &nowhere, EINVAL, "source 5");

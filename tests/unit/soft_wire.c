@@ -39,7 +39,7 @@ static void test_bad_headers(void **state)
 		int at;
 		uint8_t value;
 	} changes[] = {
-		{ 0, 0 }, { 0, 8 }, { 0, 15 }, { 0, 20 },    { 0, 255 },
+		{ 0, 0 }, { 0, 9 }, { 0, 15 }, { 0, 20 },    { 0, 255 },
 		{ 1, 2 }, { 2, 1 }, { 3, 1 },  { 11, 0x41 }, { 28, 1 },
 	};
 	struct soft_header header = { .opcode = SOFT_SEND, .length = 5 }, again;
@@ -250,11 +250,11 @@ static unsigned int chosen_seed(void)
 /* Plausible headers with random fields, then silence. */
 static void test_random_frames(void **state)
 {
-	const uint8_t opcodes[] = {
-		SOFT_SEND,	   SOFT_WRITE,	   SOFT_READ,
-		SOFT_ACK,	   SOFT_NAK,	   SOFT_READ_RESPONSE,
-		SOFT_COMPARE_SWAP, SOFT_FETCH_ADD, SOFT_ATOMIC_RESPONSE
-	};
+	const uint8_t opcodes[] = { SOFT_SEND,	       SOFT_WRITE,
+				    SOFT_READ,	       SOFT_ACK,
+				    SOFT_NAK,	       SOFT_READ_RESPONSE,
+				    SOFT_COMPARE_SWAP, SOFT_FETCH_ADD,
+				    SOFT_SEND_INV,     SOFT_ATOMIC_RESPONSE };
 	unsigned int seed = chosen_seed();
 
 	(void)state;

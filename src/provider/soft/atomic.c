@@ -64,9 +64,9 @@ static bool find_in_pieces(const struct soft_mr *mr, uint64_t address,
 static enum soft_syndrome find_word(struct soft_qp *qp, const struct soft_header *header,
 				    struct word *ret_word)
 {
-	const struct soft_mr *mr = pier_soft_find_mr(
-		soft_context_of(qp), qp->ibv.pd, header->key, header->address,
-		header->length, IBV_ACCESS_REMOTE_ATOMIC);
+	const struct soft_mr *mr = pier_soft_find_range(qp, header->key, header->address,
+							header->length,
+							IBV_ACCESS_REMOTE_ATOMIC);
 
 	if (!mr || !(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_ATOMIC))
 		return SOFT_NAK_ACCESS;

@@ -10,6 +10,10 @@ static enum ibv_wc_opcode completed_opcode(enum ibv_wr_opcode opcode)
 		return IBV_WC_RDMA_WRITE;
 	case IBV_WR_RDMA_READ:
 		return IBV_WC_RDMA_READ;
+	case IBV_WR_BIND_MW:
+		return IBV_WC_BIND_MW;
+	case IBV_WR_LOCAL_INV:
+		return IBV_WC_LOCAL_INV;
 	case IBV_WR_ATOMIC_CMP_AND_SWP:
 		return IBV_WC_COMP_SWAP;
 	case IBV_WR_ATOMIC_FETCH_AND_ADD:
@@ -60,6 +64,7 @@ void pier_soft_complete_send(struct soft_qp *qp, enum ibv_wc_status status)
 	};
 
 	sq->done++;
+	sq->done_msn += !pier_soft_is_local_wr(send->opcode);
 	if (wanted)
 		push(qp, qp->ibv.send_cq, &cqe, false);
 }
@@ -95,6 +100,10 @@ void pier_soft_complete_recv(struct soft_qp *qp, enum ibv_wc_status status,
 		if (carries_immediate(header)) {
 			cqe.wc.wc_flags = IBV_WC_WITH_IMM;
 			cqe.wc.imm_data = header->immediate;
+		}
+		if (header->opcode == SOFT_SEND_INV && status == IBV_WC_SUCCESS) {
+			cqe.wc.wc_flags = IBV_WC_WITH_INV;
+			cqe.wc.invalidated_rkey = header->key;
 		}
 	}
 	if (qp->srq)

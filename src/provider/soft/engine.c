@@ -152,6 +152,7 @@ static void progress(struct soft_qp *qp)
 	pier_list_remove(&qp->active);
 	if (qp->link.readable)
 		pier_soft_receive(qp);
+	pier_soft_run_local(qp);
 	if (qp->link.writable && pier_soft_transmit(qp))
 		pier_soft_activate(qp);
 	if (qp->ibv.state == IBV_QPS_ERR) {

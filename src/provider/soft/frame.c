@@ -49,7 +49,7 @@ void pier_soft_pack_header(const struct soft_header *header, uint8_t *ret_bytes)
 
 static bool is_opcode(uint8_t opcode)
 {
-	return (opcode >= SOFT_SEND && opcode <= SOFT_FETCH_ADD) ||
+	return (opcode >= SOFT_SEND && opcode <= SOFT_SEND_INV) ||
 	       (opcode >= SOFT_ACK && opcode <= SOFT_ATOMIC_RESPONSE);
 }
 

@@ -28,6 +28,7 @@ enum soft_opcode {
 	SOFT_READ,
 	SOFT_COMPARE_SWAP, /* the operands are its payload: compare, swap */
 	SOFT_FETCH_ADD,	   /* add, 0 */
+	SOFT_SEND_INV,	   /* of the key */
 	/* Responses; the msn names a request. */
 	SOFT_ACK = 16,	     /* every request before msn is done */
 	SOFT_NAK,	     /* the same, and msn was refused */

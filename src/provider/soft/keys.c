@@ -6,7 +6,8 @@
 #include "soft.h"
 
 enum {
-	GENERATION_MASK = (1 << SOFT_GENERATION_BITS) - 1
+	GENERATION_MASK = (1 << SOFT_GENERATION_BITS) - 1,
+	CHOSEN_MASK = 0xff /* by who binds a window: ibv_inc_rkey(3) */
 };
 
 struct soft_mr *pier_soft_find_key(const struct soft_mr_table *table, uint32_t key)
@@ -37,6 +38,7 @@ static bool grow(struct soft_mr_table *table)
 	table->slots = slots;
 	for (uint32_t i = table->capacity; i < capacity; i++) {
 		slots[i].mr = NULL;
+		slots[i].mw = NULL;
 		slots[i].generation = generation & GENERATION_MASK;
 		slots[i].next_free = i + 1 < capacity ? i + 1 : 0;
 	}
@@ -51,7 +53,8 @@ static int no_room(void)
 	return pier_fail(ENOMEM, "soft0: no room for another memory region");
 }
 
-static int take_slot(struct soft_mr_table *table, struct soft_mr *mr, uint32_t *ret_key)
+static int take_slot(struct soft_mr_table *table, struct soft_mr *mr, struct soft_mw *mw,
+		     uint32_t *ret_key)
 {
 	uint32_t index;
 
@@ -60,6 +63,7 @@ static int take_slot(struct soft_mr_table *table, struct soft_mr *mr, uint32_t *
 	index = table->first_free;
 	table->first_free = table->slots[index].next_free;
 	table->slots[index].mr = mr;
+	table->slots[index].mw = mw;
 	*ret_key = index << SOFT_GENERATION_BITS | table->slots[index].generation;
 	return 0;
 }
@@ -80,7 +84,8 @@ int pier_soft_take_key(struct soft_mr_table *table, struct soft_mr *mr,
 		       const uint32_t *key)
 {
 	uint32_t taken = key ? *key : 0;
-	int error = key ? take_requested(table, mr, taken) : take_slot(table, mr, &taken);
+	int error = key ? take_requested(table, mr, taken)
+			: take_slot(table, mr, NULL, &taken);
 
 	if (!error)
 		mr->ibv.lkey = mr->ibv.rkey = mr->ibv.handle = taken;
@@ -92,6 +97,7 @@ static void free_slot(struct soft_mr_table *table, uint32_t index)
 	struct soft_mr_slot *slot = &table->slots[index];
 
 	slot->mr = NULL;
+	slot->mw = NULL;
 	slot->generation = (slot->generation + 1) & GENERATION_MASK;
 	slot->next_free = 0;
 	if (table->first_free == 0)
@@ -109,6 +115,36 @@ void pier_soft_release_key(struct soft_mr_table *table, const struct soft_mr *mr
 		table->requested[key] = NULL;
 	else
 		free_slot(table, key >> SOFT_GENERATION_BITS);
+}
+
+struct soft_mw *pier_soft_find_window(const struct soft_mr_table *table, uint32_t key)
+{
+	uint32_t index = key >> SOFT_GENERATION_BITS;
+	const struct soft_mr_slot *slot;
+
+	if (key <= SOFT_MAX_KEY || index >= table->capacity)
+		return NULL;
+	slot = &table->slots[index];
+	return (slot->generation ^ key) & GENERATION_MASK & ~CHOSEN_MASK ? NULL
+									 : slot->mw;
+}
+
+int pier_soft_take_window_key(struct soft_mr_table *table, struct soft_mw *mw)
+{
+	int error = take_slot(table, NULL, mw, &mw->rkey);
+
+	if (!error)
+		mw->ibv.rkey = mw->ibv.handle = mw->rkey;
+	return error;
+}
+
+/* The next window in this slot differs where the consumer has no say. */
+void pier_soft_release_window_key(struct soft_mr_table *table, const struct soft_mw *mw)
+{
+	uint32_t index = mw->rkey >> SOFT_GENERATION_BITS;
+
+	table->slots[index].generation |= CHOSEN_MASK;
+	free_slot(table, index);
 }
 
 void pier_soft_free_keys(struct soft_mr_table *table)

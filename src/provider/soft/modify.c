@@ -56,6 +56,7 @@ static void reset_queues(struct soft_qp *qp)
 	atomic_store(&rq->head, 0);
 	atomic_store(&rq->tail, 0);
 	sq->done = sq->transmitted = sq->staged = rq->done = 0;
+	sq->done_msn = sq->staged_msn = 0;
 	sq->reads = 0;
 	sq->broken = false;
 	sq->rnr_until = 0;

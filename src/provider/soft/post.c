@@ -24,8 +24,17 @@ static int check_opcode(const struct ibv_send_wr *wr)
 			return pier_fail(EINVAL, "soft0: a READ or an atomic operation "
 						 "cannot be inline");
 		return 0;
+	case IBV_WR_BIND_MW:
+		if (!wr->bind_mw.mw)
+			return pier_fail(EINVAL, "soft0: a binding without a window");
+		/* fall through */
+	case IBV_WR_LOCAL_INV:
+		if (wr->send_flags & IBV_SEND_INLINE)
+			return pier_fail(EINVAL, "soft0: nothing of a window is inline");
+		return 0;
 	case IBV_WR_SEND:
 	case IBV_WR_SEND_WITH_IMM:
+	case IBV_WR_SEND_WITH_INV:
 	case IBV_WR_RDMA_WRITE:
 	case IBV_WR_RDMA_WRITE_WITH_IMM:
 		return 0;
@@ -84,6 +93,8 @@ static void store_target(struct soft_send *send, const struct ibv_send_wr *wr)
 {
 	send->address = wr->wr.rdma.remote_addr;
 	send->key = wr->wr.rdma.rkey;
+	if (wr->opcode == IBV_WR_SEND_WITH_INV || wr->opcode == IBV_WR_LOCAL_INV)
+		send->key = wr->invalidate_rkey;
 	if (!pier_soft_is_atomic_wr(wr->opcode))
 		return;
 	send->address = wr->wr.atomic.remote_addr;
@@ -91,6 +102,20 @@ static void store_target(struct soft_send *send, const struct ibv_send_wr *wr)
 	send->operands[0] = wr->wr.atomic.compare_add;
 	send->operands[1] = wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ? wr->wr.atomic.swap
 								    : 0;
+}
+
+static void store_binding(struct soft_send *send, const struct ibv_send_wr *wr)
+{
+	const struct ibv_mw_bind_info *info = &wr->bind_mw.bind_info;
+
+	send->bind = (struct soft_bind){
+		.window = wr->bind_mw.mw->rkey,
+		.region = info->mr ? info->mr->lkey : 0,
+		.key = wr->bind_mw.rkey,
+		.access = (int)info->mw_access_flags,
+		.address = info->addr,
+		.length = info->length,
+	};
 }
 
 static int queue_send(struct soft_qp *qp, const struct ibv_send_wr *wr)
@@ -107,7 +132,10 @@ static int queue_send(struct soft_qp *qp, const struct ibv_send_wr *wr)
 	send->opcode = wr->opcode;
 	send->flags = wr->send_flags;
 	send->length = length;
+	send->executed = false;
 	store_target(send, wr);
+	if (wr->opcode == IBV_WR_BIND_MW)
+		store_binding(send, wr);
 	send->immediate = wr->imm_data;
 	send->sge_count = wr->num_sge;
 	if (wr->send_flags & IBV_SEND_INLINE)

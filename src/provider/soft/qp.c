@@ -104,6 +104,7 @@ static struct soft_qp *allocate_qp(const struct ibv_qp_init_attr *attr)
 	qp->link.rx_fd = qp->link.tx_fd = -1;
 	qp->parked.fd = qp->parked.tx_fd = -1;
 	pier_list_init(&qp->active);
+	pier_list_init(&qp->windows);
 	pthread_mutex_init(&qp->ibv.mutex, NULL);
 	pthread_cond_init(&qp->ibv.cond, NULL);
 	sends = allocate_sends(&qp->sq, &qp->init.cap);
@@ -220,6 +221,7 @@ int pier_soft_destroy_qp(struct ibv_qp *ibv_qp)
 	pier_soft_say_goodbye(qp);
 	pier_soft_close_link(qp);
 	pier_soft_unpark(qp);
+	pier_soft_orphan_windows(qp);
 	context->qps[ibv_qp->handle] = NULL;
 	/* Nothing of the engine knows it any more, once its doorbell is taken. */
 	pier_soft_empty_doorbells(context);

@@ -20,6 +20,13 @@
 
 struct soft_context;
 
+/* What binds a window, by keys, since objects may go before it is its turn. */
+struct soft_bind {
+	uint32_t window, region, key;
+	int access;
+	uint64_t address, length;
+};
+
 struct soft_send {
 	uint64_t wr_id;
 	enum ibv_wr_opcode opcode;
@@ -29,10 +36,18 @@ struct soft_send {
 	uint64_t operands[2]; /* of an atomic operation, as the frame has them */
 	uint32_t key;
 	uint32_t immediate;
+	struct soft_bind bind;
+	bool executed; /* a local request, which is not to be repeated after an RNR NAK */
 	int sge_count;
 	struct ibv_sge *sges;
 	uint8_t *inline_data;
 };
+
+/* Done by this end alone: it is not on the wire, and has no number there. */
+static inline bool pier_soft_is_local_wr(enum ibv_wr_opcode opcode)
+{
+	return opcode == IBV_WR_BIND_MW || opcode == IBV_WR_LOCAL_INV;
+}
 
 static inline bool pier_soft_is_atomic_wr(enum ibv_wr_opcode opcode)
 {
@@ -55,7 +70,9 @@ struct soft_send_queue {
 	uint64_t done;
 	uint64_t transmitted; /* wholly on the stream; the peer may acknowledge it */
 	uint64_t staged;      /* next to be turned into a frame */
-	uint32_t reads;	      /* in flight, and atomic operations */
+	uint32_t done_msn;    /* numbers on the wire: of what is at `done` or behind it */
+	uint32_t staged_msn;
+	uint32_t reads; /* in flight, and atomic operations */
 	/* A request that cannot be sent; reported when all before it are done. */
 	bool broken;
 	uint64_t broken_at;
@@ -98,6 +115,7 @@ struct soft_qp {
 	struct soft_address peer_address;
 	bool busy; /* has unfinished requests; the ack timer runs */
 	uint64_t last_progress;
+	struct pier_list windows; /* bound to this queue pair */
 	struct pier_list active;
 	/* The doorbell: a stack that posters push to and the engine empties. */
 	atomic_bool rung;
@@ -135,6 +153,8 @@ void pier_soft_flush_sends(struct soft_qp *qp);
 /* requester.c, timers.c; with the engine locked. The bool: false, the peer is out of
  * line. */
 bool pier_soft_stage_request(struct soft_qp *qp);
+/* The local requests that are next, also without a link. */
+void pier_soft_run_local(struct soft_qp *qp);
 bool pier_soft_handle_ack(struct soft_qp *qp, const struct soft_header *header);
 bool pier_soft_handle_nak(struct soft_qp *qp, const struct soft_header *header);
 bool pier_soft_begin_read_response(struct soft_qp *qp, const struct soft_header *header);
@@ -154,6 +174,10 @@ void pier_soft_drop_requests(struct soft_link *link);
 void pier_soft_refuse(struct soft_qp *qp, enum soft_syndrome syndrome);
 bool pier_soft_stage_ack(struct soft_qp *qp);
 bool pier_soft_stage_read_response(struct soft_qp *qp);
+
+/* window.c; with the engine locked */
+enum ibv_wc_status pier_soft_execute_local(struct soft_qp *qp,
+					   const struct soft_send *send);
 
 /* atomic.c; with the engine locked */
 enum ibv_atomic_cap pier_soft_atomic_cap(void);

@@ -80,15 +80,17 @@ static int check_page_rule(const struct pier_provider_part *part, uint64_t iova)
 	return 0;
 }
 
-/* The kernel's ib_umem_odp knows no dma-bufs. */
-static int check_on_demand(const struct pier_provider_part *parts, uint32_t count,
+/* The kernel takes neither for dma-bufs: UVERBS_METHOD_REG_DMABUF_MR. */
+static int check_host_only(const struct pier_provider_part *parts, uint32_t count,
 			   int access)
 {
-	for (uint32_t i = 0; i < count && (access & IBV_ACCESS_ON_DEMAND); i++) {
+	const int host_only = IBV_ACCESS_ON_DEMAND | IBV_ACCESS_MW_BIND;
+
+	for (uint32_t i = 0; i < count && (access & host_only); i++) {
 		if (parts[i].fd != -1)
 			return pier_fail(EINVAL,
-					 "soft0: access flags %#x: only host memory "
-					 "can be registered on demand",
+					 "soft0: access flags %#x: only host memory can "
+					 "be registered on demand, or for windows",
 					 access);
 	}
 	return 0;
@@ -99,7 +101,8 @@ static int check_access(int access)
 {
 	const int allowed = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
 			    IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
-			    IBV_ACCESS_RELAXED_ORDERING | IBV_ACCESS_ON_DEMAND;
+			    IBV_ACCESS_RELAXED_ORDERING | IBV_ACCESS_ON_DEMAND |
+			    IBV_ACCESS_MW_BIND;
 	const int remote = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
 
 	if (access & ~allowed)
@@ -165,7 +168,7 @@ static int check(const struct pier_provider_part *parts, uint32_t count, uint64_
 	if (!error)
 		error = check_access(access);
 	if (!error)
-		error = check_on_demand(parts, count, access);
+		error = check_host_only(parts, count, access);
 	if (!error)
 		error = check_lengths(parts, count, iova);
 	return error;
@@ -305,20 +308,28 @@ int pier_soft_bind_counter(struct ibv_mr *ibv_mr, struct pier_provider_counter *
 	return busy ? -pier_fail(EBUSY, "soft0: the region has a counter already") : 0;
 }
 
+/* Windows as in IBTA 10.6.7.2.6. */
+static const char *find_user(const struct soft_mr *mr)
+{
+	if (mr->counter)
+		return "a counter";
+	return mr->windows > 0 ? "a memory window" : NULL;
+}
+
 int pier_soft_dereg_mr(struct ibv_mr *ibv_mr)
 {
 	struct soft_mr *mr = (struct soft_mr *)ibv_mr;
 	struct soft_context *context = soft_context(ibv_mr->context);
-	bool busy;
+	const char *user;
 
 	/* The engine copies with its lock held only: none is in the region then. */
 	pier_soft_lock(context);
-	busy = mr->counter;
-	if (!busy)
+	user = find_user(mr);
+	if (!user)
 		pier_soft_release_key(&context->mrs, mr);
 	pier_soft_unlock(context);
-	if (busy)
-		return -pier_fail(EBUSY, "soft0: a counter is bound to the region");
+	if (user)
+		return -pier_fail(EBUSY, "soft0: %s is bound to the region", user);
 	atomic_fetch_sub(&((struct soft_pd *)mr->ibv.pd)->users, 1);
 	free_mr(mr);
 	return 0;

@@ -10,6 +10,7 @@
 #include <infiniband/verbs.h>
 
 #include "limits.h"
+#include "util/list.h"
 
 /* Memory that the engine may reach: regions, their keys, and lists of pieces. */
 
@@ -32,8 +33,20 @@ struct soft_mr {
 	uint64_t iova;
 	int access;
 	struct pier_provider_counter *counter; /* of remote writes, or NULL */
+	uint32_t windows;		       /* bound to it */
 	uint32_t count;
 	struct soft_piece pieces[]; /* one follows the other */
+};
+
+/* What is below `ibv` is under the engine's lock; ibv.rkey is the caller's to change. */
+struct soft_mw {
+	struct ibv_mw ibv;
+	uint32_t rkey;
+	struct soft_mr *mr; /* NULL: not bound */
+	struct soft_qp *qp; /* NULL: not bound, or what it was bound to is gone */
+	uint64_t address, length;
+	int access;
+	struct pier_list link; /* of the queue pair's */
 };
 
 enum {
@@ -42,9 +55,13 @@ enum {
 	SOFT_FIRST_MR = (SOFT_MAX_KEY >> SOFT_GENERATION_BITS) + 1
 };
 
-/* The key of slot i is i << 12 | generation. */
+/*
+ * The key of slot i is i << 12 | generation; of a window the consumer chooses the
+ * last 8 bits, so that 4 are left of the generation.
+ */
 struct soft_mr_slot {
-	struct soft_mr *mr;
+	struct soft_mr *mr; /* or a window */
+	struct soft_mw *mw;
 	uint32_t generation;
 	uint32_t next_free;
 };
@@ -84,7 +101,24 @@ struct soft_mr *pier_soft_find_key(const struct soft_mr_table *table, uint32_t k
 int pier_soft_take_key(struct soft_mr_table *table, struct soft_mr *mr,
 		       const uint32_t *key);
 void pier_soft_release_key(struct soft_mr_table *table, const struct soft_mr *mr);
+/* Of windows: both keys that differ in the last 8 bits only find the same one. */
+struct soft_mw *pier_soft_find_window(const struct soft_mr_table *table, uint32_t key);
+int pier_soft_take_window_key(struct soft_mr_table *table, struct soft_mw *mw);
+void pier_soft_release_window_key(struct soft_mr_table *table, const struct soft_mw *mw);
 void pier_soft_free_keys(struct soft_mr_table *table);
+
+/* window.c */
+struct ibv_mw *pier_soft_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type);
+int pier_soft_dealloc_mw(struct ibv_mw *mw);
+/*
+ * With the engine locked: the region that a key of the queue pair's peer reaches, its
+ * own or that of a window; without remote rights in `access` a region's own alone.
+ */
+struct soft_mr *pier_soft_find_range(struct soft_qp *qp, uint32_t key, uint64_t address,
+				     uint64_t length, int access);
+/* False: not a window that is bound to this queue pair. */
+bool pier_soft_invalidate(struct soft_qp *qp, uint32_t key);
+void pier_soft_orphan_windows(struct soft_qp *qp);
 
 /* host.c, dmabuf.c: makes memory reachable; also after a failure detach() follows. */
 int pier_soft_attach_host(struct soft_piece *piece, const struct pier_provider_part *part,

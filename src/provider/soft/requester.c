@@ -14,6 +14,8 @@ static uint8_t frame_opcode(enum ibv_wr_opcode opcode)
 	switch (opcode) {
 	case IBV_WR_SEND_WITH_IMM:
 		return SOFT_SEND_IMM;
+	case IBV_WR_SEND_WITH_INV:
+		return SOFT_SEND_INV;
 	case IBV_WR_RDMA_WRITE:
 		return SOFT_WRITE;
 	case IBV_WR_RDMA_WRITE_WITH_IMM:
@@ -68,6 +70,9 @@ static bool must_wait(const struct soft_qp *qp, const struct soft_send *send)
 {
 	if ((send->flags & IBV_SEND_FENCE) && qp->sq.reads > 0)
 		return true;
+	/* All before it, not only what a fence waits for (IBTA 10.6.5.1). */
+	if (send->opcode == IBV_WR_LOCAL_INV)
+		return qp->sq.done != qp->sq.staged;
 	return has_response(send) && qp->attr.max_rd_atomic > 0 &&
 	       qp->sq.reads >= qp->attr.max_rd_atomic;
 }
@@ -88,7 +93,7 @@ static void stage_send(struct soft_qp *qp, const struct soft_send *send)
 	struct soft_header header = {
 		.opcode = frame_opcode(send->opcode),
 		.flags = send->flags & IBV_SEND_SOLICITED ? SOFT_FLAG_SOLICITED : 0,
-		.msn = (uint32_t)qp->sq.staged,
+		.msn = qp->sq.staged_msn++,
 		.length = (uint32_t)send->length,
 		.key = send->key,
 		.address = send->address,
@@ -108,19 +113,68 @@ static void stage_send(struct soft_qp *qp, const struct soft_send *send)
 	frame->length = header.length;
 }
 
-bool pier_soft_stage_request(struct soft_qp *qp)
+/* The request whose turn it is; NULL: none is there, or it has to wait. */
+static struct soft_send *next_send(struct soft_qp *qp)
 {
 	struct soft_send_queue *sq = &qp->sq;
 	uint64_t head = atomic_load_explicit(&sq->head, memory_order_acquire);
+
+	if (qp->ibv.state != IBV_QPS_RTS || sq->rnr_until || sq->staged == head)
+		return NULL;
+	if (sq->broken && sq->staged >= sq->broken_at)
+		return NULL;
+	return must_wait(qp, send_at(sq, sq->staged)) ? NULL : send_at(sq, sq->staged);
+}
+
+static bool is_local_at(struct soft_send_queue *sq, uint64_t position)
+{
+	return pier_soft_is_local_wr(send_at(sq, position)->opcode);
+}
+
+/* Those that were waiting for what went before them. */
+static void complete_local(struct soft_qp *qp)
+{
+	struct soft_send_queue *sq = &qp->sq;
+
+	while (qp->ibv.state == IBV_QPS_RTS && sq->done < sq->staged &&
+	       is_local_at(sq, sq->done))
+		pier_soft_complete_send(qp, IBV_WC_SUCCESS);
+}
+
+static void run_one(struct soft_qp *qp, struct soft_send *send)
+{
+	struct soft_send_queue *sq = &qp->sq;
+	enum ibv_wc_status status = send->executed ? IBV_WC_SUCCESS
+						   : pier_soft_execute_local(qp, send);
+
+	if (status != IBV_WC_SUCCESS) {
+		pier_soft_break_sends(qp, sq->staged, status);
+		return;
+	}
+	send->executed = true;
+	if (sq->transmitted == sq->staged)
+		sq->transmitted++;
+	sq->staged++;
+	complete_local(qp);
+}
+
+void pier_soft_run_local(struct soft_qp *qp)
+{
+	struct soft_send *send = next_send(qp);
+
+	for (; send && pier_soft_is_local_wr(send->opcode); send = next_send(qp))
+		run_one(qp, send);
+}
+
+bool pier_soft_stage_request(struct soft_qp *qp)
+{
+	struct soft_send_queue *sq = &qp->sq;
 	const struct soft_send *send;
 	enum ibv_wc_status status;
 
-	if (qp->ibv.state != IBV_QPS_RTS || sq->rnr_until || sq->staged == head)
-		return false;
-	if (sq->broken && sq->staged >= sq->broken_at)
-		return false;
-	send = send_at(sq, sq->staged);
-	if (must_wait(qp, send))
+	pier_soft_run_local(qp);
+	send = next_send(qp);
+	if (!send)
 		return false;
 	status = check_local(qp, send);
 	if (status != IBV_WC_SUCCESS) {
@@ -134,14 +188,29 @@ bool pier_soft_stage_request(struct soft_qp *qp)
 /* The last byte of it is on the stream: from now on the peer may answer. */
 void pier_soft_finish_transmit(struct soft_qp *qp, const struct soft_staged *frame)
 {
-	if (frame->position == qp->sq.transmitted)
-		qp->sq.transmitted++;
+	struct soft_send_queue *sq = &qp->sq;
+
+	if (frame->position != sq->transmitted)
+		return;
+	sq->transmitted++;
+	while (sq->transmitted < sq->staged && is_local_at(sq, sq->transmitted))
+		sq->transmitted++;
 }
 
-/* A position of which the peer names the low 32 bits. */
-static uint64_t position_of(const struct soft_send_queue *sq, uint32_t msn)
+/* Where the request is that has this number; past `staged` if none has it yet. */
+static uint64_t position_of(struct soft_send_queue *sq, uint32_t msn)
 {
-	return sq->done + (uint32_t)(msn - (uint32_t)sq->done);
+	uint64_t position = sq->done;
+	uint32_t left = msn - sq->done_msn;
+
+	for (; position < sq->staged; position++) {
+		bool local = is_local_at(sq, position);
+
+		if (left == 0 && !local)
+			break;
+		left -= !local;
+	}
+	return position + left;
 }
 
 static void made_progress(struct soft_qp *qp)
@@ -149,6 +218,7 @@ static void made_progress(struct soft_qp *qp)
 	struct soft_send_queue *sq = &qp->sq;
 
 	sq->rnr_left = qp->attr.rnr_retry;
+	complete_local(qp);
 	if (sq->broken && sq->done == sq->broken_at)
 		pier_soft_fail_qp(qp, sq->broken_status);
 }
@@ -203,6 +273,7 @@ static void go_back(struct soft_qp *qp, uint64_t position, uint8_t timer)
 	for (uint32_t i = 0; i < link->staged_count; i++)
 		link->staged[(link->first_staged + i) % SOFT_MAX_STAGED].stale = true;
 	sq->staged = sq->transmitted = position;
+	sq->staged_msn = sq->done_msn;
 	sq->reads = 0;
 	sq->rnr_until = soft_context_of(qp)->engine.now + rnr_nanoseconds(timer);
 }

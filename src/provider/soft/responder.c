@@ -89,8 +89,8 @@ static void begin_send(struct soft_qp *qp, const struct soft_header *header)
 static struct soft_mr *find_region(struct soft_qp *qp, const struct soft_header *header,
 				   int access)
 {
-	return pier_soft_find_mr(soft_context_of(qp), qp->ibv.pd, header->key,
-				 header->address, header->length, access);
+	return pier_soft_find_range(qp, header->key, header->address, header->length,
+				    access);
 }
 
 /* Of a message without bytes neither key nor address counts (IBTA 9.7.4.1.5). */
@@ -144,7 +144,8 @@ static void begin_atomic(struct soft_qp *qp, const struct soft_header *header)
 
 static bool takes_recv(uint8_t opcode)
 {
-	return opcode == SOFT_SEND || opcode == SOFT_SEND_IMM || opcode == SOFT_WRITE_IMM;
+	return opcode == SOFT_SEND || opcode == SOFT_SEND_IMM ||
+	       opcode == SOFT_SEND_INV || opcode == SOFT_WRITE_IMM;
 }
 
 bool pier_soft_begin_request(struct soft_qp *qp, const struct soft_header *header)
@@ -163,6 +164,7 @@ bool pier_soft_begin_request(struct soft_qp *qp, const struct soft_header *heade
 	switch (header->opcode) {
 	case SOFT_SEND:
 	case SOFT_SEND_IMM:
+	case SOFT_SEND_INV:
 		begin_send(qp, header);
 		break;
 	case SOFT_WRITE:
@@ -220,11 +222,27 @@ static void count_write(struct soft_qp *qp, const struct soft_header *header)
 		mr->counter->notify(mr->counter);
 }
 
+/*
+ * When all of the message is there, before its receive completes. The receive fails as
+ * with rxe (RESPST_ERR_INVALIDATE_RKEY); but rxe acknowledges the message, and here
+ * the sender is told too, as of every key that does not hold.
+ */
+static bool finish_invalidate(struct soft_qp *qp, const struct soft_header *header)
+{
+	if (pier_soft_invalidate(qp, header->key))
+		return true;
+	pier_soft_complete_recv(qp, IBV_WC_REM_INV_REQ_ERR, header);
+	pier_soft_refuse(qp, SOFT_NAK_ACCESS);
+	return false;
+}
+
 void pier_soft_finish_request(struct soft_qp *qp)
 {
 	const struct soft_header *header = &qp->link.header;
 
 	if (pier_soft_is_atomic(header->opcode) && !finish_atomic(qp, header))
+		return;
+	if (header->opcode == SOFT_SEND_INV && !finish_invalidate(qp, header))
 		return;
 	qp->responder.expected++;
 	if (qp->link.target == SOFT_TO_REGION && header->length > 0)
@@ -268,7 +286,8 @@ bool pier_soft_stage_read_response(struct soft_qp *qp)
 	};
 	struct soft_staged *frame;
 
-	if (responder->read_count == 0)
+	/* A request that was to be sent may have cost the link. */
+	if (responder->read_count == 0 || !pier_soft_link_open(&qp->link))
 		return false;
 	frame = pier_soft_stage(qp, &header);
 	frame->source = SOFT_FROM_REGION;

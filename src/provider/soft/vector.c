@@ -58,9 +58,8 @@ bool pier_soft_vector_add_region(struct soft_vector *vector, struct soft_qp *qp,
 				 const struct ibv_sge *range, uint64_t skip,
 				 uint64_t limit, int access)
 {
-	const struct soft_mr *mr = pier_soft_find_mr(soft_context_of(qp), qp->ibv.pd,
-						     range->lkey, range->addr,
-						     range->length, access);
+	const struct soft_mr *mr = pier_soft_find_range(qp, range->lkey, range->addr,
+							range->length, access);
 	uint64_t length = range->length - skip;
 
 	if (!mr)
