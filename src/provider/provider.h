@@ -155,6 +155,9 @@ struct pier_provider {
 	 * peer: what the peer's set_qp_address() must be given before its QP goes
 	 * to RTR. Opaque to everybody else; travels in the endpoint.
 	 *
+	 * Both are good until the QP goes to RESET: then its own is another one, so
+	 * that nobody who knew it before reaches it, and that of the peer is forgotten.
+	 *
 	 * get: writes at most `size` bytes, returns how many, or -errno.
 	 * set: takes bytes from a peer, so checks all of them; 0 or -errno
 	 * (EINVAL: not an address of this provider; EPROTONOSUPPORT: version).

@@ -469,7 +469,6 @@ static void test_reset_and_again(void **state)
 
 	(void)state;
 	open_ends(&a, &b, &to_b, &stepped);
-	rig_describe(&a, &to_a);
 	for (int round = 0; round < 3; round++) {
 		assert_int_equal(rig_post(&a, IBV_WR_RDMA_WRITE, round, 0, 8, &to_b, 0,
 					  IBV_SEND_SIGNALED),
@@ -477,8 +476,10 @@ static void test_reset_and_again(void **state)
 		rig_expect(&a, a.send_cq, &b, round, IBV_WC_SUCCESS);
 		assert_int_equal(rig_to(&a, IBV_QPS_ERR), 0);
 		assert_int_equal(rig_to(&a, IBV_QPS_RESET), 0);
-		rig_connect(&a, &to_b);
 		assert_int_equal(rig_to(&b, IBV_QPS_RESET), 0);
+		rig_describe(&a, &to_a);
+		rig_describe(&b, &to_b);
+		rig_connect(&a, &to_b);
 		rig_connect(&b, &to_a);
 	}
 	close_ends(&a, &b);

@@ -38,8 +38,9 @@ static void bring_to(struct rig *rig, enum ibv_qp_state state)
 {
 	struct rig_endpoint self;
 
-	rig_describe(rig, &self);
 	assert_int_equal(rig_to(rig, IBV_QPS_RESET), 0);
+	rig_describe(rig, &self);
+	assert_int_equal(soft->set_qp_address(rig->qp, self.blob, self.blob_length), 0);
 	if (state == IBV_QPS_RESET)
 		return;
 	assert_int_equal(rig_to_init(rig), 0);
@@ -152,7 +153,9 @@ static void test_values(void **state)
 	assert_int_equal(soft->modify_qp(rig.qp, &attr, TO_RTR), EINVAL);
 	attr = valid_attr(&rig, IBV_QPS_RTR);
 	attr.ah_attr.grh.dgid.raw[15] ^= 1;
-	/* A peer of another process, and no address of it. */
+	/* A peer of another process, and no address of it: RESET forgets it. */
+	assert_int_equal(rig_to(&rig, IBV_QPS_RESET), 0);
+	assert_int_equal(rig_to_init(&rig), 0);
 	assert_int_equal(soft->modify_qp(rig.qp, &attr, TO_RTR), ENOTCONN);
 	assert_int_equal(rig.qp->state, IBV_QPS_INIT);
 	rig_close(&rig);

@@ -82,7 +82,9 @@ int pier_soft_get_qp_address(struct ibv_qp *ibv_qp, uint8_t *ret_address, size_t
 		.count = listeners->count,
 	};
 
+	pier_soft_lock(soft_context_of(qp));
 	memcpy(address.secret, qp->secret, sizeof(address.secret));
+	pier_soft_unlock(soft_context_of(qp));
 	memcpy(address.addresses, listeners->addresses, sizeof(address.addresses));
 	return pier_soft_pack_address(&address, ret_address, size);
 }

@@ -5,6 +5,8 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include <sodium.h>
+
 #include "util/error.h"
 #include "util/fd.h"
 #include "soft.h"
@@ -23,6 +25,52 @@ static struct soft_parked parked_stream(int rx_fd, int tx_fd, const union ibv_gi
 	return parked;
 }
 
+/*
+ * What the peer gets, with the proof that a caller from another process sends too: the
+ * peer takes it only if it was told of this queue pair as it is since its last RESET.
+ * The proof stays in this process, so that any transcript will do.
+ */
+static struct soft_parked stream_for_peer(const struct soft_qp *qp, int fd)
+{
+	struct soft_parked parked = parked_stream(fd, fd, &soft_context_of(qp)->gid,
+						  qp->ibv.qp_num);
+
+	parked.proven = false;
+	pier_soft_prove(qp->secret, SOFT_CALLER_IDENTITY, parked.transcript,
+			parked.proof);
+	return parked;
+}
+
+/* And the other way around, with the context of the peer locked. */
+static int check_told(const struct soft_qp *qp, const struct soft_qp *peer)
+{
+	if (!qp->has_peer_address)
+		return pier_fail(ENOTCONN,
+				 "soft0: the address of QP %#x was not given "
+				 "(set_qp_address)",
+				 peer->ibv.qp_num);
+	if (sodium_memcmp(qp->peer_address.secret, peer->secret, SOFT_SECRET_SIZE) != 0)
+		return pier_fail(ECONNREFUSED,
+				 "soft0: QP %#x refuses: it was set up with another "
+				 "address, or has been reset since",
+				 peer->ibv.qp_num);
+	return 0;
+}
+
+static int check_peer(const struct soft_qp *qp, struct soft_context *peer_context,
+		      uint32_t qpn)
+{
+	const struct soft_qp *peer;
+	int error = 0;
+
+	pier_soft_lock(peer_context);
+	peer = pier_soft_find_qp(peer_context, qpn);
+	if (peer)
+		error = check_told(qp, peer);
+	pier_soft_unlock(peer_context);
+	return error;
+}
+
 static void park_locked(struct soft_qp *qp, const struct soft_parked *parked)
 {
 	pier_soft_lock(soft_context_of(qp));
@@ -31,17 +79,20 @@ static void park_locked(struct soft_qp *qp, const struct soft_parked *parked)
 }
 
 /* Gives one end to the peer, where it waits until that goes to RTR. */
-static bool give_to_peer(struct soft_context *context, uint32_t qpn,
-			 const struct soft_parked *parked)
+static bool give_to_peer(const struct soft_qp *qp, struct soft_context *context,
+			 uint32_t qpn, const struct soft_parked *parked)
 {
 	struct soft_qp *peer;
+	bool taken;
 
 	pier_soft_lock(context);
 	peer = pier_soft_find_qp(context, qpn);
-	if (peer)
+	/* It may have been reset meanwhile. */
+	taken = peer && check_told(qp, peer) == 0;
+	if (taken)
 		pier_soft_park(peer, parked);
 	pier_soft_unlock(context);
-	return peer;
+	return taken;
 }
 
 /*
@@ -55,9 +106,11 @@ static int connect_within(struct soft_qp *qp, struct soft_context *peer_context,
 	struct soft_context *context = soft_context_of(qp);
 	const union ibv_gid *gid = &attr->ah_attr.grh.dgid;
 	struct soft_parked mine, its;
-	int fds[2];
+	int fds[2], error = check_peer(qp, peer_context, attr->dest_qp_num);
 	bool parked;
 
+	if (error)
+		return error;
 	pier_soft_lock(context);
 	parked = pier_soft_has_parked(qp, gid, attr->dest_qp_num);
 	pier_soft_unlock(context);
@@ -74,8 +127,8 @@ static int connect_within(struct soft_qp *qp, struct soft_context *peer_context,
 		return 0;
 	}
 	mine = parked_stream(fds[0], fds[0], gid, attr->dest_qp_num);
-	its = parked_stream(fds[1], fds[1], &context->gid, qp->ibv.qp_num);
-	if (give_to_peer(peer_context, attr->dest_qp_num, &its)) {
+	its = stream_for_peer(qp, fds[1]);
+	if (give_to_peer(qp, peer_context, attr->dest_qp_num, &its)) {
 		park_locked(qp, &mine);
 	} else {
 		pier_close_fd(fds[0]);

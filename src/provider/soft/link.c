@@ -37,6 +37,8 @@ int pier_soft_attach_link(struct soft_qp *qp, int rx_fd, int tx_fd)
 	int error;
 
 	pier_soft_close_link(qp);
+	/* Nothing of the one before, of which frames were staged when it was lost. */
+	memset(&qp->link, 0, sizeof(qp->link));
 	qp->link.rx_fd = rx_fd;
 	qp->link.tx_fd = tx_fd;
 	qp->link.serial = ++context->engine.next_serial;

@@ -69,11 +69,27 @@ static void reset_queues(struct soft_qp *qp)
 		pier_soft_drop_taken(qp->srq, &qp->taken);
 }
 
-static void to_reset(struct soft_qp *qp)
+/*
+ * A queue pair that comes back is another one to everybody: who has the endpoint
+ * of before neither gets a stream to it, nor passes for its peer, and what waited to
+ * be a stream of the one before is gone. Without a new secret it stays as it is.
+ */
+static int to_reset(struct soft_qp *qp)
 {
+	uint8_t secret[SOFT_SECRET_SIZE];
+
+	if (!pier_soft_random(secret, sizeof(secret)))
+		return pier_fail(EIO, "soft0: QP %#x: no random numbers for a new secret",
+				 qp->ibv.qp_num);
+	memcpy(qp->secret, secret, sizeof(secret));
+	explicit_bzero(secret, sizeof(secret));
 	pier_soft_set_state(qp, IBV_QPS_RESET);
 	pier_soft_close_link(qp);
+	pier_soft_unpark(qp);
 	reset_queues(qp);
+	explicit_bzero(&qp->peer_address, sizeof(qp->peer_address));
+	qp->has_peer_address = false;
+	return 0;
 }
 
 static void to_error(struct soft_qp *qp)
@@ -83,25 +99,24 @@ static void to_error(struct soft_qp *qp)
 	pier_soft_fail_qp(qp, IBV_WC_SUCCESS);
 }
 
-static void enter(struct soft_qp *qp, enum ibv_qp_state to,
-		  const struct ibv_qp_attr *attr, int mask)
+static int enter(struct soft_qp *qp, enum ibv_qp_state to, const struct ibv_qp_attr *attr,
+		 int mask)
 {
 	enum ibv_qp_state from = qp->ibv.state;
 
+	if (to == IBV_QPS_RESET)
+		return to_reset(qp);
 	store(&qp->attr, attr, mask);
-	if (to == IBV_QPS_RESET) {
-		to_reset(qp);
-		return;
-	}
 	if (to == IBV_QPS_ERR) {
 		to_error(qp);
-		return;
+		return 0;
 	}
 	if (to == IBV_QPS_RTS && from == IBV_QPS_RTR)
 		qp->sq.rnr_left = qp->attr.rnr_retry;
 	pier_soft_set_state(qp, to);
 	if (to == IBV_QPS_RTR && !pier_soft_link_open(&qp->link))
 		pier_soft_adopt_parked(qp);
+	return 0;
 }
 
 /* The engine may have put the queue pair into ERR while the peer was called. */
@@ -112,10 +127,8 @@ static int commit(struct soft_qp *qp, enum ibv_qp_state from, enum ibv_qp_state 
 	int error = 0;
 
 	pier_soft_lock(context);
-	if (qp->ibv.state == from)
-		enter(qp, to, attr, mask);
-	else if (to == IBV_QPS_ERR || to == IBV_QPS_RESET)
-		enter(qp, to, attr, mask);
+	if (qp->ibv.state == from || to == IBV_QPS_ERR || to == IBV_QPS_RESET)
+		error = enter(qp, to, attr, mask);
 	else
 		error = pier_fail(EINVAL, "soft0: QP %#x went to ERR meanwhile",
 				  qp->ibv.qp_num);
