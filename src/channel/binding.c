@@ -145,6 +145,10 @@ int pier_bind_counter(struct pier_counter *counter, struct pier_mr *mr)
 			      "the device does not count writes. Where peers write with "
 			      "immediate data (pier_write_imm()), "
 			      "pier_bind_counter_imm() counts them");
+	if (mr->window)
+		return refuse(EOPNOTSUPP, mr,
+			      "it is a memory window, and devices count what is written "
+			      "into regions: pier_reg_sub_mr() makes one");
 	pthread_mutex_lock(&counter->lock);
 	error = bind_natively(counter, mr);
 	pthread_mutex_unlock(&counter->lock);

@@ -118,7 +118,8 @@ struct pier_provider {
 
 	/*
 	 * Beyond verbs, and NULL where the device cannot: counts each remote write
-	 * of at least one byte into the region, with or without immediate data, once,
+	 * of at least one byte into the region by its own key (and not through a
+	 * window that is bound to it), with or without immediate data, once,
 	 * when its last byte is in memory; one that fails is not counted. It grows
 	 * before the write completes on either side.
 	 *

@@ -286,6 +286,20 @@ static void bound_sub_refuses_what_cannot_be(void **state)
 	close_both(&part);
 }
 
+/* Devices count what is written into regions. */
+static void bound_sub_is_not_counted(void **state)
+{
+	struct part part = open_both(state, bind_part, WRITE);
+	struct pier_counter *counter;
+
+	expect_ok(pier_create_counter(part.world->b.pd, &counter));
+	if (pier_mr_is_window(part.mr))
+		expect_result(pier_bind_counter(counter, part.mr), -EOPNOTSUPP);
+	expect_write(&part, 0, SOME);
+	expect_ok(pier_destroy_counter(counter));
+	close_both(&part);
+}
+
 #define both_ways(body)                                 \
 	static void registered_sub_##body(void **state) \
 	{                                               \
@@ -318,6 +332,7 @@ both_ways(gives_what_its_access_says) both_ways(gives_nothing_outside)
 		world_case(bound_sub_is_closed_after_its_channel),
 		world_case(bound_sub_is_for_its_peer_alone),
 		world_case(bound_sub_refuses_what_cannot_be),
+		world_case(bound_sub_is_not_counted),
 	};
 
 	return cmocka_run_group_tests_name("sub-regions", cases, NULL, NULL);

@@ -218,6 +218,34 @@ static void test_gives_no_more(void **state)
 	}
 }
 
+/* A region counts what is written by its own key. */
+static void test_is_not_counted(void **state)
+{
+	struct pier_provider_counter counter = { 0 };
+	struct rig_endpoint to_owner;
+	struct pair pair;
+
+	(void)state;
+	open_pair(&pair);
+	assert_int_equal(soft->dereg_mr(pair.base), 0);
+	pair.base = register_base(&pair.owner, IBV_ACCESS_LOCAL_WRITE |
+						       IBV_ACCESS_REMOTE_WRITE |
+						       IBV_ACCESS_MW_BIND);
+	assert_int_equal(soft->bind_counter(pair.base, &counter), 0);
+	bind_window(&pair, ALL);
+	try_access(&pair, IBV_WR_RDMA_WRITE, 0, 8, IBV_WC_SUCCESS);
+	assert_int_equal(counter.value, 0);
+	rig_describe(&pair.owner, &to_owner);
+	to_owner.rkey = pair.base->rkey;
+	assert_int_equal(rig_post(&pair.peer, IBV_WR_RDMA_WRITE, 2, 0, 8, &to_owner, AT,
+				  IBV_SEND_SIGNALED),
+			 0);
+	rig_expect(&pair.peer, pair.peer.send_cq, &pair.owner, 2, IBV_WC_SUCCESS);
+	assert_int_equal(counter.value, 1);
+	assert_int_equal(soft->bind_counter(pair.base, NULL), 0);
+	close_pair(&pair);
+}
+
 /* Before it is bound, with the key of before, and after it was invalidated. */
 static void test_key_of_another_time(void **state)
 {
@@ -830,6 +858,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_gives_what_it_says),
 		cmocka_unit_test(test_gives_no_more),
+		cmocka_unit_test(test_is_not_counted),
 		cmocka_unit_test(test_key_of_another_time),
 		cmocka_unit_test(test_for_one_peer_alone),
 		cmocka_unit_test(test_every_key),

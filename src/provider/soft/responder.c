@@ -215,7 +215,8 @@ static void count_write(struct soft_qp *qp, const struct soft_header *header)
 {
 	const struct soft_mr *mr = find_region(qp, header, IBV_ACCESS_REMOTE_WRITE);
 
-	if (!mr || !mr->counter)
+	/* Under the region's own key: a window is another one's. */
+	if (!mr || !mr->counter || header->key != mr->ibv.rkey)
 		return;
 	atomic_fetch_add(&mr->counter->value, 1);
 	if (mr->counter->notify)
