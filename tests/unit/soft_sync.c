@@ -175,11 +175,56 @@ static void test_brackets(void **state)
 	close_buffers();
 }
 
+/* Of the one buffer that has the word, and in both directions at once. */
+static void test_bracket_of_an_atomic(void **state)
+{
+	struct rig_options options = {
+		.stepped = 1,
+		.access = WRITABLE | IBV_ACCESS_REMOTE_ATOMIC,
+	};
+	struct pier_provider_part parts[4];
+	struct ibv_sge sge;
+	struct ibv_send_wr wr = {
+		.wr_id = 1,
+		.sg_list = &sge,
+		.num_sge = 1,
+		.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD,
+		.send_flags = IBV_SEND_SIGNALED,
+		.wr.atomic.compare_add = 5,
+	};
+	struct ibv_send_wr *bad;
+	struct ibv_mr *mr;
+	struct rig a, b;
+	char byte;
+
+	(void)state;
+	open_buffers();
+	rig_open_pair(&a, &b, &options);
+	fill_parts(&b, parts);
+	mr = soft->reg_parts(b.pd, parts, 4, 0, options.access, NULL);
+	assert_non_null(mr);
+	sge = rig_sge(&a, 0, 8);
+	wr.wr.atomic.rkey = mr->rkey;
+	assert_int_equal(ibv_post_send(a.qp, &wr, &bad), 0);
+	rig_expect(&a, a.send_cq, &b, 1, IBV_WC_SUCCESS);
+	assert_int_equal(call_count, 2);
+	assert_int_equal(calls[0].flags, DMA_BUF_SYNC_RW | DMA_BUF_SYNC_START);
+	assert_int_equal(calls[1].flags, DMA_BUF_SYNC_RW | DMA_BUF_SYNC_END);
+	assert_int_equal(calls[0].fd, calls[1].fd);
+	assert_int_equal(pread(buffers[0], &byte, 1, 0), 1);
+	assert_int_equal(byte, 5);
+	assert_int_equal(soft->dereg_mr(mr), 0);
+	rig_close(&a);
+	rig_close(&b);
+	close_buffers();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_fds),
 		cmocka_unit_test(test_brackets),
+		cmocka_unit_test(test_bracket_of_an_atomic),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,10 +8,8 @@
 
 /*
  * Memory windows of type 2B: a piece of a region, with rights of its own, for the
- * peer of one queue pair. The rules and their order are those of rxe_mw.c, and
- * what rxe leaves out: its windows have no bounds, and it lets any queue pair
- * invalidate them. Where it looks up the region, soft0 looks up the window too:
- * by the 24 bits of the key that the consumer cannot choose.
+ * peer of one queue pair. The rules are those of rxe_mw.c, and two that rxe leaves
+ * out: the bounds of a window hold, and only its queue pair invalidates it.
  */
 
 enum {
