@@ -34,6 +34,7 @@ enum pier_object_kind {
 	PIER_OBJECT_REGISTRATION, /**< asynchronous: its handle, or what goes on */
 	PIER_OBJECT_COUNTER,
 	PIER_OBJECT_MR_CACHE,
+	PIER_OBJECT_TRANSFER,
 	PIER_OBJECT_KINDS, /**< how many kinds there are */
 };
 

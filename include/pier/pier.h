@@ -19,6 +19,7 @@
 #include <pier/post.h>
 #include <pier/remote.h>
 #include <pier/remote_vec.h>
+#include <pier/transfer.h>
 #include <pier/version.h>
 
 #endif

@@ -95,6 +95,40 @@ REMOTE_VECS = {
 }
 
 
+def transfer_state(missing, magic=b"PrTS", version=1, reserved=0, count=None, more=0,
+                   length=1000):
+    if count is None:
+        count = len(missing)
+    return struct.pack("<4sHHIIQ", magic, version, reserved, count, more, length) + b"".join(
+        struct.pack("<QQ", *piece) for piece in missing)
+
+
+MISSING = [(0, 10), (20, 10), (900, 100)]
+TRANSFER_STATES = {
+    "valid": transfer_state(MISSING),
+    "nothing": transfer_state([]),
+    "all": transfer_state([(0, 1000)]),
+    "of_nothing": transfer_state([], length=0),
+    "longest": transfer_state([(0, 2**64 - 1)], length=2**64 - 1),
+    "behind_the_last": transfer_state([(5, 2**64 - 6), (0, 1)], length=2**64 - 1),
+    "empty": transfer_state([(0, 10), (20, 0)]),
+    "touches": transfer_state([(0, 10), (10, 10)]),
+    "overlaps": transfer_state([(0, 10), (9, 10)]),
+    "order": transfer_state([(20, 10), (0, 10)]),
+    "leaves": transfer_state([(0, 10), (991, 10)]),
+    "wraps": transfer_state([(1, 2**64 - 1)]),
+    "count": transfer_state(MISSING, count=4),
+    "count_wraps": transfer_state(MISSING, count=3 + 2**28),
+    "reserved": transfer_state(MISSING, reserved=1),
+    "more_reserved": transfer_state(MISSING, more=1),
+    "magic": transfer_state(MISSING, magic=b"PrTs"),
+    "version": transfer_state(MISSING, version=2),
+    "cut_header": transfer_state(MISSING)[:23],
+    "cut": transfer_state(MISSING)[:-1],
+    "longer": transfer_state(MISSING) + b"\0",
+}
+
+
 def texts(prefix, wires):
     """The text forms of wire forms, and the valid one's wrong in the ways of texts."""
     forms = {name: prefix + wire.hex().encode() for name, wire in wires.items()}
@@ -241,7 +275,8 @@ def main():
                             ("endpoint_text", texts(b"pier-endpoint:", ENDPOINTS)),
                             ("remote_text", texts(b"pier-remote:", REMOTES)),
                             ("handshake", HANDSHAKES),
-                            ("soft_forms", FORMS), ("soft_stream", STREAMS)):
+                            ("soft_forms", FORMS), ("soft_stream", STREAMS),
+                            ("transfer_state", TRANSFER_STATES)):
         (CORPUS / folder).mkdir(parents=True, exist_ok=True)
         for name, data in entries.items():
             (CORPUS / folder / name).write_bytes(data)

@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+
+#include "transfer.h"
+#include "util/deadline.h"
+#include "util/error.h"
+#include "util/log.h"
+
+enum {
+	BRIEF_POLLS = 100, /* some microseconds, before asking for events */
+};
+
+void pier_stop_transfer(struct pier_transfer *transfer, int error, const char *reason)
+{
+	if (transfer->stop)
+		return;
+	transfer->stop = error;
+	snprintf(transfer->reason, sizeof(transfer->reason), "%s", reason);
+}
+
+static uint32_t count_working(const struct pier_transfer *transfer)
+{
+	uint32_t count = 0;
+
+	for (uint32_t i = 0; i < transfer->rail_count; i++)
+		count += !transfer->rails[i].error;
+	return count;
+}
+
+/* After something was done with a rail that had not failed: whether it has now. */
+static void note_failure(struct pier_transfer *transfer, uint32_t index)
+{
+	const struct pier_rail_state *rail = &transfer->rails[index];
+	uint32_t working = count_working(transfer);
+	char reason[640];
+
+	if (!rail->error)
+		return;
+	snprintf(reason, sizeof(reason), "rail %u of %u failed: %s", index,
+		 transfer->rail_count, rail->sentence);
+	if (working > 0 && !(transfer->attr.flags & PIER_TRANSFER_FAIL_FAST))
+		pier_warning("transfer of %" PRIu64 " bytes: %s; %u go on",
+			     transfer->attr.length, reason, working);
+	else
+		pier_stop_transfer(transfer, rail->error, reason);
+}
+
+/* What a rail has completed. */
+static void collect(struct pier_transfer *transfer, struct pier_rail_state *rail,
+		    int64_t now)
+{
+	struct pier_rail_chunk chunk;
+
+	while (pier_rail_take(rail, now, &chunk)) {
+		transfer->in_flight--;
+		if (chunk.length == 0) {
+			transfer->notice_flies = false;
+			transfer->noticed = !chunk.error;
+		} else if (chunk.error) {
+			pier_remaining_give_back(
+				&transfer->remaining,
+				(struct pier_range){ chunk.offset, chunk.length });
+		} else {
+			transfer->done += chunk.length;
+		}
+	}
+}
+
+/* What a rail whose time is up had in flight can be collected at once. */
+static void collect_all(struct pier_transfer *transfer, int64_t now)
+{
+	for (uint32_t i = 0; i < transfer->rail_count; i++) {
+		struct pier_rail_state *rail = &transfer->rails[i];
+		bool failed = rail->error;
+
+		collect(transfer, rail, now);
+		pier_rail_check(rail, now);
+		collect(transfer, rail, now);
+		if (!failed)
+			note_failure(transfer, i);
+	}
+}
+
+/* A chunk by one rail. Returns whether there was one. */
+static bool post_chunk(struct pier_transfer *transfer, uint32_t index, int64_t now)
+{
+	struct pier_rail_state *rail = &transfer->rails[index];
+	int64_t length;
+
+	if (rail->error || pier_remaining_empty(&transfer->remaining))
+		return false;
+	length = pier_rail_post(rail, pier_remaining_first(&transfer->remaining), now);
+	if (length < 0)
+		note_failure(transfer, index);
+	if (length <= 0)
+		return false;
+	pier_remaining_take(&transfer->remaining, (uint64_t)length);
+	transfer->in_flight++;
+	return true;
+}
+
+/* In turn, so that each rail has some of what there is. */
+static void post_chunks(struct pier_transfer *transfer, int64_t now)
+{
+	bool posted = true;
+
+	while (posted) {
+		posted = false;
+		for (uint32_t i = 0; i < transfer->rail_count && !transfer->stop; i++)
+			posted |= post_chunk(transfer, i, now);
+	}
+}
+
+static bool all_arrived(const struct pier_transfer *transfer)
+{
+	return transfer->done == transfer->attr.length;
+}
+
+static bool owes_notice(const struct pier_transfer *transfer)
+{
+	return (transfer->attr.flags & PIER_TRANSFER_NOTIFY) && !transfer->noticed;
+}
+
+static void post_notice(struct pier_transfer *transfer, int64_t now)
+{
+	if (!all_arrived(transfer) || !owes_notice(transfer))
+		return;
+	for (uint32_t i = 0; i < transfer->rail_count; i++) {
+		struct pier_rail_state *rail = &transfer->rails[i];
+		int posted;
+
+		if (rail->error || transfer->stop || transfer->notice_flies)
+			continue;
+		posted = pier_rail_post_notice(rail, transfer->attr.immediate, now);
+		if (posted < 0)
+			note_failure(transfer, i);
+		transfer->notice_flies = posted > 0;
+		transfer->in_flight += posted > 0;
+	}
+}
+
+/* A full queue is no matter while there is nothing to post. */
+static void forget_hunger(struct pier_transfer *transfer)
+{
+	bool wants = !pier_remaining_empty(&transfer->remaining) ||
+		     (all_arrived(transfer) && owes_notice(transfer));
+
+	for (uint32_t i = 0; i < transfer->rail_count && !wants; i++)
+		transfer->rails[i].starving_at = 0;
+}
+
+static void report(struct pier_transfer *transfer, int64_t now)
+{
+	const struct pier_transfer_attr *attr = &transfer->attr;
+	bool end = all_arrived(transfer);
+
+	if (!attr->progress || transfer->reported_end ||
+	    (!end &&
+	     (transfer->done == transfer->reported ||
+	      now - transfer->reported_at < (int64_t)attr->progress_ms * 1000000)))
+		return;
+	transfer->reported = transfer->done;
+	transfer->reported_at = now;
+	transfer->reported_end = end;
+	if (attr->progress(attr->context, transfer->done, attr->length))
+		pier_stop_transfer(transfer, -ECANCELED,
+				   "its progress callback cancelled it");
+}
+
+/* Once nothing is in flight: how it ended, if it did. */
+static void conclude(struct pier_transfer *transfer)
+{
+	if (transfer->in_flight > 0)
+		return;
+	if (all_arrived(transfer) && !owes_notice(transfer)) {
+		transfer->ended = true;
+	} else if (transfer->stop) {
+		transfer->ended = true;
+		transfer->error = transfer->stop;
+		snprintf(transfer->sentence, sizeof(transfer->sentence),
+			 "transfer: %" PRIu64 " of %" PRIu64 " bytes have arrived: %s",
+			 transfer->done, transfer->attr.length, transfer->reason);
+	}
+}
+
+static int tell(const struct pier_transfer *transfer)
+{
+	if (!transfer->ended)
+		return 0;
+	return transfer->error ? pier_fail(-transfer->error, "%s", transfer->sentence)
+			       : 1;
+}
+
+static int progress(struct pier_transfer *transfer, int64_t now)
+{
+	if (transfer->ended)
+		return tell(transfer);
+	collect_all(transfer, now);
+	report(transfer, now);
+	if (now >= transfer->deadline) {
+		char reason[64];
+
+		snprintf(reason, sizeof(reason), "the %d ms were over",
+			 transfer->attr.timeout_ms);
+		pier_stop_transfer(transfer, -ETIMEDOUT, reason);
+	}
+	post_chunks(transfer, now);
+	post_notice(transfer, now);
+	forget_hunger(transfer);
+	conclude(transfer);
+	return tell(transfer);
+}
+
+int pier_progress_transfer(struct pier_transfer *transfer)
+{
+	int error = pier_check_process(&transfer->object);
+
+	return error ? error : progress(transfer, pier_now());
+}
+
+/* Whether it is this channel from which something is to come. */
+static bool waits_for(const struct pier_rail_state *rail)
+{
+	return rail->count > 0 || rail->starving_at;
+}
+
+/* How many completions came meanwhile: look before sleeping. */
+static int arm_rails(struct pier_transfer *transfer)
+{
+	int total = 0;
+
+	for (uint32_t i = 0; i < transfer->rail_count; i++) {
+		struct pier_rail_state *rail = &transfer->rails[i];
+		int count = waits_for(rail) ? pier_arm_channel(rail->channel) : 0;
+
+		/* The next look finds out about it, or stops the rail in the end. */
+		if (count < 0)
+			pier_debug("transfer: rail %u: %s", i, pier_last_error());
+		total += count != 0;
+	}
+	return total;
+}
+
+static int64_t wake_at(const struct pier_transfer *transfer, int64_t deadline)
+{
+	if (!transfer->stop && transfer->deadline < deadline)
+		deadline = transfer->deadline;
+	for (uint32_t i = 0; i < transfer->rail_count; i++) {
+		int64_t rail = pier_rail_deadline(&transfer->rails[i]);
+
+		if (rail < deadline)
+			deadline = rail;
+	}
+	return deadline;
+}
+
+/* poll(2) fails for reasons that are not ours, and then nothing sleeps. */
+static void sleep_on_rails(struct pier_transfer *transfer, int64_t deadline)
+{
+	nfds_t count = 0;
+
+	for (uint32_t i = 0; i < transfer->rail_count; i++)
+		if (waits_for(&transfer->rails[i]))
+			transfer->fds[count++] = (struct pollfd){
+				.fd = pier_channel_fd(transfer->rails[i].channel),
+				.events = POLLIN,
+			};
+	poll(transfer->fds, count, pier_poll_timeout(wake_at(transfer, deadline)));
+}
+
+int pier_wait_transfer(struct pier_transfer *transfer, int timeout_ms)
+{
+	int64_t deadline = pier_deadline(timeout_ms), now;
+	int error = pier_check_process(&transfer->object), result;
+
+	if (error)
+		return error;
+	if (timeout_ms < 0)
+		return pier_fail(EINVAL,
+				 "waiting for a transfer: timeout_ms %d is negative",
+				 timeout_ms);
+	for (int polls = 0;; polls++) {
+		uint64_t done = transfer->done;
+
+		now = pier_now();
+		result = progress(transfer, now);
+		if (result || now >= deadline)
+			return result;
+		if (transfer->done != done)
+			polls = 0;
+		if (polls >= BRIEF_POLLS && arm_rails(transfer) == 0)
+			sleep_on_rails(transfer, deadline);
+	}
+}
+
+int pier_run_transfer(const struct pier_transfer_attr *attr)
+{
+	struct pier_transfer *transfer;
+	int result = pier_begin_transfer(attr, &transfer);
+
+	if (result)
+		return result;
+	while (!(result = pier_wait_transfer(transfer, INT_MAX)))
+		continue;
+	pier_destroy_transfer(transfer);
+	return result < 0 ? result : 0;
+}
