@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Benchmarks of pier beside its peers, in one run.
 
-    tests/bench/run.py BUILD_DIR [--rounds N] [--only instructions,soft,many,cp,cache,guest,perftest]
+    tests/bench/run.py BUILD_DIR [--rounds N] [--only NAME,...]
 
 Every round measures every contestant once, in turn, so that whatever else the
 machine does hits all of them; what is printed are medians over the rounds and
@@ -113,6 +113,27 @@ def bench_soft(build, rounds):
     latency.show(False)
     ratio = bandwidth.median("soft0, memfd") / bandwidth.median("UCX over TCP, ucp_put_bw")
     return [("soft0 write bandwidth / UCX over TCP", ratio, ratio >= 1.0, "at least 1.0")]
+
+
+def bench_transfer(build, rounds):
+    """Transfers beside a loop that was written by hand, in the same processes."""
+    path = os.path.join(build, "tests", "bench", "pier-transfer-perf")
+    goals = []
+    for rails in 1, 2:
+        table = Table(f"256 MiB by chunks of 1 MiB, soft0, channels: {rails}", "GB/s", 1e9)
+        ratios = []
+        for _ in range(rounds):
+            transfer, loop, ratio = map(float, output(
+                [path, "soft0", "memfd", str(256 * MIB), str(MIB), str(rails), "8",
+                 "9"]).split())
+            table.add("transfer", transfer)
+            table.add("loop by hand", loop)
+            ratios.append(ratio)
+        table.show(True)
+        ratio = statistics.median(ratios)
+        goals.append((f"transfer / loop by hand, channels: {rails}", ratio, ratio >= 0.95,
+                      "at least 0.95"))
+    return goals
 
 
 def bench_cp(build, rounds):
@@ -380,28 +401,31 @@ def bench_guest_cache(build):
     return goals
 
 
+BENCHES = {
+    "instructions": bench_instructions,
+    "soft": bench_soft,
+    "transfer": bench_transfer,
+    "many": bench_many,
+    "cp": bench_cp,
+    "cache": bench_cache,
+    "guest": bench_guest,
+    "perftest": bench_perftest,
+}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("build")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", default="instructions,soft,many,cp,cache,guest,perftest")
+    parser.add_argument("--only", default=",".join(BENCHES))
     options = parser.parse_args()
     wanted = options.only.split(",")
+    unknown = set(wanted) - set(BENCHES)
+    if unknown:
+        parser.error(f"--only {','.join(sorted(unknown))}: there are {', '.join(BENCHES)}")
     goals = []
-    if "instructions" in wanted:
-        goals += bench_instructions(options.build, options.rounds)
-    if "soft" in wanted:
-        goals += bench_soft(options.build, options.rounds)
-    if "cp" in wanted:
-        goals += bench_cp(options.build, options.rounds)
-    if "cache" in wanted:
-        goals += bench_cache(options.build, options.rounds)
-    if "many" in wanted:
-        goals += bench_many(options.build, options.rounds)
-    if "perftest" in wanted:
-        goals += bench_perftest(options.build, options.rounds)
-    if "guest" in wanted:
-        goals += bench_guest(options.build, options.rounds)
+    for name in wanted:
+        goals += BENCHES[name](options.build, options.rounds)
     print("\nTo reach")
     for name, value, reached, goal in goals:
         print(f"  {'reached' if reached else 'MISSED ':8} {name}: {value:.2f} ({goal})")

@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A transfer between two processes, as a benchmark:
+ *
+ *	pier-transfer-perf DEVICE MEMORY LENGTH CHUNK RAILS WINDOW ROUNDS
+ *
+ * Each round moves LENGTH bytes as one transfer, and once more by a loop of
+ * pier_post_write() and pier_wait() that somebody wrote for the purpose, with as many
+ * chunks in flight on each of as many channels; which comes first changes every time.
+ * Prints bytes per second of the transfers and of the loops, and the ratio: medians.
+ */
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <pier/pier.h>
+
+enum {
+	MAX_RAILS = 8,
+	MAX_WINDOW = 256,
+};
+
+struct plan {
+	const char *device, *memory;
+	uint64_t length;
+	uint32_t chunk, rails, window, rounds;
+};
+
+struct side {
+	struct pier_device *device;
+	struct pier_pd *pd;
+	struct pier_buffer *buffer;
+	struct pier_mr *mr;
+	struct pier_channel *channels[MAX_RAILS];
+	struct pier_remote remote; /* the peer's buffer */
+};
+
+static void die(const char *step)
+{
+	fprintf(stderr, "pier-transfer-perf: %s: %s\n", step, pier_last_error());
+	exit(1);
+}
+
+static double now(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+static void exchange(int fd, const void *mine, void *theirs, size_t size)
+{
+	size_t got = 0;
+
+	if (write(fd, mine, size) != (ssize_t)size)
+		die("write");
+	while (got < size) {
+		ssize_t part = read(fd, (char *)theirs + got, size - got);
+
+		if (part <= 0)
+			die("the peer has gone");
+		got += (size_t)part;
+	}
+}
+
+static void open_channels(struct side *side, const struct plan *plan, int fd)
+{
+	struct pier_channel_attr attr = PIER_CHANNEL_ATTR_INIT;
+
+	attr.max_send_wr = plan->window;
+	for (uint32_t i = 0; i < plan->rails; i++)
+		if (pier_prepare_channel(side->pd, &attr, &side->channels[i]) ||
+		    pier_handshake(side->channels[i], fd, fd, 10000))
+			die("channel");
+}
+
+static void open_side(struct side *side, const struct plan *plan, int fd)
+{
+	uint8_t mine[PIER_REMOTE_WIRE_SIZE], theirs[PIER_REMOTE_WIRE_SIZE];
+	struct pier_remote remote;
+	void *memory = NULL;
+
+	if (pier_open_device(plan->device, &side->device) ||
+	    pier_alloc_pd(side->device, &side->pd))
+		die("device");
+	if (pier_alloc_buffer(plan->memory, plan->length, &side->buffer) ||
+	    pier_map_buffer(side->buffer, &memory))
+		die("memory");
+	/* No page comes into being while it is measured. */
+	memset(memory, 1, plan->length);
+	if (pier_reg_buffer_mr(side->pd, side->buffer, 0, plan->length,
+			       PIER_ACCESS_SHARED, PIER_POLICY_ANY, &side->mr) ||
+	    pier_mr_remote(side->mr, &remote))
+		die("region");
+	open_channels(side, plan, fd);
+	pier_remote_pack(&remote, mine);
+	exchange(fd, mine, theirs, sizeof(mine));
+	if (pier_remote_unpack(theirs, sizeof(theirs), &side->remote))
+		die("remote region");
+}
+
+static void close_side(struct side *side, const struct plan *plan)
+{
+	for (uint32_t i = 0; i < plan->rails; i++)
+		if (pier_destroy_channel(side->channels[i]))
+			die("closing a channel");
+	if (pier_dereg_mr(side->mr) || pier_free_buffer(side->buffer) ||
+	    pier_dealloc_pd(side->pd) || pier_close_device(side->device))
+		die("closing");
+}
+
+static void run_transfer(struct side *side, const struct plan *plan)
+{
+	struct pier_transfer_attr attr = PIER_TRANSFER_ATTR_INIT;
+	struct pier_rail rails[MAX_RAILS];
+
+	for (uint32_t i = 0; i < plan->rails; i++)
+		rails[i] = (struct pier_rail)PIER_RAIL(side->channels[i], side->mr,
+						       &side->remote, 1);
+	attr.rails = rails;
+	attr.rail_count = plan->rails;
+	attr.length = plan->length;
+	attr.chunk = plan->chunk;
+	attr.window = plan->window;
+	if (pier_run_transfer(&attr))
+		die("transfer");
+}
+
+static void post(struct side *side, const struct plan *plan, uint64_t index,
+		 struct pier_work *ret_work)
+{
+	uint64_t offset = index * plan->chunk;
+	uint64_t left = plan->length - offset;
+	uint32_t length = left < plan->chunk ? (uint32_t)left : plan->chunk;
+	struct pier_gather source;
+	struct pier_remote target;
+
+	if (pier_gather(side->mr, pier_mr_iova(side->mr) + offset, length, &source) ||
+	    pier_remote_sub(&side->remote, offset, length, &target) ||
+	    pier_post_write(side->channels[index % plan->rails], &source, 1, &target,
+			    ret_work))
+		die("write");
+}
+
+/* The channels in turn; the oldest chunk of all is waited for. */
+static void run_loop(struct side *side, const struct plan *plan)
+{
+	struct pier_work works[MAX_RAILS * MAX_WINDOW];
+	uint64_t count = (plan->length + plan->chunk - 1) / plan->chunk;
+	uint64_t flying = (uint64_t)plan->rails * plan->window;
+
+	for (uint64_t i = 0; i < count + flying; i++) {
+		if (i >= flying && i - flying < count &&
+		    pier_wait(side->channels[(i - flying) % plan->rails],
+			      works[i % flying], 30000, NULL))
+			die("waiting for a write");
+		if (i < count)
+			post(side, plan, i, &works[i % flying]);
+	}
+}
+
+static int compare(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+static double median(double *values, uint32_t count)
+{
+	qsort(values, count, sizeof(*values), compare);
+	return values[count / 2];
+}
+
+static double rate(struct side *side, const struct plan *plan, bool transfer)
+{
+	double start = now();
+
+	if (transfer)
+		run_transfer(side, plan);
+	else
+		run_loop(side, plan);
+	return (double)plan->length / (now() - start);
+}
+
+static void measure(struct side *side, const struct plan *plan)
+{
+	double *transfers = calloc(3 * (size_t)plan->rounds, sizeof(*transfers));
+	double *loops = transfers + plan->rounds, *ratios = loops + plan->rounds;
+
+	if (!transfers)
+		die("memory");
+	for (uint32_t i = 0; i < plan->rounds; i++) {
+		if (i & 1)
+			loops[i] = rate(side, plan, false);
+		transfers[i] = rate(side, plan, true);
+		if (!(i & 1))
+			loops[i] = rate(side, plan, false);
+		ratios[i] = transfers[i] / loops[i];
+	}
+	printf("%.0f %.0f", median(transfers, plan->rounds), median(loops, plan->rounds));
+	printf(" %.3f\n", median(ratios, plan->rounds));
+	fflush(stdout);
+	free(transfers);
+}
+
+static void run_side(const struct plan *plan, int fd, int first)
+{
+	struct side side;
+	char done = 0, peer_done;
+
+	open_side(&side, plan, fd);
+	if (first)
+		measure(&side, plan);
+	/* The target sleeps here: one-sided writes need nothing from it. */
+	exchange(fd, &done, &peer_done, 1);
+	close_side(&side, plan);
+}
+
+static int run_pair(const struct plan *plan)
+{
+	int fds[2], status;
+	pid_t child;
+
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds))
+		die("socketpair");
+	child = fork();
+	if (child < 0)
+		die("fork");
+	if (child == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		close(fds[0]);
+		run_side(plan, fds[1], 0);
+		exit(0);
+	}
+	close(fds[1]);
+	run_side(plan, fds[0], 1);
+	return waitpid(child, &status, 0) != child || status != 0;
+}
+
+static uint64_t number(const char *text, uint64_t least, uint64_t most)
+{
+	uint64_t value = strtoull(text, NULL, 0);
+
+	if (value < least || value > most) {
+		fprintf(stderr, "pier-transfer-perf: %s is not in %llu to %llu\n", text,
+			(unsigned long long)least, (unsigned long long)most);
+		exit(2);
+	}
+	return value;
+}
+
+int main(int argc, char **argv)
+{
+	struct plan plan;
+
+	if (argc != 8) {
+		fprintf(stderr,
+			"usage: pier-transfer-perf DEVICE MEMORY LENGTH CHUNK RAILS "
+			"WINDOW ROUNDS\n");
+		return 2;
+	}
+	plan = (struct plan){
+		.device = argv[1],
+		.memory = argv[2],
+		.length = number(argv[3], 1, UINT64_MAX),
+		.chunk = (uint32_t)number(argv[4], 1, 1u << 30),
+		.rails = (uint32_t)number(argv[5], 1, MAX_RAILS),
+		.window = (uint32_t)number(argv[6], 1, MAX_WINDOW),
+		.rounds = (uint32_t)number(argv[7], 1, 1000),
+	};
+	return run_pair(&plan);
+}
