@@ -332,15 +332,15 @@ static void free_channel(struct pier_channel *channel)
 	free(channel);
 }
 
-int pier_prepare_channel(struct pier_pd *pd, const struct pier_channel_attr *attr,
-			 struct pier_channel **ret_channel)
+int pier_make_channel(struct pier_pd *pd, const struct pier_channel_attr *attr,
+		      const struct pier_object *owner, const void *place,
+		      struct pier_channel **ret_channel)
 {
 	struct pier_channel_attr known;
 	struct pier_channel *channel;
-	int error = pier_check_process(&pd->object);
+	int error;
 
-	if (!error)
-		error = pier_read_channel_attr(attr, &pd->device->limits, &known);
+	error = pier_read_channel_attr(attr, &pd->device->limits, &known);
 	if (!error)
 		error = pier_check_channel_attr(&known, &pd->device->limits);
 	if (error)
@@ -359,22 +359,42 @@ int pier_prepare_channel(struct pier_pd *pd, const struct pier_channel_attr *att
 	}
 	atomic_fetch_add(&pd->children, 1);
 	pier_add_region_user(pd, &channel->region_user);
-	pier_object_born(&channel->object, PIER_OBJECT_CHANNEL, &pd->object,
-			 __builtin_return_address(0));
+	pier_object_born(&channel->object, PIER_OBJECT_CHANNEL, owner, place);
 	pier_update_ready(channel);
 	*ret_channel = channel;
 	return 0;
 }
 
+int pier_prepare_channel(struct pier_pd *pd, const struct pier_channel_attr *attr,
+			 struct pier_channel **ret_channel)
+{
+	int error = pier_check_process(&pd->object);
+
+	return error ? error
+		     : pier_make_channel(pd, attr, &pd->object,
+					 __builtin_return_address(0), ret_channel);
+}
+
 int pier_destroy_channel(struct pier_channel *channel)
 {
+	char owner[PIER_OBJECT_DESCRIPTION_SIZE];
 	int error;
 
 	if (!channel)
 		return 0;
 	error = pier_check_process(&channel->object);
-	if (!error)
-		error = destroy_verbs(channel);
+	if (error)
+		return error;
+	if (channel->object.parent == &channel->pd->object)
+		return pier_end_channel(channel);
+	channel->object.parent->describe(channel->object.parent, owner, sizeof(owner));
+	return pier_fail(EBUSY, "destroying a channel: it belongs to the %s", owner);
+}
+
+int pier_end_channel(struct pier_channel *channel)
+{
+	int error = destroy_verbs(channel);
+
 	if (error)
 		return error;
 	pier_end_arrivals(channel);

@@ -77,6 +77,17 @@ static inline struct pier_queue *pier_queue_of(struct pier_channel *channel, uin
 	return id & PIER_ID_RECEIVE ? &channel->receives : &channel->sends;
 }
 
+/*
+ * pier_prepare_channel() and pier_destroy_channel() for an owner that is not the
+ * caller: one whose parent is not its PD is destroyed by nobody else.
+ *
+ * owner, place  as pier_object_born() takes them; the owner describes itself
+ */
+int pier_make_channel(struct pier_pd *pd, const struct pier_channel_attr *attr,
+		      const struct pier_object *owner, const void *place,
+		      struct pier_channel **ret_channel);
+int pier_end_channel(struct pier_channel *channel);
+
 /* PIER_TIMEOUT_DEFAULT resolved. Errors: -EINVAL other negative numbers. */
 int pier_channel_timeout(const struct pier_channel *channel, int timeout_ms,
 			 int *ret_timeout_ms);
