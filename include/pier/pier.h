@@ -13,6 +13,7 @@
 #include <pier/endpoint.h>
 #include <pier/error.h>
 #include <pier/event.h>
+#include <pier/group.h>
 #include <pier/log.h>
 #include <pier/mr.h>
 #include <pier/object.h>

@@ -40,6 +40,34 @@ ENDPOINTS = {
 }
 
 
+def group_blob(magic=b"PIEG", version=1, length=536, size=4, sender=1, receiver=2,
+               first=endpoint(), second=endpoint(qpn=0x12), lengths=None, rest=b"\0"):
+    if lengths is None:
+        lengths = len(first), len(second)
+    return struct.pack("<4sHHIIIHH", magic, version, length, size, sender, receiver,
+                       *lengths) + first.ljust(256, rest) + second.ljust(256, rest)
+
+
+GROUP_BLOBS = {
+    "valid": group_blob(),
+    "addresses": group_blob(first=endpoint(address=bytes(192)), second=endpoint(address=b"x")),
+    "empty": b"",
+    "cut": group_blob()[:535],
+    "longer": group_blob() + b"\0",
+    "magic": group_blob(magic=b"PIEP"),
+    "version": group_blob(version=2),
+    "length": group_blob(length=535),
+    "members": group_blob(size=2**32 - 1),
+    "sender": group_blob(sender=4),
+    "itself": group_blob(sender=2),
+    "first": group_blob(first=endpoint(qpn=1 << 24)),
+    "second": group_blob(second=endpoint(version=2)),
+    "lengths": group_blob(lengths=(0xffff, 0xffff)),
+    "shorter": group_blob(lengths=(45, 46)),
+    "rest": group_blob(rest=b"\1"),
+}
+
+
 def remote(magic=b"PrMR", version=1, length=32, rkey=5, reserved=0, addr=0x1000, size=0x2000):
     return struct.pack("<4sHHIIQQ", magic, version, length, rkey, reserved, addr, size)
 
@@ -273,6 +301,7 @@ def main():
                             ("remote_vec_wire", REMOTE_VECS),
                             ("remote_vec_text", texts(b"pier-remote-vec:", REMOTE_VECS)),
                             ("endpoint_text", texts(b"pier-endpoint:", ENDPOINTS)),
+                            ("group_blob", GROUP_BLOBS),
                             ("remote_text", texts(b"pier-remote:", REMOTES)),
                             ("handshake", HANDSHAKES),
                             ("soft_forms", FORMS), ("soft_stream", STREAMS),

@@ -52,6 +52,7 @@ struct scene {
 	struct pier_counter *counter;
 	struct pier_mr_cache *cache;
 	struct pier_mr *cached;
+	struct pier_group *group;
 	struct pier_event_queue *queue;
 	struct pier_registration *registration;
 };
@@ -130,6 +131,8 @@ static int close_more(struct scene *scene)
 		error = pier_mr_cache_put(scene->cache, scene->cached);
 	if (!error)
 		error = pier_destroy_mr_cache(scene->cache);
+	if (!error)
+		error = pier_destroy_group(scene->group);
 	return error ? error : pier_destroy_counter(scene->counter);
 }
 
@@ -166,6 +169,8 @@ static int register_by_queue(struct scene *scene)
 	return error ? error : pier_dereg_mr(event.mr);
 }
 
+static uint8_t blobs[PIER_GROUP_BLOB_SIZE];
+
 /* One of each kind. */
 static int add_more(struct scene *scene)
 {
@@ -178,6 +183,10 @@ static int add_more(struct scene *scene)
 	if (!error)
 		error = pier_mr_cache_get_buffer(scene->cache, scene->buffer, 0, 1, 0,
 						 &scene->cached);
+	if (!error)
+		error = pier_create_group(scene->pd, 0, 1, NULL, &scene->group);
+	if (!error)
+		error = pier_connect_group(scene->group, blobs, sizeof(blobs), TIME_MS);
 	if (!error)
 		error = pier_create_event_queue(NULL, &scene->queue);
 	return error ? error : register_by_queue(scene);
@@ -284,6 +293,19 @@ CALL(cache_put, pier_mr_cache_put(scene->cache, scene->cached))
 CALL(cache_invalidate, pier_mr_cache_invalidate(scene->cache, scene, 1))
 CALL(cache_flush, pier_mr_cache_flush(scene->cache))
 CALL(destroy_cache, pier_destroy_mr_cache(scene->cache))
+CALL(create_group, pier_create_group(scene->pd, 0, 1, NULL, &scene->group))
+CALL(group_endpoints, pier_group_endpoints(scene->group, blobs, sizeof(blobs)))
+CALL(connect_group, pier_connect_group(scene->group, blobs, sizeof(blobs), TIME_MS))
+CALL(group_exchange, pier_group_exchange(scene->group, NULL, 0, TIME_MS, NULL))
+CALL(group_scatter, pier_group_scatter(scene->group, NULL, 0, TIME_MS, NULL))
+CALL(group_gather, pier_group_gather(scene->group, NULL, 0, TIME_MS, NULL))
+CALL(group_multicast, pier_group_multicast(scene->group, NULL, NULL, 0, TIME_MS, NULL))
+CALL(group_wait, pier_group_wait(scene->group, NULL, 0, TIME_MS, NULL))
+CALL(group_barrier, pier_group_barrier(scene->group, TIME_MS))
+CALL(group_barrier_of,
+     pier_group_barrier_of(scene->group, PIER_BARRIER_CENTRAL, NULL, 0, TIME_MS))
+CALL(group_channel, pier_destroy_channel(pier_group_channel(scene->group, 0)))
+CALL(destroy_group, pier_destroy_group(scene->group))
 CALL(reg_mr_async, pier_reg_mr_async(scene->queue, scene->pd, NULL, &scene->registration))
 CALL(read_event, pier_read_event(scene->queue, &(struct pier_event){ 0 }))
 CALL(wait_event, pier_wait_event(scene->queue, TIME_MS, &(struct pier_event){ 0 }))
@@ -348,6 +370,18 @@ static const struct call calls[] = {
 	ENTRY(cache_invalidate, "registration cache on soft0"),
 	ENTRY(cache_flush, "registration cache on soft0"),
 	ENTRY(destroy_cache, "registration cache on soft0"),
+	ENTRY(create_group, "protection domain on soft0"),
+	ENTRY(group_endpoints, "group of 1, rank 0, on soft0"),
+	ENTRY(connect_group, "group of 1, rank 0, on soft0"),
+	ENTRY(group_exchange, "group of 1, rank 0, on soft0"),
+	ENTRY(group_scatter, "group of 1, rank 0, on soft0"),
+	ENTRY(group_gather, "group of 1, rank 0, on soft0"),
+	ENTRY(group_multicast, "group of 1, rank 0, on soft0"),
+	ENTRY(group_wait, "group of 1, rank 0, on soft0"),
+	ENTRY(group_barrier, "group of 1, rank 0, on soft0"),
+	ENTRY(group_barrier_of, "group of 1, rank 0, on soft0"),
+	ENTRY(group_channel, "channel of queue pair"),
+	ENTRY(destroy_group, "group of 1, rank 0, on soft0"),
 	ENTRY(reg_mr_async, "event queue of 2 threads"),
 	ENTRY(read_event, "event queue of 2 threads"),
 	ENTRY(wait_event, "event queue of 2 threads"),

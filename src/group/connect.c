@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "group.h"
+#include "util/deadline.h"
+#include "util/error.h"
+
+enum {
+	CONNECTED = 0xc0ec7, /* the check of the notice that says so */
+};
+
+static int pack_for(struct pier_group *group, uint32_t rank, uint8_t *ret_wire)
+{
+	struct pier_group_blob blob = {
+		.size = group->size,
+		.from = group->rank,
+		.to = rank,
+	};
+	struct pier_group_member *member = &group->members[rank];
+	int error = pier_channel_endpoint(member->channel, &blob.channel);
+
+	if (!error)
+		error = pier_channel_endpoint(member->control, &blob.control);
+	return error ? error : pier_group_pack_blob(&blob, ret_wire);
+}
+
+int pier_group_endpoints(struct pier_group *group, void *ret_blobs, size_t size)
+{
+	size_t needed = (size_t)group->size * PIER_GROUP_BLOB_SIZE;
+	uint8_t *wire = ret_blobs;
+	int error = pier_check_process(&group->object);
+
+	if (error)
+		return error;
+	if (size < needed)
+		return pier_fail(ENOSPC,
+				 "blobs of a group of %u: %zu bytes are needed, %zu are "
+				 "there",
+				 group->size, needed, size);
+	memset(wire + (size_t)group->rank * PIER_GROUP_BLOB_SIZE, 0,
+	       PIER_GROUP_BLOB_SIZE);
+	for (uint32_t rank = 0; rank < group->size && !error; rank++) {
+		if (rank != group->rank)
+			error = pack_for(group, rank,
+					 wire + (size_t)rank * PIER_GROUP_BLOB_SIZE);
+	}
+	return error;
+}
+
+static int connect_to_itself(struct pier_group *group)
+{
+	struct pier_channel *channel = group->members[group->rank].channel;
+	struct pier_endpoint endpoint;
+	int error = pier_channel_endpoint(channel, &endpoint);
+
+	return error ? error : pier_connect_channel(channel, &endpoint);
+}
+
+/* A mix-up of blobs would connect each channel with another one than it thinks. */
+static int check_blob(const struct pier_group *group, uint32_t rank,
+		      const struct pier_group_blob *blob)
+{
+	if (blob->size != group->size)
+		return pier_fail(EINVAL, "its blob is of a group of %u, not %u",
+				 blob->size, group->size);
+	if (blob->from != rank || blob->to != group->rank)
+		return pier_fail(EINVAL,
+				 "its blob is from rank %u for rank %u, not from %u for "
+				 "%u",
+				 blob->from, blob->to, rank, group->rank);
+	return 0;
+}
+
+static int connect_to(struct pier_group *group, uint32_t rank, const uint8_t *wire)
+{
+	struct pier_group_member *member = &group->members[rank];
+	struct pier_group_blob blob;
+	int error = pier_group_unpack_blob(wire, &blob);
+
+	if (!error)
+		error = check_blob(group, rank, &blob);
+	if (!error)
+		error = pier_group_post_receives(member);
+	/* The other one's notice says that requests may come, so that goes last. */
+	if (!error)
+		error = pier_connect_channel(member->channel, &blob.channel);
+	return error ? error : pier_connect_channel(member->control, &blob.control);
+}
+
+/* Returns -error; what others are told is that the rank could not be connected. */
+static int blame_refused(struct pier_group *group, uint32_t rank, int error)
+{
+	char cause[256];
+
+	snprintf(cause, sizeof(cause), "%s", pier_last_error());
+	pier_group_blame(group, rank, ECONNREFUSED, "connecting to rank %u of %u: %s",
+			 rank, group->size, cause);
+	return error;
+}
+
+/* Also after a failure, so that the others can be told of it. */
+static int connect_to_all(struct pier_group *group, const uint8_t *wire)
+{
+	int first = 0;
+
+	for (uint32_t rank = 0; rank < group->size; rank++) {
+		int error = rank == group->rank
+				    ? connect_to_itself(group)
+				    : connect_to(group, rank,
+						 wire + (size_t)rank *
+								 PIER_GROUP_BLOB_SIZE);
+
+		if (error && !first)
+			first = blame_refused(group, rank, error);
+	}
+	return first;
+}
+
+static int meet_all(struct pier_group *group, int64_t deadline, int timeout_ms)
+{
+	int error = 0;
+
+	for (uint32_t rank = 0; rank < group->size && !error; rank++) {
+		if (rank == group->rank)
+			continue;
+		error = pier_group_tell(group, rank, CONNECTED);
+		pier_group_expect(group, rank);
+	}
+	if (!error)
+		error = pier_group_await(group, CONNECTED, deadline, timeout_ms);
+	if (!error)
+		pier_group_finish_telling(group, deadline);
+	return error;
+}
+
+int pier_connect_group(struct pier_group *group, const void *blobs, size_t size,
+		       int timeout_ms)
+{
+	int error = pier_check_process(&group->object);
+	int64_t deadline;
+
+	if (!error)
+		error = pier_channel_timeout(group->members[group->rank].channel,
+					     timeout_ms, &timeout_ms);
+	if (error)
+		return error;
+	if (group->state != PIER_GROUP_PREPARED)
+		return pier_fail(EISCONN,
+				 group->state == PIER_GROUP_CONNECTED
+					 ? "the group is connected already"
+					 : "the group failed to connect before, and can "
+					   "only be destroyed");
+	if (size != (size_t)group->size * PIER_GROUP_BLOB_SIZE)
+		return pier_fail(EMSGSIZE, "blobs of a group of %u: %zu bytes, not %zu",
+				 group->size, size,
+				 (size_t)group->size * PIER_GROUP_BLOB_SIZE);
+	deadline = pier_deadline(timeout_ms);
+	error = connect_to_all(group, blobs);
+	if (!error)
+		error = meet_all(group, deadline, timeout_ms);
+	group->state = error ? PIER_GROUP_FAILED : PIER_GROUP_CONNECTED;
+	if (!error)
+		return 0;
+	pier_group_tell_failure(group);
+	return pier_fail(-error, "%s", group->cause);
+}

@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "channel/status.h"
+#include "group.h"
+#include "util/deadline.h"
+#include "util/error.h"
+
+/* One request of many, on its way. */
+struct part {
+	struct pier_group_request request;
+	enum {
+		WAITING,
+		POSTED,
+		OVER
+	} state; /* waiting for room in its queue */
+	struct pier_work work;
+	struct pier_result result;
+};
+
+/* All requests of a call. */
+struct run {
+	struct part *parts;
+	uint32_t count;
+	uint32_t failed;   /* how many did */
+	uint32_t first;	   /* index of the first that did */
+	char cause[256];   /* its sentence */
+	uint32_t finished; /* parts before this one are over */
+};
+
+static int start_run(struct run *run, uint32_t count)
+{
+	*run = (struct run){ .count = count, .first = count };
+	run->parts = calloc(count ? count : 1, sizeof(*run->parts));
+	return run->parts
+		       ? 0
+		       : pier_fail(ENOMEM, "no memory for %u requests of a group", count);
+}
+
+static void end_part(struct run *run, struct part *part, int error)
+{
+	uint32_t index = (uint32_t)(part - run->parts);
+
+	part->state = OVER;
+	part->result.error = error;
+	if (!error)
+		return;
+	run->failed++;
+	if (index < run->first) {
+		run->first = index;
+		snprintf(run->cause, sizeof(run->cause), "%s", pier_last_error());
+	}
+}
+
+static int post_with_elements(struct pier_channel *channel,
+			      const struct pier_group_request *request,
+			      struct pier_work *ret_work)
+{
+	if (request->opcode == PIER_OP_SEND && request->has_immediate)
+		return pier_post_send_imm(channel, request->gather, request->num_sge,
+					  request->immediate, ret_work);
+	if (request->opcode == PIER_OP_SEND)
+		return pier_post_send(channel, request->gather, request->num_sge,
+				      ret_work);
+	if (request->opcode == PIER_OP_WRITE && request->has_immediate)
+		return pier_post_write_imm(channel, request->gather, request->num_sge,
+					   request->remote, request->immediate, ret_work);
+	if (request->opcode == PIER_OP_WRITE)
+		return pier_post_write(channel, request->gather, request->num_sge,
+				       request->remote, ret_work);
+	if (request->opcode == PIER_OP_READ)
+		return pier_post_read(channel, request->scatter, request->num_sge,
+				      request->remote, ret_work);
+	return pier_post_recv(channel, request->scatter, request->num_sge, ret_work);
+}
+
+/*
+ * Where a queue is full, what follows for the same queue waits too, so that the order
+ * stays.
+ */
+static void try_to_post(struct pier_group *group, struct run *run, struct part *part)
+{
+	struct pier_group_member *member = &group->members[part->request.rank];
+	uint64_t *full = &member->full[part->request.opcode == PIER_OP_RECV];
+	int error;
+
+	if (*full == group->look)
+		return;
+	part->result.opcode = part->request.opcode;
+	error = post_with_elements(member->channel, &part->request, &part->work);
+	if (error == -EAGAIN)
+		*full = group->look;
+	else if (error)
+		end_part(run, part, error);
+	else
+		part->state = POSTED;
+}
+
+static void try_to_finish(struct pier_group *group, struct run *run, struct part *part)
+{
+	struct pier_group_member *member = &group->members[part->request.rank];
+	int done = pier_poll_work(member->channel, part->work, &part->result);
+
+	if (done == 0)
+		return;
+	/* Where asking fails, what is posted must not go on. */
+	if (done < 0 && done != -ESTALE)
+		done = pier_wait(member->channel, part->work, 0, &part->result);
+	end_part(run, part, done < 0 ? done : part->result.error);
+}
+
+static void watch(struct pier_group *group, uint32_t rank)
+{
+	struct pier_group_member *member = &group->members[rank];
+
+	if (member->watched == group->look)
+		return;
+	member->watched = group->look;
+	pier_group_watch(group, member->channel);
+}
+
+static int look_at_parts(struct pier_group *group, void *subject)
+{
+	struct run *run = subject;
+
+	for (uint32_t i = run->finished; i < run->count; i++) {
+		struct part *part = &run->parts[i];
+
+		if (part->state == WAITING)
+			try_to_post(group, run, part);
+		if (part->state == POSTED)
+			try_to_finish(group, run, part);
+		if (part->state != OVER)
+			watch(group, part->request.rank);
+		else if (i == run->finished)
+			run->finished++;
+	}
+	return run->finished == run->count;
+}
+
+/* The time is up: nothing of this part goes on behind the caller's back. */
+static void give_up(struct pier_group *group, struct run *run, struct part *part,
+		    int error, int64_t deadline, int timeout_ms)
+{
+	struct pier_group_member *member = &group->members[part->request.rank];
+
+	if (part->state == POSTED)
+		error = pier_wait_until(member->channel, part->work, deadline, timeout_ms,
+					&part->result);
+	else if (error == -ETIMEDOUT)
+		pier_fail(ETIMEDOUT,
+			  "%s was not posted within %d ms: the queue stayed full",
+			  pier_opcode_name(part->request.opcode), timeout_ms);
+	end_part(run, part, error);
+}
+
+/* "3 and 5", each once where its requests follow each other. */
+static void print_failed(const struct run *run, char *ret_text, size_t size)
+{
+	uint32_t last = PIER_GROUP_MAX;
+	size_t used = 0;
+
+	ret_text[0] = '\0';
+	for (uint32_t i = run->first; i < run->count && used + 32 < size; i++) {
+		const struct part *part = &run->parts[i];
+
+		if (!part->result.error || part->request.rank == last)
+			continue;
+		last = part->request.rank;
+		used += (size_t)snprintf(ret_text + used, size - used, "%s%u",
+					 used > 0 ? ", " : "", last);
+	}
+	if (used + 32 >= size)
+		snprintf(ret_text + used, size - used, " and more");
+}
+
+static int report(const struct run *run, struct pier_result *ret_results)
+{
+	char ranks[128];
+
+	for (uint32_t i = 0; i < run->count && ret_results; i++)
+		ret_results[i] = run->parts[i].result;
+	if (run->failed == 0)
+		return 0;
+	print_failed(run, ranks, sizeof(ranks));
+	return pier_fail(-run->parts[run->first].result.error,
+			 "%u of %u requests of a group failed, of ranks %s; rank %u: %s",
+			 run->failed, run->count, ranks,
+			 run->parts[run->first].request.rank, run->cause);
+}
+
+/* Frees what the run has. */
+static int finish_run(struct pier_group *group, struct run *run, int timeout_ms,
+		      struct pier_result *ret_results)
+{
+	int64_t deadline = pier_deadline(timeout_ms);
+	int error = pier_group_wait_until(group, look_at_parts, run, deadline);
+
+	for (uint32_t i = run->finished; i < run->count && error; i++) {
+		if (run->parts[i].state != OVER)
+			give_up(group, run, &run->parts[i], error, deadline, timeout_ms);
+	}
+	error = report(run, ret_results);
+	free(run->parts);
+	return error;
+}
+
+static int check_rank(const struct pier_group *group, uint32_t index, uint32_t rank)
+{
+	if (rank < group->size)
+		return 0;
+	return pier_fail(EINVAL, "request %u of a group: there is no rank %u among %u",
+			 index, rank, group->size);
+}
+
+/* Bits of opcodes: those that a call takes. */
+#define TAKES(opcode) (1u << (opcode))
+
+static int check_opcode(uint32_t index, enum pier_opcode opcode, unsigned int taken)
+{
+	if ((unsigned int)opcode <= PIER_OP_RECV && (taken & TAKES(opcode)))
+		return 0;
+	return pier_fail(EINVAL,
+			 "request %u of a group: opcode %d is none that this call takes",
+			 index, (int)opcode);
+}
+
+/* usual: what opcode 0 stands for; 0: nothing. */
+static int run_requests(struct pier_group *group,
+			const struct pier_group_request *requests, uint32_t count,
+			unsigned int taken, enum pier_opcode usual, int timeout_ms,
+			struct pier_result *ret_results)
+{
+	struct run run;
+	int error = pier_check_group(group, timeout_ms, &timeout_ms);
+
+	if (!error)
+		error = start_run(&run, count);
+	if (error)
+		return error;
+	for (uint32_t i = 0; i < count && !error; i++) {
+		run.parts[i].request = requests[i];
+		if (!requests[i].opcode)
+			run.parts[i].request.opcode = usual;
+		error = check_rank(group, i, requests[i].rank);
+		if (!error)
+			error = check_opcode(i, run.parts[i].request.opcode, taken);
+	}
+	if (!error)
+		return finish_run(group, &run, timeout_ms, ret_results);
+	free(run.parts);
+	return error;
+}
+
+int pier_group_exchange(struct pier_group *group,
+			const struct pier_group_request *requests, uint32_t count,
+			int timeout_ms, struct pier_result *ret_results)
+{
+	return run_requests(group, requests, count,
+			    TAKES(PIER_OP_SEND) | TAKES(PIER_OP_WRITE) |
+				    TAKES(PIER_OP_READ) | TAKES(PIER_OP_RECV),
+			    (enum pier_opcode)0, timeout_ms, ret_results);
+}
+
+int pier_group_scatter(struct pier_group *group,
+		       const struct pier_group_request *requests, uint32_t count,
+		       int timeout_ms, struct pier_result *ret_results)
+{
+	return run_requests(group, requests, count,
+			    TAKES(PIER_OP_SEND) | TAKES(PIER_OP_WRITE), PIER_OP_WRITE,
+			    timeout_ms, ret_results);
+}
+
+int pier_group_gather(struct pier_group *group, const struct pier_group_request *requests,
+		      uint32_t count, int timeout_ms, struct pier_result *ret_results)
+{
+	return run_requests(group, requests, count,
+			    TAKES(PIER_OP_READ) | TAKES(PIER_OP_RECV), PIER_OP_READ,
+			    timeout_ms, ret_results);
+}
+
+int pier_group_multicast(struct pier_group *group,
+			 const struct pier_group_request *request,
+			 const struct pier_group_target *targets, uint32_t count,
+			 int timeout_ms, struct pier_result *ret_results)
+{
+	struct pier_group_request *requests = calloc(count ? count : 1,
+						     sizeof(*requests));
+	int error;
+
+	if (!requests)
+		return pier_fail(ENOMEM, "no memory for %u requests of a group", count);
+	for (uint32_t i = 0; i < count; i++) {
+		requests[i] = *request;
+		requests[i].rank = targets[i].rank;
+		requests[i].remote = targets[i].remote;
+	}
+	error = pier_group_scatter(group, requests, count, timeout_ms, ret_results);
+	free(requests);
+	return error;
+}
+
+int pier_group_wait(struct pier_group *group, const struct pier_group_work *works,
+		    uint32_t count, int timeout_ms, struct pier_result *ret_results)
+{
+	struct run run;
+	int error = pier_check_group(group, timeout_ms, &timeout_ms);
+
+	if (!error)
+		error = start_run(&run, count);
+	if (error)
+		return error;
+	for (uint32_t i = 0; i < count && !error; i++) {
+		run.parts[i] = (struct part){ .request = { .rank = works[i].rank },
+					      .state = POSTED,
+					      .work = works[i].work };
+		error = check_rank(group, i, works[i].rank);
+	}
+	if (!error)
+		return finish_run(group, &run, timeout_ms, ret_results);
+	free(run.parts);
+	return error;
+}

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "group.h"
+#include "util/error.h"
+#include "util/extensible.h"
+
+enum {
+	/* Of the first version. What comes behind it is not in all callers'. */
+	FIRST_SIZE = offsetof(struct pier_group_attr, flags) + sizeof(uint32_t),
+	/*
+	 * 4.096 us * 2^16 is 268 ms, for at least seven tries: as long as one member may
+	 * come later to pier_connect_group() than another.
+	 */
+	LEAST_TIMEOUT = 16,
+	LEAST_RETRIES = 6,
+};
+
+_Static_assert(sizeof(struct pier_group_attr) == (size_t)FIRST_SIZE,
+	       "no padding at the end, where a new field would not change the size");
+
+static int check_attr(uint32_t rank, uint32_t size, const struct pier_group_attr *attr)
+{
+	if (size < 1 || size > PIER_GROUP_MAX)
+		return pier_fail(EINVAL, "a group of %u: there can be 1 to %d members",
+				 size, PIER_GROUP_MAX);
+	if (rank >= size)
+		return pier_fail(EINVAL, "a group of %u: there is no rank %u", size,
+				 rank);
+	if (attr->barrier < PIER_BARRIER_CENTRAL ||
+	    attr->barrier > PIER_BARRIER_DISSEMINATION)
+		return pier_fail(EINVAL, "group attributes: barrier %d is unknown",
+				 (int)attr->barrier);
+	if (attr->flags)
+		return pier_fail(EINVAL, "group attributes: flags %#x are unknown",
+				 attr->flags);
+	return 0;
+}
+
+static void describe_group(const struct pier_object *object, char *ret_text, size_t size)
+{
+	const struct pier_group *group = (const struct pier_group *)object;
+
+	snprintf(ret_text, size, "group of %u, rank %u, on %s", group->size, group->rank,
+		 group->pd->device->name);
+}
+
+static void free_group(struct pier_group *group)
+{
+	free(group->watch);
+	free(group->fds);
+	free(group->awaited);
+	free(group->told);
+	free(group);
+}
+
+static struct pier_group *new_group(struct pier_pd *pd, uint32_t rank, uint32_t size)
+{
+	struct pier_group *group = calloc(1, sizeof(*group) +
+						     size * sizeof(group->members[0]));
+
+	if (!group)
+		return NULL;
+	group->object.describe = describe_group;
+	group->pd = pd;
+	group->rank = rank;
+	group->size = size;
+	group->culprit = -1;
+	group->watch = calloc(size, sizeof(group->watch[0]));
+	group->fds = calloc(size, sizeof(group->fds[0]));
+	group->awaited = calloc(size, sizeof(group->awaited[0]));
+	group->told = calloc(size, sizeof(group->told[0]));
+	if (group->watch && group->fds && group->awaited && group->told)
+		return group;
+	free_group(group);
+	return NULL;
+}
+
+/* Notices take the way of the requests, and give peers no more rights. */
+static struct pier_channel_attr control_attr(const struct pier_channel *channel)
+{
+	struct pier_channel_attr attr = channel->attr;
+
+	attr.max_send_wr = PIER_GROUP_SENDS;
+	attr.max_recv_wr = PIER_GROUP_RECEIVES;
+	attr.max_send_sge = attr.max_recv_sge = 1;
+	attr.max_inline = 0;
+	attr.max_rd_atomic = 0;
+	attr.psn = PIER_PSN_RANDOM;
+	attr.access = 0;
+	if (attr.timeout && attr.timeout < LEAST_TIMEOUT)
+		attr.timeout = LEAST_TIMEOUT;
+	if (attr.retry_count < LEAST_RETRIES)
+		attr.retry_count = LEAST_RETRIES;
+	return attr;
+}
+
+static int make_member(struct pier_group *group, uint32_t rank,
+		       const struct pier_channel_attr *attr, const void *place)
+{
+	struct pier_group_member *member = &group->members[rank];
+	struct pier_channel_attr control;
+	int error = pier_make_channel(group->pd, attr, &group->object, place,
+				      &member->channel);
+
+	if (error || rank == group->rank)
+		return error;
+	control = control_attr(member->channel);
+	return pier_make_channel(group->pd, &control, &group->object, place,
+				 &member->control);
+}
+
+static int make_members(struct pier_group *group, const struct pier_channel_attr *attr,
+			const void *place)
+{
+	int error = 0;
+
+	for (uint32_t rank = 0; rank < group->size && !error; rank++)
+		error = make_member(group, rank, attr, place);
+	return error;
+}
+
+static int end_channel(struct pier_channel **channel)
+{
+	int error = *channel ? pier_end_channel(*channel) : 0;
+
+	if (!error)
+		*channel = NULL;
+	return error;
+}
+
+/* With half-built ones too. After an error what was not ended is still there. */
+static int end_group(struct pier_group *group)
+{
+	int error = 0;
+
+	for (uint32_t rank = 0; rank < group->size && !error; rank++) {
+		error = end_channel(&group->members[rank].control);
+		if (!error)
+			error = end_channel(&group->members[rank].channel);
+	}
+	if (error)
+		return error;
+	pier_object_gone(&group->object);
+	atomic_fetch_sub(&group->pd->children, 1);
+	free_group(group);
+	return 0;
+}
+
+int pier_create_group(struct pier_pd *pd, uint32_t rank, uint32_t size,
+		      const struct pier_group_attr *attr, struct pier_group **ret_group)
+{
+	struct pier_group_attr known = PIER_GROUP_ATTR_INIT;
+	const void *place = __builtin_return_address(0);
+	struct pier_group *group;
+	int error = pier_check_process(&pd->object);
+
+	if (!error && attr)
+		error = pier_read_extensible("group attributes", "PIER_GROUP_ATTR_INIT",
+					     attr, FIRST_SIZE, sizeof(known), &known);
+	if (!error)
+		error = check_attr(rank, size, &known);
+	if (error)
+		return error;
+	group = new_group(pd, rank, size);
+	if (!group)
+		return pier_fail(ENOMEM, "no memory for a group of %u", size);
+	group->barrier = known.barrier;
+	atomic_fetch_add(&pd->children, 1);
+	pier_object_born(&group->object, PIER_OBJECT_GROUP, &pd->object, place);
+	error = make_members(group, known.channel, place);
+	if (error) {
+		error = pier_fail_because(-error, "making rank %u of a group of %u", rank,
+					  size);
+		end_group(group);
+		return error;
+	}
+	*ret_group = group;
+	return 0;
+}
+
+int pier_destroy_group(struct pier_group *group)
+{
+	int error = group ? pier_check_process(&group->object) : 0;
+
+	return error || !group ? error : end_group(group);
+}
+
+int pier_check_group(const struct pier_group *group, int timeout_ms, int *ret_timeout_ms)
+{
+	int error = pier_check_process(&group->object);
+
+	if (!error)
+		error = pier_channel_timeout(group->members[group->rank].channel,
+					     timeout_ms, ret_timeout_ms);
+	if (error || group->state == PIER_GROUP_CONNECTED)
+		return error;
+	return pier_fail(ENOTCONN, "the group is not connected%s%s",
+			 group->broken ? ": " : "", group->broken ? group->cause : "");
+}
+
+uint32_t pier_group_rank(const struct pier_group *group)
+{
+	return group->rank;
+}
+
+uint32_t pier_group_size(const struct pier_group *group)
+{
+	return group->size;
+}
+
+struct pier_channel *pier_group_channel(const struct pier_group *group, uint32_t rank)
+{
+	return rank < group->size ? group->members[rank].channel : NULL;
+}

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+#include "group.h"
+#include "util/deadline.h"
+#include "util/error.h"
+
+enum {
+	BRIEF_LOOKS = 100, /* some microseconds, before asking for events */
+};
+
+void pier_group_watch(struct pier_group *group, struct pier_channel *channel)
+{
+	assert(group->watch_count < group->size);
+	group->watch[group->watch_count++] = channel;
+}
+
+static int look_once(struct pier_group *group, pier_group_look *look, void *subject)
+{
+	group->look++;
+	group->watch_count = 0;
+	return look(group, subject);
+}
+
+/* How many completions were collected meanwhile: if not 0, look before sleeping. */
+static int arm_watched(struct pier_group *group)
+{
+	int total = 0;
+
+	for (uint32_t i = 0; i < group->watch_count; i++) {
+		int count = pier_arm_channel(group->watch[i]);
+
+		if (count < 0)
+			return count;
+		total += count > 0;
+	}
+	return total;
+}
+
+/* On all of them at once, so that none uses up the time of the others. */
+static int sleep_on_watched(struct pier_group *group, int timeout)
+{
+	for (uint32_t i = 0; i < group->watch_count; i++)
+		group->fds[i] = (struct pollfd){ .fd = pier_channel_fd(group->watch[i]),
+						 .events = POLLIN };
+	if (poll(group->fds, group->watch_count, timeout) < 0 && errno != EINTR)
+		return pier_fail(errno, "poll the completion channels of a group: %s",
+				 strerror(errno));
+	return 0;
+}
+
+int pier_group_wait_until(struct pier_group *group, pier_group_look *look, void *subject,
+			  int64_t deadline)
+{
+	int done = look_once(group, look, subject), count = 0;
+
+	for (int i = 1; i < BRIEF_LOOKS && !done; i++)
+		done = look_once(group, look, subject);
+	while (!done) {
+		int timeout = pier_poll_timeout(deadline);
+
+		if (timeout == 0)
+			return -ETIMEDOUT;
+		/* What completes after a channel was armed makes its fd readable. */
+		count = arm_watched(group);
+		if (count == 0)
+			count = sleep_on_watched(group, timeout);
+		if (count < 0)
+			return count;
+		done = look_once(group, look, subject);
+	}
+	return done < 0 ? done : 0;
+}
