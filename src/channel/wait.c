@@ -128,18 +128,17 @@ static void collect_flush(struct pier_channel *channel)
 	}
 }
 
+/* All of the ring: a device that lost one may have completed another behind it. */
 static void fill_in_queue(struct pier_queue *queue)
 {
-	for (uint64_t position = queue->tail; position != queue->head; position++) {
-		struct pier_entry *entry = pier_queue_entry(queue, position);
-
-		if (pier_entry_state(entry) == PIER_ENTRY_UNWATCHED)
-			continue;
-		pier_queue_keep(
-			queue, entry,
-			&(struct pier_result){ .error = -ECANCELED,
+	for (uint32_t i = 0; i <= queue->mask; i++) {
+		struct pier_entry *entry = &queue->entries[i];
+		struct pier_result flushed = { .error = -ECANCELED,
 					       .status = IBV_WC_WR_FLUSH_ERR,
-					       .opcode = pier_entry_opcode(entry) });
+					       .opcode = pier_entry_opcode(entry) };
+
+		if (pier_entry_state(entry) == PIER_ENTRY_WATCHED)
+			pier_queue_keep(queue, entry, &flushed);
 	}
 	pier_queue_done(queue, queue->head - 1);
 }
