@@ -21,5 +21,6 @@ int run_process_cases(void);
 int run_vector_cases(void);
 int run_cache_cases(void);
 int run_post_cases(void);
+int run_group_cases(void);
 
 #endif

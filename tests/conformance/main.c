@@ -82,6 +82,7 @@ int main(int argc, char **argv)
 		run_handshake_cases, run_counter_cases,	     run_counter_imm_cases,
 		run_rally_cases,     run_vector_cases,	     run_subregion_cases,
 		run_cache_cases,     run_post_cases,	     run_process_cases,
+		run_group_cases,
 	};
 	int failed = 0;
 

@@ -1,0 +1,405 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "../support/crew.h"
+#include "../support/crew_killing.h"
+#include "cases.h"
+#include "world.h"
+
+/* Groups of members in threads, each with a device, memory and channels of its own. */
+
+enum {
+	MEMBERS = 4,
+	PIECE = 3001, /* bytes for or of each rank */
+	TARGET = 20011,
+	SLACK_MS = 5000, /* on a busy or emulated machine */
+	BARRIERS = 10,
+};
+
+static const enum pier_barrier_algorithm algorithms[] = {
+	PIER_BARRIER_CENTRAL,
+	PIER_BARRIER_BINARY_TREE,
+	PIER_BARRIER_DISSEMINATION,
+};
+enum {
+	ALGORITHMS = sizeof(algorithms) / sizeof(algorithms[0]),
+};
+
+/* What a case of a group runs in; before the case's own world. */
+static struct crew crew;
+
+static struct crew *crew_prepared(void **state, uint32_t size)
+{
+	struct world *world = world_empty(state);
+	struct pier_channel_attr channel = test_attr();
+	struct pier_group_attr attr = PIER_GROUP_ATTR_INIT;
+
+	attr.channel = &channel;
+	expect_ok(crew_open(&crew, size, test_device, test_peer_device, test_backend,
+			    &attr, test_random_next(&world->random)));
+	expect_ok(crew_exchange(&crew));
+	return &crew;
+}
+
+static struct crew *crew_connected(void **state, uint32_t size)
+{
+	crew_prepared(state, size);
+	expect_ok(crew_connect(&crew));
+	return &crew;
+}
+
+static int group_teardown(void **state)
+{
+	int error = crew_close(&crew);
+
+	crew.size = 0;
+	world_teardown(state);
+	assert_int_equal(error, 0);
+	return 0;
+}
+
+#define group_case(body) \
+	cmocka_unit_test_setup_teardown(body, world_setup, group_teardown)
+
+static size_t piece_at(uint32_t rank)
+{
+	return (size_t)rank * (PIECE + 1);
+}
+
+struct piece {
+	struct pier_gather from;
+	struct pier_scatter to;
+	struct pier_remote remote;
+};
+
+/* Piece r of rank 0 to the same place behind TARGET of rank r. */
+static struct pier_group_request write_to(uint32_t rank, struct piece *piece)
+{
+	expect_ok(crew_gather(&crew.members[0], piece_at(rank), PIECE, &piece->from));
+	expect_ok(crew_remote(&crew.members[rank], TARGET + piece_at(rank), PIECE,
+			      &piece->remote));
+	return (struct pier_group_request){ .rank = rank,
+					    .gather = &piece->from,
+					    .num_sge = 1,
+					    .remote = &piece->remote };
+}
+
+static void copied(uint32_t to, size_t to_offset, uint32_t from, size_t from_offset)
+{
+	memmove(crew.members[to].image + to_offset,
+		crew.members[from].image + from_offset, PIECE);
+}
+
+static void scatters_and_gathers(void **state)
+{
+	struct pier_group_request requests[MEMBERS];
+	struct pier_result results[MEMBERS];
+	struct piece pieces[MEMBERS];
+
+	crew_connected(state, MEMBERS);
+	for (uint32_t rank = 0; rank < MEMBERS; rank++) {
+		requests[rank] = write_to(rank, &pieces[rank]);
+		copied(rank, TARGET + piece_at(rank), 0, piece_at(rank));
+	}
+	expect_ok(pier_group_scatter(crew.members[0].group, requests, MEMBERS, PATIENT,
+				     results));
+	assert_int_equal(crew_differs(&crew), -1);
+	/* Back, into places next to each other. */
+	for (uint32_t rank = 0; rank < MEMBERS; rank++) {
+		size_t place = (size_t)(MEMBERS - 1 - rank) * PIECE;
+
+		expect_ok(crew_scatter(&crew.members[0], place, PIECE, &pieces[rank].to));
+		requests[rank].scatter = &pieces[rank].to;
+		copied(0, place, rank, TARGET + piece_at(rank));
+	}
+	expect_ok(pier_group_gather(crew.members[0].group, requests, MEMBERS, PATIENT,
+				    results));
+	for (uint32_t rank = 0; rank < MEMBERS; rank++)
+		assert_int_equal(results[rank].byte_length, PIECE);
+	assert_int_equal(crew_differs(&crew), -1);
+}
+
+static void multicasts(void **state)
+{
+	struct pier_group_request request = { .num_sge = 1 };
+	struct pier_group_target targets[MEMBERS];
+	struct pier_remote remotes[MEMBERS];
+	struct pier_gather from;
+
+	crew_connected(state, MEMBERS);
+	expect_ok(crew_gather(&crew.members[1], 77, PIECE, &from));
+	request.gather = &from;
+	for (uint32_t rank = 0; rank < MEMBERS; rank++) {
+		expect_ok(
+			crew_remote(&crew.members[rank], TARGET, PIECE, &remotes[rank]));
+		targets[rank] = (struct pier_group_target){ rank, &remotes[rank] };
+		copied(rank, TARGET, 1, 77);
+	}
+	expect_ok(pier_group_multicast(crew.members[1].group, &request, targets, MEMBERS,
+				       PATIENT, NULL));
+	assert_int_equal(crew_differs(&crew), -1);
+}
+
+/* A message from each to each, itself included. */
+static int exchange_messages(struct crew_member *member)
+{
+	struct pier_group_request requests[2 * MEMBERS];
+	struct pier_result results[2 * MEMBERS];
+	struct piece pieces[MEMBERS];
+	int error = 0;
+
+	for (uint32_t rank = 0; rank < MEMBERS && !error; rank++) {
+		struct piece *piece = &pieces[rank];
+
+		error = crew_gather(member, piece_at(rank), PIECE, &piece->from);
+		if (!error)
+			error = crew_scatter(member, TARGET + piece_at(rank), PIECE,
+					     &piece->to);
+		requests[2 * rank] = (struct pier_group_request){
+			.rank = rank,
+			.opcode = PIER_OP_RECV,
+			.scatter = &piece->to,
+			.num_sge = 1,
+		};
+		requests[2 * rank + 1] = (struct pier_group_request){
+			.rank = rank,
+			.opcode = PIER_OP_SEND,
+			.gather = &piece->from,
+			.num_sge = 1,
+			.has_immediate = true,
+			.immediate = 100 * member->rank + rank,
+		};
+	}
+	if (!error)
+		error = pier_group_exchange(member->group, requests, 2 * MEMBERS, PATIENT,
+					    results);
+	for (uint32_t rank = 0; rank < MEMBERS && !error; rank++) {
+		if (results[2 * rank].immediate != 100 * rank + member->rank)
+			error = -EBADE;
+	}
+	return error;
+}
+
+static void exchanges_messages(void **state)
+{
+	crew_connected(state, MEMBERS);
+	expect_ok(crew_run(&crew, exchange_messages));
+	for (uint32_t from = 0; from < MEMBERS; from++) {
+		for (uint32_t to = 0; to < MEMBERS; to++)
+			copied(to, TARGET + piece_at(from), from, piece_at(to));
+	}
+	assert_int_equal(crew_differs(&crew), -1);
+}
+
+/*
+ * In each round the ranks write in a ring and meet: whoever is through finds what its
+ * neighbour wrote, in every round of every algorithm.
+ */
+static int write_round_a_ring(struct crew_member *member)
+{
+	struct crew_member *next =
+		&member->crew->members[(member->rank + 1) % member->crew->size];
+	uint32_t previous = (member->rank + member->crew->size - 1) % member->crew->size;
+	struct pier_channel *channel = pier_group_channel(member->group, next->rank);
+	struct pier_gather from;
+	struct pier_remote to;
+	int error = crew_gather(member, 0, sizeof(uint64_t), &from);
+
+	if (!error)
+		error = crew_remote(next, TARGET, sizeof(uint64_t), &to);
+	for (uint64_t i = 0; i < BARRIERS * ALGORITHMS && !error; i++) {
+		uint64_t value = i * 1000 + member->rank, found = 0;
+		enum pier_barrier_algorithm algorithm = algorithms[i % ALGORITHMS];
+
+		error = pier_copy_to_buffer(member->buffer, 0, &value, sizeof(value));
+		if (!error)
+			error = pier_write(channel, &from, 1, &to, PATIENT);
+		if (!error)
+			error = pier_group_barrier_of(member->group, algorithm, NULL, 0,
+						      PATIENT);
+		if (!error)
+			error = pier_copy_from_buffer(member->buffer, TARGET, &found,
+						      sizeof(found));
+		if (!error && found != i * 1000 + previous)
+			error = -EBADE;
+		/* Not before all have looked. */
+		if (!error)
+			error = pier_group_barrier(member->group, PATIENT);
+	}
+	return error;
+}
+
+static void finds_what_was_written_before_a_barrier(void **state)
+{
+	for (uint32_t size = 1; size <= 5; size++) {
+		crew_connected(state, size);
+		expect_ok(crew_run(&crew, write_round_a_ring));
+		expect_ok(crew_close(&crew));
+	}
+	crew.size = 0;
+}
+
+/* Of 3 and 1; the others do not take part. */
+static int meet_some(struct crew_member *member)
+{
+	static const uint32_t ranks[] = { 1, 3 };
+	int error = 0;
+
+	for (int i = 0; i < ALGORITHMS && member->rank % 2 && !error; i++)
+		error = pier_group_barrier_of(member->group, algorithms[i], ranks, 2,
+					      PATIENT);
+	return error ? error : pier_group_barrier(member->group, PATIENT);
+}
+
+static void some_ranks_meet(void **state)
+{
+	crew_connected(state, MEMBERS);
+	expect_ok(crew_run(&crew, meet_some));
+}
+
+static void names_who_refuses(void **state)
+{
+	struct pier_group_request requests[MEMBERS];
+	struct pier_result results[MEMBERS];
+	struct piece pieces[MEMBERS];
+
+	crew_connected(state, MEMBERS);
+	for (uint32_t rank = 0; rank < MEMBERS; rank++) {
+		requests[rank] = write_to(rank, &pieces[rank]);
+		if (rank != 2)
+			copied(rank, TARGET + piece_at(rank), 0, piece_at(rank));
+	}
+	pieces[2].remote.addr += CREW_AREA;
+	expect_result(pier_group_scatter(crew.members[0].group, requests, MEMBERS,
+					 PATIENT, results),
+		      -EACCES);
+	test_assert_sentence("of ranks 2; rank 2: ");
+	for (uint32_t rank = 0; rank < MEMBERS; rank++)
+		assert_int_equal(results[rank].error, rank == 2 ? -EACCES : 0);
+	assert_int_equal(crew_differs(&crew), -1);
+	for (int i = 0; i < ALGORITHMS; i++)
+		expect_ok(crew_run(&crew, meet_some));
+}
+
+static enum pier_barrier_algorithm tested;
+
+static int meet_briefly(struct crew_member *member)
+{
+	return pier_group_barrier_of(member->group, tested, NULL, 0,
+				     member->crew->timeout_ms);
+}
+
+static void nobody_waits_for_ever(void **state)
+{
+	for (int i = 0; i < ALGORITHMS; i++) {
+		tested = algorithms[i];
+		crew_connected(state, MEMBERS);
+		crew.timeout_ms = CREW_BRIEF;
+		expect_result(crew_run_some(&crew, 0xb, meet_briefly), -ETIMEDOUT);
+		for (uint32_t rank = 0; rank < MEMBERS; rank++) {
+			struct crew_member *member = &crew.members[rank];
+
+			if (rank == 2)
+				continue;
+			assert_int_equal(member->error, -ETIMEDOUT);
+			assert_true(member->took_ms < CREW_BRIEF + SLACK_MS);
+			expect_result(pier_group_barrier(member->group, PATIENT), -EPIPE);
+		}
+		if (tested == PIER_BARRIER_CENTRAL)
+			assert_int_equal(pier_group_culprit(crew.members[0].group), 2);
+		expect_ok(crew_close(&crew));
+	}
+	crew.size = 0;
+}
+
+static void ends_with_one_deadline(void **state)
+{
+	enum {
+		TIME = 1500
+	};
+	struct pier_group_request requests[MEMBERS];
+	struct pier_result results[MEMBERS];
+	struct piece pieces[MEMBERS];
+	int64_t start;
+
+	crew_connected(state, MEMBERS);
+	for (uint32_t rank = 0; rank < MEMBERS; rank++) {
+		expect_ok(crew_scatter(&crew.members[0], TARGET + piece_at(rank), PIECE,
+				       &pieces[rank].to));
+		requests[rank] = (struct pier_group_request){
+			.rank = rank,
+			.opcode = PIER_OP_RECV,
+			.scatter = &pieces[rank].to,
+			.num_sge = 1,
+		};
+	}
+	expect_ok(crew_gather(&crew.members[3], 5, PIECE, &pieces[3].from));
+	requests[0].opcode = PIER_OP_READ;
+	expect_ok(crew_remote(&crew.members[0], 1, PIECE, &pieces[0].remote));
+	requests[0].remote = &pieces[0].remote;
+	expect_ok(pier_post_send(pier_group_channel(crew.members[3].group, 0),
+				 &pieces[3].from, 1, NULL));
+	start = crew_milliseconds();
+	expect_result(pier_group_gather(crew.members[0].group, requests, MEMBERS, TIME,
+					results),
+		      -ETIMEDOUT);
+	assert_in_range(crew_milliseconds() - start, TIME, 2 * TIME - 1);
+	test_assert_sentence("of ranks 1, 2; rank 1: ");
+	for (uint32_t rank = 0; rank < MEMBERS; rank++)
+		assert_int_equal(results[rank].error,
+				 rank == 1 || rank == 2 ? -ETIMEDOUT : 0);
+	copied(0, TARGET, 0, 1);
+	copied(0, TARGET + piece_at(3), 3, 5);
+	assert_int_equal(crew_differs(&crew), -1);
+}
+
+/* Killed while others are in a barrier with it: all of them end in time. */
+static void ends_when_a_member_is_killed(void **state)
+{
+	world_empty(state);
+	for (int i = 0; i < ALGORITHMS; i++) {
+		for (uint32_t victim = 0; victim < 2; victim++) {
+			struct crew_killing killing = {
+				.size = MEMBERS,
+				.victim = victim,
+				.late = 3,
+				.algorithm = algorithms[i],
+				.timeout_ms = 2000,
+				.device = test_device,
+				.odd_device = test_peer_device,
+			};
+
+			expect_ok(crew_kill(&killing));
+			for (uint32_t rank = 0; rank < MEMBERS; rank++) {
+				struct crew_report *report = &killing.reports[rank];
+
+				if (rank == victim)
+					continue;
+				assert_int_not_equal(report->error, 0);
+				if (report->first_error == -ECONNRESET)
+					assert_int_equal(report->culprit, victim);
+				else if (report->first_error)
+					assert_int_equal(report->first_error, -ETIMEDOUT);
+				assert_in_range(report->took_ms, 0, 2000 + SLACK_MS);
+			}
+		}
+	}
+}
+
+int run_group_cases(void)
+{
+	const struct CMUnitTest cases[] = {
+		group_case(scatters_and_gathers),
+		group_case(multicasts),
+		group_case(exchanges_messages),
+		group_case(finds_what_was_written_before_a_barrier),
+		group_case(some_ranks_meet),
+		group_case(names_who_refuses),
+		group_case(nobody_waits_for_ever),
+		group_case(ends_with_one_deadline),
+		group_case(ends_when_a_member_is_killed),
+	};
+
+	return cmocka_run_group_tests_name("groups", cases, NULL, NULL);
+}
