@@ -46,6 +46,8 @@ need_for_tests() {
     need clang-format have clang-format
     need shellcheck have shellcheck
     need mandoc have mandoc
+    need libopenmpi-dev have_library ompi-c
+    need openmpi-bin have mpirun
     need openssh-server have sshd
     need openssh-client have ssh
     need rsync have rsync

@@ -74,7 +74,11 @@ enum pier_barrier_algorithm {
 struct pier_group_attr {
 	/** sizeof(struct pier_group_attr), so that fields can be added. */
 	size_t size;
-	/** Of the channels for requests; borrowed; NULL: pier_prepare_channel()'s. */
+	/**
+	 * Of the channels for requests; borrowed. NULL: those of
+	 * pier_prepare_channel(), but with rnr_retry_count 7: a send waits for the
+	 * peer's receive as long as the deadline of the call allows.
+	 */
 	const struct pier_channel_attr *channel;
 	/** Of pier_group_barrier(); the same in all members. */
 	enum pier_barrier_algorithm barrier;

@@ -156,38 +156,47 @@ static void give_up(struct pier_group *group, struct run *run, struct part *part
 	end_part(run, part, error);
 }
 
-/* "3 and 5", each once where its requests follow each other. */
-static void print_failed(const struct run *run, char *ret_text, size_t size)
+static bool failed_before(const struct run *run, uint32_t index)
 {
-	uint32_t last = PIER_GROUP_MAX;
+	for (uint32_t i = run->first; i < index; i++) {
+		if (run->parts[i].result.error &&
+		    run->parts[i].request.rank == run->parts[index].request.rank)
+			return true;
+	}
+	return false;
+}
+
+/* "3, 5", each once; where there are many, the first of them. Returns how many. */
+static uint32_t print_failed(const struct run *run, char *ret_text, size_t size)
+{
+	uint32_t count = 0;
 	size_t used = 0;
 
-	ret_text[0] = '\0';
 	for (uint32_t i = run->first; i < run->count && used + 32 < size; i++) {
-		const struct part *part = &run->parts[i];
-
-		if (!part->result.error || part->request.rank == last)
+		if (!run->parts[i].result.error || failed_before(run, i))
 			continue;
-		last = part->request.rank;
 		used += (size_t)snprintf(ret_text + used, size - used, "%s%u",
-					 used > 0 ? ", " : "", last);
+					 count++ > 0 ? ", " : "",
+					 run->parts[i].request.rank);
 	}
 	if (used + 32 >= size)
 		snprintf(ret_text + used, size - used, " and more");
+	return count;
 }
 
 static int report(const struct run *run, struct pier_result *ret_results)
 {
 	char ranks[128];
+	uint32_t count;
 
 	for (uint32_t i = 0; i < run->count && ret_results; i++)
 		ret_results[i] = run->parts[i].result;
 	if (run->failed == 0)
 		return 0;
-	print_failed(run, ranks, sizeof(ranks));
+	count = print_failed(run, ranks, sizeof(ranks));
 	return pier_fail(-run->parts[run->first].result.error,
-			 "%u of %u requests of a group failed, of ranks %s; rank %u: %s",
-			 run->failed, run->count, ranks,
+			 "%u of %u requests of a group failed, of rank%s %s; rank %u: %s",
+			 run->failed, run->count, count == 1 ? "" : "s", ranks,
 			 run->parts[run->first].request.rank, run->cause);
 }
 

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "group/group.h"
 #include "util/error.h"
@@ -238,6 +239,21 @@ static void exchanges_messages_with_all(void **state)
 	assert_int_equal(crew_differs(crew), -1);
 }
 
+static int exchange_messages_late(struct crew_member *member)
+{
+	struct timespec pause = { .tv_nsec = 300000000 };
+
+	if (member->rank == 1)
+		nanosleep(&pause, NULL);
+	return exchange_messages(member);
+}
+
+/* Receives that are posted later than a channel would wait for by itself. */
+static void waits_for_who_comes_late(void **state)
+{
+	expect_ok(crew_run(connected(state, 3), exchange_messages_late));
+}
+
 /* Many more requests for a rank than its queue takes: in order, as it takes them. */
 static void queues_may_be_shorter_than_the_list(void **state)
 {
@@ -295,7 +311,7 @@ static void names_who_fails_and_serves_the_others(void **state)
 	}
 	expect_result(pier_group_scatter(group, requests, 5, CREW_PATIENT, results),
 		      -EACCES);
-	test_assert_sentence("1 of 5 requests of a group failed, of ranks 3; rank 3: ");
+	test_assert_sentence("1 of 5 requests of a group failed, of rank 3; rank 3: ");
 	test_assert_sentence("IBV_WC_REM_ACCESS_ERR");
 	for (uint32_t rank = 0; rank < 5; rank++)
 		assert_int_equal(results[rank].error, rank == 3 ? -EACCES : 0);
@@ -678,6 +694,7 @@ int main(void)
 		scene_test(gathers_from_some),
 		scene_test(multicasts_one_piece),
 		scene_test(exchanges_messages_with_all),
+		scene_test(waits_for_who_comes_late),
 		scene_test(queues_may_be_shorter_than_the_list),
 		scene_test(names_who_fails_and_serves_the_others),
 		scene_test(a_deadline_is_one_for_all),

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A job of a launcher: MPI starts the processes and carries a few bytes once, pier
+ * moves the data.
+ *
+ *	mpirun -n 4 example_mpi           each rank gets a block of every other one
+ *	mpirun --enable-recovery -n 4 example_mpi --die 2
+ *	                                  rank 2 kills itself; the others say so
+ */
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <mpi.h>
+#include <pier/pier.h>
+
+enum {
+	BLOCK = 1 << 20, /* bytes of each rank */
+	TIMEOUT_MS = 20000,
+};
+
+struct job {
+	int rank, size;
+	struct pier_device *device;
+	struct pier_pd *pd;
+	struct pier_buffer *buffer; /* a block for each rank; the own one is the source */
+	struct pier_mr *mr;
+	struct pier_group *group;
+	unsigned char *bytes;
+	struct pier_remote *remotes; /* of all buffers, by rank */
+};
+
+/* Byte i of the block of a rank. */
+static unsigned char pattern(int rank, size_t i)
+{
+	return (unsigned char)((i * 31 + (i >> 8) + (size_t)rank * 101) & 0xff);
+}
+
+static int open_memory(struct job *job)
+{
+	size_t length = (size_t)job->size * BLOCK;
+	void *bytes;
+
+	if (pier_open_device(NULL, &job->device) ||
+	    pier_alloc_pd(job->device, &job->pd) ||
+	    pier_alloc_buffer("memfd", length, &job->buffer) ||
+	    pier_map_buffer(job->buffer, &bytes) ||
+	    pier_reg_buffer_mr(job->pd, job->buffer, 0, length, PIER_ACCESS_SHARED,
+			       PIER_POLICY_ANY, &job->mr))
+		return -1;
+	job->bytes = bytes;
+	memset(job->bytes, 0, length);
+	for (size_t i = 0; i < BLOCK; i++)
+		job->bytes[(size_t)job->rank * BLOCK + i] = pattern(job->rank, i);
+	return 0;
+}
+
+/* The one thing that the launcher is needed for. */
+static int connect_group(struct job *job)
+{
+	size_t size = (size_t)job->size * PIER_GROUP_BLOB_SIZE;
+	uint8_t *mine = malloc(size), *theirs = malloc(size);
+	int error = -1;
+
+	if (mine && theirs &&
+	    !pier_create_group(job->pd, (uint32_t)job->rank, (uint32_t)job->size, NULL,
+			       &job->group) &&
+	    !pier_group_endpoints(job->group, mine, size) &&
+	    !MPI_Alltoall(mine, PIER_GROUP_BLOB_SIZE, MPI_BYTE, theirs,
+			  PIER_GROUP_BLOB_SIZE, MPI_BYTE, MPI_COMM_WORLD))
+		error = pier_connect_group(job->group, theirs, size, TIMEOUT_MS);
+	free(mine);
+	free(theirs);
+	return error;
+}
+
+/* Where everybody's buffer is. */
+static int learn_remotes(struct job *job)
+{
+	uint8_t mine[PIER_REMOTE_WIRE_SIZE];
+	uint8_t *all = malloc((size_t)job->size * sizeof(mine));
+	struct pier_remote remote;
+	int error = -1;
+
+	job->remotes = calloc((size_t)job->size, sizeof(remote));
+	if (all && job->remotes && !pier_mr_remote(job->mr, &remote)) {
+		pier_remote_pack(&remote, mine);
+		error = MPI_Allgather(mine, sizeof(mine), MPI_BYTE, all, sizeof(mine),
+				      MPI_BYTE, MPI_COMM_WORLD);
+	}
+	for (int rank = 0; rank < job->size && !error; rank++)
+		error = pier_remote_unpack(all + (size_t)rank * sizeof(mine),
+					   sizeof(mine), &job->remotes[rank]);
+	free(all);
+	return error;
+}
+
+/* The own block to its place in every rank's buffer: one write to each, all at once. */
+static int send_to_all(struct job *job)
+{
+	size_t offset = (size_t)job->rank * BLOCK;
+	struct pier_group_target *targets = calloc((size_t)job->size, sizeof(*targets));
+	struct pier_remote *places = calloc((size_t)job->size, sizeof(*places));
+	struct pier_group_request request = { .opcode = PIER_OP_WRITE, .num_sge = 1 };
+	struct pier_gather block;
+	uint32_t count = 0;
+	int error = targets && places ? 0 : -1;
+
+	if (!error)
+		error = pier_gather(job->mr, pier_mr_iova(job->mr) + offset, BLOCK,
+				    &block);
+	request.gather = &block;
+	for (int rank = 0; rank < job->size && !error; rank++) {
+		if (rank == job->rank)
+			continue;
+		error = pier_remote_sub(&job->remotes[rank], offset, BLOCK,
+					&places[count]);
+		targets[count].rank = (uint32_t)rank;
+		targets[count].remote = &places[count];
+		count++;
+	}
+	if (!error)
+		error = pier_group_multicast(job->group, &request, targets, count,
+					     TIMEOUT_MS, NULL);
+	free(places);
+	free(targets);
+	return error;
+}
+
+static int check_blocks(const struct job *job)
+{
+	for (int rank = 0; rank < job->size; rank++) {
+		for (size_t i = 0; i < BLOCK; i++) {
+			if (job->bytes[(size_t)rank * BLOCK + i] == pattern(rank, i))
+				continue;
+			printf("rank %d: byte %zu of rank %d's block is wrong\n",
+			       job->rank, i, rank);
+			return -1;
+		}
+	}
+	printf("rank %d: %d blocks of %d bytes are right\n", job->rank, job->size, BLOCK);
+	return 0;
+}
+
+static int close_job(struct job *job)
+{
+	free(job->remotes);
+	return pier_destroy_group(job->group) || pier_dereg_mr(job->mr) ||
+	       pier_free_buffer(job->buffer) || pier_dealloc_pd(job->pd) ||
+	       pier_close_device(job->device);
+}
+
+/* MPI_Finalize() would wait for whoever is dead: leave without it. */
+static void leave(const struct job *job, const char *step)
+{
+	printf("rank %d: %s: %s\n", job->rank, step, pier_last_error());
+	fflush(stdout);
+	_exit(1);
+}
+
+int main(int argc, char **argv)
+{
+	struct job job = { 0 };
+	int dies = -1;
+
+	MPI_Init(&argc, &argv);
+	MPI_Comm_rank(MPI_COMM_WORLD, &job.rank);
+	MPI_Comm_size(MPI_COMM_WORLD, &job.size);
+	if (argc == 3 && strcmp(argv[1], "--die") == 0)
+		dies = atoi(argv[2]);
+	if (open_memory(&job) || connect_group(&job) || learn_remotes(&job))
+		leave(&job, "beginning");
+	if (job.rank == dies)
+		raise(SIGKILL);
+	if (dies < 0 && send_to_all(&job))
+		leave(&job, "writing to all");
+	/* When all have come, all writes have been made. */
+	if (pier_group_barrier(job.group, TIMEOUT_MS))
+		leave(&job, "barrier");
+	if (check_blocks(&job) || close_job(&job))
+		leave(&job, "ending");
+	MPI_Finalize();
+	return 0;
+}
