@@ -14,7 +14,8 @@ enum {
 	PIECE = 3001, /* bytes for or of each rank */
 	TARGET = 20011,
 	SLACK_MS = 5000, /* on a busy or emulated machine */
-	BARRIERS = 10,
+	TIME = 1500,	 /* for what does not come: longer than stopping a channel */
+	BARRIERS = 4,
 };
 
 static const enum pier_barrier_algorithm algorithms[] = {
@@ -233,8 +234,10 @@ static int write_round_a_ring(struct crew_member *member)
 
 static void finds_what_was_written_before_a_barrier(void **state)
 {
-	for (uint32_t size = 1; size <= 5; size++) {
-		crew_connected(state, size);
+	static const uint32_t sizes[] = { 1, 2, 5 };
+
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+		crew_connected(state, sizes[i]);
 		expect_ok(crew_run(&crew, write_round_a_ring));
 		expect_ok(crew_close(&crew));
 	}
@@ -316,9 +319,6 @@ static void nobody_waits_for_ever(void **state)
 
 static void ends_with_one_deadline(void **state)
 {
-	enum {
-		TIME = 1500
-	};
 	struct pier_group_request requests[MEMBERS];
 	struct pier_result results[MEMBERS];
 	struct piece pieces[MEMBERS];
@@ -359,31 +359,29 @@ static void ends_with_one_deadline(void **state)
 static void ends_when_a_member_is_killed(void **state)
 {
 	world_empty(state);
-	for (int i = 0; i < ALGORITHMS; i++) {
-		for (uint32_t victim = 0; victim < 2; victim++) {
-			struct crew_killing killing = {
-				.size = MEMBERS,
-				.victim = victim,
-				.late = 3,
-				.algorithm = algorithms[i],
-				.timeout_ms = 2000,
-				.device = test_device,
-				.odd_device = test_peer_device,
-			};
+	for (uint32_t i = 0; i < ALGORITHMS; i++) {
+		struct crew_killing killing = {
+			.size = MEMBERS,
+			.victim = i,
+			.late = 3,
+			.algorithm = algorithms[i],
+			.timeout_ms = TIME,
+			.device = test_device,
+			.odd_device = test_peer_device,
+		};
 
-			expect_ok(crew_kill(&killing));
-			for (uint32_t rank = 0; rank < MEMBERS; rank++) {
-				struct crew_report *report = &killing.reports[rank];
+		expect_ok(crew_kill(&killing));
+		for (uint32_t rank = 0; rank < MEMBERS; rank++) {
+			struct crew_report *report = &killing.reports[rank];
 
-				if (rank == victim)
-					continue;
-				assert_int_not_equal(report->error, 0);
-				if (report->first_error == -ECONNRESET)
-					assert_int_equal(report->culprit, victim);
-				else if (report->first_error)
-					assert_int_equal(report->first_error, -ETIMEDOUT);
-				assert_in_range(report->took_ms, 0, 2000 + SLACK_MS);
-			}
+			if (rank == i)
+				continue;
+			assert_int_not_equal(report->error, 0);
+			if (report->first_error == -ECONNRESET)
+				assert_int_equal(report->culprit, i);
+			else if (report->first_error)
+				assert_int_equal(report->first_error, -ETIMEDOUT);
+			assert_in_range(report->took_ms, 0, TIME + SLACK_MS);
 		}
 	}
 }
