@@ -156,6 +156,25 @@ PIER_API int pier_group_endpoints(struct pier_group *group, void *ret_blobs, siz
 PIER_API int pier_connect_group(struct pier_group *group, const void *blobs, size_t size,
 				int timeout_ms);
 
+/**
+ * Exchange blobs with all other members over a socket to each, and connect: for those
+ * who have no launcher. The others do the same at the same time.
+ *
+ * sockets     by rank, `size` of them: connected stream sockets (TCP, Unix), borrowed;
+ *             blocking or not; left as they were, and not one byte beyond the blobs
+ *             is read. The one of this rank itself is not looked at
+ * timeout_ms  for all of it
+ *
+ * When it fails the sentence names the rank, and the group can only be destroyed.
+ *
+ * Errors: those of pier_connect_group(); -EBADF an fd is not open, which changes
+ * nothing where it is negative; -ETIMEDOUT a rank did not send its blob; -ECONNRESET a
+ * rank closed its socket; -ENOMEM; others of poll(2), recv(2) and send(2), such as
+ * -ENOTSOCK.
+ */
+PIER_API int pier_group_handshake(struct pier_group *group, const int *sockets,
+				  int timeout_ms);
+
 /** This member's number, and how many there are. Cannot fail. */
 PIER_API uint32_t pier_group_rank(const struct pier_group *group);
 PIER_API uint32_t pier_group_size(const struct pier_group *group);

@@ -135,23 +135,30 @@ static int meet_all(struct pier_group *group, int64_t deadline, int timeout_ms)
 	return error;
 }
 
-int pier_connect_group(struct pier_group *group, const void *blobs, size_t size,
-		       int timeout_ms)
+int pier_check_unconnected_group(const struct pier_group *group, int timeout_ms,
+				 int *ret_timeout_ms)
 {
 	int error = pier_check_process(&group->object);
-	int64_t deadline;
 
 	if (!error)
 		error = pier_channel_timeout(group->members[group->rank].channel,
-					     timeout_ms, &timeout_ms);
+					     timeout_ms, ret_timeout_ms);
+	if (error || group->state == PIER_GROUP_PREPARED)
+		return error;
+	return pier_fail(EISCONN, group->state == PIER_GROUP_CONNECTED
+					  ? "the group is connected already"
+					  : "the group failed to connect before, and can "
+					    "only be destroyed");
+}
+
+int pier_connect_group(struct pier_group *group, const void *blobs, size_t size,
+		       int timeout_ms)
+{
+	int error = pier_check_unconnected_group(group, timeout_ms, &timeout_ms);
+	int64_t deadline;
+
 	if (error)
 		return error;
-	if (group->state != PIER_GROUP_PREPARED)
-		return pier_fail(EISCONN,
-				 group->state == PIER_GROUP_CONNECTED
-					 ? "the group is connected already"
-					 : "the group failed to connect before, and can "
-					   "only be destroyed");
 	if (size != (size_t)group->size * PIER_GROUP_BLOB_SIZE)
 		return pier_fail(EMSGSIZE, "blobs of a group of %u: %zu bytes, not %zu",
 				 group->size, size,

@@ -66,6 +66,10 @@ struct pier_group {
 /* PIER_TIMEOUT_DEFAULT resolved, and that the group is connected and this process'. */
 int pier_check_group(const struct pier_group *group, int timeout_ms, int *ret_timeout_ms);
 
+/* Likewise, and that it is not connected, and has not failed to connect. */
+int pier_check_unconnected_group(const struct pier_group *group, int timeout_ms,
+				 int *ret_timeout_ms);
+
 /* blob.c: the wire form of docs/wire.md. A rank has none for itself. */
 
 struct pier_group_blob {
@@ -88,7 +92,10 @@ int pier_group_unpack_blob(const uint8_t wire[PIER_GROUP_BLOB_SIZE],
  */
 typedef int pier_group_look(struct pier_group *group, void *subject);
 
-/* Within a look: at most one channel of each member. */
+/*
+ * Within a look: at most one channel of each member, and none that the look before it
+ * did not watch.
+ */
 void pier_group_watch(struct pier_group *group, struct pier_channel *channel);
 
 /*

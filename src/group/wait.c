@@ -24,19 +24,13 @@ static int look_once(struct pier_group *group, pier_group_look *look, void *subj
 	return look(group, subject);
 }
 
-/* How many completions were collected meanwhile: if not 0, look before sleeping. */
 static int arm_watched(struct pier_group *group)
 {
-	int total = 0;
+	int count = 0;
 
-	for (uint32_t i = 0; i < group->watch_count; i++) {
-		int count = pier_arm_channel(group->watch[i]);
-
-		if (count < 0)
-			return count;
-		total += count > 0;
-	}
-	return total;
+	for (uint32_t i = 0; i < group->watch_count && count >= 0; i++)
+		count = pier_arm_channel(group->watch[i]);
+	return count < 0 ? count : 0;
 }
 
 /* On all of them at once, so that none uses up the time of the others. */
@@ -51,25 +45,26 @@ static int sleep_on_watched(struct pier_group *group, int timeout)
 	return 0;
 }
 
+/*
+ * First armed, then looked at, then slept on: what completes in between makes a channel's
+ * fd readable, also if it was another request of the same look that collected it. No
+ * look watches what the one before it did not.
+ */
 int pier_group_wait_until(struct pier_group *group, pier_group_look *look, void *subject,
 			  int64_t deadline)
 {
-	int done = look_once(group, look, subject), count = 0;
+	int done = 0, error = 0;
 
-	for (int i = 1; i < BRIEF_LOOKS && !done; i++)
+	for (int i = 0; i < BRIEF_LOOKS && !done; i++)
 		done = look_once(group, look, subject);
-	while (!done) {
+	while (!done && !error) {
 		int timeout = pier_poll_timeout(deadline);
 
-		if (timeout == 0)
-			return -ETIMEDOUT;
-		/* What completes after a channel was armed makes its fd readable. */
-		count = arm_watched(group);
-		if (count == 0)
-			count = sleep_on_watched(group, timeout);
-		if (count < 0)
-			return count;
-		done = look_once(group, look, subject);
+		error = arm_watched(group);
+		if (!error)
+			done = look_once(group, look, subject);
+		if (!done && !error)
+			error = timeout ? sleep_on_watched(group, timeout) : -ETIMEDOUT;
 	}
-	return done < 0 ? done : 0;
+	return done < 0 ? done : error;
 }

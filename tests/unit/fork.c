@@ -296,6 +296,7 @@ CALL(destroy_cache, pier_destroy_mr_cache(scene->cache))
 CALL(create_group, pier_create_group(scene->pd, 0, 1, NULL, &scene->group))
 CALL(group_endpoints, pier_group_endpoints(scene->group, blobs, sizeof(blobs)))
 CALL(connect_group, pier_connect_group(scene->group, blobs, sizeof(blobs), TIME_MS))
+CALL(group_handshake, pier_group_handshake(scene->group, NULL, TIME_MS))
 CALL(group_exchange, pier_group_exchange(scene->group, NULL, 0, TIME_MS, NULL))
 CALL(group_scatter, pier_group_scatter(scene->group, NULL, 0, TIME_MS, NULL))
 CALL(group_gather, pier_group_gather(scene->group, NULL, 0, TIME_MS, NULL))
@@ -373,6 +374,7 @@ static const struct call calls[] = {
 	ENTRY(create_group, "protection domain on soft0"),
 	ENTRY(group_endpoints, "group of 1, rank 0, on soft0"),
 	ENTRY(connect_group, "group of 1, rank 0, on soft0"),
+	ENTRY(group_handshake, "group of 1, rank 0, on soft0"),
 	ENTRY(group_exchange, "group of 1, rank 0, on soft0"),
 	ENTRY(group_scatter, "group of 1, rank 0, on soft0"),
 	ENTRY(group_gather, "group of 1, rank 0, on soft0"),

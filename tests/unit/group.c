@@ -8,9 +8,12 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "group/group.h"
+#include "util/deadline.h"
 #include "util/error.h"
 
 enum {
@@ -425,6 +428,48 @@ static void waits_for_what_the_user_posted(void **state)
 	expect_result(pier_group_wait(group, works, 1, 0, NULL), -EINVAL);
 }
 
+/*
+ * A look in which a request ends after it was asked for: as when asking for the next
+ * one collects both.
+ */
+struct late_look {
+	struct pier_channel *channel;
+	int looks, ends_in;
+	struct pier_work work;
+};
+
+static int look_too_early(struct pier_group *group, void *subject)
+{
+	struct late_look *late = subject;
+	struct pier_result result;
+
+	if (++late->looks > late->ends_in)
+		return pier_poll_work(late->channel, late->work, &result);
+	pier_group_watch(group, late->channel);
+	if (late->looks < late->ends_in)
+		return 0;
+	expect_ok(pier_post_write(late->channel, NULL, 0, NULL, &late->work));
+	while (pier_channel_outstanding(late->channel) > 0)
+		assert_true(pier_poll(late->channel) >= 0);
+	return 0;
+}
+
+static void misses_nothing_that_a_look_collects(void **state)
+{
+	struct crew *crew = connected(state, 2);
+	struct pier_group *group = crew->members[0].group;
+
+	/* The last of those before it sleeps, and the first behind arming. */
+	for (int ends_in = 95; ends_in <= 101; ends_in++) {
+		struct late_look late = { .channel = pier_group_channel(group, 1),
+					  .ends_in = ends_in };
+
+		expect_ok(pier_group_wait_until(group, look_too_early, &late,
+						pier_deadline(CREW_PATIENT)));
+		assert_int_equal(late.looks, ends_in + 1);
+	}
+}
+
 static void refuses_before_anything_is_posted(void **state)
 {
 	struct crew *crew = connected(state, 2);
@@ -608,6 +653,111 @@ static void blobs_that_were_mixed_up(void **state)
 	}
 }
 
+/* A socket between any two ranks: that of rank a to rank b. */
+static int sockets[4][4];
+
+static void open_pair(int *a, int *b)
+{
+	int pair[2];
+
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+	*a = pair[0];
+	*b = pair[1];
+}
+
+static void open_sockets(void)
+{
+	for (uint32_t a = 0; a < 4; a++) {
+		sockets[a][a] = -1;
+		for (uint32_t b = a + 1; b < 4; b++)
+			open_pair(&sockets[a][b], &sockets[b][a]);
+	}
+}
+
+static void close_sockets(uint32_t of)
+{
+	for (uint32_t b = 0; b < 4; b++) {
+		if (sockets[of][b] >= 0)
+			close(sockets[of][b]);
+		sockets[of][b] = -1;
+	}
+}
+
+static int shake_hands(struct crew_member *member)
+{
+	return pier_group_handshake(member->group, sockets[member->rank],
+				    member->crew->timeout_ms);
+}
+
+static void shakes_hands_without_a_launcher(void **state)
+{
+	struct crew *crew = prepared(state, 4, NULL);
+	char word = 'w';
+
+	open_sockets();
+	/* What stands behind the blobs is the caller's. */
+	expect_ok(crew_run(crew, shake_hands));
+	assert_int_equal(send(sockets[1][2], &word, 1, 0), 1);
+	assert_int_equal(recv(sockets[2][1], &word, 1, MSG_DONTWAIT), 1);
+	assert_int_equal(recv(sockets[2][1], &word, 1, MSG_DONTWAIT), -1);
+	expect_ok(crew_run(crew, pass));
+	expect_ok(crew_run(crew, exchange_messages));
+	expect_result(pier_group_handshake(crew->members[0].group, sockets[0], 0),
+		      -EISCONN);
+	for (uint32_t rank = 0; rank < 4; rank++)
+		close_sockets(rank);
+}
+
+static void send_blob(const struct crew *crew, uint32_t from, uint32_t to)
+{
+	const uint8_t *blob = crew->members[from].mine +
+			      (size_t)to * PIER_GROUP_BLOB_SIZE;
+	/* What `from` wrote itself, when its own handshake failed, is not wanted. */
+	close(sockets[from][to]);
+	close(sockets[to][from]);
+	open_pair(&sockets[from][to], &sockets[to][from]);
+	assert_int_equal(send(sockets[from][to], blob, PIER_GROUP_BLOB_SIZE, 0),
+			 PIER_GROUP_BLOB_SIZE);
+}
+
+static void names_who_is_silent_or_gone(void **state)
+{
+	struct crew *crew = prepared(state, 4, NULL);
+	struct crew_member *first = &crew->members[0], *last = &crew->members[3];
+	uint8_t garbage[PIER_GROUP_BLOB_SIZE] = "GET / HTTP/1.1";
+
+	open_sockets();
+	close_sockets(3);
+	expect_result(pier_group_handshake(last->group, sockets[3], 0), -EBADF);
+	test_assert_sentence("the socket to rank 0 is fd -1");
+	crew->timeout_ms = CREW_BRIEF;
+	/* 1 is silent, 3 is gone. */
+	expect_result(crew_run_some(crew, 1u << 0, shake_hands), -ECONNRESET);
+	assert_non_null(strstr(first->sentence, "rank 3 of 4 "));
+	assert_int_equal(pier_group_culprit(first->group), 3);
+	expect_result(pier_group_handshake(first->group, sockets[0], 0), -EISCONN);
+	/* 3 writes half a blob to 2, and nothing more. */
+	close(sockets[2][3]);
+	open_pair(&sockets[2][3], &sockets[3][2]);
+	assert_int_equal(send(sockets[3][2], garbage, 100, 0), 100);
+	send_blob(crew, 0, 2);
+	send_blob(crew, 1, 2);
+	expect_result(crew_run_some(crew, 1u << 2, shake_hands), -ETIMEDOUT);
+	assert_non_null(strstr(crew->members[2].sentence,
+			       "rank 3 of 4 sent 100 of 536 bytes within 150 ms"));
+	/* And to 1 what is no blob. */
+	close(sockets[1][3]);
+	open_pair(&sockets[1][3], &sockets[3][1]);
+	assert_int_equal(send(sockets[3][1], garbage, sizeof(garbage), 0),
+			 sizeof(garbage));
+	send_blob(crew, 0, 1);
+	send_blob(crew, 2, 1);
+	expect_result(crew_run_some(crew, 1u << 1, shake_hands), -EBADMSG);
+	assert_int_equal(pier_group_culprit(crew->members[1].group), 3);
+	for (uint32_t rank = 0; rank < 4; rank++)
+		close_sockets(rank);
+}
+
 static struct pier_group_blob blob_of(uint32_t from, uint32_t to)
 {
 	struct pier_group_blob blob = {
@@ -700,6 +850,7 @@ int main(void)
 		scene_test(a_deadline_is_one_for_all),
 		scene_test(a_full_queue_is_no_reason_to_wait_for_ever),
 		scene_test(waits_for_what_the_user_posted),
+		scene_test(misses_nothing_that_a_look_collects),
 		scene_test(refuses_before_anything_is_posted),
 		scene_test(is_made_of_what_can_be),
 		scene_test(has_a_place_among_the_objects),
@@ -707,6 +858,8 @@ int main(void)
 		scene_test(may_be_alone),
 		scene_test(names_who_does_not_connect),
 		scene_test(blobs_that_were_mixed_up),
+		scene_test(shakes_hands_without_a_launcher),
+		scene_test(names_who_is_silent_or_gone),
 		cmocka_unit_test(blobs_have_one_form),
 		cmocka_unit_test(blobs_may_be_hostile),
 	};
