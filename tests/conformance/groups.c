@@ -365,7 +365,7 @@ static void ends_when_a_member_is_killed(void **state)
 			.victim = i,
 			.late = 3,
 			.algorithm = algorithms[i],
-			.timeout_ms = TIME,
+			.timeout_ms = TIME / 2,
 			.device = test_device,
 			.odd_device = test_peer_device,
 		};

@@ -330,6 +330,34 @@ static void names_who_fails_and_serves_the_others(void **state)
 	expect_ok(crew_run(crew, pass));
 }
 
+/* Rank 1 fails before rank 2 sends: that is no reason not to wait for rank 2. */
+static int receive_or_send_late(struct crew_member *member)
+{
+	struct pier_group_request requests[2] = {
+		{ .rank = 1, .opcode = PIER_OP_RECV, .num_sge = -1 },
+		{ .rank = 2, .opcode = PIER_OP_RECV },
+	};
+	struct timespec pause = { .tv_nsec = 300000000 };
+	struct pier_result results[2];
+	int error;
+
+	if (member->rank == 2) {
+		nanosleep(&pause, NULL);
+		return pier_send(pier_group_channel(member->group, 0), NULL, 0,
+				 CREW_PATIENT);
+	}
+	error = pier_group_gather(member->group, requests, 2, CREW_PATIENT, results);
+	if (error != -EINVAL || results[0].error != -EINVAL || results[1].error != 0)
+		return pier_fail(EBADE, "%d: %d and %d", error, results[0].error,
+				 results[1].error);
+	return 0;
+}
+
+static void who_fails_does_not_end_the_others(void **state)
+{
+	expect_ok(crew_run_some(connected(state, 3), 0x5, receive_or_send_late));
+}
+
 /* Two ranks send nothing: both are named after one deadline, not after two. */
 static void a_deadline_is_one_for_all(void **state)
 {
@@ -847,6 +875,7 @@ int main(void)
 		scene_test(waits_for_who_comes_late),
 		scene_test(queues_may_be_shorter_than_the_list),
 		scene_test(names_who_fails_and_serves_the_others),
+		scene_test(who_fails_does_not_end_the_others),
 		scene_test(a_deadline_is_one_for_all),
 		scene_test(a_full_queue_is_no_reason_to_wait_for_ever),
 		scene_test(waits_for_what_the_user_posted),
