@@ -723,7 +723,6 @@ static void shakes_hands_without_a_launcher(void **state)
 	char word = 'w';
 
 	open_sockets();
-	/* What stands behind the blobs is the caller's. */
 	expect_ok(crew_run(crew, shake_hands));
 	assert_int_equal(send(sockets[1][2], &word, 1, 0), 1);
 	assert_int_equal(recv(sockets[2][1], &word, 1, MSG_DONTWAIT), 1);
@@ -752,7 +751,7 @@ static void names_who_is_silent_or_gone(void **state)
 {
 	struct crew *crew = prepared(state, 4, NULL);
 	struct crew_member *first = &crew->members[0], *last = &crew->members[3];
-	uint8_t garbage[PIER_GROUP_BLOB_SIZE] = "GET / HTTP/1.1";
+	uint8_t garbage[PIER_GROUP_BLOB_SIZE + 1] = "GET / HTTP/1.1", behind = 0;
 
 	open_sockets();
 	close_sockets(3);
@@ -773,7 +772,8 @@ static void names_who_is_silent_or_gone(void **state)
 	expect_result(crew_run_some(crew, 1u << 2, shake_hands), -ETIMEDOUT);
 	assert_non_null(strstr(crew->members[2].sentence,
 			       "rank 3 of 4 sent 100 of 536 bytes within 150 ms"));
-	/* And to 1 what is no blob. */
+	/* And to 1 what is no blob, with a byte behind it that is the caller's. */
+	garbage[PIER_GROUP_BLOB_SIZE] = 'b';
 	close(sockets[1][3]);
 	open_pair(&sockets[1][3], &sockets[3][1]);
 	assert_int_equal(send(sockets[3][1], garbage, sizeof(garbage), 0),
@@ -782,6 +782,8 @@ static void names_who_is_silent_or_gone(void **state)
 	send_blob(crew, 2, 1);
 	expect_result(crew_run_some(crew, 1u << 1, shake_hands), -EBADMSG);
 	assert_int_equal(pier_group_culprit(crew->members[1].group), 3);
+	assert_int_equal(recv(sockets[1][3], &behind, 1, MSG_DONTWAIT), 1);
+	assert_int_equal(behind, 'b');
 	for (uint32_t rank = 0; rank < 4; rank++)
 		close_sockets(rank);
 }
