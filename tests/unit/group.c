@@ -639,7 +639,7 @@ static void names_who_does_not_connect(void **state)
 {
 	struct crew *crew = prepared(state, 4, NULL);
 
-	crew->timeout_ms = CREW_BRIEF;
+	crew->timeout_ms = 10 * CREW_BRIEF;
 	expect_result(crew_run_some(crew, 0xb, connect_member), -ETIMEDOUT);
 	for (uint32_t rank = 0; rank < 4; rank++) {
 		struct crew_member *member = &crew->members[rank];
@@ -649,7 +649,7 @@ static void names_who_does_not_connect(void **state)
 		assert_int_equal(member->error, -ETIMEDOUT);
 		assert_int_equal(pier_group_culprit(member->group), 2);
 		assert_non_null(strstr(member->sentence, "rank 2 "));
-		assert_true(member->took_ms < CREW_BRIEF + SLACK_MS);
+		assert_true(member->took_ms < 10 * CREW_BRIEF + SLACK_MS);
 		expect_result(pier_group_barrier(member->group, 0), -ENOTCONN);
 		expect_result(pier_connect_group(member->group, member->theirs,
 						 4 * PIER_GROUP_BLOB_SIZE, 0),
