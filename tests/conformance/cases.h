@@ -22,5 +22,6 @@ int run_vector_cases(void);
 int run_cache_cases(void);
 int run_post_cases(void);
 int run_group_cases(void);
+int run_transfer_cases(void);
 
 #endif

@@ -81,8 +81,8 @@ int main(int argc, char **argv)
 		run_form_cases,	     run_asynchronous_cases, run_dmabuf_cases,
 		run_handshake_cases, run_counter_cases,	     run_counter_imm_cases,
 		run_rally_cases,     run_vector_cases,	     run_subregion_cases,
-		run_cache_cases,     run_post_cases,	     run_process_cases,
-		run_group_cases,
+		run_cache_cases,     run_post_cases,	     run_transfer_cases,
+		run_process_cases,   run_group_cases,
 	};
 	int failed = 0;
 

@@ -55,6 +55,7 @@ struct scene {
 	struct pier_group *group;
 	struct pier_event_queue *queue;
 	struct pier_registration *registration;
+	struct pier_transfer *transfer; /* with a request in flight, or complete */
 };
 
 /* Nothing here asserts: it runs in children too. */
@@ -126,6 +127,9 @@ static int close_more(struct scene *scene)
 	int error = pier_close_registration(scene->registration);
 
 	if (!error)
+		error = pier_destroy_transfer(scene->transfer);
+
+	if (!error)
 		error = pier_destroy_event_queue(scene->queue);
 	if (!error && scene->cache)
 		error = pier_mr_cache_put(scene->cache, scene->cached);
@@ -171,6 +175,20 @@ static int register_by_queue(struct scene *scene)
 
 static uint8_t blobs[PIER_GROUP_BLOB_SIZE];
 
+static int begin_transfer(struct scene *scene, struct pier_transfer **ret_transfer)
+{
+	struct pier_transfer_attr attr = PIER_TRANSFER_ATTR_INIT;
+	struct pier_rail rail = { .channel = scene->a, .mr = scene->mr, .count = 1 };
+	struct pier_remote whole;
+	int error = pier_mr_remote(scene->mr, &whole);
+
+	rail.parts = &whole;
+	attr.rails = &rail;
+	attr.rail_count = 1;
+	attr.length = 1;
+	return error ? error : pier_begin_transfer(&attr, ret_transfer);
+}
+
 /* One of each kind. */
 static int add_more(struct scene *scene)
 {
@@ -189,6 +207,10 @@ static int add_more(struct scene *scene)
 		error = pier_connect_group(scene->group, blobs, sizeof(blobs), TIME_MS);
 	if (!error)
 		error = pier_create_event_queue(NULL, &scene->queue);
+	if (!error)
+		error = begin_transfer(scene, &scene->transfer);
+	if (!error)
+		error = pier_wait_transfer(scene->transfer, 0) < 0;
 	return error ? error : register_by_queue(scene);
 }
 
@@ -313,6 +335,13 @@ CALL(wait_event, pier_wait_event(scene->queue, TIME_MS, &(struct pier_event){ 0 
 CALL(cancel, pier_cancel_registration(scene->registration))
 CALL(close_registration, pier_close_registration(scene->registration))
 CALL(destroy_queue, pier_destroy_event_queue(scene->queue))
+CALL(begin_a_transfer, begin_transfer(scene, &scene->transfer))
+CALL(progress_transfer, pier_progress_transfer(scene->transfer))
+CALL(wait_transfer, pier_wait_transfer(scene->transfer, TIME_MS))
+CALL(cancel_transfer, pier_cancel_transfer(scene->transfer))
+CALL(resume_transfer, pier_resume_transfer(scene->transfer, NULL, 0))
+CALL(pack_transfer, pier_pack_transfer(scene->transfer, NULL, 0))
+CALL(destroy_transfer, pier_destroy_transfer(scene->transfer))
 
 #define ENTRY(function, object)             \
 	{                                   \
@@ -390,6 +419,13 @@ static const struct call calls[] = {
 	ENTRY(cancel, "event queue of 2 threads"),
 	ENTRY(close_registration, "event queue of 2 threads"),
 	ENTRY(destroy_queue, "event queue of 2 threads"),
+	ENTRY(begin_a_transfer, "channel of queue pair"),
+	ENTRY(progress_transfer, "transfer of 1 bytes"),
+	ENTRY(wait_transfer, "transfer of 1 bytes"),
+	ENTRY(cancel_transfer, "transfer of 1 bytes"),
+	ENTRY(resume_transfer, "transfer of 1 bytes"),
+	ENTRY(pack_transfer, "transfer of 1 bytes"),
+	ENTRY(destroy_transfer, "transfer of 1 bytes"),
 };
 
 static int make_call(const struct call *call, struct scene *scene)
