@@ -45,6 +45,9 @@ struct pier_pd;
 /** The software NIC's name. */
 #define PIER_SOFT_DEVICE "soft0"
 
+/** Begins the name of a device behind a plan of faults: see pier_open_device(). */
+#define PIER_FAULT_DEVICE "fault"
+
 /** One entry of pier_list_devices(). */
 struct pier_device_info {
 	char name[64];	   /**< what pier_open_device() takes */
@@ -54,7 +57,7 @@ struct pier_device_info {
 /** Limits and abilities of an open device; see ibv_query_device(3). */
 struct pier_device_attr {
 	char name[64];
-	char provider[16];
+	char provider[16]; /**< "verbs", "soft" or, behind a plan of faults, "fault" */
 	char firmware[64];
 	uint64_t max_mr_size;  /**< longest memory region, in bytes */
 	uint64_t page_sizes;   /**< bit n set: pages of 2^n bytes are supported */
@@ -127,17 +130,68 @@ PIER_API void pier_free_device_list(struct pier_device_info *list);
 /**
  * Open a device.
  *
- * name  a name of pier_list_devices(); or NULL: the one that the environment
- *       variable PIER_DEVICE names, or else the first libibverbs device with
- *       an active port, or else soft0. One that cannot be opened is passed
- *       over, which the log says as a warning.
+ * name  a name of pier_list_devices(); or "fault:PLAN:NAME", such a device behind a
+ *       plan of faults; or NULL: the one that the environment variable PIER_DEVICE
+ *       names in either way, or else the first libibverbs device with an active port,
+ *       or else soft0. One that cannot be opened is passed over, which the log says
+ *       as a warning.
  *
  * Every call gives an object of its own, to be closed with
  * pier_close_device(). soft0 starts a thread, which ends at the close.
  *
- * Errors: -ENODEV no such device (the sentence lists those that exist);
- * -EACCES or -EPERM not allowed to open it; -ENOMEM; what ibv_open_device(3)
- * leaves in errno.
+ * A plan of faults makes chosen calls of the device fail, so that a program's own
+ * handling of errors can be tested where there is no NIC; with PIER_DEVICE the program
+ * need not know. It is a list of rules with commas between them:
+ *
+ *	fault:reg@3=ENOMEM:soft0		the third registration fails
+ *	fault:wc@5=RETRY_EXC_ERR,late@2=50ms:soft0
+ *	fault:seed=7,post_send~20=EIO:mlx5_0	one request in twenty is refused
+ *
+ * A rule says what, when and how: NAME@N is the Nth occasion, counted from 1 by each rule
+ * for itself and for the device as it was opened; NAME@N+ that and all behind it;
+ * NAME~N one in N by chance. The same seed makes the same choices. seed=NUMBER gives
+ * one; without it one is drawn. The log tells it at level info, with every fault that
+ * strikes, and so does the sentence of a call that fails.
+ *
+ *	CALL@N=ERRNO	the call of the verbs interface of that name fails: open_device,
+ *			close_device, query_device, query_port, query_gid,
+ *			query_on_demand, alloc_pd, dealloc_pd, reg_mr, reg_dmabuf_mr,
+ *			reg_parts, dereg_mr, alloc_mw, dealloc_mw, bind_counter,
+ *			create_comp_channel, destroy_comp_channel, create_cq,
+ *			destroy_cq, create_qp, modify_qp, query_qp, destroy_qp,
+ *			get_qp_address, set_qp_address, post_send, post_recv (these
+ *			two for each request of a list), poll_cq, req_notify_cq,
+ *			get_cq_event. ERRNO is a name as in errno(3)
+ *	reg@N=ERRNO	a registration in whatever form
+ *	call@N=ERRNO	whichever call it is, but for the last three
+ *	wc@N=STATUS	the completion fails, with a name of enum ibv_wc_status without
+ *			IBV_WC_, such as REM_ACCESS_ERR, and the vendor code 0xfa17;
+ *			the queue pair is in the error state and what is behind it
+ *			is flushed. The request itself may have been carried out
+ *	late@N=TIME	the completion is held back for that time (50us, 50ms, 2s; an
+ *			hour at most), or with late@N=9polls for so many polls of its
+ *			queue; what is behind it on its queue pair waits too. Who
+ *			sleeps on the completion channel is woken then
+ *	lost@N		the completion never comes
+ *	overrun@N	the completion queue overruns: the completion is lost, polling
+ *			fails from then on, its queue pairs go to the error state
+ *	dead@N=TIME	counted in requests that are sent: from this one on the peer of
+ *			its queue pair is dead. Nothing is sent any more, and after
+ *			that time (without one: 500ms) the request ends with
+ *			RETRY_EXC_ERR and what is behind it is flushed
+ *	event@N=TIME	counted in requests for an event: the event comes no sooner than
+ *			that after it was asked for
+ *
+ * Completions are counted as they are taken from the device. What only asks what a
+ * device can while it is opened (alloc_pd, reg_dmabuf_mr) counts for call@ alone. The
+ * device is called "fault:NAME", "fault" is who drives it, and it is in no list; of
+ * libibverbs' functions only those may be used on what is made of it that <pier/verbs.h>
+ * names for soft0. It is slower than the device itself.
+ *
+ * Errors: -ENODEV no such device (the sentence lists those that exist); -EINVAL the
+ * plan is none (the sentence names the rule and what is wrong with it); -EACCES or
+ * -EPERM not allowed to open it; -ENOMEM; what ibv_open_device(3) leaves in errno, or
+ * what a plan says.
  */
 PIER_API int pier_open_device(const char *name, struct pier_device **ret_device);
 
@@ -146,7 +200,8 @@ PIER_API int pier_open_device(const char *name, struct pier_device **ret_device)
  *
  * Errors: -EBUSY it still has protection domains, and nothing was changed; the
  * sentence counts what lives below it, and the log names each and the place where
- * it was made, if debug messages are taken. -ECHILD it is the parent's.
+ * it was made, if debug messages are taken. -ECHILD it is the parent's. Others of
+ * ibv_close_device(3), and it is still open.
  */
 PIER_API int pier_close_device(struct pier_device *device);
 

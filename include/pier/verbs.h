@@ -15,7 +15,8 @@ PIER_BEGIN_DECLS
  * The verbs objects beneath, for those who want to do more with them. Not
  * included by <pier/pier.h>.
  *
- * They stay pier's: do not destroy them. On soft0 only the inline functions
+ * They stay pier's: do not destroy them. On soft0, and behind a plan of faults,
+ * only the inline functions
  * that dispatch through the context (ibv_post_send, ibv_post_recv, ibv_poll_cq,
  * ibv_req_notify_cq) may be used on them; the others of libibverbs would ask
  * the kernel for an object that it does not have.

@@ -23,6 +23,9 @@ enum {
 	PROVIDERS = sizeof(providers) / sizeof(providers[0])
 };
 
+/* Of the name of a device that is opened behind a plan of faults. */
+#define FAULT_PREFIX PIER_FAULT_DEVICE ":"
+
 static void copy_name(char *destination, size_t size, const char *source)
 {
 	snprintf(destination, size, "%s", source);
@@ -151,6 +154,8 @@ static int probe_dmabuf(const struct pier_provider *provider, struct ibv_context
 
 struct opening {
 	const char *name; /* NULL: the first one with an active port */
+	const char *plan; /* of faults; NULL: none */
+	size_t plan_length;
 	struct pier_device *device;
 	int error; /* of a device that was tried, or ENODEV */
 };
@@ -208,9 +213,49 @@ static bool has_unbounded_windows(const struct ibv_device_attr *limits)
 	return limits->vendor_id == 0xffffff;
 }
 
+static void name_device(struct pier_device *device, const char *prefix, const char *name)
+{
+	size_t length = strlen(prefix);
+
+	copy_name(device->name, sizeof(device->name), prefix);
+	copy_name(device->name + length, sizeof(device->name) - length, name);
+}
+
+/* The context, directly or behind a plan of faults; 0 or a positive errno. */
+static int open_context(struct pier_device *device, const struct pier_provider *provider,
+			struct ibv_device *found, const struct opening *opening)
+{
+	device->provider = provider;
+	if (opening->plan)
+		return -pier_fault_open(provider, found, opening->plan,
+					opening->plan_length, &device->provider,
+					&device->context);
+	errno = 0;
+	device->context = provider->open_device(found);
+	if (device->context)
+		return 0;
+	return errno ? errno : EIO;
+}
+
+/* What a device can; 0, or a negative errno with a sentence. */
+static int ask_device(struct pier_device *device)
+{
+	int error = device->provider->query_device(device->context, &device->limits);
+
+	if (error)
+		return pier_fail_because(error, "querying %s", device->name);
+	error = probe_dmabuf(device->provider, device->context, &device->dmabuf);
+	if (error)
+		return pier_fail_because(error, "asking whether %s registers dma-bufs",
+					 device->name);
+	device->lacking_access = find_lacking_access(device);
+	device->unbounded_windows = has_unbounded_windows(&device->limits);
+	return 0;
+}
+
 /* 0, or a negative errno with a sentence. */
 static int make_device(const struct pier_provider *provider, struct ibv_device *found,
-		       struct pier_device **ret_device)
+		       const struct opening *opening, struct pier_device **ret_device)
 {
 	struct pier_device *device = calloc(1, sizeof(*device));
 	int error;
@@ -218,29 +263,21 @@ static int make_device(const struct pier_provider *provider, struct ibv_device *
 	if (!device)
 		return pier_fail(ENOMEM, "opening %s: out of memory", found->name);
 	device->object.describe = describe_device;
-	device->provider = provider;
-	copy_name(device->name, sizeof(device->name), found->name);
+	name_device(device, opening->plan ? FAULT_PREFIX : "", found->name);
 	pier_clear_error();
-	errno = 0;
-	device->context = provider->open_device(found);
-	if (!device->context) {
-		error = errno ? errno : EIO;
+	error = open_context(device, provider, found, opening);
+	if (error) {
+		error = pier_fail_because(error, "opening %s", device->name);
 		free(device);
-		return pier_fail_because(error, "opening %s", found->name);
+		return error;
 	}
-	error = provider->query_device(device->context, &device->limits);
+	error = ask_device(device);
 	if (error) {
 		free_device(device);
-		return pier_fail_because(error, "querying %s", found->name);
+		return error;
 	}
-	error = probe_dmabuf(provider, device->context, &device->dmabuf);
-	if (error) {
-		free_device(device);
-		return pier_fail_because(error, "asking whether %s registers dma-bufs",
-					 found->name);
-	}
-	device->lacking_access = find_lacking_access(device);
-	device->unbounded_windows = has_unbounded_windows(&device->limits);
+	if (opening->plan)
+		pier_fault_opened(device->context);
 	*ret_device = device;
 	return 0;
 }
@@ -253,7 +290,7 @@ static bool try_device(const struct pier_provider *provider, struct ibv_device *
 
 	if (opening->name && strcmp(opening->name, found->name) != 0)
 		return false;
-	opening->error = -make_device(provider, found, &device);
+	opening->error = -make_device(provider, found, opening, &device);
 	if (opening->error && !opening->name)
 		pier_warning("%s is passed over: %s", found->name, pier_last_error());
 	if (opening->error)
@@ -302,6 +339,23 @@ static int fail_unknown(const char *name)
 			 error ? strerror(error) : "");
 }
 
+/*
+ * "fault:PLAN:NAME", or "fault:NAME" as pier_device_name() has it: names of devices
+ * have no colon.
+ */
+static void take_plan(struct opening *opening)
+{
+	const size_t prefix = sizeof(FAULT_PREFIX) - 1;
+	const char *last;
+
+	if (!opening->name || strncmp(opening->name, FAULT_PREFIX, prefix) != 0)
+		return;
+	opening->plan = opening->name + prefix;
+	last = strrchr(opening->plan, ':');
+	opening->plan_length = last ? (size_t)(last - opening->plan) : 0;
+	opening->name = last ? last + 1 : opening->plan;
+}
+
 int pier_open_device(const char *name, struct pier_device **ret_device)
 {
 	const char *chosen = getenv("PIER_DEVICE");
@@ -312,6 +366,7 @@ int pier_open_device(const char *name, struct pier_device **ret_device)
 		return error;
 	if (!name && chosen && chosen[0])
 		opening.name = chosen;
+	take_plan(&opening);
 	visit_devices(try_device, &opening);
 	if (!opening.device && opening.error == ENODEV)
 		return fail_unknown(opening.name ? opening.name
@@ -349,8 +404,12 @@ int pier_close_device(struct pier_device *device)
 		return error;
 	if (atomic_load(&device->pds))
 		return refuse_to_close(device);
+	pier_clear_error();
+	errno = 0;
+	if (device->provider->close_device(device->context))
+		return pier_fail_because(errno ? errno : EIO, "closing %s", device->name);
 	pier_object_gone(&device->object);
-	free_device(device);
+	free(device);
 	return 0;
 }
 

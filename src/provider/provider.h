@@ -170,4 +170,23 @@ struct pier_provider {
 extern const struct pier_provider pier_verbs_provider;
 extern const struct pier_provider pier_soft_provider;
 
+/*
+ * The third, fault, wraps another one and makes chosen calls fail, after a plan whose
+ * text <pier/device.h> describes. It lists no devices: here one of another provider is
+ * opened behind it.
+ *
+ * ret_provider  whose functions take the context and what is made of it; gone when the
+ *               context is closed
+ *
+ * 0, or a negative errno with a sentence: -EINVAL the plan is not one; or of the
+ * device beneath, whose sentence it may be.
+ */
+int pier_fault_open(const struct pier_provider *beneath, struct ibv_device *device,
+		    const char *plan, size_t length,
+		    const struct pier_provider **ret_provider,
+		    struct ibv_context **ret_context);
+
+/* What a caller does to find out what the device can is over: plans count from here. */
+void pier_fault_opened(struct ibv_context *context);
+
 #endif

@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fault.h"
+#include "util/deadline.h"
+#include "util/error.h"
+
+enum {
+	BATCH = 16, /* completions taken at once, on the stack */
+};
+
+static struct fault_context *context_of(const struct fault_cq *cq)
+{
+	return fault_context(cq->ibv.context);
+}
+
+static void free_cq(struct fault_cq *cq)
+{
+	int error = errno;
+
+	pthread_mutex_destroy(&cq->ibv.mutex);
+	pthread_cond_destroy(&cq->ibv.cond);
+	free(cq->waiting);
+	free(cq);
+	errno = error;
+}
+
+static void attach(struct fault_cq *cq)
+{
+	struct ibv_comp_channel *channel = cq->ibv.channel;
+
+	if (channel)
+		pier_list_append(
+			&pier_container_of(channel, struct fault_channel, ibv)->cqs,
+			&cq->link);
+}
+
+static struct ibv_comp_channel *under_channel(struct ibv_comp_channel *channel)
+{
+	return channel ? pier_container_of(channel, struct fault_channel, ibv)->under
+		       : NULL;
+}
+
+/* The device finds this one again by its context. */
+static bool create_under(struct fault_cq *cq, struct ibv_context *ibv, int cqe,
+			 int comp_vector)
+{
+	struct fault_context *context = fault_context(ibv);
+
+	cq->under = context->beneath->create_cq(
+		context->under, cqe, cq, under_channel(cq->ibv.channel), comp_vector);
+	if (!cq->under)
+		return false;
+	cq->ibv.cqe = cq->under->cqe;
+	cq->ibv.handle = cq->under->handle;
+	cq->capacity = (uint32_t)cq->under->cqe;
+	cq->waiting = calloc(cq->capacity, sizeof(*cq->waiting));
+	if (cq->waiting)
+		return true;
+	context->beneath->destroy_cq(cq->under);
+	errno = ENOMEM;
+	return false;
+}
+
+struct ibv_cq *pier_fault_create_cq(struct ibv_context *ibv, int cqe, void *cq_context,
+				    struct ibv_comp_channel *channel, int comp_vector)
+{
+	struct fault_context *context = fault_context(ibv);
+	struct fault_cq *cq;
+
+	if (pier_fault_fails(&context->plan, FAULT_CREATE_CQ))
+		return NULL;
+	cq = calloc(1, sizeof(*cq));
+	if (!cq)
+		return NULL;
+	cq->ibv.context = ibv;
+	cq->ibv.channel = channel;
+	cq->ibv.cq_context = cq_context;
+	pthread_mutex_init(&cq->ibv.mutex, NULL);
+	pthread_cond_init(&cq->ibv.cond, NULL);
+	pier_list_init(&cq->link);
+	if (!create_under(cq, ibv, cqe, comp_vector)) {
+		free_cq(cq);
+		return NULL;
+	}
+	pthread_mutex_lock(&context->lock);
+	attach(cq);
+	pthread_mutex_unlock(&context->lock);
+	return &cq->ibv;
+}
+
+/* As ibv_destroy_cq(3) says: blocks while events are not acknowledged. */
+static void await_acknowledgement(struct fault_cq *cq)
+{
+	pthread_mutex_lock(&cq->ibv.mutex);
+	while (cq->ibv.comp_events_completed != cq->events)
+		pthread_cond_wait(&cq->ibv.cond, &cq->ibv.mutex);
+	pthread_mutex_unlock(&cq->ibv.mutex);
+}
+
+int pier_fault_destroy_cq(struct ibv_cq *ibv)
+{
+	struct fault_cq *cq = fault_cq(ibv);
+	struct fault_context *context = context_of(cq);
+	int error = pier_fault_fails(&context->plan, FAULT_DESTROY_CQ);
+
+	if (error)
+		return error;
+	pthread_mutex_lock(&context->lock);
+	pier_list_remove(&cq->link);
+	pthread_mutex_unlock(&context->lock);
+	error = context->beneath->destroy_cq(cq->under);
+	if (error) {
+		pthread_mutex_lock(&context->lock);
+		attach(cq);
+		pthread_mutex_unlock(&context->lock);
+		return error;
+	}
+	await_acknowledgement(cq);
+	free_cq(cq);
+	return 0;
+}
+
+static void break_users(struct fault_cq *cq)
+{
+	struct fault_context *context = context_of(cq);
+
+	cq->overrun = true;
+	pier_list_for_each(link, &context->qps) {
+		struct fault_qp *qp = pier_container_of(link, struct fault_qp, link);
+
+		if (qp->ibv.send_cq == &cq->ibv || qp->ibv.recv_cq == &cq->ibv)
+			pier_fault_break_qp(qp);
+	}
+}
+
+/* Of a failure nothing else is valid (ibv_poll_cq(3)). */
+static struct ibv_wc failure(const struct ibv_wc *wc, enum ibv_wc_status status)
+{
+	return (struct ibv_wc){
+		.wr_id = wc->wr_id,
+		.status = status,
+		.vendor_err = FAULT_VENDOR_ERROR,
+		.qp_num = wc->qp_num,
+	};
+}
+
+/*
+ * What the plan and earlier failures make of a completion. Behind a failure the same
+ * queue is flushed, also what the device had done by then: no initiator can tell. The
+ * other queue of the pair is flushed by the device from now on.
+ */
+static void change_status(struct fault_context *context, struct ibv_wc *wc)
+{
+	const struct pier_fault_rule *rule = pier_fault_strikes(
+		&context->plan, FAULT_STATUS, FAULT_COMPLETION);
+	struct fault_qp *qp = pier_fault_find_qp(context, wc->qp_num);
+	int queue = wc->opcode & IBV_WC_RECV ? FAULT_RECEIVES : FAULT_SENDS;
+
+	if (!qp)
+		return;
+	if (wc->status == IBV_WC_WR_FLUSH_ERR && qp->has_victim &&
+	    wc->wr_id == qp->victim) {
+		*wc = failure(wc, IBV_WC_RETRY_EXC_ERR);
+		qp->has_victim = false;
+	}
+	if (wc->status != IBV_WC_SUCCESS)
+		return;
+	if (qp->failed[queue]) {
+		*wc = failure(wc, IBV_WC_WR_FLUSH_ERR);
+	} else if (rule) {
+		*wc = failure(wc, (enum ibv_wc_status)rule->value);
+		qp->failed[queue] = true;
+		pier_fault_break_qp(qp);
+	}
+}
+
+/* A completion comes no sooner than those before it of its queue pair. */
+static void queue_completion(struct fault_cq *cq, const struct ibv_wc *wc,
+			     const struct pier_fault_rule *late)
+{
+	struct fault_completion *last = &cq->waiting[cq->count];
+
+	*last = (struct fault_completion){ .wc = *wc };
+	if (late && late->in_polls)
+		last->due_polls = cq->polls + late->value;
+	else if (late)
+		last->due = pier_now() + (int64_t)late->value;
+	for (uint32_t i = 0; i < cq->count; i++) {
+		const struct fault_completion *other = &cq->waiting[i];
+
+		if (other->wc.qp_num != wc->qp_num)
+			continue;
+		if (other->due > last->due)
+			last->due = other->due;
+		if (other->due_polls > last->due_polls)
+			last->due_polls = other->due_polls;
+	}
+	cq->count++;
+}
+
+/* Each kind of rule counts each completion until the queue overruns. */
+static void admit(struct fault_cq *cq, struct ibv_wc *wc)
+{
+	struct fault_context *context = context_of(cq);
+	const struct pier_fault_rule *lost, *late;
+
+	if (cq->overrun)
+		return;
+	change_status(context, wc);
+	lost = pier_fault_strikes(&context->plan, FAULT_LOST, FAULT_COMPLETION);
+	late = pier_fault_strikes(&context->plan, FAULT_LATE, FAULT_COMPLETION);
+	if (pier_fault_strikes(&context->plan, FAULT_OVERRUN, FAULT_COMPLETION))
+		break_users(cq);
+	else if (!lost)
+		queue_completion(cq, wc, late);
+}
+
+int pier_fault_pull(struct fault_cq *cq)
+{
+	struct ibv_wc batch[BATCH];
+	int wanted, count;
+
+	do {
+		wanted = (int)(cq->capacity - cq->count);
+		if (wanted > BATCH)
+			wanted = BATCH;
+		count = ibv_poll_cq(cq->under, wanted, batch);
+		for (int i = 0; i < count; i++)
+			admit(cq, &batch[i]);
+	} while (count > 0 && count == wanted);
+	return count < 0 ? count : 0;
+}
+
+static int hand_out(struct fault_cq *cq, int count, struct ibv_wc *ret_wc)
+{
+	int64_t now = pier_now();
+	uint32_t kept = 0;
+	int taken = 0;
+
+	for (uint32_t i = 0; i < cq->count; i++) {
+		const struct fault_completion *one = &cq->waiting[i];
+
+		if (taken < count && one->due <= now && one->due_polls <= cq->polls)
+			ret_wc[taken++] = one->wc;
+		else
+			cq->waiting[kept++] = *one;
+	}
+	cq->count = kept;
+	return taken;
+}
+
+static int poll_locked(struct fault_cq *cq, int count, struct ibv_wc *ret_wc)
+{
+	int error, taken;
+
+	cq->polls++;
+	pier_fault_bury(context_of(cq), pier_now());
+	error = pier_fault_pull(cq);
+	taken = hand_out(cq, count, ret_wc);
+	pier_fault_set_timer(&cq->ibv);
+	if (taken == 0 && error)
+		return error;
+	if (taken == 0 && cq->overrun)
+		return pier_fail(EIO,
+				 "fault: the completion queue of %d entries has overrun, "
+				 "as planned",
+				 cq->ibv.cqe);
+	return taken;
+}
+
+int pier_fault_poll_cq(struct ibv_cq *ibv, int count, struct ibv_wc *ret_wc)
+{
+	struct fault_cq *cq = fault_cq(ibv);
+	int taken;
+
+	if (count <= 0)
+		return count < 0 ? -EINVAL : 0;
+	pthread_mutex_lock(&context_of(cq)->lock);
+	taken = -pier_fault_fails(&context_of(cq)->plan, FAULT_POLL_CQ);
+	if (!taken)
+		taken = poll_locked(cq, count, ret_wc);
+	pthread_mutex_unlock(&context_of(cq)->lock);
+	return taken;
+}
+
+void pier_fault_purge_cq(struct ibv_cq *ibv, uint32_t qp_num)
+{
+	struct fault_cq *cq = fault_cq(ibv);
+	uint32_t kept = 0;
+
+	for (uint32_t i = 0; i < cq->count; i++) {
+		if (cq->waiting[i].wc.qp_num != qp_num)
+			cq->waiting[kept++] = cq->waiting[i];
+	}
+	cq->count = kept;
+}

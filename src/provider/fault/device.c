@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "fault.h"
+#include "util/error.h"
+#include "util/log.h"
+
+static int fails(struct ibv_context *context, enum pier_fault_occasion occasion)
+{
+	return pier_fault_fails(&fault_context(context)->plan, occasion);
+}
+
+static void free_context(struct fault_context *context)
+{
+	pier_fault_end_plan(&context->plan);
+	pthread_mutex_destroy(&context->lock);
+	pthread_mutex_destroy(&context->ibv.mutex);
+	free(context);
+}
+
+/* As libibverbs' has it: -1, and errno. */
+static int close_device(struct ibv_context *ibv)
+{
+	struct fault_context *context = fault_context(ibv);
+	int error;
+
+	if (fails(ibv, FAULT_CLOSE_DEVICE))
+		return -1;
+	error = context->beneath->close_device(context->under);
+	if (error)
+		return error;
+	free_context(context);
+	return 0;
+}
+
+static int query_device(struct ibv_context *ibv, struct ibv_device_attr *ret_attr)
+{
+	struct fault_context *context = fault_context(ibv);
+	int error = fails(ibv, FAULT_QUERY_DEVICE);
+
+	return error ? error : context->beneath->query_device(context->under, ret_attr);
+}
+
+static int query_port(struct ibv_context *ibv, uint8_t port,
+		      struct ibv_port_attr *ret_attr)
+{
+	struct fault_context *context = fault_context(ibv);
+	int error = fails(ibv, FAULT_QUERY_PORT);
+
+	return error ? error
+		     : context->beneath->query_port(context->under, port, ret_attr);
+}
+
+static int query_gid(struct ibv_context *ibv, uint8_t port, uint32_t index,
+		     struct ibv_gid_entry *ret_entry)
+{
+	struct fault_context *context = fault_context(ibv);
+	int error = fails(ibv, FAULT_QUERY_GID);
+
+	return error ? error
+		     : context->beneath->query_gid(context->under, port, index,
+						   ret_entry);
+}
+
+static int query_on_demand(struct ibv_context *ibv, bool *ret_on_demand)
+{
+	struct fault_context *context = fault_context(ibv);
+	int error = fails(ibv, FAULT_QUERY_ON_DEMAND);
+
+	return error ? error
+		     : context->beneath->query_on_demand(context->under, ret_on_demand);
+}
+
+static struct ibv_pd *alloc_pd(struct ibv_context *ibv)
+{
+	struct fault_context *context = fault_context(ibv);
+	struct fault_pd *pd;
+
+	if (fails(ibv, FAULT_ALLOC_PD))
+		return NULL;
+	pd = calloc(1, sizeof(*pd));
+	if (!pd)
+		return NULL;
+	pd->under = context->beneath->alloc_pd(context->under);
+	if (!pd->under) {
+		free(pd);
+		return NULL;
+	}
+	pd->ibv = *pd->under;
+	pd->ibv.context = ibv;
+	return &pd->ibv;
+}
+
+static int dealloc_pd(struct ibv_pd *ibv)
+{
+	struct fault_context *context = fault_context(ibv->context);
+	struct fault_pd *pd = pier_container_of(ibv, struct fault_pd, ibv);
+	int error = fails(ibv->context, FAULT_DEALLOC_PD);
+
+	if (!error)
+		error = context->beneath->dealloc_pd(pd->under);
+	if (!error)
+		free(pd);
+	return error;
+}
+
+/* It has no list of devices: pier_open_device() finds the one beneath. */
+static const struct pier_provider everything = {
+	.name = "fault",
+	.close_device = close_device,
+	.query_device = query_device,
+	.query_port = query_port,
+	.query_gid = query_gid,
+	.query_on_demand = query_on_demand,
+	.alloc_pd = alloc_pd,
+	.dealloc_pd = dealloc_pd,
+	.reg_mr = pier_fault_reg_mr,
+	.reg_dmabuf_mr = pier_fault_reg_dmabuf_mr,
+	.reg_parts = pier_fault_reg_parts,
+	.dereg_mr = pier_fault_dereg_mr,
+	.alloc_mw = pier_fault_alloc_mw,
+	.dealloc_mw = pier_fault_dealloc_mw,
+	.bind_counter = pier_fault_bind_counter,
+	.create_comp_channel = pier_fault_create_comp_channel,
+	.destroy_comp_channel = pier_fault_destroy_comp_channel,
+	.create_cq = pier_fault_create_cq,
+	.destroy_cq = pier_fault_destroy_cq,
+	.get_cq_event = pier_fault_get_cq_event,
+	.ack_cq_events = pier_fault_ack_cq_events,
+	.create_qp = pier_fault_create_qp,
+	.modify_qp = pier_fault_modify_qp,
+	.query_qp = pier_fault_query_qp,
+	.destroy_qp = pier_fault_destroy_qp,
+	.get_qp_address = pier_fault_get_qp_address,
+	.set_qp_address = pier_fault_set_qp_address,
+};
+
+/* What the provider beneath has not got, callers must see that this has not. */
+static struct pier_provider provider_over(const struct pier_provider *beneath)
+{
+	struct pier_provider provider = everything;
+
+	provider.takes_memfd = beneath->takes_memfd;
+	provider.max_parts = beneath->max_parts;
+	provider.max_key = beneath->max_key;
+	if (!beneath->query_on_demand)
+		provider.query_on_demand = NULL;
+	if (!beneath->reg_parts)
+		provider.reg_parts = NULL;
+	if (!beneath->alloc_mw) {
+		provider.alloc_mw = NULL;
+		provider.dealloc_mw = NULL;
+	}
+	if (!beneath->bind_counter)
+		provider.bind_counter = NULL;
+	if (!beneath->get_qp_address) {
+		provider.get_qp_address = NULL;
+		provider.set_qp_address = NULL;
+	}
+	return provider;
+}
+
+/* Only what channels call: a driver's other operations know its own objects only. */
+static void adopt(struct fault_context *context, struct ibv_context *under)
+{
+	context->under = under;
+	context->ibv.device = under->device;
+	context->ibv.cmd_fd = under->cmd_fd;
+	context->ibv.async_fd = under->async_fd;
+	context->ibv.num_comp_vectors = under->num_comp_vectors;
+	context->ibv.ops.post_send = pier_fault_post_send;
+	context->ibv.ops.post_recv = pier_fault_post_recv;
+	context->ibv.ops.poll_cq = pier_fault_poll_cq;
+	context->ibv.ops.req_notify_cq = pier_fault_req_notify_cq;
+}
+
+static struct ibv_context *open_beneath(struct fault_context *context,
+					struct ibv_device *device)
+{
+	if (pier_fault_fails(&context->plan, FAULT_OPEN_DEVICE))
+		return NULL;
+	return context->beneath->open_device(device);
+}
+
+int pier_fault_open(const struct pier_provider *beneath, struct ibv_device *device,
+		    const char *plan, size_t length,
+		    const struct pier_provider **ret_provider,
+		    struct ibv_context **ret_context)
+{
+	struct fault_context *context = calloc(1, sizeof(*context));
+	struct ibv_context *under;
+	int error;
+
+	if (!context)
+		return pier_fail(ENOMEM, "no memory for a fault plan");
+	error = pier_fault_read_plan(plan, length, &context->plan);
+	if (error) {
+		free(context);
+		return error;
+	}
+	context->beneath = beneath;
+	context->provider = provider_over(beneath);
+	pthread_mutex_init(&context->lock, NULL);
+	pthread_mutex_init(&context->ibv.mutex, NULL);
+	pier_list_init(&context->qps);
+	under = open_beneath(context, device);
+	if (!under) {
+		error = errno ? -errno : -EIO;
+		free_context(context);
+		return error;
+	}
+	adopt(context, under);
+	*ret_provider = &context->provider;
+	*ret_context = &context->ibv;
+	return 0;
+}
+
+void pier_fault_opened(struct ibv_context *ibv)
+{
+	struct fault_context *context = fault_context(ibv);
+
+	pthread_mutex_lock(&context->plan.lock);
+	context->plan.opening = false;
+	pthread_mutex_unlock(&context->plan.lock);
+	pier_info("fault: seed=%llu and %u rules over %s",
+		  (unsigned long long)context->plan.seed, context->plan.count,
+		  context->under->device->name);
+}

@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "plan.h"
+#include "util/error.h"
+#include "util/log.h"
+#include "words.h"
+
+enum {
+	NO_MORE_THAN_HOURS = 1,
+	LONGEST_SHOWN = 80,
+};
+
+#define SECOND	       UINT64_C(1000000000)
+#define LONGEST_TIME   (NO_MORE_THAN_HOURS * 3600 * SECOND)
+#define HIGHEST_NUMBER UINT32_MAX
+
+/* A piece of a plan's text: all of it, a rule, or what is left of one. */
+struct text {
+	const char *at;
+	size_t length;
+};
+
+static int shown(struct text text)
+{
+	return text.length < LONGEST_SHOWN ? (int)text.length : LONGEST_SHOWN;
+}
+
+static int refuse(struct text rule, const char *why)
+{
+	return pier_fail(EINVAL, "fault plan: \"%.*s\": %s", shown(rule), rule.at, why);
+}
+
+/* The part before the first of these characters, or all. */
+static struct text take_until(struct text *rest, const char *ends)
+{
+	struct text part = { rest->at, 0 };
+
+	while (part.length < rest->length && !strchr(ends, part.at[part.length]))
+		part.length++;
+	rest->at += part.length;
+	rest->length -= part.length;
+	return part;
+}
+
+static bool take_character(struct text *rest, char character)
+{
+	if (rest->length == 0 || *rest->at != character)
+		return false;
+	rest->at++;
+	rest->length--;
+	return true;
+}
+
+/* Decimal digits, at least one; false: none, or more than `most`. */
+static bool take_number(struct text *rest, uint64_t most, uint64_t *ret_number)
+{
+	uint64_t number = 0;
+	size_t digits = 0;
+
+	for (; rest->length > 0 && *rest->at >= '0' && *rest->at <= '9'; digits++) {
+		uint64_t digit = (uint64_t)(*rest->at - '0');
+
+		if (number > (most - digit) / 10)
+			return false;
+		number = number * 10 + digit;
+		rest->at++;
+		rest->length--;
+	}
+	*ret_number = number;
+	return digits > 0;
+}
+
+static bool is(struct text text, const char *word)
+{
+	return text.length == strlen(word) && memcmp(text.at, word, text.length) == 0;
+}
+
+/* "@3", "@3+" or "~20". */
+static int read_when(struct text whole, struct text *rest, struct pier_fault_rule *rule)
+{
+	rule->by_chance = take_character(rest, '~');
+	if (!rule->by_chance && !take_character(rest, '@'))
+		return refuse(whole, "say when: NAME@N for the Nth time, NAME@N+ from "
+				     "then on, or NAME~N for one time in N by chance");
+	if (!take_number(rest, HIGHEST_NUMBER, &rule->number) || rule->number == 0)
+		return refuse(whole, "N is a number from 1 to 4294967295");
+	rule->onwards = !rule->by_chance && take_character(rest, '+');
+	return 0;
+}
+
+static int read_time(struct text whole, struct text rest, bool may_be_polls,
+		     struct pier_fault_rule *rule)
+{
+	static const struct {
+		const char *name;
+		uint64_t nanoseconds;
+	} units[] = { { "us", 1000 }, { "ms", 1000000 }, { "s", SECOND } };
+
+	if (!take_number(&rest, LONGEST_TIME, &rule->value))
+		return refuse(whole, "a time is a number with us, ms or s, at most an "
+				     "hour");
+	rule->in_polls = may_be_polls && is(rest, "polls");
+	if (rule->in_polls)
+		return 0;
+	for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
+		if (!is(rest, units[i].name))
+			continue;
+		if (rule->value > LONGEST_TIME / units[i].nanoseconds)
+			return refuse(whole, "that is more than an hour");
+		rule->value *= units[i].nanoseconds;
+		return 0;
+	}
+	return refuse(whole, may_be_polls ? "the unit is us, ms, s or polls"
+					  : "the unit is us, ms or s");
+}
+
+static int read_name(struct text whole, struct text rest, struct pier_fault_rule *rule)
+{
+	if (rule->word->value == FAULT_ERRNO) {
+		rule->value = (uint64_t)pier_fault_find_errno(rest.at, rest.length);
+		return rule->value ? 0
+				   : refuse(whole, "that is no errno by name: ENOMEM");
+	}
+	rule->value = pier_fault_find_status(rest.at, rest.length);
+	return rule->value ? 0
+			   : refuse(whole, "that is no error of enum ibv_wc_status, "
+					   "without IBV_WC_: RETRY_EXC_ERR");
+}
+
+/* What stands behind the time, if anything: "=ENOMEM". */
+static int read_value(struct text whole, struct text rest, struct pier_fault_rule *rule)
+{
+	enum pier_fault_value wanted = rule->word->value;
+	bool there = take_character(&rest, '=');
+
+	if (!there && rest.length > 0)
+		return refuse(whole, "what is behind the number?");
+	if (there && wanted == FAULT_NO_VALUE)
+		return refuse(whole, "that takes no value");
+	if (!there && wanted == FAULT_TIME_OR_NONE)
+		rule->value = SECOND / 2;
+	if (!there && (wanted == FAULT_TIME_OR_NONE || wanted == FAULT_NO_VALUE))
+		return 0;
+	if (!there)
+		return refuse(whole, "a value is missing: =ENOMEM of a call, "
+				     "=RETRY_EXC_ERR of a completion, =50ms of a time");
+	if (wanted == FAULT_ERRNO || wanted == FAULT_WC_STATUS)
+		return read_name(whole, rest, rule);
+	return read_time(whole, rest, wanted == FAULT_TIME_OR_POLLS, rule);
+}
+
+static int read_rule(struct text whole, struct pier_fault_plan *plan)
+{
+	struct pier_fault_rule *rule = &plan->rules[plan->count];
+	struct text rest = whole, name = take_until(&rest, "@~=");
+	int error;
+
+	if (plan->count == PIER_FAULT_RULES)
+		return refuse(whole, "that is one rule too many; there may be 32");
+	if (whole.length >= sizeof(rule->text))
+		return refuse(whole, "a rule has at most 47 characters");
+	rule->word = pier_fault_find_word(name.at, name.length);
+	if (!rule->word)
+		return refuse(whole, "that is no word of a plan; pier_open_device(3) "
+				     "lists them");
+	memcpy(rule->text, whole.at, whole.length);
+	error = read_when(whole, &rest, rule);
+	if (!error)
+		error = read_value(whole, rest, rule);
+	plan->count += !error;
+	return error;
+}
+
+static int read_seed(struct text whole, struct text rest, struct pier_fault_plan *plan)
+{
+	if (take_number(&rest, UINT64_MAX, &plan->seed) && rest.length == 0)
+		return 0;
+	return refuse(whole, "a seed is a number of 64 bits, decimal");
+}
+
+static int read_item(struct text item, struct pier_fault_plan *plan)
+{
+	if (item.length >= 5 && memcmp(item.at, "seed=", 5) == 0)
+		return read_seed(item, (struct text){ item.at + 5, item.length - 5 },
+				 plan);
+	return read_rule(item, plan);
+}
+
+/* Each rule draws from a row of its own, whatever the others see. */
+static void sow(struct pier_fault_plan *plan)
+{
+	for (uint32_t i = 0; i < plan->count; i++)
+		plan->rules[i].random = plan->seed + i * UINT64_C(0xd1342543de82ef95);
+}
+
+int pier_fault_read_plan(const char *at, size_t length, struct pier_fault_plan *ret_plan)
+{
+	struct text rest = { at, length };
+	struct pier_fault_plan plan = { .opening = true };
+	int error = 0;
+
+	if (getrandom(&plan.seed, sizeof(plan.seed), 0) != (ssize_t)sizeof(plan.seed))
+		return pier_fail(EIO, "fault plan: getrandom gave too few bytes");
+	plan.seed >>= 32; /* short enough to be typed in again */
+	while (rest.length > 0 && !error) {
+		error = read_item(take_until(&rest, ","), &plan);
+		if (!error && take_character(&rest, ',') && rest.length == 0)
+			error = refuse((struct text){ at, length }, "ends with a comma");
+	}
+	if (error)
+		return error;
+	sow(&plan);
+	*ret_plan = plan;
+	pthread_mutex_init(&ret_plan->lock, NULL);
+	return 0;
+}
+
+void pier_fault_end_plan(struct pier_fault_plan *plan)
+{
+	pthread_mutex_destroy(&plan->lock);
+}
+
+/* splitmix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators"). */
+static uint64_t draw(uint64_t *state)
+{
+	uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
+
+	z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+	z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+	return z ^ (z >> 31);
+}
+
+static bool counts(const struct pier_fault_plan *plan, const struct pier_fault_rule *rule,
+		   enum pier_fault_occasion occasion)
+{
+	bool gives_back = occasion == FAULT_DEALLOC_PD || occasion == FAULT_DEREG_MR ||
+			  occasion == FAULT_CLOSE_DEVICE;
+	bool probes = occasion == FAULT_ALLOC_PD || occasion == FAULT_REG_DMABUF_MR;
+
+	if (!(rule->word->occasions >> occasion & 1))
+		return false;
+	if (plan->opening && gives_back)
+		return false;
+	return !(plan->opening && probes) ||
+	       (rule->word->occasions >> FAULT_OPEN_DEVICE & 1);
+}
+
+static bool strikes(struct pier_fault_rule *rule)
+{
+	rule->seen++;
+	if (rule->by_chance)
+		return draw(&rule->random) % rule->number == 0;
+	return rule->onwards ? rule->seen >= rule->number : rule->seen == rule->number;
+}
+
+/* All rules count, also those behind the one that strikes. */
+const struct pier_fault_rule *pier_fault_strikes(struct pier_fault_plan *plan,
+						 enum pier_fault_effect effect,
+						 enum pier_fault_occasion occasion)
+{
+	const struct pier_fault_rule *struck = NULL;
+
+	pthread_mutex_lock(&plan->lock);
+	for (uint32_t i = 0; i < plan->count; i++) {
+		struct pier_fault_rule *rule = &plan->rules[i];
+
+		if (rule->word->effect != effect || !counts(plan, rule, occasion))
+			continue;
+		if (strikes(rule) && !struck)
+			struck = rule;
+	}
+	pthread_mutex_unlock(&plan->lock);
+	if (struck)
+		pier_info("fault: %s strikes (seed=%llu)", struck->text,
+			  (unsigned long long)plan->seed);
+	return struck;
+}
+
+int pier_fault_fails(struct pier_fault_plan *plan, enum pier_fault_occasion occasion)
+{
+	const struct pier_fault_rule *rule = pier_fault_strikes(plan, FAULT_FAIL,
+								occasion);
+
+	if (!rule)
+		return 0;
+	pier_fail((int)rule->value, "fault plan: %s (seed=%llu)", rule->text,
+		  (unsigned long long)plan->seed);
+	errno = (int)rule->value;
+	return errno;
+}

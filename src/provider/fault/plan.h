@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_FAULT_PLAN_H
+#define PIER_FAULT_PLAN_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <infiniband/verbs.h>
+
+/*
+ * What shall go wrong, and when: the text that <pier/device.h> describes, as a list
+ * of rules. A rule counts the occasions of its kind and says which of them it is for.
+ */
+
+enum {
+	PIER_FAULT_RULES = 32,
+	PIER_FAULT_RULE_TEXT = 48,
+};
+
+/* Occasions. Calls of the seam, and of the four functions in ibv_context.ops. */
+enum pier_fault_occasion {
+	FAULT_OPEN_DEVICE,
+	FAULT_CLOSE_DEVICE,
+	FAULT_QUERY_DEVICE,
+	FAULT_QUERY_PORT,
+	FAULT_QUERY_GID,
+	FAULT_QUERY_ON_DEMAND,
+	FAULT_ALLOC_PD,
+	FAULT_DEALLOC_PD,
+	FAULT_REG_MR,
+	FAULT_REG_DMABUF_MR,
+	FAULT_REG_PARTS,
+	FAULT_DEREG_MR,
+	FAULT_ALLOC_MW,
+	FAULT_DEALLOC_MW,
+	FAULT_BIND_COUNTER,
+	FAULT_CREATE_COMP_CHANNEL,
+	FAULT_DESTROY_COMP_CHANNEL,
+	FAULT_CREATE_CQ,
+	FAULT_DESTROY_CQ,
+	FAULT_CREATE_QP,
+	FAULT_MODIFY_QP,
+	FAULT_QUERY_QP,
+	FAULT_DESTROY_QP,
+	FAULT_GET_QP_ADDRESS,
+	FAULT_SET_QP_ADDRESS,
+	/* One for each request of a list. */
+	FAULT_POST_SEND,
+	FAULT_POST_RECV,
+	/* How often these are called is a matter of time. */
+	FAULT_POLL_CQ,
+	FAULT_REQ_NOTIFY_CQ,
+	FAULT_GET_CQ_EVENT,
+	/* A completion was taken from the device. */
+	FAULT_COMPLETION,
+	FAULT_OCCASIONS,
+};
+
+/* What a rule does; for a call it fails with an errno. */
+enum pier_fault_effect {
+	FAULT_FAIL,
+	FAULT_STATUS,
+	FAULT_LATE,
+	FAULT_LOST,
+	FAULT_OVERRUN,
+	FAULT_DEAD,
+	FAULT_NOTIFY_LATE,
+};
+
+struct pier_fault_word;
+
+struct pier_fault_rule {
+	char text[PIER_FAULT_RULE_TEXT]; /* as it was given */
+	const struct pier_fault_word *word;
+	bool by_chance; /* one in `number`; else the one of that number */
+	bool onwards;	/* and all behind it */
+	uint64_t number;
+	/* An errno, a status, nanoseconds, or polls. */
+	uint64_t value;
+	bool in_polls;
+	uint64_t seen;
+	uint64_t random;
+};
+
+struct pier_fault_plan {
+	pthread_mutex_t lock;
+	uint64_t seed;
+	uint32_t count;
+	struct pier_fault_rule rules[PIER_FAULT_RULES];
+	/* pier_open_device() is at work: see pier_fault_strikes(). */
+	bool opening;
+};
+
+/*
+ * Read a plan, which may be any text.
+ *
+ * Errors: -EINVAL, with a sentence that names the word and what is wrong with it;
+ * -EIO no random seed.
+ */
+int pier_fault_read_plan(const char *text, size_t length,
+			 struct pier_fault_plan *ret_plan);
+void pier_fault_end_plan(struct pier_fault_plan *plan);
+
+/*
+ * It is the occasion: counts it for the rules of that effect, and gives the first of
+ * them that strikes, or NULL. What only asks what a device can, while it is opened,
+ * counts for "call" alone; and what gives back what was taken for that does not
+ * count at all, because nobody would try again.
+ */
+const struct pier_fault_rule *pier_fault_strikes(struct pier_fault_plan *plan,
+						 enum pier_fault_effect effect,
+						 enum pier_fault_occasion occasion);
+
+/*
+ * For calls: 0, or the errno that they shall fail with, which is in errno too and has
+ * a sentence.
+ */
+int pier_fault_fails(struct pier_fault_plan *plan, enum pier_fault_occasion occasion);
+
+#endif

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+
+#include "fault.h"
+#include "util/deadline.h"
+#include "util/error.h"
+#include "util/log.h"
+
+static struct fault_context *context_of(const struct fault_qp *qp)
+{
+	return fault_context(qp->ibv.context);
+}
+
+struct fault_qp *pier_fault_find_qp(struct fault_context *context, uint32_t qp_num)
+{
+	pier_list_for_each(link, &context->qps) {
+		struct fault_qp *qp = pier_container_of(link, struct fault_qp, link);
+
+		if (qp->ibv.qp_num == qp_num)
+			return qp;
+	}
+	return NULL;
+}
+
+void pier_fault_break_qp(struct fault_qp *qp)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
+	int error = context_of(qp)->beneath->modify_qp(qp->under, &attr, IBV_QP_STATE);
+
+	if (error)
+		pier_warning("fault: queue pair %#x does not go to ERR: errno %d",
+			     qp->ibv.qp_num, error);
+	qp->ibv.state = IBV_QPS_ERR;
+	pier_fault_release_withheld(qp);
+}
+
+/*
+ * A queue pair in ERR flushes what is posted to it, behind all that was posted
+ * before: so the device itself gives the completions their order, their places in
+ * the CQ and their event.
+ */
+void pier_fault_release_withheld(struct fault_qp *qp)
+{
+	for (uint32_t i = 0; i < qp->withheld_count; i++) {
+		struct ibv_send_wr wr = { .wr_id = qp->withheld[i],
+					  .opcode = IBV_WR_SEND,
+					  .send_flags = IBV_SEND_SIGNALED },
+				   *bad;
+		int error = ibv_post_send(qp->under, &wr, &bad);
+
+		if (error)
+			pier_warning("fault: queue pair %#x does not flush: errno %d",
+				     qp->ibv.qp_num, error);
+	}
+	qp->withheld_count = 0;
+	qp->dies_at = 0;
+}
+
+void pier_fault_bury(struct fault_context *context, int64_t now)
+{
+	pier_list_for_each(link, &context->qps) {
+		struct fault_qp *qp = pier_container_of(link, struct fault_qp, link);
+
+		if (!qp->dies_at || now < qp->dies_at)
+			continue;
+		qp->has_victim = true;
+		qp->victim = qp->withheld[0];
+		pier_fault_break_qp(qp);
+	}
+}
+
+static int withhold(struct fault_qp *qp, const struct ibv_send_wr *wr)
+{
+	if (qp->withheld_count == qp->withheld_capacity)
+		return pier_fail(ENOMEM, "the send queue of %u requests is full",
+				 qp->withheld_capacity);
+	qp->withheld[qp->withheld_count++] = wr->wr_id;
+	return 0;
+}
+
+/* A copy for the device beneath, which knows its own regions and windows. */
+static struct ibv_send_wr translate(const struct ibv_send_wr *wr)
+{
+	struct ibv_send_wr under = *wr;
+
+	under.next = NULL;
+	if (wr->opcode != IBV_WR_BIND_MW)
+		return under;
+	under.bind_mw.mw = pier_container_of(wr->bind_mw.mw, struct fault_mw, ibv)->under;
+	if (wr->bind_mw.bind_info.mr)
+		under.bind_mw.bind_info.mr = fault_under_mr(wr->bind_mw.bind_info.mr);
+	return under;
+}
+
+static void watch_death(const struct fault_qp *qp)
+{
+	pier_fault_set_timer(qp->ibv.send_cq);
+	if (qp->ibv.recv_cq != qp->ibv.send_cq)
+		pier_fault_set_timer(qp->ibv.recv_cq);
+}
+
+/* 0, or a positive errno. */
+static int send_one(struct fault_qp *qp, const struct ibv_send_wr *wr)
+{
+	struct pier_fault_plan *plan = &context_of(qp)->plan;
+	struct ibv_send_wr under = translate(wr), *bad;
+	const struct pier_fault_rule *dead;
+	int error = pier_fault_fails(plan, FAULT_POST_SEND);
+
+	if (error)
+		return error;
+	dead = pier_fault_strikes(plan, FAULT_DEAD, FAULT_POST_SEND);
+	if (dead && !qp->dies_at && qp->ibv.state != IBV_QPS_ERR)
+		qp->dies_at = pier_now() + (int64_t)dead->value;
+	if (!qp->dies_at)
+		return ibv_post_send(qp->under, &under, &bad);
+	error = -withhold(qp, wr);
+	watch_death(qp);
+	return error;
+}
+
+/* Requests one by one: each is an occasion. */
+int pier_fault_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr,
+			 struct ibv_send_wr **bad_wr)
+{
+	struct fault_qp *qp = fault_qp(ibv);
+	int error = 0;
+
+	pthread_mutex_lock(&context_of(qp)->lock);
+	for (; wr && !error; wr = wr->next) {
+		error = send_one(qp, wr);
+		if (error)
+			*bad_wr = wr;
+	}
+	pthread_mutex_unlock(&context_of(qp)->lock);
+	return error;
+}
+
+int pier_fault_post_recv(struct ibv_qp *ibv, struct ibv_recv_wr *wr,
+			 struct ibv_recv_wr **bad_wr)
+{
+	struct fault_qp *qp = fault_qp(ibv);
+	int error = 0;
+
+	pthread_mutex_lock(&context_of(qp)->lock);
+	for (; wr && !error; wr = wr->next) {
+		struct ibv_recv_wr under = *wr, *bad;
+
+		under.next = NULL;
+		error = pier_fault_fails(&context_of(qp)->plan, FAULT_POST_RECV);
+		if (!error)
+			error = ibv_post_recv(qp->under, &under, &bad);
+		if (error)
+			*bad_wr = wr;
+	}
+	pthread_mutex_unlock(&context_of(qp)->lock);
+	return error;
+}

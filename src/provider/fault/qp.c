@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fault.h"
+#include "util/error.h"
+
+static int fails(struct ibv_context *context, enum pier_fault_occasion occasion)
+{
+	return pier_fault_fails(&fault_context(context)->plan, occasion);
+}
+
+static struct fault_qp *allocate_qp(const struct ibv_qp_init_attr *attr)
+{
+	struct fault_qp *qp = calloc(1, sizeof(*qp));
+
+	if (!qp)
+		return NULL;
+	qp->withheld_capacity = attr->cap.max_send_wr;
+	qp->withheld = calloc(qp->withheld_capacity + 1u, sizeof(*qp->withheld));
+	if (!qp->withheld) {
+		free(qp);
+		return NULL;
+	}
+	return qp;
+}
+
+static void free_qp(struct fault_qp *qp)
+{
+	int error = errno;
+
+	pthread_mutex_destroy(&qp->ibv.mutex);
+	pthread_cond_destroy(&qp->ibv.cond);
+	free(qp->withheld);
+	free(qp);
+	errno = error;
+}
+
+/* Fields of its own: the device beneath locks and counts in its. */
+static void fill_in(struct fault_qp *qp, struct ibv_pd *pd,
+		    const struct ibv_qp_init_attr *attr)
+{
+	qp->ibv.context = pd->context;
+	qp->ibv.qp_context = attr->qp_context;
+	qp->ibv.pd = pd;
+	qp->ibv.send_cq = attr->send_cq;
+	qp->ibv.recv_cq = attr->recv_cq;
+	qp->ibv.handle = qp->under->handle;
+	qp->ibv.qp_num = qp->under->qp_num;
+	qp->ibv.qp_type = attr->qp_type;
+	qp->ibv.state = IBV_QPS_RESET;
+}
+
+static int check_init(const struct ibv_pd *pd, const struct ibv_qp_init_attr *attr)
+{
+	if (attr->srq)
+		return pier_fail(EOPNOTSUPP, "fault: no shared receive queues");
+	if (!attr->send_cq || !attr->recv_cq || attr->send_cq->context != pd->context ||
+	    attr->recv_cq->context != pd->context)
+		return pier_fail(EINVAL, "fault: a queue pair needs two CQs of the "
+					 "context of its PD");
+	return 0;
+}
+
+struct ibv_qp *pier_fault_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
+{
+	struct fault_context *context = fault_context(pd->context);
+	struct ibv_qp_init_attr under = *attr;
+	struct fault_qp *qp;
+
+	if (fails(pd->context, FAULT_CREATE_QP))
+		return NULL;
+	if (check_init(pd, attr)) {
+		errno = attr->srq ? EOPNOTSUPP : EINVAL;
+		return NULL;
+	}
+	qp = allocate_qp(attr);
+	if (!qp)
+		return NULL;
+	pthread_mutex_init(&qp->ibv.mutex, NULL);
+	pthread_cond_init(&qp->ibv.cond, NULL);
+	under.send_cq = fault_cq(attr->send_cq)->under;
+	under.recv_cq = fault_cq(attr->recv_cq)->under;
+	qp->under = context->beneath->create_qp(fault_under_pd(pd), &under);
+	if (!qp->under) {
+		free_qp(qp);
+		return NULL;
+	}
+	attr->cap = under.cap;
+	fill_in(qp, pd, attr);
+	pthread_mutex_lock(&context->lock);
+	pier_list_append(&context->qps, &qp->link);
+	pthread_mutex_unlock(&context->lock);
+	return &qp->ibv;
+}
+
+/* Nothing of what it did before comes out of its CQs any more. */
+static void forget_requests(struct fault_qp *qp)
+{
+	pier_fault_purge_cq(qp->ibv.send_cq, qp->ibv.qp_num);
+	pier_fault_purge_cq(qp->ibv.recv_cq, qp->ibv.qp_num);
+	memset(qp->failed, 0, sizeof(qp->failed));
+	qp->dies_at = 0;
+	qp->withheld_count = 0;
+	qp->has_victim = false;
+}
+
+int pier_fault_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
+{
+	struct fault_context *context = fault_context(ibv->context);
+	struct fault_qp *qp = fault_qp(ibv);
+	int error = fails(ibv->context, FAULT_MODIFY_QP);
+
+	if (!error)
+		error = context->beneath->modify_qp(qp->under, attr, mask);
+	if (error || !(mask & IBV_QP_STATE))
+		return error;
+	pthread_mutex_lock(&context->lock);
+	ibv->state = attr->qp_state;
+	if (attr->qp_state == IBV_QPS_RESET)
+		forget_requests(qp);
+	else if (attr->qp_state == IBV_QPS_ERR)
+		pier_fault_release_withheld(qp);
+	pthread_mutex_unlock(&context->lock);
+	return 0;
+}
+
+int pier_fault_query_qp(struct ibv_qp *ibv, struct ibv_qp_attr *ret_attr, int mask,
+			struct ibv_qp_init_attr *ret_init_attr)
+{
+	struct fault_context *context = fault_context(ibv->context);
+	int error = fails(ibv->context, FAULT_QUERY_QP);
+
+	if (!error)
+		error = context->beneath->query_qp(fault_qp(ibv)->under, ret_attr, mask,
+						   ret_init_attr);
+	if (error)
+		return error;
+	ret_init_attr->qp_context = ibv->qp_context;
+	ret_init_attr->send_cq = ibv->send_cq;
+	ret_init_attr->recv_cq = ibv->recv_cq;
+	return 0;
+}
+
+int pier_fault_destroy_qp(struct ibv_qp *ibv)
+{
+	struct fault_context *context = fault_context(ibv->context);
+	struct fault_qp *qp = fault_qp(ibv);
+	int error = fails(ibv->context, FAULT_DESTROY_QP);
+
+	if (error)
+		return error;
+	/* First, so that nobody who polls finds it while it goes. */
+	pthread_mutex_lock(&context->lock);
+	pier_list_remove(&qp->link);
+	pthread_mutex_unlock(&context->lock);
+	error = context->beneath->destroy_qp(qp->under);
+	pthread_mutex_lock(&context->lock);
+	if (error)
+		pier_list_append(&context->qps, &qp->link);
+	else
+		forget_requests(qp);
+	pthread_mutex_unlock(&context->lock);
+	if (!error)
+		free_qp(qp);
+	return error;
+}
+
+int pier_fault_get_qp_address(struct ibv_qp *qp, uint8_t *ret_address, size_t size)
+{
+	const struct fault_context *context = fault_context(qp->context);
+	int error = fails(qp->context, FAULT_GET_QP_ADDRESS);
+
+	return error ? -error
+		     : context->beneath->get_qp_address(fault_qp(qp)->under, ret_address,
+							size);
+}
+
+int pier_fault_set_qp_address(struct ibv_qp *qp, const uint8_t *address, size_t length)
+{
+	const struct fault_context *context = fault_context(qp->context);
+	int error = fails(qp->context, FAULT_SET_QP_ADDRESS);
+
+	return error ? -error
+		     : context->beneath->set_qp_address(fault_qp(qp)->under, address,
+							length);
+}

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "fault.h"
+
+static int fails(struct ibv_context *context, enum pier_fault_occasion occasion)
+{
+	return pier_fault_fails(&fault_context(context)->plan, occasion);
+}
+
+static struct fault_context *context_of(const struct ibv_pd *pd)
+{
+	return fault_context(pd->context);
+}
+
+/* Allocated before the device does anything, so that nothing has to be undone. */
+static struct ibv_mr *wrap_mr(struct ibv_pd *pd, struct fault_mr *mr)
+{
+	if (!mr->under) {
+		int error = errno;
+
+		free(mr);
+		errno = error;
+		return NULL;
+	}
+	mr->ibv = *mr->under;
+	mr->ibv.context = pd->context;
+	mr->ibv.pd = pd;
+	return &mr->ibv;
+}
+
+struct ibv_mr *pier_fault_reg_mr(struct ibv_pd *pd, void *addr, size_t length,
+				 uint64_t iova, int access)
+{
+	struct fault_mr *mr;
+
+	if (fails(pd->context, FAULT_REG_MR))
+		return NULL;
+	mr = calloc(1, sizeof(*mr));
+	if (!mr)
+		return NULL;
+	mr->under = context_of(pd)->beneath->reg_mr(fault_under_pd(pd), addr, length,
+						    iova, access);
+	return wrap_mr(pd, mr);
+}
+
+struct ibv_mr *pier_fault_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length,
+					uint64_t iova, int fd, int access)
+{
+	struct fault_mr *mr;
+
+	if (fails(pd->context, FAULT_REG_DMABUF_MR))
+		return NULL;
+	mr = calloc(1, sizeof(*mr));
+	if (!mr)
+		return NULL;
+	mr->under = context_of(pd)->beneath->reg_dmabuf_mr(fault_under_pd(pd), offset,
+							   length, iova, fd, access);
+	return wrap_mr(pd, mr);
+}
+
+struct ibv_mr *pier_fault_reg_parts(struct ibv_pd *pd,
+				    const struct pier_provider_part *parts,
+				    uint32_t count, uint64_t iova, int access,
+				    const uint32_t *key)
+{
+	struct fault_mr *mr;
+
+	if (fails(pd->context, FAULT_REG_PARTS))
+		return NULL;
+	mr = calloc(1, sizeof(*mr));
+	if (!mr)
+		return NULL;
+	mr->under = context_of(pd)->beneath->reg_parts(fault_under_pd(pd), parts, count,
+						       iova, access, key);
+	return wrap_mr(pd, mr);
+}
+
+int pier_fault_dereg_mr(struct ibv_mr *ibv)
+{
+	struct fault_context *context = fault_context(ibv->context);
+	struct fault_mr *mr = pier_container_of(ibv, struct fault_mr, ibv);
+	int error = fails(ibv->context, FAULT_DEREG_MR);
+
+	if (!error)
+		error = context->beneath->dereg_mr(mr->under);
+	if (!error)
+		free(mr);
+	return error;
+}
+
+struct ibv_mw *pier_fault_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
+{
+	struct fault_mw *mw;
+
+	if (fails(pd->context, FAULT_ALLOC_MW))
+		return NULL;
+	mw = calloc(1, sizeof(*mw));
+	if (!mw)
+		return NULL;
+	mw->under = context_of(pd)->beneath->alloc_mw(fault_under_pd(pd), type);
+	if (!mw->under) {
+		int error = errno;
+
+		free(mw);
+		errno = error;
+		return NULL;
+	}
+	mw->ibv = *mw->under;
+	mw->ibv.context = pd->context;
+	mw->ibv.pd = pd;
+	return &mw->ibv;
+}
+
+int pier_fault_dealloc_mw(struct ibv_mw *ibv)
+{
+	struct fault_context *context = fault_context(ibv->context);
+	struct fault_mw *mw = pier_container_of(ibv, struct fault_mw, ibv);
+	int error = fails(ibv->context, FAULT_DEALLOC_MW);
+
+	if (!error)
+		error = context->beneath->dealloc_mw(mw->under);
+	if (!error)
+		free(mw);
+	return error;
+}
+
+int pier_fault_bind_counter(struct ibv_mr *mr, struct pier_provider_counter *counter)
+{
+	struct fault_context *context = fault_context(mr->context);
+	int error = fails(mr->context, FAULT_BIND_COUNTER);
+
+	return error ? error
+		     : context->beneath->bind_counter(fault_under_mr(mr), counter);
+}

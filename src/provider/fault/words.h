@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_FAULT_WORDS_H
+#define PIER_FAULT_WORDS_H
+
+#include "plan.h"
+
+/* What may stand behind the '='. */
+enum pier_fault_value {
+	FAULT_NO_VALUE,
+	FAULT_ERRNO,
+	FAULT_WC_STATUS,
+	FAULT_TIME,
+	FAULT_TIME_OR_NONE,
+	FAULT_TIME_OR_POLLS,
+};
+
+/* A word of a plan: what it does, and on which occasions, as bits. */
+struct pier_fault_word {
+	const char *name;
+	uint64_t occasions;
+	enum pier_fault_effect effect;
+	enum pier_fault_value value;
+};
+
+/* NULL: there is none of that name. */
+const struct pier_fault_word *pier_fault_find_word(const char *name, size_t length);
+
+/* By its name; 0 and SUCCESS: there is none. */
+int pier_fault_find_errno(const char *name, size_t length);
+enum ibv_wc_status pier_fault_find_status(const char *name, size_t length);
+
+#endif

@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+
+#include <pier/verbs.h>
+
+#include "../conformance/world.h"
+#include "util/deadline.h"
+
+/* What a plan of faults does to completions, requests and events. */
+
+enum {
+	LENGTH = 1000,
+	LATE_MS = 60,
+};
+
+/* The first end is behind a plan; both are connected. */
+static struct world *behind(void **state, const char *plan)
+{
+	static char name[256];
+
+	snprintf(name, sizeof(name), "fault:%s:soft0", plan);
+	test_device = name;
+	test_peer_device = "soft0";
+	test_backend = "host";
+	return world_connected(state);
+}
+
+static struct pier_work post_write(struct world *world, size_t offset)
+{
+	struct pier_gather source = gather_at(&world->a.area, offset, LENGTH);
+	struct pier_remote target = remote_at(&world->b.area, offset, LENGTH);
+	struct pier_work work;
+
+	expect_ok(pier_post_write(world->a.channel, &source, 1, &target, &work));
+	image_copy(&world->b.area, offset, &world->a.area, offset, LENGTH);
+	return work;
+}
+
+static void is_known_by_name(void **state)
+{
+	struct world *world = behind(state, "seed=5,reg@3=ENOMEM");
+	struct pier_device_attr attr;
+	struct pier_device *again;
+	struct pier_mr *mr;
+	uint8_t bytes[64];
+
+	assert_string_equal(pier_device_name(world->a.device), "fault:soft0");
+	expect_ok(pier_query_device(world->a.device, &attr));
+	assert_string_equal(attr.provider, "fault");
+	assert_true(attr.memfd_as_dmabuf);
+	expect_ok(pier_open_device(pier_device_name(world->a.device), &again));
+	expect_ok(pier_close_device(again));
+	/* The area was the first. */
+	expect_ok(pier_reg_mr(world->a.pd, bytes, 64, PIER_ACCESS_SHARED, &mr));
+	expect_ok(pier_dereg_mr(mr));
+	expect_result(pier_reg_mr(world->a.pd, bytes, 64, PIER_ACCESS_SHARED, &mr),
+		      -ENOMEM);
+	test_assert_sentence("reg@3=ENOMEM (seed=5)");
+}
+
+static void is_reached_by_the_environment(void **state)
+{
+	struct world *world = world_empty(state);
+
+	setenv("PIER_DEVICE", "fault:alloc_pd@1=EMFILE:soft0", 1);
+	expect_ok(pier_open_device(NULL, &world->a.device));
+	unsetenv("PIER_DEVICE");
+	expect_result(pier_alloc_pd(world->a.device, &world->a.pd), -EMFILE);
+	expect_ok(pier_alloc_pd(world->a.device, &world->a.pd));
+}
+
+static void refuses_bad_names(void **state)
+{
+	struct world *world = world_empty(state);
+
+	expect_result(pier_open_device("fault:what@1=EIO:soft0", &world->a.device),
+		      -EINVAL);
+	test_assert_sentence("what@1=EIO");
+	expect_result(pier_open_device("fault:reg@1=EIO:soft9", &world->a.device),
+		      -ENODEV);
+	test_assert_sentence("soft9");
+	expect_result(pier_open_device("fault:", &world->a.device), -ENODEV);
+	expect_result(pier_open_device("fault", &world->a.device), -ENODEV);
+	expect_result(
+		pier_open_device("fault:open_device@1=EPERM:soft0", &world->a.device),
+		-EPERM);
+	assert_null(world->a.device);
+}
+
+static void closes_again_after_a_failure(void **state)
+{
+	struct world *world = world_empty(state);
+
+	expect_ok(pier_open_device("fault:close_device@1=EIO:soft0", &world->a.device));
+	expect_result(pier_close_device(world->a.device), -EIO);
+	test_assert_sentence("close_device@1=EIO");
+	assert_string_equal(pier_device_name(world->a.device), "fault:soft0");
+}
+
+static void fails_a_completion(void **state)
+{
+	struct world *world = behind(state, "wc@2=REM_OP_ERR");
+	struct pier_work first, second, third, receive;
+	struct pier_result result;
+
+	expect_ok(pier_post_recv(world->a.channel, NULL, 0, &receive));
+	first = post_write(world, 0);
+	second = post_write(world, LENGTH + 1);
+	third = post_write(world, 2 * (LENGTH + 1));
+	expect_end(world->a.channel, first, 0);
+	result = expect_end(world->a.channel, second, -EREMOTEIO);
+	assert_int_equal(result.status, IBV_WC_REM_OP_ERR);
+	assert_int_equal(result.vendor_error, 0xfa17);
+	test_assert_sentence("0xfa17");
+	/* What was done all the same counts as flushed; the other queue is too. */
+	result = expect_end(world->a.channel, third, -ECANCELED);
+	test_assert_sentence("IBV_WC_REM_OP_ERR");
+	expect_end(world->a.channel, receive, -ECANCELED);
+	expect_result(pier_post_recv(world->a.channel, NULL, 0, NULL), -EPIPE);
+}
+
+static void is_late_by_time(void **state)
+{
+	struct world *world = behind(state, "late@1=60ms");
+	struct pier_work first, second;
+	int64_t start = pier_now();
+
+	first = post_write(world, 0);
+	second = post_write(world, LENGTH + 1);
+	/* Asleep: the fd wakes whoever sleeps on it. The second does not overtake. */
+	expect_end(world->a.channel, second, 0);
+	assert_true(pier_now() - start >= LATE_MS * INT64_C(1000000));
+	expect_end(world->a.channel, first, 0);
+	assert_true(pier_now() - start < PATIENT * INT64_C(1000000));
+	world_expect(world);
+}
+
+static void is_late_by_polls(void **state)
+{
+	struct world *world = behind(state, "late@1=50polls");
+	struct pier_work work = post_write(world, 0);
+	struct pier_result result;
+	int polls = 0;
+
+	while (pier_poll_work(world->a.channel, work, &result) == 0)
+		polls++;
+	assert_true(polls >= 50);
+	assert_int_equal(result.error, 0);
+}
+
+/* Whoever sleeps does not poll: it is woken until it has. */
+static void is_late_by_polls_for_a_sleeper(void **state)
+{
+	struct world *world = behind(state, "late@1=400polls");
+
+	expect_end(world->a.channel, post_write(world, 0), 0);
+	world_expect(world);
+}
+
+/* What waits holds up its own queue pair alone. */
+static void overtakes_on_another_channel(void **state)
+{
+	struct world *world = behind(state, "late@1=3600s");
+	struct pollfd fd = { .fd = pier_channel_fd(world->a.channel), .events = POLLIN };
+	struct end other = { .device = world->a.device, .pd = world->a.pd };
+	struct end peer = { .device = world->b.device, .pd = world->b.pd };
+	struct pier_gather source = gather_at(&world->a.area, LENGTH, LENGTH);
+	struct pier_remote target = remote_at(&world->b.area, LENGTH, LENGTH);
+	struct pier_result result;
+	struct pier_work late;
+
+	expect_ok(pier_arm_channel(world->a.channel));
+	late = post_write(world, 0);
+	assert_int_equal(poll(&fd, 1, PATIENT), 1);
+	expect_result(pier_poll_work(world->a.channel, late, &result), 0);
+	expect_ok(end_prepare(&other, NULL));
+	expect_ok(end_prepare(&peer, NULL));
+	expect_ok(ends_connect(&other, &peer));
+	expect_ok(pier_write(other.channel, &source, 1, &target, PATIENT));
+	image_copy(&world->b.area, LENGTH, &world->a.area, LENGTH, LENGTH);
+	expect_result(pier_poll_work(world->a.channel, late, &result), 0);
+	expect_ok(pier_destroy_channel(other.channel));
+	expect_ok(pier_destroy_channel(peer.channel));
+	world_expect(world);
+}
+
+static void loses_completions(void **state)
+{
+	struct world *world = behind(state, "lost@2");
+	struct pier_result result;
+	struct pier_work lost;
+
+	expect_end(world->a.channel, post_write(world, 0), 0);
+	lost = post_write(world, LENGTH + 1);
+	expect_end(world->a.channel, post_write(world, 2 * (LENGTH + 1)), 0);
+	expect_result(pier_poll_work(world->a.channel, lost, &result), 0);
+	world_expect(world);
+}
+
+static void overruns(void **state)
+{
+	struct world *world = behind(state, "overrun@2");
+	struct pier_result result;
+	struct pier_work work;
+
+	expect_end(world->a.channel, post_write(world, 0), 0);
+	work = post_write(world, LENGTH + 1);
+	expect_result(pier_wait(world->a.channel, work, PATIENT, &result), -EIO);
+	assert_int_equal(result.error, -ECANCELED);
+	expect_result(pier_post_recv(world->a.channel, NULL, 0, NULL), -EPIPE);
+}
+
+static void lets_the_peer_die(void **state)
+{
+	struct world *world = behind(state, "dead@2=60ms");
+	int64_t start;
+	struct pier_work work[3], receive;
+	struct pier_gather source;
+	struct pier_remote target;
+
+	expect_ok(pier_post_recv(world->a.channel, NULL, 0, &receive));
+	work[0] = post_write(world, 0);
+	start = pier_now();
+	source = gather_at(&world->a.area, LENGTH, LENGTH);
+	target = remote_at(&world->b.area, LENGTH, LENGTH);
+	for (int i = 1; i < 3; i++)
+		expect_ok(
+			pier_post_write(world->a.channel, &source, 1, &target, &work[i]));
+	expect_end(world->a.channel, work[0], 0);
+	expect_end(world->a.channel, work[1], -ETIMEDOUT);
+	assert_true(pier_now() - start >= LATE_MS * INT64_C(1000000));
+	expect_end(world->a.channel, work[2], -ECANCELED);
+	expect_end(world->a.channel, receive, -ECANCELED);
+	/* Nothing of it was sent. */
+	world_expect(world);
+}
+
+static void refuses_one_of_a_list(void **state)
+{
+	struct world *world = behind(state, "post_send@2=ENOSPC");
+	struct ibv_qp *qp = pier_channel_qp(world->a.channel);
+	struct ibv_cq *cq = pier_channel_cq(world->a.channel);
+	struct ibv_send_wr list[3] = { { .wr_id = 1, .next = &list[1] },
+				       { .wr_id = 2, .next = &list[2] },
+				       { .wr_id = 3 } };
+	struct ibv_send_wr *bad = NULL;
+	struct ibv_wc wc;
+
+	for (int i = 0; i < 3; i++)
+		list[i].opcode = IBV_WR_RDMA_WRITE;
+	assert_ptr_equal(qp->context, pier_device_context(world->a.device));
+	assert_ptr_equal(qp->send_cq, cq);
+	expect_result(ibv_post_send(qp, list, &bad), ENOSPC);
+	assert_ptr_equal(bad, &list[1]);
+	assert_ptr_equal(list[0].next, &list[1]);
+	while (ibv_poll_cq(cq, 1, &wc) == 0)
+		continue;
+	assert_int_equal(wc.wr_id, 1);
+	assert_int_equal(wc.qp_num, qp->qp_num);
+	for (int i = 0; i < 100; i++)
+		assert_int_equal(ibv_poll_cq(cq, 1, &wc), 0);
+}
+
+static void gives_events_late(void **state)
+{
+	struct world *world = behind(state, "event@1=60ms");
+	struct pollfd fd = { .fd = pier_channel_fd(world->a.channel), .events = POLLIN };
+	int64_t start = pier_now();
+
+	expect_ok(pier_arm_channel(world->a.channel));
+	post_write(world, 0);
+	assert_int_equal(poll(&fd, 1, PATIENT), 1);
+	assert_true(pier_now() - start >= LATE_MS * INT64_C(1000000));
+	assert_int_equal(pier_arm_channel(world->a.channel), 1);
+	post_write(world, LENGTH + 1);
+	assert_int_equal(poll(&fd, 1, PATIENT), 1);
+	assert_int_equal(pier_arm_channel(world->a.channel), 1);
+	world_expect(world);
+}
+
+static void fails_polls(void **state)
+{
+	struct world *world = behind(state, "poll_cq@1=EIO");
+	struct pier_work work = post_write(world, 0);
+	struct pier_result result;
+
+	expect_result(pier_poll_work(world->a.channel, work, &result), -EIO);
+	expect_end(world->a.channel, work, 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest cases[] = {
+		world_case(is_known_by_name),
+		world_case(is_reached_by_the_environment),
+		world_case(refuses_bad_names),
+		world_case(closes_again_after_a_failure),
+		world_case(fails_a_completion),
+		world_case(is_late_by_time),
+		world_case(is_late_by_polls),
+		world_case(is_late_by_polls_for_a_sleeper),
+		world_case(overtakes_on_another_channel),
+		world_case(loses_completions),
+		world_case(overruns),
+		world_case(lets_the_peer_die),
+		world_case(refuses_one_of_a_list),
+		world_case(gives_events_late),
+		world_case(fails_polls),
+	};
+
+	return cmocka_run_group_tests_name("plans of faults", cases, NULL, NULL);
+}
