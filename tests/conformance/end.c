@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "end.h"
 
@@ -57,9 +58,9 @@ long area_compare(const struct area *area)
 
 	if (!now || pier_copy_from_buffer(area->buffer, 0, now, AREA_LENGTH) != 0)
 		different = 0;
-	for (long i = 0; different < 0 && i < AREA_LENGTH; i++)
-		if (now[i] != area->image[i])
-			different = i;
+	else if (memcmp(now, area->image, AREA_LENGTH) != 0)
+		for (different = 0; now[different] == area->image[different];)
+			different++;
 	free(now);
 	return different;
 }

@@ -78,8 +78,13 @@ struct world *world_connected(void **state)
 
 void area_shuffle(struct world *world, struct area *area)
 {
-	for (size_t i = 0; i < AREA_LENGTH; i++)
-		area->image[i] = (uint8_t)(test_random_next(&world->random) >> 56);
+	for (size_t i = 0; i < AREA_LENGTH; i += sizeof(uint64_t)) {
+		uint64_t bytes = test_random_next(&world->random);
+		size_t left = AREA_LENGTH - i;
+
+		memcpy(area->image + i, &bytes,
+		       left < sizeof(bytes) ? left : sizeof(bytes));
+	}
 	expect_ok(pier_copy_to_buffer(area->buffer, 0, area->image, AREA_LENGTH));
 }
 

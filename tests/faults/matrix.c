@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "matrix.h"
+#include "util/deadline.h"
+
+enum {
+	CASE_SECONDS = 30, /* what takes longer hangs */
+};
+
+static char running[128];
+
+static void hangs(int signal)
+{
+	static const char text[] = "\nhangs: ";
+
+	(void)signal;
+	if (write(STDERR_FILENO, text, sizeof(text) - 1) > 0 &&
+	    write(STDERR_FILENO, running, strlen(running)) > 0)
+		abort();
+	abort();
+}
+
+/* One cell of the matrix: operations[index / faults] and faults[index % faults]. */
+static const struct operation *operation_of(size_t index)
+{
+	return &operations[index / fault_count];
+}
+
+static const struct fault *fault_of(size_t index)
+{
+	return &faults[index % fault_count];
+}
+
+struct matrix_case {
+	size_t index;
+	void *world;
+	char name[96], device[96];
+};
+
+static const char *base_device(void)
+{
+	const char *device = getenv("PIER_TEST_DEVICE");
+
+	return device ? device : "soft0";
+}
+
+static int setup(void **state)
+{
+	struct matrix_case *matrix_case = *state;
+	const struct fault *fault = fault_of(matrix_case->index);
+
+	snprintf(matrix_case->device, sizeof(matrix_case->device), "fault:%s:%s",
+		 fault->plan, base_device());
+	snprintf(running, sizeof(running), "%s\n", matrix_case->name);
+	test_device = matrix_case->device;
+	test_peer_device = base_device();
+	test_backend = "memfd";
+	alarm(CASE_SECONDS);
+	return world_setup(&matrix_case->world);
+}
+
+static int teardown(void **state)
+{
+	struct matrix_case *matrix_case = *state;
+	int error = world_teardown(&matrix_case->world);
+
+	alarm(0);
+	return error;
+}
+
+/* It is not told before that, and soon after. */
+static void expect_time(const struct scene *scene, int64_t start)
+{
+	int64_t took = (pier_now() - start) / 1000000;
+	bool completes = scene->operation->traits & (POSTS | WATCHES);
+
+	if ((scene->fault->means & SLOW) && completes)
+		assert_true(took >= LATE_MS);
+	assert_true(took < PATIENT / 2);
+}
+
+static bool is_expected(const struct outcome *outcome, int error)
+{
+	if (error == 0 && outcome->or_error == OR_SUCCESS)
+		return true;
+	return error == outcome->error || (error && error == outcome->or_error);
+}
+
+static void meets(void **state)
+{
+	struct matrix_case *matrix_case = *state;
+	struct scene scene = {
+		.operation = operation_of(matrix_case->index),
+		.fault = fault_of(matrix_case->index),
+		.stream = -1,
+	};
+	const struct outcome *outcome = find_outcome(scene.operation, scene.fault);
+	int64_t start;
+	int error;
+
+	stage_open(&scene, &matrix_case->world);
+	start = pier_now();
+	error = scene.operation->run(&scene);
+	if (!is_expected(outcome, error))
+		fail_msg("%s: %d, not %d: %s", matrix_case->name, error, outcome->error,
+			 pier_last_error());
+	expect_time(&scene, start);
+	if (error && error != -EINPROGRESS)
+		test_assert_sentence(outcome->sentence);
+	stage_expect(&scene, outcome, error);
+}
+
+/* Between its marks the page has what print_outcomes() prints. */
+static void is_documented(void **state)
+{
+	static const char begin[] = "<!-- outcomes: begin -->\n";
+	const char *path = getenv("PIER_TEST_DOCUMENT");
+	char *page = NULL, *table = NULL;
+	size_t size = 0, length = 0;
+	FILE *file = path ? fopen(path, "r") : NULL;
+	FILE *printed = open_memstream(&table, &length);
+	const char *found;
+
+	(void)state;
+	assert_non_null(file);
+	assert_true(getdelim(&page, &size, '\0', file) > 0);
+	fclose(file);
+	print_outcomes(printed);
+	fputs("<!-- outcomes: end -->\n", printed);
+	fclose(printed);
+	found = strstr(page, begin);
+	assert_non_null(found);
+	if (strncmp(found + sizeof(begin) - 1, table, length) != 0)
+		fail_msg("%s has another table than fault_matrix --table prints", path);
+	free(page);
+	free(table);
+}
+
+static bool is_possible(size_t index)
+{
+	return !(fault_of(index)->means & AT_CONNECTING) ||
+	       (operation_of(index)->traits & CONNECTS);
+}
+
+static void make_case(size_t index, struct matrix_case *matrix_case,
+		      struct CMUnitTest *test)
+{
+	matrix_case->index = index;
+	snprintf(matrix_case->name, sizeof(matrix_case->name), "%s: %s",
+		 operation_of(index)->name, fault_of(index)->name);
+	*test = (struct CMUnitTest){ matrix_case->name, meets, setup, teardown,
+				     matrix_case };
+}
+
+static int run_matrix(const char *pattern)
+{
+	size_t count = operation_count * fault_count;
+	struct matrix_case *cases = calloc(count, sizeof(*cases));
+	struct CMUnitTest *tests = calloc(count, sizeof(*tests));
+	int failed = 1;
+
+	if (cases && tests) {
+		size_t made = 0;
+
+		for (size_t i = 0; i < count; i++) {
+			if (!is_possible(i))
+				continue;
+			make_case(i, &cases[made], &tests[made]);
+			made++;
+		}
+		if (pattern)
+			cmocka_set_test_filter(pattern);
+		failed = _cmocka_run_group_tests("matrix", tests, made, NULL, NULL);
+	}
+	free(cases);
+	free(tests);
+	return failed;
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest documented[] = { cmocka_unit_test(is_documented) };
+	const struct sigaction action = { .sa_handler = hangs };
+	int failed;
+
+	if (argc == 2 && strcmp(argv[1], "--table") == 0) {
+		print_outcomes(stdout);
+		return 0;
+	}
+	sigaction(SIGALRM, &action, NULL);
+	failed = run_matrix(argc == 2 ? argv[1] : NULL);
+	if (argc == 1)
+		failed += cmocka_run_group_tests_name("documented", documented, NULL,
+						      NULL);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
