@@ -57,7 +57,7 @@ static void is_known_by_name(void **state)
 	expect_ok(pier_dereg_mr(mr));
 	expect_result(pier_reg_mr(world->a.pd, bytes, 64, PIER_ACCESS_SHARED, &mr),
 		      -ENOMEM);
-	test_assert_sentence("reg@3=ENOMEM (seed=5)");
+	test_assert_sentence("reg@3=ENOMEM strikes reg_mr (seed=5)");
 }
 
 static void is_reached_by_the_environment(void **state)

@@ -223,7 +223,7 @@ void pier_fault_opened(struct ibv_context *ibv)
 	pthread_mutex_lock(&context->plan.lock);
 	context->plan.opening = false;
 	pthread_mutex_unlock(&context->plan.lock);
-	pier_info("fault: seed=%llu and %u rules over %s",
+	pier_info("fault plan: seed=%llu and %u rules over %s",
 		  (unsigned long long)context->plan.seed, context->plan.count,
 		  context->under->device->name);
 }

@@ -275,7 +275,8 @@ const struct pier_fault_rule *pier_fault_strikes(struct pier_fault_plan *plan,
 	}
 	pthread_mutex_unlock(&plan->lock);
 	if (struck)
-		pier_info("fault: %s strikes (seed=%llu)", struck->text,
+		pier_info("fault plan: %s strikes %s (seed=%llu)", struck->text,
+			  pier_fault_name_occasion(occasion),
 			  (unsigned long long)plan->seed);
 	return struck;
 }
@@ -287,8 +288,8 @@ int pier_fault_fails(struct pier_fault_plan *plan, enum pier_fault_occasion occa
 
 	if (!rule)
 		return 0;
-	pier_fail((int)rule->value, "fault plan: %s (seed=%llu)", rule->text,
-		  (unsigned long long)plan->seed);
+	pier_fail((int)rule->value, "fault plan: %s strikes %s (seed=%llu)", rule->text,
+		  pier_fault_name_occasion(occasion), (unsigned long long)plan->seed);
 	errno = (int)rule->value;
 	return errno;
 }

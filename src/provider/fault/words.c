@@ -69,6 +69,15 @@ const struct pier_fault_word *pier_fault_find_word(const char *name, size_t leng
 	return NULL;
 }
 
+const char *pier_fault_name_occasion(enum pier_fault_occasion occasion)
+{
+	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+		if (words[i].occasions == BIT(occasion) && words[i].effect == FAULT_FAIL)
+			return words[i].name;
+	}
+	return "a completion";
+}
+
 int pier_fault_find_errno(const char *name, size_t length)
 {
 	/* As in the kernel (MAX_ERRNO). */

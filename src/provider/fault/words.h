@@ -25,6 +25,9 @@ struct pier_fault_word {
 /* NULL: there is none of that name. */
 const struct pier_fault_word *pier_fault_find_word(const char *name, size_t length);
 
+/* The word for that call alone, or what else it is. */
+const char *pier_fault_name_occasion(enum pier_fault_occasion occasion);
+
 /* By its name; 0 and SUCCESS: there is none. */
 int pier_fault_find_errno(const char *name, size_t length);
 enum ibv_wc_status pier_fault_find_status(const char *name, size_t length);

@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <pthread.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "../conformance/world.h"
+#include "util/error.h"
+
+/*
+ * A script of most that pier does, in which first the first call of the device fails,
+ * then the second, and so on until it succeeds: each failure has an error with its cause,
+ * and when all that was made has been given back, nothing is left.
+ */
+
+enum {
+	LENGTH = 3001,
+	FROM = 1003,
+	TO = 60013,
+	NUMBER = 77,
+	MOST_RUNS = 500,
+	SOON_MS = 5000, /* well below the peer's patience */
+};
+
+/* What was made; NULL: not, or given back. */
+struct script {
+	struct end a, b;
+	struct pier_mr *host, *vector, *part, *cached;
+	struct pier_counter *counter;
+	bool bound;
+	struct pier_channel *second;
+	struct pier_mr_cache *cache;
+	struct pier_event_queue *queue;
+	struct pier_registration *registration;
+	struct pier_mr *registered;
+	int fds[2];
+};
+
+static uint8_t memory[2][LENGTH];
+
+/* Of the faults that struck, by the log. */
+static int strikes;
+static char last_strike[256];
+/* All of a sweep. */
+static char heard[64 * 1024];
+
+static void hear(enum pier_log_level level, const char *message, void *argument)
+{
+	(void)level, (void)argument;
+	if (!strstr(message, "strikes"))
+		return;
+	strikes++;
+	snprintf(last_strike, sizeof(last_strike), "%s", message);
+	if (strlen(heard) + sizeof(last_strike) < sizeof(heard))
+		strcat(heard, last_strike);
+}
+
+static int register_all(struct script *script)
+{
+	struct pier_pd *pd = script->a.pd;
+	struct pier_mr_range ranges[] = {
+		PIER_MR_RANGE_HOST(memory[0], LENGTH),
+		PIER_MR_RANGE_HOST(memory[1], LENGTH),
+	};
+	int error = pier_reg_mr(pd, memory[0], LENGTH, PIER_ACCESS_SHARED, &script->host);
+
+	if (!error)
+		error = pier_reg_mr_vec(pd, ranges, 2, PIER_ACCESS_SHARED,
+					&script->vector);
+	if (!error)
+		error = pier_reg_sub_mr(script->host, 1, 7, PIER_ACCESS_REMOTE_READ,
+					&script->part);
+	return error;
+}
+
+static int use_cache(struct script *script)
+{
+	int error = pier_create_mr_cache(script->a.pd, NULL, &script->cache);
+
+	if (!error)
+		error = pier_mr_cache_get(script->cache, memory[1], LENGTH,
+					  PIER_ACCESS_SHARED, &script->cached);
+	return error;
+}
+
+static int register_by_thread(struct script *script)
+{
+	struct pier_mr_range range = PIER_MR_RANGE_HOST(memory[1], LENGTH);
+	struct pier_mr_attr attr = PIER_MR_ATTR_INIT;
+	struct pier_event event;
+	int error = pier_create_event_queue(NULL, &script->queue);
+
+	attr.ranges = &range;
+	attr.range_count = 1;
+	if (!error)
+		error = pier_reg_mr_async(script->queue, script->a.pd, &attr,
+					  &script->registration);
+	if (!error)
+		error = pier_wait_event(script->queue, SOON_MS, &event);
+	if (error)
+		return error;
+	script->registered = event.mr;
+	/* An event has a sentence of its own. */
+	return event.error ? pier_fail(-event.error, "%s", event.sentence) : 0;
+}
+
+static void *meet(void *argument)
+{
+	struct script *script = argument;
+
+	pier_handshake(script->b.channel, script->fds[1], script->fds[1], SOON_MS);
+	return NULL;
+}
+
+static int connect_ends(struct script *script)
+{
+	pthread_t thread;
+	int error;
+
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, script->fds),
+			 0);
+	assert_int_equal(pthread_create(&thread, NULL, meet, script), 0);
+	error = pier_handshake(script->a.channel, script->fds[0], script->fds[0],
+			       SOON_MS);
+	pthread_join(thread, NULL);
+	close(script->fds[0]);
+	close(script->fds[1]);
+	return error;
+}
+
+static int move_out(struct script *script)
+{
+	struct pier_gather source = gather_at(&script->a.area, FROM, LENGTH);
+	struct pier_scatter landing = scatter_at(&script->b.area, TO, LENGTH);
+	struct pier_remote target = remote_at(&script->b.area, TO, LENGTH);
+	struct pier_remote halves[2];
+	int error = pier_write(script->a.channel, &source, 1, &target, SOON_MS);
+
+	expect_ok(pier_remote_sub(&target, 0, 1000, &halves[0]));
+	expect_ok(pier_remote_sub(&target, 1000, LENGTH - 1000, &halves[1]));
+	if (!error)
+		error = pier_write_vec(script->a.channel, &source, 1, halves, 2, SOON_MS);
+	expect_ok(pier_post_recv(script->b.channel, &landing, 1, NULL));
+	if (!error)
+		error = pier_send(script->a.channel, &source, 1, SOON_MS);
+	return error;
+}
+
+static int move_in(struct script *script)
+{
+	struct pier_scatter landing = scatter_at(&script->a.area, TO, LENGTH);
+	struct pier_gather source = gather_at(&script->b.area, FROM, LENGTH);
+	struct pier_remote target = remote_at(&script->b.area, FROM, LENGTH);
+	struct pier_result result;
+	int error = pier_read(script->a.channel, &landing, 1, &target, SOON_MS);
+
+	if (error)
+		return error;
+	expect_ok(pier_post_send(script->b.channel, &source, 1, NULL));
+	return pier_recv(script->a.channel, &landing, 1, SOON_MS, &result);
+}
+
+static int count_writes(struct script *script)
+{
+	struct pier_gather source = gather_at(&script->b.area, FROM, LENGTH);
+	struct pier_remote target = remote_at(&script->a.area, TO, LENGTH);
+	int error = pier_create_counter(script->a.pd, &script->counter);
+
+	if (!error)
+		error = pier_bind_counter(script->counter, script->a.area.mr);
+	script->bound = !error;
+	if (error)
+		return error;
+	expect_ok(pier_post_write(script->b.channel, &source, 1, &target, NULL));
+	return pier_wait_counter(script->counter, 1, SOON_MS);
+}
+
+/* What fails first. */
+static int play(struct script *script, const char *device)
+{
+	struct pier_channel_attr attr = test_attr();
+	struct pier_device_attr limits;
+	int error = end_open(&script->a, device);
+
+	if (!error)
+		error = pier_query_device(script->a.device, &limits);
+	if (!error)
+		error = register_all(script);
+	if (!error)
+		error = use_cache(script);
+	if (!error)
+		error = register_by_thread(script);
+	if (!error)
+		error = end_prepare(&script->a, &attr);
+	if (!error)
+		error = pier_prepare_channel(script->a.pd, NULL, &script->second);
+	if (!error)
+		error = connect_ends(script);
+	if (!error)
+		error = move_out(script);
+	if (!error)
+		error = move_in(script);
+	return error ? error : count_writes(script);
+}
+
+/* What a device refuses to take back once, it takes back the next time. */
+#define GIVE_BACK(call)                                  \
+	do {                                             \
+		int returned_ = (call);                  \
+                                                         \
+		if (returned_) {                         \
+			test_assert_sentence("strikes"); \
+			failures++;                      \
+			expect_ok(call);                 \
+		}                                        \
+	} while (0)
+
+/* Returns how many calls failed. */
+static int give_back(struct script *script)
+{
+	int failures = 0;
+
+	if (script->bound)
+		GIVE_BACK(pier_unbind_counter(script->counter, script->a.area.mr));
+	GIVE_BACK(pier_destroy_counter(script->counter));
+	if (script->cached)
+		GIVE_BACK(pier_mr_cache_put(script->cache, script->cached));
+	GIVE_BACK(pier_destroy_mr_cache(script->cache));
+	GIVE_BACK(pier_dereg_mr(script->registered));
+	GIVE_BACK(pier_close_registration(script->registration));
+	GIVE_BACK(pier_destroy_event_queue(script->queue));
+	GIVE_BACK(pier_destroy_channel(script->second));
+	GIVE_BACK(pier_destroy_channel(script->a.channel));
+	script->a.channel = NULL;
+	GIVE_BACK(pier_dereg_mr(script->part));
+	GIVE_BACK(pier_dereg_mr(script->vector));
+	GIVE_BACK(pier_dereg_mr(script->host));
+	GIVE_BACK(area_close(&script->a.area));
+	GIVE_BACK(pier_dealloc_pd(script->a.pd));
+	GIVE_BACK(pier_close_device(script->a.device));
+	expect_ok(end_close(&script->b));
+	return failures;
+}
+
+/* One run: how many of its calls failed, each with that in its sentence. */
+static int run_once(void **state, const char *plan, const char *cause)
+{
+	struct world *world = *state;
+	struct test_census before = test_take_census();
+	struct script script = { .fds = { -1, -1 } };
+	char device[128];
+	int error, failures;
+
+	snprintf(device, sizeof(device), "fault:%s:soft0", plan);
+	strikes = 0;
+	expect_ok(end_open(&script.b, "soft0"));
+	expect_ok(end_prepare(&script.b, NULL));
+	area_shuffle(world, &script.b.area);
+	error = play(&script, device);
+	if (error && !strstr(pier_last_error(), cause))
+		fail_msg("%s: %d without the cause: %s", plan, error, pier_last_error());
+	failures = (error != 0) + give_back(&script);
+	test_assert_census(&before);
+	return failures;
+}
+
+/* What pier can do without. */
+static bool may_be_passed_over(void)
+{
+	return strstr(last_strike, "query_on_demand") || strstr(last_strike, "event");
+}
+
+/*
+ * The first, the second, ... until nothing strikes any more. Returns how many there
+ * were.
+ */
+static int sweep(void **state, const char *word, const char *value, const char *cause)
+{
+	char plan[64];
+	int failures;
+
+	for (int n = 1; n < MOST_RUNS; n++) {
+		snprintf(plan, sizeof(plan), "%s@%d%s", word, n, value);
+		failures = run_once(state, plan, cause);
+		if (strikes == 0) {
+			assert_int_equal(failures, 0);
+			return n - 1;
+		}
+		if (failures != 1 && !may_be_passed_over())
+			fail_msg("%s: %d failures: %s", plan, failures, last_strike);
+	}
+	fail_msg("%s: does not end", word);
+	return 0;
+}
+
+static void each_call_fails(void **state)
+{
+	static const char *const calls[] = {
+		"open_device",	  "close_device",	 "query_device",
+		"query_port",	  "query_gid",		 "query_on_demand",
+		"alloc_pd",	  "dealloc_pd",		 "reg_mr",
+		"reg_dmabuf_mr",  "reg_parts",		 "dereg_mr",
+		"bind_counter",	  "create_comp_channel", "destroy_comp_channel",
+		"create_cq",	  "destroy_cq",		 "create_qp",
+		"modify_qp",	  "destroy_qp",		 "get_qp_address",
+		"set_qp_address", "post_send",		 "post_recv",
+	};
+
+	heard[0] = '\0';
+	sweep(state, "call", "=ENOMEM", "strikes");
+	for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
+		char name[64];
+
+		snprintf(name, sizeof(name), "strikes %s ", calls[i]);
+		if (!strstr(heard, name))
+			fail_msg("%s was never called", calls[i]);
+	}
+}
+
+static void each_completion_fails(void **state)
+{
+	assert_int_equal(sweep(state, "wc", "=REM_OP_ERR", "0xfa17"), 6);
+}
+
+static void each_completion_overruns(void **state)
+{
+	assert_int_equal(sweep(state, "overrun", "", "poll the completion queue"), 6);
+}
+
+static void each_poll_fails(void **state)
+{
+	assert_true(sweep(state, "poll_cq", "=EIO", "poll the completion queue") > 6);
+}
+
+int main(void)
+{
+	const struct CMUnitTest cases[] = {
+		world_case(each_call_fails),
+		world_case(each_completion_fails),
+		world_case(each_completion_overruns),
+		world_case(each_poll_fails),
+	};
+
+	test_backend = "memfd";
+	pier_set_log(PIER_LOG_INFO, hear, NULL);
+	return cmocka_run_group_tests_name("one failure after the other", cases, NULL,
+					   NULL);
+}
