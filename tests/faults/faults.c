@@ -16,7 +16,7 @@ const struct fault faults[] = {
 	{ "late completion", "late@1=30ms", SLOW | HITS_COMPLETIONS, "" },
 	{ "late completion and event", "late@1=30ms,event@1=50ms",
 	  SLOW | HITS_COMPLETIONS, "" },
-	{ "completion later than the deadline", "late@1=100ms",
+	{ "completion later than the deadline", "late@1=300ms",
 	  IMPATIENT | HITS_COMPLETIONS, "" },
 	{ "lost completions", "lost@1+", IMPATIENT | HITS_COMPLETIONS | LOSES_ALL, "" },
 	{ "CQ overrun", "overrun@1", HITS_COMPLETIONS, "" },

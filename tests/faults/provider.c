@@ -6,6 +6,7 @@
 #include <pier/verbs.h>
 
 #include "../conformance/world.h"
+#include "provider/fault/fault.h"
 #include "util/deadline.h"
 
 /* What a plan of faults does to completions, requests and events. */
@@ -212,6 +213,52 @@ static void overruns(void **state)
 	expect_result(pier_post_recv(world->a.channel, NULL, 0, NULL), -EPIPE);
 }
 
+static void breaks_queue_pairs_by_an_overrun(void **state)
+{
+	struct world *world = behind(state, "overrun@1");
+	struct pier_work work = post_write(world, 0);
+	struct pier_result result;
+	int done = 0;
+
+	while (done == 0)
+		done = pier_poll_work(world->a.channel, work, &result);
+	expect_result(done, -EIO);
+	assert_int_equal(pier_channel_qp(world->a.channel)->state, IBV_QPS_ERR);
+}
+
+/* What was withheld for a dead peer, and is stopped before its time. */
+static void flushes_what_is_withheld(void **state)
+{
+	struct world *world = behind(state, "dead@1=3600s");
+	struct pier_gather source = gather_at(&world->a.area, 0, LENGTH);
+	struct pier_remote target = remote_at(&world->b.area, 0, LENGTH);
+	struct pier_work work[2];
+	struct pier_result result;
+
+	for (int i = 0; i < 2; i++)
+		expect_ok(
+			pier_post_write(world->a.channel, &source, 1, &target, &work[i]));
+	expect_result(pier_wait(world->a.channel, work[0], BRIEF, &result), -ETIMEDOUT);
+	assert_int_equal(result.error, -ECANCELED);
+	/* Not by a reset, which gives no completions. */
+	assert_int_equal(pier_channel_qp(world->a.channel)->state, IBV_QPS_ERR);
+	expect_end(world->a.channel, work[1], -ECANCELED);
+	world_expect(world);
+}
+
+/* What is held back of a queue pair goes when that is reset. */
+static void forgets_at_a_reset(void **state)
+{
+	struct world *world = behind(state, "late@1=3600s");
+	struct pier_work work = post_write(world, 0);
+	struct pier_result result;
+
+	expect_result(pier_wait(world->a.channel, work, BRIEF, &result), -ETIMEDOUT);
+	assert_int_equal(pier_channel_qp(world->a.channel)->state, IBV_QPS_RESET);
+	assert_int_equal(fault_cq(pier_channel_cq(world->a.channel))->count, 0);
+	world_expect(world);
+}
+
 static void lets_the_peer_die(void **state)
 {
 	struct world *world = behind(state, "dead@2=60ms");
@@ -280,6 +327,29 @@ static void gives_events_late(void **state)
 	world_expect(world);
 }
 
+/* Also of what completed while the device was not asked for an event. */
+static void gives_an_event_of_before(void **state)
+{
+	struct world *world = behind(state, "event@1=60ms");
+	struct ibv_cq *cq = pier_channel_cq(world->a.channel), *found = NULL;
+	struct pollfd fd = { .fd = pier_channel_fd(world->a.channel), .events = POLLIN };
+	void *context = NULL;
+
+	expect_ok(pier_arm_channel(world->a.channel));
+	post_write(world, 0);
+	/* The timer may ring before the device is done. */
+	do
+		assert_int_equal(poll(&fd, 1, PATIENT), 1);
+	while (pier_fault_get_cq_event(cq->channel, &found, &context));
+	assert_ptr_equal(found, cq);
+	assert_ptr_equal(context, cq->cq_context);
+	pier_fault_ack_cq_events(cq, 1);
+	assert_int_equal(poll(&fd, 1, 0), 0);
+	assert_int_equal(pier_fault_get_cq_event(cq->channel, &found, &context), -1);
+	assert_int_equal(errno, EAGAIN);
+	world_expect(world);
+}
+
 static void fails_polls(void **state)
 {
 	struct world *world = behind(state, "poll_cq@1=EIO");
@@ -304,9 +374,13 @@ int main(void)
 		world_case(overtakes_on_another_channel),
 		world_case(loses_completions),
 		world_case(overruns),
+		world_case(breaks_queue_pairs_by_an_overrun),
+		world_case(flushes_what_is_withheld),
+		world_case(forgets_at_a_reset),
 		world_case(lets_the_peer_die),
 		world_case(refuses_one_of_a_list),
 		world_case(gives_events_late),
+		world_case(gives_an_event_of_before),
 		world_case(fails_polls),
 	};
 

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+
+#include <pier/verbs.h>
+
+#include "../conformance/world.h"
+
+/* What takes more than one fault, or more than one request. */
+
+enum {
+	LENGTH = 1000,
+	SHORTLY_MS = 40,
+};
+
+static struct world *behind(void **state, const char *plan)
+{
+	static char name[256];
+
+	snprintf(name, sizeof(name), "fault:%s:soft0", plan);
+	test_device = name;
+	test_peer_device = "soft0";
+	test_backend = "host";
+	return world_connected(state);
+}
+
+static int post_write(struct world *world, size_t offset, struct pier_work *ret_work)
+{
+	struct pier_gather source = gather_at(&world->a.area, offset, LENGTH);
+	struct pier_remote target = remote_at(&world->b.area, offset, LENGTH);
+	int error = pier_post_write(world->a.channel, &source, 1, &target, ret_work);
+
+	if (!error)
+		image_copy(&world->b.area, offset, &world->a.area, offset, LENGTH);
+	return error;
+}
+
+/* Neither time that is up nor later failures replace it. */
+static void keeps_the_first_cause(void **state)
+{
+	struct world *world = behind(state, "wc@1=REM_OP_ERR,lost@2+");
+	struct pier_work first, second;
+	struct pier_result result;
+
+	expect_ok(post_write(world, 0, &first));
+	expect_ok(post_write(world, LENGTH, &second));
+	expect_end(world->a.channel, first, -EREMOTEIO);
+	expect_result(pier_wait(world->a.channel, second, SHORTLY_MS, &result),
+		      -ETIMEDOUT);
+	assert_int_equal(result.error, -ECANCELED);
+	expect_result(post_write(world, 0, NULL), -EPIPE);
+	test_assert_sentence("REM_OP_ERR");
+	world_expect(world);
+}
+
+/* What a device refused takes no place in a queue. */
+static void gives_back_what_is_refused(void **state)
+{
+	struct world *world = behind(state, "post_send@1+=ENOSPC,post_recv@1+=ENOSPC");
+
+	for (int i = 0; i < 100; i++) {
+		expect_result(post_write(world, 0, NULL), -ENOSPC);
+		expect_result(pier_post_recv(world->a.channel, NULL, 0, NULL), -ENOSPC);
+	}
+	assert_int_equal(pier_channel_outstanding(world->a.channel), 0);
+	world_expect(world);
+}
+
+/* The queue pair is stopped by ERR, whose flush is waited for, where it comes. */
+static void stops_in_order(void **state)
+{
+	struct world *world = behind(state, "late@1=300ms");
+	struct pier_work work, receive;
+
+	expect_ok(pier_post_recv(world->a.channel, NULL, 0, &receive));
+	expect_ok(post_write(world, 0, &work));
+	expect_result(pier_wait(world->a.channel, work, SHORTLY_MS, NULL), -ETIMEDOUT);
+	assert_int_equal(pier_channel_qp(world->a.channel)->state, IBV_QPS_ERR);
+	expect_end(world->a.channel, receive, -ECANCELED);
+	world_expect(world);
+}
+
+/* A queue pair that cannot be brought to ERR is reset: nothing is left to it. */
+static void stops_where_err_is_refused(void **state)
+{
+	struct world *world = behind(state, "modify_qp@4=EIO,dead@1=3600s");
+	struct pier_work work, receive;
+
+	expect_ok(pier_post_recv(world->a.channel, NULL, 0, &receive));
+	expect_ok(post_write(world, 0, &work));
+	expect_result(pier_wait(world->a.channel, work, SHORTLY_MS, NULL), -ETIMEDOUT);
+	assert_int_equal(pier_channel_qp(world->a.channel)->state, IBV_QPS_RESET);
+	expect_end(world->a.channel, receive, -ECANCELED);
+	assert_int_equal(pier_channel_outstanding(world->a.channel), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest cases[] = {
+		world_case(keeps_the_first_cause),
+		world_case(gives_back_what_is_refused),
+		world_case(stops_in_order),
+		world_case(stops_where_err_is_refused),
+	};
+
+	return cmocka_run_group_tests_name("channels behind plans", cases, NULL, NULL);
+}
