@@ -295,8 +295,10 @@ static void refuses_one_of_a_list(void **state)
 	struct ibv_send_wr *bad = NULL;
 	struct ibv_wc wc;
 
-	for (int i = 0; i < 3; i++)
+	for (int i = 0; i < 3; i++) {
 		list[i].opcode = IBV_WR_RDMA_WRITE;
+		list[i].send_flags = IBV_SEND_SIGNALED;
+	}
 	assert_ptr_equal(qp->context, pier_device_context(world->a.device));
 	assert_ptr_equal(qp->send_cq, cq);
 	expect_result(ibv_post_send(qp, list, &bad), ENOSPC);

@@ -77,7 +77,8 @@ static void choose_plan(struct play *play, char *ret_plan, size_t size)
 		{ "wc", 10, 80, "=REM_OP_ERR" },
 		{ "late", 2, 10, "=2ms" },
 		{ "late", 2, 10, "=20polls" },
-		{ "lost", 50, 200, "" },
+		/* From there on: a device does not lose one completion alone. */
+		{ "lost", 20, 100, "+" },
 		{ "overrun", 50, 200, "" },
 		{ "dead", 20, 100, "=10ms" },
 		{ "event", 2, 10, "=5ms" },
@@ -97,8 +98,10 @@ static void choose_plan(struct play *play, char *ret_plan, size_t size)
 
 		if (rules[rule].side == not_side)
 			continue;
-		used += snprintf(ret_plan + used, size - (size_t)used, ",%s~%u%s",
-				 rules[rule].word, number, rules[rule].value);
+		used += snprintf(ret_plan + used, size - (size_t)used, ",%s%c%u%s",
+				 rules[rule].word,
+				 rules[rule].value[0] == '+' ? '@' : '~', number,
+				 rules[rule].value);
 	}
 	snprintf(ret_plan + used, size - (size_t)used, ":soft0");
 }

@@ -108,6 +108,7 @@ static int dealloc_pd(struct ibv_pd *ibv)
 /* It has no list of devices: pier_open_device() finds the one beneath. */
 static const struct pier_provider everything = {
 	.name = "fault",
+	.explains_posts = true,
 	.close_device = close_device,
 	.query_device = query_device,
 	.query_port = query_port,

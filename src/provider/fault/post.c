@@ -119,6 +119,13 @@ static int send_one(struct fault_qp *qp, const struct ibv_send_wr *wr)
 	return error;
 }
 
+/* So that an old sentence is not taken for that of a device that leaves none. */
+static void forget_sentence(const struct fault_qp *qp)
+{
+	if (!context_of(qp)->beneath->explains_posts)
+		pier_clear_error();
+}
+
 /* Requests one by one: each is an occasion. */
 int pier_fault_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr,
 			 struct ibv_send_wr **bad_wr)
@@ -126,6 +133,7 @@ int pier_fault_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr,
 	struct fault_qp *qp = fault_qp(ibv);
 	int error = 0;
 
+	forget_sentence(qp);
 	pthread_mutex_lock(&context_of(qp)->lock);
 	for (; wr && !error; wr = wr->next) {
 		error = send_one(qp, wr);
@@ -142,6 +150,7 @@ int pier_fault_post_recv(struct ibv_qp *ibv, struct ibv_recv_wr *wr,
 	struct fault_qp *qp = fault_qp(ibv);
 	int error = 0;
 
+	forget_sentence(qp);
 	pthread_mutex_lock(&context_of(qp)->lock);
 	for (; wr && !error; wr = wr->next) {
 		struct ibv_recv_wr under = *wr, *bad;
