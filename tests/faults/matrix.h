@@ -40,6 +40,7 @@ enum trait {
 	BINDS_COUNTER = 1 << 12,
 	SEVERAL = 1 << 13, /* requests */
 	LAST = 1 << 14,	   /* of which the handle is that of the last */
+	ONCE = 1 << 15,	   /* and which complete once */
 	POSTS = SENDS | RECEIVES,
 };
 

@@ -203,6 +203,25 @@ static int post_read_vec(struct scene *scene)
 	return finish(scene, error, work);
 }
 
+/* One doorbell, and one completion. */
+static int post_writes(struct scene *scene)
+{
+	struct pier_gather source = scene_source(scene);
+	struct pier_write_pair pairs[2] = { { .gather = source }, { .gather = source } };
+	struct pier_remote parts[2];
+	struct pier_work work = { 0 };
+	int error;
+
+	split_target(scene, parts);
+	pairs[0].remote = parts[0];
+	pairs[0].gather.length = LENGTH / 2;
+	pairs[1].remote = parts[1];
+	pairs[1].gather.addr += LENGTH / 2;
+	pairs[1].gather.length -= LENGTH / 2;
+	error = pier_post_writes(channel_of(scene), pairs, 2, &work);
+	return finish(scene, error, work);
+}
+
 /* The peer writes with a number. */
 static int wait_for_arrivals(struct scene *scene)
 {
@@ -454,6 +473,7 @@ const struct operation operations[] = {
 	{ "post_read + poll", READING | POLLS, post_read },
 	{ "post_write_vec + poll", WRITING | POLLS | SEVERAL | LAST, post_write_vec },
 	{ "post_read_vec + poll", READING | POLLS | SEVERAL | LAST, post_read_vec },
+	{ "post_writes + poll", WRITING | POLLS | SEVERAL | LAST | ONCE, post_writes },
 	{ "post_recv + wait", RECEIVING | WAITS, post_recv },
 	{ "post_write + wait", WRITING | WAITS, post_write },
 	{ "post_write_vec + wait", WRITING | WAITS | SEVERAL | LAST, post_write_vec },

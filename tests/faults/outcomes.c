@@ -9,20 +9,21 @@ static const struct outcome outcomes[] = {
 	{ "local error", LAST, 0, -ECANCELED, 0, BROKEN, "LOC_PROT_ERR" },
 	{ "local error", POSTS, 0, -EFAULT, 0, BROKEN, "LOC_PROT_ERR" },
 
-	{ "local queue pair error", LAST, 0, -ECANCELED, 0, BROKEN, "LOC_QP_OP_ERR" },
+	{ "local queue pair error", LAST, ONCE, -ECANCELED, 0, BROKEN, "LOC_QP_OP_ERR" },
 	{ "local queue pair error", POSTS, 0, -EIO, 0, BROKEN, "LOC_QP_OP_ERR" },
 	{ "local queue pair error", WATCHES, 0, -EPIPE, 0, BROKEN, "LOC_QP_OP_ERR" },
 
 	{ "remote access error", LAST, 0, -ECANCELED, 0, BROKEN, "REM_ACCESS_ERR" },
 	{ "remote access error", REMOTE, 0, -EACCES, 0, BROKEN, "REM_ACCESS_ERR" },
 
-	{ "remote access error, told", LAST, 0, -ECANCELED, 0, BROKEN, "REM_ACCESS_ERR" },
+	{ "remote access error, told", LAST, ONCE, -ECANCELED, 0, BROKEN,
+	  "REM_ACCESS_ERR" },
 	{ "remote access error, told", SENDS, 0, -EACCES, 0, BROKEN, "REM_ACCESS_ERR" },
 	{ "remote access error, told", RECEIVES, 0, -EFAULT, 0, BROKEN,
 	  "REM_ACCESS_ERR" },
 	{ "remote access error, told", WATCHES, 0, -EPIPE, 0, BROKEN, "REM_ACCESS_ERR" },
 
-	{ "remote operation error", LAST, 0, -ECANCELED, 0, BROKEN, "REM_OP_ERR" },
+	{ "remote operation error", LAST, ONCE, -ECANCELED, 0, BROKEN, "REM_OP_ERR" },
 	{ "remote operation error", POSTS, 0, -EREMOTEIO, 0, BROKEN, "REM_OP_ERR" },
 	{ "remote operation error", WATCHES, 0, -EPIPE, 0, BROKEN, "REM_OP_ERR" },
 
