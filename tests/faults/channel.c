@@ -52,6 +52,22 @@ static void keeps_the_first_cause(void **state)
 	world_expect(world);
 }
 
+/* A completion behind the lost one does not make it complete. */
+static void makes_up_what_was_lost(void **state)
+{
+	struct world *world = behind(state, "lost@1");
+	struct pier_result result = { .error = -1 };
+	struct pier_work first, second;
+
+	expect_ok(post_write(world, 0, &first));
+	expect_ok(post_write(world, LENGTH, &second));
+	expect_end(world->a.channel, second, 0);
+	expect_result(pier_wait(world->a.channel, first, SHORTLY_MS, &result),
+		      -ETIMEDOUT);
+	assert_int_equal(result.error, -ECANCELED);
+	world_expect(world);
+}
+
 /* What a device refused takes no place in a queue. */
 static void gives_back_what_is_refused(void **state)
 {
@@ -97,6 +113,7 @@ int main(void)
 {
 	const struct CMUnitTest cases[] = {
 		world_case(keeps_the_first_cause),
+		world_case(makes_up_what_was_lost),
 		world_case(gives_back_what_is_refused),
 		world_case(stops_in_order),
 		world_case(stops_where_err_is_refused),
