@@ -44,6 +44,20 @@ struct pier_channel;
 /** Wait as long as the channel's attributes say. */
 #define PIER_TIMEOUT_DEFAULT (-1)
 
+/** What a wait does until something completes. */
+enum pier_waiting {
+	/**
+	 * Looks again and again for spin_us, and then sleeps: a completion that comes
+	 * soon costs no system call and no switch of threads, one that takes long
+	 * costs no processor. The default.
+	 */
+	PIER_WAIT_ADAPTIVE = 0,
+	/** Looks until the time is up, and never sleeps: the shortest latency. */
+	PIER_WAIT_POLL = 1,
+	/** Sleeps at once. */
+	PIER_WAIT_EVENT = 2,
+};
+
 /** How a channel is made. Begin with PIER_CHANNEL_ATTR_INIT. */
 struct pier_channel_attr {
 	/** sizeof(struct pier_channel_attr), so that fields can be added. */
@@ -80,6 +94,10 @@ struct pier_channel_attr {
 	int timeout_ms;
 	/** Index into the port's partition table (P_Key); 0 is the usual one. */
 	uint32_t pkey_index;
+	/** What waits on the channel do; later: pier_set_waiting(). */
+	enum pier_waiting waiting;
+	/** Of PIER_WAIT_ADAPTIVE: microseconds before sleeping, up to 1,000,000. */
+	uint32_t spin_us;
 };
 
 #define PIER_PSN_RANDOM UINT32_MAX
@@ -88,7 +106,8 @@ struct pier_channel_attr {
 #define PIER_CHANNEL_ATTR_INIT                                                           \
 	{                                                                                \
 		sizeof(struct pier_channel_attr), 1, 16, 16, 16, 16, 0, 0, 16, 14, 6, 6, \
-			12, 0, 0, 64, -1, PIER_PSN_RANDOM, PIER_ACCESS_SHARED, 30000, 0  \
+			12, 0, 0, 64, -1, PIER_PSN_RANDOM, PIER_ACCESS_SHARED, 30000, 0, \
+			PIER_WAIT_ADAPTIVE, 50                                           \
 	}
 
 /**

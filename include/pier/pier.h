@@ -22,5 +22,6 @@
 #include <pier/remote_vec.h>
 #include <pier/transfer.h>
 #include <pier/version.h>
+#include <pier/waiting.h>
 
 #endif

@@ -14,6 +14,7 @@ enum {
 	LONGEST_RETRY = 7,     /* retry counts are 3 bits */
 	LONGEST_SERVICE_LEVEL = 15,
 	LONGEST_PSN = 0xffffff,
+	LONGEST_SPIN = 1000000, /* in microseconds: what is longer is for POLL */
 	/* Of the first version. What comes behind it is not in all callers'. */
 	FIRST_SIZE = offsetof(struct pier_channel_attr, pkey_index) + sizeof(uint32_t),
 	KNOWN_ACCESS = PIER_ACCESS_SHARED | PIER_ACCESS_REMOTE_ATOMIC |
@@ -21,7 +22,7 @@ enum {
 };
 
 _Static_assert(sizeof(struct pier_channel_attr) ==
-		       offsetof(struct pier_channel_attr, pkey_index) + sizeof(uint32_t),
+		       offsetof(struct pier_channel_attr, spin_us) + sizeof(uint32_t),
 	       "no padding at the end, where a new field would not change the size");
 
 static void lower(uint32_t *value, int limit)
@@ -94,6 +95,18 @@ static int check_timeout(int timeout_ms)
 			 timeout_ms);
 }
 
+int pier_check_waiting(enum pier_waiting waiting, uint32_t spin_us)
+{
+	/* An enum of a caller is any number. */
+	if ((unsigned int)waiting > PIER_WAIT_EVENT)
+		return pier_fail(EINVAL, "waiting %u is none of enum pier_waiting",
+				 (unsigned int)waiting);
+	if (spin_us > LONGEST_SPIN)
+		return pier_fail(EINVAL, "spin_us %u is more than %d", spin_us,
+				 LONGEST_SPIN);
+	return 0;
+}
+
 static int check_queues(const struct pier_channel_attr *attr,
 			const struct ibv_device_attr *device)
 {
@@ -147,6 +160,8 @@ int pier_check_channel_attr(const struct pier_channel_attr *attr,
 		error = check_mtu(attr->mtu);
 	if (!error)
 		error = check_access(attr->access);
+	if (!error)
+		error = pier_check_waiting(attr->waiting, attr->spin_us);
 	return error ? error : check_timeout(attr->timeout_ms);
 }
 

@@ -27,6 +27,9 @@ int pier_read_channel_attr(const struct pier_channel_attr *attr,
 int pier_check_channel_attr(const struct pier_channel_attr *attr,
 			    const struct ibv_device_attr *device);
 
+/* The two attributes that can be changed later. 0 or -EINVAL. */
+int pier_check_waiting(enum pier_waiting waiting, uint32_t spin_us);
+
 /*
  * Likewise against the port, which must be asked for after attr->port was
  * checked. 0, -EINVAL or -ENETDOWN.

@@ -105,6 +105,10 @@ int pier_wait_until(struct pier_channel *channel, struct pier_work work, int64_t
  */
 int pier_wait_for_room(struct pier_channel *channel, uint32_t count, int64_t deadline);
 
+/* Likewise until all of each queue before these positions have completed. */
+int pier_wait_for_positions(struct pier_channel *channel, uint64_t sends,
+			    uint64_t receives, int64_t deadline);
+
 /* Open or close the queues for posting, after `state` or `broken` changed. */
 void pier_update_ready(struct pier_channel *channel);
 

@@ -5,12 +5,9 @@
 
 #include "channel.h"
 #include "counter.h"
+#include "spin.h"
 #include "util/deadline.h"
 #include "util/error.h"
-
-enum {
-	BRIEF_POLLS = 100, /* some microseconds, before asking for events */
-};
 
 static bool reached(const struct pier_counter *counter, uint64_t threshold)
 {
@@ -99,9 +96,11 @@ static int sleep_on_channels(struct pier_counter *counter, int64_t deadline)
 static int wait_on_channels(struct pier_counter *counter, uint64_t threshold,
 			    int64_t deadline)
 {
+	struct pier_spin spin = pier_begin_spin(PIER_WAIT_ADAPTIVE, PIER_SPIN_US,
+						deadline);
 	int done = 0, error = 0;
 
-	for (int i = 0; i < BRIEF_POLLS && !done; i++)
+	while (!done && pier_spin_again(&spin))
 		done = look(counter, threshold, pier_collect);
 	while (!done && !error) {
 		done = look(counter, threshold, pier_arm_channel);

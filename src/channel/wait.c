@@ -4,14 +4,17 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <pier/waiting.h>
+
+#include "attr.h"
 #include "channel.h"
+#include "spin.h"
 #include "status.h"
 #include "util/deadline.h"
 #include "util/error.h"
 #include "util/log.h"
 
 enum {
-	BRIEF_POLLS = 100,    /* some microseconds, before asking for an event */
 	FLUSH_TIME_MS = 1000, /* for the completions of a stopped queue pair */
 };
 
@@ -39,42 +42,82 @@ static int sleep_until(struct pier_channel *channel, int64_t deadline)
 	return 0;
 }
 
-/* What is waited for: that a request has completed, or room for `count` of them. */
+/* What is waited for. */
 struct wish {
-	const struct pier_entry *entry; /* NULL: room */
+	bool (*has_come)(const struct pier_channel *channel, const struct wish *wish);
+	const struct pier_entry *entry;
 	uint32_t count;
+	uint64_t sends, receives;
 };
 
-static bool has_come(const struct pier_channel *channel, const struct wish *wish)
+static bool entry_is_done(const struct pier_channel *channel, const struct wish *wish)
 {
-	return wish->entry ? pier_entry_state(wish->entry) != PIER_ENTRY_WATCHED
-			   : pier_queue_room(&channel->sends) >= wish->count;
+	(void)channel;
+	return pier_entry_state(wish->entry) != PIER_ENTRY_WATCHED;
+}
+
+static bool has_room(const struct pier_channel *channel, const struct wish *wish)
+{
+	return pier_queue_room(&channel->sends) >= wish->count;
+}
+
+static bool are_over(const struct pier_channel *channel, const struct wish *wish)
+{
+	return (int64_t)(channel->sends.tail - wish->sends) >= 0 &&
+	       (int64_t)(channel->receives.tail - wish->receives) >= 0;
 }
 
 /* 0 when it has come, or -ETIMEDOUT. */
 static int wait_for(struct pier_channel *channel, const struct wish *wish,
 		    int64_t deadline)
 {
+	struct pier_spin spin = pier_begin_spin(channel->attr.waiting,
+						channel->attr.spin_us, deadline);
 	int count = 0, error = 0;
 
-	for (int i = 0; i < BRIEF_POLLS && !has_come(channel, wish); i++) {
+	while (!wish->has_come(channel, wish) && pier_spin_again(&spin)) {
 		count = pier_collect(channel);
 		if (count < 0)
 			return count;
 	}
-	while (!has_come(channel, wish) && !error) {
+	while (!wish->has_come(channel, wish) && !error) {
 		count = pier_arm_channel(channel);
 		if (count < 0)
 			return count;
-		if (!has_come(channel, wish))
+		if (!wish->has_come(channel, wish))
 			error = sleep_until(channel, deadline);
 	}
-	return has_come(channel, wish) ? 0 : error;
+	return wish->has_come(channel, wish) ? 0 : error;
 }
 
 int pier_wait_for_room(struct pier_channel *channel, uint32_t count, int64_t deadline)
 {
-	return wait_for(channel, &(struct wish){ .count = count }, deadline);
+	return wait_for(channel, &(struct wish){ .has_come = has_room, .count = count },
+			deadline);
+}
+
+int pier_wait_for_positions(struct pier_channel *channel, uint64_t sends,
+			    uint64_t receives, int64_t deadline)
+{
+	return wait_for(channel,
+			&(struct wish){ .has_come = are_over,
+					.sends = sends,
+					.receives = receives },
+			deadline);
+}
+
+int pier_set_waiting(struct pier_channel *channel, enum pier_waiting waiting,
+		     uint32_t spin_us)
+{
+	int error = pier_check_process(&channel->object);
+
+	if (!error)
+		error = pier_check_waiting(waiting, spin_us);
+	if (error)
+		return error;
+	channel->attr.waiting = waiting;
+	channel->attr.spin_us = spin_us;
+	return 0;
 }
 
 uint32_t pier_send_room(const struct pier_channel *channel)
@@ -161,6 +204,21 @@ void pier_stop_channel(struct pier_channel *channel)
 	fill_in_flush(channel);
 }
 
+int pier_cancel_channel(struct pier_channel *channel)
+{
+	int error = pier_check_process(&channel->object);
+	char cause[128];
+
+	if (error)
+		return error;
+	snprintf(cause, sizeof(cause),
+		 "pier_cancel_channel() stopped the %u requests that were outstanding",
+		 pier_channel_outstanding(channel));
+	pier_break_channel(channel, -ECANCELED, cause);
+	pier_stop_channel(channel);
+	return 0;
+}
+
 /*
  * Nobody waits for the request any more, and the caller wants its memory back:
  * the time was up, or waiting failed, which leaves its sentence.
@@ -188,7 +246,8 @@ static int give_up(struct pier_channel *channel, struct pier_work work, int erro
 int pier_wait_until(struct pier_channel *channel, struct pier_work work, int64_t deadline,
 		    int timeout_ms, struct pier_result *ret_result)
 {
-	struct wish wish = { .entry = pier_queue_find(pier_queue_of(channel, work.id),
+	struct wish wish = { .has_come = entry_is_done,
+			     .entry = pier_queue_find(pier_queue_of(channel, work.id),
 						      work.id) };
 	struct pier_result result;
 	int error = wait_for(channel, &wish, deadline);

@@ -261,6 +261,8 @@ static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_
 static int poll_cq(struct ibv_cq *cq, int count, struct ibv_wc *ret_wc)
 {
 	(void)cq;
+	if (++fake.polls == fake.complete_at_poll && fake.sends > 0)
+		fake_complete(fake.send_ids[0], IBV_WC_SUCCESS, IBV_WC_SEND, 0);
 	if (fake.poll_error)
 		return fake.poll_error;
 	if (count > fake.queued)
@@ -275,6 +277,7 @@ static int poll_cq(struct ibv_cq *cq, int count, struct ibv_wc *ret_wc)
 static int req_notify_cq(struct ibv_cq *cq, int solicited_only)
 {
 	(void)cq, (void)solicited_only;
+	fake.notifies++;
 	fake.armed = true;
 	return 0;
 }

@@ -32,6 +32,8 @@ struct fake_nic {
 	int fail_result; /* what a post that fails returns */
 	bool gid_beyond; /* the best GID has an index past FAKE_GIDS: 256 */
 	int poll_error;	 /* what poll_cq returns instead of completions */
+	/* With this call of poll_cq(), the oldest send completes; 0: none. */
+	int complete_at_poll;
 	/* What is sent completes at once, in this way. */
 	bool completes;
 	enum ibv_wc_status completes_with;
@@ -47,6 +49,7 @@ struct fake_nic {
 	int last_mr_access;
 	enum ibv_mw_type last_mw_type;
 	int events_given, events_acked;
+	int polls, notifies; /* calls of poll_cq() and req_notify_cq() */
 	enum ibv_qp_state state;
 	struct ibv_qp_attr init, rtr, rts; /* as modify_qp() got them */
 	struct ibv_send_wr last_send;

@@ -141,7 +141,13 @@ static void reads_other_sizes(void **state)
 	assert_int_equal(result.size, sizeof(result));
 	newer.later[15] = 1;
 	assert_int_equal(pier_read_channel_attr(&newer.attr, &device, &result), -EINVAL);
-	newer.attr.size = sizeof(newer.attr) - 1;
+	/* Of the first version, which did not have what stands behind. */
+	newer.attr.waiting = PIER_WAIT_POLL;
+	newer.attr.size = offsetof(struct pier_channel_attr, waiting);
+	assert_int_equal(pier_read_channel_attr(&newer.attr, &device, &result), 0);
+	assert_int_equal(result.waiting, PIER_WAIT_ADAPTIVE);
+	assert_int_equal(result.spin_us, 50);
+	newer.attr.size--;
 	assert_int_equal(pier_read_channel_attr(&newer.attr, &device, &result), -EINVAL);
 	newer.attr.size = 0;
 	assert_int_equal(pier_read_channel_attr(&newer.attr, &device, &result), -EINVAL);
