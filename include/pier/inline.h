@@ -115,10 +115,10 @@ struct pier_queue {
 	struct pier_entry *entries;
 	uint32_t *keys; /* max_sge for each entry; the first is not used */
 	uint32_t max_sge;
-	uint32_t depth;
-	uint32_t kept; /* results in the ring that nobody has asked for */
-	uint32_t aside_count;
-	struct pier_entry *aside; /* room for depth of them, in no order */
+	uint32_t depth; /* that of the device, or of a window (<pier/scope.h>) */
+	uint32_t kept;	/* results in the ring that nobody has asked for */
+	uint32_t aside_count, max_aside;
+	struct pier_entry *aside; /* in no order */
 };
 
 struct pier_hot_channel {

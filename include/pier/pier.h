@@ -20,6 +20,7 @@
 #include <pier/post.h>
 #include <pier/remote.h>
 #include <pier/remote_vec.h>
+#include <pier/scope.h>
 #include <pier/transfer.h>
 #include <pier/version.h>
 #include <pier/waiting.h>

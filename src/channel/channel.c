@@ -12,6 +12,7 @@
 #include "gid.h"
 #include "memory/window.h"
 #include "mtu.h"
+#include "scope.h"
 #include "status.h"
 #include "util/error.h"
 #include "util/object.h"
@@ -397,6 +398,7 @@ int pier_end_channel(struct pier_channel *channel)
 
 	if (error)
 		return error;
+	pier_end_scopes(channel);
 	pier_end_arrivals(channel);
 	pier_object_gone(&channel->object);
 	pier_remove_region_user(channel->pd, &channel->region_user);

@@ -42,6 +42,7 @@ struct pier_channel {
 	struct pier_pd *pd;
 	struct pier_region_user region_user;
 	uint32_t qp_num;	  /* as long as the channel, also for other threads */
+	struct pier_scope *scope; /* the innermost that is open, or NULL */
 	struct pier_list windows; /* bound to the queue pair: memory/window.h */
 	struct ibv_comp_channel *events;
 	uint32_t port_mtu; /* in bytes, also not more than attr.mtu */
@@ -148,5 +149,8 @@ int pier_collect(struct pier_channel *channel);
  * are filled in here.
  */
 void pier_stop_channel(struct pier_channel *channel);
+
+/* No completion will come any more: those that are missing are made up. */
+void pier_fill_in_flush(struct pier_channel *channel);
 
 #endif

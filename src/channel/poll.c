@@ -4,6 +4,7 @@
 
 #include "counter.h"
 #include "posting.h"
+#include "scope.h"
 #include "status.h"
 #include "util/error.h"
 
@@ -44,15 +45,20 @@ int pier_fail_broken(const struct pier_channel *channel)
 /* Only status, wr_id, qp_num and vendor_err are valid of a failure (ibv_poll_cq(3)). */
 static __attribute__((cold)) struct pier_result failure(struct pier_channel *channel,
 							const struct ibv_wc *wc,
-							enum pier_opcode opcode)
+							const struct pier_entry *entry)
 {
-	note_failure(channel, wc, opcode);
-	return (struct pier_result){
+	enum pier_opcode opcode = pier_entry_opcode(entry);
+	struct pier_result result = {
 		.error = pier_status_error(wc->status, opcode),
 		.status = wc->status,
 		.vendor_error = wc->vendor_err,
 		.opcode = opcode,
 	};
+
+	note_failure(channel, wc, opcode);
+	if (pier_entry_state(entry) == PIER_ENTRY_UNWATCHED)
+		pier_note_in_scope(channel, entry->id, &result);
+	return result;
 }
 
 static struct pier_result received(const struct pier_channel *channel,
@@ -89,7 +95,7 @@ static void dispatch(struct pier_channel *channel, const struct ibv_wc *wc)
 			  pier_entry_state(entry) == PIER_ENTRY_DONE))
 		return;
 	if (pier_unlikely(wc->status != IBV_WC_SUCCESS))
-		result = failure(channel, wc, pier_entry_opcode(entry));
+		result = failure(channel, wc, entry);
 	else if (queue == &channel->receives)
 		result = received(channel, wc);
 	pier_queue_done(queue, wc->wr_id & PIER_ID_POSITION);
@@ -293,6 +299,8 @@ int pier_drop_work(struct pier_channel *channel, struct pier_work work)
 		return pier_fail_inherited(&channel->object);
 	if (!entry)
 		return fail_stale(work);
+	if (pier_entry_state(entry) == PIER_ENTRY_DONE && entry->result.error)
+		pier_note_in_scope(channel, work.id, &entry->result);
 	pier_queue_forget(queue, entry);
 	return 0;
 }

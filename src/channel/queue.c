@@ -19,6 +19,7 @@ int pier_init_queue(struct pier_queue *queue, uint32_t depth, uint32_t max_sge,
 		.depth = depth,
 		.mask = (uint32_t)(size - 1),
 		.max_sge = max_sge,
+		.max_aside = depth,
 		.entries = calloc(size, sizeof(*queue->entries)),
 		.aside = calloc(depth, sizeof(*queue->aside)),
 		.keys = calloc(size * max_sge, sizeof(*queue->keys)),
@@ -45,7 +46,7 @@ void pier_free_queue(struct pier_queue *queue)
 
 bool pier_queue_set_aside(struct pier_queue *queue, struct pier_entry *entry)
 {
-	if (queue->aside_count == queue->depth)
+	if (queue->aside_count == queue->max_aside)
 		return false;
 	queue->aside[queue->aside_count++] = *entry;
 	queue->kept--;

@@ -56,7 +56,10 @@ static inline uint32_t pier_queue_outstanding(const struct pier_queue *queue)
 
 static inline uint32_t pier_queue_room(const struct pier_queue *queue)
 {
-	return queue->depth - pier_queue_outstanding(queue);
+	uint32_t outstanding = pier_queue_outstanding(queue);
+
+	/* A depth that was lowered may be below it. */
+	return outstanding < queue->depth ? queue->depth - outstanding : 0;
 }
 
 static inline struct pier_entry *pier_queue_entry(const struct pier_queue *queue,

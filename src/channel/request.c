@@ -2,6 +2,7 @@
 #include <errno.h>
 
 #include "posting.h"
+#include "scope.h"
 #include "status.h"
 #include "util/error.h"
 
@@ -127,12 +128,14 @@ static bool has_places(struct pier_queue *queue, uint32_t count)
 int pier_make_room(struct pier_channel *channel, struct pier_queue *queue, uint32_t count)
 {
 	const char *name = queue == &channel->receives ? "receive" : "send";
-	int collected = 0;
+	int error = 0;
 
 	if (pier_queue_room(queue) < count)
-		collected = pier_collect(channel);
-	if (collected < 0)
-		return collected;
+		error = pier_collect(channel);
+	if (error >= 0 && queue == &channel->sends && pier_queue_room(queue) < count)
+		error = pier_wait_in_window(channel, count);
+	if (error < 0)
+		return error;
 	if (channel->broken)
 		return pier_fail_broken(channel);
 	if (has_places(queue, count))

@@ -8,6 +8,7 @@
 
 #include "attr.h"
 #include "channel.h"
+#include "scope.h"
 #include "spin.h"
 #include "status.h"
 #include "util/deadline.h"
@@ -172,25 +173,28 @@ static void collect_flush(struct pier_channel *channel)
 }
 
 /* All of the ring: a device that lost one may have completed another behind it. */
-static void fill_in_queue(struct pier_queue *queue)
+static void fill_in_queue(struct pier_channel *channel, struct pier_queue *queue)
 {
 	for (uint32_t i = 0; i <= queue->mask; i++) {
 		struct pier_entry *entry = &queue->entries[i];
+		uint64_t position = entry->id & PIER_ID_POSITION;
 		struct pier_result flushed = { .error = -ECANCELED,
 					       .status = IBV_WC_WR_FLUSH_ERR,
 					       .opcode = pier_entry_opcode(entry) };
 
+		if (pier_entry_state(entry) == PIER_ENTRY_UNWATCHED &&
+		    position - queue->tail < queue->head - queue->tail)
+			pier_note_in_scope(channel, entry->id, &flushed);
 		if (pier_entry_state(entry) == PIER_ENTRY_WATCHED)
 			pier_queue_keep(queue, entry, &flushed);
 	}
 	pier_queue_done(queue, queue->head - 1);
 }
 
-/* No completion will come any more: those that are missing are made up. */
-static void fill_in_flush(struct pier_channel *channel)
+void pier_fill_in_flush(struct pier_channel *channel)
 {
-	fill_in_queue(&channel->sends);
-	fill_in_queue(&channel->receives);
+	fill_in_queue(channel, &channel->sends);
+	fill_in_queue(channel, &channel->receives);
 }
 
 void pier_stop_channel(struct pier_channel *channel)
@@ -201,7 +205,7 @@ void pier_stop_channel(struct pier_channel *channel)
 		return;
 	modify_state(channel, IBV_QPS_RESET);
 	pier_collect(channel);
-	fill_in_flush(channel);
+	pier_fill_in_flush(channel);
 }
 
 int pier_cancel_channel(struct pier_channel *channel)
