@@ -89,7 +89,7 @@ static int make_export(struct pier_buffer *buffer, size_t offset, size_t length,
 	result = pages_to_export(buffer, offset, length, ret_range);
 	if (result != 0)
 		return result;
-	owner = malloc(sizeof(*owner));
+	owner = calloc(1, sizeof(*owner));
 	if (!owner)
 		return pier_fail(ENOMEM, "no memory for its description");
 	owner->object.describe = describe_dmabuf;
