@@ -6,6 +6,7 @@
 int run_message_cases(void);
 int run_onesided_cases(void);
 int run_wait_cases(void);
+int run_scope_cases(void);
 int run_error_cases(void);
 int run_lifetime_cases(void);
 int run_registration_cases(void);

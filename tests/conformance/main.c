@@ -76,13 +76,29 @@ static void look_for_problem(const char *device)
 int main(int argc, char **argv)
 {
 	static int (*const groups[])(void) = {
-		run_message_cases,   run_onesided_cases,     run_wait_cases,
-		run_error_cases,     run_lifetime_cases,     run_registration_cases,
-		run_form_cases,	     run_asynchronous_cases, run_dmabuf_cases,
-		run_handshake_cases, run_counter_cases,	     run_counter_imm_cases,
-		run_rally_cases,     run_vector_cases,	     run_subregion_cases,
-		run_cache_cases,     run_post_cases,	     run_transfer_cases,
-		run_process_cases,   run_group_cases,
+		/* clang-format off */
+		run_message_cases,
+		run_onesided_cases,
+		run_wait_cases,
+		run_scope_cases,
+		run_error_cases,
+		run_lifetime_cases,
+		run_registration_cases,
+		run_form_cases,
+		run_asynchronous_cases,
+		run_dmabuf_cases,
+		run_handshake_cases,
+		run_counter_cases,
+		run_counter_imm_cases,
+		run_rally_cases,
+		run_vector_cases,
+		run_subregion_cases,
+		run_cache_cases,
+		run_post_cases,
+		run_transfer_cases,
+		run_process_cases,
+		run_group_cases,
+		/* clang-format on */
 	};
 	int failed = 0;
 

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
+#include <sys/epoll.h>
+#include <unistd.h>
 
 #include "cases.h"
 #include "world.h"
@@ -152,6 +155,134 @@ static void asks_without_waiting(void **state)
 	expect_result(pier_recv(world->b.channel, NULL, 0, 0, NULL), -EPIPE);
 }
 
+/* A thread that does nothing but when epoll(7) says so. Nothing in it asserts. */
+struct loop {
+	struct pier_channel *channel;
+	uint32_t events; /* EPOLLIN, with EPOLLET or without */
+	int receives;	 /* posted, one after the other */
+	int done, error;
+};
+
+/* All that is complete, and the next receive for each. */
+static int serve(struct loop *loop, struct pier_work *work)
+{
+	int done = 0;
+
+	while (loop->done < loop->receives && !loop->error) {
+		done = pier_poll_work(loop->channel, *work, NULL);
+		if (done <= 0)
+			return done;
+		if (++loop->done < loop->receives)
+			loop->error = pier_post_recv(loop->channel, NULL, 0, work);
+	}
+	return loop->error;
+}
+
+static int wait_in_epoll(struct loop *loop, int epoll, struct pier_work *work)
+{
+	struct epoll_event event;
+	int count = pier_arm_channel(loop->channel);
+
+	if (count < 0)
+		return count;
+	/* Looking where arming found nothing would hide that a wake-up was lost. */
+	if (count > 0)
+		return serve(loop, work);
+	count = epoll_wait(epoll, &event, 1, PATIENT);
+	if (count < 0)
+		return errno == EINTR ? 0 : -errno;
+	return count == 1 ? 0 : -ETIMEDOUT;
+}
+
+static void *run_loop(void *argument)
+{
+	struct loop *loop = argument;
+	struct epoll_event event = { .events = loop->events };
+	int epoll = epoll_create1(EPOLL_CLOEXEC);
+	struct pier_work work;
+
+	loop->error = pier_post_recv(loop->channel, NULL, 0, &work);
+	if (epoll < 0 ||
+	    epoll_ctl(epoll, EPOLL_CTL_ADD, pier_channel_fd(loop->channel), &event) < 0)
+		loop->error = -errno;
+	while (loop->done < loop->receives && !loop->error)
+		loop->error = wait_in_epoll(loop, epoll, &work);
+	close(epoll);
+	return NULL;
+}
+
+/* The peer sends when it likes, before and after the thread sleeps. */
+static void wake_in_epoll(void **state, uint32_t events)
+{
+	struct pier_channel_attr attr = test_attr();
+	struct loop loop = { .events = events, .receives = 300 };
+	struct world *world;
+	pthread_t thread;
+
+	/* The next receive is posted some time after the last. */
+	attr.rnr_retry_count = 7;
+	attr.min_rnr_timer = 1;
+	world = world_connected_with(state, &attr);
+	loop.channel = world->b.channel;
+	assert_int_equal(pthread_create(&thread, NULL, run_loop, &loop), 0);
+	for (int i = 0; i < loop.receives; i++)
+		expect_ok(pier_send(world->a.channel, NULL, 0, PATIENT));
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	assert_int_equal(loop.error, 0);
+	assert_int_equal(loop.done, loop.receives);
+}
+
+static void wakes_level_triggered(void **state)
+{
+	wake_in_epoll(state, EPOLLIN);
+}
+
+static void wakes_edge_triggered(void **state)
+{
+	wake_in_epoll(state, EPOLLIN | EPOLLET);
+}
+
+static void waits_in_every_way(void **state)
+{
+	static const enum pier_waiting ways[] = { PIER_WAIT_POLL, PIER_WAIT_EVENT,
+						  PIER_WAIT_ADAPTIVE };
+	struct world *world = world_connected(state);
+	struct pier_gather source = gather_at(&world->a.area, 0, 5000);
+	struct pier_remote target = remote_at(&world->b.area, 0, 5000);
+
+	for (size_t i = 0; i < 3; i++) {
+		expect_ok(pier_set_waiting(world->a.channel, ways[i], 20));
+		for (int round = 0; round < 20; round++)
+			expect_ok(pier_write(world->a.channel, &source, 1, &target,
+					     PATIENT));
+		expect_result(pier_wait_room(world->a.channel, 1, 0), 0);
+	}
+	image_copy(&world->b.area, 0, &world->a.area, 0, 5000);
+	world_expect(world);
+}
+
+/* At once, with nothing in flight afterwards in either direction. */
+static void cancels_everything(void **state)
+{
+	struct world *world = world_connected(state);
+	struct pier_scatter target = scatter_at(&world->a.area, 0, 5000);
+	struct pier_gather source = gather_at(&world->b.area, 0, 5000);
+	struct pier_remote remote = remote_at(&world->a.area, 0, 5000);
+	struct pier_work receives[2];
+
+	for (int i = 0; i < 2; i++)
+		expect_ok(pier_post_recv(world->a.channel, &target, 1, &receives[i]));
+	expect_ok(pier_cancel_channel(world->a.channel));
+	assert_int_equal(pier_channel_outstanding(world->a.channel), 0);
+	for (int i = 0; i < 2; i++)
+		expect_end(world->a.channel, receives[i], -ECANCELED);
+	expect_result(pier_post_recv(world->a.channel, &target, 1, NULL), -EPIPE);
+	test_assert_sentence("pier_cancel_channel");
+	expect_ok(pier_cancel_channel(world->a.channel));
+	assert_true(pier_write(world->b.channel, &source, 1, &remote, PATIENT) < 0);
+	world_expect(world);
+}
+
 int run_wait_cases(void)
 {
 	const struct CMUnitTest cases[] = {
@@ -162,6 +293,10 @@ int run_wait_cases(void)
 		world_case(gives_unwatched_slots_back),
 		world_case(gives_memory_back_when_the_time_is_up),
 		world_case(asks_without_waiting),
+		world_case(wakes_level_triggered),
+		world_case(wakes_edge_triggered),
+		world_case(waits_in_every_way),
+		world_case(cancels_everything),
 	};
 
 	return cmocka_run_group_tests_name("waiting", cases, NULL, NULL);

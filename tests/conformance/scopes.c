@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+
+#include "cases.h"
+#include "world.h"
+
+/* What was posted in a scope is complete when it ends; what failed is told. */
+
+enum {
+	PIECE = 700,
+	PIECES = 100,
+	WINDOW = 5,
+};
+
+/* Leaves its block from the middle; the report is the caller's. */
+static void write_some(struct world *world, const struct pier_scope_attr *attr, int count,
+		       struct pier_scope_report *report)
+{
+	PIER_SCOPE(world->a.channel, attr, report)
+	{
+		for (int i = 0; i < PIECES; i++) {
+			size_t at = (size_t)i * (PIECE + 1);
+			struct pier_gather source = gather_at(&world->a.area, at, PIECE);
+			struct pier_remote target = remote_at(&world->b.area, at, PIECE);
+
+			if (i == count)
+				return;
+			expect_ok(pier_post_write(world->a.channel, &source, 1, &target,
+						  NULL));
+			assert_true(pier_channel_outstanding(world->a.channel) <= WINDOW);
+			image_copy(&world->b.area, at, &world->a.area, at, PIECE);
+		}
+	}
+}
+
+static void completes_all_in_its_window(void **state)
+{
+	struct world *world = world_connected(state);
+	struct pier_scope_attr attr = PIER_SCOPE_ATTR_INIT;
+	struct pier_scope_report report;
+
+	attr.window = WINDOW;
+	write_some(world, &attr, PIECES, &report);
+	assert_int_equal(report.error, 0);
+	assert_int_equal(report.posted, PIECES);
+	assert_int_equal(pier_channel_outstanding(world->a.channel), 0);
+	/* Of writes that are complete, the bytes are there. */
+	world_expect(world);
+	area_shuffle(world, &world->a.area);
+	write_some(world, &attr, 7, &report);
+	assert_int_equal(report.error, 0);
+	assert_int_equal(report.posted, 7);
+	assert_int_equal(pier_channel_outstanding(world->a.channel), 0);
+	world_expect(world);
+}
+
+static void completes_receives_too(void **state)
+{
+	struct world *world = world_connected(state);
+	struct pier_gather source = gather_at(&world->a.area, 11, 100);
+	struct pier_scatter target = scatter_at(&world->b.area, 22, 100);
+	struct pier_scope_report report;
+
+	PIER_SCOPE(world->b.channel, NULL, &report)
+	{
+		struct pier_scope_report sent;
+
+		expect_ok(pier_post_recv(world->b.channel, &target, 1, NULL));
+		/* Scopes of different channels have nothing to do with each other. */
+		PIER_SCOPE(world->a.channel, NULL, &sent)
+		expect_ok(pier_post_send(world->a.channel, &source, 1, NULL));
+		assert_int_equal(sent.error, 0);
+	}
+	assert_int_equal(report.error, 0);
+	assert_int_equal(report.posted, 1);
+	image_copy(&world->b.area, 22, &world->a.area, 11, 100);
+	world_expect(world);
+}
+
+/* The cause, and what was flushed behind it, on both queues; no byte is moved. */
+static void tells_what_failed(void **state)
+{
+	struct world *world = world_connected(state);
+	struct pier_gather source = gather_at(&world->a.area, 0, PIECE);
+	struct pier_scatter target = scatter_at(&world->a.area, 0, PIECE);
+	struct pier_remote good = remote_at(&world->b.area, 0, PIECE), bad = good;
+	struct pier_scope_attr attr = PIER_SCOPE_ATTR_INIT;
+	struct pier_scope_failure failures[4];
+	struct pier_scope_report report;
+	struct pier_work behind = { 0 };
+
+	bad.rkey ^= 0x5a5a5a5a;
+	attr.failures = failures;
+	attr.max_failures = 4;
+	PIER_SCOPE(world->a.channel, &attr, &report)
+	{
+		expect_ok(pier_post_recv(world->a.channel, &target, 1, NULL));
+		expect_ok(pier_post_write(world->a.channel, &source, 1, &bad, NULL));
+		/* The first may have failed before this is posted. */
+		if (pier_post_write(world->a.channel, &source, 1, &good, &behind) != 0)
+			report.body_error = -ENODATA;
+	}
+	assert_int_equal(report.error, report.body_error ? -ENODATA : -EACCES);
+	test_assert_sentence("refused");
+	assert_int_equal(report.drain_error, -EACCES);
+	assert_int_equal(report.failed, report.posted);
+	assert_int_equal(failures[0].result.error, -EACCES);
+	assert_int_equal(failures[0].work.id, report.cause.work.id);
+	if (!report.body_error) {
+		assert_int_equal(failures[1].work.id, behind.id);
+		assert_int_equal(failures[1].result.error, -ECANCELED);
+		expect_result(pier_poll_work(world->a.channel, behind, NULL), -ESTALE);
+	}
+	assert_int_equal(failures[report.failed - 1].result.opcode, PIER_OP_RECV);
+	assert_int_equal(failures[report.failed - 1].result.error, -ECANCELED);
+	world_expect(world);
+}
+
+static void stops_at_its_deadline(void **state)
+{
+	struct world *world = world_connected(state);
+	struct pier_gather source = gather_at(&world->a.area, 0, PIECE);
+	struct pier_scatter target = scatter_at(&world->b.area, 0, PIECE);
+	struct pier_scope_attr attr = PIER_SCOPE_ATTR_INIT;
+	struct pier_scope_report report;
+
+	attr.timeout_ms = BRIEF;
+	PIER_SCOPE(world->b.channel, &attr, &report)
+	expect_ok(pier_post_recv(world->b.channel, &target, 1, NULL));
+	assert_int_equal(report.error, -ETIMEDOUT);
+	assert_int_equal(report.failed, 1);
+	assert_int_equal(pier_channel_outstanding(world->b.channel), 0);
+	/* What comes now finds nobody, and the memory is left alone. */
+	assert_true(pier_send(world->a.channel, &source, 1, PATIENT) < 0);
+	world_expect(world);
+}
+
+static void knows_what_a_manual_body_forgot(void **state)
+{
+	struct world *world = world_connected(state);
+	struct pier_gather source = gather_at(&world->a.area, 5, PIECE);
+	struct pier_remote target = remote_at(&world->b.area, 5, PIECE);
+	struct pier_scope_attr attr = PIER_SCOPE_ATTR_INIT;
+	struct pier_scope_report report;
+	struct pier_work first, second;
+
+	attr.flags = PIER_SCOPE_MANUAL;
+	PIER_SCOPE(world->a.channel, &attr, &report)
+	{
+		expect_ok(pier_post_write(world->a.channel, &source, 1, &target, &first));
+		expect_ok(
+			pier_post_write(world->a.channel, &source, 1, &target, &second));
+		expect_end(world->a.channel, first, 0);
+	}
+	assert_int_equal(report.error, -ENOTEMPTY);
+	assert_int_equal(report.unpolled, 1);
+	assert_int_equal(report.first_unpolled.id, second.id);
+	assert_int_equal(report.drain_error, 0);
+	/* The same with an error of the body is none of its mistakes. */
+	PIER_SCOPE(world->a.channel, &attr, &report)
+	{
+		expect_ok(
+			pier_post_write(world->a.channel, &source, 1, &target, &second));
+		report.body_error = -ENODATA;
+	}
+	assert_int_equal(report.error, -ENODATA);
+	assert_int_equal(report.unpolled, 1);
+	image_copy(&world->b.area, 5, &world->a.area, 5, PIECE);
+	world_expect(world);
+}
+
+static void ends_after_its_channel(void **state)
+{
+	struct world *world = world_connected(state);
+	struct pier_scatter target = scatter_at(&world->a.area, 0, PIECE);
+	struct pier_scope_report report;
+
+	PIER_SCOPE(world->a.channel, NULL, &report)
+	{
+		expect_ok(pier_post_recv(world->a.channel, &target, 1, NULL));
+		expect_ok(pier_destroy_channel(world->a.channel));
+		world->a.channel = NULL;
+	}
+	assert_int_equal(report.error, -ECANCELED);
+	assert_int_equal(report.failed, 1);
+	world_expect(world);
+}
+
+int run_scope_cases(void)
+{
+	const struct CMUnitTest cases[] = {
+		world_case(completes_all_in_its_window),
+		world_case(completes_receives_too),
+		world_case(tells_what_failed),
+		world_case(stops_at_its_deadline),
+		world_case(knows_what_a_manual_body_forgot),
+		world_case(ends_after_its_channel),
+	};
+
+	return cmocka_run_group_tests_name("scopes", cases, NULL, NULL);
+}
