@@ -603,7 +603,7 @@ static void refuses_the_wrong_order(void **state)
 {
 	struct pier_channel *channel = connected();
 	struct pier_scope_report report;
-	struct pier_scope outer, inner;
+	struct pier_scope outermost, outer, inner;
 
 	(void)state;
 	expect_ok(pier_scope_begin(channel, NULL, &outer));
@@ -615,6 +615,13 @@ static void refuses_the_wrong_order(void **state)
 	assert_int_equal(pier_channel_outstanding(channel), 0);
 	expect_result(pier_scope_end(&inner, 0, &report), -EALREADY);
 	expect_result(pier_scope_end(&outer, 0, &report), -EALREADY);
+	/* Also within one that goes on. */
+	expect_ok(pier_scope_begin(channel, NULL, &outermost));
+	expect_ok(pier_scope_begin(channel, NULL, &outer));
+	expect_ok(pier_scope_begin(channel, NULL, &inner));
+	expect_result(pier_scope_end(&outer, 0, NULL), -EBUSY);
+	expect_result(pier_scope_end(&inner, 0, NULL), -EALREADY);
+	expect_ok(pier_scope_end(&outermost, 0, NULL));
 	/* The channel is as it was. */
 	expect_ok(pier_scope_begin(channel, NULL, &outer));
 	complete(post_send(channel));
