@@ -40,6 +40,7 @@ PIER_BEGIN_DECLS
  */
 
 struct pier_channel;
+struct pier_srq;
 
 /** Wait as long as the channel's attributes say. */
 #define PIER_TIMEOUT_DEFAULT (-1)
@@ -98,6 +99,11 @@ struct pier_channel_attr {
 	enum pier_waiting waiting;
 	/** Of PIER_WAIT_ADAPTIVE: microseconds before sleeping, up to 1,000,000. */
 	uint32_t spin_us;
+	/**
+	 * Where the channel takes its receives from: see <pier/srq.h>; then
+	 * max_recv_wr and max_recv_sge are not looked at. NULL: it has its own.
+	 */
+	struct pier_srq *srq;
 };
 
 #define PIER_PSN_RANDOM UINT32_MAX
@@ -107,7 +113,7 @@ struct pier_channel_attr {
 	{                                                                                \
 		sizeof(struct pier_channel_attr), 1, 16, 16, 16, 16, 0, 0, 16, 14, 6, 6, \
 			12, 0, 0, 64, -1, PIER_PSN_RANDOM, PIER_ACCESS_SHARED, 30000, 0, \
-			PIER_WAIT_ADAPTIVE, 50                                           \
+			PIER_WAIT_ADAPTIVE, 50, NULL                                     \
 	}
 
 /**
@@ -117,9 +123,9 @@ struct pier_channel_attr {
  * attr  borrowed; NULL: the defaults, lowered to what the device can
  *
  * Errors: -EINVAL a value out of range (the sentence names it, and the device's
- * limit); -ENETDOWN the port is not active; -EADDRNOTAVAIL the port has no
- * usable GID and needs one; -ENOMEM; others of ibv_create_cq(3),
- * ibv_create_qp(3) and ibv_modify_qp(3).
+ * limit), or srq is of another protection domain; -ENETDOWN the port is not active;
+ * -EADDRNOTAVAIL the port has no usable GID and needs one; -ENOMEM; others of
+ * ibv_create_cq(3), ibv_create_qp(3) and ibv_modify_qp(3).
  */
 PIER_API int pier_prepare_channel(struct pier_pd *pd,
 				  const struct pier_channel_attr *attr,
@@ -243,7 +249,8 @@ struct pier_work {
  * Errors: -EINVAL too many elements of a send or receive, or remote is NULL; -ERANGE
  * remote is shorter than the elements; -EMSGSIZE longer than the port's max_msg_size;
  * -EAGAIN the queue is full: wait for something first; or it keeps too many results
- * that nobody has asked for;
+ * that nobody has asked for; -EINVAL also a receive, and the channel has a shared
+ * receive queue;
  * -ENOTCONN not connected (a receive may be posted before); -EPIPE the channel is broken
  * (the sentence tells the first cause); -EOPNOTSUPP a read, and max_rd_atomic of one end
  * is 0; others of ibv_post_send(3) and ibv_post_recv(3).

@@ -5,7 +5,7 @@
 #include "attr.h"
 #include "gid.h"
 #include "mtu.h"
-#include "queue.h"
+#include "srq.h"
 #include "util/error.h"
 #include "util/extensible.h"
 
@@ -22,7 +22,7 @@ enum {
 };
 
 _Static_assert(sizeof(struct pier_channel_attr) ==
-		       offsetof(struct pier_channel_attr, spin_us) + sizeof(uint32_t),
+		       offsetof(struct pier_channel_attr, srq) + sizeof(void *),
 	       "no padding at the end, where a new field would not change the size");
 
 static void lower(uint32_t *value, int limit)
@@ -107,11 +107,24 @@ int pier_check_waiting(enum pier_waiting waiting, uint32_t spin_us)
 	return 0;
 }
 
+uint64_t pier_cq_entries(const struct pier_channel_attr *attr)
+{
+	return (uint64_t)attr->max_send_wr +
+	       (attr->srq ? attr->srq->max_wr : attr->max_recv_wr);
+}
+
 static int check_queues(const struct pier_channel_attr *attr,
 			const struct ibv_device_attr *device)
 {
-	uint64_t entries = (uint64_t)attr->max_send_wr + attr->max_recv_wr;
+	uint64_t entries = pier_cq_entries(attr);
 
+	if (attr->srq && entries > (uint64_t)device->max_cqe)
+		return pier_fail(EINVAL,
+				 "channel attributes: max_send_wr %u and the %u receives "
+				 "of the shared queue need a completion queue of %llu; "
+				 "the device has %d",
+				 attr->max_send_wr, attr->srq->max_wr,
+				 (unsigned long long)entries, device->max_cqe);
 	if (entries > (uint64_t)device->max_cqe || entries > PIER_QUEUE_MAX)
 		return pier_fail(
 			EINVAL,
@@ -135,10 +148,11 @@ int pier_check_channel_attr(const struct pier_channel_attr *attr,
 	} ranges[] = {
 		{ "port", attr->port, 1, device->phys_port_cnt, "the device's ports" },
 		{ "max_send_wr", attr->max_send_wr, 1, max_wr, "the device's max_qp_wr" },
-		{ "max_recv_wr", attr->max_recv_wr, 1, max_wr, "the device's max_qp_wr" },
+		{ "max_recv_wr", attr->srq ? 1 : attr->max_recv_wr, 1, max_wr,
+		  "the device's max_qp_wr" },
 		{ "max_send_sge", attr->max_send_sge, 1, max_sge,
 		  "the device's max_sge" },
-		{ "max_recv_sge", attr->max_recv_sge, 1, max_sge,
+		{ "max_recv_sge", attr->srq ? 1 : attr->max_recv_sge, 1, max_sge,
 		  "the device's max_sge" },
 		{ "timeout", attr->timeout, 0, LONGEST_EXPONENT, "5 bits" },
 		{ "retry_count", attr->retry_count, 0, LONGEST_RETRY, "3 bits" },

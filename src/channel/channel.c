@@ -13,6 +13,7 @@
 #include "memory/window.h"
 #include "mtu.h"
 #include "scope.h"
+#include "srq.h"
 #include "status.h"
 #include "util/error.h"
 #include "util/object.h"
@@ -143,7 +144,7 @@ static int create_events(struct pier_channel *channel)
 
 static int create_cq(struct pier_channel *channel)
 {
-	int entries = (int)(channel->attr.max_send_wr + channel->attr.max_recv_wr);
+	int entries = (int)pier_cq_entries(&channel->attr);
 
 	errno = 0;
 	pier_clear_error();
@@ -162,6 +163,7 @@ static int create_qp(struct pier_channel *channel)
 		.qp_context = channel,
 		.send_cq = channel->cq,
 		.recv_cq = channel->cq,
+		.srq = attr->srq ? attr->srq->srq : NULL,
 		.cap = {
 			.max_send_wr = attr->max_send_wr,
 			.max_recv_wr = attr->max_recv_wr,
@@ -243,9 +245,10 @@ void pier_update_ready(struct pier_channel *channel)
 {
 	bool connected = channel->state == PIER_CHANNEL_CONNECTED && !channel->broken;
 	bool prepared = channel->state == PIER_CHANNEL_PREPARED && !channel->broken;
+	bool receives = (connected || prepared) && !channel->attr.srq;
 
 	channel->sends.limit = connected ? channel->sends.depth : 0;
-	channel->receives.limit = connected || prepared ? channel->receives.depth : 0;
+	channel->receives.limit = receives ? channel->receives.depth : 0;
 }
 
 static void describe_channel(const struct pier_object *object, char *ret_text,
@@ -281,6 +284,11 @@ static struct pier_channel *new_channel(struct pier_pd *pd,
 	channel->object.forked = forget_channel;
 	channel->region_user.uses = use_of_region;
 	channel->attr = *attr;
+	/* With a shared receive queue that of the queue pair is not used. */
+	if (attr->srq)
+		channel->attr.max_recv_wr = channel->attr.max_recv_sge = 1;
+	channel->last_message = &channel->first_message;
+	pier_list_init(&channel->srq_link);
 	channel->max_read_sge = attr->max_send_sge;
 	if (pd->device->limits.max_sge_rd > 0 &&
 	    channel->max_read_sge > (uint32_t)pd->device->limits.max_sge_rd)
@@ -326,6 +334,17 @@ static int destroy_verbs(struct pier_channel *channel)
 	return 0;
 }
 
+/* 0, -ECHILD or -EINVAL. */
+static int check_srq(const struct pier_pd *pd, const struct pier_srq *srq)
+{
+	int error = srq ? pier_check_process(&srq->object) : 0;
+
+	if (!error && srq && srq->pd != pd)
+		error = pier_fail(EINVAL, "channel attributes: srq is of another "
+					  "protection domain than the channel");
+	return error;
+}
+
 static void free_channel(struct pier_channel *channel)
 {
 	pier_free_queue(&channel->sends);
@@ -342,6 +361,8 @@ int pier_make_channel(struct pier_pd *pd, const struct pier_channel_attr *attr,
 	int error;
 
 	error = pier_read_channel_attr(attr, &pd->device->limits, &known);
+	if (!error)
+		error = check_srq(pd, known.srq);
 	if (!error)
 		error = pier_check_channel_attr(&known, &pd->device->limits);
 	if (error)
@@ -360,6 +381,7 @@ int pier_make_channel(struct pier_pd *pd, const struct pier_channel_attr *attr,
 	}
 	atomic_fetch_add(&pd->children, 1);
 	pier_add_region_user(pd, &channel->region_user);
+	pier_join_srq(channel);
 	pier_object_born(&channel->object, PIER_OBJECT_CHANNEL, owner, place);
 	pier_update_ready(channel);
 	*ret_channel = channel;
@@ -394,8 +416,10 @@ int pier_destroy_channel(struct pier_channel *channel)
 
 int pier_end_channel(struct pier_channel *channel)
 {
-	int error = destroy_verbs(channel);
+	int error;
 
+	pier_leave_srq(channel);
+	error = destroy_verbs(channel);
 	if (error)
 		return error;
 	pier_end_scopes(channel);

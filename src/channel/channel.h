@@ -38,6 +38,12 @@ struct pier_channel {
 	struct pier_counter_binding **arrivals;
 	uint32_t arrival_count;
 
+	/* With a shared receive queue, which is attr.srq; see srq.h. */
+	struct pier_list srq_link;
+	struct pier_srq_entry *first_message, **last_message;
+	bool told_broken;	     /* a receive pool has told its user */
+	struct pier_recv_pool *pool; /* on the channel's own receives, or NULL */
+
 	const struct pier_provider *provider;
 	struct pier_pd *pd;
 	struct pier_region_user region_user;
@@ -109,6 +115,14 @@ int pier_wait_for_room(struct pier_channel *channel, uint32_t count, int64_t dea
 /* Likewise until all of each queue before these positions have completed. */
 int pier_wait_for_positions(struct pier_channel *channel, uint64_t sends,
 			    uint64_t receives, int64_t deadline);
+
+/* Likewise until a message of a shared receive queue is there, or the channel is broken.
+ */
+int pier_wait_for_message(struct pier_channel *channel, int64_t deadline);
+
+/* Leaves the sentence of a request that failed for pier_last_error(). */
+void pier_explain_failure(const struct pier_channel *channel,
+			  const struct pier_result *result) __attribute__((cold));
 
 /* Open or close the queues for posting, after `state` or `broken` changed. */
 void pier_update_ready(struct pier_channel *channel);

@@ -5,6 +5,7 @@
 #include "counter.h"
 #include "posting.h"
 #include "scope.h"
+#include "srq.h"
 #include "status.h"
 #include "util/error.h"
 
@@ -82,6 +83,23 @@ static struct pier_result received(const struct pier_channel *channel,
 	return result;
 }
 
+/*
+ * Not of what stands in the rings: of the shared receive queue; or of a request that the
+ * caller posted to the queue pair without us, or repeated.
+ */
+static __attribute__((noinline)) void dispatch_other(struct pier_channel *channel,
+						     const struct ibv_wc *wc)
+{
+	struct pier_srq_entry *entry = NULL;
+
+	if (channel->attr.srq && (wc->wr_id & PIER_ID_SHARED))
+		entry = pier_srq_arrived(channel, wc->wr_id);
+	if (!entry)
+		return;
+	entry->result = wc->status == IBV_WC_SUCCESS ? received(channel, wc)
+						     : failure(channel, wc, PIER_OP_RECV);
+}
+
 static void dispatch(struct pier_channel *channel, const struct ibv_wc *wc)
 {
 	struct pier_queue *queue = pier_queue_of(channel, wc->wr_id);
@@ -89,11 +107,11 @@ static void dispatch(struct pier_channel *channel, const struct ibv_wc *wc)
 	struct pier_result result = { .opcode = pier_entry_opcode(entry),
 				      .byte_length = pier_entry_length(entry) };
 
-	/* Of a request that the caller posted to the queue pair without us, or repeated.
-	 */
 	if (pier_unlikely(entry->id != wc->wr_id ||
-			  pier_entry_state(entry) == PIER_ENTRY_DONE))
+			  pier_entry_state(entry) == PIER_ENTRY_DONE)) {
+		dispatch_other(channel, wc);
 		return;
+	}
 	if (pier_unlikely(wc->status != IBV_WC_SUCCESS))
 		result = failure(channel, wc, entry);
 	else if (queue == &channel->receives)
@@ -172,9 +190,8 @@ int pier_arm_channel(struct pier_channel *channel)
 	return after < 0 ? after : before + after;
 }
 
-/* Leaves the sentence for pier_last_error(). */
-static __attribute__((cold)) void explain(const struct pier_channel *channel,
-					  const struct pier_result *result)
+void pier_explain_failure(const struct pier_channel *channel,
+			  const struct pier_result *result)
 {
 	char sentence[sizeof(channel->cause)];
 
@@ -191,7 +208,7 @@ static int hand_out(struct pier_channel *channel, struct pier_queue *queue,
 		    struct pier_entry *entry, struct pier_result *ret_result)
 {
 	if (pier_unlikely(entry->result.error))
-		explain(channel, &entry->result);
+		pier_explain_failure(channel, &entry->result);
 	if (ret_result)
 		*ret_result = entry->result;
 	pier_queue_forget(queue, entry);

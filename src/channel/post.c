@@ -217,7 +217,7 @@ int pier_post_recv(struct pier_channel *channel, const struct pier_scatter *sg_l
 	int error = 0;
 
 	if (pier_unlikely(queue->limit == 0))
-		return pier_refuse_state(channel);
+		return pier_refuse_receive(channel);
 	if (pier_unlikely((uint32_t)num_sge > queue->max_sge))
 		return pier_refuse_elements(channel, num_sge, queue->max_sge, 0);
 	length = pier_sum_lengths(wr.sg_list, num_sge);

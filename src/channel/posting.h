@@ -18,6 +18,7 @@
 
 /* Cold, in request.c: the error of a request that cannot be posted as it is. */
 int pier_refuse_state(const struct pier_channel *channel) __attribute__((cold));
+int pier_refuse_receive(const struct pier_channel *channel) __attribute__((cold));
 int pier_refuse_request(const struct pier_channel *channel,
 			const struct pier_request *request, uint64_t length)
 	__attribute__((cold));

@@ -29,6 +29,7 @@
  * what is marked as atomic, which has that one writer.
  */
 
+#define PIER_ID_SHARED	 (UINT64_C(1) << 63) /* of a shared receive queue: srq.h */
 #define PIER_ID_RECEIVE	 (UINT64_C(1) << 62)
 #define PIER_ID_POSITION (PIER_ID_RECEIVE - 1)
 

@@ -17,6 +17,14 @@ int pier_refuse_state(const struct pier_channel *channel)
 	return pier_fail(ENOTCONN, "the channel is not connected");
 }
 
+int pier_refuse_receive(const struct pier_channel *channel)
+{
+	if (channel->attr.srq && !pier_inherited(&channel->object))
+		return pier_fail(EINVAL, "the channel takes its receives from a shared "
+					 "queue: pier_post_srq_recv()");
+	return pier_refuse_state(channel);
+}
+
 int pier_refuse_elements(const struct pier_channel *channel, int num_sge,
 			 uint32_t max_sge, uint64_t length)
 {

@@ -68,6 +68,12 @@ static bool are_over(const struct pier_channel *channel, const struct wish *wish
 	       (int64_t)(channel->receives.tail - wish->receives) >= 0;
 }
 
+static bool has_message(const struct pier_channel *channel, const struct wish *wish)
+{
+	(void)wish;
+	return channel->first_message || channel->broken;
+}
+
 /* 0 when it has come, or -ETIMEDOUT. */
 static int wait_for(struct pier_channel *channel, const struct wish *wish,
 		    int64_t deadline)
@@ -105,6 +111,11 @@ int pier_wait_for_positions(struct pier_channel *channel, uint64_t sends,
 					.sends = sends,
 					.receives = receives },
 			deadline);
+}
+
+int pier_wait_for_message(struct pier_channel *channel, int64_t deadline)
+{
+	return wait_for(channel, &(struct wish){ .has_come = has_message }, deadline);
 }
 
 int pier_set_waiting(struct pier_channel *channel, enum pier_waiting waiting,

@@ -36,6 +36,7 @@ const char *pier_object_kind_name(enum pier_object_kind kind)
 		[PIER_OBJECT_MR_CACHE] = "registration cache",
 		[PIER_OBJECT_TRANSFER] = "transfer",
 		[PIER_OBJECT_GROUP] = "group",
+		[PIER_OBJECT_SRQ] = "shared receive queue",
 	};
 
 	return (unsigned int)kind < PIER_OBJECT_KINDS ? names[kind] : "unknown";

@@ -18,6 +18,7 @@ int run_handshake_cases(void);
 int run_counter_cases(void);
 int run_counter_imm_cases(void);
 int run_rally_cases(void);
+int run_receive_cases(void);
 int run_process_cases(void);
 int run_vector_cases(void);
 int run_cache_cases(void);

@@ -179,8 +179,43 @@ static struct ibv_qp *create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr
 	qp->qp_num = 0x1234;
 	qp->send_cq = attr->send_cq;
 	qp->recv_cq = attr->recv_cq;
+	qp->srq = attr->srq;
+	fake.last_qp = *attr;
 	fake.qps++;
 	return qp;
+}
+
+static int query_qp(struct ibv_qp *qp, struct ibv_qp_attr *ret_attr, int mask,
+		    struct ibv_qp_init_attr *ret_init)
+{
+	(void)qp, (void)mask, (void)ret_init;
+	if (fails())
+		return ENOSPC;
+	ret_attr->qp_state = fake.state;
+	return 0;
+}
+
+static struct ibv_srq *create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
+{
+	struct ibv_srq *srq;
+
+	if (fails())
+		return NULL;
+	srq = calloc(1, sizeof(*srq));
+	srq->context = pd->context;
+	srq->pd = pd;
+	fake.last_srq = attr->attr;
+	fake.srqs++;
+	return srq;
+}
+
+static int destroy_srq(struct ibv_srq *srq)
+{
+	if (fails())
+		return ENOSPC;
+	free(srq);
+	fake.srqs--;
+	return 0;
 }
 
 static void flush(uint64_t *ids, int *count, enum ibv_wc_opcode opcode)
@@ -247,15 +282,35 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 	return 0;
 }
 
+/* As for sends: each of a list is a call. */
+static int take_recvs(struct ibv_recv_wr *wr, struct ibv_recv_wr **bad, uint64_t *ids,
+		      int *count)
+{
+	fake.recv_doorbells++;
+	for (; wr; wr = wr->next) {
+		if (fails()) {
+			*bad = wr;
+			return fake.fail_result;
+		}
+		fake.last_recv = *wr;
+		if (wr->num_sge > 0)
+			fake.last_recv_sge = wr->sg_list[0];
+		ids[(*count)++] = wr->wr_id;
+	}
+	return 0;
+}
+
 static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 {
 	(void)qp;
-	if (fails()) {
-		*bad = wr;
-		return fake.fail_result;
-	}
-	fake.recv_ids[fake.recvs++] = wr->wr_id;
-	return 0;
+	return take_recvs(wr, bad, fake.recv_ids, &fake.recvs);
+}
+
+static int post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr,
+			 struct ibv_recv_wr **bad)
+{
+	(void)srq;
+	return take_recvs(wr, bad, fake.shared_ids, &fake.shared);
 }
 
 static int poll_cq(struct ibv_cq *cq, int count, struct ibv_wc *ret_wc)
@@ -296,8 +351,11 @@ static const struct pier_provider provider = {
 	.destroy_cq = destroy_cq,
 	.get_cq_event = get_cq_event,
 	.ack_cq_events = ack_cq_events,
+	.create_srq = create_srq,
+	.destroy_srq = destroy_srq,
 	.create_qp = create_qp,
 	.modify_qp = modify_qp,
+	.query_qp = query_qp,
 	.destroy_qp = destroy_qp,
 };
 
@@ -307,6 +365,7 @@ struct pier_pd *fake_reset(void)
 	fake.fail_result = ENOSPC;
 	fake.context.ops.post_send = post_send;
 	fake.context.ops.post_recv = post_recv;
+	fake.context.ops.post_srq_recv = post_srq_recv;
 	fake.context.ops.poll_cq = poll_cq;
 	fake.context.ops.req_notify_cq = req_notify_cq;
 	fake.port = (struct ibv_port_attr){
@@ -326,6 +385,9 @@ struct pier_pd *fake_reset(void)
 			    .max_sge = 8,
 			    .max_sge_rd = 4,
 			    .max_cqe = 128,
+			    .max_srq = 4,
+			    .max_srq_wr = 64,
+			    .max_srq_sge = 4,
 			    .phys_port_cnt = 2,
 			    .max_qp_rd_atom = 8,
 			    .max_qp_init_rd_atom = 6 },
@@ -357,6 +419,7 @@ static void complete(const struct ibv_wc *wc)
 
 	forget(fake.send_ids, &fake.sends, wc->wr_id);
 	forget(fake.recv_ids, &fake.recvs, wc->wr_id);
+	forget(fake.shared_ids, &fake.shared, wc->wr_id);
 	fake.queue[fake.queued++] = *wc;
 	if (fake.armed && write(fake.cq->channel->fd, &one, sizeof(one)) < 0)
 		abort();

@@ -58,6 +58,15 @@ struct fake_nic {
 	int logged;
 	uint64_t send_ids[FAKE_QUEUE], recv_ids[FAKE_QUEUE]; /* outstanding */
 	int sends, recvs;
+	int recv_doorbells; /* calls of post_recv() and post_srq_recv() */
+	/* Of shared receive queues: as posted; a test that completes one of them says it.
+	 */
+	struct ibv_srq_attr last_srq;
+	struct ibv_recv_wr last_recv;
+	struct ibv_sge last_recv_sge;
+	struct ibv_qp_init_attr last_qp;
+	uint64_t shared_ids[FAKE_QUEUE];
+	int srqs, shared;
 
 	/* Insides. */
 	struct ibv_wc queue[FAKE_QUEUE];

@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+
+#include "cases.h"
+#include "world.h"
+
+/* Shared receive queues. */
+
+enum {
+	PAIRS = 3,
+	SLOTS = 12,
+	LENGTH = 1001, /* of a slot: no multiple of anything */
+	ROUNDS = 12,
+	FIRST = 2003, /* of the slots in the area of b */
+};
+
+/* Channels from a to b beside those of the world; all of b take from one queue. */
+struct hub {
+	struct world *world;
+	struct pier_srq *srq;
+	struct pier_channel *from[PAIRS], *to[PAIRS];
+	uint32_t sent[PAIRS], arrived[PAIRS];
+};
+
+static struct pier_channel_attr patient_attr(void)
+{
+	struct pier_channel_attr attr = test_attr();
+
+	attr.rnr_retry_count = 7;
+	attr.min_rnr_timer = 1;
+	return attr;
+}
+
+static void connect_pair(struct pier_channel *from, struct pier_channel *to)
+{
+	struct end a = { .channel = from }, b = { .channel = to };
+
+	expect_ok(ends_connect(&a, &b));
+}
+
+static struct world *two_ends(void **state)
+{
+	struct world *world = world_empty(state);
+
+	expect_ok(end_open(&world->a, test_device));
+	expect_ok(end_open(&world->b, test_peer_device));
+	area_shuffle(world, &world->a.area);
+	area_shuffle(world, &world->b.area);
+	return world;
+}
+
+static void add_pair(struct hub *hub, int i)
+{
+	struct pier_channel_attr attr = patient_attr();
+
+	expect_ok(pier_prepare_channel(hub->world->a.pd, &attr, &hub->from[i]));
+	attr.srq = hub->srq;
+	expect_ok(pier_prepare_channel(hub->world->b.pd, &attr, &hub->to[i]));
+	connect_pair(hub->from[i], hub->to[i]);
+	hub->sent[i] = hub->arrived[i] = 0;
+}
+
+static void remove_pair(struct hub *hub, int i)
+{
+	expect_ok(pier_destroy_channel(hub->to[i]));
+	expect_ok(pier_destroy_channel(hub->from[i]));
+	hub->to[i] = hub->from[i] = NULL;
+}
+
+static void skip_without_srq(int error)
+{
+	if (error == -EOPNOTSUPP)
+		world_skip(pier_last_error());
+	expect_ok(error);
+}
+
+static struct hub open_hub(void **state)
+{
+	struct pier_srq_attr attr = PIER_SRQ_ATTR_INIT;
+	struct hub hub = { .world = two_ends(state) };
+
+	attr.max_wr = SLOTS;
+	attr.max_sge = 2;
+	skip_without_srq(pier_create_srq(hub.world->b.pd, &attr, &hub.srq));
+	for (int i = 0; i < PAIRS; i++)
+		add_pair(&hub, i);
+	return hub;
+}
+
+static void close_hub(struct hub *hub)
+{
+	for (int i = 0; i < PAIRS; i++)
+		remove_pair(hub, i);
+	expect_ok(pier_destroy_srq(hub->srq));
+	world_expect(hub->world);
+}
+
+static size_t slot_at(uintptr_t slot)
+{
+	return FIRST + (size_t)slot * LENGTH;
+}
+
+/* In two elements, with the seam at an odd place. */
+static void post_slot(struct hub *hub, uintptr_t slot)
+{
+	struct pier_scatter halves[] = {
+		scatter_at(&hub->world->b.area, slot_at(slot), 77),
+		scatter_at(&hub->world->b.area, slot_at(slot) + 77, LENGTH - 77),
+	};
+
+	expect_ok(pier_post_srq_recv(hub->srq, halves, 2, (void *)slot));
+}
+
+static size_t source_of(uint32_t number)
+{
+	return number * 37 % 50000;
+}
+
+static uint32_t length_of(uint32_t number)
+{
+	return number * 331 % (LENGTH + 1);
+}
+
+/* The immediate says which message it is, of which pair. */
+static void send_number(struct world *world, struct pier_channel *from, uint32_t pair,
+			uint32_t number)
+{
+	struct pier_gather source = gather_at(&world->a.area, source_of(number),
+					      length_of(number));
+
+	expect_ok(pier_send_imm(from, &source, 1, pair << 16 | number, PATIENT));
+}
+
+static void arrived_at(struct world *world, size_t target,
+		       const struct pier_result *result, uint32_t pair, uint32_t number)
+{
+	assert_int_equal(result->opcode, PIER_OP_RECV);
+	assert_true(result->has_immediate);
+	assert_int_equal(result->immediate, pair << 16 | number);
+	assert_int_equal(result->byte_length, length_of(number));
+	image_copy(&world->b.area, target, &world->a.area, source_of(number),
+		   length_of(number));
+}
+
+static void take_from_pair(struct hub *hub, int pair)
+{
+	struct pier_message message = { 0 };
+
+	expect_ok(pier_wait_message(hub->to[pair], PATIENT, &message));
+	assert_ptr_equal(message.channel, hub->to[pair]);
+	arrived_at(hub->world, slot_at((uintptr_t)message.context), &message.result,
+		   (uint32_t)pair, hub->arrived[pair]++);
+	post_slot(hub, (uintptr_t)message.context);
+}
+
+static void shares_receives_among_channels(void **state)
+{
+	struct hub hub = open_hub(state);
+
+	for (uintptr_t slot = 0; slot < SLOTS; slot++)
+		post_slot(&hub, slot);
+	for (int round = 0; round < ROUNDS; round++) {
+		for (int i = 0; i < SLOTS; i++) {
+			int pair = (int)test_random_below(&hub.world->random, PAIRS);
+
+			send_number(hub.world, hub.from[pair], (uint32_t)pair,
+				    hub.sent[pair]++);
+		}
+		for (int pair = PAIRS; pair-- > 0;) {
+			while (hub.arrived[pair] < hub.sent[pair])
+				take_from_pair(&hub, pair);
+		}
+		area_expect(&hub.world->b.area);
+	}
+	expect_result(pier_dereg_mr(hub.world->b.area.mr), -EBUSY);
+	close_hub(&hub);
+}
+
+/* The whole queue's worth arrives on one channel before it is looked at. */
+static void lets_one_channel_have_all(void **state)
+{
+	struct hub hub = open_hub(state);
+	struct pier_message message;
+
+	for (int round = 0; round < 3; round++) {
+		for (uintptr_t slot = 0; slot < SLOTS; slot++)
+			expect_ok(pier_post_srq_recv(hub.srq, NULL, 0, (void *)slot));
+		expect_result(pier_post_srq_recv(hub.srq, NULL, 0, NULL), -EAGAIN);
+		for (uintptr_t slot = 0; slot < SLOTS; slot++)
+			expect_ok(pier_send(hub.from[round], NULL, 0, PATIENT));
+		for (uintptr_t slot = 0; slot < SLOTS; slot++) {
+			expect_ok(pier_wait_message(hub.to[round], PATIENT, &message));
+			assert_int_equal((uintptr_t)message.context, slot);
+			assert_int_equal(message.result.byte_length, 0);
+		}
+		expect_result(pier_poll_message(hub.to[round], &message), 0);
+		expect_result(pier_wait_message(hub.to[round], BRIEF, &message),
+			      -ETIMEDOUT);
+	}
+	close_hub(&hub);
+}
+
+static void retries_until_somebody_posts(void **state)
+{
+	struct hub hub = open_hub(state);
+	struct pier_gather source = gather_at(&hub.world->a.area, source_of(3),
+					      length_of(3));
+	struct pier_message message;
+	struct pier_work work;
+
+	hub.arrived[1] = 3;
+	expect_ok(pier_post_send_imm(hub.from[1], &source, 1, 1 << 16 | 3, &work));
+	expect_result(pier_wait_message(hub.to[1], BRIEF, &message), -ETIMEDOUT);
+	post_slot(&hub, 0);
+	take_from_pair(&hub, 1);
+	expect_end(hub.from[1], work, 0);
+	close_hub(&hub);
+}
+
+/* How much of it was written is the device's choice. */
+static void accept_slot(struct world *world, size_t offset, size_t length)
+{
+	expect_ok(pier_copy_from_buffer(world->b.area.buffer, offset,
+					world->b.area.image + offset, length));
+}
+
+static void expect_too_long(struct world *world, struct pier_channel *from, size_t length)
+{
+	struct pier_gather source = gather_at(&world->a.area, 0, length);
+	struct pier_work work;
+
+	expect_ok(pier_post_send(from, &source, 1, &work));
+	expect_vague_end(from, work, -EMSGSIZE, -EREMOTEIO);
+}
+
+/* The other channels go on, and a new one too. */
+static void breaks_one_channel_alone(void **state)
+{
+	struct hub hub = open_hub(state);
+	struct pier_message message;
+	int error;
+
+	for (uintptr_t slot = 0; slot < SLOTS; slot++)
+		post_slot(&hub, slot);
+	send_number(hub.world, hub.from[0], 0, hub.sent[0]++);
+	expect_too_long(hub.world, hub.from[0], LENGTH + 1);
+	take_from_pair(&hub, 0);
+	error = pier_wait_message(hub.to[0], PATIENT, &message);
+	assert_true(error == -EMSGSIZE || (test_vague && error == -EIO));
+	accept_slot(hub.world, slot_at((uintptr_t)message.context), LENGTH);
+	post_slot(&hub, (uintptr_t)message.context);
+	expect_result(pier_poll_message(hub.to[0], &message), -EPIPE);
+	for (int round = 0; round < ROUNDS; round++) {
+		send_number(hub.world, hub.from[1], 1, hub.sent[1]++);
+		take_from_pair(&hub, 1);
+	}
+	remove_pair(&hub, 0);
+	add_pair(&hub, 0);
+	send_number(hub.world, hub.from[0], 0, hub.sent[0]++);
+	take_from_pair(&hub, 0);
+	close_hub(&hub);
+}
+
+static void loses_no_receive_with_a_channel(void **state)
+{
+	struct hub hub = open_hub(state);
+
+	for (uintptr_t slot = 0; slot < SLOTS; slot++)
+		post_slot(&hub, slot);
+	for (int round = 0; round < 3; round++) {
+		/* Collected and not taken, and not even collected. */
+		send_number(hub.world, hub.from[0], 0, 1);
+		assert_true(pier_poll(hub.to[0]) >= 0);
+		send_number(hub.world, hub.from[0], 0, 1);
+		remove_pair(&hub, 0);
+		assert_int_equal(pier_srq_outstanding(hub.srq), SLOTS);
+		add_pair(&hub, 0);
+		/* They wrote to slots that nobody knows. */
+		for (uintptr_t slot = 0; slot < SLOTS; slot++)
+			accept_slot(hub.world, slot_at(slot), LENGTH);
+		for (int i = 0; i < SLOTS; i++) {
+			send_number(hub.world, hub.from[1], 1, hub.sent[1]++);
+			take_from_pair(&hub, 1);
+		}
+	}
+	close_hub(&hub);
+}
+
+/* Nothing is outstanding on it that would be flushed. */
+static void notices_that_its_channel_was_stopped(void **state)
+{
+	struct hub hub = open_hub(state);
+	struct pier_message message;
+
+	post_slot(&hub, 0);
+	send_number(hub.world, hub.from[0], 0, hub.sent[0]++);
+	expect_ok(pier_cancel_channel(hub.to[0]));
+	take_from_pair(&hub, 0);
+	expect_result(pier_wait_message(hub.to[0], PATIENT, &message), -EPIPE);
+	close_hub(&hub);
+}
+
+int run_receive_cases(void)
+{
+	const struct CMUnitTest cases[] = {
+		world_case(shares_receives_among_channels),
+		world_case(lets_one_channel_have_all),
+		world_case(retries_until_somebody_posts),
+		world_case(breaks_one_channel_alone),
+		world_case(loses_no_receive_with_a_channel),
+		world_case(notices_that_its_channel_was_stopped),
+	};
+
+	return cmocka_run_group_tests_name("receives", cases, NULL, NULL);
+}
