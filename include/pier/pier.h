@@ -18,6 +18,7 @@
 #include <pier/mr.h>
 #include <pier/object.h>
 #include <pier/post.h>
+#include <pier/recv_pool.h>
 #include <pier/remote.h>
 #include <pier/remote_vec.h>
 #include <pier/scope.h>

@@ -13,6 +13,7 @@
 #include "memory/window.h"
 #include "mtu.h"
 #include "scope.h"
+#include "recv_pool.h"
 #include "srq.h"
 #include "status.h"
 #include "util/error.h"
@@ -423,6 +424,7 @@ int pier_end_channel(struct pier_channel *channel)
 	if (error)
 		return error;
 	pier_end_scopes(channel);
+	pier_end_pool(channel);
 	pier_end_arrivals(channel);
 	pier_object_gone(&channel->object);
 	pier_remove_region_user(channel->pd, &channel->region_user);

@@ -44,19 +44,25 @@ int pier_fail_broken(const struct pier_channel *channel)
 }
 
 /* Only status, wr_id, qp_num and vendor_err are valid of a failure (ibv_poll_cq(3)). */
-static __attribute__((cold)) struct pier_result failure(struct pier_channel *channel,
-							const struct ibv_wc *wc,
-							const struct pier_entry *entry)
+static __attribute__((cold)) struct pier_result
+failure(struct pier_channel *channel, const struct ibv_wc *wc, enum pier_opcode opcode)
 {
-	enum pier_opcode opcode = pier_entry_opcode(entry);
-	struct pier_result result = {
+	note_failure(channel, wc, opcode);
+	return (struct pier_result){
 		.error = pier_status_error(wc->status, opcode),
 		.status = wc->status,
 		.vendor_error = wc->vendor_err,
 		.opcode = opcode,
 	};
+}
 
-	note_failure(channel, wc, opcode);
+/* Of a request that stands in a ring; nobody but its scope learns of one unwatched. */
+static __attribute__((cold)) struct pier_result failed(struct pier_channel *channel,
+						       const struct ibv_wc *wc,
+						       const struct pier_entry *entry)
+{
+	struct pier_result result = failure(channel, wc, pier_entry_opcode(entry));
+
 	if (pier_entry_state(entry) == PIER_ENTRY_UNWATCHED)
 		pier_note_in_scope(channel, entry->id, &result);
 	return result;
@@ -113,7 +119,7 @@ static void dispatch(struct pier_channel *channel, const struct ibv_wc *wc)
 		return;
 	}
 	if (pier_unlikely(wc->status != IBV_WC_SUCCESS))
-		result = failure(channel, wc, entry);
+		result = failed(channel, wc, entry);
 	else if (queue == &channel->receives)
 		result = received(channel, wc);
 	pier_queue_done(queue, wc->wr_id & PIER_ID_POSITION);

@@ -37,6 +37,7 @@ const char *pier_object_kind_name(enum pier_object_kind kind)
 		[PIER_OBJECT_TRANSFER] = "transfer",
 		[PIER_OBJECT_GROUP] = "group",
 		[PIER_OBJECT_SRQ] = "shared receive queue",
+		[PIER_OBJECT_RECV_POOL] = "receive pool",
 	};
 
 	return (unsigned int)kind < PIER_OBJECT_KINDS ? names[kind] : "unknown";

@@ -4,7 +4,7 @@
 #include "cases.h"
 #include "world.h"
 
-/* Shared receive queues. */
+/* Shared receive queues, and pools of receives that post themselves again. */
 
 enum {
 	PAIRS = 3,
@@ -12,6 +12,7 @@ enum {
 	LENGTH = 1001, /* of a slot: no multiple of anything */
 	ROUNDS = 12,
 	FIRST = 2003, /* of the slots in the area of b */
+	ELSEWHERE = 100000,
 };
 
 /* Channels from a to b beside those of the world; all of b take from one queue. */
@@ -300,6 +301,240 @@ static void notices_that_its_channel_was_stopped(void **state)
 	close_hub(&hub);
 }
 
+/* Pools, of one channel and shared. */
+
+static struct pier_recv_pool_attr pool_attr(const struct world *world)
+{
+	struct pier_recv_pool_attr attr = PIER_RECV_POOL_ATTR_INIT;
+
+	attr.count = SLOTS;
+	attr.length = LENGTH;
+	attr.mr = world->b.area.mr;
+	attr.offset = FIRST;
+	return attr;
+}
+
+static struct world *connected_for_pool(void **state)
+{
+	struct pier_channel_attr attr = patient_attr();
+
+	return world_connected_with(state, &attr);
+}
+
+static struct pier_recv_pool *pool_of_b(const struct world *world)
+{
+	struct pier_recv_pool_attr attr = pool_attr(world);
+	struct pier_recv_pool *pool = NULL;
+
+	expect_ok(pier_create_recv_pool(world->b.channel, &attr, &pool));
+	return pool;
+}
+
+static struct pier_pool_message take_pooled(struct world *world,
+					    struct pier_recv_pool *pool, uint32_t pair,
+					    uint32_t number)
+{
+	struct pier_pool_message message = { 0 };
+
+	expect_ok(pier_wait_pool_message(pool, PATIENT, &message));
+	assert_int_equal(message.length, length_of(number));
+	assert_int_equal(message.offset, slot_at(message.slot));
+	assert_int_equal(message.iova, area_at(&world->b.area, message.offset));
+	arrived_at(world, message.offset, &message.result, pair, number);
+	return message;
+}
+
+/* Some at a time, and given back in any order. */
+static void posts_itself_again(void **state)
+{
+	struct world *world = connected_for_pool(state);
+	struct pier_recv_pool *pool = pool_of_b(world);
+	struct pier_pool_message held[SLOTS];
+	uint32_t sent = 0, taken = 0, count = 0;
+
+	for (int round = 0; round < 4 * ROUNDS; round++) {
+		uint32_t more = (uint32_t)test_random_below(&world->random,
+							    SLOTS - count + 1);
+		uint32_t left = sent + more;
+
+		/* What waits for others to be posted with is posted here. */
+		expect_result(pier_poll_pool_message(pool, &held[count]), 0);
+		while (sent < left)
+			send_number(world, world->a.channel, 0, sent++);
+		while (taken < sent) {
+			held[count] = take_pooled(world, pool, 0, taken);
+			assert_int_equal(held[count++].sequence, taken++);
+		}
+		area_expect(&world->b.area);
+		for (uint32_t i = count; i-- > 0;) {
+			if (test_random_below(&world->random, 2))
+				continue;
+			expect_ok(pier_release_message(pool, &held[i]));
+			held[i] = held[--count];
+		}
+	}
+	expect_result(pier_dereg_mr(world->b.area.mr), -EBUSY);
+	if (count > 0)
+		expect_result(pier_destroy_recv_pool(pool), -EBUSY);
+	while (count > 0)
+		expect_ok(pier_release_message(pool, &held[--count]));
+	expect_ok(pier_destroy_recv_pool(pool));
+	world_expect(world);
+}
+
+static void takes_writes_with_immediate(void **state)
+{
+	struct world *world = connected_for_pool(state);
+	struct pier_recv_pool *pool = pool_of_b(world);
+	struct pier_remote remote = remote_at(&world->b.area, ELSEWHERE, 5000);
+	struct pier_gather source = gather_at(&world->a.area, 11, 5000);
+	struct pier_pool_message message;
+
+	for (uint32_t i = 0; i < 2 * SLOTS; i++) {
+		expect_ok(pier_write_imm(world->a.channel, &source, 1, &remote, i,
+					 PATIENT));
+		expect_ok(pier_wait_pool_message(pool, PATIENT, &message));
+		assert_int_equal(message.result.opcode, PIER_OP_RECV_WRITE_IMM);
+		assert_int_equal(message.length, 0);
+		assert_int_equal(message.result.immediate, i);
+		expect_ok(pier_release_message(pool, &message));
+	}
+	image_copy(&world->b.area, ELSEWHERE, &world->a.area, 11, 5000);
+	expect_ok(pier_destroy_recv_pool(pool));
+	world_expect(world);
+}
+
+/* In memory of its own, as long as a slot; then one byte longer. */
+static void ends_with_a_message_that_is_too_long(void **state)
+{
+	struct world *world = connected_for_pool(state);
+	struct pier_recv_pool_attr attr = PIER_RECV_POOL_ATTR_INIT;
+	struct pier_gather source = gather_at(&world->a.area, 5, LENGTH);
+	struct pier_pool_message messages[2], none;
+	struct pier_recv_pool *pool = NULL;
+
+	attr.length = LENGTH;
+	attr.spec = test_backend;
+	expect_ok(pier_create_recv_pool(world->b.channel, &attr, &pool));
+	expect_ok(pier_send(world->a.channel, &source, 1, PATIENT));
+	expect_ok(pier_send(world->a.channel, NULL, 0, PATIENT));
+	expect_too_long(world, world->a.channel, LENGTH + 1);
+	for (int i = 0; i < 2; i++)
+		expect_ok(pier_wait_pool_message(pool, PATIENT, &messages[i]));
+	assert_int_equal(messages[0].length, LENGTH);
+	assert_int_equal(messages[1].length, 0);
+	if (messages[0].pointer)
+		assert_memory_equal(messages[0].pointer, world->a.area.image + 5, LENGTH);
+	for (int i = 0; i < 2; i++)
+		expect_result(pier_wait_pool_message(pool, PATIENT, &none), -EPIPE);
+	assert_ptr_equal(pier_pool_broken(pool), world->b.channel);
+	for (int i = 0; i < 2; i++)
+		expect_ok(pier_release_message(pool, &messages[i]));
+	expect_ok(pier_destroy_recv_pool(pool));
+	world_expect(world);
+}
+
+/* Whatever the peer sends from then on does not arrive. */
+static void takes_its_memory_back(void **state)
+{
+	struct world *world = connected_for_pool(state);
+	struct pier_recv_pool *pool = pool_of_b(world);
+	struct pier_gather source = gather_at(&world->a.area, 0, 100);
+
+	expect_ok(pier_destroy_recv_pool(pool));
+	assert_int_equal(pier_channel_outstanding(world->b.channel), 0);
+	assert_true(pier_send(world->a.channel, &source, 1, PATIENT) < 0);
+	world_expect(world);
+}
+
+static void waits_in_vain(void **state)
+{
+	struct world *world = connected_for_pool(state);
+	struct pier_recv_pool *pool = pool_of_b(world);
+	struct pier_pool_message message;
+
+	expect_result(pier_poll_pool_message(pool, &message), 0);
+	expect_result(pier_wait_pool_message(pool, 0, &message), -ETIMEDOUT);
+	expect_result(pier_wait_pool_message(pool, BRIEF, &message), -ETIMEDOUT);
+	send_number(world, world->a.channel, 0, 7);
+	message = take_pooled(world, pool, 0, 7);
+	expect_ok(pier_destroy_channel(world->b.channel));
+	world->b.channel = NULL;
+	expect_ok(pier_release_message(pool, &message));
+	expect_ok(pier_destroy_recv_pool(pool));
+	world_expect(world);
+}
+
+/* The function that messages are delivered to answers each. */
+struct echo {
+	struct hub hub;
+	uint32_t count;
+};
+
+static enum pier_delivery answer(const struct pier_pool_message *message, void *context)
+{
+	struct echo *echo = context;
+	uint32_t pair = message->result.immediate >> 16;
+
+	assert_ptr_equal(message->channel, echo->hub.to[pair]);
+	arrived_at(echo->hub.world, message->offset, &message->result, pair,
+		   echo->hub.arrived[pair]++);
+	echo->count++;
+	expect_ok(pier_send_imm(message->channel, NULL, 0, message->result.immediate,
+				PATIENT));
+	return PIER_DELIVERED;
+}
+
+/* A message of that pair goes there, and its answer comes back. */
+static void ask(struct echo *echo, struct pier_recv_pool *pool, uint32_t pair)
+{
+	struct hub *hub = &echo->hub;
+	struct pier_result result;
+	struct pier_work work;
+
+	expect_ok(pier_post_recv(hub->from[pair], NULL, 0, &work));
+	send_number(hub->world, hub->from[pair], pair, hub->sent[pair]++);
+	expect_result(pier_deliver_messages(pool, PATIENT), 1);
+	result = expect_end(hub->from[pair], work, 0);
+	assert_int_equal(result.immediate, pair << 16 | (hub->arrived[pair] - 1));
+}
+
+static void serves_many_peers(void **state)
+{
+	struct echo echo = { .hub.world = two_ends(state) };
+	struct pier_recv_pool_attr attr = pool_attr(echo.hub.world);
+	struct pier_recv_pool *pool = NULL;
+
+	attr.deliver = answer;
+	attr.context = &echo;
+	skip_without_srq(pier_create_shared_pool(echo.hub.world->b.pd, &attr, &pool));
+	echo.hub.srq = pier_pool_srq(pool);
+	for (int i = 0; i < PAIRS; i++)
+		add_pair(&echo.hub, i);
+	expect_result(pier_deliver_messages(pool, 0), 0);
+	for (int i = 0; i < ROUNDS * SLOTS; i++)
+		ask(&echo, pool,
+		    (uint32_t)test_random_below(&echo.hub.world->random, PAIRS));
+	assert_int_equal(echo.count, ROUNDS * SLOTS);
+	/* One goes, with a message that nobody took; the others stay. */
+	send_number(echo.hub.world, echo.hub.from[1], 1, 0);
+	remove_pair(&echo.hub, 1);
+	for (uintptr_t slot = 0; slot < SLOTS; slot++)
+		accept_slot(echo.hub.world, slot_at(slot), LENGTH);
+	expect_too_long(echo.hub.world, echo.hub.from[2], LENGTH + 1);
+	expect_result(pier_deliver_messages(pool, PATIENT), -EPIPE);
+	assert_ptr_equal(pier_pool_broken(pool), echo.hub.to[2]);
+	for (uintptr_t slot = 0; slot < SLOTS; slot++)
+		accept_slot(echo.hub.world, slot_at(slot), LENGTH);
+	for (int i = 0; i < 2 * SLOTS; i++)
+		ask(&echo, pool, 0);
+	expect_result(pier_destroy_recv_pool(pool), -EBUSY);
+	remove_pair(&echo.hub, 0);
+	remove_pair(&echo.hub, 2);
+	expect_ok(pier_destroy_recv_pool(pool));
+	world_expect(echo.hub.world);
+}
+
 int run_receive_cases(void)
 {
 	const struct CMUnitTest cases[] = {
@@ -309,6 +544,12 @@ int run_receive_cases(void)
 		world_case(breaks_one_channel_alone),
 		world_case(loses_no_receive_with_a_channel),
 		world_case(notices_that_its_channel_was_stopped),
+		world_case(posts_itself_again),
+		world_case(takes_writes_with_immediate),
+		world_case(ends_with_a_message_that_is_too_long),
+		world_case(takes_its_memory_back),
+		world_case(waits_in_vain),
+		world_case(serves_many_peers),
 	};
 
 	return cmocka_run_group_tests_name("receives", cases, NULL, NULL);
