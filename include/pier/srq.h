@@ -109,7 +109,7 @@ PIER_API int pier_post_srq_recv(struct pier_srq *srq, const struct pier_scatter 
 
 /**
  * How many receives are posted, or have messages that nobody took. Any thread; a number
- * that others change. Cannot fail.
+ * that others change. 0 in a child of fork(2). Cannot fail.
  */
 PIER_API uint32_t pier_srq_outstanding(struct pier_srq *srq);
 

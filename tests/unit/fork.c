@@ -56,6 +56,8 @@ struct scene {
 	struct pier_event_queue *queue;
 	struct pier_registration *registration;
 	struct pier_transfer *transfer; /* with a request in flight, or complete */
+	struct pier_srq *srq;
+	struct pier_recv_pool *pool;
 };
 
 /* Nothing here asserts: it runs in children too. */
@@ -129,6 +131,9 @@ static int close_more(struct scene *scene)
 	if (!error)
 		error = pier_destroy_transfer(scene->transfer);
 
+		error = pier_destroy_recv_pool(scene->pool);
+	if (!error)
+		error = pier_destroy_srq(scene->srq);
 	if (!error)
 		error = pier_destroy_event_queue(scene->queue);
 	if (!error && scene->cache)
@@ -211,6 +216,9 @@ static int add_more(struct scene *scene)
 		error = begin_transfer(scene, &scene->transfer);
 	if (!error)
 		error = pier_wait_transfer(scene->transfer, 0) < 0;
+		error = pier_create_srq(scene->pd, NULL, &scene->srq);
+	if (!error)
+		error = pier_create_shared_pool(scene->pd, NULL, &scene->pool);
 	return error ? error : register_by_queue(scene);
 }
 
@@ -254,6 +262,8 @@ static struct pier_gather source;
 static struct pier_scatter target;
 static struct pier_remote remote;
 static struct pier_result result;
+static struct pier_message message;
+static struct pier_pool_message pooled;
 
 #define CALL(name, call)                     \
 	static int name(struct scene *scene) \
@@ -342,6 +352,18 @@ CALL(cancel_transfer, pier_cancel_transfer(scene->transfer))
 CALL(resume_transfer, pier_resume_transfer(scene->transfer, NULL, 0))
 CALL(pack_transfer, pier_pack_transfer(scene->transfer, NULL, 0))
 CALL(destroy_transfer, pier_destroy_transfer(scene->transfer))
+CALL(create_srq, pier_create_srq(scene->pd, NULL, &scene->srq))
+CALL(destroy_srq, pier_destroy_srq(scene->srq))
+CALL(post_srq_recv, pier_post_srq_recv(scene->srq, &target, 0, NULL))
+CALL(poll_message, pier_poll_message(scene->b, &message))
+CALL(wait_message, pier_wait_message(scene->b, TIME_MS, &message))
+CALL(create_recv_pool, pier_create_recv_pool(scene->b, NULL, &scene->pool))
+CALL(create_shared_pool, pier_create_shared_pool(scene->pd, NULL, &scene->pool))
+CALL(destroy_recv_pool, pier_destroy_recv_pool(scene->pool))
+CALL(poll_pool_message, pier_poll_pool_message(scene->pool, &pooled))
+CALL(wait_pool_message, pier_wait_pool_message(scene->pool, TIME_MS, &pooled))
+CALL(release_message, pier_release_message(scene->pool, &pooled))
+CALL(deliver_messages, pier_deliver_messages(scene->pool, TIME_MS))
 
 #define ENTRY(function, object)             \
 	{                                   \
@@ -426,6 +448,18 @@ static const struct call calls[] = {
 	ENTRY(resume_transfer, "transfer of 1 bytes"),
 	ENTRY(pack_transfer, "transfer of 1 bytes"),
 	ENTRY(destroy_transfer, "transfer of 1 bytes"),
+	ENTRY(create_srq, "protection domain on soft0"),
+	ENTRY(destroy_srq, "shared receive queue of 256 on soft0"),
+	ENTRY(post_srq_recv, "shared receive queue of 256 on soft0"),
+	ENTRY(poll_message, "channel of queue pair"),
+	ENTRY(wait_message, "channel of queue pair"),
+	ENTRY(create_recv_pool, "channel of queue pair"),
+	ENTRY(create_shared_pool, "protection domain on soft0"),
+	ENTRY(destroy_recv_pool, "receive pool of 16 times 4096 bytes on soft0"),
+	ENTRY(poll_pool_message, "receive pool of 16 times 4096 bytes on soft0"),
+	ENTRY(wait_pool_message, "receive pool of 16 times 4096 bytes on soft0"),
+	ENTRY(release_message, "receive pool of 16 times 4096 bytes on soft0"),
+	ENTRY(deliver_messages, "receive pool of 16 times 4096 bytes on soft0"),
 };
 
 static int make_call(const struct call *call, struct scene *scene)
@@ -453,6 +487,8 @@ static int make_all_calls(struct scene *scene)
 	failures += pier_mr_length(scene->mr) != LENGTH;
 	failures += strcmp(pier_device_name(scene->device), "soft0") != 0;
 	failures += pier_channel_outstanding(scene->b) != 1;
+	failures += pier_srq_outstanding(scene->srq) != 0;
+	failures += pier_pool_broken(scene->pool) != NULL;
 	failures += pier_close_device(NULL) != 0 || pier_dereg_mr(NULL) != 0;
 	return failures;
 }
