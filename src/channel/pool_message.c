@@ -341,7 +341,7 @@ int pier_deliver_messages(struct pier_recv_pool *pool, int timeout_ms)
 	if (count == 0)
 		return taken;
 	/* It is told by the next call. */
-	if (taken < 0 && pool->broken)
+	if (taken == -EPIPE && pool->broken)
 		pool->broken->told_broken = false;
 	return (int)count;
 }

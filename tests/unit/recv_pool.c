@@ -531,6 +531,34 @@ static void delivers_to_a_function(void **state)
 	on_both(delivers_to_a_function_body);
 }
 
+/* A channel that breaks behind a message is not forgotten beside one that works. */
+static void delivers_before_it_tells(void **state)
+{
+	struct pier_recv_pool_attr attr = usual();
+	struct delivery delivery = { .keep = UINT32_MAX };
+	struct pier_channel *other;
+	struct ibv_cq *first;
+	struct scene scene;
+
+	(void)state;
+	attr.deliver = deliver;
+	attr.context = &delivery;
+	scene = open_with(SHARED, &attr, COUNT);
+	delivery.pool = scene.pool;
+	first = fake.cq;
+	other = make_channel(scene.pool, 1);
+	arrive(&scene, 1);
+	expect_result(pier_poll(other), 1);
+	pier_break_channel(other, -ECANCELED, "broken by the test");
+	expect_result(pier_deliver_messages(scene.pool, 0), 1);
+	expect_result(pier_deliver_messages(scene.pool, 0), -EPIPE);
+	assert_ptr_equal(pier_pool_broken(scene.pool), other);
+	expect_result(pier_deliver_messages(scene.pool, 0), 0);
+	expect_ok(pier_destroy_channel(other));
+	fake.cq = first;
+	close_scene(&scene);
+}
+
 static void asks_again_for_what_was_not_posted_body(bool shared)
 {
 	struct scene scene = open_scene(shared);
@@ -771,6 +799,7 @@ int main(void)
 		cmocka_unit_test(outlives_its_channel),
 		cmocka_unit_test(stops_the_channel_that_it_leaves),
 		cmocka_unit_test(delivers_to_a_function),
+		cmocka_unit_test(delivers_before_it_tells),
 		cmocka_unit_test(asks_again_for_what_was_not_posted),
 		cmocka_unit_test(takes_back_what_failed),
 		cmocka_unit_test(uses_a_region_of_the_caller),
