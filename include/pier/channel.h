@@ -32,8 +32,11 @@ PIER_BEGIN_DECLS
  * PIER_TIMEOUT_DEFAULT takes the channel's own; other negative numbers are
  * -EINVAL and do nothing. There is no waiting for ever.
  *
- * Threads: one thread at a time may use a channel; it may move between threads
- * when the caller orders that. Different channels are independent.
+ * Threads: one thread at a time may use a channel, also to connect and to destroy it;
+ * it may move between threads when the caller orders that, by a mutex or a join for
+ * instance. Different channels are independent, also those of one protection domain,
+ * device or shared receive queue. A receive pool or a counter that is bound to a channel
+ * belongs to the thread of that channel.
  *
  * Processes: in a child of fork(2), all that is not a plain question about a
  * channel of the parent is -ECHILD (<pier/device.h>).

@@ -139,7 +139,8 @@ struct pier_recv_pool_attr {
  * pool; -EMSGSIZE length is more than the port's max_msg_size; -ERANGE the slots leave
  * mr; -EXDEV one crosses a seam of it; -EACCES it lacks LOCAL_WRITE; -EPIPE the channel
  * is broken; -ENOMEM; others of pier_alloc_buffer(), pier_reg_buffer_mr() and
- * ibv_post_recv(3).
+ * ibv_post_recv(3). If the device took some of the receives and then refused one, which
+ * is not to be expected, the channel is stopped, and broken afterwards.
  */
 PIER_API int pier_create_recv_pool(struct pier_channel *channel,
 				   const struct pier_recv_pool_attr *attr,
