@@ -19,12 +19,12 @@ PIER_BEGIN_DECLS
  *	pier_create_recv_pool(channel, NULL, &pool);
  *	while (pier_wait_pool_message(pool, timeout_ms, &message) == 0) {
  *		use(message.pointer, message.length);
- *		pier_release_message(pool, &message);
+ *		pier_release_pool_message(pool, &message);
  *	}
  *
  * or, with attr.deliver set, delivered to a function:
  *
- *	while (pier_deliver_messages(pool, timeout_ms) >= 0)
+ *	while (pier_deliver_pool_messages(pool, timeout_ms) >= 0)
  *		;
  *
  * A pool has a number of slots of one length, in one region. Each is posted as a receive,
@@ -84,11 +84,11 @@ struct pier_pool_message {
 /** What a pier_deliver_fn returns. */
 enum pier_delivery {
 	PIER_DELIVERED = 0, /**< the slot is posted again */
-	PIER_KEPT = 1,	    /**< it stays until pier_release_message() */
+	PIER_KEPT = 1,	    /**< it stays until pier_release_pool_message() */
 };
 
 /**
- * Gets a message, on the thread that called pier_deliver_messages(). It may use the
+ * Gets a message, on the thread that called pier_deliver_pool_messages(). It may use the
  * channel (and answer, and wait), release other messages of the pool, but neither ask the
  * pool for messages nor destroy it (-EBUSY), nor destroy its channels.
  *
@@ -118,7 +118,7 @@ struct pier_recv_pool_attr {
 	 */
 	struct pier_mr *mr;
 	uint64_t offset;
-	pier_deliver_fn deliver; /**< for pier_deliver_messages(), or NULL */
+	pier_deliver_fn deliver; /**< for pier_deliver_pool_messages(), or NULL */
 	void *context;		 /**< of deliver */
 };
 
@@ -176,8 +176,8 @@ PIER_API int pier_destroy_recv_pool(struct pier_recv_pool *pool);
 /**
  * The next message; does not wait.
  *
- * Returns 1 and writes the message, which is to be given to pier_release_message(); 0 and
- * writes nothing while there is none.
+ * Returns 1 and writes the message, which is to be given to pier_release_pool_message();
+ * 0 and writes nothing while there is none.
  *
  * Errors: -EPIPE as above; -EBUSY it is delivering; -EIO ibv_poll_cq(3) failed; others of
  * ibv_post_recv(3) and ibv_post_srq_recv(3), when slots could not be posted: they stay
@@ -201,8 +201,8 @@ PIER_API int pier_wait_pool_message(struct pier_recv_pool *pool, int timeout_ms,
  *
  * Errors: -ESTALE it was given back before, or is not of this pool.
  */
-PIER_API int pier_release_message(struct pier_recv_pool *pool,
-				  const struct pier_pool_message *message);
+PIER_API int pier_release_pool_message(struct pier_recv_pool *pool,
+				       const struct pier_pool_message *message);
 
 /**
  * Wait until there is a message, and deliver what is there, at most as many as the pool
@@ -213,7 +213,7 @@ PIER_API int pier_release_message(struct pier_recv_pool *pool,
  *
  * Errors: -EINVAL the pool has no function; else as pier_wait_pool_message().
  */
-PIER_API int pier_deliver_messages(struct pier_recv_pool *pool, int timeout_ms);
+PIER_API int pier_deliver_pool_messages(struct pier_recv_pool *pool, int timeout_ms);
 
 /** The channel of the last -EPIPE; NULL: none, or it is destroyed. Cannot fail. */
 PIER_API struct pier_channel *pier_pool_broken(const struct pier_recv_pool *pool);

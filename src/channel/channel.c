@@ -250,6 +250,7 @@ void pier_update_ready(struct pier_channel *channel)
 
 	channel->sends.limit = connected ? channel->sends.depth : 0;
 	channel->receives.limit = receives ? channel->receives.depth : 0;
+	channel->told_broken = channel->told_broken && channel->broken;
 }
 
 static void describe_channel(const struct pier_object *object, char *ret_text,

@@ -284,8 +284,8 @@ int pier_wait_pool_message(struct pier_recv_pool *pool, int timeout_ms,
 	return taken < 0 ? taken : 0;
 }
 
-int pier_release_message(struct pier_recv_pool *pool,
-			 const struct pier_pool_message *message)
+int pier_release_pool_message(struct pier_recv_pool *pool,
+			      const struct pier_pool_message *message)
 {
 	struct pier_recv_slot *slot = NULL;
 	int error = pier_check_process(&pool->object);
@@ -315,10 +315,10 @@ static void deliver(struct pier_recv_pool *pool, const struct pier_pool_message 
 	pool->delivering = false;
 	if (delivery != PIER_KEPT && slot->state == PIER_SLOT_HELD &&
 	    slot->sequence == message->sequence)
-		pier_release_message(pool, message);
+		pier_release_pool_message(pool, message);
 }
 
-int pier_deliver_messages(struct pier_recv_pool *pool, int timeout_ms)
+int pier_deliver_pool_messages(struct pier_recv_pool *pool, int timeout_ms)
 {
 	struct pier_pool_message message;
 	int error = check(pool), taken;

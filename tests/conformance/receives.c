@@ -372,7 +372,7 @@ static void posts_itself_again(void **state)
 		for (uint32_t i = count; i-- > 0;) {
 			if (test_random_below(&world->random, 2))
 				continue;
-			expect_ok(pier_release_message(pool, &held[i]));
+			expect_ok(pier_release_pool_message(pool, &held[i]));
 			held[i] = held[--count];
 		}
 	}
@@ -380,7 +380,7 @@ static void posts_itself_again(void **state)
 	if (count > 0)
 		expect_result(pier_destroy_recv_pool(pool), -EBUSY);
 	while (count > 0)
-		expect_ok(pier_release_message(pool, &held[--count]));
+		expect_ok(pier_release_pool_message(pool, &held[--count]));
 	expect_ok(pier_destroy_recv_pool(pool));
 	world_expect(world);
 }
@@ -400,7 +400,7 @@ static void takes_writes_with_immediate(void **state)
 		assert_int_equal(message.result.opcode, PIER_OP_RECV_WRITE_IMM);
 		assert_int_equal(message.length, 0);
 		assert_int_equal(message.result.immediate, i);
-		expect_ok(pier_release_message(pool, &message));
+		expect_ok(pier_release_pool_message(pool, &message));
 	}
 	image_copy(&world->b.area, ELSEWHERE, &world->a.area, 11, 5000);
 	expect_ok(pier_destroy_recv_pool(pool));
@@ -432,7 +432,7 @@ static void ends_with_a_message_that_is_too_long(void **state)
 		expect_result(pier_wait_pool_message(pool, PATIENT, &none), -EPIPE);
 	assert_ptr_equal(pier_pool_broken(pool), world->b.channel);
 	for (int i = 0; i < 2; i++)
-		expect_ok(pier_release_message(pool, &messages[i]));
+		expect_ok(pier_release_pool_message(pool, &messages[i]));
 	expect_ok(pier_destroy_recv_pool(pool));
 	world_expect(world);
 }
@@ -463,7 +463,7 @@ static void waits_in_vain(void **state)
 	message = take_pooled(world, pool, 0, 7);
 	expect_ok(pier_destroy_channel(world->b.channel));
 	world->b.channel = NULL;
-	expect_ok(pier_release_message(pool, &message));
+	expect_ok(pier_release_pool_message(pool, &message));
 	expect_ok(pier_destroy_recv_pool(pool));
 	world_expect(world);
 }
@@ -497,7 +497,7 @@ static void ask(struct echo *echo, struct pier_recv_pool *pool, uint32_t pair)
 
 	expect_ok(pier_post_recv(hub->from[pair], NULL, 0, &work));
 	send_number(hub->world, hub->from[pair], pair, hub->sent[pair]++);
-	expect_result(pier_deliver_messages(pool, PATIENT), 1);
+	expect_result(pier_deliver_pool_messages(pool, PATIENT), 1);
 	result = expect_end(hub->from[pair], work, 0);
 	assert_int_equal(result.immediate, pair << 16 | (hub->arrived[pair] - 1));
 }
@@ -514,7 +514,7 @@ static void serves_many_peers(void **state)
 	echo.hub.srq = pier_pool_srq(pool);
 	for (int i = 0; i < PAIRS; i++)
 		add_pair(&echo.hub, i);
-	expect_result(pier_deliver_messages(pool, 0), 0);
+	expect_result(pier_deliver_pool_messages(pool, 0), 0);
 	for (int i = 0; i < ROUNDS * SLOTS; i++)
 		ask(&echo, pool,
 		    (uint32_t)test_random_below(&echo.hub.world->random, PAIRS));
@@ -525,7 +525,7 @@ static void serves_many_peers(void **state)
 	for (uintptr_t slot = 0; slot < SLOTS; slot++)
 		accept_slot(echo.hub.world, slot_at(slot), LENGTH);
 	expect_too_long(echo.hub.world, echo.hub.from[2], LENGTH + 1);
-	expect_result(pier_deliver_messages(pool, PATIENT), -EPIPE);
+	expect_result(pier_deliver_pool_messages(pool, PATIENT), -EPIPE);
 	assert_ptr_equal(pier_pool_broken(pool), echo.hub.to[2]);
 	for (uintptr_t slot = 0; slot < SLOTS; slot++)
 		accept_slot(echo.hub.world, slot_at(slot), LENGTH);

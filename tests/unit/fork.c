@@ -362,8 +362,8 @@ CALL(create_shared_pool, pier_create_shared_pool(scene->pd, NULL, &scene->pool))
 CALL(destroy_recv_pool, pier_destroy_recv_pool(scene->pool))
 CALL(poll_pool_message, pier_poll_pool_message(scene->pool, &pooled))
 CALL(wait_pool_message, pier_wait_pool_message(scene->pool, TIME_MS, &pooled))
-CALL(release_message, pier_release_message(scene->pool, &pooled))
-CALL(deliver_messages, pier_deliver_messages(scene->pool, TIME_MS))
+CALL(release_message, pier_release_pool_message(scene->pool, &pooled))
+CALL(deliver_messages, pier_deliver_pool_messages(scene->pool, TIME_MS))
 
 #define ENTRY(function, object)             \
 	{                                   \

@@ -181,8 +181,8 @@ static void hands_out_in_order_body(bool shared)
 		message = expect_next(&scene, length);
 		assert_int_equal(message.sequence, i);
 		expect_none(&scene);
-		expect_ok(pier_release_message(scene.pool, &message));
-		expect_result(pier_release_message(scene.pool, &message), -ESTALE);
+		expect_ok(pier_release_pool_message(scene.pool, &message));
+		expect_result(pier_release_pool_message(scene.pool, &message), -ESTALE);
 	}
 	close_scene(&scene);
 }
@@ -202,14 +202,14 @@ static void tells_immediates_body(bool shared)
 	message = expect_next(&scene, 5);
 	assert_true(message.result.has_immediate);
 	assert_int_equal(message.result.immediate, 0x80000001);
-	expect_ok(pier_release_message(scene.pool, &message));
+	expect_ok(pier_release_pool_message(scene.pool, &message));
 	/* Of a write, which put its bytes elsewhere. */
 	fake_complete_imm(ids_of(&scene)[0], IBV_WC_RECV_RDMA_WITH_IMM, 9999, htonl(7));
 	message = expect_next(&scene, 0);
 	assert_int_equal(message.result.opcode, PIER_OP_RECV_WRITE_IMM);
 	assert_int_equal(message.result.byte_length, 9999);
 	assert_int_equal(message.result.immediate, 7);
-	expect_ok(pier_release_message(scene.pool, &message));
+	expect_ok(pier_release_pool_message(scene.pool, &message));
 	close_scene(&scene);
 }
 
@@ -230,17 +230,17 @@ static void posts_in_batches_body(bool shared)
 		arrive(&scene, 1);
 	for (int i = 0; i < 4; i++)
 		messages[i] = expect_next(&scene, 1);
-	expect_ok(pier_release_message(scene.pool, &messages[3]));
+	expect_ok(pier_release_pool_message(scene.pool, &messages[3]));
 	assert_int_equal(fake.recv_doorbells, doorbells);
-	expect_ok(pier_release_message(scene.pool, &messages[1]));
+	expect_ok(pier_release_pool_message(scene.pool, &messages[1]));
 	assert_int_equal(fake.recv_doorbells, doorbells + 1);
 	assert_int_equal(posted(&scene), COUNT - 2);
-	expect_ok(pier_release_message(scene.pool, &messages[2]));
+	expect_ok(pier_release_pool_message(scene.pool, &messages[2]));
 	assert_int_equal(posted(&scene), COUNT - 2);
 	expect_none(&scene);
 	assert_int_equal(fake.recv_doorbells, doorbells + 2);
 	assert_int_equal(posted(&scene), COUNT - 1);
-	expect_ok(pier_release_message(scene.pool, &messages[0]));
+	expect_ok(pier_release_pool_message(scene.pool, &messages[0]));
 	close_scene(&scene);
 }
 
@@ -264,12 +264,12 @@ static void posts_the_last_at_once_body(bool shared)
 	expect_none(&scene);
 	expect_result(pier_destroy_recv_pool(scene.pool), -EBUSY);
 	assert_non_null(strstr(pier_last_error(), "8 of its messages"));
-	expect_ok(pier_release_message(scene.pool, &messages[5]));
+	expect_ok(pier_release_pool_message(scene.pool, &messages[5]));
 	assert_int_equal(posted(&scene), 1);
 	arrive(&scene, 2);
 	messages[5] = expect_next(&scene, 2);
 	for (int i = 0; i < COUNT; i++)
-		expect_ok(pier_release_message(scene.pool, &messages[i]));
+		expect_ok(pier_release_pool_message(scene.pool, &messages[i]));
 	close_scene(&scene);
 }
 
@@ -297,7 +297,7 @@ static void fills_a_shorter_queue(void **state)
 		expect_none(&scene);
 		assert_int_equal(posted(&scene), 3);
 		for (int i = 3; i-- > 0;)
-			expect_ok(pier_release_message(scene.pool, &messages[i]));
+			expect_ok(pier_release_pool_message(scene.pool, &messages[i]));
 	}
 	close_scene(&scene);
 }
@@ -317,7 +317,7 @@ static void stands_beside_other_receives(void **state)
 	for (uint32_t i = 0; i < COUNT; i++) {
 		arrive(&scene, i);
 		message = expect_next(&scene, i);
-		expect_ok(pier_release_message(scene.pool, &message));
+		expect_ok(pier_release_pool_message(scene.pool, &message));
 	}
 	arrive(&scene, 3);
 	expect_none(&scene);
@@ -343,8 +343,8 @@ static void delivers_before_it_fails_body(bool shared)
 		assert_ptr_equal(pier_pool_broken(scene.pool), scene.channel);
 		expect_result(pier_wait_pool_message(scene.pool, 1, &none), -EPIPE);
 	}
-	expect_ok(pier_release_message(scene.pool, &messages[1]));
-	expect_ok(pier_release_message(scene.pool, &messages[0]));
+	expect_ok(pier_release_pool_message(scene.pool, &messages[1]));
+	expect_ok(pier_release_pool_message(scene.pool, &messages[0]));
 	close_scene(&scene);
 }
 
@@ -374,7 +374,7 @@ static void tells_once_of_each_channel(void **state)
 	expect_result(pier_poll(other), 1);
 	expect_result(pier_poll_pool_message(scene.pool, &message), 1);
 	assert_ptr_equal(message.channel, other);
-	expect_ok(pier_release_message(scene.pool, &message));
+	expect_ok(pier_release_pool_message(scene.pool, &message));
 	pier_break_channel(other, -ECANCELED, "so is the other");
 	for (int i = 0; i < 3; i++) {
 		expect_result(pier_poll_pool_message(scene.pool, &message), -EPIPE);
@@ -409,7 +409,7 @@ static void takes_turns(void **state)
 		last[i % 2] = messages[i].length;
 	}
 	for (int i = 0; i < COUNT; i++)
-		expect_ok(pier_release_message(scene.pool, &messages[i]));
+		expect_ok(pier_release_pool_message(scene.pool, &messages[i]));
 	expect_ok(pier_destroy_channel(channels[1]));
 	fake.cq = first;
 	close_scene(&scene);
@@ -433,7 +433,7 @@ static void outlives_shared_channels(void **state)
 
 		arrive(&scene, 3);
 		message = expect_next(&scene, 3);
-		expect_ok(pier_release_message(scene.pool, &message));
+		expect_ok(pier_release_pool_message(scene.pool, &message));
 	}
 	close_scene(&scene);
 }
@@ -452,7 +452,7 @@ static void outlives_its_channel(void **state)
 	assert_non_null(strstr(pier_last_error(), "destroyed"));
 	expect_result(pier_wait_pool_message(scene.pool, 0, &none), -EPIPE);
 	expect_result(pier_destroy_recv_pool(scene.pool), -EBUSY);
-	expect_ok(pier_release_message(scene.pool, &message));
+	expect_ok(pier_release_pool_message(scene.pool, &message));
 	scene.channel = NULL;
 	close_scene(&scene);
 }
@@ -489,7 +489,7 @@ static enum pier_delivery deliver(const struct pier_pool_message *message, void 
 	delivery->kept[delivery->count++ % COUNT] = *message;
 	expect_result(pier_poll_pool_message(delivery->pool, &none), -EBUSY);
 	expect_result(pier_wait_pool_message(delivery->pool, 0, &none), -EBUSY);
-	expect_result(pier_deliver_messages(delivery->pool, 0), -EBUSY);
+	expect_result(pier_deliver_pool_messages(delivery->pool, 0), -EBUSY);
 	expect_result(pier_destroy_recv_pool(delivery->pool), -EBUSY);
 	return message->length == delivery->keep ? PIER_KEPT : PIER_DELIVERED;
 }
@@ -504,24 +504,25 @@ static void delivers_to_a_function_body(bool shared)
 	attr.context = &delivery;
 	scene = open_with(shared, &attr, COUNT);
 	delivery.pool = scene.pool;
-	expect_result(pier_deliver_messages(scene.pool, 0), 0);
-	expect_result(pier_deliver_messages(scene.pool, 1), -ETIMEDOUT);
+	expect_result(pier_deliver_pool_messages(scene.pool, 0), 0);
+	expect_result(pier_deliver_pool_messages(scene.pool, 1), -ETIMEDOUT);
 	for (uint32_t i = 0; i < 5; i++)
 		arrive(&scene, i);
 	fake_complete(ids_of(&scene)[0], IBV_WC_LOC_LEN_ERR, IBV_WC_BIND_MW, 0);
-	expect_result(pier_deliver_messages(scene.pool, 0), 5);
+	expect_result(pier_deliver_pool_messages(scene.pool, 0), 5);
 	assert_int_equal(delivery.count, 5);
 	for (uint32_t i = 0; i < 5; i++) {
 		assert_int_equal(delivery.kept[i].length, i);
 		assert_int_equal(delivery.kept[i].sequence, i);
 		if (i != 2)
-			expect_result(pier_release_message(scene.pool, &delivery.kept[i]),
-				      -ESTALE);
+			expect_result(
+				pier_release_pool_message(scene.pool, &delivery.kept[i]),
+				-ESTALE);
 	}
 	/* It came behind messages, and is told now. */
-	expect_result(pier_deliver_messages(scene.pool, 0), -EPIPE);
+	expect_result(pier_deliver_pool_messages(scene.pool, 0), -EPIPE);
 	assert_ptr_equal(pier_pool_broken(scene.pool), scene.channel);
-	expect_ok(pier_release_message(scene.pool, &delivery.kept[2]));
+	expect_ok(pier_release_pool_message(scene.pool, &delivery.kept[2]));
 	close_scene(&scene);
 }
 
@@ -550,10 +551,10 @@ static void delivers_before_it_tells(void **state)
 	arrive(&scene, 1);
 	expect_result(pier_poll(other), 1);
 	pier_break_channel(other, -ECANCELED, "broken by the test");
-	expect_result(pier_deliver_messages(scene.pool, 0), 1);
-	expect_result(pier_deliver_messages(scene.pool, 0), -EPIPE);
+	expect_result(pier_deliver_pool_messages(scene.pool, 0), 1);
+	expect_result(pier_deliver_pool_messages(scene.pool, 0), -EPIPE);
 	assert_ptr_equal(pier_pool_broken(scene.pool), other);
-	expect_result(pier_deliver_messages(scene.pool, 0), 0);
+	expect_result(pier_deliver_pool_messages(scene.pool, 0), 0);
 	expect_ok(pier_destroy_channel(other));
 	fake.cq = first;
 	close_scene(&scene);
@@ -570,8 +571,8 @@ static void asks_again_for_what_was_not_posted_body(bool shared)
 		messages[i] = expect_next(&scene, 1);
 	/* The device takes the first, and refuses the second. */
 	fake.fail_call = fake.calls + 2;
-	expect_ok(pier_release_message(scene.pool, &messages[0]));
-	expect_ok(pier_release_message(scene.pool, &messages[1]));
+	expect_ok(pier_release_pool_message(scene.pool, &messages[0]));
+	expect_ok(pier_release_pool_message(scene.pool, &messages[1]));
 	assert_int_equal(posted(&scene), COUNT - 2);
 	/* What arrived comes first. */
 	messages[2] = expect_next(&scene, 1);
@@ -580,11 +581,11 @@ static void asks_again_for_what_was_not_posted_body(bool shared)
 	fake.fail_call = 0;
 	expect_none(&scene);
 	assert_int_equal(posted(&scene), COUNT - 1);
-	expect_ok(pier_release_message(scene.pool, &messages[2]));
+	expect_ok(pier_release_pool_message(scene.pool, &messages[2]));
 	for (uint32_t i = 0; i < 3 * COUNT; i++) {
 		arrive(&scene, i % LENGTH);
 		messages[0] = expect_next(&scene, i % LENGTH);
-		expect_ok(pier_release_message(scene.pool, &messages[0]));
+		expect_ok(pier_release_pool_message(scene.pool, &messages[0]));
 	}
 	close_scene(&scene);
 }
@@ -681,7 +682,7 @@ static void uses_a_region_of_the_caller(void **state)
 	/* Also while the only slot that is not posted is the user's. */
 	expect_result(pier_dereg_mr(mr), -EBUSY);
 	assert_non_null(strstr(pier_last_error(), "receive of a pool"));
-	expect_ok(pier_release_message(scene.pool, &message));
+	expect_ok(pier_release_pool_message(scene.pool, &message));
 	expect_ok(pier_destroy_recv_pool(scene.pool));
 	expect_ok(pier_dereg_mr(mr));
 	expect_ok(pier_dereg_mr(read_only));
@@ -720,9 +721,9 @@ static void checks_attributes(void **state)
 	expect_result(pier_create_recv_pool(channel, &attr, &other), -EBUSY);
 	expect_result(pier_wait_pool_message(pool, -2, &message), -EINVAL);
 	expect_result(pier_wait_pool_message(pool, 0, &message), -ETIMEDOUT);
-	expect_result(pier_deliver_messages(pool, 0), -EINVAL);
+	expect_result(pier_deliver_pool_messages(pool, 0), -EINVAL);
 	message.slot = 16;
-	expect_result(pier_release_message(pool, &message), -ESTALE);
+	expect_result(pier_release_pool_message(pool, &message), -ESTALE);
 	expect_ok(pier_destroy_recv_pool(pool));
 	expect_ok(pier_destroy_channel(channel));
 
@@ -764,7 +765,7 @@ static void agrees_with_a_model_body(bool shared)
 		} else if (count > 0) {
 			int i = (int)test_random_below(&random, (uint64_t)count);
 
-			expect_ok(pier_release_message(scene.pool, &held[i]));
+			expect_ok(pier_release_pool_message(scene.pool, &held[i]));
 			held[i] = held[--count];
 		}
 		/* Nobody starves while there is a slot. */
@@ -772,7 +773,7 @@ static void agrees_with_a_model_body(bool shared)
 		assert_true(waiting >= 0 && waiting < 2);
 	}
 	while (count > 0)
-		expect_ok(pier_release_message(scene.pool, &held[--count]));
+		expect_ok(pier_release_pool_message(scene.pool, &held[--count]));
 	close_scene(&scene);
 }
 

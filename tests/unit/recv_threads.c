@@ -312,7 +312,7 @@ static void *take_turns(void *argument)
 			return NULL;
 		CHECK(task->world, is_plain(&message));
 		pthread_mutex_lock(task->lock);
-		CHECK(task->world, pier_release_message(task->pool, &message) == 0);
+		CHECK(task->world, pier_release_pool_message(task->pool, &message) == 0);
 		pthread_mutex_unlock(task->lock);
 	}
 }
@@ -354,7 +354,7 @@ static void *receive_one(void *argument)
 	CHECK(task->world, pier_wait_pool_message(task->pool, TIME_MS, &message) == 0);
 	CHECK(task->world, is_right(0, (uint32_t)task->number, message.pointer,
 				    message.length, message.result.immediate));
-	CHECK(task->world, pier_release_message(task->pool, &message) == 0);
+	CHECK(task->world, pier_release_pool_message(task->pool, &message) == 0);
 	return NULL;
 }
 
