@@ -198,6 +198,8 @@ enum pier_opcode {
 	/** Atomics: <pier/post.h>. */
 	PIER_OP_COMPARE_SWAP = 7,
 	PIER_OP_FETCH_ADD = 8,
+	/** pier's own, to see whether the peer lives: pier_channel_attr.keepalive_ms. */
+	PIER_OP_KEEPALIVE = 9,
 };
 
 /** How a request ended. */

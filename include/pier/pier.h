@@ -22,6 +22,7 @@
 #include <pier/remote.h>
 #include <pier/remote_vec.h>
 #include <pier/scope.h>
+#include <pier/status.h>
 #include <pier/transfer.h>
 #include <pier/srq.h>
 #include <pier/version.h>

@@ -6,7 +6,7 @@
 
 #include <infiniband/verbs.h>
 
-#include <pier/channel.h>
+#include <pier/status.h>
 
 /* "send", "receive", ... */
 const char *pier_opcode_name(enum pier_opcode opcode);
