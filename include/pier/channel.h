@@ -78,19 +78,26 @@ struct pier_channel_attr {
 	uint32_t max_inline;
 	/** In bytes; clamped to the port's and the peer's; 0: the port's. */
 	uint32_t mtu;
-	/** Reads and atomics, served and issued at once; clamped to the device's. */
+	/**
+	 * Reads and atomics under way at once; clamped to the device's, and to what the
+	 * peer serves. What this end serves: max_dest_rd_atomic.
+	 */
 	uint8_t max_rd_atomic;
 	/** Local ack timeout, 4.096 us * 2^n, n < 32; 0: none (not advised). */
 	uint8_t timeout;
 	uint8_t retry_count;	 /**< transport retries, 0 to 7; rxe takes 7 for ever */
 	uint8_t rnr_retry_count; /**< 0 to 6; 7: for ever */
-	uint8_t min_rnr_timer;	 /**< code 0 to 31 of IBTA table 45, 12: 0.64 ms */
-	uint8_t service_level;	 /**< 0 to 15 */
+	/** Code 0 to 31 of IBTA table 45, 12: 0.64 ms; see pier_rnr_timer_code(). */
+	uint8_t min_rnr_timer;
+	uint8_t service_level; /**< 0 to 15 */
 	uint8_t traffic_class;
 	uint8_t hop_limit;
 	/** Index into the port's GID table; -1: chosen (RoCE v2 preferred). */
 	int gid_index;
-	/** First PSN, 24 bits; PIER_PSN_RANDOM: chosen at random. */
+	/**
+	 * First PSN, 24 bits; PIER_PSN_RANDOM: chosen at random. pier_channel_reset()
+	 * always chooses another.
+	 */
 	uint32_t psn;
 	/** What peers may do with regions through this channel, enum pier_access. */
 	int access;
@@ -107,16 +114,42 @@ struct pier_channel_attr {
 	 * max_recv_wr and max_recv_sge are not looked at. NULL: it has its own.
 	 */
 	struct pier_srq *srq;
+	/**
+	 * Entries of the completion queue; 0: one for each request of both queues. Fewer
+	 * are refused: a completion queue that overran is lost, with its channel.
+	 */
+	uint32_t cq_depth;
+	/** Completion vector, and so the interrupt, from 0 to num_comp_vectors - 1. */
+	uint32_t comp_vector;
+	/** Of packets with a GID, 20 bits; 0: the device's choice. */
+	uint32_t flow_label;
+	/**
+	 * When nothing has completed on a connected channel for this long, pier looks
+	 * whether the peer lives; 0: never. See <pier/recovery.h>. The peer's access must
+	 * include PIER_ACCESS_REMOTE_WRITE, and timeout must not be 0.
+	 */
+	uint32_t keepalive_ms;
+	/**
+	 * Reads and atomics that this end serves at once, up to 255; clamped to the
+	 * device's; PIER_RD_ATOMIC_SAME: as max_rd_atomic.
+	 */
+	uint16_t max_dest_rd_atomic;
+	/** InfiniBand: low bits of the LID that is sent from, less than 2^LMC. */
+	uint16_t src_path_bits;
+	/** Most that is sent, enum ibv_rate; 0: what the port can. */
+	uint32_t static_rate;
 };
 
-#define PIER_PSN_RANDOM UINT32_MAX
+#define PIER_PSN_RANDOM	    UINT32_MAX
+#define PIER_RD_ATOMIC_SAME UINT16_MAX
 
 /** Sensible defaults; docs/design.md says why these. */
 #define PIER_CHANNEL_ATTR_INIT                                                           \
 	{                                                                                \
 		sizeof(struct pier_channel_attr), 1, 16, 16, 16, 16, 0, 0, 16, 14, 6, 6, \
 			12, 0, 0, 64, -1, PIER_PSN_RANDOM, PIER_ACCESS_SHARED, 30000, 0, \
-			PIER_WAIT_ADAPTIVE, 50, NULL                                     \
+			PIER_WAIT_ADAPTIVE, 50, NULL, 0, 0, 0, 0, PIER_RD_ATOMIC_SAME,   \
+			0, 0                                                             \
 	}
 
 /**
@@ -134,6 +167,18 @@ PIER_API int pier_prepare_channel(struct pier_pd *pd,
 				  const struct pier_channel_attr *attr,
 				  struct pier_channel **ret_channel);
 
+/**
+ * What became of the attributes: as they were given, but for what was chosen or clamped,
+ * which are mtu (once connected, that of the path), max_inline (less where the device
+ * gave less), cq_depth, max_rd_atomic, max_dest_rd_atomic, gid_index and psn.
+ *
+ * ret_attr  its size must be set before; begin with PIER_CHANNEL_ATTR_INIT
+ *
+ * Errors: -EINVAL ret_attr->size is that of no header.
+ */
+PIER_API int pier_query_channel(const struct pier_channel *channel,
+				struct pier_channel_attr *ret_attr);
+
 /** What the peer must know. Errors: those of the provider. */
 PIER_API int pier_channel_endpoint(struct pier_channel *channel,
 				   struct pier_endpoint *ret_endpoint);
@@ -146,9 +191,11 @@ PIER_API int pier_channel_endpoint(struct pier_channel *channel,
  * retried as the attributes say; pier_handshake() waits for the peer.
  *
  * Errors: -EINVAL an endpoint that cannot be (the sentence names the field);
- * -EISCONN connected before, and nothing was changed; -ETIMEDOUT, -EHOSTUNREACH,
+ * -EISCONN connected before, and nothing was changed; -ESTALE the endpoint is of the
+ * connection before pier_channel_reset(), and nothing was changed: the peer is to be
+ * reset too, and its new endpoint to be asked for; -ETIMEDOUT, -EHOSTUNREACH,
  * -ECONNREFUSED the peer's NIC cannot be reached; others of ibv_modify_qp(3).
- * After an error the channel can only be destroyed.
+ * After other errors the channel can only be reset or destroyed.
  */
 PIER_API int pier_connect_channel(struct pier_channel *channel,
 				  const struct pier_endpoint *peer);
@@ -165,8 +212,9 @@ PIER_API int pier_connect_channel(struct pier_channel *channel,
  * Errors: those of pier_connect_channel(); -ETIMEDOUT the peer did not answer;
  * -ECONNRESET the peer closed the connection; -EBADMSG it sent something else;
  * -EPROTONOSUPPORT it speaks another version; -ECONNREFUSED it could not
- * connect; -EBADF an fd is not open; others of read(2), write(2). After an error
- * the channel can only be destroyed.
+ * connect; -ESTALE one end connects to an endpoint from before a reset of the other;
+ * -EBADF an fd is not open; others of read(2), write(2). After an error the channel can
+ * only be reset or destroyed.
  */
 PIER_API int pier_handshake(struct pier_channel *channel, int read_fd, int write_fd,
 			    int timeout_ms);

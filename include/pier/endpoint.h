@@ -53,7 +53,10 @@ struct pier_endpoint {
 	 * the other end reads; 0: none.
 	 */
 	uint8_t max_rd_atomic;
-	/** Random; pier_handshake() notices by it an answer to an old endpoint. */
+	/**
+	 * Tells the connections of this end apart: random at first, one more with each
+	 * pier_channel_reset(). 0: unknown, which nothing is taken for stale by.
+	 */
 	uint32_t generation;
 	/** The provider's own, e.g. where soft0 listens; length 0 for real NICs. */
 	uint16_t address_length;

@@ -19,6 +19,7 @@
 #include <pier/object.h>
 #include <pier/post.h>
 #include <pier/recv_pool.h>
+#include <pier/recovery.h>
 #include <pier/remote.h>
 #include <pier/remote_vec.h>
 #include <pier/scope.h>

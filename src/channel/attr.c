@@ -14,7 +14,9 @@ enum {
 	LONGEST_RETRY = 7,     /* retry counts are 3 bits */
 	LONGEST_SERVICE_LEVEL = 15,
 	LONGEST_PSN = 0xffffff,
-	LONGEST_SPIN = 1000000, /* in microseconds: what is longer is for POLL */
+	LONGEST_SPIN = 1000000,	      /* in microseconds: what is longer is for POLL */
+	LONGEST_FLOW_LABEL = 0xfffff, /* 20 bits, as in IPv6 */
+	LONGEST_RD_ATOMIC = 255,      /* 8 bits of ibv_qp_attr */
 	/* Of the first version. What comes behind it is not in all callers'. */
 	FIRST_SIZE = offsetof(struct pier_channel_attr, pkey_index) + sizeof(uint32_t),
 	KNOWN_ACCESS = PIER_ACCESS_SHARED | PIER_ACCESS_REMOTE_ATOMIC |
@@ -22,7 +24,7 @@ enum {
 };
 
 _Static_assert(sizeof(struct pier_channel_attr) ==
-		       offsetof(struct pier_channel_attr, srq) + sizeof(void *),
+		       offsetof(struct pier_channel_attr, static_rate) + sizeof(uint32_t),
 	       "no padding at the end, where a new field would not change the size");
 
 static void lower(uint32_t *value, int limit)
@@ -107,33 +109,73 @@ int pier_check_waiting(enum pier_waiting waiting, uint32_t spin_us)
 	return 0;
 }
 
-uint64_t pier_cq_entries(const struct pier_channel_attr *attr)
+/* Saturates where no device has as many. */
+static uint32_t needed_entries(const struct pier_channel_attr *attr)
 {
-	return (uint64_t)attr->max_send_wr +
-	       (attr->srq ? attr->srq->max_wr : attr->max_recv_wr);
+	uint64_t needed = (uint64_t)attr->max_send_wr +
+			  (attr->srq ? attr->srq->max_wr : attr->max_recv_wr) +
+			  (attr->keepalive_ms > 0);
+
+	return needed < UINT32_MAX ? (uint32_t)needed : UINT32_MAX;
+}
+
+uint32_t pier_cq_entries(const struct pier_channel_attr *attr)
+{
+	return attr->cq_depth ? attr->cq_depth : needed_entries(attr);
 }
 
 static int check_queues(const struct pier_channel_attr *attr,
 			const struct ibv_device_attr *device)
 {
-	uint64_t entries = pier_cq_entries(attr);
+	uint32_t entries = needed_entries(attr);
 
-	if (attr->srq && entries > (uint64_t)device->max_cqe)
+	if (attr->srq && entries > (uint32_t)device->max_cqe)
 		return pier_fail(EINVAL,
 				 "channel attributes: max_send_wr %u and the %u receives "
-				 "of the shared queue need a completion queue of %llu; "
+				 "of the shared queue need a completion queue of %u; "
 				 "the device has %d",
-				 attr->max_send_wr, attr->srq->max_wr,
-				 (unsigned long long)entries, device->max_cqe);
-	if (entries > (uint64_t)device->max_cqe || entries > PIER_QUEUE_MAX)
-		return pier_fail(
-			EINVAL,
-			"channel attributes: max_send_wr %u and max_recv_wr %u "
-			"need a completion queue of %llu; the device has %d, and "
-			"a channel at most %d",
-			attr->max_send_wr, attr->max_recv_wr, (unsigned long long)entries,
-			device->max_cqe, PIER_QUEUE_MAX);
+				 attr->max_send_wr, attr->srq->max_wr, entries,
+				 device->max_cqe);
+	if (entries > (uint32_t)device->max_cqe || entries > PIER_QUEUE_MAX)
+		return pier_fail(EINVAL,
+				 "channel attributes: max_send_wr %u and max_recv_wr %u "
+				 "need a completion queue of %u; the device has %d, and "
+				 "a channel at most %d",
+				 attr->max_send_wr, attr->max_recv_wr, entries,
+				 device->max_cqe, PIER_QUEUE_MAX);
+	if (attr->cq_depth == 0)
+		return 0;
+	return check_range("cq_depth", attr->cq_depth, entries, (uint32_t)device->max_cqe,
+			   "what both queues need, and the device's max_cqe");
+}
+
+static int check_keepalive(const struct pier_channel_attr *attr,
+			   const struct ibv_device_attr *device)
+{
+	if (attr->keepalive_ms == 0)
+		return 0;
+	if (attr->timeout == 0)
+		return pier_fail(EINVAL,
+				 "channel attributes: keepalive_ms %u with timeout 0: "
+				 "nothing would ever fail",
+				 attr->keepalive_ms);
+	if (attr->max_send_wr >= (uint32_t)device->max_qp_wr)
+		return pier_fail(EINVAL,
+				 "channel attributes: keepalive_ms needs a place in the "
+				 "send queue: max_send_wr %u must be less than the "
+				 "device's max_qp_wr, %d",
+				 attr->max_send_wr, device->max_qp_wr);
 	return 0;
+}
+
+/* enum ibv_rate has gaps, and grows. */
+static int check_rate(uint32_t rate)
+{
+	if (rate == IBV_RATE_MAX ||
+	    (rate <= UINT8_MAX && ibv_rate_to_mbps((enum ibv_rate)rate) > 0))
+		return 0;
+	return pier_fail(EINVAL, "channel attributes: static_rate %u is no enum ibv_rate",
+			 rate);
 }
 
 int pier_check_channel_attr(const struct pier_channel_attr *attr,
@@ -160,6 +202,8 @@ int pier_check_channel_attr(const struct pier_channel_attr *attr,
 		{ "min_rnr_timer", attr->min_rnr_timer, 0, LONGEST_EXPONENT, "5 bits" },
 		{ "service_level", attr->service_level, 0, LONGEST_SERVICE_LEVEL,
 		  "4 bits" },
+		{ "flow_label", attr->flow_label, 0, LONGEST_FLOW_LABEL, "20 bits" },
+		{ "keepalive_ms", attr->keepalive_ms, 0, INT32_MAX, "31 bits" },
 	};
 	int error = 0;
 
@@ -168,6 +212,13 @@ int pier_check_channel_attr(const struct pier_channel_attr *attr,
 				    ranges[i].last, ranges[i].whose);
 	if (!error && attr->psn != PIER_PSN_RANDOM)
 		error = check_range("psn", attr->psn, 0, LONGEST_PSN, "24 bits");
+	if (!error && attr->max_dest_rd_atomic != PIER_RD_ATOMIC_SAME)
+		error = check_range("max_dest_rd_atomic", attr->max_dest_rd_atomic, 0,
+				    LONGEST_RD_ATOMIC, "8 bits");
+	if (!error)
+		error = check_rate(attr->static_rate);
+	if (!error)
+		error = check_keepalive(attr, device);
 	if (!error)
 		error = check_queues(attr, device);
 	if (!error)
@@ -215,5 +266,6 @@ int pier_check_channel_port(const struct pier_channel_attr *attr,
 				 "channel attributes: pkey_index %u is not one of the %u "
 				 "of port %u",
 				 attr->pkey_index, port->pkey_tbl_len, attr->port);
-	return 0;
+	return check_range("src_path_bits", attr->src_path_bits, 0,
+			   (UINT32_C(1) << (port->lmc & 7)) - 1, "2^LMC of the port");
 }

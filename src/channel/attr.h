@@ -30,8 +30,11 @@ int pier_check_channel_attr(const struct pier_channel_attr *attr,
 /* The two attributes that can be changed later. 0 or -EINVAL. */
 int pier_check_waiting(enum pier_waiting waiting, uint32_t spin_us);
 
-/* What the CQ must have room for: see <pier/srq.h> for what a shared queue adds. */
-uint64_t pier_cq_entries(const struct pier_channel_attr *attr);
+/*
+ * Of the completion queue: all that can be outstanding (see <pier/srq.h> for what a
+ * shared queue adds), or what was asked for.
+ */
+uint32_t pier_cq_entries(const struct pier_channel_attr *attr);
 
 /*
  * Likewise against the port, which must be asked for after attr->port was

@@ -64,7 +64,7 @@ static int choose_address(struct pier_channel *channel, const struct ibv_port_at
 			     &channel->gid);
 }
 
-static int query_port(struct pier_channel *channel)
+int pier_query_channel_port(struct pier_channel *channel)
 {
 	struct ibv_port_attr port = { 0 };
 	uint8_t number = (uint8_t)channel->attr.port;
@@ -109,7 +109,7 @@ static int choose_numbers(struct pier_channel *channel)
 		return pier_fail(EIO, "getrandom gave too few bytes");
 	channel->psn = channel->attr.psn == PIER_PSN_RANDOM ? random.psn & 0xffffff
 							    : channel->attr.psn;
-	channel->generation = random.generation;
+	channel->generation = random.generation ? random.generation : 1;
 	first = random.position >> 3;
 	error = pier_init_queue(&channel->sends, attr->max_send_wr, attr->max_send_sge,
 				first);
@@ -145,15 +145,24 @@ static int create_events(struct pier_channel *channel)
 
 static int create_cq(struct pier_channel *channel)
 {
+	struct ibv_context *context = channel->pd->device->context;
+	int vectors = context->num_comp_vectors > 1 ? context->num_comp_vectors : 1;
 	int entries = (int)pier_cq_entries(&channel->attr);
+	int vector = (int)channel->attr.comp_vector;
 
+	if (vector < 0 || vector >= vectors)
+		return pier_fail(EINVAL,
+				 "channel attributes: comp_vector %u is not one of the "
+				 "device's %d",
+				 channel->attr.comp_vector, vectors);
 	errno = 0;
 	pier_clear_error();
-	channel->cq = channel->provider->create_cq(channel->pd->device->context, entries,
-						   channel, channel->events, 0);
+	channel->cq = channel->provider->create_cq(context, entries, channel,
+						   channel->events, vector);
 	if (!channel->cq)
-		return pier_fail_because(last_errno(), "create a completion queue of %d",
-					 entries);
+		return pier_fail_because(last_errno(),
+					 "create a completion queue of %d on vector %d",
+					 entries, vector);
 	return 0;
 }
 
@@ -166,7 +175,7 @@ static int create_qp(struct pier_channel *channel)
 		.recv_cq = channel->cq,
 		.srq = attr->srq ? attr->srq->srq : NULL,
 		.cap = {
-			.max_send_wr = attr->max_send_wr,
+			.max_send_wr = attr->max_send_wr + (attr->keepalive_ms > 0),
 			.max_recv_wr = attr->max_recv_wr,
 			.max_send_sge = attr->max_send_sge,
 			.max_recv_sge = attr->max_recv_sge,
@@ -186,10 +195,13 @@ static int create_qp(struct pier_channel *channel)
 			attr->max_send_wr, attr->max_recv_wr, attr->max_send_sge,
 			attr->max_recv_sge, attr->max_inline);
 	channel->qp_num = channel->qp->qp_num;
+	/* What is more than was asked may be memory that the CPU does not reach. */
+	if (init.cap.max_inline_data < attr->max_inline)
+		channel->attr.max_inline = init.cap.max_inline_data;
 	return 0;
 }
 
-static int modify_to_init(struct pier_channel *channel)
+int pier_modify_to_init(struct pier_channel *channel)
 {
 	/* Ordering is a matter of regions: queue pairs refuse the flag. */
 	unsigned int access = (unsigned int)channel->attr.access &
@@ -208,14 +220,19 @@ static int modify_to_init(struct pier_channel *channel)
 	if (error)
 		return pier_fail_because(error, "bring queue pair %#x to INIT",
 					 channel->qp->qp_num);
+	channel->is_reset = false;
 	return 0;
 }
 
 static int build(struct pier_channel *channel)
 {
 	static int (*const steps[])(struct pier_channel *) = {
-		query_port, choose_numbers, create_events,
-		create_cq,  create_qp,	    modify_to_init,
+		pier_query_channel_port,
+		choose_numbers,
+		create_events,
+		create_cq,
+		create_qp,
+		pier_modify_to_init,
 	};
 	int error = 0;
 
@@ -291,6 +308,7 @@ static struct pier_channel *new_channel(struct pier_pd *pd,
 		channel->attr.max_recv_wr = channel->attr.max_recv_sge = 1;
 	channel->last_message = &channel->first_message;
 	pier_list_init(&channel->srq_link);
+	channel->idle_calls = attr->keepalive_ms > 0;
 	channel->max_read_sge = attr->max_send_sge;
 	if (pd->device->limits.max_sge_rd > 0 &&
 	    channel->max_read_sge > (uint32_t)pd->device->limits.max_sge_rd)

@@ -14,7 +14,21 @@
 enum pier_channel_state {
 	PIER_CHANNEL_PREPARED,
 	PIER_CHANNEL_CONNECTED,
-	PIER_CHANNEL_FAILED, /* at connecting: can only be destroyed */
+	PIER_CHANNEL_FAILED, /* at connecting or resetting */
+};
+
+/* Of keepalive.c. */
+struct pier_keepalive {
+	int64_t since;	    /* nothing has completed since, see pier_now(); 0: look */
+	uint64_t completed; /* of both queues, until then */
+	uint32_t polls;	    /* without a look at the clock */
+	bool outstanding;
+};
+
+/* Enough of an endpoint to know an older one of the same queue pair. */
+struct pier_known_peer {
+	uint32_t qpn, generation; /* 0: nothing is known */
+	uint8_t gid[16];
 };
 
 struct pier_channel {
@@ -56,10 +70,17 @@ struct pier_channel {
 	enum pier_link_layer link_layer;
 	bool use_grh; /* packets carry GIDs */
 	struct ibv_gid_entry gid;
+	uint32_t path_mtu; /* 0: not connected */
 	uint32_t psn;
-	uint32_t generation; /* in the endpoint */
-	bool cause_is_flush; /* a better cause may follow */
-	char cause[512];     /* the sentence of `broken` */
+	uint32_t generation; /* in the endpoint; not 0 */
+	uint32_t resets;
+	bool is_reset; /* the queue pair: to RESET, and not to INIT since */
+	struct pier_known_peer last_peer;
+	struct pier_keepalive keepalive;
+	bool cause_is_flush;	  /* a better cause may follow */
+	char cause[512];	  /* the sentence of `broken` */
+	struct pier_result first; /* what broke it; without a status: pier did */
+	uint64_t flushed;	  /* behind that */
 
 	/* max_send_sge elements: of the request that vec.c is posting. */
 	struct ibv_sge scratch[];
@@ -133,6 +154,20 @@ void pier_update_ready(struct pier_channel *channel);
  */
 int pier_check_form(const struct pier_channel *channel,
 		    const struct pier_request *request);
+
+/* Preparing it: ask the port; bring the queue pair from RESET to INIT. */
+int pier_query_channel_port(struct pier_channel *channel);
+int pier_modify_to_init(struct pier_channel *channel);
+
+/* Bring the queue pair to a state that needs no more said. 0, or a positive errno. */
+int pier_modify_state(struct pier_channel *channel, enum ibv_qp_state state);
+
+/* What this end serves at once. */
+uint8_t pier_served_reads(const struct pier_channel *channel);
+
+/* A request of that opcode has failed: the first one breaks the channel. */
+void pier_note_failure(struct pier_channel *channel, const struct ibv_wc *wc,
+		       enum pier_opcode opcode) __attribute__((cold));
 
 /* -EPIPE, with the sentence of the first cause. */
 int pier_fail_broken(const struct pier_channel *channel);

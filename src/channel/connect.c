@@ -22,10 +22,12 @@ static uint8_t smaller(uint8_t value, int limit)
 	return value < limit ? value : (uint8_t)limit;
 }
 
-/* What this end serves. */
-static uint8_t served_reads(const struct pier_channel *channel)
+uint8_t pier_served_reads(const struct pier_channel *channel)
 {
-	return smaller(channel->attr.max_rd_atomic,
+	uint16_t served = channel->attr.max_dest_rd_atomic;
+
+	return smaller(served == PIER_RD_ATOMIC_SAME ? channel->attr.max_rd_atomic
+						     : (uint8_t)served,
 		       channel->pd->device->limits.max_qp_rd_atom);
 }
 
@@ -54,7 +56,7 @@ int pier_channel_endpoint(struct pier_channel *channel,
 		.lid = channel->lid,
 		.link_layer = channel->link_layer,
 		.mtu = channel->port_mtu,
-		.max_rd_atomic = served_reads(channel),
+		.max_rd_atomic = pier_served_reads(channel),
 		.generation = channel->generation,
 	};
 	int error = pier_check_process(&channel->object);
@@ -130,12 +132,15 @@ static struct ibv_ah_attr route_to(const struct pier_channel *channel,
 	struct ibv_ah_attr route = {
 		.dlid = peer->lid,
 		.sl = channel->attr.service_level,
+		.src_path_bits = (uint8_t)channel->attr.src_path_bits,
+		.static_rate = (uint8_t)channel->attr.static_rate,
 		.port_num = (uint8_t)channel->attr.port,
 	};
 
 	if (channel->use_grh) {
 		route.is_global = 1;
 		memcpy(route.grh.dgid.raw, peer->gid, sizeof(peer->gid));
+		route.grh.flow_label = channel->attr.flow_label;
 		route.grh.sgid_index = (uint8_t)channel->gid.gid_index;
 		route.grh.hop_limit = channel->attr.hop_limit;
 		route.grh.traffic_class = channel->attr.traffic_class;
@@ -152,7 +157,7 @@ static int modify_to_rtr(struct pier_channel *channel, const struct pier_endpoin
 		.path_mtu = pier_mtu_to_verbs(mtu),
 		.dest_qp_num = peer->qpn,
 		.rq_psn = peer->psn,
-		.max_dest_rd_atomic = served_reads(channel),
+		.max_dest_rd_atomic = pier_served_reads(channel),
 		.min_rnr_timer = channel->attr.min_rnr_timer,
 	};
 	int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
@@ -168,6 +173,7 @@ static int modify_to_rtr(struct pier_channel *channel, const struct pier_endpoin
 			"%#x, lid %u, gid index %u, mtu %u",
 			channel->qp->qp_num, peer->qpn, peer->lid, channel->gid.gid_index,
 			mtu);
+	channel->path_mtu = mtu;
 	return 0;
 }
 
@@ -209,6 +215,24 @@ static int connect_to(struct pier_channel *channel, const struct pier_endpoint *
 	return error ? error : modify_to_rts(channel);
 }
 
+/*
+ * Each endpoint is good for one connection. A generation that is not the same or just
+ * behind is of another end, which got the same queue pair number: these begin at random.
+ */
+static bool is_stale(const struct pier_known_peer *last, const struct pier_endpoint *peer)
+{
+	return last->generation && peer->generation && last->qpn == peer->qpn &&
+	       memcmp(last->gid, peer->gid, sizeof(last->gid)) == 0 &&
+	       last->generation - peer->generation <= UINT16_MAX;
+}
+
+static void remember(struct pier_known_peer *last, const struct pier_endpoint *peer)
+{
+	last->qpn = peer->qpn;
+	last->generation = peer->generation;
+	memcpy(last->gid, peer->gid, sizeof(last->gid));
+}
+
 int pier_connect_channel(struct pier_channel *channel, const struct pier_endpoint *peer)
 {
 	int error = pier_check_process(&channel->object);
@@ -220,8 +244,16 @@ int pier_connect_channel(struct pier_channel *channel, const struct pier_endpoin
 				 channel->state == PIER_CHANNEL_CONNECTED
 					 ? "the channel is connected already"
 					 : "the channel failed to connect before, "
-					   "and can only be destroyed");
+					   "and can only be reset or destroyed");
+	if (is_stale(&channel->last_peer, peer))
+		return pier_fail(ESTALE,
+				 "peer's endpoint: of the connection before (queue pair "
+				 "%#x, generation %u): the peer is to be reset too, and "
+				 "its new endpoint to be used",
+				 peer->qpn, peer->generation);
 	error = connect_to(channel, peer);
+	if (!error)
+		remember(&channel->last_peer, peer);
 	channel->state = error ? PIER_CHANNEL_FAILED : PIER_CHANNEL_CONNECTED;
 	pier_update_ready(channel);
 	return error;

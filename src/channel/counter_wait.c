@@ -5,6 +5,7 @@
 
 #include "channel.h"
 #include "counter.h"
+#include "keepalive.h"
 #include "spin.h"
 #include "util/deadline.h"
 #include "util/error.h"
@@ -83,6 +84,7 @@ static int sleep_on_channels(struct pier_counter *counter, int64_t deadline)
 	if (timeout == 0)
 		return -ETIMEDOUT;
 	while ((channel = next_channel(counter, &at, channel))) {
+		timeout = pier_sleep_ms(channel, timeout);
 		counter->fds[count++] = (struct pollfd){ .fd = channel->events->fd,
 							 .events = POLLIN };
 	}

@@ -47,10 +47,12 @@ static int write_endpoint(struct pier_channel *channel, struct pier_message *mes
 	return 0;
 }
 
-static int read_verdict(const struct pier_message *message, uint32_t generation)
+static int read_verdict(const struct pier_channel *channel,
+			const struct pier_message *message)
 {
 	const uint8_t *payload = message->bytes + PIER_MESSAGE_HEADER;
 	uint32_t error = pier_get_le32(payload + AT_ERROR);
+	uint32_t answered = pier_get_le32(payload + AT_GENERATION);
 
 	if (message->type != PIER_MESSAGE_VERDICT)
 		return pier_fail(EBADMSG, "handshake: a second endpoint, no verdict");
@@ -60,13 +62,17 @@ static int read_verdict(const struct pier_message *message, uint32_t generation)
 		return pier_fail(ECONNREFUSED,
 				 "handshake: the peer could not connect to us: %s",
 				 strerror((int)error));
-	if (pier_get_le32(payload + AT_GENERATION) != generation)
-		return pier_fail(EBADMSG, "handshake: the peer answers an endpoint of "
-					  "another connection");
-	return 0;
+	if (answered == channel->generation)
+		return 0;
+	if (channel->generation - answered <= channel->resets)
+		return pier_fail(ESTALE, "handshake: the peer answers an endpoint that "
+					 "this end had before it was reset");
+	return pier_fail(EBADMSG, "handshake: the peer answers an endpoint of another "
+				  "connection");
 }
 
-static int read_endpoint(const struct pier_message *message, uint32_t generation,
+static int read_endpoint(const struct pier_channel *channel,
+			 const struct pier_message *message,
 			 struct pier_endpoint *ret_peer)
 {
 	int error;
@@ -79,7 +85,7 @@ static int read_endpoint(const struct pier_message *message, uint32_t generation
 		return error == -EMSGSIZE ? -EBADMSG : error;
 	}
 	/* A verdict in its place says why the peer cannot even begin. */
-	error = read_verdict(message, generation);
+	error = read_verdict(channel, message);
 	return error ? error : pier_fail(EBADMSG, "handshake: a verdict, no endpoint");
 }
 
@@ -111,7 +117,7 @@ static int exchange_endpoints(struct pier_channel *channel, struct pier_stream *
 		return refuse(stream, error);
 	error = pier_exchange_messages(stream, &out, &in);
 	if (!error)
-		error = read_endpoint(&in, channel->generation, ret_peer);
+		error = read_endpoint(channel, &in, ret_peer);
 	/* A verdict in the middle of a message would not be read as one. */
 	if (error && out.have == out.length)
 		return refuse(stream, error);
@@ -131,7 +137,7 @@ static int exchange_verdicts(struct pier_channel *channel, struct pier_stream *s
 	write_verdict(&out, verdict, peer_generation);
 	error = pier_exchange_messages(stream, &out, &in);
 	if (!error)
-		error = read_verdict(&in, channel->generation);
+		error = read_verdict(channel, &in);
 	return error ? error : broken_pipe(stream);
 }
 
@@ -168,7 +174,8 @@ int pier_handshake(struct pier_channel *channel, int read_fd, int write_fd,
 	if (error)
 		return error;
 	if (channel->state != PIER_CHANNEL_PREPARED)
-		return pier_fail(EISCONN, "the channel was connected before");
+		return pier_fail(EISCONN, "the channel was connected before, and is to "
+					  "be reset first");
 	error = check_fd("read_fd", read_fd);
 	if (!error)
 		error = check_fd("write_fd", write_fd);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "counter.h"
+#include "keepalive.h"
 #include "posting.h"
 #include "scope.h"
 #include "srq.h"
@@ -14,14 +15,22 @@ enum {
 };
 
 /* The first error is the cause of the flushes behind it, whichever comes first. */
-static __attribute__((cold)) void note_failure(struct pier_channel *channel,
-					       const struct ibv_wc *wc,
-					       enum pier_opcode opcode)
+void pier_note_failure(struct pier_channel *channel, const struct ibv_wc *wc,
+		       enum pier_opcode opcode)
 {
 	bool flush = wc->status == IBV_WC_WR_FLUSH_ERR;
+	bool better = channel->cause_is_flush && !flush;
 
-	if (channel->broken && !(channel->cause_is_flush && !flush))
+	/* One of the two is a flush, or will be when it has a better cause. */
+	channel->flushed += channel->broken && (flush || better);
+	if (channel->broken && !better)
 		return;
+	channel->first = (struct pier_result){
+		.error = pier_status_error(wc->status, opcode),
+		.status = wc->status,
+		.vendor_error = wc->vendor_err,
+		.opcode = opcode,
+	};
 	channel->broken = pier_status_error(wc->status, opcode);
 	channel->cause_is_flush = flush;
 	pier_update_ready(channel);
@@ -34,6 +43,7 @@ void pier_break_channel(struct pier_channel *channel, int error, const char *cau
 	if (channel->broken)
 		return;
 	channel->broken = error;
+	channel->first = (struct pier_result){ .error = error };
 	pier_update_ready(channel);
 	snprintf(channel->cause, sizeof(channel->cause), "%s", cause);
 }
@@ -44,10 +54,11 @@ int pier_fail_broken(const struct pier_channel *channel)
 }
 
 /* Only status, wr_id, qp_num and vendor_err are valid of a failure (ibv_poll_cq(3)). */
-static __attribute__((cold)) struct pier_result
-failure(struct pier_channel *channel, const struct ibv_wc *wc, enum pier_opcode opcode)
+static __attribute__((cold)) struct pier_result failure(struct pier_channel *channel,
+							const struct ibv_wc *wc,
+							enum pier_opcode opcode)
 {
-	note_failure(channel, wc, opcode);
+	pier_note_failure(channel, wc, opcode);
 	return (struct pier_result){
 		.error = pier_status_error(wc->status, opcode),
 		.status = wc->status,
@@ -90,15 +101,18 @@ static struct pier_result received(const struct pier_channel *channel,
 }
 
 /*
- * Not of what stands in the rings: of the shared receive queue; or of a request that the
- * caller posted to the queue pair without us, or repeated.
+ * Not of what stands in the rings: of a look whether the peer lives; of the shared
+ * receive queue; or of a request that the caller posted to the queue pair without us, or
+ * repeated.
  */
 static __attribute__((noinline)) void dispatch_other(struct pier_channel *channel,
 						     const struct ibv_wc *wc)
 {
 	struct pier_srq_entry *entry = NULL;
 
-	if (channel->attr.srq && (wc->wr_id & PIER_ID_SHARED))
+	if (wc->wr_id == PIER_ID_KEEPALIVE)
+		pier_peer_answered(channel, wc);
+	else if (channel->attr.srq && (wc->wr_id & PIER_ID_SHARED))
 		entry = pier_srq_arrived(channel, wc->wr_id);
 	if (!entry)
 		return;
@@ -162,8 +176,11 @@ int pier_collect(struct pier_channel *channel)
 int pier_poll(struct pier_channel *channel)
 {
 	int error = pier_check_process(&channel->object);
+	int count = error ? error : pier_collect(channel);
 
-	return error ? error : pier_collect(channel);
+	if (count == 0)
+		pier_keep_alive(channel);
+	return count;
 }
 
 /* Each event is acknowledged at once: ibv_destroy_cq() waits for all of them. */
@@ -187,6 +204,7 @@ int pier_arm_channel(struct pier_channel *channel)
 	before = pier_collect(channel);
 	if (before < 0)
 		return before;
+	pier_keep_alive(channel);
 	take_events(channel);
 	error = ibv_req_notify_cq(channel->cq, 0);
 	if (error)
@@ -256,6 +274,8 @@ int pier_hot_complete(struct pier_channel *channel, const struct ibv_wc *wc, int
 		dispatch(channel, wc);
 		count = ibv_poll_cq(channel->cq, BATCH, batch);
 	}
+	if (count == 0)
+		pier_look_after_peer_rarely(channel);
 	return collect_rest(channel, batch, count, work, ret_result);
 }
 
@@ -289,8 +309,11 @@ static inline __attribute__((always_inline)) int poll_in(struct pier_channel *ch
 			  pier_entry_state(entry) != PIER_ENTRY_WATCHED))
 		return poll_other(channel, work, ret_result);
 	count = ibv_poll_cq(channel->cq, BATCH, batch);
-	if (count == 0)
+	if (count == 0) {
+		if (pier_unlikely(channel->idle_calls))
+			pier_look_after_peer_rarely(channel);
 		return 0;
+	}
 	if (pier_unlikely(count != 1 || batch[0].wr_id != work.id ||
 			  batch[0].status != IBV_WC_SUCCESS || !ret_result))
 		return collect_rest(channel, batch, count, work, ret_result);

@@ -29,9 +29,11 @@
  * what is marked as atomic, which has that one writer.
  */
 
-#define PIER_ID_SHARED	 (UINT64_C(1) << 63) /* of a shared receive queue: srq.h */
-#define PIER_ID_RECEIVE	 (UINT64_C(1) << 62)
-#define PIER_ID_POSITION (PIER_ID_RECEIVE - 1)
+#define PIER_ID_SHARED	  (UINT64_C(1) << 63) /* of a shared receive queue: srq.h */
+#define PIER_ID_RECEIVE	  (UINT64_C(1) << 62)
+#define PIER_ID_POSITION  (PIER_ID_RECEIVE - 1)
+/* In no ring: see keepalive.h. */
+#define PIER_ID_KEEPALIVE (PIER_ID_SHARED | PIER_ID_RECEIVE)
 
 enum {
 	/* Most requests of one queue: what a CQ can be asked for, and more. */

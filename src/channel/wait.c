@@ -8,6 +8,7 @@
 
 #include "attr.h"
 #include "channel.h"
+#include "keepalive.h"
 #include "scope.h"
 #include "spin.h"
 #include "status.h"
@@ -37,7 +38,7 @@ static int sleep_until(struct pier_channel *channel, int64_t deadline)
 
 	if (timeout == 0)
 		return -ETIMEDOUT;
-	if (poll(&fd, 1, timeout) < 0 && errno != EINTR)
+	if (poll(&fd, 1, pier_sleep_ms(channel, timeout)) < 0 && errno != EINTR)
 		return pier_fail(errno, "poll the completion channel: %s",
 				 strerror(errno));
 	return 0;
@@ -161,7 +162,7 @@ int pier_wait_room(struct pier_channel *channel, uint32_t count, int timeout_ms)
 	return error;
 }
 
-static void modify_state(struct pier_channel *channel, enum ibv_qp_state state)
+int pier_modify_state(struct pier_channel *channel, enum ibv_qp_state state)
 {
 	struct ibv_qp_attr attr = { .qp_state = state };
 	int error = channel->provider->modify_qp(channel->qp, &attr, IBV_QP_STATE);
@@ -169,6 +170,14 @@ static void modify_state(struct pier_channel *channel, enum ibv_qp_state state)
 	if (error)
 		pier_warning("queue pair %#x: to state %d: errno %d", channel->qp->qp_num,
 			     (int)state, error);
+	else
+		channel->is_reset = state == IBV_QPS_RESET;
+	return error;
+}
+
+static bool is_at_rest(const struct pier_channel *channel)
+{
+	return pier_channel_outstanding(channel) == 0 && !channel->keepalive.outstanding;
 }
 
 static void collect_flush(struct pier_channel *channel)
@@ -176,7 +185,7 @@ static void collect_flush(struct pier_channel *channel)
 	int64_t deadline = pier_deadline(FLUSH_TIME_MS);
 	int count = 0;
 
-	while (pier_channel_outstanding(channel) > 0 && count >= 0) {
+	while (!is_at_rest(channel) && count >= 0) {
 		count = pier_arm_channel(channel);
 		if (count == 0 && sleep_until(channel, deadline) != 0)
 			return;
@@ -204,17 +213,19 @@ static void fill_in_queue(struct pier_channel *channel, struct pier_queue *queue
 
 void pier_fill_in_flush(struct pier_channel *channel)
 {
+	channel->flushed += pier_channel_outstanding(channel);
+	channel->keepalive.outstanding = false;
 	fill_in_queue(channel, &channel->sends);
 	fill_in_queue(channel, &channel->receives);
 }
 
 void pier_stop_channel(struct pier_channel *channel)
 {
-	modify_state(channel, IBV_QPS_ERR);
+	pier_modify_state(channel, IBV_QPS_ERR);
 	collect_flush(channel);
-	if (pier_channel_outstanding(channel) == 0)
+	if (is_at_rest(channel))
 		return;
-	modify_state(channel, IBV_QPS_RESET);
+	pier_modify_state(channel, IBV_QPS_RESET);
 	pier_collect(channel);
 	pier_fill_in_flush(channel);
 }

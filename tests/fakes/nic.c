@@ -128,9 +128,9 @@ static int destroy_comp_channel(struct ibv_comp_channel *channel)
 static struct ibv_cq *create_cq(struct ibv_context *context, int cqe, void *cq_context,
 				struct ibv_comp_channel *channel, int comp_vector)
 {
-	(void)comp_vector;
 	if (fails())
 		return NULL;
+	fake.comp_vector = comp_vector;
 	fake.cq = calloc(1, sizeof(*fake.cq));
 	fake.cq->context = context;
 	fake.cq->cqe = cqe;
@@ -181,6 +181,8 @@ static struct ibv_qp *create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr
 	qp->recv_cq = attr->recv_cq;
 	qp->srq = attr->srq;
 	fake.last_qp = *attr;
+	fake.cap = attr->cap;
+	attr->cap.max_inline_data -= fake.less_inline;
 	fake.qps++;
 	return qp;
 }
@@ -230,6 +232,10 @@ static int modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 	if (fails())
 		return ENOSPC;
 	fake.state = attr->qp_state;
+	if (fake.changes < FAKE_QUEUE)
+		fake.states[fake.changes++] = attr->qp_state;
+	if (attr->qp_state == IBV_QPS_RESET)
+		fake.sends = fake.recvs = 0;
 	if (attr->qp_state == IBV_QPS_INIT)
 		fake.init = *attr;
 	if (attr->qp_state == IBV_QPS_RTR)
@@ -240,6 +246,17 @@ static int modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 		flush(fake.send_ids, &fake.sends, IBV_WC_BIND_MW);
 		flush(fake.recv_ids, &fake.recvs, IBV_WC_BIND_MW);
 	}
+	return 0;
+}
+
+static int query_qp(struct ibv_qp *qp, struct ibv_qp_attr *ret_attr, int mask,
+		    struct ibv_qp_init_attr *ret_init_attr)
+{
+	(void)qp, (void)mask;
+	if (fails())
+		return ENOSPC;
+	*ret_attr = (struct ibv_qp_attr){ .qp_state = fake.state, .sq_psn = fake.sq_psn };
+	*ret_init_attr = (struct ibv_qp_init_attr){ .qp_type = IBV_QPT_RC };
 	return 0;
 }
 
@@ -278,6 +295,8 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 		fake.send_ids[fake.sends++] = wr->wr_id;
 		if (fake.completes)
 			fake_complete(wr->wr_id, fake.completes_with, IBV_WC_SEND, 0);
+		if (fake.completes && fake.completes_with != IBV_WC_SUCCESS)
+			flush(fake.recv_ids, &fake.recvs, IBV_WC_BIND_MW);
 	}
 	return 0;
 }
@@ -363,6 +382,7 @@ struct pier_pd *fake_reset(void)
 {
 	memset(&fake, 0, sizeof(fake));
 	fake.fail_result = ENOSPC;
+	fake.context.num_comp_vectors = 3;
 	fake.context.ops.post_send = post_send;
 	fake.context.ops.post_recv = post_recv;
 	fake.context.ops.post_srq_recv = post_srq_recv;

@@ -28,10 +28,12 @@ struct fake_nic {
 	struct ibv_port_attr port;
 	struct ibv_gid_entry gids[FAKE_GIDS]; /* zero: empty */
 	bool never_flushes;
-	int fail_call;	 /* this call of the provider fails, from 1; 0: none */
-	int fail_result; /* what a post that fails returns */
-	bool gid_beyond; /* the best GID has an index past FAKE_GIDS: 256 */
-	int poll_error;	 /* what poll_cq returns instead of completions */
+	int fail_call;	      /* this call of the provider fails, from 1; 0: none */
+	int fail_result;      /* what a post that fails returns */
+	bool gid_beyond;      /* the best GID has an index past FAKE_GIDS: 256 */
+	int poll_error;	      /* what poll_cq returns instead of completions */
+	uint32_t less_inline; /* bytes that a queue pair has less than was asked for */
+	uint32_t sq_psn;      /* what query_qp() says */
 	/* With this call of poll_cq(), the oldest send completes; 0: none. */
 	int complete_at_poll;
 	/* What is sent completes at once, in this way. */
@@ -50,7 +52,11 @@ struct fake_nic {
 	enum ibv_mw_type last_mw_type;
 	int events_given, events_acked;
 	int polls, notifies; /* calls of poll_cq() and req_notify_cq() */
+	int comp_vector;
+	struct ibv_qp_cap cap; /* as create_qp() got it */
 	enum ibv_qp_state state;
+	enum ibv_qp_state states[FAKE_QUEUE]; /* all that were entered */
+	int changes;
 	struct ibv_qp_attr init, rtr, rts; /* as modify_qp() got them */
 	struct ibv_send_wr last_send;
 	int doorbells;			  /* calls of post_send() */

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include <pier/error.h>
+#include <pier/recovery.h>
 
 #include "channel/attr.h"
 
@@ -71,6 +72,13 @@ static void names_value_and_limit(void **state)
 	WRONG(access, 1 << 7, "0x80");
 	WRONG(timeout_ms, 0, "0");
 	WRONG(timeout_ms, -1, "-1");
+	WRONG(cq_depth, 31, "31", "32 to 1500");
+	WRONG(cq_depth, 1501, "1501", "32 to 1500");
+	WRONG(flow_label, 1 << 20, "1048576", "1048575");
+	WRONG(keepalive_ms, (uint32_t)INT32_MAX + 1, "2147483648", "2147483647");
+	WRONG(max_dest_rd_atomic, 256, "256", "255");
+	WRONG(static_rate, 1, "static_rate 1");
+	WRONG(static_rate, 256 + IBV_RATE_10_GBPS, "259");
 }
 
 static void takes_what_is_in_range(void **state)
@@ -90,6 +98,17 @@ static void takes_what_is_in_range(void **state)
 	RIGHT(psn, PIER_PSN_RANDOM);
 	RIGHT(access, 0);
 	RIGHT(timeout_ms, 1);
+	RIGHT(cq_depth, 0);
+	RIGHT(cq_depth, 32);
+	RIGHT(cq_depth, 1500);
+	RIGHT(flow_label, (1 << 20) - 1);
+	RIGHT(keepalive_ms, 1);
+	RIGHT(keepalive_ms, INT32_MAX);
+	RIGHT(max_dest_rd_atomic, 0);
+	RIGHT(max_dest_rd_atomic, 255);
+	RIGHT(max_dest_rd_atomic, PIER_RD_ATOMIC_SAME);
+	RIGHT(static_rate, IBV_RATE_2_5_GBPS);
+	RIGHT(static_rate, IBV_RATE_400_GBPS);
 }
 
 static void adds_the_queues_up(void **state)
@@ -104,6 +123,77 @@ static void adds_the_queues_up(void **state)
 	assert_int_equal(pier_check_channel_attr(&attr, &device), -EINVAL);
 	assert_non_null(strstr(pier_last_error(), "1501"));
 	assert_non_null(strstr(pier_last_error(), "1500"));
+}
+
+/* A place of its own in both queues of the device, and an error that can come. */
+static void has_room_for_the_keepalive(void **state)
+{
+	struct pier_channel_attr attr = good();
+
+	(void)state;
+	assert_int_equal(pier_cq_entries(&attr), 32);
+	attr.keepalive_ms = 100;
+	assert_int_equal(pier_cq_entries(&attr), 33);
+	attr.cq_depth = 32;
+	assert_int_equal(pier_check_channel_attr(&attr, &device), -EINVAL);
+	attr.cq_depth = 40;
+	assert_int_equal(pier_check_channel_attr(&attr, &device), 0);
+	assert_int_equal(pier_cq_entries(&attr), 40);
+	attr.cq_depth = 0;
+	attr.max_send_wr = 999;
+	assert_int_equal(pier_check_channel_attr(&attr, &device), 0);
+	attr.max_send_wr = 1000;
+	assert_int_equal(pier_check_channel_attr(&attr, &device), -EINVAL);
+	assert_non_null(strstr(pier_last_error(), "keepalive_ms"));
+	attr.max_send_wr = 16;
+	attr.timeout = 0;
+	assert_int_equal(pier_check_channel_attr(&attr, &device), -EINVAL);
+	assert_non_null(strstr(pier_last_error(), "timeout 0"));
+	attr.keepalive_ms = 0;
+	assert_int_equal(pier_check_channel_attr(&attr, &device), 0);
+}
+
+static void checks_the_path_bits(void **state)
+{
+	struct ibv_port_attr port = { .state = IBV_PORT_ACTIVE, .lmc = 2 };
+	struct pier_channel_attr attr = good();
+
+	(void)state;
+	attr.src_path_bits = 3;
+	assert_int_equal(pier_check_channel_port(&attr, &port), 0);
+	attr.src_path_bits = 4;
+	assert_int_equal(pier_check_channel_port(&attr, &port), -EINVAL);
+	assert_non_null(strstr(pier_last_error(), "src_path_bits 4"));
+	port.lmc = 0;
+	attr.src_path_bits = 1;
+	assert_int_equal(pier_check_channel_port(&attr, &port), -EINVAL);
+	attr.src_path_bits = 0;
+	assert_int_equal(pier_check_channel_port(&attr, &port), 0);
+}
+
+/* The tables of IBTA, beside what computes them. */
+static void knows_the_timers(void **state)
+{
+	static const uint32_t table[32] = {
+		655360, 10,    20,    30,     40,     60,     80,     120,
+		160,	240,   320,   480,    640,    960,    1280,   1920,
+		2560,	3840,  5120,  7680,   10240,  15360,  20480,  30720,
+		40960,	61440, 81920, 122880, 163840, 245760, 327680, 491520,
+	};
+
+	(void)state;
+	for (uint8_t code = 0; code < 32; code++) {
+		assert_int_equal(pier_rnr_timer_us(code), table[code]);
+		assert_int_equal(pier_rnr_timer_code(table[code]), code);
+		assert_int_equal(pier_rnr_timer_code(table[code] - 1), code);
+	}
+	assert_int_equal(pier_rnr_timer_code(0), 1);
+	assert_int_equal(pier_rnr_timer_code(491521), 0);
+	assert_int_equal(pier_rnr_timer_code(UINT32_MAX), 0);
+	assert_int_equal(pier_ack_timeout_us(0), 0);
+	assert_int_equal(pier_ack_timeout_us(1), 8);
+	assert_int_equal(pier_ack_timeout_us(14), 67108);
+	assert_int_equal(pier_ack_timeout_us(31), UINT64_C(8796093022));
 }
 
 static void checks_the_port(void **state)
@@ -141,6 +231,12 @@ static void reads_other_sizes(void **state)
 	assert_int_equal(result.size, sizeof(result));
 	newer.later[15] = 1;
 	assert_int_equal(pier_read_channel_attr(&newer.attr, &device, &result), -EINVAL);
+	/* What the first version ended with; what it did not know is as by default. */
+	newer.attr.size = offsetof(struct pier_channel_attr, cq_depth);
+	newer.attr.max_dest_rd_atomic = 3;
+	assert_int_equal(pier_read_channel_attr(&newer.attr, &device, &result), 0);
+	assert_int_equal(result.max_send_wr, 33);
+	assert_int_equal(result.max_dest_rd_atomic, PIER_RD_ATOMIC_SAME);
 	/* Of the first version, which did not have what stands behind. */
 	newer.attr.waiting = PIER_WAIT_POLL;
 	newer.attr.size = offsetof(struct pier_channel_attr, waiting);
@@ -172,6 +268,9 @@ int main(void)
 		cmocka_unit_test(names_value_and_limit),
 		cmocka_unit_test(takes_what_is_in_range),
 		cmocka_unit_test(adds_the_queues_up),
+		cmocka_unit_test(has_room_for_the_keepalive),
+		cmocka_unit_test(checks_the_path_bits),
+		cmocka_unit_test(knows_the_timers),
 		cmocka_unit_test(checks_the_port),
 		cmocka_unit_test(reads_other_sizes),
 		cmocka_unit_test(holds_defaults_to_the_device),

@@ -299,6 +299,7 @@ CALL(write_imm_now, pier_write_imm(scene->a, &source, 0, &remote, 1, TIME_MS))
 CALL(read_now, pier_read(scene->a, &target, 0, &remote, TIME_MS))
 CALL(recv_now, pier_recv(scene->b, &target, 0, TIME_MS, &result))
 CALL(poll_channel, pier_poll(scene->b))
+CALL(reset_channel, pier_channel_reset(scene->b))
 CALL(poll_work, pier_poll_work(scene->b, scene->work, &result))
 CALL(wait_work, pier_wait(scene->b, scene->work, 0, &result))
 CALL(arm_channel, pier_arm_channel(scene->b))
@@ -398,6 +399,7 @@ static const struct call calls[] = {
 	ENTRY(read_now, "channel of queue pair"),
 	ENTRY(recv_now, "channel of queue pair"),
 	ENTRY(poll_channel, "channel of queue pair"),
+	ENTRY(reset_channel, "channel of queue pair"),
 	ENTRY(poll_work, "channel of queue pair"),
 	ENTRY(wait_work, "channel of queue pair"),
 	ENTRY(arm_channel, "channel of queue pair"),

@@ -15,6 +15,7 @@
 
 #include <pier/channel.h>
 #include <pier/error.h>
+#include <pier/recovery.h>
 
 #include "channel/stream.h"
 #include "nic.h"
@@ -286,6 +287,27 @@ static void tells_what_is_wrong(void **state)
 	expect(two_endpoints, -EBADMSG, "second endpoint");
 }
 
+/* The peer was given what this end was before. */
+static void knows_its_own_old_endpoints(void **state)
+{
+	(void)state;
+	for (int age = 0; age < 4; age++) {
+		struct scene scene = open_scene();
+		struct pier_endpoint endpoint;
+
+		for (int i = 0; i < 2; i++)
+			assert_int_equal(pier_channel_reset(scene.channel), 0);
+		assert_int_equal(pier_channel_endpoint(scene.channel, &endpoint), 0);
+		scene.script.length = 0;
+		write_script(&scene.script, endpoint.generation - (uint32_t)age);
+		say(&scene, scene.script.length);
+		assert_int_equal(run(&scene), age == 0	 ? 0
+					      : age <= 2 ? -ESTALE
+							 : -EBADMSG);
+		close_scene(&scene);
+	}
+}
+
 /* Both ends must know: who cannot connect says so, and why. */
 static void tells_the_peer_of_a_failure(void **state)
 {
@@ -461,6 +483,7 @@ int main(void)
 		cmocka_unit_test(notices_a_peer_that_is_gone),
 		cmocka_unit_test(survives_every_flipped_byte),
 		cmocka_unit_test(tells_what_is_wrong),
+		cmocka_unit_test(knows_its_own_old_endpoints),
 		cmocka_unit_test(tells_the_peer_of_a_failure),
 		cmocka_unit_test(does_not_wait_for_ever),
 		cmocka_unit_test(takes_a_slow_peer),

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <stdio.h>
+#include <sys/random.h>
+
+#include <pier/recovery.h>
+
+#include "channel.h"
+#include "memory/window.h"
+#include "status.h"
+#include "util/error.h"
+
+enum {
+	PSN_MASK = 0xffffff,
+	HALF_OF_PSNS = 0x800000,
+	AROUND_HALF = 0x400000, /* of which the new one is chosen */
+};
+
+int pier_channel_error(const struct pier_channel *channel,
+		       struct pier_channel_failure *ret_failure)
+{
+	const struct pier_result *first = &channel->first;
+
+	if (!channel->broken || !ret_failure)
+		return channel->broken;
+	ret_failure->first = *first;
+	ret_failure->flushed = channel->flushed;
+	ret_failure->error_class = first->status ? pier_status_class(first->status,
+								     first->opcode)
+						 : PIER_CLASS_STOPPED;
+	snprintf(ret_failure->sentence, sizeof(ret_failure->sentence), "%s",
+		 channel->cause);
+	return channel->broken;
+}
+
+/* By way of ERR, so that everything outstanding has completed when it is forgotten. */
+static int stop(struct pier_channel *channel)
+{
+	if (!channel->is_reset)
+		pier_stop_channel(channel);
+	return 0;
+}
+
+/* Of a queue pair that leaves its peer: it could not keep their keys for another. */
+static int end_windows(struct pier_channel *channel)
+{
+	int error;
+
+	pier_clear_error();
+	error = pier_unbind_windows(channel->pd, &channel->windows);
+	return error ? pier_fail_because(error,
+					 "deallocate a memory window of queue "
+					 "pair %#x",
+					 channel->qp_num)
+		     : 0;
+}
+
+/* The packet that was sent last, if the device can tell. */
+static uint32_t last_psn(struct pier_channel *channel)
+{
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
+
+	if (channel->path_mtu == 0 ||
+	    channel->provider->query_qp(channel->qp, &attr, IBV_QP_SQ_PSN, &init) != 0)
+		return channel->psn;
+	return attr.sq_psn;
+}
+
+/*
+ * A responder takes a packet whose PSN is the expected one, whoever sent it, and all
+ * other PSNs for repetitions or gaps (IBTA 9.7.1): so the new connection begins where
+ * late packets, whose PSNs are just behind the last one, cannot come to. By chance alone
+ * it could begin just before them.
+ */
+static int renumber(struct pier_channel *channel)
+{
+	uint32_t random;
+
+	if (getrandom(&random, sizeof(random), 0) != (ssize_t)sizeof(random))
+		return pier_fail(EIO, "getrandom gave too few bytes");
+	channel->psn = (last_psn(channel) + HALF_OF_PSNS - AROUND_HALF / 2 +
+			random % AROUND_HALF) &
+		       PSN_MASK;
+	if (++channel->generation == 0)
+		channel->generation = 1;
+	channel->resets++;
+	return 0;
+}
+
+static int to_reset(struct pier_channel *channel)
+{
+	int error;
+
+	pier_clear_error();
+	error = channel->is_reset ? 0 : pier_modify_state(channel, IBV_QPS_RESET);
+	if (error)
+		return pier_fail_because(error, "bring queue pair %#x to RESET",
+					 channel->qp_num);
+	return 0;
+}
+
+static void forget(struct pier_channel *channel)
+{
+	channel->broken = 0;
+	channel->cause_is_flush = false;
+	channel->cause[0] = '\0';
+	channel->first = (struct pier_result){ 0 };
+	channel->flushed = 0;
+	channel->path_mtu = 0;
+	channel->read_depth = 0;
+	channel->keepalive = (struct pier_keepalive){ 0 };
+	channel->state = PIER_CHANNEL_PREPARED;
+}
+
+int pier_channel_reset(struct pier_channel *channel)
+{
+	static int (*const steps[])(struct pier_channel *) = {
+		stop,
+		end_windows,
+		renumber,
+		to_reset,
+		pier_query_channel_port,
+		pier_modify_to_init,
+	};
+	int error = pier_check_process(&channel->object);
+
+	if (error)
+		return error;
+	channel->state = PIER_CHANNEL_FAILED;
+	for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]) && !error; i++)
+		error = steps[i](channel);
+	if (!error)
+		forget(channel);
+	pier_update_ready(channel);
+	return error ? pier_fail_because(error, "resetting the channel of queue pair %#x",
+					 channel->qp_num)
+		     : 0;
+}
