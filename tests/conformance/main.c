@@ -97,6 +97,7 @@ int main(int argc, char **argv)
 		run_post_cases,
 		run_transfer_cases,
 		run_receive_cases,
+		run_recovery_cases,
 		run_process_cases,
 		run_group_cases,
 		/* clang-format on */

@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cases.h"
+#include "world.h"
+
+/* A channel that failed is brought back; a peer that is gone is noticed. */
+
+enum {
+	PIECE = 3000,
+	DEPTH = 16,
+	ROUNDS = 500,	       /* with a reset of each end */
+	KEEPALIVE = 20,	       /* ms */
+	NOTICED_WITHIN = 8000, /* soft0: 3.2 s and the keepalive; and a slow machine */
+	CHILD_FAILED = 3,
+};
+
+static void reset_both(struct world *world)
+{
+	expect_ok(pier_channel_reset(world->a.channel));
+	expect_ok(pier_channel_reset(world->b.channel));
+}
+
+/* One piece each way, at places that are not those of anybody else. */
+static void expect_usable(struct world *world)
+{
+	struct area *a = &world->a.area, *b = &world->b.area;
+	struct pier_gather from_a = gather_at(a, 7, PIECE),
+			   from_b = gather_at(b, 9, PIECE);
+	struct pier_remote to_b = remote_at(b, 100000, PIECE);
+	struct pier_scatter in_a = scatter_at(a, 100000, PIECE);
+	struct pier_work receive;
+	struct pier_result result;
+
+	expect_ok(pier_post_recv(world->a.channel, &in_a, 1, &receive));
+	expect_ok(pier_write(world->a.channel, &from_a, 1, &to_b, PATIENT));
+	expect_ok(pier_send(world->b.channel, &from_b, 1, PATIENT));
+	result = expect_end(world->a.channel, receive, 0);
+	assert_int_equal(result.byte_length, PIECE);
+	image_copy(b, 100000, a, 7, PIECE);
+	image_copy(a, 100000, b, 9, PIECE);
+	world_expect(world);
+	assert_int_equal(pier_channel_error(world->a.channel, NULL), 0);
+	assert_int_equal(pier_channel_error(world->b.channel, NULL), 0);
+}
+
+static void recovers_from_an_error(void **state)
+{
+	struct world *world = world_connected(state);
+	struct pier_gather source = gather_at(&world->a.area, 0, PIECE);
+	struct pier_remote bad = remote_at(&world->b.area, 0, PIECE);
+	struct pier_channel_failure failure;
+	struct pier_work work, behind, receive;
+
+	bad.rkey ^= 0x5a5a5a5a;
+	expect_ok(pier_post_recv(world->a.channel, NULL, 0, &receive));
+	expect_ok(pier_post_write(world->a.channel, &source, 1, &bad, &work));
+	expect_ok(pier_post_write(world->a.channel, &source, 1, &bad, &behind));
+	expect_end(world->a.channel, work, -EACCES);
+	expect_end(world->a.channel, behind, -ECANCELED);
+	expect_result(pier_channel_error(world->a.channel, &failure), -EACCES);
+	assert_int_equal(failure.error_class, PIER_CLASS_REFUSED);
+	assert_int_equal(failure.first.opcode, PIER_OP_WRITE);
+	reset_both(world);
+	expect_end(world->a.channel, receive, -ECANCELED);
+	expect_ok(ends_connect(&world->a, &world->b));
+	expect_usable(world);
+}
+
+static void recovers_from_a_wait_that_was_over(void **state)
+{
+	struct world *world = world_connected(state);
+	struct pier_channel_failure failure;
+
+	expect_result(pier_recv(world->a.channel, NULL, 0, 1, NULL), -ETIMEDOUT);
+	expect_result(pier_channel_error(world->a.channel, &failure), -ETIMEDOUT);
+	assert_int_equal(failure.error_class, PIER_CLASS_STOPPED);
+	reset_both(world);
+	expect_ok(ends_connect(&world->a, &world->b));
+	expect_usable(world);
+}
+
+/*
+ * Whatever was under way has an end, and nothing of it arrives once both ends are
+ * reset: not in memory that has other bytes by then, and not as a message.
+ */
+static void resets_during_traffic(void **state)
+{
+	struct world *world = world_connected(state);
+
+	for (int round = 0; round < 20; round++) {
+		struct pier_gather source = gather_at(&world->a.area, 0, 50000);
+		struct pier_remote target = remote_at(&world->b.area, 1, 50000);
+		struct pier_scatter message = scatter_at(&world->b.area, 60000, 50000);
+		struct pier_work work[DEPTH], receive;
+		struct pier_result result;
+
+		expect_ok(pier_post_recv(world->b.channel, &message, 1, &receive));
+		for (int i = 0; i < DEPTH - 1; i++)
+			expect_ok(pier_post_write(world->a.channel, &source, 1, &target,
+						  &work[i]));
+		expect_ok(pier_post_send(world->a.channel, &source, 1, &work[DEPTH - 1]));
+		if (round % 2)
+			reset_both(world);
+		expect_ok(pier_channel_reset(world->b.channel));
+		expect_ok(pier_channel_reset(world->a.channel));
+		assert_int_equal(pier_channel_outstanding(world->a.channel), 0);
+		area_shuffle(world, &world->b.area);
+		expect_ok(ends_connect(&world->a, &world->b));
+		expect_usable(world);
+		for (int i = 0; i < DEPTH; i++) {
+			int error = pier_wait(world->a.channel, work[i], 0, &result);
+
+			/* The end that was reset first breaks the other one. */
+			assert_true(error == 0 || error == -ECANCELED ||
+				    error == -ETIMEDOUT || error == -EREMOTEIO ||
+				    error == -EACCES);
+		}
+		assert_true(pier_wait(world->b.channel, receive, 0, &result) <= 0);
+		world_expect(world);
+		reset_both(world);
+		expect_ok(ends_connect(&world->a, &world->b));
+	}
+}
+
+/* The other one still has its old peer: what it sends must not arrive. */
+static void one_side_alone_is_not_reached(void **state)
+{
+	struct world *world = world_connected(state);
+	struct pier_gather source = gather_at(&world->b.area, 0, PIECE);
+	struct pier_remote target = remote_at(&world->a.area, 0, PIECE);
+	struct pier_scatter place = scatter_at(&world->a.area, 5000, PIECE);
+	struct pier_work receive;
+
+	expect_ok(pier_channel_reset(world->a.channel));
+	expect_ok(pier_post_recv(world->a.channel, &place, 1, &receive));
+	assert_true(pier_write(world->b.channel, &source, 1, &target, PATIENT) < 0);
+	assert_true(pier_channel_error(world->b.channel, NULL) < 0);
+	expect_result(pier_poll_work(world->a.channel, receive, NULL), 0);
+	world_expect(world);
+	expect_ok(pier_channel_reset(world->b.channel));
+	expect_ok(ends_connect(&world->a, &world->b));
+	source = gather_at(&world->b.area, 0, PIECE);
+	expect_ok(pier_send(world->b.channel, &source, 1, PATIENT));
+	expect_end(world->a.channel, receive, 0);
+	image_copy(&world->a.area, 5000, &world->b.area, 0, PIECE);
+	expect_usable(world);
+}
+
+static void refuses_endpoints_from_before(void **state)
+{
+	struct world *world = world_prepared(state, NULL);
+	struct pier_endpoint old_a, old_b, a, b;
+
+	expect_ok(pier_channel_endpoint(world->a.channel, &old_a));
+	expect_ok(pier_channel_endpoint(world->b.channel, &old_b));
+	expect_ok(ends_connect(&world->a, &world->b));
+	reset_both(world);
+	expect_ok(pier_channel_endpoint(world->a.channel, &a));
+	expect_ok(pier_channel_endpoint(world->b.channel, &b));
+	assert_int_equal(a.qpn, old_a.qpn);
+	assert_true(a.generation - old_a.generation - 1 < 2);
+	assert_int_not_equal(a.psn, old_a.psn);
+	expect_result(pier_connect_channel(world->a.channel, &old_b), -ESTALE);
+	expect_result(pier_connect_channel(world->b.channel, &old_a), -ESTALE);
+	expect_ok(pier_connect_channel(world->a.channel, &b));
+	expect_ok(pier_connect_channel(world->b.channel, &a));
+	expect_usable(world);
+}
+
+struct party {
+	struct pier_channel *channel;
+	int fd, result;
+};
+
+static void *shake(void *argument)
+{
+	struct party *party = argument;
+
+	party->result = pier_handshake(party->channel, party->fd, party->fd, PATIENT);
+	return NULL;
+}
+
+/* Again and again over the same stream. */
+static void shakes_hands_again(void **state)
+{
+	struct world *world = world_prepared(state, NULL);
+	struct party a = { .channel = world->a.channel },
+		     b = { .channel = world->b.channel };
+	pthread_t thread;
+	int fds[2];
+
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+	a.fd = fds[0];
+	b.fd = fds[1];
+	for (int round = 0; round < 5; round++) {
+		assert_int_equal(pthread_create(&thread, NULL, shake, &a), 0);
+		shake(&b);
+		assert_int_equal(pthread_join(thread, NULL), 0);
+		assert_int_equal(a.result, 0);
+		assert_int_equal(b.result, 0);
+		expect_usable(world);
+		expect_result(pier_handshake(a.channel, a.fd, a.fd, 0), -EISCONN);
+		reset_both(world);
+	}
+	close(fds[0]);
+	close(fds[1]);
+}
+
+static void resets_without_end(void **state)
+{
+	struct world *world = world_connected(state);
+	struct pier_gather source = gather_at(&world->a.area, 7, 100);
+	struct test_census before = test_take_census();
+
+	for (int round = 0; round < ROUNDS; round++) {
+		if (round % 2)
+			expect_ok(pier_post_recv(world->b.channel, NULL, 0, NULL));
+		if (round % 3)
+			expect_ok(pier_post_send(world->a.channel, &source, 1, NULL));
+		reset_both(world);
+		expect_ok(ends_connect(&world->a, &world->b));
+		if (round % 50 == 0)
+			expect_usable(world);
+	}
+	expect_usable(world);
+	test_assert_census(&before);
+}
+
+/* Empty writes that a living peer answers change nothing. */
+static void finds_the_peer_alive(void **state)
+{
+	struct pier_channel_attr attr = test_attr();
+	struct pier_channel_failure failure;
+	struct world *world;
+
+	attr.keepalive_ms = KEEPALIVE;
+	world = world_connected_with(state, &attr);
+	expect_result(pier_recv(world->a.channel, NULL, 0, 10 * KEEPALIVE, NULL),
+		      -ETIMEDOUT);
+	pier_channel_error(world->a.channel, &failure);
+	if (failure.error_class != PIER_CLASS_STOPPED)
+		fail_msg("%s", failure.sentence);
+	reset_both(world);
+	expect_ok(ends_connect(&world->a, &world->b));
+	expect_usable(world);
+}
+
+/* It says so, and does not call the peer dead. */
+static void needs_the_right_to_write(void **state)
+{
+	struct pier_channel_attr attr = test_attr();
+	struct pier_channel_failure failure;
+	struct world *world;
+
+	attr.keepalive_ms = KEEPALIVE;
+	attr.access = PIER_ACCESS_LOCAL_WRITE | PIER_ACCESS_REMOTE_READ;
+	world = world_connected_with(state, &attr);
+	expect_result(pier_recv(world->a.channel, NULL, 0, PATIENT, NULL), -ECANCELED);
+	expect_result(pier_channel_error(world->a.channel, &failure), -EACCES);
+	assert_int_equal(failure.first.opcode, PIER_OP_KEEPALIVE);
+	assert_non_null(strstr(failure.sentence, "REMOTE_WRITE"));
+}
+
+static int64_t milliseconds(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* Connected and idle until it is killed, or its parent is gone. */
+static int be_victim(int stream)
+{
+	struct end end = { 0 };
+	char byte = 0;
+
+	if (end_open(&end, test_peer_device) || end_prepare(&end, NULL) ||
+	    pier_handshake(end.channel, stream, stream, PATIENT)) {
+		fprintf(stderr, "child: %s\n", pier_last_error());
+		return CHILD_FAILED;
+	}
+	while (read(stream, &byte, 1) > 0)
+		continue;
+	return 0;
+}
+
+static pid_t start_victim(int *ret_stream)
+{
+	int fds[2];
+	pid_t child;
+
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+	child = fork();
+	assert_true(child >= 0);
+	if (child == 0) {
+		close(fds[0]);
+		_exit(be_victim(fds[1]));
+	}
+	close(fds[1]);
+	*ret_stream = fds[0];
+	return child;
+}
+
+static void kill_victim(pid_t child)
+{
+	int status;
+
+	assert_int_equal(kill(child, SIGKILL), 0);
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_true(WIFSIGNALED(status));
+}
+
+/* Nobody sends anything: the receive alone would wait for its whole time. */
+static void notices_a_killed_peer_while_idle(void **state)
+{
+	struct world *world = world_empty(state);
+	struct pier_channel_attr attr = test_attr();
+	struct pier_work receive;
+	int64_t killed;
+	int first, second;
+	/* Both before any device is open here: a fork would keep what they end. */
+	pid_t victim = start_victim(&first), heir = start_victim(&second);
+
+	attr.keepalive_ms = KEEPALIVE;
+	expect_ok(end_open(&world->a, test_device));
+	expect_ok(end_prepare(&world->a, &attr));
+	expect_ok(pier_handshake(world->a.channel, first, first, PATIENT));
+	expect_ok(pier_post_recv(world->a.channel, NULL, 0, &receive));
+	kill_victim(victim);
+	killed = milliseconds();
+	expect_result(pier_wait(world->a.channel, receive, PATIENT, NULL), -ECANCELED);
+	assert_true(milliseconds() - killed < NOTICED_WITHIN);
+	assert_true(pier_channel_error(world->a.channel, NULL) < 0);
+	/* And goes on with another one. */
+	expect_ok(pier_channel_reset(world->a.channel));
+	expect_ok(pier_handshake(world->a.channel, second, second, PATIENT));
+	/* An empty write: it needs nothing of the heir but that it lives. */
+	expect_ok(pier_write(world->a.channel, NULL, 0, NULL, PATIENT));
+	kill_victim(heir);
+	close(first);
+	close(second);
+}
+
+int run_recovery_cases(void)
+{
+	const struct CMUnitTest cases[] = {
+		world_case(recovers_from_an_error),
+		world_case(recovers_from_a_wait_that_was_over),
+		world_case(resets_during_traffic),
+		world_case(one_side_alone_is_not_reached),
+		world_case(refuses_endpoints_from_before),
+		world_case(shakes_hands_again),
+		world_case(resets_without_end),
+		world_case(finds_the_peer_alive),
+		world_case(needs_the_right_to_write),
+		world_case(notices_a_killed_peer_while_idle),
+	};
+
+	return cmocka_run_group_tests_name("recovery", cases, NULL, NULL);
+}
