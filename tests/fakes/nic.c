@@ -187,16 +187,6 @@ static struct ibv_qp *create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr
 	return qp;
 }
 
-static int query_qp(struct ibv_qp *qp, struct ibv_qp_attr *ret_attr, int mask,
-		    struct ibv_qp_init_attr *ret_init)
-{
-	(void)qp, (void)mask, (void)ret_init;
-	if (fails())
-		return ENOSPC;
-	ret_attr->qp_state = fake.state;
-	return 0;
-}
-
 static struct ibv_srq *create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
 {
 	struct ibv_srq *srq;

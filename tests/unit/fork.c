@@ -130,7 +130,7 @@ static int close_more(struct scene *scene)
 
 	if (!error)
 		error = pier_destroy_transfer(scene->transfer);
-
+	if (!error)
 		error = pier_destroy_recv_pool(scene->pool);
 	if (!error)
 		error = pier_destroy_srq(scene->srq);
@@ -216,6 +216,7 @@ static int add_more(struct scene *scene)
 		error = begin_transfer(scene, &scene->transfer);
 	if (!error)
 		error = pier_wait_transfer(scene->transfer, 0) < 0;
+	if (!error)
 		error = pier_create_srq(scene->pd, NULL, &scene->srq);
 	if (!error)
 		error = pier_create_shared_pool(scene->pd, NULL, &scene->pool);
