@@ -198,11 +198,7 @@ static void post_again(struct pier_srq *srq, struct pier_srq_entry *entry)
 	free_entries(srq, &entry, 1);
 }
 
-/*
- * ibv_destroy_qp() takes the completions of its queue pair out of the CQ without telling
- * whose they were (mlx5_cq_clean() in libmlx5), and the receives would be lost: so they
- * are collected before that.
- */
+/* Before the queue pair is destroyed: pier_stop_channel() says why. */
 void pier_leave_srq(struct pier_channel *channel)
 {
 	struct pier_srq *srq = channel->attr.srq;
@@ -210,7 +206,6 @@ void pier_leave_srq(struct pier_channel *channel)
 	if (!srq || pier_list_empty(&channel->srq_link))
 		return;
 	pier_stop_channel(channel);
-	pier_collect(channel);
 	while (channel->first_message)
 		post_again(srq, unlink_message(channel));
 	pthread_mutex_lock(&srq->lock);

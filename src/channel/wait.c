@@ -223,6 +223,13 @@ void pier_stop_channel(struct pier_channel *channel)
 {
 	pier_modify_state(channel, IBV_QPS_ERR);
 	collect_flush(channel);
+	/*
+	 * What arrived in receives of a shared queue is not among what is outstanding,
+	 * and is taken out of the CQ by RESET and by destroying the queue pair, without
+	 * telling whose receives those were (mlx5_cq_clean() in libmlx5).
+	 */
+	if (channel->attr.srq)
+		pier_collect(channel);
 	if (is_at_rest(channel))
 		return;
 	pier_modify_state(channel, IBV_QPS_RESET);

@@ -304,6 +304,32 @@ static void notices_that_its_channel_was_stopped(void **state)
 	close_hub(&hub);
 }
 
+/* A reset takes what nobody has polled out of the completion queue. */
+static void keeps_what_arrived_before_a_reset(void **state)
+{
+	struct hub hub = open_hub(state);
+
+	for (uintptr_t slot = 0; slot < SLOTS; slot++)
+		post_slot(&hub, slot);
+	for (int round = 0; round < 3; round++) {
+		for (int i = 0; i < SLOTS / 2; i++)
+			send_number(hub.world, hub.from[0], 0, hub.sent[0]++);
+		expect_ok(pier_channel_reset(hub.from[0]));
+		expect_ok(pier_channel_reset(hub.to[0]));
+		assert_int_equal(pier_srq_outstanding(hub.srq), SLOTS);
+		for (int i = 0; i < SLOTS / 2; i++)
+			take_from_pair(&hub, 0);
+		area_expect(&hub.world->b.area);
+		connect_pair(hub.from[0], hub.to[0]);
+	}
+	/* All of them are there. */
+	for (int i = 0; i < SLOTS; i++)
+		send_number(hub.world, hub.from[0], 0, hub.sent[0]++);
+	for (int i = 0; i < SLOTS; i++)
+		take_from_pair(&hub, 0);
+	close_hub(&hub);
+}
+
 /* Pools, of one channel and shared. */
 
 static struct pier_recv_pool_attr pool_attr(const struct world *world)
@@ -547,6 +573,7 @@ int run_receive_cases(void)
 		world_case(breaks_one_channel_alone),
 		world_case(loses_no_receive_with_a_channel),
 		world_case(notices_that_its_channel_was_stopped),
+		world_case(keeps_what_arrived_before_a_reset),
 		world_case(posts_itself_again),
 		world_case(takes_writes_with_immediate),
 		world_case(ends_with_a_message_that_is_too_long),
