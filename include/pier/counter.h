@@ -73,9 +73,9 @@ PIER_API int pier_destroy_counter(struct pier_counter *counter);
  * A counter may count for several regions, a region has one such counter.
  *
  * Errors: -EOPNOTSUPP the device cannot (no device of libibverbs can; soft0 does),
- * or the region is a memory window (pier_mr_is_window()); -EACCES peers may not write to the region; -EINVAL the region is of another
- * protection domain, or the counter has channels bound; -EBUSY the region has a
- * counter; -ENOMEM. Nothing is bound then.
+ * or the region is a memory window (pier_mr_is_window()); -EACCES peers may not write to
+ * the region; -EINVAL the region is of another protection domain, or the counter has
+ * channels bound; -EBUSY the region has a counter; -ENOMEM. Nothing is bound then.
  */
 PIER_API int pier_bind_counter(struct pier_counter *counter, struct pier_mr *mr);
 
