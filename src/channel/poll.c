@@ -274,7 +274,7 @@ int pier_hot_complete(struct pier_channel *channel, const struct ibv_wc *wc, int
 		dispatch(channel, wc);
 		count = ibv_poll_cq(channel->cq, BATCH, batch);
 	}
-	if (count == 0)
+	if (count == 0 && channel->idle_calls)
 		pier_look_after_peer_rarely(channel);
 	return collect_rest(channel, batch, count, work, ret_result);
 }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "keepalive.h"
 #include "recv_pool.h"
 #include "spin.h"
 #include "util/deadline.h"
@@ -172,27 +173,29 @@ static int make_room_for_fds(struct pier_recv_pool *pool)
 }
 
 /* More than 0: something was collected, so look again. */
-static int arm(struct pier_recv_pool *pool, struct pier_channel *channel, nfds_t *count)
+static int arm(struct pier_recv_pool *pool, struct pier_channel *channel, int *timeout,
+	       nfds_t *count)
 {
 	int collected = pier_arm_channel(channel);
 
+	*timeout = pier_sleep_ms(channel, *timeout);
 	if (collected == 0)
 		pool->fds[(*count)++] = (struct pollfd){ .fd = channel->events->fd,
 							 .events = POLLIN };
 	return collected;
 }
 
-static int arm_all(struct pier_recv_pool *pool, nfds_t *ret_count)
+static int arm_all(struct pier_recv_pool *pool, int *timeout, nfds_t *ret_count)
 {
 	int collected = 0;
 
 	*ret_count = 0;
 	if (!pool->srq)
-		return arm(pool, pool->channel, ret_count);
+		return arm(pool, pool->channel, timeout, ret_count);
 	for (struct pier_list *link = pool->srq->channels.next;
 	     link != &pool->srq->channels && collected == 0; link = link->next) {
 		if (!channel_at(link)->broken)
-			collected = arm(pool, channel_at(link), ret_count);
+			collected = arm(pool, channel_at(link), timeout, ret_count);
 	}
 	return collected;
 }
@@ -200,15 +203,15 @@ static int arm_all(struct pier_recv_pool *pool, nfds_t *ret_count)
 /* 0: look again; -ETIMEDOUT without a sentence; or another error. */
 static int sleep_on_channels(struct pier_recv_pool *pool, int64_t deadline)
 {
-	int timeout = pier_poll_timeout(deadline);
+	int left = pier_poll_timeout(deadline), timeout = left;
 	int result = make_room_for_fds(pool);
 	nfds_t count;
 
 	if (!result)
-		result = arm_all(pool, &count);
+		result = arm_all(pool, &timeout, &count);
 	if (result != 0)
 		return result < 0 ? result : 0;
-	if (timeout == 0)
+	if (left == 0)
 		return -ETIMEDOUT;
 	if (poll(pool->fds, count, timeout) < 0 && errno != EINTR)
 		return pier_fail(errno,

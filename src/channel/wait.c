@@ -87,6 +87,8 @@ static int wait_for(struct pier_channel *channel, const struct wish *wish,
 		count = pier_collect(channel);
 		if (count < 0)
 			return count;
+		if (count == 0 && channel->idle_calls)
+			pier_look_after_peer_rarely(channel);
 	}
 	while (!wish->has_come(channel, wish) && !error) {
 		count = pier_arm_channel(channel);

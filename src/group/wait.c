@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "channel/keepalive.h"
 #include "group.h"
 #include "util/deadline.h"
 #include "util/error.h"
@@ -36,9 +37,11 @@ static int arm_watched(struct pier_group *group)
 /* On all of them at once, so that none uses up the time of the others. */
 static int sleep_on_watched(struct pier_group *group, int timeout)
 {
-	for (uint32_t i = 0; i < group->watch_count; i++)
+	for (uint32_t i = 0; i < group->watch_count; i++) {
+		timeout = pier_sleep_ms(group->watch[i], timeout);
 		group->fds[i] = (struct pollfd){ .fd = pier_channel_fd(group->watch[i]),
 						 .events = POLLIN };
+	}
 	if (poll(group->fds, group->watch_count, timeout) < 0 && errno != EINTR)
 		return pier_fail(errno, "poll the completion channels of a group: %s",
 				 strerror(errno));

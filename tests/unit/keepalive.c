@@ -4,6 +4,7 @@
 
 #include <pier/post.h>
 #include <pier/recovery.h>
+#include <pier/waiting.h>
 
 #include "counter_rig.h"
 
@@ -248,6 +249,22 @@ static void looks_while_it_waits(void **state)
 	close_channel(channel);
 }
 
+/* Who never sleeps looks too. */
+static void looks_while_it_spins(void **state)
+{
+	struct pier_channel *channel = connected(SOON);
+	int64_t begin = pier_now();
+
+	(void)state;
+	expect_ok(pier_set_waiting(channel, PIER_WAIT_POLL, 0));
+	fake.completes = true;
+	fake.completes_with = IBV_WC_RETRY_EXC_ERR;
+	expect_result(pier_recv(channel, NULL, 0, PATIENT, NULL), -ECANCELED);
+	expect_asked(1);
+	assert_true(pier_now() - begin < PATIENT / 2 * INT64_C(1000000));
+	close_channel(channel);
+}
+
 static void goes_on_looking(void **state)
 {
 	struct pier_channel *channel = connected(SOON);
@@ -329,6 +346,7 @@ int main(void)
 		counter_case(tells_that_the_peer_refuses_it),
 		counter_case(stops_where_it_cannot_ask),
 		counter_case(looks_while_it_waits),
+		counter_case(looks_while_it_spins),
 		counter_case(goes_on_looking),
 		counter_case(looks_while_a_counter_waits),
 		counter_case(looks_rarely_where_it_is_hot),
