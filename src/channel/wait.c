@@ -232,10 +232,11 @@ void pier_stop_channel(struct pier_channel *channel)
 	 */
 	if (channel->attr.srq)
 		pier_collect(channel);
-	if (is_at_rest(channel))
-		return;
-	pier_modify_state(channel, IBV_QPS_RESET);
-	pier_collect(channel);
+	if (!is_at_rest(channel)) {
+		pier_modify_state(channel, IBV_QPS_RESET);
+		pier_collect(channel);
+	}
+	/* Also where nothing is outstanding: a completion may have been lost. */
 	pier_fill_in_flush(channel);
 }
 

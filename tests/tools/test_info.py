@@ -28,8 +28,9 @@ class Info(Case):
         self.assertTrue(soft[0]["counters"])
         self.assertEqual(soft[0]["max_requested_key"], 65535)
         text = self.run_pier("info").stdout
-        self.assertRegex(text, r"(?m)^  regions       on demand, counters, keys on request up to "
-                               r"65535, %d ranges under one key$" % soft[0]["max_joined_ranges"])
+        self.assertRegex(text, r"(?m)^  regions       atomics, memory windows, on demand, "
+                               r"counters, keys on request up to 65535, %d ranges under one "
+                               r"key$" % soft[0]["max_joined_ranges"])
 
     def test_ports_and_gids(self):
         port, = [d for d in self.facts()["devices"] if d["name"] == "soft0"][0]["ports"]
