@@ -57,7 +57,7 @@ static bool find_in_pieces(const struct soft_mr *mr, uint64_t address,
 	if (address % SOFT_WORD_SIZE || (uintptr_t)memory % SOFT_WORD_SIZE ||
 	    piece->end - offset < SOFT_WORD_SIZE)
 		return false;
-	*ret_word = (struct word){ (uint64_t *)memory, piece->sync_fd };
+	*ret_word = (struct word){ (uint64_t *)memory, piece->dmabuf ? piece->fd : -1 };
 	return true;
 }
 

@@ -17,6 +17,9 @@
  *		MAC(secret of the caller, transcript)
  *	listener: MAC(secret of the listener, transcript)
  *
+ * On one host the caller's MACs come with an fd, if there is one to be had: memory for
+ * both to share. Whether the listener takes it is part of its last MAC.
+ *
  * The transcript is the hash of hello and the listener's nonce. A listener may
  * not know the secret of the caller yet; it checks that MAC when its queue pair
  * goes to RTR.

@@ -63,8 +63,46 @@ static int send_all(int fd, const uint8_t *bytes, size_t length)
 	return sent < 0 && errno != EPIPE && errno != ECONNRESET ? -errno : -ECONNREFUSED;
 }
 
+/* The proof, and with it the memory to share. */
+static int send_proof(int fd, uint8_t *proof, const struct soft_segment *segment)
+{
+	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))] = { 0 };
+	struct iovec part = { .iov_base = proof, .iov_len = SOFT_PROOF_SIZE };
+	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
+	struct cmsghdr *header = (struct cmsghdr *)control;
+
+	if (!segment)
+		return send_all(fd, proof, SOFT_PROOF_SIZE);
+	header->cmsg_level = SOL_SOCKET;
+	header->cmsg_type = SCM_RIGHTS;
+	header->cmsg_len = CMSG_LEN(sizeof(int));
+	memcpy(CMSG_DATA(header), &segment->fd, sizeof(int));
+	message.msg_control = control;
+	message.msg_controllen = sizeof(control);
+	if (sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == SOFT_PROOF_SIZE)
+		return 0;
+	/* Too many fds are on their way already, or whatever else: without it then. */
+	return send_all(fd, proof, SOFT_PROOF_SIZE);
+}
+
+/* Of `*shared` nothing is left if the listener does without. */
+static int check_welcome(const struct soft_qp *qp, const uint8_t *transcript,
+			 const uint8_t *welcome, struct soft_segment **shared)
+{
+	const uint8_t *secret = qp->peer_address.secret;
+
+	if (*shared &&
+	    pier_soft_proves(secret, SOFT_LISTENER_SHARES, transcript, welcome))
+		return 0;
+	pier_soft_drop_segment(*shared);
+	*shared = NULL;
+	return pier_soft_proves(secret, SOFT_LISTENER_WELCOMES, transcript, welcome)
+		       ? 0
+		       : -ECONNREFUSED;
+}
+
 static int prove_ourselves(const struct soft_qp *qp, int fd, const uint8_t *transcript,
-			   uint64_t deadline)
+			   uint64_t deadline, struct soft_segment **shared)
 {
 	const uint8_t *secret = qp->peer_address.secret;
 	uint8_t proof[SOFT_PROOF_SIZE], welcome[SOFT_WELCOME_SIZE];
@@ -73,17 +111,14 @@ static int prove_ourselves(const struct soft_qp *qp, int fd, const uint8_t *tran
 	pier_soft_prove(secret, SOFT_CALLER_PROVES, transcript, proof);
 	pier_soft_prove(qp->secret, SOFT_CALLER_IDENTITY, transcript,
 			proof + SOFT_MAC_SIZE);
-	error = send_all(fd, proof, sizeof(proof));
+	error = send_proof(fd, proof, *shared);
 	if (!error)
 		error = receive_all(fd, welcome, sizeof(welcome), deadline);
-	if (!error &&
-	    !pier_soft_proves(secret, SOFT_LISTENER_WELCOMES, transcript, welcome))
-		error = -ECONNREFUSED;
-	return error;
+	return error ? error : check_welcome(qp, transcript, welcome, shared);
 }
 
 static int introduce(const struct soft_qp *qp, const struct ibv_qp_attr *attr, int fd,
-		     uint64_t deadline)
+		     uint64_t deadline, struct soft_segment **shared)
 {
 	struct soft_hello hello = {
 		.from = soft_context_of(qp)->gid,
@@ -107,7 +142,7 @@ static int introduce(const struct soft_qp *qp, const struct ibv_qp_attr *attr, i
 	if (!pier_soft_proves(qp->peer_address.secret, SOFT_LISTENER_PROVES, transcript,
 			      challenge + 32))
 		return -ECONNREFUSED;
-	return prove_ourselves(qp, fd, transcript, deadline);
+	return prove_ourselves(qp, fd, transcript, deadline, shared);
 }
 
 /* A Unix connect(2) waits only for room in the backlog, by SO_SNDTIMEO. */
@@ -134,8 +169,9 @@ static int dial(int fd, const void *name, socklen_t length, uint64_t deadline)
 
 /* ENOENT: no such socket on this host, so the peer is on another one. */
 static int call_unix(const struct soft_qp *qp, const struct ibv_qp_attr *attr,
-		     uint64_t deadline, int *ret_fd)
+		     uint64_t deadline, int *ret_fd, struct soft_lane **ret_lane)
 {
+	struct soft_segment *shared;
 	struct sockaddr_un name;
 	socklen_t length = pier_soft_unix_name(&attr->ah_attr.grh.dgid, &name);
 	pier_auto_fd fd = -1;
@@ -149,8 +185,16 @@ static int call_unix(const struct soft_qp *qp, const struct ibv_qp_attr *attr,
 	error = dial(fd, &name, length, deadline);
 	if (error == -ECONNREFUSED || (!error && !pier_soft_same_user(fd)))
 		return -ENOENT;
+	shared = error ? NULL : pier_soft_create_segment();
 	if (!error)
-		error = introduce(qp, attr, fd, deadline);
+		error = introduce(qp, attr, fd, deadline, &shared);
+	if (!error && shared) {
+		*ret_lane = pier_soft_create_lane(shared, 0);
+		shared = NULL;
+		if (!*ret_lane)
+			error = -ENOMEM; /* the peer relies on it */
+	}
+	pier_soft_drop_segment(shared);
 	if (error)
 		return pier_fail(-error,
 				 "soft0: QP %#x of another process (Unix socket "
@@ -191,13 +235,14 @@ static int call_one(const struct soft_qp *qp, const struct ibv_qp_attr *attr,
 	socklen_t length = tcp_name(&qp->peer_address, index, &name);
 	pier_auto_fd fd = socket(name.ss_family,
 				 SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	struct soft_segment *shared = NULL;
 	int error;
 
 	if (fd < 0)
 		return -errno;
 	error = dial(fd, &name, length, deadline);
 	if (!error)
-		error = introduce(qp, attr, fd, deadline);
+		error = introduce(qp, attr, fd, deadline, &shared);
 	if (!error)
 		*ret_fd = pier_take_fd(&fd);
 	return error;
@@ -232,11 +277,14 @@ static int call_tcp(const struct soft_qp *qp, const struct ibv_qp_attr *attr,
 			 strerror(-error));
 }
 
-int pier_soft_call(struct soft_qp *qp, const struct ibv_qp_attr *attr, int *ret_fd)
+int pier_soft_call(struct soft_qp *qp, const struct ibv_qp_attr *attr, int *ret_fd,
+		   struct soft_lane **ret_lane)
 {
 	uint64_t deadline = pier_soft_now() + DEADLINE;
-	int error = call_unix(qp, attr, deadline, ret_fd);
+	int error;
 
+	*ret_lane = NULL;
+	error = call_unix(qp, attr, deadline, ret_fd, ret_lane);
 	if (error == -ENOENT)
 		error = call_tcp(qp, attr, deadline, ret_fd);
 	if (!error)

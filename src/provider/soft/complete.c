@@ -154,7 +154,9 @@ void pier_soft_fail_qp(struct soft_qp *qp, enum ibv_wc_status status)
 		return;
 	/* First, so that no completion finds the queue pair alive. */
 	pier_soft_set_state(qp, IBV_QPS_ERR);
-	if (!qp->link.closing)
+	if (qp->link.closing)
+		pier_soft_revoke_link(qp);
+	else
 		pier_soft_close_link(qp);
 	if (status != IBV_WC_SUCCESS && sends_left(sq))
 		pier_soft_complete_send(qp, status);

@@ -11,12 +11,13 @@
 #include "util/fd.h"
 #include "soft.h"
 
-static struct soft_parked parked_stream(int rx_fd, int tx_fd, const union ibv_gid *gid,
-					uint32_t qpn)
+static struct soft_parked parked_stream(int rx_fd, int tx_fd, struct soft_lane *lane,
+					const union ibv_gid *gid, uint32_t qpn)
 {
 	struct soft_parked parked = {
 		.fd = rx_fd,
 		.tx_fd = tx_fd,
+		.lane = lane,
 		.gid = *gid,
 		.qpn = qpn,
 		.proven = true,
@@ -30,9 +31,10 @@ static struct soft_parked parked_stream(int rx_fd, int tx_fd, const union ibv_gi
  * peer takes it only if it was told of this queue pair as it is since its last RESET.
  * The proof stays in this process, so that any transcript will do.
  */
-static struct soft_parked stream_for_peer(const struct soft_qp *qp, int fd)
+static struct soft_parked stream_for_peer(const struct soft_qp *qp, int fd,
+					  struct soft_lane *lane)
 {
-	struct soft_parked parked = parked_stream(fd, fd, &soft_context_of(qp)->gid,
+	struct soft_parked parked = parked_stream(fd, fd, lane, &soft_context_of(qp)->gid,
 						  qp->ibv.qp_num);
 
 	parked.proven = false;
@@ -95,6 +97,24 @@ static bool give_to_peer(const struct soft_qp *qp, struct soft_context *context,
 	return taken;
 }
 
+/* Both, or none: then frames go by the sockets. */
+static void create_lanes(struct soft_lane **ret_lanes)
+{
+	struct soft_segment *segment = pier_soft_create_segment();
+
+	ret_lanes[0] = ret_lanes[1] = NULL;
+	if (!segment)
+		return;
+	atomic_fetch_add(&segment->users, 1);
+	ret_lanes[0] = pier_soft_create_lane(segment, 0);
+	ret_lanes[1] = pier_soft_create_lane(segment, 1);
+	if (ret_lanes[0] && ret_lanes[1])
+		return;
+	pier_soft_free_lane(ret_lanes[0]);
+	pier_soft_free_lane(ret_lanes[1]);
+	ret_lanes[0] = ret_lanes[1] = NULL;
+}
+
 /*
  * Whichever of two queue pairs in a process comes first makes the link. As with
  * hardware it is no error that the peer is not there; requests to it will time
@@ -106,6 +126,7 @@ static int connect_within(struct soft_qp *qp, struct soft_context *peer_context,
 	struct soft_context *context = soft_context_of(qp);
 	const union ibv_gid *gid = &attr->ah_attr.grh.dgid;
 	struct soft_parked mine, its;
+	struct soft_lane *lanes[2];
 	int fds[2], error = check_peer(qp, peer_context, attr->dest_qp_num);
 	bool parked;
 
@@ -122,17 +143,22 @@ static int connect_within(struct soft_qp *qp, struct soft_context *peer_context,
 	pier_soft_tune_stream(fds[0]);
 	pier_soft_tune_stream(fds[1]);
 	if (peer_context == context && attr->dest_qp_num == qp->ibv.qp_num) {
-		mine = parked_stream(fds[1], fds[0], gid, attr->dest_qp_num);
+		mine = parked_stream(fds[1], fds[0],
+				     pier_soft_create_loop(pier_soft_create_segment()),
+				     gid, attr->dest_qp_num);
 		park_locked(qp, &mine);
 		return 0;
 	}
-	mine = parked_stream(fds[0], fds[0], gid, attr->dest_qp_num);
-	its = stream_for_peer(qp, fds[1]);
+	create_lanes(lanes);
+	mine = parked_stream(fds[0], fds[0], lanes[0], gid, attr->dest_qp_num);
+	its = stream_for_peer(qp, fds[1], lanes[1]);
 	if (give_to_peer(qp, peer_context, attr->dest_qp_num, &its)) {
 		park_locked(qp, &mine);
 	} else {
 		pier_close_fd(fds[0]);
 		pier_close_fd(fds[1]);
+		pier_soft_free_lane(lanes[0]);
+		pier_soft_free_lane(lanes[1]);
 	}
 	return 0;
 }
@@ -150,6 +176,7 @@ int pier_soft_connect(struct soft_qp *qp, const struct ibv_qp_attr *attr)
 {
 	struct soft_context *peer = pier_soft_hold_registry(&attr->ah_attr.grh.dgid);
 	struct soft_parked parked;
+	struct soft_lane *lane;
 	int error = 0, fd;
 
 	if (peer)
@@ -164,10 +191,10 @@ int pier_soft_connect(struct soft_qp *qp, const struct ibv_qp_attr *attr)
 				 attr->dest_qp_num);
 	if (!is_caller(qp, attr))
 		return 0;
-	error = pier_soft_call(qp, attr, &fd);
+	error = pier_soft_call(qp, attr, &fd, &lane);
 	if (error)
 		return error;
-	parked = parked_stream(fd, fd, &attr->ah_attr.grh.dgid, attr->dest_qp_num);
+	parked = parked_stream(fd, fd, lane, &attr->ah_attr.grh.dgid, attr->dest_qp_num);
 	park_locked(qp, &parked);
 	return 0;
 }

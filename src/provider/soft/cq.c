@@ -169,6 +169,7 @@ int pier_soft_req_notify_cq(struct ibv_cq *ibv_cq, int solicited_only)
 	else if (cq->armed == SOFT_UNARMED)
 		cq->armed = SOFT_ARMED_SOLICITED;
 	pthread_mutex_unlock(&cq->lock);
+	pier_soft_end_rest(soft_context(ibv_cq->context));
 	return 0;
 }
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -80,7 +81,34 @@ static int map_window(struct soft_piece *piece, const struct pier_provider_part 
 	return 0;
 }
 
-/* The mapping holds the buffer; the fd is needed only to bracket accesses. */
+/* A process with many regions shall have fds left for other things. */
+bool pier_soft_is_spare(int fd)
+{
+	struct rlimit limit;
+
+	return getrlimit(RLIMIT_NOFILE, &limit) == 0 && (rlim_t)fd < limit.rlim_cur / 2;
+}
+
+/*
+ * The mapping holds the buffer. The fd of a dma-buf brackets accesses; that of a
+ * memfd is for peers, who do without if there are too many.
+ */
+static int keep_fd(struct soft_piece *piece, int fd)
+{
+	piece->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	if (piece->dmabuf)
+		return piece->fd < 0 ? -errno : 0;
+	if (piece->fd >= 0 && !pier_soft_is_spare(piece->fd))
+		piece->fd = pier_close_fd(piece->fd);
+	return 0;
+}
+
+/* The size of a dma-buf is for ever; that of a memfd is with this seal. */
+static bool is_steady(int fd, enum kind kind)
+{
+	return kind == KIND_DMABUF || (fcntl(fd, F_GET_SEALS) & F_SEAL_SHRINK);
+}
+
 int pier_soft_attach_fd(struct soft_piece *piece, const struct pier_provider_part *part,
 			int access)
 {
@@ -97,11 +125,13 @@ int pier_soft_attach_fd(struct soft_piece *piece, const struct pier_provider_par
 	error = check_range(part, kind);
 	if (error)
 		return error;
-	if (kind == KIND_DMABUF && !piece->sync_shared) {
-		piece->sync_fd = fcntl(part->fd, F_DUPFD_CLOEXEC, 0);
-		if (piece->sync_fd < 0)
-			return -errno;
-	}
+	piece->offset = part->offset;
+	piece->dmabuf = kind == KIND_DMABUF;
+	piece->steady = is_steady(part->fd, kind);
+	if (!piece->fd_shared)
+		error = keep_fd(piece, part->fd);
+	if (error)
+		return error;
 	return map_window(piece, part, access);
 }
 
@@ -109,6 +139,6 @@ void pier_soft_detach(struct soft_piece *piece)
 {
 	if (piece->window)
 		munmap(piece->window, piece->window_size);
-	if (!piece->sync_shared)
-		piece->sync_fd = pier_close_fd(piece->sync_fd);
+	if (!piece->fd_shared)
+		piece->fd = pier_close_fd(piece->fd);
 }

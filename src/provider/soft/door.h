@@ -15,7 +15,9 @@
 /* How streams come to be: addresses, callers, listeners, and proofs of identity. */
 
 struct soft_context;
+struct soft_lane;
 struct soft_qp;
+struct soft_segment;
 
 struct soft_address {
 	uint8_t secret[SOFT_SECRET_SIZE];
@@ -42,6 +44,7 @@ enum soft_pending_step {
 struct soft_pending {
 	enum soft_pending_step step;
 	int fd;
+	struct soft_segment *segment; /* that came with the proof, or NULL */
 	uint64_t deadline;
 	uint32_t generation;
 	uint32_t have;
@@ -82,7 +85,8 @@ int pier_soft_choose_addresses(struct soft_listeners *listeners,
 /* connect.c: finds and reaches the peer while the QP goes to RTR */
 int pier_soft_connect(struct soft_qp *qp, const struct ibv_qp_attr *attr);
 /* call.c: an authenticated stream to a peer in another process; blocks for seconds. */
-int pier_soft_call(struct soft_qp *qp, const struct ibv_qp_attr *attr, int *ret_fd);
+int pier_soft_call(struct soft_qp *qp, const struct ibv_qp_attr *attr, int *ret_fd,
+		   struct soft_lane **ret_lane);
 
 /* auth.c */
 enum {
@@ -102,7 +106,8 @@ enum soft_role {
 	SOFT_LISTENER_PROVES,
 	SOFT_CALLER_PROVES,
 	SOFT_CALLER_IDENTITY,
-	SOFT_LISTENER_WELCOMES
+	SOFT_LISTENER_WELCOMES,
+	SOFT_LISTENER_SHARES /* the same, and takes the memory that came with the proof */
 };
 
 void pier_soft_pack_hello(const struct soft_hello *hello, uint8_t *ret_bytes);

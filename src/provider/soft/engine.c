@@ -5,12 +5,15 @@
 #include <sys/timerfd.h>
 #include <time.h>
 
+#include "util/log.h"
 #include "soft.h"
 
 enum {
 	EVENTS_PER_PASS = 32,
 	EVENT_SHIFT = 56,
-	STOPPED_NANOSECONDS = 250000000
+	STOPPED_NANOSECONDS = 250000000,
+	/* How often who polls asks the kernel when rings bring the news. */
+	LOOK_NANOSECONDS = 10000
 };
 
 #define EVENT_ID_MASK ((UINT64_C(1) << EVENT_SHIFT) - 1)
@@ -106,6 +109,17 @@ void pier_soft_empty_doorbells(struct soft_context *context)
 	}
 }
 
+/* Not closing(): then it does not matter any more what the peer says. */
+static void hear(struct soft_qp *qp)
+{
+	pier_soft_heat(qp);
+	if (pier_soft_hear(qp))
+		return;
+	pier_warning("soft0: QP %#x: nonsense on the socket of QP %#x", qp->ibv.qp_num,
+		     qp->attr.dest_qp_num);
+	pier_soft_lose_link(qp);
+}
+
 static void dispatch_qp(struct soft_context *context, uint64_t id, uint32_t events)
 {
 	struct soft_qp *qp = context->qps[id % SOFT_MAX_QP];
@@ -119,6 +133,8 @@ static void dispatch_qp(struct soft_context *context, uint64_t id, uint32_t even
 	if (events & (EPOLLOUT | EPOLLERR))
 		qp->link.writable = true;
 	pier_soft_activate(qp);
+	if (qp->link.lane)
+		hear(qp);
 }
 
 enum soft_event pier_soft_event_kind(const struct epoll_event *event)
@@ -197,6 +213,12 @@ static bool has_work(const struct soft_engine *engine)
 	return !pier_list_empty(&engine->active);
 }
 
+/* The thread is not to sleep while a ring is to be looked at. */
+static bool needs_thread(const struct soft_engine *engine)
+{
+	return has_work(engine) || !pier_list_empty(&engine->hot);
+}
+
 static void wake_thread(struct soft_engine *engine)
 {
 	engine->blocking = false;
@@ -222,7 +244,7 @@ void pier_soft_unlock(struct soft_context *context)
 	struct soft_engine *engine = &context->engine;
 
 	for (;;) {
-		if (has_work(engine) && engine->blocking)
+		if (engine->blocking && needs_thread(engine))
 			wake_thread(engine);
 		pthread_mutex_unlock(&engine->lock);
 		if (engine->stepped || !doorbells_rung(engine))
@@ -261,13 +283,19 @@ void pier_soft_poll_engine(struct soft_context *context)
 {
 	struct soft_engine *engine = &context->engine;
 	struct epoll_event events[EVENTS_PER_PASS];
-	int count;
+	uint64_t now;
+	int count = 0;
 
 	atomic_fetch_add_explicit(&engine->polls, 1, memory_order_relaxed);
 	if (engine->stepped || atomic_load(&engine->waiters) > 0 ||
 	    pthread_mutex_trylock(&engine->lock) != 0)
 		return;
-	count = epoll_wait(engine->epoll_fd, events, EVENTS_PER_PASS, 0);
+	now = pier_soft_now();
+	pier_soft_look(context, now);
+	if (engine->socket_links > 0 || now - engine->looked >= LOOK_NANOSECONDS) {
+		engine->looked = now;
+		count = epoll_wait(engine->epoll_fd, events, EVENTS_PER_PASS, 0);
+	}
 	if (count > 0 || has_work(engine))
 		pier_soft_pass(context, events, count);
 	pier_soft_unlock(context);
@@ -283,6 +311,7 @@ bool pier_soft_step(struct ibv_context *ibv_context)
 	pier_soft_lock(context);
 	check_timers(context);
 	pier_soft_empty_doorbells(context);
+	pier_soft_look(context, context->engine.now);
 	count = epoll_wait(context->engine.epoll_fd, &event, 1, 0);
 	if (count > 0)
 		dispatch(context, &event);

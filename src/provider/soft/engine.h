@@ -30,7 +30,14 @@ struct soft_engine {
 	uint64_t now;	   /* read once a pass */
 	_Atomic(struct soft_qp *) rung;
 	atomic_uint polls; /* by applications; while it moves the thread rests */
+	atomic_uint seen_polls;
+	atomic_bool resting;
 	struct pier_list active, mark;
+	struct pier_list hot; /* lanes that are looked at; hot.c */
+	uint32_t hot_count;
+	uint32_t socket_links; /* links without a lane */
+	uint64_t spin_until;   /* the thread does not sleep before */
+	uint64_t looked;       /* for events, by who polls */
 	uint64_t next_serial;
 	uint8_t *sink; /* where unwanted bytes go */
 };
@@ -43,6 +50,8 @@ void pier_soft_stop_engine(struct soft_context *context);
 void pier_soft_lock(struct soft_context *context);
 void pier_soft_unlock(struct soft_context *context);
 void pier_soft_ring(struct soft_qp *qp);
+/* Who asks for an event polls no more: the thread's rest is over. */
+void pier_soft_end_rest(struct soft_context *context);
 /* After an empty poll: makes progress if nobody else does. */
 void pier_soft_poll_engine(struct soft_context *context);
 /* With the engine locked. */

@@ -50,7 +50,8 @@ void pier_soft_pack_header(const struct soft_header *header, uint8_t *ret_bytes)
 static bool is_opcode(uint8_t opcode)
 {
 	return (opcode >= SOFT_SEND && opcode <= SOFT_SEND_INV) ||
-	       (opcode >= SOFT_ACK && opcode <= SOFT_ATOMIC_RESPONSE);
+	       (opcode >= SOFT_ACK && opcode <= SOFT_ATOMIC_RESPONSE) ||
+	       opcode == SOFT_SKIP;
 }
 
 bool pier_soft_is_atomic(uint8_t opcode)
@@ -60,7 +61,7 @@ bool pier_soft_is_atomic(uint8_t opcode)
 
 static bool is_length(uint8_t opcode, uint32_t length)
 {
-	if (opcode == SOFT_ACK || opcode == SOFT_NAK)
+	if (opcode == SOFT_ACK || opcode == SOFT_NAK || opcode == SOFT_SKIP)
 		return length == 0;
 	if (pier_soft_is_atomic(opcode) || opcode == SOFT_ATOMIC_RESPONSE)
 		return length == SOFT_WORD_SIZE;
@@ -71,7 +72,10 @@ static bool is_plausible(const struct soft_header *header)
 {
 	if (!is_opcode(header->opcode) || !is_length(header->opcode, header->length))
 		return false;
-	if (header->flags & ~SOFT_FLAG_SOLICITED)
+	if (header->flags & ~(SOFT_FLAG_SOLICITED | SOFT_FLAG_PLACED))
+		return false;
+	if ((header->flags & SOFT_FLAG_PLACED) && header->opcode != SOFT_WRITE &&
+	    header->opcode != SOFT_WRITE_IMM && header->opcode != SOFT_READ)
 		return false;
 	if (header->opcode != SOFT_NAK)
 		return header->syndrome == 0 && header->timer == 0;
@@ -101,7 +105,7 @@ bool pier_soft_unpack_header(const uint8_t *bytes, struct soft_header *ret_heade
 
 uint32_t pier_soft_payload_length(const struct soft_header *header)
 {
-	if (header->opcode == SOFT_READ)
+	if (header->opcode == SOFT_READ || (header->flags & SOFT_FLAG_PLACED))
 		return 0;
 	return pier_soft_is_atomic(header->opcode) ? SOFT_OPERANDS_SIZE : header->length;
 }

@@ -30,10 +30,12 @@ enum soft_opcode {
 	SOFT_FETCH_ADD,	   /* add, 0 */
 	SOFT_SEND_INV,	   /* of the key */
 	/* Responses; the msn names a request. */
-	SOFT_ACK = 16,	     /* every request before msn is done */
-	SOFT_NAK,	     /* the same, and msn was refused */
-	SOFT_READ_RESPONSE,  /* every request up to msn is done */
-	SOFT_ATOMIC_RESPONSE /* the same; its payload is what the word was */
+	SOFT_ACK = 16,	      /* every request before msn is done */
+	SOFT_NAK,	      /* the same, and msn was refused */
+	SOFT_READ_RESPONSE,   /* every request up to msn is done */
+	SOFT_ATOMIC_RESPONSE, /* the same; its payload is what the word was */
+	/* On a lane, of the requester: those before msn are done, and need no answer. */
+	SOFT_SKIP = 32
 };
 
 enum soft_syndrome {
@@ -46,7 +48,8 @@ enum soft_syndrome {
 };
 
 enum {
-	SOFT_FLAG_SOLICITED = 1
+	SOFT_FLAG_SOLICITED = 1,
+	SOFT_FLAG_PLACED = 2 /* on a lane: the bytes are where they belong already */
 };
 
 struct soft_header {

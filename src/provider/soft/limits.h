@@ -27,7 +27,9 @@ enum {
 	/* Frames that one sendmsg(2) may carry, and the parts they consist of. */
 	SOFT_MAX_STAGED = 16,
 	SOFT_MAX_VECTOR = 80,
-	SOFT_SINK_SIZE = 64 * 1024
+	SOFT_SINK_SIZE = 64 * 1024,
+	/* Regions that one peer copies into and out of on its own. */
+	SOFT_MAX_GRANTS = 64
 };
 
 #define SOFT_NEVER UINT64_MAX

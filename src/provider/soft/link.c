@@ -20,6 +20,8 @@ static int watch_link(struct soft_context *context, struct soft_qp *qp)
 	uint64_t id = link->serial * SOFT_MAX_QP + qp->ibv.qp_num % SOFT_MAX_QP;
 	int error;
 
+	if (link->lane) /* room in the ring is told otherwise */
+		return pier_soft_watch(context, link->rx_fd, in, SOFT_EVENT_QP, id);
 	if (link->rx_fd == link->tx_fd)
 		return pier_soft_watch(context, link->rx_fd, in | EPOLLOUT, SOFT_EVENT_QP,
 				       id);
@@ -30,8 +32,14 @@ static int watch_link(struct soft_context *context, struct soft_qp *qp)
 			       id);
 }
 
-/* Consumes the fds, also when it fails. */
-int pier_soft_attach_link(struct soft_qp *qp, int rx_fd, int tx_fd)
+static void start_lane(struct soft_qp *qp)
+{
+	qp->link.lane->qp = qp;
+	pier_soft_heat(qp);
+}
+
+int pier_soft_attach_link(struct soft_qp *qp, int rx_fd, int tx_fd,
+			  struct soft_lane *lane)
 {
 	struct soft_context *context = soft_context_of(qp);
 	int error;
@@ -41,6 +49,8 @@ int pier_soft_attach_link(struct soft_qp *qp, int rx_fd, int tx_fd)
 	memset(&qp->link, 0, sizeof(qp->link));
 	qp->link.rx_fd = rx_fd;
 	qp->link.tx_fd = tx_fd;
+	qp->link.lane = lane;
+	context->engine.socket_links += !lane;
 	qp->link.serial = ++context->engine.next_serial;
 	error = watch_link(context, qp);
 	if (error) {
@@ -48,6 +58,8 @@ int pier_soft_attach_link(struct soft_qp *qp, int rx_fd, int tx_fd)
 		return error;
 	}
 	qp->link.readable = qp->link.writable = true;
+	if (lane)
+		start_lane(qp);
 	qp->last_progress = pier_soft_now();
 	pier_soft_activate(qp);
 	return 0;
@@ -61,6 +73,17 @@ void pier_soft_hang_up(int fd)
 	pier_close_fd(fd);
 }
 
+static void close_lane(struct soft_qp *qp)
+{
+	struct soft_lane *lane = qp->link.lane;
+
+	if (!lane->qp)
+		lane->qp = qp; /* it was not started */
+	pier_soft_revoke_link(qp);
+	pier_soft_leave_hot(qp);
+	pier_soft_free_lane(lane);
+}
+
 void pier_soft_close_link(struct soft_qp *qp)
 {
 	struct soft_context *context = soft_context_of(qp);
@@ -68,6 +91,10 @@ void pier_soft_close_link(struct soft_qp *qp)
 
 	if (!pier_soft_link_open(link))
 		return;
+	if (link->lane)
+		close_lane(qp);
+	else
+		context->engine.socket_links--;
 	pier_soft_unwatch(context, link->rx_fd);
 	if (link->tx_fd != link->rx_fd) {
 		pier_soft_unwatch(context, link->tx_fd);
@@ -115,7 +142,9 @@ void pier_soft_unpark(struct soft_qp *qp)
 	if (parked->fd != parked->tx_fd)
 		pier_soft_hang_up(parked->tx_fd);
 	pier_soft_hang_up(parked->fd);
+	pier_soft_free_lane(parked->lane);
 	parked->fd = parked->tx_fd = -1;
+	parked->lane = NULL;
 }
 
 void pier_soft_adopt_parked(struct soft_qp *qp)
@@ -132,7 +161,8 @@ void pier_soft_adopt_parked(struct soft_qp *qp)
 		return;
 	}
 	qp->parked.fd = qp->parked.tx_fd = -1;
-	pier_soft_attach_link(qp, parked.fd, parked.tx_fd);
+	qp->parked.lane = NULL;
+	pier_soft_attach_link(qp, parked.fd, parked.tx_fd, parked.lane);
 }
 
 /* Consumes the fds in `parked`; the newest one counts. */

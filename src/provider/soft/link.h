@@ -12,6 +12,7 @@
 
 /* The byte stream between two queue pairs, and the frames on their way. */
 
+struct soft_lane;
 struct soft_qp;
 
 /* A READ or an atomic operation whose response is to be sent. */
@@ -49,8 +50,9 @@ enum soft_target {
 };
 
 struct soft_link {
-	int rx_fd, tx_fd; /* the same, but where a queue pair talks to itself */
-	uint64_t serial;  /* tells a late epoll event from one of this link */
+	int rx_fd, tx_fd;	/* the same, but where a queue pair talks to itself */
+	struct soft_lane *lane; /* frames go by shared memory; NULL: by the fds */
+	uint64_t serial;	/* tells a late epoll event from one of this link */
 	bool readable, writable, hung_up;
 	bool closing;	/* say the last words, then close */
 	bool shut;	/* they are said */
@@ -76,6 +78,7 @@ struct soft_link {
 struct soft_parked {
 	int fd;	   /* -1: none */
 	int tx_fd; /* the same, but where a queue pair talks to itself */
+	struct soft_lane *lane;
 	union ibv_gid gid;
 	uint32_t qpn;
 	bool proven; /* that the peer is who it says it is */
@@ -91,7 +94,9 @@ void pier_soft_say_goodbye(struct soft_qp *qp);
 void pier_soft_receive(struct soft_qp *qp);
 void pier_soft_lose_link(struct soft_qp *qp);
 bool pier_soft_link_open(const struct soft_link *link);
-int pier_soft_attach_link(struct soft_qp *qp, int rx_fd, int tx_fd);
+/* Consumes the fds and the lane, also when it fails. */
+int pier_soft_attach_link(struct soft_qp *qp, int rx_fd, int tx_fd,
+			  struct soft_lane *lane);
 void pier_soft_close_link(struct soft_qp *qp);
 /* Closes the socket in other processes as well. Takes -1. */
 void pier_soft_hang_up(int fd);

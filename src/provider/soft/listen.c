@@ -192,8 +192,10 @@ void pier_soft_close_listeners(struct soft_context *context)
 	struct soft_listeners *listeners = &context->listeners;
 
 	for (int i = 0; i < SOFT_MAX_PENDING; i++) {
-		if (listeners->pending[i].step != SOFT_PENDING_FREE)
-			pier_soft_hang_up(listeners->pending[i].fd);
+		if (listeners->pending[i].step == SOFT_PENDING_FREE)
+			continue;
+		pier_soft_hang_up(listeners->pending[i].fd);
+		pier_soft_drop_segment(listeners->pending[i].segment);
 	}
 	pier_soft_hang_up(listeners->unix_fd);
 	pier_soft_hang_up(listeners->tcp_fd);

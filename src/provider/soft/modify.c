@@ -58,7 +58,8 @@ static void reset_queues(struct soft_qp *qp)
 	sq->done = sq->transmitted = sq->staged = rq->done = 0;
 	sq->done_msn = sq->staged_msn = 0;
 	sq->reads = 0;
-	sq->broken = false;
+	sq->barrier = 0;
+	sq->silent = sq->broken = false;
 	sq->rnr_until = 0;
 	pthread_mutex_unlock(&rq->lock);
 	pthread_mutex_unlock(&sq->lock);
@@ -107,6 +108,8 @@ static int enter(struct soft_qp *qp, enum ibv_qp_state to, const struct ibv_qp_a
 	if (to == IBV_QPS_RESET)
 		return to_reset(qp);
 	store(&qp->attr, attr, mask);
+	if (mask & IBV_QP_ACCESS_FLAGS)
+		pier_soft_revoke_link(qp);
 	if (to == IBV_QPS_ERR) {
 		to_error(qp);
 		return 0;

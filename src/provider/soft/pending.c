@@ -30,6 +30,8 @@ static void drop(struct soft_context *context, struct soft_pending *pending,
 		pier_info("soft0: dropped a connection: %s", why);
 	pier_soft_unwatch(context, pending->fd);
 	pier_soft_hang_up(pending->fd);
+	pier_soft_drop_segment(pending->segment);
+	pending->segment = NULL;
 	pending->fd = -1;
 	pending->step = SOFT_PENDING_FREE;
 	pending->generation++;
@@ -144,11 +146,12 @@ static const char *answer_hello(struct soft_context *context,
 }
 
 static void hand_over(struct soft_context *context, struct soft_pending *pending,
-		      struct soft_qp *qp)
+		      struct soft_qp *qp, struct soft_lane *lane)
 {
 	struct soft_parked parked = {
 		.fd = pending->fd,
 		.tx_fd = pending->fd,
+		.lane = lane,
 		.gid = pending->gid,
 		.qpn = pending->qpn,
 	};
@@ -168,17 +171,52 @@ static const char *answer_proof(struct soft_context *context,
 {
 	struct soft_qp *qp = pier_soft_find_qp(context, pending->target_qpn);
 	uint8_t welcome[SOFT_WELCOME_SIZE];
+	struct soft_lane *lane;
 
 	if (!qp)
 		return "its queue pair is gone";
 	if (!pier_soft_proves(qp->secret, SOFT_CALLER_PROVES, pending->transcript,
 			      pending->bytes))
 		return "it does not know the secret";
-	pier_soft_prove(qp->secret, SOFT_LISTENER_WELCOMES, pending->transcript, welcome);
-	if (!say(pending, welcome, sizeof(welcome)))
+	lane = pier_soft_create_lane(pending->segment, 1);
+	pending->segment = NULL;
+	pier_soft_prove(qp->secret, lane ? SOFT_LISTENER_SHARES : SOFT_LISTENER_WELCOMES,
+			pending->transcript, welcome);
+	if (!say(pending, welcome, sizeof(welcome))) {
+		pier_soft_free_lane(lane);
 		return "it does not listen";
-	hand_over(context, pending, qp);
+	}
+	hand_over(context, pending, qp, lane);
 	return NULL;
+}
+
+/* As recv(2); an fd that comes along is looked at before it is known whose it is. */
+static ssize_t receive(struct soft_pending *pending, uint32_t wanted)
+{
+	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))];
+	struct iovec part = {
+		.iov_base = pending->bytes + pending->have,
+		.iov_len = wanted - pending->have,
+	};
+	struct msghdr message = {
+		.msg_iov = &part,
+		.msg_iovlen = 1,
+		.msg_control = control,
+		.msg_controllen = sizeof(control),
+	};
+	ssize_t received = recvmsg(pending->fd, &message,
+				   MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	const struct cmsghdr *header = received < 0 ? NULL : CMSG_FIRSTHDR(&message);
+	int fd;
+
+	if (!header || header->cmsg_type != SCM_RIGHTS ||
+	    header->cmsg_len != CMSG_LEN(sizeof(int)))
+		return received;
+	memcpy(&fd, CMSG_DATA(header), sizeof(fd));
+	if (pending->step == SOFT_PENDING_PROOF && !pending->segment)
+		pending->segment = pier_soft_adopt_segment(fd);
+	pier_close_fd(fd);
+	return received;
 }
 
 void pier_soft_continue_pending(struct soft_context *context, uint64_t id)
@@ -191,8 +229,7 @@ void pier_soft_continue_pending(struct soft_context *context, uint64_t id)
 
 	if (pending->step == SOFT_PENDING_FREE || pending->generation != id >> 8)
 		return;
-	received = recv(pending->fd, pending->bytes + pending->have,
-			wanted - pending->have, MSG_DONTWAIT);
+	received = receive(pending, wanted);
 	if (received < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
 	if (received <= 0) {

@@ -138,6 +138,7 @@ static int queue_send(struct soft_qp *qp, const struct ibv_send_wr *wr)
 		store_binding(send, wr);
 	send->immediate = wr->imm_data;
 	send->sge_count = wr->num_sge;
+	send->placed = 0;
 	if (wr->send_flags & IBV_SEND_INLINE)
 		copy_inline(send->inline_data, wr);
 	else if (wr->num_sge > 0)

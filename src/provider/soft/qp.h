@@ -41,6 +41,7 @@ struct soft_send {
 	int sge_count;
 	struct ibv_sge *sges;
 	uint8_t *inline_data;
+	uint64_t placed; /* bytes that were copied straight into their place */
 };
 
 /* Done by this end alone: it is not on the wire, and has no number there. */
@@ -72,7 +73,10 @@ struct soft_send_queue {
 	uint64_t staged;      /* next to be turned into a frame */
 	uint32_t done_msn;    /* numbers on the wire: of what is at `done` or behind it */
 	uint32_t staged_msn;
-	uint32_t reads; /* in flight, and atomic operations */
+	uint32_t reads;	  /* in flight, and atomic operations */
+	uint64_t barrier; /* nothing is placed until all before it are done */
+	uint64_t budget;  /* bytes that may be placed in this turn */
+	bool silent;	  /* some are done that the peer has not heard of */
 	/* A request that cannot be sent; reported when all before it are done. */
 	bool broken;
 	uint64_t broken_at;
@@ -168,6 +172,7 @@ void pier_soft_finish_transmit(struct soft_qp *qp, const struct soft_staged *fra
 /* responder.c; with the engine locked */
 /* The receive that a message goes into: its slot, or what was taken from the SRQ. */
 const struct soft_recv *pier_soft_current_recv(const struct soft_qp *qp);
+bool pier_soft_handle_skip(struct soft_qp *qp, const struct soft_header *header);
 bool pier_soft_begin_request(struct soft_qp *qp, const struct soft_header *header);
 void pier_soft_finish_request(struct soft_qp *qp);
 void pier_soft_drop_requests(struct soft_link *link);

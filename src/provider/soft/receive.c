@@ -120,7 +120,8 @@ static void finish_frame(struct soft_qp *qp)
 
 	link->in_payload = false;
 	link->payload_done = 0;
-	if (link->header.opcode >= SOFT_READ_RESPONSE)
+	if (link->header.opcode == SOFT_READ_RESPONSE ||
+	    link->header.opcode == SOFT_ATOMIC_RESPONSE)
 		pier_soft_finish_read(qp);
 	else if (link->header.opcode < SOFT_ACK && !link->ignored)
 		pier_soft_finish_request(qp);
@@ -138,6 +139,8 @@ static bool begin_frame(struct soft_qp *qp)
 	case SOFT_READ_RESPONSE:
 	case SOFT_ATOMIC_RESPONSE:
 		return pier_soft_begin_read_response(qp, header);
+	case SOFT_SKIP:
+		return pier_soft_handle_skip(qp, header);
 	default:
 		return pier_soft_begin_request(qp, header);
 	}
@@ -213,7 +216,8 @@ static uint64_t receive_once(struct soft_qp *qp)
 		target_failed(qp);
 		return 0;
 	}
-	received = pier_soft_vector_receive(&vector, link->rx_fd);
+	received = link->lane ? pier_soft_lane_receive(qp, &vector)
+			      : pier_soft_vector_receive(&vector, link->rx_fd);
 	if (received < 0) {
 		receive_failed(qp, errno);
 		return 0;

@@ -174,20 +174,20 @@ static int check(const struct pier_provider_part *parts, uint32_t count, uint64_
 	return error;
 }
 
-static void free_mr(struct soft_mr *mr)
+void pier_soft_free_mr(struct soft_mr *mr)
 {
 	for (uint32_t i = 0; i < mr->count; i++)
 		pier_soft_detach(&mr->pieces[i]);
 	free(mr);
 }
 
-/* Pieces of one dma-buf share the fd that brackets accesses. */
-static int find_sync_fd(const struct soft_mr *mr, const struct pier_provider_part *parts,
+/* Pieces of one dma-buf or memfd share the fd. */
+static int find_kept_fd(const struct soft_mr *mr, const struct pier_provider_part *parts,
 			int fd)
 {
 	for (uint32_t i = mr->count; i-- > 0;) {
 		if (parts[i].fd == fd)
-			return mr->pieces[i].sync_fd;
+			return mr->pieces[i].fd;
 	}
 	return -1;
 }
@@ -199,8 +199,8 @@ static int attach(struct soft_mr *mr, const struct pier_provider_part *parts)
 
 	piece->start = mr->ibv.length;
 	piece->end = piece->start + part->length;
-	piece->sync_fd = part->fd < 0 ? -1 : find_sync_fd(mr, parts, part->fd);
-	piece->sync_shared = piece->sync_fd >= 0;
+	piece->fd = part->fd < 0 ? -1 : find_kept_fd(mr, parts, part->fd);
+	piece->fd_shared = piece->fd >= 0;
 	mr->ibv.length = piece->end;
 	mr->count++;
 	if (part->fd == -1)
@@ -229,13 +229,28 @@ static void *address_of(const struct pier_provider_part *part)
 	return part->fd == -1 ? part->addr : (void *)(uintptr_t)part->offset;
 }
 
-static struct soft_mr *allocate(const struct pier_provider_part *parts, uint32_t count)
+struct soft_mr *pier_soft_allocate_mr(const struct pier_provider_part *parts,
+				      uint32_t count, uint64_t iova, int access)
 {
 	struct soft_mr *mr = calloc(1, sizeof(*mr) + count * sizeof(mr->pieces[0]));
 
-	if (mr)
-		mr->ibv.addr = address_of(&parts[0]);
+	if (!mr)
+		return NULL;
+	mr->ibv.addr = address_of(&parts[0]);
+	mr->iova = iova;
+	mr->access = access;
+	pier_list_init(&mr->given);
 	return mr;
+}
+
+int pier_soft_attach_parts(struct soft_mr *mr, const struct pier_provider_part *parts,
+			   uint32_t count)
+{
+	int error = 0;
+
+	while (!error && mr->count < count)
+		error = attach(mr, parts);
+	return error;
 }
 
 static struct ibv_mr *refuse(int error)
@@ -253,17 +268,14 @@ struct ibv_mr *pier_soft_reg_parts(struct ibv_pd *pd,
 
 	if (error)
 		return refuse(error);
-	mr = allocate(parts, count);
+	mr = pier_soft_allocate_mr(parts, count, iova, access);
 	if (!mr)
 		return refuse(-ENOMEM);
-	mr->iova = iova;
-	mr->access = access;
-	while (!error && mr->count < count)
-		error = attach(mr, parts);
+	error = pier_soft_attach_parts(mr, parts, count);
 	if (!error)
 		error = add_to_context(mr, pd, key);
 	if (error) {
-		free_mr(mr);
+		pier_soft_free_mr(mr);
 		return refuse(error);
 	}
 	return &mr->ibv;
@@ -302,8 +314,11 @@ int pier_soft_bind_counter(struct ibv_mr *ibv_mr, struct pier_provider_counter *
 	/* The engine counts with its lock held only. */
 	pier_soft_lock(context);
 	busy = counter && mr->counter;
-	if (!busy)
+	if (!busy) {
 		mr->counter = counter;
+		/* From now on those who copy on their own are to say so, or need not. */
+		pier_soft_revoke_region(mr);
+	}
 	pier_soft_unlock(context);
 	return busy ? -pier_fail(EBUSY, "soft0: the region has a counter already") : 0;
 }
@@ -322,15 +337,17 @@ int pier_soft_dereg_mr(struct ibv_mr *ibv_mr)
 	struct soft_context *context = soft_context(ibv_mr->context);
 	const char *user;
 
-	/* The engine copies with its lock held only: none is in the region then. */
+	/* Engines copy with their lock held only: ours is not in the region then. */
 	pier_soft_lock(context);
 	user = find_user(mr);
-	if (!user)
+	if (!user) {
 		pier_soft_release_key(&context->mrs, mr);
+		pier_soft_revoke_region(mr);
+	}
 	pier_soft_unlock(context);
 	if (user)
 		return -pier_fail(EBUSY, "soft0: %s is bound to the region", user);
 	atomic_fetch_sub(&((struct soft_pd *)mr->ibv.pd)->users, 1);
-	free_mr(mr);
+	pier_soft_free_mr(mr);
 	return 0;
 }

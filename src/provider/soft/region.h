@@ -24,8 +24,11 @@ struct soft_piece {
 	char *memory;	     /* where it lies in this process */
 	void *window;	     /* what to unmap, for a dma-buf */
 	size_t window_size;
-	int sync_fd;	  /* of a real dma-buf: brackets our accesses; else -1 */
-	bool sync_shared; /* sync_fd belongs to a piece before this one */
+	int fd;		 /* that the window maps, from `offset` on; -1: none is kept */
+	bool fd_shared;	 /* it belongs to a piece before this one */
+	uint64_t offset; /* of the piece in the fd */
+	bool dmabuf;	 /* a real one: the fd brackets our accesses */
+	bool steady;	 /* nobody can take it away: it cannot fault */
 };
 
 struct soft_mr {
@@ -34,6 +37,7 @@ struct soft_mr {
 	int access;
 	struct pier_provider_counter *counter; /* of remote writes, or NULL */
 	uint32_t windows;		       /* bound to it */
+	struct pier_list given;		       /* leaves that peers have; grant.h */
 	uint32_t count;
 	struct soft_piece pieces[]; /* one follows the other */
 };
@@ -85,6 +89,12 @@ struct soft_mr *pier_soft_find_mr(struct soft_context *context, struct ibv_pd *p
 bool pier_soft_is_present(const struct soft_mr *mr, uint64_t address, uint64_t length);
 /* Of a region, the piece in which `offset` lies. */
 const struct soft_piece *pier_soft_find_piece(const struct soft_mr *mr, uint64_t offset);
+/* Maps `parts` into `mr`, which has none; 0 or -errno. free_mr() follows in any case. */
+struct soft_mr *pier_soft_allocate_mr(const struct pier_provider_part *parts,
+				      uint32_t count, uint64_t iova, int access);
+int pier_soft_attach_parts(struct soft_mr *mr, const struct pier_provider_part *parts,
+			   uint32_t count);
+void pier_soft_free_mr(struct soft_mr *mr);
 struct ibv_mr *pier_soft_reg_parts(struct ibv_pd *pd,
 				   const struct pier_provider_part *parts, uint32_t count,
 				   uint64_t iova, int access, const uint32_t *key);
@@ -127,15 +137,19 @@ bool pier_soft_is_mapped(const char *memory, uint64_t length);
 int pier_soft_attach_fd(struct soft_piece *piece, const struct pier_provider_part *part,
 			int access);
 void pier_soft_detach(struct soft_piece *piece);
+/* Whether an fd of this number leaves the process at least half of those it may have. */
+bool pier_soft_is_spare(int fd);
 
 /*
- * Scatter and gather lists for one system call; vector.c. What does not fit any
+ * Scatter and gather lists for one copy; vector.c. What does not fit any
  * more is left out, and all that is added behind it too: `bytes` tells.
  */
 struct soft_vector {
 	struct iovec parts[SOFT_MAX_VECTOR];
 	int count;
 	size_t bytes;
+	int first;		     /* parts before it have been copied */
+	bool steady;		     /* no part can fault */
 	int synced[SOFT_MAX_VECTOR]; /* fds of dma-bufs */
 	int synced_count;
 	bool writes;
@@ -145,6 +159,7 @@ struct soft_vector {
 void pier_soft_sync(int fd, uint64_t flags);
 
 void pier_soft_vector_init(struct soft_vector *vector, bool writes);
+/* Memory of our own, which stays. */
 void pier_soft_vector_add(struct soft_vector *vector, void *memory, size_t length);
 /* False when the keys, the ranges or the rights do not allow it. */
 bool pier_soft_vector_add_region(struct soft_vector *vector, struct soft_qp *qp,
@@ -158,5 +173,22 @@ bool pier_soft_check_sges(struct soft_qp *qp, const struct ibv_sge *sges, int co
 			  uint64_t limit, int access);
 ssize_t pier_soft_vector_send(struct soft_vector *vector, int fd);
 ssize_t pier_soft_vector_receive(struct soft_vector *vector, int fd);
+/* DMA_BUF_SYNC_START and DMA_BUF_SYNC_END go around what copies by other means. */
+void pier_soft_vector_sync(const struct soft_vector *vector, uint64_t edge);
+
+/* Memory that cannot fault, and is also in a file. */
+struct soft_extent {
+	char *memory;
+	int fd; /* -1: there is no way past the mapping */
+	uint64_t offset;
+	size_t length;
+};
+
+/*
+ * copy.c: from the vector into the extent, or back if the vector is written to, as
+ * much as both have; drops from the vector what was copied. Memory that has vanished
+ * ends the copy; -1 with EFAULT when nothing was copied.
+ */
+ssize_t pier_soft_copy(struct soft_vector *vector, const struct soft_extent *extent);
 
 #endif

@@ -88,6 +88,12 @@ static void add_operands(struct soft_staged *frame, const struct soft_send *send
 	frame->length = SOFT_OPERANDS_SIZE;
 }
 
+/* Whether nothing of it is left that the peer could put off or refuse in order. */
+static bool is_settled(const struct soft_send *send)
+{
+	return send->placed > 0 && send->opcode != IBV_WR_RDMA_WRITE_WITH_IMM;
+}
+
 static void stage_send(struct soft_qp *qp, const struct soft_send *send)
 {
 	struct soft_header header = {
@@ -99,10 +105,17 @@ static void stage_send(struct soft_qp *qp, const struct soft_send *send)
 		.address = send->address,
 		.immediate = send->immediate,
 	};
-	struct soft_staged *frame = pier_soft_stage(qp, &header);
+	struct soft_staged *frame;
 
+	if (send->placed > 0)
+		header.flags |= SOFT_FLAG_PLACED;
+	frame = pier_soft_stage(qp, &header);
 	frame->request = true;
 	frame->position = qp->sq.staged++;
+	if (!is_settled(send))
+		qp->sq.barrier = qp->sq.staged;
+	if (send->placed > 0)
+		return;
 	if (has_response(send)) {
 		qp->sq.reads++;
 		if (pier_soft_is_atomic_wr(send->opcode))
@@ -166,22 +179,66 @@ void pier_soft_run_local(struct soft_qp *qp)
 		run_one(qp, send);
 }
 
+static void made_progress(struct soft_qp *qp);
+
+/* All before it are done, and now it is. */
+static void finish_silently(struct soft_qp *qp)
+{
+	qp->sq.transmitted = ++qp->sq.staged;
+	qp->sq.staged_msn++;
+	qp->sq.silent = true;
+	qp->last_progress = soft_context_of(qp)->engine.now;
+	pier_soft_complete_send(qp, IBV_WC_SUCCESS);
+	if (qp->ibv.state == IBV_QPS_RTS)
+		made_progress(qp);
+}
+
+static void stage_skip(struct soft_qp *qp)
+{
+	const struct soft_header header = {
+		.opcode = SOFT_SKIP,
+		.msn = qp->sq.staged_msn,
+	};
+
+	pier_soft_stage(qp, &header);
+	qp->sq.silent = false;
+}
+
+/* LATER as well when it cannot be sent at all. */
+static enum soft_placing place(struct soft_qp *qp, struct soft_send *send)
+{
+	enum ibv_wc_status status = check_local(qp, send);
+	enum soft_placing placing = SOFT_PLACE_LATER;
+
+	if (status == IBV_WC_SUCCESS)
+		placing = pier_soft_place(qp, send);
+	if (placing == SOFT_PLACE_FAILED)
+		status = IBV_WC_LOC_PROT_ERR;
+	if (status == IBV_WC_SUCCESS)
+		return placing;
+	pier_soft_break_sends(qp, qp->sq.staged, status);
+	return SOFT_PLACE_LATER;
+}
+
+/* Places what can be placed at once, and stages what cannot. */
 bool pier_soft_stage_request(struct soft_qp *qp)
 {
-	struct soft_send_queue *sq = &qp->sq;
-	const struct soft_send *send;
-	enum ibv_wc_status status;
+	enum soft_placing placing = SOFT_PLACE_SILENT;
+	struct soft_send *send = NULL;
 
-	pier_soft_run_local(qp);
-	send = next_send(qp);
-	if (!send)
-		return false;
-	status = check_local(qp, send);
-	if (status != IBV_WC_SUCCESS) {
-		pier_soft_break_sends(qp, sq->staged, status);
-		return false;
+	while (placing == SOFT_PLACE_SILENT) {
+		pier_soft_run_local(qp);
+		send = next_send(qp);
+		placing = send ? place(qp, send) : SOFT_PLACE_LATER;
+		if (placing == SOFT_PLACE_SILENT)
+			finish_silently(qp);
 	}
-	stage_send(qp, send);
+	if (placing == SOFT_PLACE_LATER)
+		return false;
+	if (qp->sq.silent)
+		stage_skip(qp);
+	else
+		stage_send(qp, send);
 	return true;
 }
 
@@ -233,7 +290,9 @@ static bool complete_before(struct soft_qp *qp, uint64_t position)
 	if (position == sq->done)
 		return true;
 	while (sq->done < position && qp->ibv.state == IBV_QPS_RTS) {
-		if (has_response(send_at(sq, sq->done)))
+		const struct soft_send *send = send_at(sq, sq->done);
+
+		if (has_response(send) && send->placed == 0)
 			return false;
 		pier_soft_complete_send(qp, IBV_WC_SUCCESS);
 	}
@@ -316,7 +375,7 @@ bool pier_soft_begin_read_response(struct soft_qp *qp, const struct soft_header 
 	if (qp->ibv.state != IBV_QPS_RTS)
 		return true;
 	send = send_at(sq, position);
-	if (!has_response(send) || send->length != header->length)
+	if (!has_response(send) || send->placed > 0 || send->length != header->length)
 		return false;
 	if (pier_soft_is_atomic_wr(send->opcode) !=
 	    (header->opcode == SOFT_ATOMIC_RESPONSE))

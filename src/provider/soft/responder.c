@@ -104,7 +104,7 @@ static bool may_access(struct soft_qp *qp, const struct soft_header *header, int
 /* A write can be refused at every byte; a response that has begun cannot. */
 static bool can_respond(struct soft_qp *qp, const struct soft_header *header)
 {
-	return header->length == 0 ||
+	return header->length == 0 || (header->flags & SOFT_FLAG_PLACED) ||
 	       pier_soft_is_present(find_region(qp, header, IBV_ACCESS_REMOTE_READ),
 				    header->address, header->length);
 }
@@ -126,7 +126,7 @@ static void begin_read(struct soft_qp *qp, const struct soft_header *header)
 {
 	if (!may_access(qp, header, IBV_ACCESS_REMOTE_READ) || !can_respond(qp, header))
 		pier_soft_refuse(qp, SOFT_NAK_ACCESS);
-	else if (is_full(qp))
+	else if (!(header->flags & SOFT_FLAG_PLACED) && is_full(qp))
 		pier_soft_refuse(qp, SOFT_NAK_INVALID_REQUEST);
 }
 
@@ -152,6 +152,8 @@ bool pier_soft_begin_request(struct soft_qp *qp, const struct soft_header *heade
 {
 	struct soft_responder *responder = &qp->responder;
 
+	if ((header->flags & SOFT_FLAG_PLACED) && !qp->link.lane)
+		return false;
 	if (header->msn != responder->expected) {
 		qp->link.ignored = true;
 		return responder->resync;
@@ -178,6 +180,17 @@ bool pier_soft_begin_request(struct soft_qp *qp, const struct soft_header *heade
 		begin_atomic(qp, header);
 		break;
 	}
+	return true;
+}
+
+bool pier_soft_handle_skip(struct soft_qp *qp, const struct soft_header *header)
+{
+	struct soft_responder *responder = &qp->responder;
+
+	if (!qp->link.lane || responder->resync ||
+	    responder->acked != responder->expected)
+		return false;
+	responder->expected = responder->acked = header->msn;
 	return true;
 }
 
@@ -248,7 +261,7 @@ void pier_soft_finish_request(struct soft_qp *qp)
 	qp->responder.expected++;
 	if (qp->link.target == SOFT_TO_REGION && header->length > 0)
 		count_write(qp, header);
-	if (header->opcode == SOFT_READ)
+	if (header->opcode == SOFT_READ && !(header->flags & SOFT_FLAG_PLACED))
 		queue_response(&qp->responder, header, 0);
 	else if (takes_recv(header->opcode))
 		pier_soft_complete_recv(qp, IBV_WC_SUCCESS, header);

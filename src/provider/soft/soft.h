@@ -12,6 +12,7 @@
 #include "door.h"
 #include "engine.h"
 #include "frame.h"
+#include "lane.h"
 #include "limits.h"
 #include "link.h"
 #include "qp.h"

@@ -14,8 +14,42 @@
 enum {
 	EVENTS_PER_PASS = 32,
 	/* How long the thread leaves events to applications that poll. */
-	REST_MICROSECONDS = 500
+	REST_MICROSECONDS = 500,
+	POLLS_TO_REST = 8
 };
+
+/* One that polls polls often; a few are those around a sleep. */
+static bool others_poll(const struct soft_engine *engine)
+{
+	return atomic_load(&engine->polls) - atomic_load(&engine->seen_polls) >=
+	       POLLS_TO_REST;
+}
+
+/*
+ * pier_soft_end_rest() says that the polls are seen and then looks whether we rest; we
+ * say that we rest and then look at the polls: it wakes us, or we do not rest.
+ */
+static bool begin_rest(struct soft_engine *engine)
+{
+	if (!others_poll(engine))
+		return false;
+	atomic_store(&engine->resting, true);
+	if (others_poll(engine)) {
+		atomic_store(&engine->seen_polls, atomic_load(&engine->polls));
+		return true;
+	}
+	atomic_store(&engine->resting, false);
+	return false;
+}
+
+void pier_soft_end_rest(struct soft_context *context)
+{
+	struct soft_engine *engine = &context->engine;
+
+	atomic_store(&engine->seen_polls, atomic_load(&engine->polls));
+	if (atomic_load(&engine->resting) && atomic_exchange(&engine->resting, false))
+		eventfd_write(engine->wake_fd, 1);
+}
 
 /* While applications poll, events are theirs: two at it only disturb each other. */
 static int wait_for_events(struct soft_engine *engine, struct epoll_event *ret_events,
@@ -27,6 +61,7 @@ static int wait_for_events(struct soft_engine *engine, struct epoll_event *ret_e
 
 	if (rest)
 		ppoll(&wake, 1, &moment, NULL);
+	atomic_store(&engine->resting, false);
 	count = epoll_wait(engine->epoll_fd, ret_events, EVENTS_PER_PASS, block ? -1 : 0);
 	for (int i = 0; i < count; i++) {
 		eventfd_t value;
@@ -37,12 +72,21 @@ static int wait_for_events(struct soft_engine *engine, struct epoll_event *ret_e
 	return count;
 }
 
+/* Soon after something came more may come; and then the peers have to know. */
+static bool may_sleep(struct soft_context *context)
+{
+	struct soft_engine *engine = &context->engine;
+
+	if (!pier_list_empty(&engine->hot) && engine->now < engine->spin_until)
+		return false;
+	return pier_soft_cool_all(context);
+}
+
 static void *run_engine(void *argument)
 {
 	struct soft_context *context = argument;
 	struct soft_engine *engine = &context->engine;
 	struct epoll_event events[EVENTS_PER_PASS];
-	unsigned int polls, last_polls = 0;
 	int count = 0;
 	bool rest, block;
 
@@ -51,11 +95,10 @@ static void *run_engine(void *argument)
 		engine->blocking = false;
 		if (engine->stop)
 			break;
+		pier_soft_look(context, pier_soft_now());
 		pier_soft_pass(context, events, count);
-		polls = atomic_load_explicit(&engine->polls, memory_order_relaxed);
-		rest = polls != last_polls;
-		last_polls = polls;
-		block = !rest && pier_list_empty(&engine->active);
+		rest = begin_rest(engine);
+		block = !rest && pier_list_empty(&engine->active) && may_sleep(context);
 		engine->blocking = block;
 		pier_soft_unlock(context);
 		count = wait_for_events(engine, events, rest, block);
@@ -90,6 +133,7 @@ int pier_soft_start_engine(struct soft_context *context, bool stepped)
 	pthread_mutex_init(&engine->lock, NULL);
 	pier_list_init(&engine->active);
 	pier_list_init(&engine->mark);
+	pier_list_init(&engine->hot);
 	engine->deadline = SOFT_NEVER;
 	engine->stepped = stepped;
 	engine->sink = malloc(SOFT_SINK_SIZE);

@@ -10,6 +10,8 @@ void pier_soft_vector_init(struct soft_vector *vector, bool writes)
 {
 	vector->count = 0;
 	vector->bytes = 0;
+	vector->first = 0;
+	vector->steady = true;
 	vector->synced_count = 0;
 	vector->writes = writes;
 }
@@ -48,7 +50,8 @@ static void add_pieces(struct soft_vector *vector, const struct soft_mr *mr,
 			part = length;
 		pier_soft_vector_add(vector, piece->memory + (offset - piece->start),
 				     part);
-		add_synced(vector, piece->sync_fd);
+		vector->steady &= piece->steady;
+		add_synced(vector, piece->dmabuf ? piece->fd : -1);
 		offset += part;
 		length -= part;
 	}
@@ -122,7 +125,7 @@ void pier_soft_sync(int fd, uint64_t flags)
 }
 
 /* Caches between the CPU and the device that owns the memory; see dma-buf.h. */
-static void sync_regions(const struct soft_vector *vector, uint64_t edge)
+void pier_soft_vector_sync(const struct soft_vector *vector, uint64_t edge)
 {
 	uint64_t direction = vector->writes ? DMA_BUF_SYNC_WRITE : DMA_BUF_SYNC_READ;
 
@@ -138,9 +141,9 @@ ssize_t pier_soft_vector_send(struct soft_vector *vector, int fd)
 	};
 	ssize_t sent;
 
-	sync_regions(vector, DMA_BUF_SYNC_START);
+	pier_soft_vector_sync(vector, DMA_BUF_SYNC_START);
 	sent = sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-	sync_regions(vector, DMA_BUF_SYNC_END);
+	pier_soft_vector_sync(vector, DMA_BUF_SYNC_END);
 	return sent;
 }
 
@@ -152,8 +155,8 @@ ssize_t pier_soft_vector_receive(struct soft_vector *vector, int fd)
 	};
 	ssize_t received;
 
-	sync_regions(vector, DMA_BUF_SYNC_START);
+	pier_soft_vector_sync(vector, DMA_BUF_SYNC_START);
 	received = recvmsg(fd, &message, MSG_DONTWAIT);
-	sync_regions(vector, DMA_BUF_SYNC_END);
+	pier_soft_vector_sync(vector, DMA_BUF_SYNC_END);
 	return received;
 }

@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <endian.h>
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "util/fd.h"
+#include "soft.h"
+
+/*
+ * What two ends of a lane say over their socket, each word little-endian and of a
+ * length that its first byte tells, but for the pieces of a leave:
+ *
+ *	wake	 1 byte
+ *	ask	 type, 3 zeros, key (4)
+ *	dropped	 type, 3 zeros, slot (4), serial (4)
+ *	revoked	 the same
+ *	leave	 type, fds, 1 if writes are counted, 0, key, slot, serial, access, pieces
+ *(4 each), iova (8), 8 zeros, and for each piece offset, length (8 each), fd (4), 4
+ *zeros; the fds come with the first byte
+ */
+
+enum {
+	WAKE = 1,
+	ASK,
+	DROPPED,
+	REVOKED,
+	LEAVE,
+	ASK_SIZE = 8,
+	SERIAL_SIZE = 12,
+	LEAVE_SIZE = 40,
+	PIECE_SIZE = 24
+};
+
+_Static_assert(SOFT_MAX_WORD == LEAVE_SIZE + SOFT_WORD_PIECES * PIECE_SIZE, "lane.h");
+
+static void put_u32(uint8_t *bytes, uint32_t value)
+{
+	value = htole32(value);
+	memcpy(bytes, &value, sizeof(value));
+}
+
+static void put_u64(uint8_t *bytes, uint64_t value)
+{
+	value = htole64(value);
+	memcpy(bytes, &value, sizeof(value));
+}
+
+static uint32_t get_u32(const uint8_t *bytes)
+{
+	uint32_t value;
+
+	memcpy(&value, bytes, sizeof(value));
+	return le32toh(value);
+}
+
+static uint64_t get_u64(const uint8_t *bytes)
+{
+	uint64_t value;
+
+	memcpy(&value, bytes, sizeof(value));
+	return le64toh(value);
+}
+
+static bool say(struct soft_qp *qp, const uint8_t *bytes, size_t length)
+{
+	return send(qp->link.tx_fd, bytes, length, MSG_DONTWAIT | MSG_NOSIGNAL) ==
+	       (ssize_t)length;
+}
+
+/* If the socket is full, there is something in it that wakes the peer. */
+void pier_soft_say_wake(struct soft_qp *qp)
+{
+	const uint8_t word = WAKE;
+
+	say(qp, &word, 1);
+}
+
+bool pier_soft_say_ask(struct soft_qp *qp, uint32_t key)
+{
+	uint8_t word[ASK_SIZE] = { ASK };
+
+	put_u32(word + 4, key);
+	return say(qp, word, sizeof(word));
+}
+
+static void say_serial(struct soft_qp *qp, uint8_t type, uint32_t slot, uint32_t serial)
+{
+	uint8_t word[SERIAL_SIZE] = { type };
+
+	put_u32(word + 4, slot);
+	put_u32(word + 8, serial);
+	say(qp, word, sizeof(word));
+}
+
+void pier_soft_say_dropped(struct soft_qp *qp, uint32_t slot, uint32_t serial)
+{
+	say_serial(qp, DROPPED, slot, serial);
+}
+
+void pier_soft_say_revoked(struct soft_qp *qp, uint32_t slot, uint32_t serial)
+{
+	say_serial(qp, REVOKED, slot, serial);
+}
+
+static size_t pack_leave(const struct soft_leave_word *word, uint8_t *ret_bytes)
+{
+	uint8_t *piece = ret_bytes + LEAVE_SIZE;
+
+	memset(ret_bytes, 0, LEAVE_SIZE + word->count * PIECE_SIZE);
+	ret_bytes[0] = LEAVE;
+	ret_bytes[1] = (uint8_t)word->fd_count;
+	ret_bytes[2] = word->counted;
+	put_u32(ret_bytes + 4, word->key);
+	put_u32(ret_bytes + 8, word->slot);
+	put_u32(ret_bytes + 12, word->serial);
+	put_u32(ret_bytes + 16, word->access);
+	put_u32(ret_bytes + 20, word->count);
+	put_u64(ret_bytes + 24, word->iova);
+	for (uint32_t i = 0; i < word->count; i++, piece += PIECE_SIZE) {
+		put_u64(piece, word->pieces[i].offset);
+		put_u64(piece + 8, word->pieces[i].length);
+		put_u32(piece + 16, word->pieces[i].fd);
+	}
+	return LEAVE_SIZE + word->count * PIECE_SIZE;
+}
+
+/* A word fits one packet of a Unix socket, which is taken whole or not at all. */
+bool pier_soft_say_leave(struct soft_qp *qp, const struct soft_leave_word *word,
+			 const int *fds)
+{
+	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int) * SOFT_WORD_PIECES)];
+	uint8_t bytes[SOFT_MAX_WORD];
+	struct iovec part = { .iov_base = bytes, .iov_len = pack_leave(word, bytes) };
+	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
+	struct cmsghdr *header = (struct cmsghdr *)control;
+
+	if (word->fd_count > 0) {
+		memset(control, 0, sizeof(control));
+		header->cmsg_level = SOL_SOCKET;
+		header->cmsg_type = SCM_RIGHTS;
+		header->cmsg_len = CMSG_LEN(sizeof(int) * word->fd_count);
+		memcpy(CMSG_DATA(header), fds, sizeof(int) * word->fd_count);
+		message.msg_control = control;
+		message.msg_controllen = CMSG_SPACE(sizeof(int) * word->fd_count);
+	}
+	return sendmsg(qp->link.tx_fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL) ==
+	       (ssize_t)part.iov_len;
+}
+
+/* False: out of range. What a valid piece is, its taker finds out. */
+static bool unpack_leave(const uint8_t *bytes, struct soft_leave_word *ret_word)
+{
+	const uint8_t *piece = bytes + LEAVE_SIZE;
+
+	ret_word->fd_count = bytes[1];
+	ret_word->counted = bytes[2];
+	ret_word->key = get_u32(bytes + 4);
+	ret_word->slot = get_u32(bytes + 8);
+	ret_word->serial = get_u32(bytes + 12);
+	ret_word->access = get_u32(bytes + 16);
+	ret_word->count = get_u32(bytes + 20);
+	ret_word->iova = get_u64(bytes + 24);
+	for (uint32_t i = 0; i < ret_word->count; i++, piece += PIECE_SIZE) {
+		ret_word->pieces[i].offset = get_u64(piece);
+		ret_word->pieces[i].length = get_u64(piece + 8);
+		ret_word->pieces[i].fd = get_u32(piece + 16);
+		if (ret_word->pieces[i].fd >= ret_word->fd_count)
+			return false;
+	}
+	return ret_word->slot < SOFT_MAX_GRANTS;
+}
+
+static void close_fds(struct soft_lane *lane)
+{
+	for (int i = 0; i < lane->fd_count; i++)
+		pier_close_fd(lane->fds[i]);
+	lane->fd_count = 0;
+}
+
+/* Fewer fds than it says: our table is full, so there is no leave. */
+static bool hear_leave(struct soft_qp *qp, const uint8_t *bytes)
+{
+	struct soft_lane *lane = qp->link.lane;
+	struct soft_leave_word word;
+	bool fits = unpack_leave(bytes, &word);
+
+	if (fits && (uint32_t)lane->fd_count < word.fd_count) {
+		pier_soft_say_dropped(qp, word.slot, word.serial);
+		word.count = 0;
+	}
+	if (fits)
+		fits = pier_soft_take_leave(qp, &word, lane->fds);
+	close_fds(lane);
+	return fits;
+}
+
+/* 0: not all of it is here; SIZE_MAX: no such word. */
+static size_t word_size(const uint8_t *bytes, size_t length)
+{
+	uint32_t count;
+
+	switch (bytes[0]) {
+	case WAKE:
+		return 1;
+	case ASK:
+		return ASK_SIZE;
+	case DROPPED:
+	case REVOKED:
+		return SERIAL_SIZE;
+	case LEAVE:
+		if (length < LEAVE_SIZE)
+			return LEAVE_SIZE;
+		count = get_u32(bytes + 20);
+		return count > SOFT_WORD_PIECES ? SIZE_MAX
+						: LEAVE_SIZE + count * PIECE_SIZE;
+	default:
+		return SIZE_MAX;
+	}
+}
+
+static bool hear_word(struct soft_qp *qp, const uint8_t *bytes)
+{
+	switch (bytes[0]) {
+	case ASK:
+		pier_soft_answer_ask(qp, get_u32(bytes + 4));
+		return true;
+	case DROPPED:
+		pier_soft_forget_given(qp, get_u32(bytes + 4), get_u32(bytes + 8));
+		return true;
+	case REVOKED:
+		pier_soft_forget_held(qp, get_u32(bytes + 4), get_u32(bytes + 8));
+		return true;
+	case LEAVE:
+		return hear_leave(qp, bytes);
+	default:
+		return true;
+	}
+}
+
+static bool hear_words(struct soft_qp *qp)
+{
+	struct soft_lane *lane = qp->link.lane;
+	uint32_t at = 0;
+
+	while (at < lane->heard_length) {
+		size_t left = lane->heard_length - at;
+		size_t size = word_size(lane->heard + at, left);
+
+		if (size == SIZE_MAX)
+			return false;
+		if (size > left)
+			break;
+		if (!hear_word(qp, lane->heard + at))
+			return false;
+		at += (uint32_t)size;
+	}
+	lane->heard_length -= at;
+	memmove(lane->heard, lane->heard + at, lane->heard_length);
+	/* Only a leave that is not all here yet has fds to wait for. */
+	return lane->fd_count == 0 || (lane->heard_length > 0 && lane->heard[0] == LEAVE);
+}
+
+/* False: fds came that nothing heard so far asked for. */
+static bool take_fds(struct soft_lane *lane, struct msghdr *message)
+{
+	bool expected = true;
+
+	for (struct cmsghdr *header = CMSG_FIRSTHDR(message); header;
+	     header = CMSG_NXTHDR(message, header)) {
+		size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+
+		if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS)
+			continue;
+		expected = expected && lane->fd_count == 0;
+		for (size_t i = 0; i < count; i++) {
+			int fd;
+
+			memcpy(&fd, CMSG_DATA(header) + i * sizeof(int), sizeof(fd));
+			if (expected)
+				lane->fds[lane->fd_count++] = fd;
+			else
+				pier_close_fd(fd);
+		}
+	}
+	return expected;
+}
+
+static ssize_t receive_words(struct soft_qp *qp, bool *ret_sane)
+{
+	struct soft_lane *lane = qp->link.lane;
+	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int) * SOFT_WORD_PIECES)];
+	struct iovec part = {
+		.iov_base = lane->heard + lane->heard_length,
+		.iov_len = sizeof(lane->heard) - lane->heard_length,
+	};
+	struct msghdr message = {
+		.msg_iov = &part,
+		.msg_iovlen = 1,
+		.msg_control = control,
+		.msg_controllen = sizeof(control),
+	};
+	ssize_t received = recvmsg(qp->link.rx_fd, &message,
+				   MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+
+	if (received >= 0)
+		*ret_sane = take_fds(lane, &message);
+	return received;
+}
+
+bool pier_soft_hear(struct soft_qp *qp)
+{
+	struct soft_link *link = &qp->link;
+	bool sane = true;
+
+	while (sane) {
+		ssize_t received = receive_words(qp, &sane);
+
+		if (received < 0 && errno == EINTR)
+			continue;
+		if (received < 0 && errno == EAGAIN)
+			break;
+		if (received <= 0) {
+			link->hung_up = true;
+			break;
+		}
+		link->lane->heard_length += (uint32_t)received;
+		sane = sane && hear_words(qp);
+	}
+	return sane;
+}
+
+bool pier_soft_is_gone(const struct soft_qp *qp)
+{
+	struct pollfd socket = { .fd = qp->link.rx_fd, .events = POLLRDHUP };
+
+	return poll(&socket, 1, 0) > 0;
+}
