@@ -271,6 +271,73 @@ STREAMS = {
     "empty": b"",
 }
 
+
+
+def lane(words=b"", ring=b"", fd=False, serial=0, head=None):
+    if head is not None:
+        ring = struct.pack("<Q", head) + ring
+    return bytes([fd | (head is not None) << 1, serial]) + \
+        struct.pack("<H", len(words)) + words + ring
+
+
+def ask(key=b"rkey"):
+    return b"\2\0\0\0" + key
+
+
+def about(kind, slot, serial):
+    return struct.pack("<BxxxII", kind, slot, serial)
+
+
+def leave(pieces=((0, 4096, 0),), fds=1, key=1, slot=0, serial=7, access=6, iova=0x10000, count=None):
+    form = struct.pack("<BBBxIIIIIQ8x", 5, fds, 0, key, slot, serial, access,
+                       len(pieces) if count is None else count, iova)
+    return form + b"".join(struct.pack("<QQI4x", *piece) for piece in pieces)
+
+
+PLACED, SKIP = 2, 32
+LANES = {
+    **{"ring_" + name: lane(ring=data) for name, data in STREAMS.items()},
+    "ask": lane(ask()),
+    "ask_often": lane(ask() * 70),
+    "ask_bad_key": lane(ask(b"\1\0\0\0")),
+    "ask_dropped": lane(ask() + about(3, 0, 1) + ask() + about(3, 5, 5)),
+    "revoked": lane(about(4, 0, 7)),
+    "leave": lane(leave(), fd=True, serial=7),
+    "leave_used": lane(leave(), frame(READ_RESPONSE, 256, 0) + frame(READ_RESPONSE, 256, 1),
+                       fd=True, serial=7),
+    "leave_revoked": lane(leave() + about(4, 0, 7), fd=True, serial=7),
+    "leave_invalid": lane(leave(), fd=True, serial=6),
+    "leave_twice": lane(leave() * 2, fd=True, serial=7),
+    "leave_no_fd": lane(leave(), serial=7),
+    "leave_denied": lane(leave(pieces=(), fds=0)),
+    "leave_pieces": lane(leave(pieces=((0, 10, 0), (7, 100, 0), (100, 3986, 0))), fd=True,
+                         serial=7),
+    "leave_past_end": lane(leave(pieces=((1, 4096, 0),)), fd=True, serial=7),
+    "leave_overflow": lane(leave(pieces=((0, 4096, 0), (0, 2**64 - 1, 0))), fd=True, serial=7),
+    "leave_iova": lane(leave(iova=2**64 - 1), fd=True, serial=7),
+    "leave_fd": lane(leave(pieces=((0, 4096, 1),)), fd=True, serial=7),
+    "leave_slot": lane(leave(slot=64), fd=True, serial=7),
+    "leave_count": lane(leave(count=65), fd=True, serial=7),
+    "leave_short": lane(leave(count=2), fd=True, serial=7),
+    "leave_small": lane(leave(pieces=((0, 100, 0),)), fd=True, serial=7),
+    "leave_no_rights": lane(leave(access=0), fd=True, serial=7),
+    "fd_alone": lane(b"\1", fd=True),
+    "wakes": lane(b"\1" * 1000),
+    "no_word": lane(b"\x63"),
+    "placed": lane(ring=frame(WRITE, 64, flags=PLACED, payload=b"")),
+    "placed_imm": lane(ring=frame(WRITE_IMM, 64, flags=PLACED, payload=b"")),
+    "placed_read": lane(ring=frame(READ, 64, flags=PLACED)),
+    "placed_past_end": lane(ring=frame(WRITE, 4097, flags=PLACED, payload=b"")),
+    "placed_send": lane(ring=frame(SEND, 64, flags=PLACED, payload=b"")),
+    "skip": lane(ring=frame(SKIP, msn=9) + frame(SEND, 8, msn=9)),
+    "skip_back": lane(ring=frame(WRITE, 8) + frame(SKIP, msn=0)),
+    "skip_length": lane(ring=frame(SKIP, 8, msn=1)),
+    "head_too_far": lane(ring=frame(SEND, 8), head=256 * 1024 + 1),
+    "head_behind": lane(ring=frame(SEND, 8), head=2**64 - 1),
+    "head_full": lane(ring=frame(WRITE, 4096), head=256 * 1024),
+    "empty": lane(),
+}
+
 LOOPBACK = bytes(10) + b"\xff\xff\x7f\x00\x00\x01"
 
 
@@ -304,8 +371,8 @@ def main():
                             ("group_blob", GROUP_BLOBS),
                             ("remote_text", texts(b"pier-remote:", REMOTES)),
                             ("handshake", HANDSHAKES),
-                            ("soft_forms", FORMS), ("soft_stream", STREAMS),
-                            ("transfer_state", TRANSFER_STATES)):
+                            ("soft_forms", FORMS), ("soft_lane", LANES),
+                            ("soft_stream", STREAMS), ("transfer_state", TRANSFER_STATES)):
         (CORPUS / folder).mkdir(parents=True, exist_ok=True)
         for name, data in entries.items():
             (CORPUS / folder / name).write_bytes(data)

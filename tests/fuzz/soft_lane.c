@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A connected queue pair of the software NIC whose peer writes anything into the
+ * memory that they share, and says anything over the socket. It may write into the
+ * region that it was given the key of, and into receives; not into a byte beside them.
+ *
+ * An input is a byte of flags, one that is the serial in all entries of `valid`, the
+ * length of the words (2 bytes), the words, and the bytes of the ring.
+ */
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "../unit/soft_rig.h"
+#include "fuzz.h"
+#include "provider/soft/soft.h"
+
+enum {
+	FORMS = 4,	   /* before the words */
+	MAX_INPUT = 65536, /* fits the socket and the ring, so that nothing waits */
+	MAX_STEPS = 100000,
+	GUARD = 4096,
+	REGION = 4096,
+	IOVA = 0x10000,
+	RECEIVE = 256,
+	LANDING = 3 * RECEIVE,
+	PATTERN = 0x5a,
+	/* Flags */
+	WITH_FD = 1,   /* a file comes with the words, as large as our region */
+	FALSE_HEAD = 2 /* the ring has 8 bytes of position before its own */
+};
+
+static const uint8_t key_mark[4] = { 'r', 'k', 'e', 'y' };
+
+struct stage {
+	struct rig rig;
+	struct ibv_mr *mr;
+	int file, theirs; /* memory of the region, and of a region of the peer's */
+	uint8_t *guarded;
+	struct soft_segment *segment;
+	int peer;
+};
+
+static int open_file(size_t size)
+{
+	int fd = memfd_create("fuzz", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	FUZZ_CHECK(fd >= 0 && !ftruncate(fd, (off_t)size));
+	FUZZ_CHECK(!fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK));
+	return fd;
+}
+
+static void open_stage(struct stage *stage)
+{
+	const struct rig_options options = { .stepped = 1 };
+	struct rig_endpoint self;
+
+	rig_open(&stage->rig, &options);
+	rig_describe(&stage->rig, &self);
+	rig_connect(&stage->rig, &self);
+	stage->file = open_file(GUARD + REGION + GUARD);
+	stage->theirs = open_file(REGION);
+	stage->guarded = mmap(NULL, GUARD + REGION + GUARD, PROT_READ | PROT_WRITE,
+			      MAP_SHARED, stage->file, 0);
+	FUZZ_CHECK(stage->guarded != MAP_FAILED);
+	memset(stage->guarded, PATTERN, GUARD + REGION + GUARD);
+	stage->mr = pier_soft_provider.reg_dmabuf_mr(
+		stage->rig.pd, GUARD, REGION, IOVA, stage->file,
+		IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+			IBV_ACCESS_REMOTE_READ);
+	FUZZ_CHECK(stage->mr);
+}
+
+/* In place of the queue pair's link to itself; our side is that of the halves[1]. */
+static void attach_peer(struct stage *stage)
+{
+	struct soft_context *context = (struct soft_context *)stage->rig.context;
+	struct soft_lane *lane;
+	int fds[2];
+
+	FUZZ_CHECK(
+		!socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds));
+	stage->segment = pier_soft_create_segment();
+	FUZZ_CHECK(stage->segment);
+	atomic_fetch_add(&stage->segment->users, 1);
+	lane = pier_soft_create_lane(stage->segment, 0);
+	FUZZ_CHECK(lane);
+	pier_soft_lock(context);
+	FUZZ_CHECK(!pier_soft_attach_link((struct soft_qp *)stage->rig.qp, fds[0], fds[0],
+					  lane));
+	pier_soft_unlock(context);
+	stage->peer = fds[1];
+}
+
+/* Requests of our own: answers have something to answer, and keys are asked for. */
+static void post_requests(struct stage *stage)
+{
+	struct rig_endpoint nowhere = { .rkey = 1, .address = IOVA };
+
+	FUZZ_CHECK(!rig_post_recv(&stage->rig, 1, 0, RECEIVE));
+	FUZZ_CHECK(!rig_post_recv(&stage->rig, 2, RECEIVE, RECEIVE));
+	for (int i = 0; i < 2; i++)
+		FUZZ_CHECK(!rig_post(&stage->rig, IBV_WR_RDMA_READ, 3, 2 * RECEIVE,
+				     RECEIVE, &nowhere, 0, IBV_SEND_SIGNALED));
+}
+
+static void run(struct stage *stage)
+{
+	uint8_t sink[4096];
+
+	for (int i = 0; i < MAX_STEPS; i++) {
+		bool moved = pier_soft_step(stage->rig.context);
+
+		while (read(stage->peer, sink, sizeof(sink)) > 0)
+			moved = true;
+		if (!moved)
+			return;
+	}
+	FUZZ_CHECK(!"it comes to rest");
+}
+
+static void say(struct stage *stage, uint8_t *words, size_t length, bool with_fd)
+{
+	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))] = { 0 };
+	struct iovec part = { .iov_base = words, .iov_len = length };
+	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
+	struct cmsghdr *header = (struct cmsghdr *)control;
+
+	if (with_fd) {
+		header->cmsg_level = SOL_SOCKET;
+		header->cmsg_type = SCM_RIGHTS;
+		header->cmsg_len = CMSG_LEN(sizeof(int));
+		memcpy(CMSG_DATA(header), &stage->theirs, sizeof(int));
+		message.msg_control = control;
+		message.msg_controllen = sizeof(control);
+	}
+	if (length > 0)
+		sendmsg(stage->peer, &message, MSG_NOSIGNAL);
+}
+
+static void fill_ring(struct stage *stage, const uint8_t *bytes, size_t length, bool at)
+{
+	struct soft_half *half = &stage->segment->shared->halves[1];
+	uint64_t head = length;
+
+	if (at && length >= sizeof(head)) {
+		memcpy(&head, bytes, sizeof(head));
+		bytes += sizeof(head);
+		length -= sizeof(head);
+	}
+	memcpy((uint8_t *)stage->segment->shared + SOFT_RINGS_OFFSET + SOFT_RING_SIZE,
+	       bytes, length);
+	atomic_store(&half->head, head);
+}
+
+static void feed(struct stage *stage, const uint8_t *data, size_t size)
+{
+	uint8_t *copy = malloc(size);
+	size_t words;
+
+	FUZZ_CHECK(copy);
+	memcpy(copy, data, size);
+	for (size_t i = FORMS; i + sizeof(key_mark) <= size; i++)
+		if (!memcmp(copy + i, key_mark, sizeof(key_mark)))
+			memcpy(copy + i, &stage->mr->rkey, sizeof(key_mark));
+	words = copy[2] | (size_t)copy[3] << 8;
+	if (words > size - FORMS)
+		words = size - FORMS;
+	for (int i = 0; i < SOFT_MAX_GRANTS; i++)
+		atomic_store(&stage->segment->shared->halves[0].valid[i], copy[1]);
+	run(stage); /* it asks */
+	fill_ring(stage, copy + FORMS + words, size - FORMS - words,
+		  copy[0] & FALSE_HEAD);
+	say(stage, copy + FORMS, words, copy[0] & WITH_FD);
+	free(copy);
+	run(stage);
+	/* Whatever leaves it has got, it makes use of them. */
+	post_requests(stage);
+	run(stage);
+	close(stage->peer);
+	stage->peer = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	run(stage);
+}
+
+static void check_guards(const struct stage *stage)
+{
+	for (int i = 0; i < GUARD; i++) {
+		FUZZ_CHECK(stage->guarded[i] == PATTERN);
+		FUZZ_CHECK(stage->guarded[GUARD + REGION + i] == PATTERN);
+	}
+	for (int i = LANDING; i < RIG_MEMORY; i++)
+		FUZZ_CHECK(!stage->rig.memory[i]);
+}
+
+static void close_stage(struct stage *stage)
+{
+	FUZZ_CHECK(!pier_soft_provider.dereg_mr(stage->mr));
+	rig_close(&stage->rig);
+	pier_soft_drop_segment(stage->segment);
+	munmap(stage->guarded, GUARD + REGION + GUARD);
+	close(stage->file);
+	close(stage->theirs);
+	close(stage->peer);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	int before = rig_count_fds();
+	struct stage stage;
+
+	if (size < FORMS || size > MAX_INPUT)
+		return 0;
+	open_stage(&stage);
+	attach_peer(&stage);
+	post_requests(&stage);
+	feed(&stage, data, size);
+	check_guards(&stage);
+	close_stage(&stage);
+	FUZZ_CHECK(rig_count_fds() == before);
+	return 0;
+}
