@@ -40,10 +40,13 @@ def perf(build, memory, *test):
     return float(output([path, "soft0", memory, *map(str, test)]))
 
 
-def ucx(test, size, count):
+UCX_TCP = {"UCX_TLS": "tcp,self", "UCX_NET_DEVICES": "lo"}
+UCX_SHARED = {"UCX_TLS": "posix,self"}
+
+
+def ucx(test, size, count, transport=None):
     """ucx_perftest's overall figures: (latency in s, bandwidth in bytes/s)."""
-    env = {"UCX_TLS": "tcp,self", "UCX_NET_DEVICES": "lo"}
-    merged = dict(os.environ, **env)
+    merged = dict(os.environ, **(transport or UCX_TCP))
     arguments = ["-t", test, "-s", str(size), "-n", str(count), "-f"]
     for port in range(20000 + os.getpid() % 20000, 60000, 7):
         server = subprocess.Popen(["ucx_perftest", "-p", str(port), *arguments],
@@ -100,19 +103,57 @@ class Table:
                   f"  ({min(values):.{self.digits}f}..{max(values):.{self.digits}f}){note}")
 
 
+def size_name(size):
+    return f"{size >> 20} MiB" if size >= MIB else \
+        f"{size >> 10} KiB" if size >= 1024 else f"{size} B"
+
+
+# Messages of each size: enough for the start not to count, and for UCX's TCP not to take
+# minutes.
+SOFT_COUNTS = {8: (300000, 30000), 64: (300000, 30000), 512: (300000, 30000),
+               4096: (100000, 30000), 32 << 10: (40000, 4000), 256 << 10: (8000, 1000),
+               MIB: (4000, 400), 4 * MIB: (600, 60), 16 * MIB: (150, 10)}
+SOFT, SHARED, TCP = "soft0, memfd", "UCX over shared memory", "UCX over TCP"
+
+
 def bench_soft(build, rounds):
-    bandwidth = Table("One-sided write, 1 MiB, two processes", "GB/s", 1e9)
+    """Two processes of this host, by one-sided writes; beside UCX's."""
+    bandwidths = {size: Table(f"One-sided write, {size_name(size)}, two processes", "GB/s", 1e9, 3)
+                  for size in SOFT_COUNTS}
     latency = Table("One-sided write, 8 B, one way, busy polling", "us", 1e-6)
     for _ in range(rounds):
-        bandwidth.add("soft0, memfd", perf(build, "memfd", "write_bw", MIB, 4000))
-        bandwidth.add("UCX over TCP, ucp_put_bw", ucx("ucp_put_bw", MIB, 3000)[1])
-        bandwidth.add("memcpy, one thread, in cache", perf(build, "-", "memcpy", MIB, 20000))
-        latency.add("soft0, memfd", perf(build, "memfd", "write_lat", 8, 20000))
-        latency.add("UCX over TCP, ucp_put_lat", ucx("ucp_put_lat", 8, 20000)[0])
-    bandwidth.show(True)
+        for size, (count, tcp_count) in SOFT_COUNTS.items():
+            table = bandwidths[size]
+            table.add(SOFT, perf(build, "memfd", "write_bw", size, count))
+            table.add(SHARED, ucx("ucp_put_bw", size, count, UCX_SHARED)[1])
+            table.add(TCP, ucx("ucp_put_bw", size, tcp_count)[1])
+            table.add("soft0, host", perf(build, "host", "write_bw", size, count // 4))
+            table.add("memcpy, one thread", perf(build, "-", "memcpy", size, count))
+        latency.add(SOFT, perf(build, "memfd", "write_lat", 8, 100000))
+        latency.add(SHARED, ucx("ucp_put_lat", 8, 100000, UCX_SHARED)[0])
+        latency.add(TCP, ucx("ucp_put_lat", 8, 20000)[0])
+    for table in bandwidths.values():
+        table.show(True)
     latency.show(False)
-    ratio = bandwidth.median("soft0, memfd") / bandwidth.median("UCX over TCP, ucp_put_bw")
-    return [("soft0 write bandwidth / UCX over TCP", ratio, ratio >= 1.0, "at least 1.0")]
+    return soft_goals(bandwidths, latency)
+
+
+def soft_goals(bandwidths, latency):
+    goals = []
+    for size, table in bandwidths.items():
+        if size >= MIB:
+            ratio = table.median(SOFT) / table.median(SHARED)
+            goals.append((f"soft0 write bandwidth / UCX over shared memory, {size_name(size)}",
+                          ratio, ratio >= 0.8, "at least 0.8"))
+    for size, table in bandwidths.items():
+        ratio = table.median(SOFT) / table.median(TCP)
+        goals.append((f"soft0 write bandwidth / UCX over TCP, {size_name(size)}", ratio,
+                      ratio >= 1.0, "at least 1.0"))
+    ratio = latency.median(TCP) / latency.median(SOFT)
+    goals.append(("latency of UCX over TCP / soft0's, 8 B", ratio, ratio >= 1.0, "at least 1.0"))
+    us = latency.median(SOFT) * 1e6
+    goals.append(("soft0 write latency in us, 8 B, busy polling", us, us < 2.0, "below 2"))
+    return goals
 
 
 def bench_transfer(build, rounds):
