@@ -165,6 +165,22 @@ static void fill(uint8_t *bytes, size_t length)
 		bytes[i] = (uint8_t)(i + 1);
 }
 
+/* The NIC asks once, at the second use of a key, whether it may copy on its own. */
+static void use_key(struct talk *talk)
+{
+	struct pier_work work;
+	struct pier_result result;
+
+	for (int i = 0; i < 2; i++) {
+		expect_ok(post_write(talk));
+		work = talk->write;
+		pair_settle(&talk->pair);
+		assert_int_equal(pier_poll_work(channel_of(talk, 0), work, &result), 1);
+		assert_int_equal(result.error, 0);
+	}
+	pair_settle(&talk->pair);
+}
+
 static void begin(struct talk *talk)
 {
 	struct pier_channel_attr attr = PIER_CHANNEL_ATTR_INIT;
@@ -172,8 +188,10 @@ static void begin(struct talk *talk)
 	/* The soonest: a timer that rings soon has always rung when a NIC goes on. */
 	attr.min_rnr_timer = 1;
 	attr.rnr_retry_count = 1;
-	if (!talk->opened)
+	if (!talk->opened) {
 		pair_open(&talk->pair, &attr);
+		use_key(talk);
+	}
 	talk->opened = true;
 	talk->deviations = 0;
 	talk->called[0] = talk->called[1] = 0;

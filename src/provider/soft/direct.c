@@ -344,7 +344,9 @@ bool pier_soft_take_leave(struct soft_qp *qp, const struct soft_leave_word *word
 	if (!held || held->leave != SOFT_LEAVE_ASKED)
 		return false;
 	held->leave = SOFT_LEAVE_DENIED;
-	held->denied_until = soft_context_of(qp)->engine.now + DENIED_NANOSECONDS;
+	held->denied_until = word->never ? SOFT_NEVER
+					 : soft_context_of(qp)->engine.now +
+						   DENIED_NANOSECONDS;
 	if (word->count == 0)
 		return true;
 	held->mapped = map_leave(word, fds);

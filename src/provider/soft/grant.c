@@ -153,6 +153,8 @@ void pier_soft_answer_ask(struct soft_qp *qp, uint32_t key)
 	if (word.access && is_grantable(mr) && peer_may_have_fds(qp) &&
 	    give(qp, mr, &word))
 		return;
+	/* What its memory is made of does not change while it has its key. */
+	denied.never = mr && !is_grantable(mr);
 	pier_soft_say_leave(qp, &denied, NULL);
 }
 

@@ -150,6 +150,7 @@ struct soft_leave_word {
 	uint64_t iova;
 	uint32_t access; /* of enum ibv_access_flags: remote read, remote write */
 	bool counted;	 /* the owner wants to hear of each write */
+	bool never;	 /* denied, and not to be asked for again */
 	uint32_t count;	 /* of pieces; 0: denied */
 	uint32_t fd_count;
 	struct {

@@ -16,9 +16,9 @@
  *	ask	 type, 3 zeros, key (4)
  *	dropped	 type, 3 zeros, slot (4), serial (4)
  *	revoked	 the same
- *	leave	 type, fds, 1 if writes are counted, 0, key, slot, serial, access, pieces
- *(4 each), iova (8), 8 zeros, and for each piece offset, length (8 each), fd (4), 4
- *zeros; the fds come with the first byte
+ *	leave	 type, fds, 1 if writes are counted, 1 if there is none ever, key, slot,
+ *serial, access, pieces (4 each), iova (8), 8 zeros, and for each piece offset, length (8
+ *each), fd (4), 4 zeros; the fds come with the first byte
  */
 
 enum {
@@ -112,6 +112,7 @@ static size_t pack_leave(const struct soft_leave_word *word, uint8_t *ret_bytes)
 	ret_bytes[0] = LEAVE;
 	ret_bytes[1] = (uint8_t)word->fd_count;
 	ret_bytes[2] = word->counted;
+	ret_bytes[3] = word->never;
 	put_u32(ret_bytes + 4, word->key);
 	put_u32(ret_bytes + 8, word->slot);
 	put_u32(ret_bytes + 12, word->serial);
@@ -156,6 +157,7 @@ static bool unpack_leave(const uint8_t *bytes, struct soft_leave_word *ret_word)
 
 	ret_word->fd_count = bytes[1];
 	ret_word->counted = bytes[2];
+	ret_word->never = bytes[3];
 	ret_word->key = get_u32(bytes + 4);
 	ret_word->slot = get_u32(bytes + 8);
 	ret_word->serial = get_u32(bytes + 12);
