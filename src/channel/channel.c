@@ -418,20 +418,27 @@ int pier_prepare_channel(struct pier_pd *pd, const struct pier_channel_attr *att
 					 __builtin_return_address(0), ret_channel);
 }
 
+int pier_check_owner(const struct pier_channel *channel, const char *doing)
+{
+	const struct pier_object *owner = channel->object.parent;
+	char text[PIER_OBJECT_DESCRIPTION_SIZE];
+
+	if (owner == &channel->pd->object)
+		return 0;
+	owner->describe(owner, text, sizeof(text));
+	return pier_fail(EBUSY, "%s a channel: it belongs to the %s", doing, text);
+}
+
 int pier_destroy_channel(struct pier_channel *channel)
 {
-	char owner[PIER_OBJECT_DESCRIPTION_SIZE];
 	int error;
 
 	if (!channel)
 		return 0;
 	error = pier_check_process(&channel->object);
-	if (error)
-		return error;
-	if (channel->object.parent == &channel->pd->object)
-		return pier_end_channel(channel);
-	channel->object.parent->describe(channel->object.parent, owner, sizeof(owner));
-	return pier_fail(EBUSY, "destroying a channel: it belongs to the %s", owner);
+	if (!error)
+		error = pier_check_owner(channel, "destroying");
+	return error ? error : pier_end_channel(channel);
 }
 
 int pier_end_channel(struct pier_channel *channel)

@@ -116,6 +116,9 @@ int pier_make_channel(struct pier_pd *pd, const struct pier_channel_attr *attr,
 		      struct pier_channel **ret_channel);
 int pier_end_channel(struct pier_channel *channel);
 
+/* -EBUSY of a channel with an owner. doing: "destroying" */
+int pier_check_owner(const struct pier_channel *channel, const char *doing);
+
 /* PIER_TIMEOUT_DEFAULT resolved. Errors: -EINVAL other negative numbers. */
 int pier_channel_timeout(const struct pier_channel *channel, int timeout_ms,
 			 int *ret_timeout_ms);

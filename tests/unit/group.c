@@ -588,6 +588,7 @@ static void has_a_place_among_the_objects(void **state)
 	test_assert_sentence("1 region, 5 channels and 1 group");
 	/* Its channels are its own. */
 	expect_result(pier_destroy_channel(pier_group_channel(group, 0)), -EBUSY);
+	expect_result(pier_channel_reset(pier_group_channel(group, 0)), -EBUSY);
 	test_assert_sentence("it belongs to the group of 3, rank 1, on soft0");
 	expect_ok(pier_destroy_group(NULL));
 }
