@@ -259,6 +259,37 @@ static void bound_sub_is_for_its_peer_alone(void **state)
 	close_both(&part);
 }
 
+/*
+ * A message of the peer takes the right away from itself, before it is received. rxe says
+ * so with the kernel's flag (IB_WC_WITH_INVALIDATE in do_complete() of rxe_resp.c), which
+ * is another one for libibverbs.
+ */
+static void bound_sub_ends_with_a_message(void **state)
+{
+	struct part part = open_both(state, bind_part, READ | WRITE);
+	struct pier_request last = { .opcode = PIER_OP_SEND,
+				     .flags = PIER_POST_INVALIDATE,
+				     .invalidate_rkey = part.remote.rkey };
+	struct end *a = &part.world->a, *b = &part.world->b;
+	struct pier_work work, receive;
+	struct pier_result result;
+
+	if (!pier_mr_is_window(part.mr)) {
+		close_both(&part);
+		world_skip("there are no memory windows here");
+	}
+	expect_write(&part, 1, SOME);
+	expect_ok(pier_post_recv(b->channel, NULL, 0, &receive));
+	expect_ok(pier_post(a->channel, &last, &work));
+	result = expect_end(b->channel, receive, 0);
+	assert_true(result.has_invalidated || test_vague);
+	if (result.has_invalidated)
+		assert_int_equal(result.invalidated_rkey, part.remote.rkey);
+	expect_end(a->channel, work, 0);
+	expect_refused(&part, part.remote.addr, false);
+	close_both(&part);
+}
+
 static void bound_sub_refuses_what_cannot_be(void **state)
 {
 	struct part part = { 0 };
@@ -331,6 +362,7 @@ both_ways(gives_what_its_access_says) both_ways(gives_nothing_outside)
 		world_case(registered_sub_is_closed_after_its_channel),
 		world_case(bound_sub_is_closed_after_its_channel),
 		world_case(bound_sub_is_for_its_peer_alone),
+		world_case(bound_sub_ends_with_a_message),
 		world_case(bound_sub_refuses_what_cannot_be),
 		world_case(bound_sub_is_not_counted),
 	};

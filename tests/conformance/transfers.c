@@ -235,6 +235,40 @@ static void resumes_after_all_rails_died(void **state)
 	close_rails(&rails);
 }
 
+/* From the callback: the far end of the only rail stops once, half of it being there. */
+static int stop_far_end(void *context, uint64_t done, uint64_t length)
+{
+	struct pier_channel **far = context;
+
+	if (done >= length / 2 && *far) {
+		expect_ok(pier_cancel_channel(*far));
+		*far = NULL;
+	}
+	return 0;
+}
+
+/* On the very channel that failed, with the bytes that are missing. */
+static void resumes_on_a_channel_that_was_reset(void **state)
+{
+	struct world *world = world_connected(state);
+	struct rails rails = make_rails(world);
+	struct pier_transfer_attr attr = attr_of(world, &rails, 1, LENGTH);
+	struct pier_channel *far = world->b.channel;
+	struct pier_transfer *transfer;
+
+	attr.progress = stop_far_end;
+	attr.context = &far;
+	expect_ok(pier_begin_transfer(&attr, &transfer));
+	assert_true(pier_wait_transfer(transfer, PATIENT) < 0);
+	expect_ok(pier_channel_reset(world->a.channel));
+	expect_ok(pier_channel_reset(world->b.channel));
+	expect_ok(ends_connect(&world->a, &world->b));
+	resume(world, transfer, &rails);
+	expect_ok(pier_destroy_transfer(transfer));
+	expect_moved(world, LENGTH, false);
+	close_rails(&rails);
+}
+
 /* A peer that refuses breaks the rail; nothing stays in flight, nothing is written. */
 static void ends_when_the_peer_refuses(void **state)
 {
@@ -258,6 +292,7 @@ int run_transfer_cases(void)
 		world_case(tells_how_far_it_is_and_the_peer),
 		world_case(others_take_over),
 		world_case(resumes_after_all_rails_died),
+		world_case(resumes_on_a_channel_that_was_reset),
 		world_case(ends_when_the_peer_refuses),
 	};
 
