@@ -142,8 +142,8 @@ static void poll_all(struct bench *bench)
 
 static struct pier_work post(struct bench *bench, struct pier_channel *channel)
 {
+	struct pier_work work = { 0 };
 	struct pier_gather source;
-	struct pier_work work;
 
 	if (pier_gather(bench->mr, pier_mr_iova(bench->mr), LENGTH, &source) ||
 	    pier_post_write(channel, &source, 1, &bench->remote, &work))
