@@ -213,12 +213,12 @@ static bool has_unbounded_windows(const struct ibv_device_attr *limits)
 	return limits->vendor_id == 0xffffff;
 }
 
+/* libibverbs' longest names would lose their end behind a prefix. */
 static void name_device(struct pier_device *device, const char *prefix, const char *name)
 {
-	size_t length = strlen(prefix);
+	int room = (int)(sizeof(device->name) - strlen(prefix) - 1);
 
-	copy_name(device->name, sizeof(device->name), prefix);
-	copy_name(device->name + length, sizeof(device->name) - length, name);
+	snprintf(device->name, sizeof(device->name), "%s%.*s", prefix, room, name);
 }
 
 /* The context, directly or behind a plan of faults; 0 or a positive errno. */
