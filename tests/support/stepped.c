@@ -156,3 +156,13 @@ void __wrap_pier_soft_stop_engine(struct soft_context *context)
 	pthread_mutex_unlock(&stepped.lock);
 	__real_pier_soft_stop_engine(context);
 }
+
+/*
+ * The thread that goes on where nobody polls is there when cases fork, and their
+ * children start others: ThreadSanitizer would end them for that.
+ */
+const char *__tsan_default_options(void);
+const char *__tsan_default_options(void)
+{
+	return "die_after_fork=0";
+}
