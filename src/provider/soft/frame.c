@@ -1,36 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <endian.h>
 #include <string.h>
 
 #include "frame.h"
-
-static void put_u32(uint8_t *bytes, uint32_t value)
-{
-	value = htole32(value);
-	memcpy(bytes, &value, sizeof(value));
-}
-
-static void put_u64(uint8_t *bytes, uint64_t value)
-{
-	value = htole64(value);
-	memcpy(bytes, &value, sizeof(value));
-}
-
-static uint32_t get_u32(const uint8_t *bytes)
-{
-	uint32_t value;
-
-	memcpy(&value, bytes, sizeof(value));
-	return le32toh(value);
-}
-
-static uint64_t get_u64(const uint8_t *bytes)
-{
-	uint64_t value;
-
-	memcpy(&value, bytes, sizeof(value));
-	return le64toh(value);
-}
+#include "util/wire.h"
 
 void pier_soft_pack_header(const struct soft_header *header, uint8_t *ret_bytes)
 {
@@ -38,13 +10,13 @@ void pier_soft_pack_header(const struct soft_header *header, uint8_t *ret_bytes)
 	ret_bytes[1] = header->flags;
 	ret_bytes[2] = header->syndrome;
 	ret_bytes[3] = header->timer;
-	put_u32(ret_bytes + 4, header->msn);
-	put_u32(ret_bytes + 8, header->length);
-	put_u32(ret_bytes + 12, header->key);
-	put_u64(ret_bytes + 16, header->address);
+	pier_put_le32(ret_bytes + 4, header->msn);
+	pier_put_le32(ret_bytes + 8, header->length);
+	pier_put_le32(ret_bytes + 12, header->key);
+	pier_put_le64(ret_bytes + 16, header->address);
 	/* Already bytes in network order: copied as they lie. */
 	memcpy(ret_bytes + 24, &header->immediate, sizeof(header->immediate));
-	put_u32(ret_bytes + 28, 0);
+	pier_put_le32(ret_bytes + 28, 0);
 }
 
 static bool is_opcode(uint8_t opcode)
@@ -90,14 +62,14 @@ bool pier_soft_unpack_header(const uint8_t *bytes, struct soft_header *ret_heade
 		.flags = bytes[1],
 		.syndrome = bytes[2],
 		.timer = bytes[3],
-		.msn = get_u32(bytes + 4),
-		.length = get_u32(bytes + 8),
-		.key = get_u32(bytes + 12),
-		.address = get_u64(bytes + 16),
+		.msn = pier_get_le32(bytes + 4),
+		.length = pier_get_le32(bytes + 8),
+		.key = pier_get_le32(bytes + 12),
+		.address = pier_get_le64(bytes + 16),
 	};
 
 	memcpy(&header.immediate, bytes + 24, sizeof(header.immediate));
-	if (get_u32(bytes + 28) != 0 || !is_plausible(&header))
+	if (pier_get_le32(bytes + 28) != 0 || !is_plausible(&header))
 		return false;
 	*ret_header = header;
 	return true;

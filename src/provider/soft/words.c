@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <endian.h>
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
 
 #include "util/fd.h"
+#include "util/wire.h"
 #include "soft.h"
 
 /*
@@ -35,34 +35,6 @@ enum {
 
 _Static_assert(SOFT_MAX_WORD == LEAVE_SIZE + SOFT_WORD_PIECES * PIECE_SIZE, "lane.h");
 
-static void put_u32(uint8_t *bytes, uint32_t value)
-{
-	value = htole32(value);
-	memcpy(bytes, &value, sizeof(value));
-}
-
-static void put_u64(uint8_t *bytes, uint64_t value)
-{
-	value = htole64(value);
-	memcpy(bytes, &value, sizeof(value));
-}
-
-static uint32_t get_u32(const uint8_t *bytes)
-{
-	uint32_t value;
-
-	memcpy(&value, bytes, sizeof(value));
-	return le32toh(value);
-}
-
-static uint64_t get_u64(const uint8_t *bytes)
-{
-	uint64_t value;
-
-	memcpy(&value, bytes, sizeof(value));
-	return le64toh(value);
-}
-
 static bool say(struct soft_qp *qp, const uint8_t *bytes, size_t length)
 {
 	return send(qp->link.tx_fd, bytes, length, MSG_DONTWAIT | MSG_NOSIGNAL) ==
@@ -81,7 +53,7 @@ bool pier_soft_say_ask(struct soft_qp *qp, uint32_t key)
 {
 	uint8_t word[ASK_SIZE] = { ASK };
 
-	put_u32(word + 4, key);
+	pier_put_le32(word + 4, key);
 	return say(qp, word, sizeof(word));
 }
 
@@ -89,8 +61,8 @@ static void say_serial(struct soft_qp *qp, uint8_t type, uint32_t slot, uint32_t
 {
 	uint8_t word[SERIAL_SIZE] = { type };
 
-	put_u32(word + 4, slot);
-	put_u32(word + 8, serial);
+	pier_put_le32(word + 4, slot);
+	pier_put_le32(word + 8, serial);
 	say(qp, word, sizeof(word));
 }
 
@@ -113,16 +85,16 @@ static size_t pack_leave(const struct soft_leave_word *word, uint8_t *ret_bytes)
 	ret_bytes[1] = (uint8_t)word->fd_count;
 	ret_bytes[2] = word->counted;
 	ret_bytes[3] = word->never;
-	put_u32(ret_bytes + 4, word->key);
-	put_u32(ret_bytes + 8, word->slot);
-	put_u32(ret_bytes + 12, word->serial);
-	put_u32(ret_bytes + 16, word->access);
-	put_u32(ret_bytes + 20, word->count);
-	put_u64(ret_bytes + 24, word->iova);
+	pier_put_le32(ret_bytes + 4, word->key);
+	pier_put_le32(ret_bytes + 8, word->slot);
+	pier_put_le32(ret_bytes + 12, word->serial);
+	pier_put_le32(ret_bytes + 16, word->access);
+	pier_put_le32(ret_bytes + 20, word->count);
+	pier_put_le64(ret_bytes + 24, word->iova);
 	for (uint32_t i = 0; i < word->count; i++, piece += PIECE_SIZE) {
-		put_u64(piece, word->pieces[i].offset);
-		put_u64(piece + 8, word->pieces[i].length);
-		put_u32(piece + 16, word->pieces[i].fd);
+		pier_put_le64(piece, word->pieces[i].offset);
+		pier_put_le64(piece + 8, word->pieces[i].length);
+		pier_put_le32(piece + 16, word->pieces[i].fd);
 	}
 	return LEAVE_SIZE + word->count * PIECE_SIZE;
 }
@@ -158,16 +130,16 @@ static bool unpack_leave(const uint8_t *bytes, struct soft_leave_word *ret_word)
 	ret_word->fd_count = bytes[1];
 	ret_word->counted = bytes[2];
 	ret_word->never = bytes[3];
-	ret_word->key = get_u32(bytes + 4);
-	ret_word->slot = get_u32(bytes + 8);
-	ret_word->serial = get_u32(bytes + 12);
-	ret_word->access = get_u32(bytes + 16);
-	ret_word->count = get_u32(bytes + 20);
-	ret_word->iova = get_u64(bytes + 24);
+	ret_word->key = pier_get_le32(bytes + 4);
+	ret_word->slot = pier_get_le32(bytes + 8);
+	ret_word->serial = pier_get_le32(bytes + 12);
+	ret_word->access = pier_get_le32(bytes + 16);
+	ret_word->count = pier_get_le32(bytes + 20);
+	ret_word->iova = pier_get_le64(bytes + 24);
 	for (uint32_t i = 0; i < ret_word->count; i++, piece += PIECE_SIZE) {
-		ret_word->pieces[i].offset = get_u64(piece);
-		ret_word->pieces[i].length = get_u64(piece + 8);
-		ret_word->pieces[i].fd = get_u32(piece + 16);
+		ret_word->pieces[i].offset = pier_get_le64(piece);
+		ret_word->pieces[i].length = pier_get_le64(piece + 8);
+		ret_word->pieces[i].fd = pier_get_le32(piece + 16);
 		if (ret_word->pieces[i].fd >= ret_word->fd_count)
 			return false;
 	}
@@ -214,7 +186,7 @@ static size_t word_size(const uint8_t *bytes, size_t length)
 	case LEAVE:
 		if (length < LEAVE_SIZE)
 			return LEAVE_SIZE;
-		count = get_u32(bytes + 20);
+		count = pier_get_le32(bytes + 20);
 		return count > SOFT_WORD_PIECES ? SIZE_MAX
 						: LEAVE_SIZE + count * PIECE_SIZE;
 	default:
@@ -226,13 +198,15 @@ static bool hear_word(struct soft_qp *qp, const uint8_t *bytes)
 {
 	switch (bytes[0]) {
 	case ASK:
-		pier_soft_answer_ask(qp, get_u32(bytes + 4));
+		pier_soft_answer_ask(qp, pier_get_le32(bytes + 4));
 		return true;
 	case DROPPED:
-		pier_soft_forget_given(qp, get_u32(bytes + 4), get_u32(bytes + 8));
+		pier_soft_forget_given(qp, pier_get_le32(bytes + 4),
+				       pier_get_le32(bytes + 8));
 		return true;
 	case REVOKED:
-		pier_soft_forget_held(qp, get_u32(bytes + 4), get_u32(bytes + 8));
+		pier_soft_forget_held(qp, pier_get_le32(bytes + 4),
+				      pier_get_le32(bytes + 8));
 		return true;
 	case LEAVE:
 		return hear_leave(qp, bytes);
