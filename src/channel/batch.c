@@ -173,14 +173,10 @@ static uint32_t ring(struct pier_channel *channel, struct ibv_send_wr *wrs,
 
 /* Nobody would learn of what was posted: it is stopped. */
 static __attribute__((cold)) int abandon(struct pier_channel *channel, int error,
-					 uint64_t last, uint32_t posted, uint32_t taken,
-					 uint32_t count)
+					 uint32_t posted, uint32_t taken, uint32_t count)
 {
 	char cause[512];
 
-	/* The last one is watched by nobody: it is not posted. */
-	pier_entry_set_state(pier_queue_entry(&channel->sends, last),
-			     PIER_ENTRY_UNWATCHED);
 	pier_queue_posted(&channel->sends, channel->sends.head + taken);
 	posted += taken;
 	error = pier_refuse_post(channel, error, PIER_OP_SEND);
@@ -238,7 +234,7 @@ static inline __attribute__((always_inline)) int post_all(struct pier_channel *c
 			sign_last(channel, &wrs[part - 1], ret_work != NULL);
 		taken = ring(channel, wrs, part, &error);
 		if (pier_unlikely(error))
-			return abandon(channel, error, last, posted, taken, count);
+			return abandon(channel, error, posted, taken, count);
 		pier_queue_posted(&channel->sends, last + 1);
 	}
 	if (ret_work)

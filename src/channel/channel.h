@@ -168,9 +168,13 @@ int pier_modify_state(struct pier_channel *channel, enum ibv_qp_state state);
 /* What this end serves at once. */
 uint8_t pier_served_reads(const struct pier_channel *channel);
 
-/* A request of that opcode has failed: the first one breaks the channel. */
-void pier_note_failure(struct pier_channel *channel, const struct ibv_wc *wc,
-		       enum pier_opcode opcode) __attribute__((cold));
+/*
+ * A request of that opcode has failed: the first one breaks the channel. Returns its
+ * result.
+ */
+struct pier_result pier_note_failure(struct pier_channel *channel,
+				     const struct ibv_wc *wc, enum pier_opcode opcode)
+	__attribute__((cold));
 
 /* -EPIPE, with the sentence of the first cause. */
 int pier_fail_broken(const struct pier_channel *channel);

@@ -14,28 +14,33 @@ enum {
 	BATCH = 16, /* completions taken at once, on the stack */
 };
 
-/* The first error is the cause of the flushes behind it, whichever comes first. */
-void pier_note_failure(struct pier_channel *channel, const struct ibv_wc *wc,
-		       enum pier_opcode opcode)
+/*
+ * The first error is the cause of the flushes behind it, whichever comes first. Only
+ * status, wr_id, qp_num and vendor_err are valid of a failure (ibv_poll_cq(3)).
+ */
+struct pier_result pier_note_failure(struct pier_channel *channel,
+				     const struct ibv_wc *wc, enum pier_opcode opcode)
 {
+	const struct pier_result result = {
+		.error = pier_status_error(wc->status, opcode),
+		.status = wc->status,
+		.vendor_error = wc->vendor_err,
+		.opcode = opcode,
+	};
 	bool flush = wc->status == IBV_WC_WR_FLUSH_ERR;
 	bool better = channel->cause_is_flush && !flush;
 
 	/* One of the two is a flush, or will be when it has a better cause. */
 	channel->flushed += channel->broken && (flush || better);
 	if (channel->broken && !better)
-		return;
-	channel->first = (struct pier_result){
-		.error = pier_status_error(wc->status, opcode),
-		.status = wc->status,
-		.vendor_error = wc->vendor_err,
-		.opcode = opcode,
-	};
-	channel->broken = pier_status_error(wc->status, opcode);
+		return result;
+	channel->first = result;
+	channel->broken = result.error;
 	channel->cause_is_flush = flush;
 	pier_update_ready(channel);
 	pier_describe_status(wc->status, wc->vendor_err, opcode, channel->cause,
 			     sizeof(channel->cause));
+	return result;
 }
 
 void pier_break_channel(struct pier_channel *channel, int error, const char *cause)
@@ -53,26 +58,13 @@ int pier_fail_broken(const struct pier_channel *channel)
 	return pier_fail(EPIPE, "the channel is broken: %s", channel->cause);
 }
 
-/* Only status, wr_id, qp_num and vendor_err are valid of a failure (ibv_poll_cq(3)). */
-static __attribute__((cold)) struct pier_result failure(struct pier_channel *channel,
-							const struct ibv_wc *wc,
-							enum pier_opcode opcode)
-{
-	pier_note_failure(channel, wc, opcode);
-	return (struct pier_result){
-		.error = pier_status_error(wc->status, opcode),
-		.status = wc->status,
-		.vendor_error = wc->vendor_err,
-		.opcode = opcode,
-	};
-}
-
 /* Of a request that stands in a ring; nobody but its scope learns of one unwatched. */
 static __attribute__((cold)) struct pier_result failed(struct pier_channel *channel,
 						       const struct ibv_wc *wc,
 						       const struct pier_entry *entry)
 {
-	struct pier_result result = failure(channel, wc, pier_entry_opcode(entry));
+	struct pier_result result = pier_note_failure(channel, wc,
+						      pier_entry_opcode(entry));
 
 	if (pier_entry_state(entry) == PIER_ENTRY_UNWATCHED)
 		pier_note_in_scope(channel, entry->id, &result);
@@ -116,8 +108,9 @@ static __attribute__((noinline)) void dispatch_other(struct pier_channel *channe
 		entry = pier_srq_arrived(channel, wc->wr_id);
 	if (!entry)
 		return;
-	entry->result = wc->status == IBV_WC_SUCCESS ? received(channel, wc)
-						     : failure(channel, wc, PIER_OP_RECV);
+	entry->result = wc->status == IBV_WC_SUCCESS
+				? received(channel, wc)
+				: pier_note_failure(channel, wc, PIER_OP_RECV);
 }
 
 static void dispatch(struct pier_channel *channel, const struct ibv_wc *wc)

@@ -37,7 +37,7 @@ static inline __attribute__((always_inline)) int post_here(
 			pier_read_length(request->opcode, length));
 	error = ibv_post_send(channel->qp, &wr, &bad);
 	if (pier_unlikely(error))
-		return pier_hot_refused(channel, error, request->opcode);
+		return pier_refuse_post(channel, error, request->opcode);
 	pier_posted(queue, id + 1, id, ret_work);
 	return 0;
 }
@@ -239,7 +239,5 @@ int pier_post_recv(struct pier_channel *channel, const struct pier_scatter *sg_l
 
 int pier_hot_refused(struct pier_channel *channel, int error, enum pier_opcode opcode)
 {
-	pier_entry_set_state(pier_queue_entry(&channel->sends, channel->sends.head),
-			     PIER_ENTRY_UNWATCHED);
 	return pier_refuse_post(channel, error, opcode);
 }

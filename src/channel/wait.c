@@ -194,7 +194,10 @@ static void collect_flush(struct pier_channel *channel)
 	}
 }
 
-/* All of the ring: a device that lost one may have completed another behind it. */
+/*
+ * All of the ring: a device that lost one may have completed another behind it. But not
+ * what stands from head on, which the device refused.
+ */
 static void fill_in_queue(struct pier_channel *channel, struct pier_queue *queue)
 {
 	for (uint32_t i = 0; i <= queue->mask; i++) {
@@ -207,7 +210,8 @@ static void fill_in_queue(struct pier_channel *channel, struct pier_queue *queue
 		if (pier_entry_state(entry) == PIER_ENTRY_UNWATCHED &&
 		    position - queue->tail < queue->head - queue->tail)
 			pier_note_in_scope(channel, entry->id, &flushed);
-		if (pier_entry_state(entry) == PIER_ENTRY_WATCHED)
+		if (pier_entry_state(entry) == PIER_ENTRY_WATCHED &&
+		    (int64_t)(queue->head - position) > 0)
 			pier_queue_keep(queue, entry, &flushed);
 	}
 	pier_queue_done(queue, queue->head - 1);

@@ -8,7 +8,9 @@
 #include <errno.h>
 
 #include <pier/post.h>
+#include <pier/waiting.h>
 
+#include "channel/channel.h"
 #include "nic.h"
 
 enum {
@@ -371,6 +373,27 @@ static void stops_a_batch_that_was_cut(void **state)
 	}
 }
 
+/* What the device refused is no request whose end could be missing. */
+static void keeps_nothing_of_what_was_refused(void **state)
+{
+	const struct pier_request requests[2] = { a_write(), a_write() };
+	struct pier_channel *channel = connected();
+	struct pier_work work = { 7 };
+
+	(void)state;
+	fake.fail_call = fake.calls + 1;
+	expect_result(pier_post_recv(channel, &target, 1, &work), -ENOSPC);
+	fake.fail_call = fake.calls + 1;
+	expect_result(pier_post_write(channel, &source, 1, &remote, &work), -ENOSPC);
+	fake.fail_call = fake.calls + 2;
+	expect_result(pier_post_batch(channel, requests, 2, &work), -ENOSPC);
+	expect_ok(pier_cancel_channel(channel));
+	assert_int_equal(channel->sends.kept, 0);
+	assert_int_equal(channel->receives.kept, 0);
+	assert_int_equal(work.id, 7);
+	expect_ok(pier_destroy_channel(channel));
+}
+
 /* A batch never takes the place of a result that somebody may still ask for. */
 static void keeps_results_beside_batches(void **state)
 {
@@ -550,6 +573,7 @@ int main(void)
 		cmocka_unit_test(rings_for_many),
 		cmocka_unit_test(tells_which_of_a_batch_failed),
 		cmocka_unit_test(stops_a_batch_that_was_cut),
+		cmocka_unit_test(keeps_nothing_of_what_was_refused),
 		cmocka_unit_test(keeps_results_beside_batches),
 		cmocka_unit_test(splits_lists_that_are_too_long),
 		cmocka_unit_test(waits_for_room),
