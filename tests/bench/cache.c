@@ -28,6 +28,9 @@
 
 #include <pier/pier.h>
 
+#define PROGRAM "pier-cache-perf"
+#include "bench.h"
+
 enum {
 	LENGTH = 64, /* of a region */
 	MIB = 1 << 20,
@@ -43,20 +46,6 @@ struct bench {
 
 /* Also the name that callgrind is given. */
 void measure_hits(const struct bench *bench, const uint32_t *order, uint64_t hits);
-
-static void die(const char *step)
-{
-	fprintf(stderr, "pier-cache-perf: %s: %s\n", step, pier_last_error());
-	exit(1);
-}
-
-static double now(void)
-{
-	struct timespec time;
-
-	clock_gettime(CLOCK_MONOTONIC, &time);
-	return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
 
 static void open_bench(struct bench *bench, const char *device, size_t regions,
 		       size_t length, uint32_t flags)

@@ -33,6 +33,9 @@
 #include "memory/device.h"
 #include "memory/mr.h"
 
+#define PROGRAM "pier-instructions"
+#include "bench.h"
+
 enum {
 	BATCH = 16,
 	RING = 64,
@@ -163,12 +166,6 @@ struct bench {
 	struct pier_remote remote; /* all of the peer's region */
 	uint64_t count;
 };
-
-static void die(const char *what)
-{
-	fprintf(stderr, "pier-instructions: %s: %s\n", what, pier_last_error());
-	exit(1);
-}
 
 static void run_bare(const struct bench *bench)
 {

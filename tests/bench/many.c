@@ -23,6 +23,9 @@
 
 #include <pier/pier.h>
 
+#define PROGRAM "pier-many"
+#include "bench.h"
+
 enum {
 	LENGTH = 64,
 	POLLS = 1000, /* for a time that a clock can tell */
@@ -37,20 +40,6 @@ struct bench {
 	struct pier_channel **channels;
 	int count, rounds, epoll_fd;
 };
-
-static void die(const char *step)
-{
-	fprintf(stderr, "pier-many: %s: %s\n", step, pier_last_error());
-	exit(1);
-}
-
-static double now(void)
-{
-	struct timespec time;
-
-	clock_gettime(CLOCK_MONOTONIC, &time);
-	return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
 
 static uint64_t resident(void)
 {
@@ -182,13 +171,6 @@ static void write_epoll(struct bench *bench)
 	}
 	if (done < 0 || result.error)
 		die("completion");
-}
-
-static int compare_times(const void *a, const void *b)
-{
-	double first = *(const double *)a, second = *(const double *)b;
-
-	return (first > second) - (first < second);
 }
 
 static double median(struct bench *bench, void (*run)(struct bench *))

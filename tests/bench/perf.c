@@ -32,6 +32,9 @@
 #include <pier/pier.h>
 #include <pier/inline.h>
 
+#define PROGRAM "pier-perf"
+#include "bench.h"
+
 struct side {
 	struct pier_device *device;
 	struct pier_pd *pd;
@@ -57,35 +60,6 @@ enum {
 	RECEIVES = 512,
 	SMALL = 64, /* what is taken along with the request */
 };
-
-static void die(const char *step)
-{
-	fprintf(stderr, "pier-perf: %s: %s\n", step, pier_last_error());
-	exit(1);
-}
-
-static double now(void)
-{
-	struct timespec time;
-
-	clock_gettime(CLOCK_MONOTONIC, &time);
-	return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
-
-static void exchange(int fd, const void *mine, void *theirs, size_t size)
-{
-	size_t got = 0;
-
-	if (write(fd, mine, size) != (ssize_t)size)
-		die("write");
-	while (got < size) {
-		ssize_t part = read(fd, (char *)theirs + got, size - got);
-
-		if (part <= 0)
-			die("the peer has gone");
-		got += (size_t)part;
-	}
-}
 
 static void open_side(struct side *side, const struct plan *plan, int fd)
 {
@@ -209,13 +183,6 @@ static void receive_all(struct side *side, const struct plan *plan)
 		if (error && pier_poll(side->channel) < 0)
 			die("poll");
 	}
-}
-
-static int compare_times(const void *a, const void *b)
-{
-	double first = *(const double *)a, second = *(const double *)b;
-
-	return (first > second) - (first < second);
 }
 
 /* Half of the way to and fro: on the average, or as half of the messages at most. */

@@ -23,6 +23,9 @@
 
 #include <pier/pier.h>
 
+#define PROGRAM "pier-transfer-perf"
+#include "bench.h"
+
 enum {
 	MAX_RAILS = 8,
 	MAX_WINDOW = 256,
@@ -42,35 +45,6 @@ struct side {
 	struct pier_channel *channels[MAX_RAILS];
 	struct pier_remote remote; /* the peer's buffer */
 };
-
-static void die(const char *step)
-{
-	fprintf(stderr, "pier-transfer-perf: %s: %s\n", step, pier_last_error());
-	exit(1);
-}
-
-static double now(void)
-{
-	struct timespec time;
-
-	clock_gettime(CLOCK_MONOTONIC, &time);
-	return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
-
-static void exchange(int fd, const void *mine, void *theirs, size_t size)
-{
-	size_t got = 0;
-
-	if (write(fd, mine, size) != (ssize_t)size)
-		die("write");
-	while (got < size) {
-		ssize_t part = read(fd, (char *)theirs + got, size - got);
-
-		if (part <= 0)
-			die("the peer has gone");
-		got += (size_t)part;
-	}
-}
 
 static void open_channels(struct side *side, const struct plan *plan, int fd)
 {
