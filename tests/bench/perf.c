@@ -12,8 +12,8 @@
  * The first three keep DEPTH requests outstanding, posted in batches, and their
  * clock stops when the last one has completed at the initiator, which is when the
  * target has it. write_lat bounces one write to and fro, each side polling the memory
- *that the other writes, and prints half of a round trip: as ucx_perftest's ucp_put_bw and
- *ucp_put_lat do.
+ * that the other writes, and prints half of a round trip: as ucx_perftest's ucp_put_bw
+ * and ucp_put_lat do.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -52,7 +52,7 @@ struct plan {
 	uint64_t count;
 	uint32_t depth;
 	enum pier_opcode opcode;
-	int typical;
+	int bounces, typical;
 };
 
 enum {
@@ -72,6 +72,8 @@ static void open_side(struct side *side, const struct plan *plan, int fd)
 	attr.max_recv_wr = plan->opcode == PIER_OP_SEND ? RECEIVES : 1;
 	attr.max_send_sge = attr.max_recv_sge = 1;
 	attr.max_inline = plan->size <= SMALL ? SMALL : 0;
+	if (plan->bounces)
+		attr.waiting = PIER_WAIT_POLL;
 	side->socket = fd;
 	if (pier_open_device(plan->device, &side->device) ||
 	    pier_alloc_pd(side->device, &side->pd))
@@ -262,13 +264,13 @@ static void run_memcpy(const struct plan *plan)
 	free(target);
 }
 
-static void run_side(const struct plan *plan, const char *test, int fd, int first)
+static void run_side(const struct plan *plan, int fd, int first)
 {
 	struct side side;
 	char done = 0, peer_done;
 
 	open_side(&side, plan, fd);
-	if (strncmp(test, "write_lat", strlen("write_lat")) == 0)
+	if (plan->bounces)
 		bounce(&side, plan, first);
 	else if (first)
 		bandwidth(&side, plan);
@@ -280,7 +282,7 @@ static void run_side(const struct plan *plan, const char *test, int fd, int firs
 	close_side(&side);
 }
 
-static int run_pair(const struct plan *plan, const char *test)
+static int run_pair(const struct plan *plan)
 {
 	int fds[2], status;
 	pid_t child;
@@ -293,11 +295,11 @@ static int run_pair(const struct plan *plan, const char *test)
 	if (child == 0) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		close(fds[0]);
-		run_side(plan, test, fds[1], 0);
+		run_side(plan, fds[1], 0);
 		exit(0);
 	}
 	close(fds[1]);
-	run_side(plan, test, fds[0], 1);
+	run_side(plan, fds[0], 1);
 	if (waitpid(child, &status, 0) != child || status != 0)
 		return 1;
 	return 0;
@@ -313,6 +315,7 @@ int main(int argc, char **argv)
 			"write_lat|write_lat_typical|memcpy SIZE COUNT [DEPTH]\n");
 		return 2;
 	}
+	plan.bounces = strncmp(argv[3], "write_lat", strlen("write_lat")) == 0;
 	plan.typical = strcmp(argv[3], "write_lat_typical") == 0;
 	plan.opcode = strcmp(argv[3], "read_bw") == 0	? PIER_OP_READ
 		      : strcmp(argv[3], "send_bw") == 0 ? PIER_OP_SEND
@@ -327,5 +330,5 @@ int main(int argc, char **argv)
 		run_memcpy(&plan);
 		return 0;
 	}
-	return run_pair(&plan, argv[3]);
+	return run_pair(&plan);
 }
