@@ -24,6 +24,8 @@
 #include <pier/remote_vec.h>
 #include <pier/scope.h>
 #include <pier/status.h>
+#include <pier/sync.h>
+#include <pier/topology.h>
 #include <pier/transfer.h>
 #include <pier/srq.h>
 #include <pier/version.h>
