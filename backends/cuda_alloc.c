@@ -13,11 +13,14 @@
 #include "util/log.h"
 
 enum {
-	/*
-	 * The page of the device's memory in its BAR, and the largest page of a host:
-	 * what a NIC reaches of an allocation shares no page with another one.
-	 */
+	/* The page of device memory in its BAR, and the largest page of a host. */
 	PAGE = 65536,
+	/*
+	 * What is smaller the driver takes out of a block of that length, with other
+	 * allocations beside it and aligned to less than a page: it could be exported
+	 * neither alone nor by its base.
+	 */
+	BLOCK = 2 << 20,
 };
 
 static struct {
@@ -120,27 +123,20 @@ static void give_back(struct pier_cuda_memory *memory)
 		     pier_cuda_kind_name(memory->kind), memory->start, text);
 }
 
-/*
- * The driver takes small allocations out of larger blocks, where they are aligned to no
- * more than 256 bytes: what is not on a page is allocated anew, with room for that.
- */
 static int take_pages(struct pier_cuda_memory *memory, uint64_t length)
 {
-	uint64_t bytes, more;
+	uint64_t bytes;
 	int result;
 
-	if (!pier_round_up_u64(length, PAGE, &bytes) || bytes > INT64_MAX - PAGE)
+	if (!pier_round_up_u64(length, PAGE, &bytes) || bytes > INT64_MAX)
 		return pier_fail(ENOMEM, "%" PRIu64 " bytes are more than a device has",
 				 length);
+	if (memory->kind == PIER_CUDA_LINEAR && bytes < BLOCK)
+		bytes = BLOCK;
 	result = take_bytes(memory, bytes);
-	if (result == 0 && memory->start % PAGE) {
-		give_back(memory);
-		more = bytes + PAGE;
-		result = take_bytes(memory, more);
-	}
 	if (result != 0)
 		return result;
-	memory->address = (memory->start + PAGE - 1) & ~(uint64_t)(PAGE - 1);
+	memory->address = memory->start;
 	memory->length = bytes;
 	return 0;
 }

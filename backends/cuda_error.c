@@ -28,8 +28,10 @@ static const struct {
 	{ CUDA_ERROR_STUB_LIBRARY, EOPNOTSUPP,
 	  "; this is the toolkit's stub to link with: take its folder out of "
 	  "LD_LIBRARY_PATH, or install NVIDIA's driver" },
-	{ CUDA_ERROR_DEVICE_UNAVAILABLE, EBUSY,
-	  "; another process has it to itself (nvidia-smi -q -d COMPUTE)" },
+	/* At its first use the one, later the other. */
+	{ CUDA_ERROR_DEVICE_UNAVAILABLE, ENODEV,
+	  "; another process has the device to itself (nvidia-smi -q -d COMPUTE), or it "
+	  "was lost" },
 	{ CUDA_ERROR_NO_DEVICE, ENODEV, "" },
 	{ CUDA_ERROR_INVALID_DEVICE, EINVAL, "" },
 	{ CUDA_ERROR_DEVICE_NOT_LICENSED, EOPNOTSUPP, "" },

@@ -56,7 +56,7 @@ static bool read_attribute(const struct pier_cuda *cuda, uint64_t address,
 
 /*
  * Buffers are counted by allocation, or by reservation where memory is mapped into one;
- * blocks (CUDA 12.8) by physical memory, of which small buffers share one. Both counts
+ * blocks (CUDA 12) by physical memory, of which small buffers share one. Both counts
  * start low, so that the sum is theirs alone.
  */
 bool pier_cuda_read_identity(const struct pier_cuda *cuda, uint64_t address,
@@ -66,9 +66,8 @@ bool pier_cuda_read_identity(const struct pier_cuda *cuda, uint64_t address,
 	bool known;
 
 	known = read_attribute(cuda, address, CU_POINTER_ATTRIBUTE_BUFFER_ID, &buffer);
-	if (cuda->version >= 12080)
-		known |= read_attribute(cuda, address,
-					CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID, &block);
+	known |= read_attribute(cuda, address, CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID,
+				&block);
 	if (known)
 		*ret_identity = buffer * UINT64_C(0x9e3779b97f4a7c15) + block;
 	return known;
