@@ -13,7 +13,7 @@
 /* The calls that register: each says what it wants by attributes. */
 
 static_assert(sizeof(struct pier_mr_attr) ==
-		      offsetof(struct pier_mr_attr, context) + sizeof(void *),
+		      offsetof(struct pier_mr_attr, reserved) + sizeof(uint32_t),
 	      "no padding at the end, where a new field would not change the size");
 
 static int check_choices(const struct pier_mr_attr *attr)
