@@ -80,7 +80,7 @@ static void log_choice(const struct pier_near_device *list, size_t count,
 {
 	for (size_t i = 0; i < count; i++)
 		if (strcmp(list[i].name, pier_device_name(device)) == 0)
-			pier_info("%s is near to the memory: %s", list[i].name,
+			pier_info("the memory's distance from %s: %s", list[i].name,
 				  pier_distance_name(list[i].distance));
 }
 
