@@ -10,7 +10,7 @@
  *	devices/pci0000:00/0000:00:01.0/numa_node = 0
  *	bus/pci/devices/0000:00:01.0 -> ../../../devices/pci0000:00/0000:00:01.0
  *
- * The folders on the way come by themselves.
+ * The folders on the way come by themselves. Of bridges only the links are written down.
  */
 
 enum {
