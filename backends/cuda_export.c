@@ -34,14 +34,15 @@ static void explain_driver(const struct pier_cuda_memory *memory, char *ret_text
 			 "dma-bufs: "
 			 "install a newer one");
 	else if (host && cuda->version >= PIER_CU_HOST_DMA_BUF_SINCE &&
-		 !pier_cuda_attribute(cuda, memory->device,
-				      CU_DEVICE_ATTRIBUTE_HOST_ALLOC_DMA_BUF_SUPPORTED))
+		 pier_cuda_attribute(cuda, memory->device,
+				     CU_DEVICE_ATTRIBUTE_HOST_ALLOC_DMA_BUF_SUPPORTED) ==
+			 0)
 		snprintf(ret_text, size,
 			 "CUDA device %d exports no page-locked host memory: register it "
 			 "by its CPU address",
 			 memory->device);
-	else if (!host && !pier_cuda_attribute(cuda, memory->device,
-					       CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED))
+	else if (!host && pier_cuda_attribute(cuda, memory->device,
+					      CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED) == 0)
 		snprintf(ret_text, size,
 			 "CUDA device %d exports no dma-bufs: that takes NVIDIA's open "
 			 "kernel modules and a data centre or workstation GPU",
@@ -275,15 +276,16 @@ int pier_cuda_export_mapped(const struct pier_memory *memory, uint64_t address,
 	char reason[256];
 	int result;
 
-	pier_cuda_explain_export(state, reason, sizeof(reason));
-	if (reason[0])
-		return pier_fail(EOPNOTSUPP, "%s", reason);
-	result = check_mapping(state->cuda, mapping, &request.flags);
-	if (result == 0)
-		result = pier_cuda_enter_memory(state);
+	result = pier_cuda_enter_memory(state);
 	if (result != 0)
 		return result;
-	result = export(state, &request, ret_export);
+	pier_cuda_explain_export(state, reason, sizeof(reason));
+	if (reason[0])
+		result = pier_fail(EOPNOTSUPP, "%s", reason);
+	else
+		result = check_mapping(state->cuda, mapping, &request.flags);
+	if (result == 0)
+		result = export(state, &request, ret_export);
 	pier_cuda_leave(state->cuda);
 	return result;
 }
