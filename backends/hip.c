@@ -303,7 +303,9 @@ static int copy_from_hip(const struct pier_memory *memory, uint64_t offset,
  * CPU writes (KernelArgImpl::DeviceKernelArgsHDP), and RCCL for what NICs write. A kernel
  * that is launched then begins by acquiring for the system, so that its caches have
  * nothing older. A device that is coherent with the CPU has no such register
- * (HSA_AMD_AGENT_INFO_HDP_FLUSH), and needs nothing.
+ * (HSA_AMD_AGENT_INFO_HDP_FLUSH), and needs nothing. What is still on its way from a NIC
+ * whose completion was seen is not waited for: PCIe has no order between that and the
+ * CPU's reading, unless they share the way to the device.
  */
 static int flush_hip(const struct pier_memory *memory)
 {

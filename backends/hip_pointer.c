@@ -38,7 +38,10 @@ static const struct {
 			    "order of a stream; " OTHERWISE },
 	/* Newer versions of ROCr export it; the others say that they do not. */
 	[PIER_HIP_VIRTUAL] = { "hipMemMap", "" },
-	/* ROCr has no owner of it in its table, which an export would look for. */
+	/*
+	 * ROCr has no owner of it in its table (Runtime::IPCAttach()), by which
+	 * Runtime::DmaBufExport() goes without looking.
+	 */
 	[PIER_HIP_IPC] = { "memory of another process",
 			   "only the process that allocated it can export it" },
 	[PIER_HIP_GRAPHICS] = { "memory of a graphics interface",

@@ -9,6 +9,8 @@
 #include <unistd.h>
 
 #include <pier/buffer.h>
+#include <pier/device.h>
+#include <pier/mr.h>
 
 /* Exporting: dma-bufs, their offsets, and every way in which it is refused. */
 
@@ -93,6 +95,30 @@ static void test_buffer_export(void **state)
 	expect_ok(pier_free_buffer(wrapped));
 	expect_ok(pier_free_buffer(buffer));
 	expect_ok(pier_free_buffer(before));
+}
+
+/* Registered from the dma-buf, of which the region needs no fd of the backend's. */
+static void test_region(void **state)
+{
+	struct pier_device *device;
+	struct pier_buffer *buffer;
+	struct pier_mr *mr;
+	struct pier_pd *pd;
+
+	(void)state;
+	expect_ok(pier_open_device("soft0", &device));
+	expect_ok(pier_alloc_pd(device, &pd));
+	expect_ok(pier_alloc_buffer("hip:1", SMALL, &buffer));
+	expect_ok(pier_reg_buffer_mr(pd, buffer, 5000, 3000,
+				     PIER_ACCESS_LOCAL_WRITE | PIER_ACCESS_REMOTE_WRITE,
+				     PIER_POLICY_DIRECT, &mr));
+	assert_int_equal(pier_mr_path(mr), PIER_PATH_DMABUF);
+	assert_int_equal(pier_mr_iova(mr), pier_buffer_address(buffer) + 5000);
+	assert_int_equal(rig.fake->exports_open, 0);
+	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_free_buffer(buffer));
+	expect_ok(pier_dealloc_pd(pd));
+	expect_ok(pier_close_device(device));
 }
 
 static void expect_refused(const struct pier_memory *memory, uint64_t address,
@@ -319,10 +345,15 @@ static void test_threads(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		rig_test(test_offset_is_used_once), rig_test(test_buffer_export),
-		rig_test(test_ranges_refused),	    rig_test(test_kinds_refused),
-		rig_test(test_driver_refuses),	    rig_test(test_mappings),
-		rig_test(test_references),	    rig_test(test_threads),
+		rig_test(test_offset_is_used_once),
+		rig_test(test_buffer_export),
+		rig_test(test_region),
+		rig_test(test_ranges_refused),
+		rig_test(test_kinds_refused),
+		rig_test(test_driver_refuses),
+		rig_test(test_mappings),
+		rig_test(test_references),
+		rig_test(test_threads),
 	};
 
 	return cmocka_run_group_tests_name("hip_export", tests, rig_open, NULL);
