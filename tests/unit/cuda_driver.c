@@ -133,6 +133,35 @@ static void test_probe(void **state)
 	run_in_child(probe);
 }
 
+/* The allocation's own context is what is used: no primary one is made beside it. */
+static void own_context(void)
+{
+	struct pier_backend_export dmabuf = { .fd = -1 };
+	struct pier_memory memory;
+	CUdeviceptr address;
+	CUcontext context;
+	char byte = 1;
+
+	CHECK(fake_cuda_load(&app));
+	CHECK_RESULT(app.cuInit(0), CUDA_SUCCESS);
+	CHECK_RESULT(app.cuCtxCreate_v2(&context, 0, 1), CUDA_SUCCESS);
+	CHECK_RESULT(app.cuMemAlloc_v2(&address, 4 * RIG_MIB), CUDA_SUCCESS);
+	CHECK_RESULT(app.cuCtxPopCurrent_v2(&context), CUDA_SUCCESS);
+	CHECK_RESULT(cuda->find(address + 5, &memory), 0);
+	CHECK_RESULT(cuda->copy_to(&memory, 5, &byte, 1), 0);
+	CHECK_RESULT(cuda->export_range(&memory, address, pier_host_page(), &dmabuf), 0);
+	cuda->close_export(&dmabuf);
+	cuda->release(&memory);
+	CHECK(app.control->live[FAKE_CUDA_PRIMARY] == 0);
+	CHECK(app.control->current == 0);
+}
+
+static void test_own_context(void **state)
+{
+	(void)state;
+	run_in_child(own_context);
+}
+
 static void no_device(void)
 {
 	struct pier_backend_unit unit;
@@ -374,9 +403,10 @@ static void test_fork(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_stay_away), cmocka_unit_test(test_probe),
-		cmocka_unit_test(test_no_device), cmocka_unit_test(test_init_fails),
-		cmocka_unit_test(test_ages),	  cmocka_unit_test(test_fork),
+		cmocka_unit_test(test_stay_away),   cmocka_unit_test(test_probe),
+		cmocka_unit_test(test_own_context), cmocka_unit_test(test_no_device),
+		cmocka_unit_test(test_init_fails),  cmocka_unit_test(test_ages),
+		cmocka_unit_test(test_fork),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
