@@ -19,6 +19,13 @@
 #pragma GCC diagnostic ignored "-Wmissing-prototypes"
 FAKE_CUDA_ENTRIES(DEFINE)
 
+#define SIZE(type, size) _Static_assert(sizeof(type) == (size), #type);
+#define MEMBER(type, member, offset) \
+	_Static_assert(offsetof(type, member) == (offset), #type "." #member);
+#include "layouts.h"
+#undef SIZE
+#undef MEMBER
+
 struct entry {
 	const char *name;
 	int since;
