@@ -8,12 +8,12 @@
  * indirect function, whose resolver dlsym() calls, and which finds nothing while the
  * version is an older one.
  */
-#define DEFINE(symbol, name, since, parameters)                                       \
-	static __typeof__(&fake_##symbol) resolve_##symbol(void)                      \
-	{                                                                             \
-		return fake_driver.control.version >= (since) ? fake_##symbol : NULL; \
-	}                                                                             \
-	CUresult symbol parameters                                                    \
+#define DEFINE(symbol, name, since, parameters)                                        \
+	__attribute__((used)) static __typeof__(&fake_##symbol) resolve_##symbol(void) \
+	{                                                                              \
+		return fake_driver.control.version >= (since) ? fake_##symbol : NULL;  \
+	}                                                                              \
+	CUresult symbol parameters                                                     \
 		__attribute__((ifunc("resolve_" #symbol), visibility("default")));
 
 #pragma GCC diagnostic ignored "-Wmissing-prototypes"
