@@ -535,6 +535,38 @@ static void tells_what_syncs_cannot_do(void **state)
 	expect_ok(pier_dereg_mr(mr));
 }
 
+/* The very byte, which is what this is about: soft0 would tell of another key or place.
+ */
+static void reads_back(void **state)
+{
+	struct pier_reader *reader = NULL;
+	struct pier_mr *mr = NULL, *other = NULL;
+	struct pier_pd *pd = NULL;
+	static char host[8];
+
+	(void)state;
+	start("gpu:3");
+	rig.gpu->seams = true;
+	expect_ok(reg(0, 6 * rig.page, PIER_POLICY_DIRECT, &mr));
+	expect_ok(pier_alloc_reader(rig.pd, PATIENT, &reader));
+	expect_ok(pier_read_back(reader, mr, 0));
+	expect_ok(pier_read_back(reader, mr, 5 * rig.page));
+	expect_ok(pier_read_back(reader, mr, 6 * rig.page - 1));
+	expect_result(pier_read_back(reader, mr, 6 * rig.page), -ERANGE);
+	expect_result(pier_read_back(reader, mr, UINT64_MAX), -ERANGE);
+	expect_ok(pier_reg_mr(rig.pd, host, sizeof(host), 0, &other));
+	expect_result(pier_read_back(reader, other, 0), -EACCES);
+	expect_ok(pier_dereg_mr(other));
+	expect_ok(pier_alloc_pd(rig.device, &pd));
+	expect_ok(pier_reg_mr(pd, host, sizeof(host), PIER_ACCESS_SHARED, &other));
+	expect_result(pier_read_back(reader, other, 0), -EINVAL);
+	expect_ok(pier_dereg_mr(other));
+	expect_ok(pier_dealloc_pd(pd));
+	expect_ok(pier_free_reader(reader));
+	expect_ok(pier_free_reader(NULL));
+	expect_ok(pier_dereg_mr(mr));
+}
+
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -557,6 +589,7 @@ int main(void)
 		CASE(shares_the_stage_with_sub_regions),
 		CASE(flushes_direct_memory),
 		CASE(tells_what_syncs_cannot_do),
+		CASE(reads_back),
 	};
 
 	return cmocka_run_group_tests_name("device_memory", tests, make_folder,
