@@ -94,11 +94,20 @@ int pier_cuda_flush(const struct pier_memory *memory)
 {
 	const struct pier_cuda_memory *state = memory->state;
 	const struct pier_cuda *cuda = state->cuda;
+	int ordering = 0;
+	CUresult error;
 
-	if (pier_cuda_is_host(state) ||
-	    pier_cuda_attribute(cuda, state->device,
-				CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING) >=
-		    CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER)
+	if (pier_cuda_is_host(state))
+		return 0;
+	error = cuda->call.cuDeviceGetAttribute(
+		&ordering, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING,
+		state->device);
+	/* Before CUDA 11.3 there is no such attribute, and nothing is known. */
+	if (error != CUDA_SUCCESS && error != CUDA_ERROR_INVALID_VALUE)
+		return pier_cuda_fail(cuda, error,
+				      "asking CUDA device %d how it orders writes",
+				      state->device);
+	if (ordering >= CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER)
 		return 0;
 	if (pier_cuda_attribute(
 		    cuda, state->device,

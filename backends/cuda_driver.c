@@ -313,8 +313,9 @@ int pier_cuda_attribute(const struct pier_cuda *cuda, int device,
 			CUdevice_attribute attribute)
 {
 	int value = 0;
+	CUresult error = cuda->call.cuDeviceGetAttribute(&value, attribute, device);
 
-	if (cuda->call.cuDeviceGetAttribute(&value, attribute, device) != CUDA_SUCCESS)
-		return 0;
-	return value;
+	if (error == CUDA_SUCCESS)
+		return value;
+	return error == CUDA_ERROR_INVALID_VALUE ? 0 : -1;
 }

@@ -72,7 +72,7 @@ int pier_cuda_fail_missing(const struct pier_cuda *cuda, const char *name);
 int pier_cuda_enter(struct pier_cuda *cuda, int device, CUcontext context);
 void pier_cuda_leave(struct pier_cuda *cuda);
 
-/* An attribute of a device; 0 where the driver does not know it. */
+/* An attribute of a device; 0: the driver does not know it; -1: it cannot be asked. */
 int pier_cuda_attribute(const struct pier_cuda *cuda, int device,
 			CUdevice_attribute attribute);
 

@@ -34,14 +34,15 @@ static void explain_driver(const struct pier_cuda_memory *memory, char *ret_text
 			 "dma-bufs: "
 			 "install a newer one");
 	else if (host && cuda->version >= PIER_CU_HOST_DMA_BUF_SINCE &&
-		 !pier_cuda_attribute(cuda, memory->device,
-				      CU_DEVICE_ATTRIBUTE_HOST_ALLOC_DMA_BUF_SUPPORTED))
+		 pier_cuda_attribute(cuda, memory->device,
+				     CU_DEVICE_ATTRIBUTE_HOST_ALLOC_DMA_BUF_SUPPORTED) ==
+			 0)
 		snprintf(ret_text, size,
 			 "CUDA device %d exports no page-locked host memory: register it "
 			 "by its CPU address",
 			 memory->device);
-	else if (!host && !pier_cuda_attribute(cuda, memory->device,
-					       CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED))
+	else if (!host && pier_cuda_attribute(cuda, memory->device,
+					      CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED) == 0)
 		snprintf(ret_text, size,
 			 "CUDA device %d exports no dma-bufs: that takes NVIDIA's open "
 			 "kernel modules and a data centre or workstation GPU",
@@ -134,19 +135,28 @@ static bool ask(const struct pier_cuda *cuda, struct request *request, int *ret_
 }
 
 /*
- * The pages around the whole allocation, which some drivers want. Not those around an
- * allocation within a larger block, of which nobody knows where it starts.
+ * The pages around the whole allocation, or mapping, around a request: what some drivers
+ * want. False: the request leaves it, or is that already.
  */
-static bool whole(const struct pier_cuda_memory *memory, struct request *request)
+static bool widen(const struct pier_cuda_memory *memory, struct request *request,
+		  bool *ret_leaves)
 {
-	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), end;
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), start = memory->start;
+	uint64_t length = memory->start_length, end;
 
-	if (memory->start % page ||
-	    !pier_round_up_u64(memory->start + memory->start_length, page, &end) ||
-	    (request->address == memory->start && request->length == end - memory->start))
+	*ret_leaves = false;
+	if (memory->kind == PIER_CUDA_VMM &&
+	    !pier_cuda_read_mapping(memory->cuda, request->address, &start, &length))
 		return false;
-	request->address = memory->start;
-	request->length = end - memory->start;
+	if (!pier_round_up_u64(start + length, page, &end))
+		return false;
+	start &= ~(page - 1);
+	*ret_leaves = !pier_range_fits(request->address - start, request->length,
+				       end - start);
+	if (*ret_leaves || request->length == end - start)
+		return false;
+	request->address = start;
+	request->length = end - start;
 	return true;
 }
 
@@ -154,7 +164,7 @@ static bool was_freed(const struct pier_cuda_memory *memory)
 {
 	uint64_t identity = 0;
 
-	return !pier_cuda_read_identity(memory->cuda, memory->address, &identity) ||
+	return !pier_cuda_read_identity(memory->cuda, memory->start, &identity) ||
 	       (memory->identity && memory->identity != identity);
 }
 
@@ -166,17 +176,20 @@ static int fail_freed(const struct pier_cuda_memory *memory)
 			 memory->start);
 }
 
+static int fail_seam(const struct pier_cuda_memory *memory, const struct request *request)
+{
+	return pier_fail(EXDEV,
+			 "the CUDA driver gives no dma-buf of %" PRIu64
+			 " bytes at %#" PRIx64 ", which lie in several of %" PRIu32
+			 " segments of cuMemMap: export each alone",
+			 request->length, request->address, memory->segments);
+}
+
 static int fail_export(const struct pier_cuda_memory *memory,
 		       const struct request *request)
 {
 	const char *which = request->flags ? ", mapped over PCIe" : "";
 
-	if (memory->segments > 1 && refused(request->error))
-		return pier_fail(EXDEV,
-				 "the CUDA driver exports no %" PRIu64
-				 " bytes over several of the %" PRIu32
-				 " segments at %#" PRIx64 " as one dma-buf: export each",
-				 request->length, memory->segments, memory->start);
 	if (request->error == CUDA_ERROR_OUT_OF_MEMORY)
 		return pier_cuda_fail(memory->cuda, request->error,
 				      "exporting %" PRIu64
@@ -189,38 +202,52 @@ static int fail_export(const struct pier_cuda_memory *memory,
 			      request->length, request->address, memory->device, which);
 }
 
-/* With the allocation's context current. */
-static int export(struct pier_cuda_memory *memory, uint64_t address, uint64_t length,
-		  unsigned long long flags, struct pier_backend_export *ret_export)
+/* The range, or what is around it; *ret_offset is where it lies in that. */
+static int ask_twice(const struct pier_cuda_memory *memory, struct request *request,
+		     int *ret_fd, uint64_t *ret_offset)
 {
-	struct request request = { .address = address, .length = length, .flags = flags };
 	struct request first;
+	bool leaves;
+
+	*ret_offset = 0;
+	if (ask(memory->cuda, request, ret_fd))
+		return 0;
+	first = *request;
+	if (!refused(first.error))
+		return fail_export(memory, &first);
+	if (!widen(memory, request, &leaves))
+		return leaves && memory->kind == PIER_CUDA_VMM
+			       ? fail_seam(memory, &first)
+			       : fail_export(memory, &first);
+	if (!ask(memory->cuda, request, ret_fd))
+		return fail_export(memory, &first);
+	pier_debug("the CUDA driver exports the whole allocation at %#" PRIx64 " only",
+		   request->address);
+	*ret_offset = first.address - request->address;
+	return 0;
+}
+
+/* With the allocation's context current. */
+static int export(struct pier_cuda_memory *memory, struct request *request,
+		  struct pier_backend_export *ret_export)
+{
+	uint64_t offset;
 	int fd = -1, result;
 
 	if (!memory->own && was_freed(memory))
 		return fail_freed(memory);
 	result = synchronize(memory);
+	if (result == 0)
+		result = ask_twice(memory, request, &fd, &offset);
 	if (result != 0)
 		return result;
-	if (!ask(memory->cuda, &request, &fd)) {
-		first = request;
-		if (!refused(first.error) || memory->segments > 1 ||
-		    !whole(memory, &request) || !ask(memory->cuda, &request, &fd))
-			return fail_export(memory, &first);
-		pier_debug("the CUDA driver exports the whole allocation at %#" PRIx64
-			   " only",
-			   request.address);
-	}
 	/* No version's documentation speaks of this. */
 	if (fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) {
 		result = pier_fail(errno, "the CUDA driver gave fd %d: %m", fd);
 		pier_close_fd(fd);
 		return result;
 	}
-	*ret_export = (struct pier_backend_export){
-		.fd = fd,
-		.offset = address - request.address,
-	};
+	*ret_export = (struct pier_backend_export){ .fd = fd, .offset = offset };
 	return 0;
 }
 
@@ -245,19 +272,20 @@ int pier_cuda_export_mapped(const struct pier_memory *memory, uint64_t address,
 			    struct pier_backend_export *ret_export)
 {
 	struct pier_cuda_memory *state = memory->state;
-	unsigned long long flags;
+	struct request request = { .address = address, .length = length };
 	char reason[256];
 	int result;
 
-	pier_cuda_explain_export(state, reason, sizeof(reason));
-	if (reason[0])
-		return pier_fail(EOPNOTSUPP, "%s", reason);
-	result = check_mapping(state->cuda, mapping, &flags);
-	if (result == 0)
-		result = pier_cuda_enter_memory(state);
+	result = pier_cuda_enter_memory(state);
 	if (result != 0)
 		return result;
-	result = export(state, address, length, flags, ret_export);
+	pier_cuda_explain_export(state, reason, sizeof(reason));
+	if (reason[0])
+		result = pier_fail(EOPNOTSUPP, "%s", reason);
+	else
+		result = check_mapping(state->cuda, mapping, &request.flags);
+	if (result == 0)
+		result = export(state, &request, ret_export);
 	pier_cuda_leave(state->cuda);
 	return result;
 }

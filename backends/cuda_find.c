@@ -103,9 +103,8 @@ static bool read_range(struct pier_cuda_memory *memory, uint64_t address)
 	return true;
 }
 
-/* The mapping around an address, of one cuMemMap(). */
-static bool read_mapping(const struct pier_cuda *cuda, uint64_t address,
-			 uint64_t *ret_start, uint64_t *ret_length)
+bool pier_cuda_read_mapping(const struct pier_cuda *cuda, uint64_t address,
+			    uint64_t *ret_start, uint64_t *ret_length)
 {
 	CUdeviceptr start = 0;
 	size_t length = 0;
@@ -153,7 +152,8 @@ static bool read_segments(struct pier_cuda_memory *memory, uint64_t address,
 {
 	uint64_t wanted, end, start, span;
 
-	if (!read_mapping(memory->cuda, address, &memory->start, &memory->start_length))
+	if (!pier_cuda_read_mapping(memory->cuda, address, &memory->start,
+				    &memory->start_length))
 		return false;
 	if (!pier_add_u64(address, length, &wanted))
 		wanted = UINT64_MAX;
@@ -164,7 +164,8 @@ static bool read_segments(struct pier_cuda_memory *memory, uint64_t address,
 
 		if (!read_properties(memory->cuda, end, &next) ||
 		    !same_properties(first, &next) ||
-		    !read_mapping(memory->cuda, end, &start, &span) || start != end)
+		    !pier_cuda_read_mapping(memory->cuda, end, &start, &span) ||
+		    start != end)
 			break;
 		memory->segments++;
 		memory->start_length += span;
@@ -278,7 +279,7 @@ static int read_memory(struct pier_cuda_memory *memory, const struct pointer *po
 		return result;
 	known = read_kind(memory, pointer, address, length);
 	if (known)
-		pier_cuda_read_identity(memory->cuda, address, &memory->identity);
+		pier_cuda_read_identity(memory->cuda, memory->start, &memory->identity);
 	pier_cuda_leave(memory->cuda);
 	if (!known)
 		return pier_fail(EINVAL,
@@ -337,7 +338,7 @@ int pier_cuda_segment(const struct pier_memory *memory, uint64_t address,
 	result = pier_cuda_enter_memory(state);
 	if (result != 0)
 		return result;
-	known = read_mapping(state->cuda, address, ret_start, ret_length);
+	known = pier_cuda_read_mapping(state->cuda, address, ret_start, ret_length);
 	pier_cuda_leave(state->cuda);
 	if (known)
 		return 0;

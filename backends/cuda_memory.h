@@ -73,6 +73,10 @@ int pier_cuda_find_range(uint64_t address, uint64_t length,
 int pier_cuda_identity(uint64_t address, uint64_t *ret_identity);
 int pier_cuda_segment(const struct pier_memory *memory, uint64_t address,
 		      uint64_t *ret_start, uint64_t *ret_length);
+/* The mapping around an address, of one cuMemMap(); with a context of its device current.
+ */
+bool pier_cuda_read_mapping(const struct pier_cuda *cuda, uint64_t address,
+			    uint64_t *ret_start, uint64_t *ret_length);
 /* A number for what is at the address now; false: nothing of CUDA's. */
 bool pier_cuda_read_identity(const struct pier_cuda *cuda, uint64_t address,
 			     uint64_t *ret_identity);

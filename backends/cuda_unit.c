@@ -64,7 +64,7 @@ static void describe_unit(const struct pier_cuda *cuda, int device,
 {
 	bool dmabuf = cuda->call.cuMemGetHandleForAddressRange &&
 		      pier_cuda_attribute(cuda, device,
-					  CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED);
+					  CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED) > 0;
 	uint64_t bar1 = pier_cuda_bar1(DEVICES, unit->pci);
 	char bar[40] = "";
 
@@ -73,7 +73,7 @@ static void describe_unit(const struct pier_cuda *cuda, int device,
 	snprintf(unit->detail, sizeof(unit->detail), "%s, %s%s, driver of CUDA %d.%d",
 		 dmabuf ? "dma-bufs" : "no dma-bufs",
 		 pier_cuda_attribute(cuda, device,
-				     CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED)
+				     CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED) > 0
 			 ? "GPUDirect RDMA"
 			 : "no GPUDirect RDMA",
 		 bar, cuda->version / 1000, cuda->version % 1000 / 10);

@@ -33,9 +33,10 @@ static CUmemAllocationProp properties(struct pier_cuda_memory *memory)
 		},
 	};
 
-	memory->rdma_capable = pier_cuda_attribute(
-		memory->cuda, memory->device,
-		CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED);
+	memory->rdma_capable =
+		pier_cuda_attribute(
+			memory->cuda, memory->device,
+			CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED) > 0;
 	prop.allocFlags.gpuDirectRDMACapable = memory->rdma_capable;
 	return prop;
 }
@@ -122,8 +123,9 @@ static int check_support(struct pier_cuda_memory *memory)
 	int result = PIER_CUDA_NEED(memory->cuda, cuMemCreate);
 
 	if (result == 0 &&
-	    !pier_cuda_attribute(memory->cuda, memory->device,
-				 CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED))
+	    pier_cuda_attribute(
+		    memory->cuda, memory->device,
+		    CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) == 0)
 		result = pier_fail(EOPNOTSUPP,
 				   "CUDA device %d has no virtual memory management: use "
 				   "cuda:%d instead of cuda:%d:vmm",
