@@ -4,58 +4,9 @@
  */
 
 #include <fcntl.h>
-#include <stdlib.h>
 #include <unistd.h>
 
-#include "fake_cuda_rig.h"
-
-static const CUmemAllocationProp pinned = {
-	.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-	.location = { CU_MEM_LOCATION_TYPE_DEVICE, 0 },
-	.allocFlags.gpuDirectRDMACapable = 1,
-};
-static const CUmemAccessDesc reachable = {
-	.location = { CU_MEM_LOCATION_TYPE_DEVICE, 0 },
-	.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
-};
-
-static CUdeviceptr reserve(size_t size)
-{
-	CUdeviceptr address;
-
-	assert_int_equal(driver.cuMemAddressReserve(&address, size, 0, 0, 0),
-			 CUDA_SUCCESS);
-	return address;
-}
-
-static CUmemGenericAllocationHandle create(size_t size, const CUmemAllocationProp *how)
-{
-	CUmemGenericAllocationHandle handle;
-
-	assert_int_equal(driver.cuMemCreate(&handle, size, how, 0), CUDA_SUCCESS);
-	return handle;
-}
-
-/* Mapped, reachable, and with no handle left. */
-static void map_new(CUdeviceptr address, size_t size, const CUmemAllocationProp *how)
-{
-	CUmemGenericAllocationHandle handle = create(size, how);
-
-	assert_int_equal(driver.cuMemMap(address, size, 0, handle, 0), CUDA_SUCCESS);
-	assert_int_equal(driver.cuMemSetAccess(address, size, &reachable, 1),
-			 CUDA_SUCCESS);
-	assert_int_equal(driver.cuMemRelease(handle), CUDA_SUCCESS);
-}
-
-static void unmap(CUdeviceptr address, size_t size)
-{
-	assert_int_equal(driver.cuMemUnmap(address, size), CUDA_SUCCESS);
-}
-
-static void give_back(CUdeviceptr address, size_t size)
-{
-	assert_int_equal(driver.cuMemAddressFree(address, size), CUDA_SUCCESS);
-}
+#include "fake_cuda_map.h"
 
 static CUresult export_range(CUdeviceptr address, uint64_t size)
 {
@@ -208,125 +159,6 @@ static void mappings_must_be_made_for_rdma(void **state)
 	give_back(address, 4 * MIB);
 }
 
-/* What cuPointerGetAttributes() says of one address. */
-struct said {
-	CUcontext context;
-	unsigned int type, managed, mapped, capable;
-	int device;
-	void *pool;
-	CUdeviceptr start;
-	size_t size;
-};
-
-static struct said ask(CUdeviceptr address)
-{
-	CUpointer_attribute names[] = {
-		CU_POINTER_ATTRIBUTE_CONTEXT,
-		CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-		CU_POINTER_ATTRIBUTE_IS_MANAGED,
-		CU_POINTER_ATTRIBUTE_MAPPED,
-		CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE,
-		CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
-		CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE,
-		CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
-		CU_POINTER_ATTRIBUTE_RANGE_SIZE,
-	};
-	struct said said;
-	void *places[] = { &said.context, &said.type,	 &said.managed,
-			   &said.mapped,  &said.capable, &said.device,
-			   &said.pool,	  &said.start,	 &said.size };
-
-	memset(&said, 0x77, sizeof(said));
-	assert_int_equal(driver.cuPointerGetAttributes(9, names, places, address),
-			 CUDA_SUCCESS);
-	return said;
-}
-
-static void strangers_have_no_attributes(void **state)
-{
-	int own = 0;
-	struct said said = ask((uintptr_t)&own);
-	unsigned int type;
-
-	(void)state;
-	assert_null(said.context);
-	assert_int_equal(said.type, 0);
-	assert_int_equal(said.device, CU_DEVICE_INVALID);
-	assert_int_equal(driver.cuPointerGetAttribute(&type,
-						      CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-						      (uintptr_t)&own),
-			 CUDA_ERROR_INVALID_VALUE);
-}
-
-static void device_memory_is_described(void **state)
-{
-	CUdeviceptr plain = allocate(3 * MIB), pool;
-	unsigned int one = 1, sync = 0;
-	struct said said = ask(plain + 5);
-
-	(void)state;
-	assert_ptr_equal(said.context, context);
-	assert_int_equal(said.type, CU_MEMORYTYPE_DEVICE);
-	assert_int_equal(said.capable, 1);
-	assert_int_equal(said.start, plain);
-	assert_int_equal(said.size, 3 * MIB);
-	assert_null(said.pool);
-	assert_int_equal(driver.cuPointerSetAttribute(
-				 &one, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, plain),
-			 CUDA_SUCCESS);
-	assert_int_equal(driver.cuPointerGetAttribute(
-				 &sync, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, plain),
-			 CUDA_SUCCESS);
-	assert_int_equal(sync, 1);
-	release(plain);
-	assert_int_equal(driver.cuMemAllocAsync(&pool, 5000, NULL), CUDA_SUCCESS);
-	said = ask(pool);
-	assert_null(said.context);
-	assert_non_null(said.pool);
-	assert_int_equal(said.device, 0);
-	assert_int_equal(said.capable, 0);
-	assert_int_equal(driver.cuPointerSetAttribute(
-				 &one, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, pool),
-			 CUDA_ERROR_NOT_SUPPORTED);
-	release(pool);
-}
-
-static void other_kinds_are_described(void **state)
-{
-	CUdeviceptr managed, address = reserve(4 * MIB);
-	unsigned int one = 1;
-	struct said said;
-	void *host;
-
-	(void)state;
-	assert_int_equal(driver.cuMemAllocManaged(&managed, 5, CU_MEM_ATTACH_GLOBAL),
-			 CUDA_SUCCESS);
-	said = ask(managed);
-	assert_int_equal(said.managed, 1);
-	assert_int_equal(said.type, CU_MEMORYTYPE_DEVICE);
-	release(managed);
-	assert_int_equal(driver.cuMemHostAlloc(&host, 5, 0), CUDA_SUCCESS);
-	said = ask((uintptr_t)host);
-	assert_int_equal(said.type, CU_MEMORYTYPE_HOST);
-	assert_ptr_equal(said.context, context);
-	assert_int_equal(driver.cuMemFreeHost(host), CUDA_SUCCESS);
-	map_new(address, 2 * MIB, &pinned);
-	said = ask(address + MIB);
-	assert_null(said.context);
-	assert_int_equal(said.mapped, 1);
-	assert_int_equal(said.start, address);
-	assert_int_equal(said.size, 4 * MIB);
-	assert_int_equal(driver.cuPointerSetAttribute(
-				 &one, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, address),
-			 CUDA_ERROR_NOT_SUPPORTED);
-	said = ask(address + 3 * MIB);
-	assert_int_equal(said.mapped, 0);
-	assert_int_equal(said.type, 0);
-	assert_int_equal(said.size, 4 * MIB);
-	unmap(address, 2 * MIB);
-	give_back(address, 4 * MIB);
-}
-
 /* Where there is a kernel with it: parts of any kind, and several as one. */
 static void dmabufs_are_made_by_udmabuf(void **state)
 {
@@ -365,9 +197,6 @@ int main(void)
 		rig_test(memory_can_be_mapped_twice),
 		rig_test(seams_are_seen),
 		rig_test(mappings_must_be_made_for_rdma),
-		rig_test(strangers_have_no_attributes),
-		rig_test(device_memory_is_described),
-		rig_test(other_kinds_are_described),
 		rig_test(dmabufs_are_made_by_udmabuf),
 	};
 
