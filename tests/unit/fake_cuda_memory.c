@@ -118,6 +118,8 @@ static void copies_stay_inside(void **state)
 	assert_memory_equal(bytes, back, 1000);
 	assert_int_equal(driver.cuMemcpyHtoD_v2(address, bytes, 1001),
 			 CUDA_ERROR_INVALID_VALUE);
+	assert_int_equal(driver.cuMemcpyDtoH_v2(back, address + 1, 1000),
+			 CUDA_ERROR_INVALID_VALUE);
 	assert_int_equal(driver.cuMemcpyDtoH_v2((void *)(uintptr_t)other, address, 1),
 			 CUDA_ERROR_INVALID_VALUE);
 	assert_int_equal(driver.cuMemcpyHtoD_v2((uintptr_t)bytes, bytes, 1),
@@ -206,6 +208,7 @@ static void parts_may_be_refused(void **state)
 	assert_int_equal(byte, 'z');
 	assert_int_equal(lseek(fd, 0, SEEK_END), page_size);
 	assert_int_equal(close(fd), 0);
+	expect_export(big + 512, page_size, CUDA_ERROR_INVALID_VALUE);
 	fake->device[0].ranges = FAKE_CUDA_RANGES_BASE;
 	expect_export(big + MIB, page_size, CUDA_ERROR_INVALID_VALUE);
 	expect_export(big, page_size, CUDA_SUCCESS);

@@ -109,11 +109,11 @@ static void seams_are_seen(void **state)
 	assert_memory_equal(bytes, back, 4);
 	assert_int_equal(driver.cuMemcpyHtoD_v2(address + 4 * MIB - 2, bytes, 4),
 			 CUDA_ERROR_INVALID_VALUE);
+	fake->windows = FAKE_CUDA_WINDOWS_COPIED;
 	assert_int_equal(export_range(address, 2 * MIB), CUDA_SUCCESS);
 	assert_int_equal(export_range(address + 2 * MIB, 2 * MIB), CUDA_SUCCESS);
 	assert_int_equal(export_range(address, 4 * MIB), CUDA_ERROR_INVALID_VALUE);
 	fake->device[0].seams = FAKE_CUDA_SEAMS_JOINED;
-	fake->windows = FAKE_CUDA_WINDOWS_COPIED;
 	assert_int_equal(export_range(address, 4 * MIB), CUDA_SUCCESS);
 	/* Not all of it is mapped. */
 	assert_int_equal(export_range(address, 6 * MIB), CUDA_ERROR_INVALID_VALUE);
