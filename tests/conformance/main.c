@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "cases.h"
+#include "other.h"
 #include "world.h"
 
 /*
@@ -16,6 +17,10 @@ enum {
 	EXIT_SKIPPED = 77, /* meson's number for a skipped test */
 };
 
+/* Of the other process of a case: see other.h. */
+static const char *other_body;
+static int other_stream = -1;
+
 static void read_options(int argc, char **argv)
 {
 	static const struct option options[] = {
@@ -24,6 +29,8 @@ static void read_options(int argc, char **argv)
 		{ "backend", required_argument, NULL, 'b' },
 		{ "case", required_argument, NULL, 'c' },
 		{ "vague-errors", no_argument, NULL, 'v' },
+		{ "other", required_argument, NULL, 'o' },
+		{ "stream", required_argument, NULL, 's' },
 		{ NULL, 0, NULL, 0 },
 	};
 	int option;
@@ -42,6 +49,10 @@ static void read_options(int argc, char **argv)
 			cmocka_set_test_filter(optarg);
 		else if (option == 'v')
 			test_vague = true;
+		else if (option == 'o')
+			other_body = optarg;
+		else if (option == 's')
+			other_stream = atoi(optarg);
 		else
 			exit(2);
 	}
@@ -105,6 +116,8 @@ int main(int argc, char **argv)
 	int failed = 0;
 
 	read_options(argc, argv);
+	if (other_body)
+		return other_run(other_body, other_stream);
 	look_for_problem(test_device);
 	if (test_peer_device != test_device)
 		look_for_problem(test_peer_device);

@@ -2,18 +2,15 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "cases.h"
+#include "other.h"
 #include "world.h"
 
-/*
- * Two processes. The child is forked before anything is opened, and says what
- * goes wrong by its exit status: cmocka's assertions belong to the parent.
- */
+/* Two processes. */
 
 enum {
 	NOTICED_WITHIN_MS = 10000,
@@ -47,7 +44,7 @@ static int child_meet(struct end *end, int stream)
 }
 
 /* Only waits; then looks whether its memory holds what it must. */
-static int child_target(int stream)
+int process_target(int stream)
 {
 	struct end end = { 0 };
 	struct pier_result result;
@@ -69,7 +66,7 @@ static int child_target(int stream)
 }
 
 /* Until it is killed, or its parent is gone. */
-static int child_victim(int stream)
+int process_victim(int stream)
 {
 	struct end end = { 0 };
 	int status = child_meet(&end, stream);
@@ -78,23 +75,6 @@ static int child_victim(int stream)
 	while (status == 0 && read(stream, &byte, 1) > 0)
 		continue;
 	return status;
-}
-
-static pid_t start_child(int (*body)(int stream), int *ret_stream)
-{
-	int fds[2];
-	pid_t child;
-
-	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
-	child = fork();
-	assert_true(child >= 0);
-	if (child == 0) {
-		close(fds[0]);
-		_exit(body(fds[1]));
-	}
-	close(fds[1]);
-	*ret_stream = fds[0];
-	return child;
 }
 
 /* The parent's end: opened, connected, and told where to write. */
@@ -125,7 +105,7 @@ static void crosses_processes(void **state)
 	struct pier_gather source;
 	struct pier_scatter back;
 	int stream, status;
-	pid_t child = start_child(child_target, &stream);
+	pid_t child = other_start("target", &stream);
 
 	whole = parent_meet(world, stream);
 	for (size_t i = 0; i < MOVED; i++)
@@ -171,7 +151,7 @@ static void notices_a_killed_peer(void **state)
 	struct pier_work receive;
 	int64_t killed;
 	int stream;
-	pid_t child = start_child(child_victim, &stream);
+	pid_t child = other_start("victim", &stream);
 
 	target = parent_meet(world, stream);
 	source = gather_at(&world->a.area, 0, MOVED);
@@ -199,7 +179,7 @@ static void ends_what_a_killed_peer_left(void **state)
 	struct pier_work work[DEPTH];
 	int64_t killed;
 	int stream;
-	pid_t child = start_child(child_victim, &stream);
+	pid_t child = other_start("victim", &stream);
 
 	target = parent_meet(world, stream);
 	source = gather_at(&world->a.area, 0, AREA_LENGTH);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "cases.h"
+#include "other.h"
 #include "world.h"
 
 /* A channel that failed is brought back; a peer that is gone is noticed. */
@@ -277,7 +278,7 @@ static int64_t milliseconds(void)
 }
 
 /* Connected and idle until it is killed, or its parent is gone. */
-static int be_victim(int stream)
+int recovery_victim(int stream)
 {
 	struct end end = { 0 };
 	char byte = 0;
@@ -290,23 +291,6 @@ static int be_victim(int stream)
 	while (read(stream, &byte, 1) > 0)
 		continue;
 	return 0;
-}
-
-static pid_t start_victim(int *ret_stream)
-{
-	int fds[2];
-	pid_t child;
-
-	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
-	child = fork();
-	assert_true(child >= 0);
-	if (child == 0) {
-		close(fds[0]);
-		_exit(be_victim(fds[1]));
-	}
-	close(fds[1]);
-	*ret_stream = fds[0];
-	return child;
 }
 
 static void kill_victim(pid_t child)
@@ -326,8 +310,8 @@ static void notices_a_killed_peer_while_idle(void **state)
 	struct pier_work receive;
 	int64_t killed;
 	int first, second;
-	/* Both before any device is open here: a fork would keep what they end. */
-	pid_t victim = start_victim(&first), heir = start_victim(&second);
+	pid_t victim = other_start("idle victim", &first);
+	pid_t heir = other_start("idle victim", &second);
 
 	attr.keepalive_ms = KEEPALIVE;
 	expect_ok(end_open(&world->a, test_device));
