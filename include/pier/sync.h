@@ -4,6 +4,7 @@
 
 #include <stdint.h>
 
+#include <pier/device.h>
 #include <pier/export.h>
 #include <pier/mr.h>
 
@@ -53,9 +54,50 @@ PIER_API int pier_sync_for_nic(struct pier_mr *mr, uint64_t offset, uint64_t len
  * flushed where it orders them only by that (cuFlushGPUDirectRDMAWrites()).
  *
  * Errors: as pier_sync_for_nic(); -EOPNOTSUPP the device neither orders such writes nor
- * can flush them.
+ * can flush them: then there is pier_read_back().
  */
 PIER_API int pier_sync_for_device(struct pier_mr *mr, uint64_t offset, uint64_t length);
+
+/**
+ * A flush for devices that have none: the NIC reads a byte of the memory that it wrote.
+ * On PCIe no read overtakes the writes before it (PCI Express Base Specification, 2.4.1,
+ * transaction ordering rules), so when the byte is here they have arrived. That is not
+ * so for regions with PIER_ACCESS_RELAXED_ORDERING, nor for what another NIC wrote.
+ *
+ * It is two channels of a protection domain that are connected to each other, and a
+ * byte of host memory. Threads: one at a time. Processes: as channels.
+ */
+struct pier_reader;
+
+/**
+ * Make one, of a protection domain of the NIC that writes.
+ *
+ * timeout_ms  how long a read may take, as of struct pier_channel_attr
+ *
+ * Errors: those of pier_prepare_channel(), pier_connect_channel() and pier_reg_mr().
+ */
+PIER_API int pier_alloc_reader(struct pier_pd *pd, int timeout_ms,
+			       struct pier_reader **ret_reader);
+
+/**
+ * Read the byte at `offset` of a region, in the reader's protection domain and with
+ * PIER_ACCESS_REMOTE_READ: what the NIC has written to that device before, and of which
+ * a completion has told, is there when this returns. Of a region on several devices
+ * each needs a read of its own.
+ *
+ * Errors: -ERANGE offset is not in the region; -EACCES the region has no remote reading;
+ * -EINVAL it is in another protection domain; others of pier_read(): after them the
+ * reader is broken (-EPIPE), to be freed and made anew.
+ */
+PIER_API int pier_read_back(struct pier_reader *reader, struct pier_mr *mr,
+			    uint64_t offset);
+
+/**
+ * Give it back; NULL is fine.
+ *
+ * Errors: -ECHILD it is the parent's, and nothing was changed.
+ */
+PIER_API int pier_free_reader(struct pier_reader *reader);
 
 PIER_END_DECLS
 

@@ -273,6 +273,8 @@ static struct pier_pool_message pooled;
 	}
 CALL(close_device, pier_close_device(scene->device))
 CALL(query_device, pier_query_device(scene->device, &(struct pier_device_attr){ 0 }))
+CALL(device_location,
+     pier_device_location(scene->device, &(struct pier_location){ .numa_node = 0 }))
 CALL(query_port, pier_query_port(scene->device, 1, &(struct pier_port_attr){ 0 }))
 CALL(query_gid, pier_query_gid(scene->device, 1, 0, &(struct pier_gid_entry){ 0 }))
 CALL(alloc_pd, pier_alloc_pd(scene->device, &scene->pd))
@@ -374,6 +376,7 @@ CALL(deliver_messages, pier_deliver_pool_messages(scene->pool, TIME_MS))
 static const struct call calls[] = {
 	ENTRY(close_device, "device soft0"),
 	ENTRY(query_device, "device soft0"),
+	ENTRY(device_location, "device soft0"),
 	ENTRY(query_port, "device soft0"),
 	ENTRY(query_gid, "device soft0"),
 	ENTRY(alloc_pd, "device soft0"),
