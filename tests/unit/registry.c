@@ -84,6 +84,9 @@ static const struct {
 	{ "memfd", NULL, "" },
 	{ "udmabuf", NULL, "" },
 	{ "dma_heap", NULL, "" },
+#ifdef PIER_HAVE_CUDA
+	{ "cuda", NULL, "" },
+#endif
 #ifdef PIER_HAVE_HIP
 	{ "hip", NULL, "" },
 #endif
