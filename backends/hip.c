@@ -252,76 +252,6 @@ static void free_hip(struct pier_memory *memory)
 	free(state);
 }
 
-static int copy(const struct pier_memory *memory, void *destination, const void *source,
-		uint64_t length, unsigned int direction)
-{
-	const struct pier_hip_memory *state = memory->state;
-	struct pier_hip_scope scope;
-	unsigned int error;
-	int result;
-
-	if (pier_hip_on_host(state->kind)) {
-		memcpy(destination, source, length);
-		return 0;
-	}
-	if (pier_hip_inherited(state->hip))
-		return pier_fail(EOPNOTSUPP,
-				 "the memory was the parent's before fork(2), "
-				 "and HIP cannot be used here");
-	result = pier_hip_enter(state->hip, state->device, &scope);
-	if (result == 0) {
-		error = state->hip->hipMemcpy(destination, source, length, direction);
-		if (error != PIER_HIP_SUCCESS)
-			result = pier_hip_fail(
-				state->hip, error, "copying %llu bytes %s device %d",
-				(unsigned long long)length,
-				direction == PIER_HIP_HOST_TO_DEVICE ? "to" : "from",
-				state->device);
-	}
-	pier_hip_leave(state->hip, &scope);
-	return result;
-}
-
-static int copy_to_hip(const struct pier_memory *memory, uint64_t offset,
-		       const void *source, uint64_t length)
-{
-	return copy(memory, (void *)(uintptr_t)(memory->address + offset), source, length,
-		    PIER_HIP_HOST_TO_DEVICE);
-}
-
-static int copy_from_hip(const struct pier_memory *memory, uint64_t offset,
-			 void *destination, uint64_t length)
-{
-	return copy(memory, destination,
-		    (const void *)(uintptr_t)(memory->address + offset), length,
-		    PIER_HIP_DEVICE_TO_HOST);
-}
-
-/*
- * What comes over PCIe passes the device's host data path, which may keep it. Writing to
- * its register flushes it, and reading that waits for it, as clr does for what the
- * CPU writes (KernelArgImpl::DeviceKernelArgsHDP), and RCCL for what NICs write. A kernel
- * that is launched then begins by acquiring for the system, so that its caches have
- * nothing older. A device that is coherent with the CPU has no such register
- * (HSA_AMD_AGENT_INFO_HDP_FLUSH), and needs nothing. What is still on its way from a NIC
- * whose completion was seen is not waited for: PCIe has no order between that and the
- * CPU's reading, unless they share the way to the device.
- */
-static int flush_hip(const struct pier_memory *memory)
-{
-	const struct pier_hip_memory *state = memory->state;
-
-	if (!state->flush)
-		return 0;
-	if (pier_hip_inherited(state->hip))
-		return pier_fail(EOPNOTSUPP,
-				 "the memory was the parent's before fork(2), "
-				 "and HIP cannot be used here");
-	*state->flush = 1;
-	(void)*state->flush;
-	return 0;
-}
-
 static int locate_hip(const struct pier_memory *memory, char ret_pci[16],
 		      int *ret_numa_node)
 {
@@ -374,40 +304,6 @@ static int unit_hip(uint32_t index, struct pier_backend_unit *ret_unit)
 	return result;
 }
 
-static int lock_host(const struct pier_memory *memory, void *addr, uint64_t length)
-{
-	const struct pier_hip_memory *state = memory->state;
-	struct pier_hip_scope scope;
-	unsigned int error;
-	int result;
-
-	if (pier_hip_inherited(state->hip))
-		return pier_fail(EOPNOTSUPP, "HIP cannot be used after fork(2)");
-	result = pier_hip_enter(state->hip, state->device, &scope);
-	if (result == 0) {
-		error = state->hip->hipHostRegister(addr, length,
-						    PIER_HIP_REGISTER_PORTABLE);
-		if (error != PIER_HIP_SUCCESS)
-			result = pier_hip_fail(state->hip, error,
-					       "locking %llu bytes at %p",
-					       (unsigned long long)length, addr);
-	}
-	pier_hip_leave(state->hip, &scope);
-	return result;
-}
-
-static void unlock_host(const struct pier_memory *memory, void *addr)
-{
-	const struct pier_hip_memory *state = memory->state;
-	struct pier_hip_scope scope;
-
-	if (pier_hip_inherited(state->hip))
-		return;
-	pier_hip_enter(state->hip, state->device, &scope);
-	state->hip->hipHostUnregister(addr);
-	pier_hip_leave(state->hip, &scope);
-}
-
 const struct pier_backend pier_hip_backend = {
 	.abi = PIER_BACKEND_ABI,
 	.size = sizeof(struct pier_backend),
@@ -421,15 +317,15 @@ const struct pier_backend pier_hip_backend = {
 	.release = pier_hip_release,
 	.export_range = pier_hip_export,
 	.close_export = pier_hip_close_export,
-	.copy_to = copy_to_hip,
-	.copy_from = copy_from_hip,
-	.flush = flush_hip,
+	.copy_to = pier_hip_copy_to,
+	.copy_from = pier_hip_copy_from,
+	.flush = pier_hip_flush,
 	.locate = locate_hip,
 	.identity = pier_hip_identity,
 	.find_range = pier_hip_find_range,
 	.describe = pier_hip_describe,
 	.export_mapped = pier_hip_export_mapped,
 	.unit = unit_hip,
-	.lock_host = lock_host,
-	.unlock_host = unlock_host,
+	.lock_host = pier_hip_lock_host,
+	.unlock_host = pier_hip_unlock_host,
 };

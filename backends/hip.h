@@ -98,11 +98,20 @@ void pier_hip_describe(const struct pier_memory *memory,
 /* The register of the device that has an address, or NULL. */
 volatile uint32_t *pier_hip_flush_register(const struct pier_hip *hip, uint64_t address);
 
+/* Of the table of a backend: see <pier/backend.h>. */
 int pier_hip_find(uint64_t address, struct pier_memory *ret_memory);
 int pier_hip_find_range(uint64_t address, uint64_t length,
 			struct pier_memory *ret_memory);
 void pier_hip_release(struct pier_memory *memory);
 int pier_hip_identity(uint64_t address, uint64_t *ret_identity);
+
+int pier_hip_copy_to(const struct pier_memory *memory, uint64_t offset,
+		     const void *source, uint64_t length);
+int pier_hip_copy_from(const struct pier_memory *memory, uint64_t offset,
+		       void *destination, uint64_t length);
+int pier_hip_flush(const struct pier_memory *memory);
+int pier_hip_lock_host(const struct pier_memory *memory, void *addr, uint64_t length);
+void pier_hip_unlock_host(const struct pier_memory *memory, void *addr);
 
 int pier_hip_export(const struct pier_memory *memory, uint64_t address, uint64_t length,
 		    struct pier_backend_export *ret_export);

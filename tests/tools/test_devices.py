@@ -47,7 +47,7 @@ class Devices(Case):
 
     def test_staged(self):
         """What cannot be exported is copied through host memory, and says so."""
-        env = {"FAKE_CUDA_DMA_BUF_SUPPORTED": "0"}
+        env = {"FAKE_CUDA_DMABUF": "0"}
         facts = self.copied("cuda:0", "cuda:1", 3 * MIB + 5, "--chunk", "256K", env=env)
         self.assertEqual(facts["source"]["path"], "staged")
         self.assertEqual(facts["destination"]["path"], "staged")

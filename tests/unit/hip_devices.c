@@ -37,7 +37,7 @@ static void expect_reason(int error, int result, const char *reason)
 {
 	struct pier_memory memory = { .address = 7 };
 	struct pier_backend_unit unit;
-	char detail[512];
+	char detail[256]; /* that of pier_backend_info */
 
 	rig.fake->devices = 0;
 	kfd_error = error;

@@ -90,6 +90,7 @@ CUresult fake_make_backing(enum fake_cuda_kind kind, int device, uint64_t addres
 		.device = device,
 		.address = address,
 		.size = size,
+		.block = ++fake_driver.last_id,
 		.fd = -1,
 	};
 	if (!fill_backing(backing)) {

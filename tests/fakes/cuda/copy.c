@@ -190,7 +190,7 @@ CUresult fake_cuMemsetD8Async(CUdeviceptr to, unsigned char byte, size_t size,
 int fake_read(uint64_t address, void *ret_bytes, size_t length)
 {
 	struct fake_scope scope
-		__attribute__((cleanup(fake_leave))) = fake_enter_unseen();
+		__attribute__((cleanup(fake_leave), unused)) = fake_enter_unseen();
 
 	if (!is_memory(address, length))
 		return -1;
@@ -201,7 +201,7 @@ int fake_read(uint64_t address, void *ret_bytes, size_t length)
 int fake_write(uint64_t address, const void *bytes, size_t length)
 {
 	struct fake_scope scope
-		__attribute__((cleanup(fake_leave))) = fake_enter_unseen();
+		__attribute__((cleanup(fake_leave), unused)) = fake_enter_unseen();
 
 	if (!is_memory(address, length))
 		return -1;

@@ -8,16 +8,23 @@
  * indirect function, whose resolver dlsym() calls, and which finds nothing while the
  * version is an older one.
  */
-#define DEFINE(symbol, name, since, parameters)                                       \
-	static __typeof__(&fake_##symbol) resolve_##symbol(void)                      \
-	{                                                                             \
-		return fake_driver.control.version >= (since) ? fake_##symbol : NULL; \
-	}                                                                             \
-	CUresult symbol parameters                                                    \
+#define DEFINE(symbol, name, since, parameters)                                        \
+	__attribute__((used)) static __typeof__(&fake_##symbol) resolve_##symbol(void) \
+	{                                                                              \
+		return fake_driver.control.version >= (since) ? fake_##symbol : NULL;  \
+	}                                                                              \
+	CUresult symbol parameters                                                     \
 		__attribute__((ifunc("resolve_" #symbol), visibility("default")));
 
 #pragma GCC diagnostic ignored "-Wmissing-prototypes"
 FAKE_CUDA_ENTRIES(DEFINE)
+
+#define SIZE(type, size) _Static_assert(sizeof(type) == (size), #type);
+#define MEMBER(type, member, offset) \
+	_Static_assert(offsetof(type, member) == (offset), #type "." #member);
+#include "layouts.h"
+#undef SIZE
+#undef MEMBER
 
 struct entry {
 	const char *name;

@@ -30,6 +30,7 @@ struct fake_backing {
 	uint64_t size;	  /* whole pages */
 	int fd;
 	char *bytes;	 /* mapped for the driver alone */
+	uint64_t block;	 /* CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID */
 	uint32_t pieces; /* that lie in it */
 	/* What was exported of it; equal: nothing. */
 	uint64_t exported_from;

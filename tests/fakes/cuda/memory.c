@@ -19,6 +19,7 @@ struct block {
 	enum fake_cuda_kind kind;
 	int device;
 	uint64_t address;
+	uint64_t id;
 };
 
 static struct block *blocks;
@@ -81,7 +82,8 @@ static struct block *add_block(enum fake_cuda_kind kind, int device)
 	if (!block)
 		return NULL;
 	*block = (struct block){ blocks, kind, device,
-				 fake_take_addresses(FAKE_GRANULARITY, 1) };
+				 fake_take_addresses(FAKE_GRANULARITY, 1),
+				 ++fake_driver.last_id };
 	if (!block->address) {
 		free(block);
 		return NULL;
@@ -121,7 +123,10 @@ static CUresult make_run(enum fake_cuda_kind kind, int device, uint64_t size,
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	result = fake_make_backing(kind, device, find_pages(block, whole), whole,
 				   ret_run);
-	if (result != CUDA_SUCCESS)
+	if (result == CUDA_SUCCESS)
+		/* To the application the block is one piece of physical memory. */
+		(*ret_run)->block = block->id;
+	else
 		drop_empty_block(block->address);
 	return result;
 }

@@ -96,7 +96,7 @@ static CUresult find_newer(const struct fake_piece *piece, CUpointer_attribute a
 		*ret = number(piece->address);
 		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
-		*ret = number(piece->id);
+		*ret = number(piece->backing ? piece->backing->block : piece->id);
 		return CUDA_SUCCESS;
 	default:
 		return CUDA_ERROR_INVALID_VALUE;
@@ -129,7 +129,8 @@ static CUresult find_value(const struct fake_scope *scope, const struct fake_pie
 		*ret = word(piece->sync_memops);
 		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_BUFFER_ID:
-		*ret = number(piece->id);
+		/* Of what is mapped there it says nothing. */
+		*ret = number(whole_of(piece)->id);
 		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_IS_MANAGED:
 		*ret = word(piece->kind == FAKE_CUDA_MANAGED);
