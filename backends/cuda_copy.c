@@ -117,8 +117,8 @@ int pier_cuda_flush(const struct pier_memory *memory)
 	return pier_fail(
 		EOPNOTSUPP,
 		"CUDA device %d neither orders what a NIC writes nor can flush it "
-		"(cuFlushGPUDirectRDMAWrites): read one byte of the memory back "
-		"with the NIC that wrote, by RDMA, and then launch",
+		"(cuFlushGPUDirectRDMAWrites): let the NIC that wrote read a byte "
+		"back (pier_read_back())",
 		state->device);
 }
 

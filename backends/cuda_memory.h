@@ -105,8 +105,6 @@ void pier_cuda_unlock_host(const struct pier_memory *memory, void *addr);
 int pier_cuda_unit(uint32_t index, struct pier_backend_unit *ret_unit);
 int pier_cuda_locate(const struct pier_memory *memory, char ret_pci[16],
 		     int *ret_numa_node);
-/* Of a device of sysfs; -1 where it does not tell. */
-int pier_cuda_numa_node(const char *devices, const char *pci);
 /* The length of BAR1, by which other devices reach the memory; 0 not known. */
 uint64_t pier_cuda_bar1(const char *devices, const char *pci);
 

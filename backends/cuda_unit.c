@@ -9,22 +9,6 @@
 
 #define DEVICES "/sys/bus/pci/devices"
 
-int pier_cuda_numa_node(const char *devices, const char *pci)
-{
-	int node = -1;
-	char path[256];
-	FILE *file;
-
-	snprintf(path, sizeof(path), "%s/%s/numa_node", devices, pci);
-	file = fopen(path, "re");
-	if (!file)
-		return -1;
-	if (fscanf(file, "%d", &node) != 1)
-		node = -1;
-	fclose(file);
-	return node;
-}
-
 /* Lines "START END FLAGS", one a BAR (pci_resource_show() of the kernel). */
 uint64_t pier_cuda_bar1(const char *devices, const char *pci)
 {
@@ -95,8 +79,6 @@ int pier_cuda_unit(uint32_t index, struct pier_backend_unit *ret_unit)
 	    CUDA_SUCCESS)
 		unit.name[0] = '\0';
 	read_pci(cuda, device, unit.pci);
-	if (unit.pci[0])
-		unit.numa_node = pier_cuda_numa_node(DEVICES, unit.pci);
 	describe_unit(cuda, device, &unit);
 	*ret_unit = unit;
 	return 0;
@@ -113,7 +95,5 @@ int pier_cuda_locate(const struct pier_memory *memory, char ret_pci[16],
 	if (pier_cuda_is_host(state) || state->on_no_device)
 		return 0;
 	read_pci(state->cuda, state->device, ret_pci);
-	if (ret_pci[0])
-		*ret_numa_node = pier_cuda_numa_node(DEVICES, ret_pci);
 	return 0;
 }

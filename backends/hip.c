@@ -263,7 +263,7 @@ static int locate_hip(const struct pier_memory *memory, char ret_pci[16],
 	if (pier_hip_on_host(state->kind) || pier_hip_inherited(state->hip))
 		return 0;
 	pier_hip_enter(state->hip, -1, &scope);
-	pier_hip_locate(state->hip, state->device, ret_pci, ret_numa_node);
+	pier_hip_locate(state->hip, state->device, ret_pci);
 	pier_hip_leave(state->hip, &scope);
 	return 0;
 }
@@ -279,7 +279,7 @@ static void describe_unit(const struct pier_hip *hip, int device,
 	    PIER_HIP_SUCCESS)
 		snprintf(unit.name, sizeof(unit.name), "HIP device %d", device);
 	unit.name[sizeof(unit.name) - 1] = '\0';
-	pier_hip_locate(hip, device, unit.pci, &unit.numa_node);
+	pier_hip_locate(hip, device, unit.pci);
 	if (hip->hipDeviceTotalMem(&total, device) == PIER_HIP_SUCCESS)
 		snprintf(unit.detail, sizeof(unit.detail), "%zu MiB", total >> 20);
 	*ret_unit = unit;

@@ -64,9 +64,8 @@ void pier_hip_leave(const struct pier_hip *hip, const struct pier_hip_scope *sco
  */
 int pier_hip_count_devices(const struct pier_hip *hip, int *ret_count);
 
-/* "0000:c1:00.0" in lower case and the NUMA node, or "" and -1. */
-void pier_hip_locate(const struct pier_hip *hip, int device, char ret_pci[16],
-		     int *ret_numa_node);
+/* "0000:c1:00.0" in lower case, or "". */
+void pier_hip_locate(const struct pier_hip *hip, int device, char ret_pci[16]);
 
 /* Kinds of memory, by who made it. */
 enum pier_hip_kind {

@@ -77,31 +77,9 @@ int pier_hip_count_devices(const struct pier_hip *hip, int *ret_count)
 	return 0;
 }
 
-static int read_numa_node(const char *pci)
-{
-	char path[64], text[16], *end;
-	ssize_t length;
-	long node;
-	int fd;
-
-	snprintf(path, sizeof(path), "/sys/bus/pci/devices/%s/numa_node", pci);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return -1;
-	length = read(fd, text, sizeof(text) - 1);
-	pier_close_fd(fd);
-	if (length <= 0)
-		return -1;
-	text[length] = '\0';
-	node = strtol(text, &end, 10);
-	return end != text && node >= 0 && node <= INT16_MAX ? (int)node : -1;
-}
-
-void pier_hip_locate(const struct pier_hip *hip, int device, char ret_pci[16],
-		     int *ret_numa_node)
+void pier_hip_locate(const struct pier_hip *hip, int device, char ret_pci[16])
 {
 	ret_pci[0] = '\0';
-	*ret_numa_node = -1;
 	if (hip->hipDeviceGetPCIBusId(ret_pci, 16, device) != PIER_HIP_SUCCESS) {
 		ret_pci[0] = '\0';
 		return;
@@ -112,5 +90,4 @@ void pier_hip_locate(const struct pier_hip *hip, int device, char ret_pci[16],
 		if (*c >= 'A' && *c <= 'F')
 			*c = (char)(*c - 'A' + 'a');
 	}
-	*ret_numa_node = read_numa_node(ret_pci);
 }

@@ -70,7 +70,7 @@ struct pier_backend_unit {
 	char unit[32];	  /**< what stands behind the colon of a spec */
 	char name[96];	  /**< "NVIDIA H200" */
 	char pci[16];	  /**< its PCI address, "0000:17:00.0", or "" */
-	int numa_node;	  /**< or -1 */
+	int numa_node;	  /**< or -1: with a PCI address, what sysfs says */
 	char detail[160]; /**< what a user may want to know, or "" */
 };
 
@@ -159,7 +159,8 @@ struct pier_backend {
 
 	/**
 	 * Optional: the hardware that an allocation sits on: its PCI address
-	 * ("0000:17:00.0") or "", and its NUMA node or -1.
+	 * ("0000:17:00.0") or "", and its NUMA node or -1; with a PCI address
+	 * -1 is: what sysfs says of that.
 	 */
 	int (*locate)(const struct pier_memory *memory, char ret_pci[16],
 		      int *ret_numa_node);
