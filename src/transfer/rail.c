@@ -3,10 +3,14 @@
 #include <stdio.h>
 
 #include <pier/element.h>
+#include <pier/sync.h>
 
+#include "announce.h"
 #include "channel/channel.h"
 #include "memory/mr.h"
 #include "rail.h"
+#include "util/deadline.h"
+#include "util/error.h"
 
 /* The peer's part that has the byte at `offset`. */
 static const struct pier_rail_part *find_part(const struct pier_rail_state *rail,
@@ -62,15 +66,49 @@ static int make_elements(const struct pier_rail_state *rail, uint64_t offset,
 	return (int)count;
 }
 
-static int post_elements(struct pier_rail_state *rail, int count,
-			 const struct pier_remote *remote, struct pier_work *ret_work)
+/* What is announced ends at a block, where elements would end it within one. */
+static int make_chunk(const struct pier_rail_state *rail, struct pier_rail_chunk *chunk)
 {
+	int count = make_elements(rail, chunk->offset, &chunk->length);
+
+	if (!rail->announces || chunk->offset + chunk->length == rail->length ||
+	    chunk->length % PIER_ANNOUNCE_BLOCK == 0)
+		return count;
+	chunk->length -= chunk->length % PIER_ANNOUNCE_BLOCK;
+	return make_elements(rail, chunk->offset, &chunk->length);
+}
+
+static int post_elements(struct pier_rail_state *rail, int count,
+			 const struct pier_remote *remote, struct pier_rail_chunk *chunk)
+{
+	const struct pier_gather *source = (const struct pier_gather *)rail->elements;
+
 	if (rail->reads)
 		return pier_post_read(rail->channel,
 				      (const struct pier_scatter *)rail->elements, count,
-				      remote, ret_work);
-	return pier_post_write(rail->channel, (const struct pier_gather *)rail->elements,
-			       count, remote, ret_work);
+				      remote, &chunk->work);
+	if (rail->announces)
+		return pier_post_write_imm(rail->channel, source, count, remote,
+					   pier_announce_chunk(chunk->offset),
+					   &chunk->work);
+	return pier_post_write(rail->channel, source, count, remote, &chunk->work);
+}
+
+/*
+ * What a full queue refused is not copied again when it has room: nobody changes the
+ * source meanwhile.
+ */
+static int copy_source(struct pier_rail_state *rail, const struct pier_rail_chunk *chunk)
+{
+	struct pier_range range = { chunk->offset, chunk->length };
+	int error;
+
+	if (range.offset == rail->copied.offset && range.length <= rail->copied.length)
+		return 0;
+	error = pier_sync_for_nic(rail->mr, rail->offset + range.offset, range.length);
+	if (!error)
+		rail->copied = range;
+	return error;
 }
 
 static void add_chunk(struct pier_rail_state *rail, struct pier_rail_chunk chunk,
@@ -94,25 +132,39 @@ static int refused(struct pier_rail_state *rail, int error, int64_t now)
 	return error;
 }
 
+/* The bytes of the peer for a chunk from `offset` on, of as many as there may be. */
+static struct pier_remote find_remote(const struct pier_rail_state *rail,
+				      struct pier_range range)
+{
+	const struct pier_rail_part *part = find_part(rail, range.offset);
+	uint64_t skipped = range.offset - part->start;
+	uint64_t left = part->remote.length - skipped;
+
+	if (left > range.length)
+		left = range.length;
+	if (left > rail->max_chunk)
+		left = rail->max_chunk;
+	return pier_remote_sub_unchecked(&part->remote, skipped, left);
+}
+
 int64_t pier_rail_post(struct pier_rail_state *rail, struct pier_range range, int64_t now)
 {
 	struct pier_rail_chunk chunk = { .offset = range.offset };
-	const struct pier_rail_part *part;
 	struct pier_remote remote;
-	uint64_t left;
-	int count, error;
+	int count, error = 0;
 
 	if (rail->error || rail->count == rail->window)
 		return rail->error;
-	part = find_part(rail, range.offset);
-	left = part->remote.length - (range.offset - part->start);
-	if (left > range.length)
-		left = range.length;
-	chunk.length = left < rail->max_chunk ? (uint32_t)left : rail->max_chunk;
-	count = make_elements(rail, range.offset, &chunk.length);
-	remote = pier_remote_sub_unchecked(&part->remote, range.offset - part->start,
-					   chunk.length);
-	error = post_elements(rail, count, &remote, &chunk.work);
+	remote = find_remote(rail, range);
+	chunk.length = (uint32_t)remote.length;
+	count = make_chunk(rail, &chunk);
+	remote.length = chunk.length;
+	if (rail->staged && !rail->reads) {
+		error = copy_source(rail, &chunk);
+		now = pier_now();
+	}
+	if (!error)
+		error = post_elements(rail, count, &remote, &chunk);
 	if (error)
 		return refused(rail, error, now);
 	add_chunk(rail, chunk, now);
@@ -184,10 +236,44 @@ int pier_rail_take(struct pier_rail_state *rail, int64_t now,
 	rail->first = (rail->first + 1) % rail->window;
 	rail->count--;
 	rail->alive_at = now;
-	if (!chunk->error)
-		rail->done += chunk->length;
 	*ret_chunk = *chunk;
 	return 1;
+}
+
+bool pier_rail_copies(const struct pier_rail_state *rail,
+		      const struct pier_rail_chunk *chunk)
+{
+	return rail->reads && rail->staged && !chunk->error && chunk->length > 0;
+}
+
+int pier_rail_land(struct pier_rail_state *rail, const struct pier_rail_chunk *chunk)
+{
+	int error = 0;
+
+	if (pier_rail_copies(rail, chunk)) {
+		error = pier_sync_for_device(rail->mr, rail->offset + chunk->offset,
+					     chunk->length);
+		rail->alive_at = pier_now();
+	} else if (rail->reads && chunk->length > 0) {
+		rail->unflushed = true;
+	}
+	if (error)
+		pier_rail_fail(rail, error, pier_last_error());
+	else
+		rail->done += chunk->length;
+	return error;
+}
+
+int pier_rail_flush(struct pier_rail_state *rail)
+{
+	int error = 0;
+
+	if (rail->unflushed)
+		error = pier_sync_for_device(rail->mr, rail->offset, rail->length);
+	if (error)
+		pier_rail_fail(rail, error, pier_last_error());
+	rail->unflushed = error;
+	return error;
 }
 
 void pier_rail_fail(struct pier_rail_state *rail, int error, const char *sentence)

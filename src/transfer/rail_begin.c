@@ -6,8 +6,10 @@
 #include <pier/element.h>
 #include <pier/remote_vec.h>
 
+#include "announce.h"
 #include "channel/channel.h"
 #include "memory/mr.h"
+#include "memory/stage.h"
 #include "rail.h"
 #include "util/checked.h"
 #include "util/error.h"
@@ -119,8 +121,11 @@ int pier_rail_init(struct pier_rail_state *rail, uint32_t index,
 	*rail = (struct pier_rail_state){
 		.channel = given->channel,
 		.mr = given->mr,
+		.offset = given->offset,
 		.addr = pier_mr_iova(given->mr) + given->offset,
+		.length = attr->length,
 		.reads = attr->direction == PIER_TRANSFER_READ,
+		.announces = attr->flags & PIER_TRANSFER_ANNOUNCE,
 	};
 	pier_clear_error();
 	error = check_channel(given->channel, rail->reads);
@@ -130,10 +135,13 @@ int pier_rail_init(struct pier_rail_state *rail, uint32_t index,
 		error = copy_parts(rail, given, attr->length);
 	if (!error)
 		error = allocate(rail, attr);
+	if (!error && rail->announces)
+		error = pier_check_announced_rail(rail);
 	if (error) {
 		pier_rail_free(rail);
 		return pier_fail_because(-error, "rail %u of a transfer", index);
 	}
+	rail->staged = pier_has_stage(given->mr);
 	if (stall_ms == PIER_TIMEOUT_DEFAULT)
 		stall_ms = given->channel->attr.timeout_ms;
 	rail->stall_ns = (int64_t)stall_ms * 1000000;
