@@ -46,13 +46,14 @@ static int register_memory(struct link *link, enum cp_role role, bool direct,
 	void *mapped;
 
 	if (pier_reg_buffer_mr(link->pd, link->buffer, 0, length, access,
-			       direct ? PIER_POLICY_DIRECT : PIER_POLICY_ANY,
+			       direct ? PIER_POLICY_DIRECT : PIER_POLICY_STAGED,
 			       &link->mr) < 0)
 		return fail_pier(failure, EXIT_DEVICE);
 	if (pier_map_buffer(link->buffer, &mapped) == 0)
 		link->mapped = mapped;
 	snprintf(link->report.path, sizeof(link->report.path), "%s",
 		 pier_path_name(pier_mr_path(link->mr)));
+	snprintf(link->report.why, sizeof(link->report.why), "%s", pier_mr_why(link->mr));
 	return 0;
 }
 

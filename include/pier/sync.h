@@ -27,8 +27,8 @@ PIER_BEGIN_DECLS
  *					is told of it by another way
  *
  * Where nothing needs to be done they return at once, so a program that calls both is
- * right on every path. Transfers (<pier/transfer.h>) call them for this end's region,
- *chunk by chunk; everything else leaves it to the caller.
+ * right on every path. Transfers (<pier/transfer.h>) call them for this end's region, and
+ * landings (<pier/landing.h>) at the other end; everything else leaves it to the caller.
  *
  * What host memory, memfd, udmabuf and dma_heap have in place of a device is the CPU.
  * For a staged region the caller sees to it that the same bytes are not written on both

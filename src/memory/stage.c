@@ -169,3 +169,12 @@ int pier_stage_for_device(const struct pier_stage *stage, uint64_t offset,
 	return pier_copy_to_buffer(stage->buffer, (size_t)(stage->offset + offset),
 				   stage->cpu + offset, (size_t)length);
 }
+
+bool pier_has_stage(const struct pier_mr *mr)
+{
+	bool staged = false;
+
+	for (uint32_t i = 0; i < pier_mr_parts(mr) && !staged; i++)
+		staged = pier_mr_part_at(mr, i)->stage;
+	return staged;
+}

@@ -35,4 +35,7 @@ int pier_stage_for_nic(const struct pier_stage *stage, uint64_t offset, uint64_t
 int pier_stage_for_device(const struct pier_stage *stage, uint64_t offset,
 			  uint64_t length);
 
+/* Whether a part of a region is staged, so that bytes of it may have to be copied. */
+bool pier_has_stage(const struct pier_mr *mr);
+
 #endif

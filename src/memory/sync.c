@@ -58,17 +58,26 @@ static int sync_part(const struct pier_mr_part *part, struct span span,
 	return copy(stage, skipped, span.length);
 }
 
+/* A region may have a thousand parts, and its chunks are told one by one. */
+static uint32_t first_part(const struct pier_mr *mr, uint64_t offset)
+{
+	return mr->parts ? (uint32_t)(pier_mr_find_part(mr, offset) - mr->parts) : 0;
+}
+
 static int sync_stages(const struct pier_mr *mr, struct span span,
 		       int (*copy)(const struct pier_stage *stage, uint64_t offset,
 				   uint64_t length))
 {
+	uint64_t end = span.offset + span.length;
 	int error = 0;
 
-	for (uint32_t i = 0; i < pier_mr_parts(mr) && !error; i++) {
+	for (uint32_t i = first_part(mr, span.offset); i < pier_mr_parts(mr) && !error;
+	     i++) {
 		const struct pier_mr_part *part = pier_mr_part_at(mr, i);
-		struct span inside = cut(span, part->start, part->length);
 
-		error = sync_part(part, inside, copy);
+		if (part->start >= end)
+			break;
+		error = sync_part(part, cut(span, part->start, part->length), copy);
 	}
 	return error;
 }

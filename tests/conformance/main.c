@@ -107,6 +107,7 @@ int main(int argc, char **argv)
 		run_cache_cases,
 		run_post_cases,
 		run_transfer_cases,
+		run_landing_cases,
 		run_receive_cases,
 		run_recovery_cases,
 		run_process_cases,

@@ -148,9 +148,13 @@ static int segment(const struct pier_memory *memory, uint64_t address,
 
 static int begin_copy(void)
 {
-	gpu_control.copies++;
-	return gpu_control.copy_error ? pier_fail(gpu_control.copy_error, "device lost")
-				      : 0;
+	int count = __atomic_add_fetch(&gpu_control.copies, 1, __ATOMIC_RELAXED);
+
+	if (gpu_control.before_copy)
+		gpu_control.before_copy();
+	if (!gpu_control.copy_error || count < gpu_control.fail_copy_at)
+		return 0;
+	return pier_fail(gpu_control.copy_error, "device lost");
 }
 
 static int copy_to(const struct pier_memory *memory, uint64_t offset, const void *source,
@@ -178,7 +182,7 @@ static int copy_from(const struct pier_memory *memory, uint64_t offset, void *de
 static int flush(const struct pier_memory *memory)
 {
 	(void)memory;
-	gpu_control.flushes++;
+	__atomic_add_fetch(&gpu_control.flushes, 1, __ATOMIC_RELAXED);
 	return gpu_control.flush_error ? pier_fail(gpu_control.flush_error, "no flush")
 				       : 0;
 }

@@ -19,6 +19,8 @@ struct gpu_control {
 	bool seams; /* no export of several segments at once */
 	bool host;  /* it is host memory, which the CPU reaches */
 	bool lies_about_segments;
+	int fail_copy_at; /* from the nth on copy_error is what happens; 0: all */
+	void (*before_copy)(void); /* or NULL: on the thread that copies */
 	/* What was asked for. */
 	int exports, open_exports, exports_by[3], flushes, copies, locks, unlocks, live;
 };
