@@ -9,6 +9,8 @@ extern const struct pier_backend pier_host_backend;
 extern const struct pier_backend pier_memfd_backend;
 extern const struct pier_backend pier_udmabuf_backend;
 extern const struct pier_backend pier_dma_heap_backend;
+extern const struct pier_backend pier_cuda_backend; /* with PIER_HAVE_CUDA */
+extern const struct pier_backend pier_hip_backend;  /* with PIER_HAVE_HIP */
 
 /* One entry of the registry: a backend, or why an object is not one. */
 struct pier_backend_entry {

@@ -18,6 +18,12 @@ static const struct pier_backend_entry built_in[] = {
 	{ .backend = &pier_memfd_backend, .origin = "" },
 	{ .backend = &pier_udmabuf_backend, .origin = "" },
 	{ .backend = &pier_dma_heap_backend, .origin = "" },
+#ifdef PIER_HAVE_CUDA
+	{ .backend = &pier_cuda_backend, .origin = "" },
+#endif
+#ifdef PIER_HAVE_HIP
+	{ .backend = &pier_hip_backend, .origin = "" },
+#endif
 };
 
 enum {

@@ -123,6 +123,7 @@ static void report(const struct copy *copy, double seconds)
 					     : copy->transfer.report,
 		.bytes = copy->transfer.size,
 		.seconds = seconds,
+		.verbose = options->verbose,
 	};
 
 	if (copy->failure.status)

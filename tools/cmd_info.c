@@ -11,8 +11,8 @@
 static const char help[] =
 	"usage: pier info [--json]\n"
 	"\n"
-	"Lists the devices with their ports and GIDs, and the kinds of memory: which\n"
-	"work here, and why others do not.\n"
+	"Lists the devices with their ports and GIDs, the kinds of memory: which work\n"
+	"here, and why others do not; and the GPUs with the devices near to them.\n"
 	"\n"
 	"  --json      one JSON object on standard output\n"
 	"  -h, --help  print this\n"
@@ -62,6 +62,7 @@ static void gather_facts(const struct pier_device_info *info,
 	memset(ret_facts, 0, sizeof(*ret_facts));
 	ret_facts->info = *info;
 	if (pier_open_device(info->name, &ret_facts->device) == 0 &&
+	    pier_device_location(ret_facts->device, &ret_facts->location) == 0 &&
 	    pier_query_device(ret_facts->device, &ret_facts->attr) == 0)
 		return;
 	snprintf(ret_facts->error, sizeof(ret_facts->error), "%s", pier_last_error());
@@ -69,53 +70,90 @@ static void gather_facts(const struct pier_device_info *info,
 	ret_facts->device = NULL;
 }
 
-static void print_info(const struct pier_device_info *devices, size_t device_count,
-		       const struct pier_backend_info *backends, size_t backend_count,
-		       struct json *json)
+/* All that there is to print. */
+struct lists {
+	struct pier_device_info *devices;
+	size_t device_count;
+	struct pier_backend_info *backends;
+	size_t backend_count;
+	struct pier_memory_unit *units;
+	size_t unit_count;
+};
+
+static void print_devices(const struct lists *lists, struct json *json)
 {
 	struct device_facts facts;
 	size_t i;
 
-	if (json) {
-		json_open(json, NULL, '{');
-		json_string(json, "version", pier_version());
-		json_open(json, "devices", '[');
-	} else {
-		printf("pier %s\n", pier_version());
-	}
-	for (i = 0; i < device_count; i++) {
-		gather_facts(&devices[i], &facts);
+	for (i = 0; i < lists->device_count; i++) {
+		gather_facts(&lists->devices[i], &facts);
 		if (json)
 			print_device_json(json, &facts);
 		else
 			print_device_text(&facts);
 		pier_close_device(facts.device);
 	}
-	if (json) {
-		json_close(json, ']');
-		print_backends_json(json, backends, backend_count);
-		json_close(json, '}');
-	} else {
-		print_backends_text(backends, backend_count);
+}
+
+static void print_units(const struct lists *lists, struct json *json)
+{
+	struct unit_facts facts;
+	size_t i;
+
+	for (i = 0; i < lists->unit_count; i++) {
+		memset(&facts, 0, sizeof(facts));
+		facts.unit = &lists->units[i];
+		/* Without memory for the list, none is printed. */
+		pier_list_near_devices(&facts.unit->location, &facts.near,
+				       &facts.near_count);
+		if (json)
+			print_unit_json(json, &facts);
+		else
+			print_unit_text(&facts);
+		pier_free_near_list(facts.near);
 	}
+}
+
+static void print_text(const struct lists *lists)
+{
+	printf("pier %s\n", pier_version());
+	print_devices(lists, NULL);
+	print_backends_text(lists->backends, lists->backend_count);
+	print_units(lists, NULL);
+}
+
+static void print_json(const struct lists *lists, struct json *json)
+{
+	json_open(json, NULL, '{');
+	json_string(json, "version", pier_version());
+	json_open(json, "devices", '[');
+	print_devices(lists, json);
+	json_close(json, ']');
+	print_backends_json(json, lists->backends, lists->backend_count);
+	json_open(json, "units", '[');
+	print_units(lists, json);
+	json_close(json, ']');
+	json_close(json, '}');
 }
 
 static int list_and_print(struct json *json)
 {
-	struct pier_device_info *devices = NULL;
-	struct pier_backend_info *backends = NULL;
-	size_t device_count = 0, backend_count = 0;
+	struct lists lists = { 0 };
 	struct failure failure = { 0 };
 
-	if (pier_list_devices(&devices, &device_count) < 0 ||
-	    pier_list_backends(&backends, &backend_count) < 0) {
+	if (pier_list_devices(&lists.devices, &lists.device_count) < 0 ||
+	    pier_list_backends(&lists.backends, &lists.backend_count) < 0 ||
+	    pier_list_memory_units(&lists.units, &lists.unit_count) < 0) {
 		fail_pier(&failure, EXIT_DEVICE);
 		print_failure(&failure);
+	} else if (json) {
+		print_json(&lists, json);
 	} else {
-		print_info(devices, device_count, backends, backend_count, json);
+		print_text(&lists);
 	}
-	pier_free_backend_list(backends);
-	pier_free_device_list(devices);
+	pier_free_memory_units(lists.units);
+	pier_free_backend_list(lists.backends);
+	pier_free_device_list(lists.devices);
 	return failure.status;
 }
 

@@ -22,7 +22,8 @@ enum cp_role {
 
 /* Longest names of memory and devices, with their NUL. */
 enum {
-	CP_NAME_MAX = 64
+	CP_NAME_MAX = 64,
+	CP_WHY_MAX = 1024,
 };
 
 /* What both sides must agree on: the client's options. */
@@ -49,6 +50,7 @@ struct cp_report {
 	char device[CP_NAME_MAX];
 	char memory[CP_NAME_MAX];
 	char path[CP_NAME_MAX]; /* pier_path_name() */
+	char why[CP_WHY_MAX];	/* pier_mr_why() */
 };
 
 enum {

@@ -58,20 +58,24 @@ uint8_t *slot_data(const struct link *link, const struct slot *slot)
 
 int slot_to_buffer(struct link *link, struct slot *slot)
 {
-	if (link->mapped)
-		return 0;
-	if (pier_copy_to_buffer(link->buffer, slot_offset(link, slot), slot->bounce,
-				slot->length) < 0)
-		return fail_pier(&slot->failure, EXIT_DEVICE);
-	return 0;
+	size_t offset = slot_offset(link, slot);
+	int error = 0;
+
+	if (!link->mapped)
+		error = pier_copy_to_buffer(link->buffer, offset, slot->bounce,
+					    slot->length);
+	if (!error)
+		error = pier_sync_for_nic(link->mr, offset, slot->length);
+	return error ? fail_pier(&slot->failure, EXIT_DEVICE) : 0;
 }
 
 int slot_from_buffer(struct link *link, struct slot *slot)
 {
-	if (link->mapped)
-		return 0;
-	if (pier_copy_from_buffer(link->buffer, slot_offset(link, slot), slot->bounce,
-				  slot->length) < 0)
-		return fail_pier(&slot->failure, EXIT_DEVICE);
-	return 0;
+	size_t offset = slot_offset(link, slot);
+	int error = pier_sync_for_device(link->mr, offset, slot->length);
+
+	if (!error && !link->mapped)
+		error = pier_copy_from_buffer(link->buffer, offset, slot->bounce,
+					      slot->length);
+	return error ? fail_pier(&slot->failure, EXIT_DEVICE) : 0;
 }

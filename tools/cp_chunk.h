@@ -51,7 +51,10 @@ void close_slots(const struct link *link, struct slot *slots);
 
 /* Where the CPU has the slot's data, or will put it. */
 uint8_t *slot_data(const struct link *link, const struct slot *slot);
-/* Move it between there and the buffer, if that is not one and the same. */
+/*
+ * Move it between there and the buffer, if that is not one and the same, and between
+ * the buffer and what the NIC has of it, if the region is staged.
+ */
 int slot_to_buffer(struct link *link, struct slot *slot);
 int slot_from_buffer(struct link *link, struct slot *slot);
 

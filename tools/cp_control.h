@@ -16,7 +16,7 @@
  */
 
 enum {
-	CP_PROTOCOL_VERSION = 1
+	CP_PROTOCOL_VERSION = 2
 };
 
 enum frame_type {

@@ -9,26 +9,35 @@ enum {
 	PAGE = 65536 /* at least a page on every machine */
 };
 
-static int open_device(struct link *link, const struct cp_side *side,
-		       struct failure *failure)
+/* Memory that was chosen comes first, since the device is to be near to it. */
+static int alloc_memory(struct link *link, const char *spec, struct failure *failure)
+{
+	snprintf(link->report.memory, sizeof(link->report.memory), "%s", spec);
+	if (spec[0] &&
+	    pier_alloc_buffer(spec, link->chunk * link->depth, &link->buffer) < 0)
+		return fail_pier(failure, EXIT_DEVICE);
+	return 0;
+}
+
+static int open_device(struct link *link, const char *name, struct failure *failure)
 {
 	struct pier_device_attr attr;
+	int error = name[0] ? pier_open_device(name, &link->device)
+			    : pier_open_near_device(link->buffer, &link->device);
 
-	if (pier_open_device(side->device[0] ? side->device : NULL, &link->device) < 0 ||
-	    pier_query_device(link->device, &attr) < 0 ||
+	if (error < 0 || pier_query_device(link->device, &attr) < 0 ||
 	    pier_alloc_pd(link->device, &link->pd) < 0)
 		return fail_pier(failure, EXIT_DEVICE);
 	snprintf(link->report.device, sizeof(link->report.device), "%s", attr.name);
 	/* soft0 reaches a memfd of another process without a detour. */
-	snprintf(link->report.memory, sizeof(link->report.memory), "%s",
-		 side->memory[0]	? side->memory
-		 : attr.memfd_as_dmabuf ? "memfd"
-					: "host");
+	if (!link->buffer)
+		return alloc_memory(link, attr.memfd_as_dmabuf ? "memfd" : "host",
+				    failure);
 	return 0;
 }
 
-static int open_memory(struct link *link, enum cp_role role, bool direct,
-		       struct failure *failure)
+static int register_memory(struct link *link, enum cp_role role, bool direct,
+			   struct failure *failure)
 {
 	size_t length = link->chunk * link->depth;
 	int access = role == CP_SENDER
@@ -36,15 +45,15 @@ static int open_memory(struct link *link, enum cp_role role, bool direct,
 			     : PIER_ACCESS_LOCAL_WRITE | PIER_ACCESS_REMOTE_WRITE;
 	void *mapped;
 
-	if (pier_alloc_buffer(link->report.memory, length, &link->buffer) < 0 ||
-	    pier_reg_buffer_mr(link->pd, link->buffer, 0, length, access,
-			       direct ? PIER_POLICY_DIRECT : PIER_POLICY_ANY,
+	if (pier_reg_buffer_mr(link->pd, link->buffer, 0, length, access,
+			       direct ? PIER_POLICY_DIRECT : PIER_POLICY_STAGED,
 			       &link->mr) < 0)
 		return fail_pier(failure, EXIT_DEVICE);
 	if (pier_map_buffer(link->buffer, &mapped) == 0)
 		link->mapped = mapped;
 	snprintf(link->report.path, sizeof(link->report.path), "%s",
 		 pier_path_name(pier_mr_path(link->mr)));
+	snprintf(link->report.why, sizeof(link->report.why), "%s", pier_mr_why(link->mr));
 	return 0;
 }
 
@@ -101,8 +110,9 @@ int open_link(struct link *link, enum cp_role role, const struct cp_settings *se
 	      const struct cp_side *side, uint64_t size, struct failure *failure)
 {
 	choose_slots(link, settings, size);
-	if (open_device(link, side, failure) < 0 ||
-	    open_memory(link, role, settings->direct, failure) < 0 ||
+	if (alloc_memory(link, side->memory, failure) < 0 ||
+	    open_device(link, side->device, failure) < 0 ||
+	    register_memory(link, role, settings->direct, failure) < 0 ||
 	    open_messages(link, failure) < 0)
 		return -1;
 	return open_channel(link, role, settings->timeout_ms, failure);

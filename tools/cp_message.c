@@ -144,6 +144,7 @@ int send_setup(struct control *control, const struct setup_message *setup)
 	put_string(&writer, setup->report.device);
 	put_string(&writer, setup->report.memory);
 	put_string(&writer, setup->report.path);
+	put_string(&writer, setup->report.why);
 	return control_send(control, FRAME_SETUP, &writer);
 }
 
@@ -164,6 +165,7 @@ int receive_setup(struct control *control, struct setup_message *ret_setup)
 	get_string(&reader, report->device, sizeof(report->device));
 	get_string(&reader, report->memory, sizeof(report->memory));
 	get_string(&reader, report->path, sizeof(report->path));
+	get_string(&reader, report->why, sizeof(report->why));
 	if (!wire_complete(&reader))
 		return refuse(control, "set-up");
 	if (pier_endpoint_unpack(endpoint, length, &ret_setup->endpoint) < 0 ||

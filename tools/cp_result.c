@@ -10,6 +10,13 @@ static double rate(const struct cp_result *result)
 	return result->seconds > 0 ? (double)result->bytes / result->seconds : 0;
 }
 
+static void print_why(const char *name, const struct cp_report *report)
+{
+	if (report->why[0])
+		printf("%s memory is reached as %s; %s\n", name, report->path,
+		       report->why);
+}
+
 void print_result(const struct cp_result *result)
 {
 	const struct cp_report *from = &result->source_report;
@@ -20,6 +27,10 @@ void print_result(const struct cp_result *result)
 	       result->bytes, result->seconds, rate(result) / 1e9,
 	       result->settings->verify ? "verified" : "not verified", from->memory,
 	       from->device, from->path, to->memory, to->device, to->path);
+	if (!result->verbose)
+		return;
+	print_why("source", from);
+	print_why("destination", to);
 }
 
 static void print_side(struct json *json, const char *name, const struct place *place,
@@ -31,6 +42,7 @@ static void print_side(struct json *json, const char *name, const struct place *
 	json_string(json, "device", report->device[0] ? report->device : NULL);
 	json_string(json, "memory", report->memory[0] ? report->memory : NULL);
 	json_string(json, "path", report->path[0] ? report->path : NULL);
+	json_string(json, "why", report->why[0] ? report->why : NULL);
 	json_close(json, '}');
 }
 

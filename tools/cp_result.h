@@ -13,6 +13,7 @@ struct cp_result {
 	struct cp_report source_report, destination_report;
 	uint64_t bytes;
 	double seconds;
+	bool verbose; /* also why a side has no better path */
 };
 
 void print_result(const struct cp_result *result);

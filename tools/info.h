@@ -12,6 +12,14 @@ struct device_facts {
 	struct pier_device *device;   /* NULL: could not be opened or asked */
 	char error[512];	      /* why not */
 	struct pier_device_attr attr; /* valid with a device */
+	struct pier_location location;
+};
+
+/* And about a unit of memory: a GPU. */
+struct unit_facts {
+	const struct pier_memory_unit *unit;
+	struct pier_near_device *near; /* the nearest first */
+	size_t near_count;
 };
 
 const char *link_layer_name(enum pier_link_layer layer);
@@ -22,10 +30,12 @@ int read_gid(struct pier_device *device, uint32_t port, uint32_t index,
 
 void print_device_text(const struct device_facts *facts);
 void print_backends_text(const struct pier_backend_info *list, size_t count);
+void print_unit_text(const struct unit_facts *facts);
 
 struct json;
 void print_device_json(struct json *json, const struct device_facts *facts);
 void print_backends_json(struct json *json, const struct pier_backend_info *list,
 			 size_t count);
+void print_unit_json(struct json *json, const struct unit_facts *facts);
 
 #endif

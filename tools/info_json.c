@@ -61,6 +61,16 @@ static void print_limits(struct json *json, const struct pier_device_attr *attr)
 	json_uint(json, "max_joined_ranges", attr->max_joined_ranges);
 }
 
+/* What sysfs does not tell is null. */
+static void print_location(struct json *json, const struct pier_location *location)
+{
+	json_string(json, "pci", location->pci[0] ? location->pci : NULL);
+	if (location->numa_node < 0)
+		json_string(json, "numa_node", NULL);
+	else
+		json_uint(json, "numa_node", (uint64_t)location->numa_node);
+}
+
 void print_device_json(struct json *json, const struct device_facts *facts)
 {
 	uint32_t port;
@@ -70,6 +80,7 @@ void print_device_json(struct json *json, const struct device_facts *facts)
 	json_string(json, "provider", facts->info.provider);
 	json_string(json, "error", facts->device ? NULL : facts->error);
 	if (facts->device) {
+		print_location(json, &facts->location);
 		print_limits(json, &facts->attr);
 		json_open(json, "ports", '[');
 		for (port = 1; port <= facts->attr.port_count; port++)
@@ -96,4 +107,25 @@ void print_backends_json(struct json *json, const struct pier_backend_info *list
 		json_close(json, '}');
 	}
 	json_close(json, ']');
+}
+
+void print_unit_json(struct json *json, const struct unit_facts *facts)
+{
+	size_t i;
+
+	json_open(json, NULL, '{');
+	json_string(json, "spec", facts->unit->spec);
+	json_string(json, "name", facts->unit->name);
+	json_string(json, "detail", facts->unit->detail);
+	print_location(json, &facts->unit->location);
+	json_open(json, "near", '[');
+	for (i = 0; i < facts->near_count; i++) {
+		json_open(json, NULL, '{');
+		json_string(json, "name", facts->near[i].name);
+		json_string(json, "distance",
+			    pier_distance_name(facts->near[i].distance));
+		json_close(json, '}');
+	}
+	json_close(json, ']');
+	json_close(json, '}');
 }

@@ -107,6 +107,19 @@ static void print_port(struct pier_device *device, uint32_t number)
 	print_gids(device, number, port.gid_count);
 }
 
+/* Nothing of what is nowhere, as software is. */
+static void print_location(const struct pier_location *location)
+{
+	if (!location->pci[0] && location->numa_node < 0)
+		return;
+	printf("  place         %s, NUMA node ",
+	       location->pci[0] ? location->pci : "on no PCI bus");
+	if (location->numa_node < 0)
+		puts("unknown");
+	else
+		printf("%d\n", location->numa_node);
+}
+
 void print_device_text(const struct device_facts *facts)
 {
 	uint32_t port;
@@ -116,6 +129,7 @@ void print_device_text(const struct device_facts *facts)
 		printf("  not usable    %s\n", facts->error);
 		return;
 	}
+	print_location(&facts->location);
 	print_limits(&facts->attr);
 	for (port = 1; port <= facts->attr.port_count; port++)
 		print_port(facts->device, port);
@@ -135,4 +149,28 @@ void print_backends_text(const struct pier_backend_info *list, size_t count)
 		if (list[i].origin[0])
 			printf("  %-13s from %s\n", "", list[i].origin);
 	}
+}
+
+/* Those that are as near as any. */
+static void print_near(const struct pier_near_device *near, size_t count)
+{
+	size_t i;
+
+	printf("  near to it   ");
+	if (count == 0 || near[0].distance == PIER_DISTANCE_UNKNOWN) {
+		puts(" no device is known to be");
+		return;
+	}
+	for (i = 0; i < count && near[i].distance == near[0].distance; i++)
+		printf("%s %s", i ? "," : "", near[i].name);
+	printf(" (%s)\n", pier_distance_name(near[0].distance));
+}
+
+void print_unit_text(const struct unit_facts *facts)
+{
+	printf("\nmemory %s (%s)\n", facts->unit->spec, facts->unit->name);
+	if (facts->unit->detail[0])
+		printf("  limits        %s\n", facts->unit->detail);
+	print_location(&facts->unit->location);
+	print_near(facts->near, facts->near_count);
 }

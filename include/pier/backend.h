@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <pier/buffer.h>
 #include <pier/export.h>
 
 PIER_BEGIN_DECLS
@@ -50,6 +51,27 @@ struct pier_memory {
 	void *cpu;
 	/** The backend's own. */
 	void *state;
+};
+
+/** What an allocation is, in words and for choosing its path to a NIC. */
+struct pier_memory_facts {
+	/** The kind of allocation: "cuMemAlloc", "managed memory", "page-locked host". */
+	char kind[48];
+	/** The unit that has it, as a spec names it: "0"; "" where there are none. */
+	char unit[32];
+	/** Why it cannot be exported, and the way out; "": it can be, or nobody knows. */
+	char no_export[256];
+	/** It is host memory: a NIC is best given `cpu`. */
+	bool host;
+};
+
+/** One unit that a spec can name: a GPU. */
+struct pier_backend_unit {
+	char unit[32];	  /**< what stands behind the colon of a spec */
+	char name[96];	  /**< "NVIDIA H200" */
+	char pci[16];	  /**< its PCI address, "0000:17:00.0", or "" */
+	int numa_node;	  /**< or -1: with a PCI address, what sysfs says */
+	char detail[160]; /**< what a user may want to know, or "" */
 };
 
 /** A dma-buf of host pages of an allocation. */
@@ -137,7 +159,8 @@ struct pier_backend {
 
 	/**
 	 * Optional: the hardware that an allocation sits on: its PCI address
-	 * ("0000:17:00.0") or "", and its NUMA node or -1.
+	 * ("0000:17:00.0") or "", and its NUMA node or -1; with a PCI address
+	 * -1 is: what sysfs says of that.
 	 */
 	int (*locate)(const struct pier_memory *memory, char ret_pci[16],
 		      int *ret_numa_node);
@@ -166,6 +189,55 @@ struct pier_backend {
 	 * Errors: -ENOENT not, or no longer, this backend's (without pier_fail()).
 	 */
 	int (*identity)(uint64_t address, uint64_t *ret_identity);
+
+	/**
+	 * Optional: find() for a caller who wants [address, address + length): where
+	 * allocations of the same kind follow each other without a gap, they may be
+	 * found as one. What is found may end earlier, which is the caller's mistake.
+	 * Asked instead of find() where it is there.
+	 *
+	 * Errors: as find().
+	 */
+	int (*find_range)(uint64_t address, uint64_t length,
+			  struct pier_memory *ret_memory);
+
+	/**
+	 * Optional: what an allocation is. It writes all of *ret_facts, which
+	 * is zero before, as far as it knows.
+	 */
+	void (*describe)(const struct pier_memory *memory,
+			 struct pier_memory_facts *ret_facts);
+
+	/**
+	 * Optional: export_range() with another mapping than the default one.
+	 *
+	 * Errors: -EOPNOTSUPP this driver or device does not have it.
+	 */
+	int (*export_mapped)(const struct pier_memory *memory, uint64_t address,
+			     uint64_t length, enum pier_mapping mapping,
+			     struct pier_backend_export *ret_export);
+
+	/**
+	 * Optional: the piece around `address` that can be exported alone. Asked when an
+	 * export of more was refused with -EXDEV.
+	 */
+	int (*segment)(const struct pier_memory *memory, uint64_t address,
+		       uint64_t *ret_start, uint64_t *ret_length);
+
+	/**
+	 * Optional: the units, from index 0 on.
+	 *
+	 * Errors: -ENOENT there are no more (without pier_fail()).
+	 */
+	int (*unit)(uint32_t index, struct pier_backend_unit *ret_unit);
+
+	/**
+	 * Optional: make copies between host memory and the device that has the
+	 * allocation fast, by locking its pages for the driver, and undo that. Whole
+	 * pages. Where it fails copies still work.
+	 */
+	int (*lock_host)(const struct pier_memory *memory, void *addr, uint64_t length);
+	void (*unlock_host)(const struct pier_memory *memory, void *addr);
 };
 
 PIER_END_DECLS

@@ -14,7 +14,7 @@ PIER_BEGIN_DECLS
  * Buffers: pieces of memory that came from an allocator backend.
  *
  * Which backend is said by a spec, "NAME" or "NAME:UNIT", where the unit is the
- * backend's own: "host", "host:huge", "memfd", "udmabuf", "dma_heap:system".
+ * backend's own: "host", "host:huge", "memfd", "udmabuf", "dma_heap:system", "cuda:1".
  * pier_list_backends() tells which work here, and why others do not.
  *
  * Threads: any thread may call any function; one buffer must not be freed
@@ -40,6 +40,38 @@ struct pier_backend_info {
 	char detail[256];
 	/** The shared object it was loaded from; "" for one that is built in. */
 	char origin[256];
+};
+
+/**
+ * How a dma-buf of device memory is mapped for who imports it: some NICs can use one,
+ * some the other (CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE in CUDA 12.8,
+ * HSA_AMD_DMABUF_MAPPING_TYPE_PCIE in ROCm 6.4).
+ */
+enum pier_mapping {
+	/** Of registrations: what the NIC is known to take, or else the default. */
+	PIER_MAPPING_AUTO = 0,
+	/** As the driver thinks best: over NVLink-C2C where there is that. */
+	PIER_MAPPING_DEFAULT = 1,
+	/** Over PCIe. */
+	PIER_MAPPING_PCIE = 2,
+};
+
+/** "auto", "default" or "pcie"; "unknown" for another. */
+PIER_API const char *pier_mapping_name(enum pier_mapping mapping);
+
+/** What a buffer's memory is. */
+struct pier_buffer_info {
+	char backend[32]; /**< the NAME of a spec */
+	char unit[32];	  /**< the UNIT that has it: "0"; "" where there are none */
+	char kind[48];	  /**< "cuMemAlloc", "managed memory"; "" unknown */
+	/** Why it cannot be exported as a dma-buf, and the way out; "": it can. */
+	char no_export[256];
+	char pci[16];	     /**< PCI address of what has it, "0000:17:00.0"; "" none */
+	int numa_node;	     /**< or -1 */
+	bool mappable;	     /**< pier_map_buffer() works */
+	bool wrapped;	     /**< the memory is the caller's */
+	uint64_t allocation; /**< address of the allocation around it */
+	uint64_t allocation_length; /**< in bytes */
 };
 
 /**
@@ -128,6 +160,15 @@ PIER_API size_t pier_buffer_length(const struct pier_buffer *buffer);
 PIER_API const char *pier_buffer_backend(const struct pier_buffer *buffer);
 
 /**
+ * Tell what a buffer's memory is: its kind, whether it can be exported, and what
+ * hardware has it.
+ *
+ * Errors: those of a backend that cannot tell where its memory is.
+ */
+PIER_API int pier_query_buffer(const struct pier_buffer *buffer,
+			       struct pier_buffer_info *ret_info);
+
+/**
  * Where the CPU can read and write the buffer with ordinary instructions; the
  * same pointer every time, valid until the buffer is freed.
  *
@@ -168,6 +209,18 @@ PIER_API int pier_copy_from_buffer(struct pier_buffer *buffer, size_t offset,
  */
 PIER_API int pier_export_dmabuf(struct pier_buffer *buffer, size_t offset, size_t length,
 				struct pier_dmabuf *ret_dmabuf);
+
+/**
+ * pier_export_dmabuf() with a mapping of the caller's choice.
+ *
+ * mapping  PIER_MAPPING_AUTO is the default one
+ *
+ * Errors: those of pier_export_dmabuf(); -EOPNOTSUPP also: the driver does not have
+ * this mapping; -EINVAL not one of enum pier_mapping.
+ */
+PIER_API int pier_export_dmabuf_mapped(struct pier_buffer *buffer, size_t offset,
+				       size_t length, enum pier_mapping mapping,
+				       struct pier_dmabuf *ret_dmabuf);
 
 /** Close an exported dma-buf and set its fd to -1; one with fd -1 is fine. */
 PIER_API void pier_close_dmabuf(struct pier_dmabuf *dmabuf);

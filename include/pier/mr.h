@@ -86,6 +86,13 @@ enum pier_policy {
 	 * it has with pier_mr_path(), and the log says why no better one.
 	 */
 	PIER_POLICY_ANY = 2,
+	/**
+	 * Also a copy in host memory, of the same length, that the NIC uses in place
+	 * of memory which it cannot reach: PIER_PATH_STAGED. What is in one of them
+	 * is not in the other until pier_sync_for_nic() or pier_sync_for_device()
+	 * copied it (<pier/sync.h>), so this is for callers that call these.
+	 */
+	PIER_POLICY_STAGED = 3,
 };
 
 /**
@@ -241,13 +248,20 @@ struct pier_mr_attr {
 	 */
 	uint64_t page_size;
 	void *context; /**< given back by pier_mr_context() */
+	/**
+	 * Of dma-bufs that backends make: the one that the device takes. By
+	 * PIER_MAPPING_AUTO the one that it took last time, and then the other.
+	 */
+	enum pier_mapping mapping;
+	uint32_t reserved; /**< 0 */
 };
 
 /** No range yet; local reading, direct paths, the device's own key. */
 #define PIER_MR_ATTR_INIT                                                         \
 	{                                                                         \
 		sizeof(struct pier_mr_attr), NULL, 0, 0, PIER_ADDRESSING_VIRTUAL, \
-			PIER_POLICY_DIRECT, PIER_SPLIT_SEAMS, 0, 0, 0, NULL       \
+			PIER_POLICY_DIRECT, PIER_SPLIT_SEAMS, 0, 0, 0, NULL,      \
+			PIER_MAPPING_AUTO, 0                                      \
 	}
 
 /**
@@ -325,6 +339,19 @@ PIER_API uint32_t pier_mr_lkey(const struct pier_mr *mr);
 PIER_API uint32_t pier_mr_rkey(const struct pier_mr *mr);
 PIER_API int pier_mr_access(const struct pier_mr *mr);
 PIER_API enum pier_path pier_mr_path(const struct pier_mr *mr);
+
+/**
+ * Why the region has no better path: what was tried before and how each failed; "" where
+ * the memory's own path was taken. Of several parts, the first that has a reason. Valid
+ * as long as the region. Cannot fail.
+ */
+PIER_API const char *pier_mr_why(const struct pier_mr *mr);
+
+/**
+ * The mapping of the dma-buf that it was registered by, or PIER_MAPPING_AUTO where its
+ * backend has no choice or it is on no dma-buf of a backend's. Cannot fail.
+ */
+PIER_API enum pier_mapping pier_mr_mapping(const struct pier_mr *mr);
 
 /** Whether a region is a memory window: see pier_bind_sub_mr(). Cannot fail. */
 PIER_API bool pier_mr_is_window(const struct pier_mr *mr);

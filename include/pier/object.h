@@ -38,6 +38,7 @@ enum pier_object_kind {
 	PIER_OBJECT_GROUP, /**< its channels are below it */
 	PIER_OBJECT_SRQ,   /**< a shared receive queue */
 	PIER_OBJECT_RECV_POOL,
+	PIER_OBJECT_LANDING,
 	PIER_OBJECT_KINDS, /**< how many kinds there are */
 };
 

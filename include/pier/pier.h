@@ -14,6 +14,7 @@
 #include <pier/error.h>
 #include <pier/event.h>
 #include <pier/group.h>
+#include <pier/landing.h>
 #include <pier/log.h>
 #include <pier/mr.h>
 #include <pier/object.h>
@@ -24,6 +25,8 @@
 #include <pier/remote_vec.h>
 #include <pier/scope.h>
 #include <pier/status.h>
+#include <pier/sync.h>
+#include <pier/topology.h>
 #include <pier/transfer.h>
 #include <pier/srq.h>
 #include <pier/version.h>

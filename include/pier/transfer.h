@@ -46,6 +46,14 @@ PIER_BEGIN_DECLS
  * When a transfer has ended, with or without an error, nothing of it is in flight, and
  * it touches neither its channels nor its regions any more. Until then they must stay.
  *
+ * Memory of devices: what pier_sync_for_nic() and pier_sync_for_device() are for
+ * (<pier/sync.h>) is done for this end's memory. Of a staged region the bytes of a chunk
+ * are copied just before it is posted, or when it has come, while the NIC has others in
+ * flight; what was written to memory directly is flushed once, when all has come. So
+ * what is read is there for device code when the transfer has ended without an error,
+ * and not before. A copy that fails is how its rail fails. The peer looks after its own
+ * memory: with a landing (<pier/landing.h>), or with these two calls.
+ *
  * Threads: one thread at a time may use a transfer and, until it has ended, the channels
  * of its rails, on which the same thread may have other requests. Different transfers
  * on different channels are independent.
@@ -95,6 +103,14 @@ enum pier_transfer_flags {
 	 * pier_post_write_imm() on each.
 	 */
 	PIER_TRANSFER_NOTIFY = 2,
+	/**
+	 * Each chunk tells the peer that it has come, who needs a receive for each on its
+	 * rail, as a landing has them (<pier/landing.h>): it is written with immediate
+	 * data, its offset in the transfer in blocks of 4 KiB. So `chunk` must be a
+	 * multiple of that, and all remote parts must end on one but the last; transfers
+	 * have up to 16 TiB. Not with reading, nor with PIER_TRANSFER_NOTIFY.
+	 */
+	PIER_TRANSFER_ANNOUNCE = 4,
 };
 
 /** What is to be moved and how. Begin with PIER_TRANSFER_ATTR_INIT. */
@@ -172,13 +188,15 @@ PIER_API int pier_run_transfer(const struct pier_transfer_attr *attr);
  *
  * Errors: -EINVAL size, direction, flags, stall_ms, timeout_ms, progress_ms or
  * rail_count is not possible, a region is in another protection domain than its channel,
- * or a channel takes no elements; -ERANGE the bytes leave a region or a remote vector, or
- * as pier_remote_vec_length(); -EACCES a region is a memory window, or (reading) was
- * registered without LOCAL_WRITE; -ENOTCONN a channel is not connected; -EPIPE one is
- * broken; -EOPNOTSUPP reading, and max_rd_atomic of one end of a channel is 0; -EMSGSIZE
- * a port's max_msg_size is 0, or `state` has a wrong size; -EBADMSG `state` is not the
- * state of a transfer of this length; -EPROTONOSUPPORT it is of a version that this
- * library does not know; -ENOMEM.
+ * a channel takes no elements, or chunks cannot be announced (PIER_TRANSFER_ANNOUNCE):
+ * also where 4 KiB of the region have more parts than a request has elements, or `state`
+ * is of a transfer that did not announce; -ERANGE the bytes leave a region or a remote
+ * vector, or as pier_remote_vec_length(); -EACCES a region is a memory window, or
+ * (reading) was registered without LOCAL_WRITE; -ENOTCONN a channel is not connected;
+ * -EPIPE one is broken; -EOPNOTSUPP reading, and max_rd_atomic of one end of a channel is
+ * 0; -EMSGSIZE a port's max_msg_size is 0, or `state` has a wrong size; -EBADMSG `state`
+ * is not the state of a transfer of this length; -EPROTONOSUPPORT it is of a version that
+ * this library does not know; -ENOMEM.
  */
 PIER_API int pier_begin_transfer(const struct pier_transfer_attr *attr,
 				 struct pier_transfer **ret_transfer);
@@ -197,8 +215,11 @@ PIER_API int pier_begin_transfer(const struct pier_transfer_attr *attr,
  * Errors: the transfer has ended, and it is said again at each call. -ECANCELED it was
  * cancelled; -ETIMEDOUT timeout_ms was over; or no rail is left, and this is how the last
  * one failed: struct pier_result's errors, -ETIMEDOUT or -EAGAIN as stall_ms says, those
- * of pier_post_write() and pier_post_read(), -EIO of ibv_poll_cq(3), or, where the
- * channel was broken by another request, that one's.
+ * of pier_post_write() and pier_post_read(), those of pier_sync_for_nic() and
+ * pier_sync_for_device(), -EIO of ibv_poll_cq(3), or, where the channel was broken by
+ * another request, that one's. -EOPNOTSUPP or others of pier_sync_for_device() also when
+ * all bytes were read and cannot be made visible to the device: then there is
+ * pier_read_back().
  */
 PIER_API int pier_progress_transfer(struct pier_transfer *transfer);
 

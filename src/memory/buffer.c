@@ -97,7 +97,8 @@ static int alloc_memory(const struct pier_backend *backend, const struct pier_sp
 	return 0;
 }
 
-int pier_alloc_buffer(const char *spec, size_t length, struct pier_buffer **ret_buffer)
+int pier_alloc_for(const char *spec, size_t length, const void *place,
+		   struct pier_buffer **ret_buffer)
 {
 	const struct pier_backend *backend;
 	struct pier_buffer *buffer;
@@ -116,8 +117,7 @@ int pier_alloc_buffer(const char *spec, size_t length, struct pier_buffer **ret_
 	result = alloc_memory(backend, &parsed, length, &memory);
 	if (result != 0)
 		return result;
-	buffer = new_buffer(backend, &memory, memory.address, length, false,
-			    __builtin_return_address(0));
+	buffer = new_buffer(backend, &memory, memory.address, length, false, place);
 	if (!buffer) {
 		backend->free(&memory);
 		return pier_fail(ENOMEM, "no memory for a buffer's description");
@@ -126,10 +126,22 @@ int pier_alloc_buffer(const char *spec, size_t length, struct pier_buffer **ret_
 	return 0;
 }
 
+int pier_alloc_buffer(const char *spec, size_t length, struct pier_buffer **ret_buffer)
+{
+	return pier_alloc_for(spec, length, __builtin_return_address(0), ret_buffer);
+}
+
 static void release_memory(const struct pier_backend *backend, struct pier_memory *memory)
 {
 	if (backend->release)
 		backend->release(memory);
+}
+
+static int ask_backend(const struct pier_backend *backend, uint64_t address,
+		       size_t length, struct pier_memory *ret_memory)
+{
+	return backend->find_range ? backend->find_range(address, length, ret_memory)
+				   : backend->find(address, ret_memory);
 }
 
 /* Memory that nobody claims is host memory, which needs no release. */
@@ -143,10 +155,11 @@ static int find_owner(void *addr, size_t length, const struct pier_backend **ret
 		const struct pier_backend *backend = entries[i].backend;
 		int result;
 
-		if (!backend || !backend->find)
+		if (!backend || (!backend->find && !backend->find_range))
 			continue;
 		pier_clear_error();
-		result = backend->find((uint64_t)(uintptr_t)addr, ret_memory);
+		result = ask_backend(backend, (uint64_t)(uintptr_t)addr, length,
+				     ret_memory);
 		if (result == 0) {
 			*ret_backend = backend;
 			return 0;

@@ -36,11 +36,14 @@ int pier_free_buffer_alone(struct pier_buffer *buffer);
 int pier_check_buffer_range(const struct pier_buffer *buffer, size_t offset,
 			    size_t length, const char *step);
 
-/* pier_wrap_pointer() and pier_export_dmabuf() for the call that returns to `place`. */
+/* The public functions of these names, for the call that returns to `place`. */
+int pier_alloc_for(const char *spec, size_t length, const void *place,
+		   struct pier_buffer **ret_buffer);
 int pier_wrap_for(void *addr, size_t length, const void *place,
 		  struct pier_buffer **ret_buffer);
 int pier_export_for(struct pier_buffer *buffer, size_t offset, size_t length,
-		    const void *place, struct pier_dmabuf *ret_dmabuf);
+		    enum pier_mapping mapping, const void *place,
+		    struct pier_dmabuf *ret_dmabuf);
 
 /* The positive errno of what a backend returned, who may be wrong about it. */
 int pier_backend_errno(int result);

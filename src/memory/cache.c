@@ -33,7 +33,7 @@ static int read_attr(const struct pier_mr_cache_attr *attr,
 					     sizeof(known), &known);
 	if (error)
 		return error;
-	if ((unsigned int)known.policy > PIER_POLICY_ANY)
+	if ((unsigned int)known.policy > PIER_POLICY_STAGED)
 		return pier_fail(EINVAL,
 				 "registration cache: policy %d is not one of enum "
 				 "pier_policy",

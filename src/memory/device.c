@@ -7,6 +7,7 @@
 #include <pier/mr.h>
 
 #include "memory/device.h"
+#include "memory/near.h"
 #include "memory/page.h"
 #include "util/error.h"
 #include "util/fork.h"
@@ -153,7 +154,8 @@ static int probe_dmabuf(const struct pier_provider *provider, struct ibv_context
 }
 
 struct opening {
-	const char *name; /* NULL: the first one with an active port */
+	const char *name; /* NULL: all */
+	bool choosing;	  /* the first one that works and has an active port */
 	const char *plan; /* of faults; NULL: none */
 	size_t plan_length;
 	struct pier_device *device;
@@ -291,11 +293,11 @@ static bool try_device(const struct pier_provider *provider, struct ibv_device *
 	if (opening->name && strcmp(opening->name, found->name) != 0)
 		return false;
 	opening->error = -make_device(provider, found, opening, &device);
-	if (opening->error && !opening->name)
+	if (opening->error && opening->choosing)
 		pier_warning("%s is passed over: %s", found->name, pier_last_error());
 	if (opening->error)
-		return opening->name != NULL;
-	if (!opening->name &&
+		return !opening->choosing;
+	if (opening->choosing &&
 	    !has_active_port(provider, device->context, device->limits.phys_port_cnt)) {
 		pier_info("%s has no active port", device->name);
 		free_device(device);
@@ -356,7 +358,22 @@ static void take_plan(struct opening *opening)
 	opening->name = last ? last + 1 : opening->plan;
 }
 
-int pier_open_device(const char *name, struct pier_device **ret_device)
+/* Of `order`, or without one of all devices. */
+static void try_devices(struct opening *opening, const struct pier_near_device *order,
+			size_t count)
+{
+	if (!opening->choosing || !order) {
+		visit_devices(try_device, opening);
+		return;
+	}
+	for (size_t i = 0; i < count && !opening->device; i++) {
+		opening->name = order[i].name;
+		visit_devices(try_device, opening);
+	}
+}
+
+int pier_open_in_order(const char *name, const struct pier_near_device *order,
+		       size_t count, const void *place, struct pier_device **ret_device)
 {
 	const char *chosen = getenv("PIER_DEVICE");
 	struct opening opening = { .name = name, .error = ENODEV };
@@ -366,20 +383,25 @@ int pier_open_device(const char *name, struct pier_device **ret_device)
 		return error;
 	if (!name && chosen && chosen[0])
 		opening.name = chosen;
+	opening.choosing = !opening.name;
 	take_plan(&opening);
-	visit_devices(try_device, &opening);
+	try_devices(&opening, order, count);
 	if (!opening.device && opening.error == ENODEV)
-		return fail_unknown(opening.name ? opening.name
-						 : "(with an active port)");
+		return fail_unknown(opening.choosing ? "(with an active port)"
+						     : opening.name);
 	if (!opening.device)
 		return -opening.error;
 	atomic_init(&opening.device->pds, 0);
-	pier_object_born(&opening.device->object, PIER_OBJECT_DEVICE, NULL,
-			 __builtin_return_address(0));
+	pier_object_born(&opening.device->object, PIER_OBJECT_DEVICE, NULL, place);
 	pier_info("opened %s (%s), dma-buf registration: %s", opening.device->name,
 		  opening.device->provider->name, opening.device->dmabuf ? "yes" : "no");
 	*ret_device = opening.device;
 	return 0;
+}
+
+int pier_open_device(const char *name, struct pier_device **ret_device)
+{
+	return pier_open_in_order(name, NULL, 0, __builtin_return_address(0), ret_device);
 }
 
 static int refuse_to_close(const struct pier_device *device)

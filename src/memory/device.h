@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include <pier/buffer.h>
 #include <pier/device.h>
 #include <pier/verbs.h>
 
@@ -21,6 +22,8 @@ struct pier_device {
 	int lacking_access; /* flags of enum pier_access that need what it lacks */
 	/* A window lets the peer reach all of the region beneath. */
 	bool unbounded_windows;
+	/* The last one that it took: see mapping.c. */
+	_Atomic(enum pier_mapping) mapping;
 	atomic_uint pds;
 	char name[64];
 };

@@ -60,12 +60,27 @@ static int check_export(const struct pier_backend_export *dmabuf,
 			 (unsigned long long)range->base);
 }
 
+static int ask_backend(const struct pier_buffer *buffer,
+		       const struct pier_page_range *range, enum pier_mapping mapping,
+		       struct pier_backend_export *ret_export)
+{
+	const struct pier_backend *backend = buffer->backend;
+
+	if (mapping == PIER_MAPPING_AUTO || mapping == PIER_MAPPING_DEFAULT)
+		return backend->export_range(&buffer->memory, range->base, range->length,
+					     ret_export);
+	if (backend->export_mapped)
+		return backend->export_mapped(&buffer->memory, range->base, range->length,
+					      mapping, ret_export);
+	return pier_fail(EOPNOTSUPP, "memory of this backend has no mapping \"%s\"",
+			 pier_mapping_name(mapping));
+}
+
 static int export_pages(struct pier_buffer *buffer, const struct pier_page_range *range,
-			struct pier_backend_export *ret_export)
+			enum pier_mapping mapping, struct pier_backend_export *ret_export)
 {
 	struct pier_backend_export dmabuf = { .fd = -1 };
-	int result = buffer->backend->export_range(&buffer->memory, range->base,
-						   range->length, &dmabuf);
+	int result = ask_backend(buffer, range, mapping, &dmabuf);
 
 	if (result != 0)
 		return result;
@@ -79,7 +94,8 @@ static int export_pages(struct pier_buffer *buffer, const struct pier_page_range
 }
 
 static int make_export(struct pier_buffer *buffer, size_t offset, size_t length,
-		       struct pier_page_range *ret_range, struct dmabuf_owner **ret_owner)
+		       enum pier_mapping mapping, struct pier_page_range *ret_range,
+		       struct dmabuf_owner **ret_owner)
 {
 	struct dmabuf_owner *owner;
 	int result;
@@ -94,7 +110,7 @@ static int make_export(struct pier_buffer *buffer, size_t offset, size_t length,
 		return pier_fail(ENOMEM, "no memory for its description");
 	owner->object.describe = describe_dmabuf;
 	owner->buffer = buffer;
-	result = export_pages(buffer, ret_range, &owner->dmabuf);
+	result = export_pages(buffer, ret_range, mapping, &owner->dmabuf);
 	if (result != 0) {
 		free(owner);
 		return result;
@@ -104,7 +120,8 @@ static int make_export(struct pier_buffer *buffer, size_t offset, size_t length,
 }
 
 int pier_export_for(struct pier_buffer *buffer, size_t offset, size_t length,
-		    const void *place, struct pier_dmabuf *ret_dmabuf)
+		    enum pier_mapping mapping, const void *place,
+		    struct pier_dmabuf *ret_dmabuf)
 {
 	struct pier_page_range range;
 	struct dmabuf_owner *owner = NULL;
@@ -116,7 +133,7 @@ int pier_export_for(struct pier_buffer *buffer, size_t offset, size_t length,
 	if (result != 0)
 		return result;
 	pier_clear_error();
-	result = make_export(buffer, offset, length, &range, &owner);
+	result = make_export(buffer, offset, length, mapping, &range, &owner);
 	if (result != 0)
 		return pier_fail_because(pier_backend_errno(result),
 					 "exporting %zu bytes at offset %zu of a buffer "
@@ -137,8 +154,18 @@ int pier_export_for(struct pier_buffer *buffer, size_t offset, size_t length,
 int pier_export_dmabuf(struct pier_buffer *buffer, size_t offset, size_t length,
 		       struct pier_dmabuf *ret_dmabuf)
 {
-	return pier_export_for(buffer, offset, length, __builtin_return_address(0),
-			       ret_dmabuf);
+	return pier_export_for(buffer, offset, length, PIER_MAPPING_AUTO,
+			       __builtin_return_address(0), ret_dmabuf);
+}
+
+int pier_export_dmabuf_mapped(struct pier_buffer *buffer, size_t offset, size_t length,
+			      enum pier_mapping mapping, struct pier_dmabuf *ret_dmabuf)
+{
+	if (mapping < PIER_MAPPING_AUTO || mapping > PIER_MAPPING_PCIE)
+		return pier_fail(EINVAL, "mapping %d: not one of enum pier_mapping",
+				 (int)mapping);
+	return pier_export_for(buffer, offset, length, mapping,
+			       __builtin_return_address(0), ret_dmabuf);
 }
 
 void pier_close_dmabuf(struct pier_dmabuf *dmabuf)

@@ -44,8 +44,11 @@ static int export_range(const struct pier_mr *region, const struct pier_mr_range
 			struct pier_dmabuf *ret_dmabuf)
 {
 	int error = pier_export_for(range->buffer, range->offset, range->length,
-				    region->object.place, ret_dmabuf);
+				    region->mapping, region->object.place, ret_dmabuf);
 
+	/* Its segments can still be parts of their own. */
+	if (error == -EXDEV)
+		return pier_fail(EOPNOTSUPP, "%s", pier_last_error());
 	if (error)
 		return error;
 	ret_part->fd = ret_dmabuf->fd;

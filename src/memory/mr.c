@@ -9,6 +9,7 @@
 
 #include "memory/buffer.h"
 #include "memory/mr.h"
+#include "memory/stage.h"
 #include "memory/window.h"
 #include "util/checked.h"
 #include "util/error.h"
@@ -49,9 +50,18 @@ void pier_forget_fds(struct pier_mr *region)
 	}
 }
 
+void pier_drop_part(struct pier_mr_part *part)
+{
+	pier_put_stage(part->stage);
+	free(part->why);
+	part->stage = NULL;
+	part->why = NULL;
+}
+
 void pier_free_region(struct pier_mr *region)
 {
 	pier_forget_fds(region);
+	pier_drop_part(&region->first);
 	for (uint32_t i = 0; i < region->memory_count; i++) {
 		struct pier_mr_memory *memory = &region->memory[i];
 
@@ -72,7 +82,7 @@ static int dereg_last_part(struct pier_mr *region)
 	int error = provider->dereg_mr(region->parts[region->part_count - 1].mr);
 
 	if (!error)
-		region->part_count--;
+		pier_drop_part(&region->parts[--region->part_count]);
 	return error;
 }
 
@@ -236,6 +246,28 @@ int pier_mr_part(const struct pier_mr *mr, uint32_t index,
 		.path = part->path,
 	};
 	return 0;
+}
+
+/* Of one with a single part at its own addresses, `first` has what is not in the region.
+ */
+const struct pier_mr_part *pier_mr_part_at(const struct pier_mr *mr, uint32_t index)
+{
+	while (mr->window && !mr->mr)
+		mr = mr->base;
+	return mr->parts ? &mr->parts[index] : &mr->first;
+}
+
+const char *pier_mr_why(const struct pier_mr *mr)
+{
+	for (uint32_t i = 0; i < pier_mr_parts(mr); i++)
+		if (pier_mr_part_at(mr, i)->why)
+			return pier_mr_part_at(mr, i)->why;
+	return "";
+}
+
+enum pier_mapping pier_mr_mapping(const struct pier_mr *mr)
+{
+	return pier_mr_part_at(mr, 0)->mapping;
 }
 
 const struct pier_mr_part *pier_mr_find_part(const struct pier_mr *mr, uint64_t offset)

@@ -13,6 +13,7 @@
 #include "memory/device.h"
 
 struct pier_cache_entry;
+struct pier_stage;
 
 /* One verbs region beneath a region, and the bytes of the region that it has. */
 struct pier_mr_part {
@@ -21,6 +22,10 @@ struct pier_mr_part {
 	uint64_t length;
 	uint64_t iova; /* where its own addresses begin */
 	enum pier_path path;
+	enum pier_mapping mapping; /* of the dma-buf, where its backend has a choice */
+	struct pier_stage *stage;  /* of PIER_PATH_STAGED */
+	uint64_t stage_offset;	   /* of its first byte in the stage */
+	char *why;		   /* no better path; NULL: it is the best */
 };
 
 /* A range that a region was made of, after its owner was found. */
@@ -65,6 +70,7 @@ struct pier_mr {
 	struct pier_pd *pd;
 	void *context;
 	enum pier_policy policy;
+	enum pier_mapping mapping; /* that is asked for */
 	enum pier_split split;
 	struct pier_mr *base;		 /* of a sub-region */
 	atomic_uint children;		 /* sub-regions */
@@ -85,6 +91,12 @@ PIER_HOT_MR_AT(uses);
 
 /* The part that has the byte at `offset`, which lies in the region. */
 const struct pier_mr_part *pier_mr_find_part(const struct pier_mr *mr, uint64_t offset);
+
+/* Let go what a part has beside its verbs region; twice is harmless. */
+void pier_drop_part(struct pier_mr_part *part);
+
+/* Part `index`, less than pier_mr_parts(); of a window: of what it is bound to. */
+const struct pier_mr_part *pier_mr_part_at(const struct pier_mr *mr, uint32_t index);
 
 /* The driver had the fds that the region was made of, or will not have them. */
 void pier_forget_fds(struct pier_mr *region);

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "memory/buffer.h"
 #include "memory/page.h"
 #include "memory/parts.h"
 #include "memory/piece.h"
@@ -13,6 +14,7 @@
 static int grow(struct pier_mr *region)
 {
 	uint32_t count = region->part_count;
+	bool moved = region->parts != &region->first;
 	struct pier_mr_part *grown;
 
 	if (count == PIER_MR_PARTS_MAX)
@@ -27,12 +29,15 @@ static int grow(struct pier_mr *region)
 	/* A power of two is full. */
 	if (count & (count - 1))
 		return 0;
-	grown = realloc(count > 1 ? region->parts : NULL, 2 * count * sizeof(*grown));
+	/* A part that was refused may have been asked for before. */
+	grown = realloc(moved ? region->parts : NULL, 2 * count * sizeof(*grown));
 	if (!grown)
 		return pier_fail(ENOMEM, "registering %" PRIu64 " bytes: out of memory",
 				 region->length);
-	if (count == 1)
+	if (!moved) {
 		grown[0] = region->first;
+		region->first = (struct pier_mr_part){ 0 };
+	}
 	region->parts = grown;
 	return 0;
 }
@@ -44,11 +49,69 @@ static int add_part(struct pier_mr *region, const struct pier_piece *piece,
 
 	if (error)
 		return error;
-	region->parts[region->part_count].start = start;
 	error = pier_register_piece(piece, &region->parts[region->part_count]);
 	if (!error)
-		region->part_count++;
+		region->parts[region->part_count++].start = start;
 	return error;
+}
+
+/* How much of a piece, from its beginning, lies in one segment of its allocation. */
+static int ask_segment(const struct pier_piece *piece, uint64_t *ret_length)
+{
+	const struct pier_buffer *buffer = piece->range.buffer;
+	uint64_t address = buffer->address + piece->range.offset;
+	uint64_t start = 0, length = 0, left = 0;
+	int error = buffer->backend->segment(&buffer->memory, address, &start, &length);
+
+	if (error)
+		return error;
+	/* Backends come from elsewhere: what they give is looked at. */
+	if (address >= start && address - start < length)
+		left = length - (address - start);
+	if (left == 0)
+		return pier_fail(EIO,
+				 "backend %s has no segment at 0x%" PRIx64
+				 ", where an export was refused for there being several",
+				 buffer->backend->name, address);
+	*ret_length = left < piece->range.length ? left : piece->range.length;
+	return 0;
+}
+
+/* A part for each segment. */
+static int add_segments(struct pier_mr *region, struct pier_piece piece, uint64_t start)
+{
+	uint64_t left = piece.range.length;
+
+	while (left > 0) {
+		uint64_t length = 0;
+		int error;
+
+		piece.range.length = left;
+		error = ask_segment(&piece, &length);
+		piece.range.length = length;
+		if (!error)
+			error = add_part(region, &piece, start);
+		if (error)
+			return error;
+		pier_advance_range(&piece.range, length);
+		piece.iova += length;
+		start += length;
+		left -= length;
+	}
+	return 0;
+}
+
+/* In one part, if the memory's driver makes one dma-buf of it. */
+static int add_piece(struct pier_mr *region, const struct pier_piece *piece,
+		     uint64_t start)
+{
+	int error = add_part(region, piece, start);
+
+	if (error != -EXDEV || !piece->has_segments)
+		return error;
+	pier_debug("%" PRIu64 " bytes are registered by segments: %s",
+		   piece->range.length, pier_last_error());
+	return add_segments(region, *piece, start);
 }
 
 /* So long that the piece ends with a page, which then belongs to one piece only. */
@@ -73,7 +136,7 @@ static int add_pieces(struct pier_mr *region, struct pier_piece piece, uint64_t 
 		int error;
 
 		piece.range.length = length;
-		error = add_part(region, &piece, start);
+		error = add_piece(region, &piece, start);
 		if (error == -ENOMEM && length / 2 >= page) {
 			pier_debug("%" PRIu64 " bytes are tried in pieces: %s", length,
 				   pier_last_error());
@@ -94,7 +157,7 @@ static int add_pieces(struct pier_mr *region, struct pier_piece piece, uint64_t 
 static int add_range(struct pier_mr *region, struct pier_piece *piece, uint64_t start)
 {
 	piece->checked = piece->range.source != PIER_MR_BUFFER;
-	return add_part(region, piece, start);
+	return add_piece(region, piece, start);
 }
 
 static enum pier_path path_of(const struct pier_mr *region)

@@ -52,6 +52,7 @@ int pier_fail_registration(int error, const struct pier_pd *pd, uint64_t length,
 		[PIER_PATH_HOST] = "host memory",
 		[PIER_PATH_DMABUF] = "a dma-buf",
 		[PIER_PATH_PEERMEM] = "peer memory",
+		[PIER_PATH_STAGED] = "a copy in host memory",
 		[PIER_PATH_MIXED] = "ranges of several kinds",
 	};
 	char text[64];
@@ -64,10 +65,12 @@ int pier_fail_registration(int error, const struct pier_pd *pd, uint64_t length,
 static void set_part(const struct pier_piece *piece, struct ibv_mr *mr,
 		     enum pier_path path, struct pier_mr_part *ret_part)
 {
-	ret_part->mr = mr;
-	ret_part->length = piece->range.length;
-	ret_part->iova = piece->iova;
-	ret_part->path = path;
+	*ret_part = (struct pier_mr_part){
+		.mr = mr,
+		.length = piece->range.length,
+		.iova = piece->iova,
+		.path = path,
+	};
 }
 
 static int check_pages(const struct pier_piece *piece, const void *addr)
@@ -81,9 +84,8 @@ static int check_pages(const struct pier_piece *piece, const void *addr)
 			       piece->access);
 }
 
-/* addr: of host memory, or a device's own pointer. */
-static int register_pages(const struct pier_piece *piece, void *addr, enum pier_path path,
-			  struct pier_mr_part *ret_part)
+int pier_register_pages(const struct pier_piece *piece, void *addr, enum pier_path path,
+			struct pier_mr_part *ret_part)
 {
 	struct ibv_mr *mr;
 	int error = check_pages(piece, addr);
@@ -126,8 +128,8 @@ static int refuse_fd(const struct pier_piece *piece, int fd, uint64_t offset, in
 				      PIER_PATH_DMABUF);
 }
 
-static int register_fd(const struct pier_piece *piece, int fd, uint64_t offset,
-		       struct pier_mr_part *ret_part)
+int pier_register_fd(const struct pier_piece *piece, int fd, uint64_t offset,
+		     struct pier_mr_part *ret_part)
 {
 	struct ibv_mr *mr;
 	int error = 0;
@@ -147,97 +149,13 @@ static int register_fd(const struct pier_piece *piece, int fd, uint64_t offset,
 	return 0;
 }
 
-bool pier_wants_dmabuf(const struct pier_pd *pd, const struct pier_buffer *buffer)
-{
-	return buffer->backend->dmabuf ||
-	       (buffer->backend->memfd && pd->device->provider->takes_memfd);
-}
-
-static int register_dmabuf(const struct pier_piece *piece, struct pier_mr_part *ret_part)
-{
-	struct pier_dmabuf dmabuf;
-	int error;
-
-	if (!piece->pd->device->dmabuf)
-		return pier_fail_no_dmabuf(piece->pd->device->name);
-	error = pier_export_for(piece->range.buffer, piece->range.offset,
-				piece->range.length, piece->place, &dmabuf);
-	if (error)
-		return error;
-	error = register_fd(piece, dmabuf.fd, dmabuf.offset, ret_part);
-	/* The region has a reference of its own to the dma-buf, if there is one. */
-	pier_close_dmabuf(&dmabuf);
-	return error;
-}
-
-int pier_reach_buffer(const struct pier_buffer *buffer, uint64_t offset, void **ret_addr)
-{
-	if (!buffer->memory.cpu)
-		return pier_fail(EOPNOTSUPP,
-				 "memory of the backend %s cannot be registered as host "
-				 "memory: the CPU does not reach it",
-				 buffer->backend->name);
-	*ret_addr = (char *)buffer->memory.cpu +
-		    (buffer->address + offset - buffer->memory.address);
-	return 0;
-}
-
-static int register_host(const struct pier_piece *piece, struct pier_mr_part *ret_part)
-{
-	void *addr = NULL;
-	int error = pier_reach_buffer(piece->range.buffer, piece->range.offset, &addr);
-
-	return error ? error : register_pages(piece, addr, PIER_PATH_HOST, ret_part);
-}
-
-static int register_peermem(const struct pier_piece *piece, struct pier_mr_part *ret_part)
-{
-	uint64_t address = piece->range.buffer->address + piece->range.offset;
-
-	return register_pages(piece, (void *)(uintptr_t)address, PIER_PATH_PEERMEM,
-			      ret_part);
-}
-
-/* After the direct path, which leaves its sentence. */
-static int register_otherwise(const struct pier_piece *piece, int error,
-			      struct pier_mr_part *ret_part)
-{
-	const struct pier_buffer *buffer = piece->range.buffer;
-	const char *direct = pier_wants_dmabuf(piece->pd, buffer) ? "a dma-buf"
-								  : "host memory";
-	bool reachable = buffer->memory.cpu != NULL;
-	char cause[384];
-
-	if (piece->policy == PIER_POLICY_DIRECT ||
-	    (reachable && piece->policy == PIER_POLICY_PEERMEM))
-		return error;
-	snprintf(cause, sizeof(cause), "%s", pier_last_error());
-	error = reachable ? register_host(piece, ret_part)
-			  : register_peermem(piece, ret_part);
-	if (error)
-		return pier_fail(-error, "%s; and before, as %s: %s", pier_last_error(),
-				 direct, cause);
-	pier_warning("%s memory is registered as %s memory, not as %s: %s",
-		     buffer->backend->name, reachable ? "host" : "peer", direct, cause);
-	return 0;
-}
-
-static int register_buffer(const struct pier_piece *piece, struct pier_mr_part *ret_part)
-{
-	bool dmabuf = pier_wants_dmabuf(piece->pd, piece->range.buffer);
-	int error = dmabuf ? register_dmabuf(piece, ret_part)
-			   : register_host(piece, ret_part);
-
-	if (!error || (!dmabuf && piece->range.buffer->memory.cpu))
-		return error;
-	return register_otherwise(piece, error, ret_part);
-}
-
 int pier_register_piece(const struct pier_piece *piece, struct pier_mr_part *ret_part)
 {
 	if (piece->range.source == PIER_MR_HOST)
-		return register_pages(piece, piece->range.addr, PIER_PATH_HOST, ret_part);
+		return pier_register_pages(piece, piece->range.addr, PIER_PATH_HOST,
+					   ret_part);
 	if (piece->range.source == PIER_MR_DMABUF)
-		return register_fd(piece, piece->range.fd, piece->range.offset, ret_part);
-	return register_buffer(piece, ret_part);
+		return pier_register_fd(piece, piece->range.fd, piece->range.offset,
+					ret_part);
+	return pier_register_buffer(piece, ret_part);
 }

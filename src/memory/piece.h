@@ -12,8 +12,12 @@ struct pier_piece {
 	uint64_t iova;		    /* agrees with its address modulo the page */
 	int access;
 	enum pier_policy policy;
-	const void *place; /* what the caller's call returns to */
-	bool checked;	   /* all that can be, for the path that it will take */
+	enum pier_mapping mapping;
+	const struct pier_mr *base; /* it is a part of a sub-region of that */
+	const void *place;	    /* what the caller's call returns to */
+	/* -EXDEV is for its caller: the pieces that backend->segment() tells may pass. */
+	bool has_segments;
+	bool checked; /* all that can be, for the path that it will take */
 };
 
 /* What range `index` of a region is in one piece; `start`: of it in the region. */
@@ -31,6 +35,18 @@ struct pier_check_limits pier_limits_of(const struct pier_pd *pd);
 int pier_check_numbers(struct pier_check_limits limits, const struct pier_piece *piece,
 		       int fd, uint64_t offset);
 
+/* Register a dma-buf, or host memory, at the piece's iova. `addr` is a device's too. */
+int pier_register_fd(const struct pier_piece *piece, int fd, uint64_t offset,
+		     struct pier_mr_part *ret_part);
+int pier_register_pages(const struct pier_piece *piece, void *addr, enum pier_path path,
+			struct pier_mr_part *ret_part);
+
+/* Of a buffer: by an exported dma-buf, with the mapping that the device takes. */
+int pier_register_export(const struct pier_piece *piece, struct pier_mr_part *ret_part);
+
+/* Of a buffer: on a path that the policy accepts. */
+int pier_register_buffer(const struct pier_piece *piece, struct pier_mr_part *ret_part);
+
 /* Whether the memory is made to be registered as a dma-buf on this device. */
 bool pier_wants_dmabuf(const struct pier_pd *pd, const struct pier_buffer *buffer);
 
@@ -41,8 +57,8 @@ bool pier_wants_dmabuf(const struct pier_pd *pd, const struct pier_buffer *buffe
 int pier_reach_buffer(const struct pier_buffer *buffer, uint64_t offset, void **ret_addr);
 
 /*
- * Register a piece on a path that the policy accepts. Writes mr, length, iova and
- * path of *ret_part.
+ * Register a piece on a path that the policy accepts. Writes all of
+ * *ret_part but `start`.
  */
 int pier_register_piece(const struct pier_piece *piece, struct pier_mr_part *ret_part);
 

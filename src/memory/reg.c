@@ -13,7 +13,7 @@
 /* The calls that register: each says what it wants by attributes. */
 
 static_assert(sizeof(struct pier_mr_attr) ==
-		      offsetof(struct pier_mr_attr, context) + sizeof(void *),
+		      offsetof(struct pier_mr_attr, reserved) + sizeof(uint32_t),
 	      "no padding at the end, where a new field would not change the size");
 
 static int check_choices(const struct pier_mr_attr *attr)
@@ -22,12 +22,17 @@ static int check_choices(const struct pier_mr_attr *attr)
 	    attr->addressing > PIER_ADDRESSING_IOVA)
 		return pier_fail(EINVAL, "addressing %d: not one of enum pier_addressing",
 				 (int)attr->addressing);
-	if (attr->policy < PIER_POLICY_DIRECT || attr->policy > PIER_POLICY_ANY)
+	if (attr->policy < PIER_POLICY_DIRECT || attr->policy > PIER_POLICY_STAGED)
 		return pier_fail(EINVAL, "policy %d: not one of enum pier_policy",
 				 (int)attr->policy);
 	if (attr->split < PIER_SPLIT_SEAMS || attr->split > PIER_SPLIT_NEVER)
 		return pier_fail(EINVAL, "split %d: not one of enum pier_split",
 				 (int)attr->split);
+	if (attr->mapping < PIER_MAPPING_AUTO || attr->mapping > PIER_MAPPING_PCIE)
+		return pier_fail(EINVAL, "mapping %d: not one of enum pier_mapping",
+				 (int)attr->mapping);
+	if (attr->reserved)
+		return pier_fail(EINVAL, "reserved is %u, not 0", attr->reserved);
 	return 0;
 }
 
@@ -57,7 +62,8 @@ int pier_read_mr_attr(const struct pier_mr_attr *attr, struct pier_mr_attr *ret_
 	if (!attr)
 		return pier_fail(EINVAL, "region attributes: attr is NULL");
 	error = pier_read_extensible("region attributes", "PIER_MR_ATTR_INIT", attr,
-				     sizeof(known), sizeof(known), &known);
+				     offsetof(struct pier_mr_attr, mapping),
+				     sizeof(known), &known);
 	if (!error)
 		error = check_attr(&known);
 	if (!error)
@@ -215,6 +221,7 @@ int pier_reg_part(struct pier_mr *mr, uint64_t offset, uint64_t length, int acce
 	attr.addressing = PIER_ADDRESSING_IOVA;
 	attr.iova = mr->iova + offset;
 	attr.policy = mr->policy;
+	attr.mapping = mr->mapping;
 	attr.split = mr->split;
 	error = check_sources(ranges, attr.range_count);
 	if (!error)

@@ -147,9 +147,13 @@ struct pier_piece pier_piece_of(const struct pier_mr *region, uint32_t index,
 		.iova = region->iova + start,
 		.access = region->access,
 		.policy = region->policy,
+		.mapping = region->mapping,
+		.base = region->base,
 		.place = region->object.place,
 	};
 
+	piece.has_segments = region->split != PIER_SPLIT_NEVER && piece.range.buffer &&
+			     piece.range.buffer->backend->segment;
 	/*
 	 * A key has the region's addresses where the page rule lets it, and else
 	 * the memory's own; of the first range they were asked for.
@@ -237,6 +241,7 @@ int pier_new_region(struct pier_pd *pd, const struct pier_mr_attr *attr,
 		.pd = pd,
 		.access = attr->access,
 		.policy = attr->policy,
+		.mapping = attr->mapping,
 		.split = attr->split,
 		.context = attr->context,
 		.base = base,

@@ -48,10 +48,16 @@ static void note_failure(struct pier_transfer *transfer, uint32_t index)
 		pier_stop_transfer(transfer, rail->error, reason);
 }
 
-/* What a rail has completed. */
-static void collect(struct pier_transfer *transfer, struct pier_rail_state *rail,
-		    int64_t now)
+static void give_back(struct pier_transfer *transfer, const struct pier_rail_chunk *chunk)
 {
+	pier_remaining_give_back(&transfer->remaining,
+				 (struct pier_range){ chunk->offset, chunk->length });
+}
+
+/* What a rail has completed. What is to be copied waits until others are posted. */
+static void collect(struct pier_transfer *transfer, uint32_t index, int64_t now)
+{
+	struct pier_rail_state *rail = &transfer->rails[index];
 	struct pier_rail_chunk chunk;
 
 	while (pier_rail_take(rail, now, &chunk)) {
@@ -60,10 +66,12 @@ static void collect(struct pier_transfer *transfer, struct pier_rail_state *rail
 			transfer->notice_flies = false;
 			transfer->noticed = !chunk.error;
 		} else if (chunk.error) {
-			pier_remaining_give_back(
-				&transfer->remaining,
-				(struct pier_range){ chunk.offset, chunk.length });
+			give_back(transfer, &chunk);
+		} else if (pier_rail_copies(rail, &chunk)) {
+			transfer->arrivals[transfer->arrival_count++] =
+				(struct pier_arrival){ rail, index, chunk };
 		} else {
+			pier_rail_land(rail, &chunk);
 			transfer->done += chunk.length;
 		}
 	}
@@ -76,11 +84,51 @@ static void collect_all(struct pier_transfer *transfer, int64_t now)
 		struct pier_rail_state *rail = &transfer->rails[i];
 		bool failed = rail->error;
 
-		collect(transfer, rail, now);
+		collect(transfer, i, now);
 		pier_rail_check(rail, now);
-		collect(transfer, rail, now);
+		collect(transfer, i, now);
 		if (!failed)
 			note_failure(transfer, i);
+	}
+}
+
+/*
+ * Chunks that have come go to where they belong, while the NICs have others in flight.
+ * Whether there were any.
+ */
+static bool copy_arrivals(struct pier_transfer *transfer)
+{
+	uint32_t count = transfer->arrival_count;
+
+	for (uint32_t i = 0; i < count; i++) {
+		struct pier_arrival *arrival = &transfer->arrivals[i];
+		bool failed = arrival->rail->error;
+
+		if (pier_rail_land(arrival->rail, &arrival->chunk))
+			give_back(transfer, &arrival->chunk);
+		else
+			transfer->done += arrival->chunk.length;
+		if (!failed)
+			note_failure(transfer, arrival->index);
+	}
+	transfer->arrival_count = 0;
+	return count > 0;
+}
+
+/* What came straight into memory of devices is flushed once, before that is told. */
+static void flush_rails(struct pier_transfer *transfer)
+{
+	char reason[640];
+
+	if (transfer->done < transfer->attr.length)
+		return;
+	for (uint32_t i = 0; i < transfer->rail_count && !transfer->flush_error; i++) {
+		transfer->flush_error = pier_rail_flush(&transfer->rails[i]);
+		if (!transfer->flush_error)
+			continue;
+		snprintf(reason, sizeof(reason),
+			 "what rail %u brought is not visible: %s", i, pier_last_error());
+		pier_stop_transfer(transfer, transfer->flush_error, reason);
 	}
 }
 
@@ -116,7 +164,7 @@ static void post_chunks(struct pier_transfer *transfer, int64_t now)
 
 static bool all_arrived(const struct pier_transfer *transfer)
 {
-	return transfer->done == transfer->attr.length;
+	return transfer->done == transfer->attr.length && !transfer->flush_error;
 }
 
 static bool owes_notice(const struct pier_transfer *transfer)
@@ -157,7 +205,7 @@ static void report(struct pier_transfer *transfer, int64_t now)
 	const struct pier_transfer_attr *attr = &transfer->attr;
 	bool end = all_arrived(transfer);
 
-	if (!attr->progress || transfer->reported_end ||
+	if (!attr->progress || transfer->reported_end || transfer->flush_error ||
 	    (!end &&
 	     (transfer->done == transfer->reported ||
 	      now - transfer->reported_at < (int64_t)attr->progress_ms * 1000000)))
@@ -194,20 +242,36 @@ static int tell(const struct pier_transfer *transfer)
 			       : 1;
 }
 
+static void check_deadline(struct pier_transfer *transfer, int64_t now)
+{
+	char reason[64];
+
+	if (now < transfer->deadline)
+		return;
+	snprintf(reason, sizeof(reason), "the %d ms were over",
+		 transfer->attr.timeout_ms);
+	pier_stop_transfer(transfer, -ETIMEDOUT, reason);
+}
+
+/* After something has arrived: tell, and go on. */
+static void advance(struct pier_transfer *transfer, int64_t now)
+{
+	flush_rails(transfer);
+	report(transfer, now);
+	check_deadline(transfer, now);
+	post_chunks(transfer, now);
+}
+
 static int progress(struct pier_transfer *transfer, int64_t now)
 {
 	if (transfer->ended)
 		return tell(transfer);
 	collect_all(transfer, now);
-	report(transfer, now);
-	if (now >= transfer->deadline) {
-		char reason[64];
-
-		snprintf(reason, sizeof(reason), "the %d ms were over",
-			 transfer->attr.timeout_ms);
-		pier_stop_transfer(transfer, -ETIMEDOUT, reason);
+	advance(transfer, now);
+	if (copy_arrivals(transfer)) {
+		now = pier_now();
+		advance(transfer, now);
 	}
-	post_chunks(transfer, now);
 	post_notice(transfer, now);
 	forget_hunger(transfer);
 	conclude(transfer);

@@ -1,152 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include <pier/element.h>
-#include <pier/remote_vec.h>
+#include <pier/sync.h>
 
+#include "announce.h"
 #include "channel/channel.h"
 #include "memory/mr.h"
 #include "rail.h"
-#include "util/checked.h"
 #include "util/deadline.h"
 #include "util/error.h"
-
-enum {
-	DEFAULT_CHUNK = 1 << 20,
-	DEFAULT_WINDOW = 16, /* at most */
-};
-
-static int check_channel(const struct pier_channel *channel, bool reads)
-{
-	int error = pier_check_process(&channel->object);
-
-	if (error)
-		return error;
-	if (channel->state != PIER_CHANNEL_CONNECTED)
-		return pier_fail(ENOTCONN, "the channel is not connected");
-	if (channel->broken)
-		return pier_fail_broken(channel);
-	if (channel->max_msg_size == 0)
-		return pier_fail(EMSGSIZE, "the port's max_msg_size is 0");
-	if (reads && channel->read_depth == 0)
-		return pier_fail(EOPNOTSUPP,
-				 "no reads on this channel: max_rd_atomic of one of its "
-				 "ends is 0");
-	if ((reads ? channel->max_read_sge : channel->attr.max_send_sge) == 0 ||
-	    channel->attr.max_send_wr == 0)
-		return pier_fail(EINVAL,
-				 "the channel takes no elements: max_send_wr %u, "
-				 "max_send_sge %u",
-				 channel->attr.max_send_wr, channel->attr.max_send_sge);
-	return 0;
-}
-
-/* The memory here: rights, and that the bytes lie in it. */
-static int check_region(const struct pier_rail *given, uint64_t length, bool reads)
-{
-	uint64_t addr = pier_mr_iova(given->mr);
-	struct pier_scatter target;
-	struct pier_gather source;
-
-	if (pier_mr_pd(given->mr) != given->channel->pd)
-		return pier_fail(EINVAL, "the region is in another protection domain "
-					 "than the channel");
-	if (!pier_range_fits(given->offset, length, pier_mr_length(given->mr)))
-		return pier_fail(ERANGE,
-				 "offset %" PRIu64 " and length %" PRIu64
-				 " leave the region of %zu bytes",
-				 given->offset, length, pier_mr_length(given->mr));
-	return reads ? pier_scatter(given->mr, addr, 0, &target)
-		     : pier_gather(given->mr, addr, 0, &source);
-}
-
-static int copy_parts(struct pier_rail_state *rail, const struct pier_rail *given,
-		      uint64_t length)
-{
-	struct pier_remote *copy = calloc(given->count + 1u, sizeof(*copy));
-	uint64_t start = 0;
-	int error = 0;
-
-	rail->parts = calloc(given->count + 1u, sizeof(*rail->parts));
-	if (!copy || !rail->parts)
-		error = pier_fail(ENOMEM, "no memory for %u remote parts", given->count);
-	if (!error)
-		error = pier_remote_vec_sub(given->parts, given->count,
-					    given->remote_offset, length, copy,
-					    given->count, &rail->part_count);
-	for (uint32_t i = 0; !error && i < rail->part_count; i++) {
-		rail->parts[i] = (struct pier_rail_part){ start, copy[i] };
-		start += copy[i].length;
-	}
-	free(copy);
-	return error;
-}
-
-static uint32_t choose_window(uint32_t wanted, uint32_t max_send_wr)
-{
-	uint32_t half = (max_send_wr + 1) / 2;
-
-	if (wanted)
-		return wanted < max_send_wr ? wanted : max_send_wr;
-	return half < DEFAULT_WINDOW ? half : DEFAULT_WINDOW;
-}
-
-static int allocate(struct pier_rail_state *rail, const struct pier_transfer_attr *attr)
-{
-	const struct pier_channel *channel = rail->channel;
-
-	rail->max_chunk = attr->chunk ? attr->chunk : DEFAULT_CHUNK;
-	if (rail->max_chunk > channel->max_msg_size)
-		rail->max_chunk = channel->max_msg_size;
-	rail->max_sge = rail->reads ? channel->max_read_sge : channel->attr.max_send_sge;
-	rail->window = choose_window(attr->window, channel->attr.max_send_wr);
-	rail->elements = calloc(rail->max_sge, sizeof(*rail->elements));
-	rail->ring = calloc(rail->window, sizeof(*rail->ring));
-	if (!rail->elements || !rail->ring)
-		return pier_fail(ENOMEM, "no memory for %u chunks of %u elements",
-				 rail->window, rail->max_sge);
-	return 0;
-}
-
-int pier_rail_init(struct pier_rail_state *rail, uint32_t index,
-		   const struct pier_rail *given, const struct pier_transfer_attr *attr)
-{
-	int stall_ms = attr->stall_ms, error;
-
-	*rail = (struct pier_rail_state){
-		.channel = given->channel,
-		.mr = given->mr,
-		.addr = pier_mr_iova(given->mr) + given->offset,
-		.reads = attr->direction == PIER_TRANSFER_READ,
-	};
-	pier_clear_error();
-	error = check_channel(given->channel, rail->reads);
-	if (!error)
-		error = check_region(given, attr->length, rail->reads);
-	if (!error)
-		error = copy_parts(rail, given, attr->length);
-	if (!error)
-		error = allocate(rail, attr);
-	if (error) {
-		pier_rail_free(rail);
-		return pier_fail_because(-error, "rail %u of a transfer", index);
-	}
-	if (stall_ms == PIER_TIMEOUT_DEFAULT)
-		stall_ms = given->channel->attr.timeout_ms;
-	rail->stall_ns = (int64_t)stall_ms * 1000000;
-	return 0;
-}
-
-void pier_rail_free(struct pier_rail_state *rail)
-{
-	free(rail->parts);
-	free(rail->elements);
-	free(rail->ring);
-	*rail = (struct pier_rail_state){ 0 };
-}
 
 /* The peer's part that has the byte at `offset`. */
 static const struct pier_rail_part *find_part(const struct pier_rail_state *rail,
@@ -202,15 +66,49 @@ static int make_elements(const struct pier_rail_state *rail, uint64_t offset,
 	return (int)count;
 }
 
-static int post_elements(struct pier_rail_state *rail, int count,
-			 const struct pier_remote *remote, struct pier_work *ret_work)
+/* What is announced ends at a block, where elements would end it within one. */
+static int make_chunk(const struct pier_rail_state *rail, struct pier_rail_chunk *chunk)
 {
+	int count = make_elements(rail, chunk->offset, &chunk->length);
+
+	if (!rail->announces || chunk->offset + chunk->length == rail->length ||
+	    chunk->length % PIER_ANNOUNCE_BLOCK == 0)
+		return count;
+	chunk->length -= chunk->length % PIER_ANNOUNCE_BLOCK;
+	return make_elements(rail, chunk->offset, &chunk->length);
+}
+
+static int post_elements(struct pier_rail_state *rail, int count,
+			 const struct pier_remote *remote, struct pier_rail_chunk *chunk)
+{
+	const struct pier_gather *source = (const struct pier_gather *)rail->elements;
+
 	if (rail->reads)
 		return pier_post_read(rail->channel,
 				      (const struct pier_scatter *)rail->elements, count,
-				      remote, ret_work);
-	return pier_post_write(rail->channel, (const struct pier_gather *)rail->elements,
-			       count, remote, ret_work);
+				      remote, &chunk->work);
+	if (rail->announces)
+		return pier_post_write_imm(rail->channel, source, count, remote,
+					   pier_announce_chunk(chunk->offset),
+					   &chunk->work);
+	return pier_post_write(rail->channel, source, count, remote, &chunk->work);
+}
+
+/*
+ * What a full queue refused is not copied again when it has room: nobody changes the
+ * source meanwhile.
+ */
+static int copy_source(struct pier_rail_state *rail, const struct pier_rail_chunk *chunk)
+{
+	struct pier_range range = { chunk->offset, chunk->length };
+	int error;
+
+	if (range.offset == rail->copied.offset && range.length <= rail->copied.length)
+		return 0;
+	error = pier_sync_for_nic(rail->mr, rail->offset + range.offset, range.length);
+	if (!error)
+		rail->copied = range;
+	return error;
 }
 
 static void add_chunk(struct pier_rail_state *rail, struct pier_rail_chunk chunk,
@@ -234,25 +132,39 @@ static int refused(struct pier_rail_state *rail, int error, int64_t now)
 	return error;
 }
 
+/* The bytes of the peer for a chunk from `offset` on, of as many as there may be. */
+static struct pier_remote find_remote(const struct pier_rail_state *rail,
+				      struct pier_range range)
+{
+	const struct pier_rail_part *part = find_part(rail, range.offset);
+	uint64_t skipped = range.offset - part->start;
+	uint64_t left = part->remote.length - skipped;
+
+	if (left > range.length)
+		left = range.length;
+	if (left > rail->max_chunk)
+		left = rail->max_chunk;
+	return pier_remote_sub_unchecked(&part->remote, skipped, left);
+}
+
 int64_t pier_rail_post(struct pier_rail_state *rail, struct pier_range range, int64_t now)
 {
 	struct pier_rail_chunk chunk = { .offset = range.offset };
-	const struct pier_rail_part *part;
 	struct pier_remote remote;
-	uint64_t left;
-	int count, error;
+	int count, error = 0;
 
 	if (rail->error || rail->count == rail->window)
 		return rail->error;
-	part = find_part(rail, range.offset);
-	left = part->remote.length - (range.offset - part->start);
-	if (left > range.length)
-		left = range.length;
-	chunk.length = left < rail->max_chunk ? (uint32_t)left : rail->max_chunk;
-	count = make_elements(rail, range.offset, &chunk.length);
-	remote = pier_remote_sub_unchecked(&part->remote, range.offset - part->start,
-					   chunk.length);
-	error = post_elements(rail, count, &remote, &chunk.work);
+	remote = find_remote(rail, range);
+	chunk.length = (uint32_t)remote.length;
+	count = make_chunk(rail, &chunk);
+	remote.length = chunk.length;
+	if (rail->staged && !rail->reads) {
+		error = copy_source(rail, &chunk);
+		now = pier_now();
+	}
+	if (!error)
+		error = post_elements(rail, count, &remote, &chunk);
 	if (error)
 		return refused(rail, error, now);
 	add_chunk(rail, chunk, now);
@@ -324,10 +236,44 @@ int pier_rail_take(struct pier_rail_state *rail, int64_t now,
 	rail->first = (rail->first + 1) % rail->window;
 	rail->count--;
 	rail->alive_at = now;
-	if (!chunk->error)
-		rail->done += chunk->length;
 	*ret_chunk = *chunk;
 	return 1;
+}
+
+bool pier_rail_copies(const struct pier_rail_state *rail,
+		      const struct pier_rail_chunk *chunk)
+{
+	return rail->reads && rail->staged && !chunk->error && chunk->length > 0;
+}
+
+int pier_rail_land(struct pier_rail_state *rail, const struct pier_rail_chunk *chunk)
+{
+	int error = 0;
+
+	if (pier_rail_copies(rail, chunk)) {
+		error = pier_sync_for_device(rail->mr, rail->offset + chunk->offset,
+					     chunk->length);
+		rail->alive_at = pier_now();
+	} else if (rail->reads && chunk->length > 0) {
+		rail->unflushed = true;
+	}
+	if (error)
+		pier_rail_fail(rail, error, pier_last_error());
+	else
+		rail->done += chunk->length;
+	return error;
+}
+
+int pier_rail_flush(struct pier_rail_state *rail)
+{
+	int error = 0;
+
+	if (rail->unflushed)
+		error = pier_sync_for_device(rail->mr, rail->offset, rail->length);
+	if (error)
+		pier_rail_fail(rail, error, pier_last_error());
+	rail->unflushed = error;
+	return error;
 }
 
 void pier_rail_fail(struct pier_rail_state *rail, int error, const char *sentence)

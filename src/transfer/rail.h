@@ -35,10 +35,19 @@ struct pier_rail_chunk {
 struct pier_rail_state {
 	struct pier_channel *channel;
 	struct pier_mr *mr;
-	uint64_t addr; /* in the region's iovas, of byte 0 of the transfer */
+	uint64_t offset, addr; /* in the region and in its iovas, of byte 0 */
+	uint64_t length;       /* of the transfer */
 	struct pier_rail_part *parts;
 	uint32_t part_count;
 	bool reads;
+	bool announces; /* PIER_TRANSFER_ANNOUNCE */
+	/*
+	 * A part of the region is staged, so bytes are copied: before they are posted, or
+	 * when they have come.
+	 */
+	bool staged;
+	struct pier_range copied; /* the last that were, before they are posted */
+	bool unflushed; /* bytes came straight into memory that may need a flush */
 	uint32_t max_sge, max_chunk;
 	struct ibv_sge *elements; /* max_sge: of the chunk that is being posted */
 
@@ -75,12 +84,26 @@ int64_t pier_rail_post(struct pier_rail_state *rail, struct pier_range range,
 int pier_rail_post_notice(struct pier_rail_state *rail, uint32_t immediate, int64_t now);
 
 /*
- * Take the oldest chunk, if it has completed; with an error the rail has failed.
+ * Take the oldest chunk, if it has completed; with an error the rail has failed. What it
+ * has brought is not there before pier_rail_land().
  *
  * Returns 1 and the chunk, or 0.
  */
 int pier_rail_take(struct pier_rail_state *rail, int64_t now,
 		   struct pier_rail_chunk *ret_chunk);
+
+/* Whether pier_rail_land() of a chunk takes long: there is something to copy. */
+bool pier_rail_copies(const struct pier_rail_state *rail,
+		      const struct pier_rail_chunk *chunk);
+
+/* A chunk that was taken without an error is there; or the rail has failed with this. */
+int pier_rail_land(struct pier_rail_state *rail, const struct pier_rail_chunk *chunk);
+
+/*
+ * What came straight into memory of a device is visible to it from now on. 0, or how the
+ * rail has failed.
+ */
+int pier_rail_flush(struct pier_rail_state *rail);
 
 /*
  * The rail has failed: nothing more is posted. Its error and sentence are those of the

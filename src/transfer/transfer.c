@@ -4,13 +4,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "announce.h"
 #include "transfer.h"
 #include "util/deadline.h"
 #include "util/error.h"
 #include "util/extensible.h"
 
 enum {
-	KNOWN_FLAGS = PIER_TRANSFER_FAIL_FAST | PIER_TRANSFER_NOTIFY,
+	KNOWN_FLAGS = PIER_TRANSFER_FAIL_FAST | PIER_TRANSFER_NOTIFY |
+		      PIER_TRANSFER_ANNOUNCE,
 };
 
 static int check_time(const char *name, int ms)
@@ -45,7 +47,9 @@ static int check_attr(const struct pier_transfer_attr *attr)
 	if (attr->progress_ms < 0)
 		return pier_fail(EINVAL, "transfer: progress_ms %d is negative",
 				 attr->progress_ms);
-	error = check_time("stall_ms", attr->stall_ms);
+	error = pier_check_announcing(attr);
+	if (!error)
+		error = check_time("stall_ms", attr->stall_ms);
 	if (!error)
 		error = check_time("timeout_ms", attr->timeout_ms);
 	return error ? error : check_rail_count(attr->rail_count);
@@ -99,13 +103,18 @@ static int make_rails(const struct pier_transfer_attr *attr,
 
 /* Take over rails that were made; the old ones go. */
 static int set_rails(struct pier_transfer *transfer, struct pier_rail_state *rails,
-		     uint32_t count)
+		     uint32_t count, uint32_t chunks)
 {
 	struct pollfd *fds = reallocarray(transfer->fds, count, sizeof(*fds));
+	struct pier_arrival *arrivals;
 
 	if (!fds)
 		return pier_fail(ENOMEM, "no memory for %u rails", count);
 	transfer->fds = fds;
+	arrivals = reallocarray(transfer->arrivals, chunks, sizeof(*arrivals));
+	if (!arrivals)
+		return pier_fail(ENOMEM, "no memory for %u chunks", chunks);
+	transfer->arrivals = arrivals;
 	free_rails(transfer->rails, transfer->rail_count);
 	transfer->rails = rails;
 	transfer->rail_count = count;
@@ -122,9 +131,24 @@ static void start_times(struct pier_transfer *transfer)
 }
 
 /*
- * What is in flight may come back in as many ranges as there are chunks, and one more
- * is what was never handed out.
+ * What is in flight may come back in as many ranges as there are chunks; so may as many
+ * that have come and cannot be copied; and one more is what was never handed out.
  */
+static uint32_t count_ranges(uint32_t chunks)
+{
+	return 2 * chunks + 1;
+}
+
+/* What came before has been flushed by nobody, for all that is known here. */
+static void doubt_visibility(struct pier_transfer *transfer)
+{
+	for (uint32_t i = 0; i < transfer->rail_count; i++) {
+		struct pier_rail_state *rail = &transfer->rails[i];
+
+		rail->unflushed = transfer->done > 0 && rail->reads && !rail->staged;
+	}
+}
+
 static int init_remaining(struct pier_transfer *transfer, uint32_t chunks)
 {
 	const struct pier_transfer_attr *attr = &transfer->attr;
@@ -132,13 +156,16 @@ static int init_remaining(struct pier_transfer *transfer, uint32_t chunks)
 
 	if (attr->state)
 		error = pier_remaining_unpack(&transfer->remaining, attr->length,
-					      chunks + 1, attr->state, attr->state_size);
+					      count_ranges(chunks), attr->state,
+					      attr->state_size);
 	else
 		error = pier_remaining_init(&transfer->remaining, attr->length,
-					    chunks + 1);
+					    count_ranges(chunks));
 	if (!error)
 		transfer->done = attr->length -
 				 pier_remaining_length(&transfer->remaining);
+	if (!error && (attr->flags & PIER_TRANSFER_ANNOUNCE))
+		error = pier_check_announced_ranges(&transfer->remaining, attr->length);
 	return error;
 }
 
@@ -146,6 +173,7 @@ static void free_transfer(struct pier_transfer *transfer)
 {
 	free_rails(transfer->rails, transfer->rail_count);
 	pier_remaining_free(&transfer->remaining);
+	free(transfer->arrivals);
 	free(transfer->fds);
 	free(transfer);
 }
@@ -159,12 +187,13 @@ static int init_transfer(struct pier_transfer *transfer)
 
 	if (error)
 		return error;
-	error = set_rails(transfer, rails, attr->rail_count);
+	error = set_rails(transfer, rails, attr->rail_count, chunks);
 	if (error) {
 		free_rails(rails, attr->rail_count);
 		return error;
 	}
 	error = init_remaining(transfer, chunks);
+	doubt_visibility(transfer);
 	/* Borrowed, and not looked at again. */
 	attr->rails = NULL;
 	attr->state = NULL;
@@ -227,15 +256,16 @@ int pier_resume_transfer(struct pier_transfer *transfer, const struct pier_rail 
 		error = make_rails(&transfer->attr, rails, count, &made, &chunks);
 	if (error)
 		return error;
-	error = pier_remaining_grow(&transfer->remaining, chunks + 1);
+	error = pier_remaining_grow(&transfer->remaining, count_ranges(chunks));
 	if (!error)
-		error = set_rails(transfer, made, count);
+		error = set_rails(transfer, made, count, chunks);
 	if (error) {
 		free_rails(made, count);
 		return error;
 	}
 	transfer->ended = false;
-	transfer->stop = transfer->error = 0;
+	transfer->stop = transfer->error = transfer->flush_error = 0;
+	doubt_visibility(transfer);
 	start_times(transfer);
 	return 0;
 }

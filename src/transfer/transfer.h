@@ -10,9 +10,17 @@
 #include "remaining.h"
 #include "util/object.h"
 
+/* A chunk that a rail has brought, and that is still to be copied. */
+struct pier_arrival {
+	struct pier_rail_state *rail;
+	uint32_t index; /* of the rail */
+	struct pier_rail_chunk chunk;
+};
+
 /*
  * A byte of a transfer is in one of three places: still to be handed out (remaining),
- * in flight (in the ring of a rail), or done, which is a count alone.
+ * in flight (in the ring of a rail), or done, which is a count alone. While it is driven
+ * some are on the way from the second to the third: see copy_arrivals().
  */
 struct pier_transfer {
 	struct pier_object object;
@@ -23,6 +31,9 @@ struct pier_transfer {
 	struct pollfd *fds; /* one for each rail */
 	uint32_t rail_count;
 	uint32_t in_flight;
+	struct pier_arrival *arrivals; /* as many as chunks can be in flight */
+	uint32_t arrival_count;
+	int flush_error;  /* of what came straight into memory of a device */
 	int64_t deadline; /* INT64_MAX: none */
 
 	bool noticed;	   /* the peer was told */

@@ -35,6 +35,7 @@ const char *pier_object_kind_name(enum pier_object_kind kind)
 		[PIER_OBJECT_COUNTER] = "counter",
 		[PIER_OBJECT_MR_CACHE] = "registration cache",
 		[PIER_OBJECT_TRANSFER] = "transfer",
+		[PIER_OBJECT_LANDING] = "landing",
 		[PIER_OBJECT_GROUP] = "group",
 		[PIER_OBJECT_SRQ] = "shared receive queue",
 		[PIER_OBJECT_RECV_POOL] = "receive pool",

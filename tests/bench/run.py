@@ -177,6 +177,34 @@ def bench_transfer(build, rounds):
     return goals
 
 
+def bench_staging(build, rounds):
+    """Memory that no NIC reaches beside memory that one does, and copies beside what the NIC
+    does beside copies in turn with it. There is no goal: soft0's NIC is the processor that
+    copies, and what works beside it is a clock."""
+    path = os.path.join(build, "tests", "bench", "pier-staging-perf")
+    folder = tempfile.mkdtemp(prefix="pier-bench-")
+    try:
+        os.symlink(os.path.abspath(os.path.join(build, "tests/unit/plugins/gpu.so")),
+                   os.path.join(folder, "gpu.so"))
+        for device in "soft0", "fault:late@1+=500us:soft0", "fault:late@1+=2ms:soft0":
+            table = Table(f"64 MiB by chunks of 1 MiB, {device}", "GB/s", 1e9)
+            ratios = []
+            for _ in range(rounds):
+                direct, staged, in_turn, *found = map(float, output(
+                    [path, device, str(64 * MIB), str(MIB), "8", "9"],
+                    env={"PIER_BACKEND_PATH": folder}).split())
+                table.add("direct", direct)
+                table.add("staged, window 8", staged)
+                table.add("staged, window 1", in_turn)
+                ratios.append(found)
+            table.show(True)
+            beside, pipelined = (statistics.median(r) for r in zip(*ratios))
+            print(f"staged / direct {beside:.2f}, window 8 / window 1 {pipelined:.2f}")
+    finally:
+        shutil.rmtree(folder)
+    return []
+
+
 def bench_cp(build, rounds):
     folder = tempfile.mkdtemp(prefix="pier-bench-", dir=os.environ.get("PIER_BENCH_DIR"))
     table = Table("Copy of a 1 GiB file, source in the page cache", "s", 1)
@@ -457,6 +485,7 @@ BENCHES = {
     "instructions": bench_instructions,
     "soft": bench_soft,
     "transfer": bench_transfer,
+    "staging": bench_staging,
     "many": bench_many,
     "cp": bench_cp,
     "cache": bench_cache,

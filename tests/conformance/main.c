@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "cases.h"
+#include "child.h"
 #include "world.h"
 
 /*
@@ -16,6 +17,10 @@ enum {
 	EXIT_SKIPPED = 77, /* meson's number for a skipped test */
 };
 
+/* This is a process that a case has started: see child.h. */
+static const char *child_role;
+static int child_stream = -1;
+
 static void read_options(int argc, char **argv)
 {
 	static const struct option options[] = {
@@ -24,6 +29,8 @@ static void read_options(int argc, char **argv)
 		{ "backend", required_argument, NULL, 'b' },
 		{ "case", required_argument, NULL, 'c' },
 		{ "vague-errors", no_argument, NULL, 'v' },
+		{ "child", required_argument, NULL, 'r' },
+		{ "stream", required_argument, NULL, 's' },
 		{ NULL, 0, NULL, 0 },
 	};
 	int option;
@@ -42,6 +49,10 @@ static void read_options(int argc, char **argv)
 			cmocka_set_test_filter(optarg);
 		else if (option == 'v')
 			test_vague = true;
+		else if (option == 'r')
+			child_role = optarg;
+		else if (option == 's')
+			child_stream = atoi(optarg);
 		else
 			exit(2);
 	}
@@ -96,6 +107,7 @@ int main(int argc, char **argv)
 		run_cache_cases,
 		run_post_cases,
 		run_transfer_cases,
+		run_landing_cases,
 		run_receive_cases,
 		run_recovery_cases,
 		run_process_cases,
@@ -105,6 +117,8 @@ int main(int argc, char **argv)
 	int failed = 0;
 
 	read_options(argc, argv);
+	if (child_role)
+		return child_play(child_role, child_stream);
 	look_for_problem(test_device);
 	if (test_peer_device != test_device)
 		look_for_problem(test_peer_device);

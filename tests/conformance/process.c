@@ -2,100 +2,21 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "cases.h"
+#include "child.h"
 #include "world.h"
 
-/*
- * Two processes. The child is forked before anything is opened, and says what
- * goes wrong by its exit status: cmocka's assertions belong to the parent.
- */
+/* Two processes: see child.h. */
 
 enum {
 	NOTICED_WITHIN_MS = 10000,
-	CHILD_FAILED = 3,
-	TARGET = 12345, /* offset in the child's area */
-	MOVED = 70001,	/* bytes */
+	TARGET = CHILD_TARGET,
+	MOVED = CHILD_MOVED,
 };
-
-static int complain(const char *step)
-{
-	fprintf(stderr, "child: %s: %s\n", step, pier_last_error());
-	return CHILD_FAILED;
-}
-
-/* Opens an end, meets the peer over the stream, and tells it where to write. */
-static int child_meet(struct end *end, int stream)
-{
-	uint8_t wire[PIER_REMOTE_WIRE_SIZE];
-	struct pier_remote remote;
-
-	if (end_open(end, test_peer_device) || end_prepare(end, NULL))
-		return complain("open");
-	if (pier_handshake(end->channel, stream, stream, PATIENT))
-		return complain("handshake");
-	if (pier_mr_remote(end->area.mr, &remote))
-		return complain("remote");
-	pier_remote_pack(&remote, wire);
-	if (write(stream, wire, sizeof(wire)) != (ssize_t)sizeof(wire))
-		return complain("write");
-	return 0;
-}
-
-/* Only waits; then looks whether its memory holds what it must. */
-static int child_target(int stream)
-{
-	struct end end = { 0 };
-	struct pier_result result;
-	int status = child_meet(&end, stream);
-	uint64_t pattern;
-
-	if (status)
-		return status;
-	if (pier_recv(end.channel, NULL, 0, PATIENT, &result))
-		return complain("receive");
-	pattern = result.immediate;
-	for (size_t i = 0; i < MOVED; i++)
-		end.area.image[TARGET + i] = (uint8_t)((pattern + i) * 37 >> 3);
-	if (area_compare(&end.area) >= 0) {
-		fprintf(stderr, "child: byte %ld is wrong\n", area_compare(&end.area));
-		return CHILD_FAILED;
-	}
-	return end_close(&end) ? complain("close") : 0;
-}
-
-/* Until it is killed, or its parent is gone. */
-static int child_victim(int stream)
-{
-	struct end end = { 0 };
-	int status = child_meet(&end, stream);
-	char byte;
-
-	while (status == 0 && read(stream, &byte, 1) > 0)
-		continue;
-	return status;
-}
-
-static pid_t start_child(int (*body)(int stream), int *ret_stream)
-{
-	int fds[2];
-	pid_t child;
-
-	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
-	child = fork();
-	assert_true(child >= 0);
-	if (child == 0) {
-		close(fds[0]);
-		_exit(body(fds[1]));
-	}
-	close(fds[1]);
-	*ret_stream = fds[0];
-	return child;
-}
 
 /* The parent's end: opened, connected, and told where to write. */
 static struct pier_remote parent_meet(struct world *world, int stream)
@@ -125,11 +46,11 @@ static void crosses_processes(void **state)
 	struct pier_gather source;
 	struct pier_scatter back;
 	int stream, status;
-	pid_t child = start_child(child_target, &stream);
+	pid_t child = child_start("target", &stream);
 
 	whole = parent_meet(world, stream);
 	for (size_t i = 0; i < MOVED; i++)
-		world->a.area.image[i] = (uint8_t)(((uint64_t)pattern + i) * 37 >> 3);
+		world->a.area.image[i] = child_byte(pattern, i);
 	expect_ok(pier_copy_to_buffer(world->a.area.buffer, 0, world->a.area.image,
 				      AREA_LENGTH));
 	source = gather_at(&world->a.area, 0, MOVED);
@@ -154,15 +75,6 @@ static int64_t milliseconds(void)
 	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-static void kill_child(pid_t child)
-{
-	int status;
-
-	assert_int_equal(kill(child, SIGKILL), 0);
-	assert_int_equal(waitpid(child, &status, 0), child);
-	assert_true(WIFSIGNALED(status));
-}
-
 static void notices_a_killed_peer(void **state)
 {
 	struct world *world = world_empty(state);
@@ -171,13 +83,13 @@ static void notices_a_killed_peer(void **state)
 	struct pier_work receive;
 	int64_t killed;
 	int stream;
-	pid_t child = start_child(child_victim, &stream);
+	pid_t child = child_start("victim", &stream);
 
 	target = parent_meet(world, stream);
 	source = gather_at(&world->a.area, 0, MOVED);
 	expect_ok(pier_post_recv(world->a.channel, NULL, 0, &receive));
 	expect_ok(pier_write(world->a.channel, &source, 1, &target, PATIENT));
-	kill_child(child);
+	child_kill(child);
 	killed = milliseconds();
 	assert_true(pier_write(world->a.channel, &source, 1, &target, PATIENT) < 0);
 	expect_end(world->a.channel, receive, -ECANCELED);
@@ -199,14 +111,14 @@ static void ends_what_a_killed_peer_left(void **state)
 	struct pier_work work[DEPTH];
 	int64_t killed;
 	int stream;
-	pid_t child = start_child(child_victim, &stream);
+	pid_t child = child_start("victim", &stream);
 
 	target = parent_meet(world, stream);
 	source = gather_at(&world->a.area, 0, AREA_LENGTH);
 	for (int i = 0; i < DEPTH; i++)
 		expect_ok(
 			pier_post_write(world->a.channel, &source, 1, &target, &work[i]));
-	kill_child(child);
+	child_kill(child);
 	killed = milliseconds();
 	/* Those that were done before it died are fine. */
 	for (int i = 0; i < DEPTH; i++)

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "cases.h"
+#include "child.h"
 #include "world.h"
 
 /* A channel that failed is brought back; a peer that is gone is noticed. */
@@ -18,7 +19,6 @@ enum {
 	ROUNDS = 500,	       /* with a reset of each end */
 	KEEPALIVE = 20,	       /* ms */
 	NOTICED_WITHIN = 8000, /* soft0: 3.2 s and the keepalive; and a slow machine */
-	CHILD_FAILED = 3,
 };
 
 static void reset_both(struct world *world)
@@ -276,48 +276,6 @@ static int64_t milliseconds(void)
 	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* Connected and idle until it is killed, or its parent is gone. */
-static int be_victim(int stream)
-{
-	struct end end = { 0 };
-	char byte = 0;
-
-	if (end_open(&end, test_peer_device) || end_prepare(&end, NULL) ||
-	    pier_handshake(end.channel, stream, stream, PATIENT)) {
-		fprintf(stderr, "child: %s\n", pier_last_error());
-		return CHILD_FAILED;
-	}
-	while (read(stream, &byte, 1) > 0)
-		continue;
-	return 0;
-}
-
-static pid_t start_victim(int *ret_stream)
-{
-	int fds[2];
-	pid_t child;
-
-	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
-	child = fork();
-	assert_true(child >= 0);
-	if (child == 0) {
-		close(fds[0]);
-		_exit(be_victim(fds[1]));
-	}
-	close(fds[1]);
-	*ret_stream = fds[0];
-	return child;
-}
-
-static void kill_victim(pid_t child)
-{
-	int status;
-
-	assert_int_equal(kill(child, SIGKILL), 0);
-	assert_int_equal(waitpid(child, &status, 0), child);
-	assert_true(WIFSIGNALED(status));
-}
-
 /* Nobody sends anything: the receive alone would wait for its whole time. */
 static void notices_a_killed_peer_while_idle(void **state)
 {
@@ -326,15 +284,14 @@ static void notices_a_killed_peer_while_idle(void **state)
 	struct pier_work receive;
 	int64_t killed;
 	int first, second;
-	/* Both before any device is open here: a fork would keep what they end. */
-	pid_t victim = start_victim(&first), heir = start_victim(&second);
+	pid_t victim = child_start("idle", &first), heir = child_start("idle", &second);
 
 	attr.keepalive_ms = KEEPALIVE;
 	expect_ok(end_open(&world->a, test_device));
 	expect_ok(end_prepare(&world->a, &attr));
 	expect_ok(pier_handshake(world->a.channel, first, first, PATIENT));
 	expect_ok(pier_post_recv(world->a.channel, NULL, 0, &receive));
-	kill_victim(victim);
+	child_kill(victim);
 	killed = milliseconds();
 	expect_result(pier_wait(world->a.channel, receive, PATIENT, NULL), -ECANCELED);
 	assert_true(milliseconds() - killed < NOTICED_WITHIN);
@@ -344,7 +301,7 @@ static void notices_a_killed_peer_while_idle(void **state)
 	expect_ok(pier_handshake(world->a.channel, second, second, PATIENT));
 	/* An empty write: it needs nothing of the heir but that it lives. */
 	expect_ok(pier_write(world->a.channel, NULL, 0, NULL, PATIENT));
-	kill_victim(heir);
+	child_kill(heir);
 	close(first);
 	close(second);
 }

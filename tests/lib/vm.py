@@ -21,7 +21,9 @@ BOOT_SECONDS = 100
 GUESTS = [
     ("peers", 1, [], {"vm_peers"}),
     ("lifetime of regions", 2, [], {"vm_lifetime"}),
-    ("rxe with dma-bufs", 1, [], {"conformance", "vm"}),
+    ("rxe with dma-bufs", 1, [], {"vm"}),
+    ("memory of GPUs on rxe", 1, [], {"vm_gpu"}),
+    ("soft0", 1, [], {"conformance"}),
     ("stock rxe", 1, ["--stock-rxe"], {"vm_stock"}),
 ]
 # Emulated processors and what they wait for keep two busy.

@@ -7,6 +7,7 @@
  *	flipN   the Nth copy from a buffer has a wrong bit
  *	spoilN  the Nth copy to a buffer has one
  *	broken  copies fail
+ *	sealed  it cannot be exported; sealedflipN: and as flipN
  */
 
 #include <errno.h>
@@ -30,7 +31,7 @@ struct state {
 	int fd; /* of the memory, for soft0 */
 	uint8_t *pages;
 	unsigned int flip, spoil; /* 0: never */
-	bool broken;
+	bool broken, sealed;
 	atomic_uint copies_from, copies_to;
 };
 
@@ -44,7 +45,11 @@ static int parse(const char *unit, struct state *state)
 {
 	char end;
 
-	if (!unit || sscanf(unit, "flip%u%c", &state->flip, &end) == 1 ||
+	state->sealed = unit && strncmp(unit, "sealed", 6) == 0;
+	if (state->sealed)
+		unit += 6;
+	if (!unit || (state->sealed && !unit[0]) ||
+	    sscanf(unit, "flip%u%c", &state->flip, &end) == 1 ||
 	    sscanf(unit, "spoil%u%c", &state->spoil, &end) == 1)
 		return 0;
 	state->broken = strcmp(unit, "broken") == 0;
@@ -99,6 +104,8 @@ static int export_range(const struct pier_memory *memory, uint64_t address,
 	const struct state *state = memory->state;
 
 	(void)length;
+	if (state->sealed)
+		return pier_fail(EPERM, "faulty is sealed");
 	ret_export->fd = fcntl(state->fd, F_DUPFD_CLOEXEC, 0);
 	if (ret_export->fd < 0)
 		return pier_fail(errno, "faulty cannot be exported: %s", strerror(errno));

@@ -4,6 +4,7 @@
 
 import os
 import pty
+import re
 import resource
 import shutil
 import signal
@@ -96,6 +97,32 @@ class Memory(Case):
         facts = json.loads(result.stdout)
         self.assertEqual(facts["source"]["path"], "dma-buf")
         self.assertEqual(facts["destination"]["path"], "dma-buf")
+
+    def test_the_default_depends_on_the_device(self):
+        facts = json.loads(self.copy("--json", self.file("source", 1), "target").stdout)
+        for side in ("source", "destination"):
+            self.assertEqual(facts[side]["device"], "soft0")
+            self.assertEqual(facts[side]["memory"], "memfd")
+
+    def test_the_device_is_near_to_chosen_memory(self):
+        source = self.file("source", MIB)
+        folder = self.folder / "board"
+        folder.mkdir()
+        (folder / "board.so").symlink_to(os.environ["BOARD_BACKEND"])
+        # The place is known, and no device is named.
+        environment = {"PIER_BACKEND_PATH": str(folder), "BOARD": "/0", "PIER_DEVICE": "",
+                       "PIER_LOG": "info"}
+        words = r"(?m)^pier: info: the memory's distance from \S+: "
+        for option in ("--src-mem", "--dst-mem"):
+            result = self.run_pier("cp", option, "board:0", source, "target",
+                                   env=environment)
+            self.assertEqual(result.status, 0, str(result))
+            self.check_same(source, self.folder / "target")
+            self.assertEqual(len(re.findall(words, result.stderr)), 1, result.stderr)
+        result = self.run_pier("cp", "--src-mem", "board:0", "--device", "soft0", source,
+                               "target", env=environment)
+        self.assertEqual(result.status, 0, str(result))
+        self.assertNotRegex(result.stderr, words)
 
     def test_unknown(self):
         source = self.file("source", 1)

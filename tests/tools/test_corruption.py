@@ -27,6 +27,45 @@ class Faulty(Case):
                 facts = json.loads(result.stdout)
                 self.assertEqual(facts["destination"]["memory"], dst)
 
+    def test_memory_that_no_nic_reaches(self):
+        source = self.file("source", 10 * 65536 + 3)
+        for src, dst in (("faulty:sealed", "host"), ("host", "faulty:sealed"),
+                         ("faulty:sealed", "faulty:sealed")):
+            with self.subTest((src, dst)):
+                result = self.faulty("--json", "--chunk", "64K", "--depth", 3, "--src-mem", src,
+                                     "--dst-mem", dst, source, "target")
+                self.assertEqual((result.status, result.stderr), (0, ""), str(result))
+                self.check_same(source, self.folder / "target")
+                facts = json.loads(result.stdout)
+                for side, memory in (("source", src), ("destination", dst)):
+                    sealed = memory == "faulty:sealed"
+                    self.assertEqual(facts[side]["path"], "staged" if sealed else "host")
+                    self.assertEqual("faulty is sealed" in str(facts[side]["why"]), sealed)
+
+    def test_why_it_is_staged_is_told(self):
+        self.file("source", 5000)
+        result = self.faulty("-v", "--dst-mem", "faulty:sealed", "source", "target")
+        self.assertEqual(result.status, 0)
+        self.assertRegex(result.stdout, r"\(staged\)\ndestination memory is reached as staged; "
+                         r"as a dma-buf: [^\n]*faulty is sealed[^\n]*\n\Z")
+        result = self.faulty("--dst-mem", "faulty:sealed", "source", "target")
+        self.assertRegex(result.stdout, r"\A[^\n]* faulty:sealed memory on soft0 \(staged\)\n\Z")
+
+    def test_staging_is_not_wanted(self):
+        self.file("source", 5000)
+        for option in ("--src-mem", "--dst-mem"):
+            result = self.faulty("--direct", option, "faulty:sealed", "source", "target")
+            self.check_failure(result, 3, "faulty is sealed")
+
+    def test_a_flipped_bit_in_a_staged_chunk_is_found(self):
+        self.file("source", MIB)
+        for option in ("--src-mem", "--dst-mem"):
+            with self.subTest(option):
+                result = self.faulty("--chunk", "128K", "--depth", 2, option,
+                                     "faulty:sealedflip3", "source", "target")
+                self.check_failure(result, 5, "verification failed")
+                self.assertFalse((self.folder / "target").exists())
+
     def test_a_flipped_bit_is_found(self):
         self.file("source", MIB)
         for chunk in (1, 2, 8):

@@ -3,6 +3,8 @@
 """pier info."""
 
 import ipaddress
+import os
+import re
 
 from harness import Case, json, main
 
@@ -61,6 +63,51 @@ class Info(Case):
             state = "available" if memory["available"] else "not available"
             self.assertRegex(text, r"(?m)^  %s +%s: " % (memory["name"], state))
             self.assertIn(memory["detail"], text)
+
+    def board(self, places):
+        """The environment of a machine with a unit of memory at each of these places."""
+        folder = self.folder / "board"
+        folder.mkdir(exist_ok=True)
+        if not (folder / "board.so").exists():
+            (folder / "board.so").symlink_to(os.environ["BOARD_BACKEND"])
+        return {"PIER_BACKEND_PATH": str(folder), "BOARD": places}
+
+    def test_no_units(self):
+        self.assertEqual(self.facts()["units"], [])
+        self.assertNotRegex(self.run_pier("info").stdout, "(?m)^memory .")
+        # It does not work here.
+        self.assertEqual(self.facts(env=self.board("broken"))["units"], [])
+
+    def test_units(self):
+        environment = self.board("FFF0:17:00.0/1,/3,fff0:e7:1f.7,nowhere")
+        units = self.facts(env=environment)["units"]
+        self.assertEqual([(u["spec"], u["name"], u["pci"], u["numa_node"]) for u in units],
+                         [("board:0", "Board 0", "fff0:17:00.0", 1),
+                          ("board:1", "Board 1", None, 3),
+                          ("board:2", "Board 2", "fff0:e7:1f.7", None),
+                          ("board:3", "Board 3", None, None)])
+        names = sorted(d["name"] for d in self.facts()["devices"])
+        for unit in units:
+            self.assertEqual(unit["detail"], "d" * 159)
+            self.assertEqual(sorted(n["name"] for n in unit["near"]), names)
+            self.assertEqual(unit["near"][-1], {"name": "soft0", "distance": "unknown"})
+        text = self.run_pier("info", env=environment).stdout
+        blocks = dict(re.findall(r"(?m)^memory (board:\d) .*\n((?:  .*\n)+)", text))
+        self.assertEqual(sorted(blocks), ["board:%d" % i for i in range(4)])
+        self.assertIn("  place         fff0:17:00.0, NUMA node 1\n", blocks["board:0"])
+        self.assertIn("  place         on no PCI bus, NUMA node 3\n", blocks["board:1"])
+        self.assertIn("  place         fff0:e7:1f.7, NUMA node unknown\n", blocks["board:2"])
+        self.assertNotIn("place", blocks["board:3"])
+        self.assertIn("memory board:2 (Board 2)\n  limits        " + "d" * 159, text)
+        self.assertIn("  near to it    no device is known to be\n", blocks["board:3"])
+
+    def test_places_of_devices(self):
+        for device in self.facts()["devices"]:
+            if device["provider"] == "soft":
+                self.assertIsNone(device["pci"])
+                self.assertIsNone(device["numa_node"])
+        text = self.run_pier("info").stdout
+        self.assertNotRegex(text, r"device soft0 \(soft\)\n  place")
 
     def test_a_backend_that_cannot_be_loaded(self):
         folder = self.folder / 'a "b"\\c\n\x01é'

@@ -16,7 +16,7 @@ import sys
 from harness import Case, MIB, PIER, PROMISE, STUB_RSH, STUB_SHELL, main, slowness
 
 MAGIC = b"\x89PIERCP\n"
-GREETING = MAGIC + struct.pack("<II", 1, 0)
+GREETING = MAGIC + struct.pack("<II", 2, 0)
 ERROR = 8
 
 
@@ -140,7 +140,7 @@ class Stub(Case):
     def test_another_version(self):
         self.file("source", 10)
         shell = self.says(MAGIC + struct.pack("<II", 7, 0))
-        self.failed(4, "somewhere speaks version 7 .*this side version 1", "--rsh", shell,
+        self.failed(4, "somewhere speaks version 7 .*this side version 2", "--rsh", shell,
                     "source", "somewhere:x")
 
     def test_garbage(self):

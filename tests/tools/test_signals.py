@@ -83,7 +83,7 @@ class Here(Case):
     def test_without_a_timeout_it_goes_on(self):
         """A rate limit makes the sides wait for longer than they wait for each other."""
         source = self.file("little", 3 * 4096)
-        result = self.copy("--timeout", "0.3", "--bwlimit", "4K", source, "slowly")
+        result = self.copy("--timeout", "0.8", "--bwlimit", "4K", source, "slowly")
         self.assertGreater(result.seconds, 2, "a chunk a second")
         self.check_same(source, self.folder / "slowly")
 

@@ -97,7 +97,7 @@ static void refuses_mistakes_at_once(void **state)
 	expect_result(pier_reg_mr_async(rig->queue, rig->pd, NULL, &registration),
 		      -EINVAL);
 	assert_null(registration);
-	rig->attr.size = sizeof(rig->attr) - 1;
+	rig->attr.size = sizeof(rig->attr.size);
 	expect_refusal(rig, -EINVAL);
 	rig->attr.size = sizeof(rig->attr);
 	rig->attr.range_count = 0;

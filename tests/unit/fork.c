@@ -56,6 +56,7 @@ struct scene {
 	struct pier_event_queue *queue;
 	struct pier_registration *registration;
 	struct pier_transfer *transfer; /* with a request in flight, or complete */
+	struct pier_landing *landing;
 	struct pier_srq *srq;
 	struct pier_recv_pool *pool;
 };
@@ -131,6 +132,8 @@ static int close_more(struct scene *scene)
 	if (!error)
 		error = pier_destroy_transfer(scene->transfer);
 	if (!error)
+		error = pier_destroy_landing(scene->landing);
+	if (!error)
 		error = pier_destroy_recv_pool(scene->pool);
 	if (!error)
 		error = pier_destroy_srq(scene->srq);
@@ -194,6 +197,17 @@ static int begin_transfer(struct scene *scene, struct pier_transfer **ret_transf
 	return error ? error : pier_begin_transfer(&attr, ret_transfer);
 }
 
+static int begin_landing(struct scene *scene, struct pier_landing **ret_landing)
+{
+	struct pier_landing_rail rail = PIER_LANDING_RAIL(scene->a, scene->mr);
+	struct pier_landing_attr attr = PIER_LANDING_ATTR_INIT;
+
+	attr.rails = &rail;
+	attr.rail_count = 1;
+	attr.length = 1;
+	return pier_begin_landing(&attr, ret_landing);
+}
+
 /* One of each kind. */
 static int add_more(struct scene *scene)
 {
@@ -216,6 +230,8 @@ static int add_more(struct scene *scene)
 		error = begin_transfer(scene, &scene->transfer);
 	if (!error)
 		error = pier_wait_transfer(scene->transfer, 0) < 0;
+	if (!error)
+		error = begin_landing(scene, &scene->landing);
 	if (!error)
 		error = pier_create_srq(scene->pd, NULL, &scene->srq);
 	if (!error)
@@ -273,6 +289,8 @@ static struct pier_pool_message pooled;
 	}
 CALL(close_device, pier_close_device(scene->device))
 CALL(query_device, pier_query_device(scene->device, &(struct pier_device_attr){ 0 }))
+CALL(device_location,
+     pier_device_location(scene->device, &(struct pier_location){ .numa_node = 0 }))
 CALL(query_port, pier_query_port(scene->device, 1, &(struct pier_port_attr){ 0 }))
 CALL(query_gid, pier_query_gid(scene->device, 1, 0, &(struct pier_gid_entry){ 0 }))
 CALL(alloc_pd, pier_alloc_pd(scene->device, &scene->pd))
@@ -354,6 +372,13 @@ CALL(cancel_transfer, pier_cancel_transfer(scene->transfer))
 CALL(resume_transfer, pier_resume_transfer(scene->transfer, NULL, 0))
 CALL(pack_transfer, pier_pack_transfer(scene->transfer, NULL, 0))
 CALL(destroy_transfer, pier_destroy_transfer(scene->transfer))
+CALL(begin_a_landing, begin_landing(scene, &scene->landing))
+CALL(progress_landing, pier_progress_landing(scene->landing))
+CALL(wait_landing, pier_wait_landing(scene->landing, TIME_MS))
+CALL(cancel_landing, pier_cancel_landing(scene->landing))
+CALL(resume_landing, pier_resume_landing(scene->landing, NULL, 0))
+CALL(next_landing, pier_next_landing(scene->landing, NULL, 0, 0))
+CALL(destroy_landing, pier_destroy_landing(scene->landing))
 CALL(create_srq, pier_create_srq(scene->pd, NULL, &scene->srq))
 CALL(destroy_srq, pier_destroy_srq(scene->srq))
 CALL(post_srq_recv, pier_post_srq_recv(scene->srq, &target, 0, NULL))
@@ -374,6 +399,7 @@ CALL(deliver_messages, pier_deliver_pool_messages(scene->pool, TIME_MS))
 static const struct call calls[] = {
 	ENTRY(close_device, "device soft0"),
 	ENTRY(query_device, "device soft0"),
+	ENTRY(device_location, "device soft0"),
 	ENTRY(query_port, "device soft0"),
 	ENTRY(query_gid, "device soft0"),
 	ENTRY(alloc_pd, "device soft0"),
@@ -451,6 +477,13 @@ static const struct call calls[] = {
 	ENTRY(resume_transfer, "transfer of 1 bytes"),
 	ENTRY(pack_transfer, "transfer of 1 bytes"),
 	ENTRY(destroy_transfer, "transfer of 1 bytes"),
+	ENTRY(begin_a_landing, "channel of queue pair"),
+	ENTRY(progress_landing, "landing of 1 bytes"),
+	ENTRY(wait_landing, "landing of 1 bytes"),
+	ENTRY(cancel_landing, "landing of 1 bytes"),
+	ENTRY(resume_landing, "landing of 1 bytes"),
+	ENTRY(next_landing, "landing of 1 bytes"),
+	ENTRY(destroy_landing, "landing of 1 bytes"),
 	ENTRY(create_srq, "protection domain on soft0"),
 	ENTRY(destroy_srq, "shared receive queue of 256 on soft0"),
 	ENTRY(post_srq_recv, "shared receive queue of 256 on soft0"),

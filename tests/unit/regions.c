@@ -132,7 +132,11 @@ static void reads_structs_of_other_sizes(void **state)
 	newer.attr.size = sizeof(newer) - 1;
 	mr = reg(&newer.attr);
 	expect_ok(pier_dereg_mr(mr));
-	newer.attr.size = sizeof(newer.attr) - 1;
+	/* As it was before `mapping`. */
+	newer.attr.size = offsetof(struct pier_mr_attr, mapping);
+	mr = reg(&newer.attr);
+	expect_ok(pier_dereg_mr(mr));
+	newer.attr.size--;
 	refuse(&newer.attr, EINVAL, "begin with PIER_MR_ATTR_INIT");
 	expect_result(pier_reg_mr_attr(rig.pd, NULL, &mr), -EINVAL);
 }
@@ -165,7 +169,7 @@ static void names_what_is_wrong(void **state)
 	REFUSE(range_count, 0, EINVAL, "0 ranges");
 	REFUSE(range_count, PIER_MR_PARTS_MAX + 1, EINVAL, "1025 ranges");
 	REFUSE(addressing, 3, EINVAL, "addressing 3");
-	REFUSE(policy, 3, EINVAL, "policy 3");
+	REFUSE(policy, 4, EINVAL, "policy 4");
 	REFUSE(policy, -1, EINVAL, "policy -1");
 	REFUSE(split, 3, EINVAL, "split 3");
 	REFUSE(page_size, rig.page + 1, EINVAL, "page_size");

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "cuda_memory.h"
+#include "util/error.h"
+
+static int fail_copy(const struct pier_cuda_memory *memory, CUresult error,
+		     const char *direction, uint64_t address, uint64_t length)
+{
+	return pier_cuda_fail(memory->cuda, error,
+			      "copying %" PRIu64 " bytes %s %#" PRIx64
+			      " of CUDA device %d",
+			      length, direction, address, memory->device);
+}
+
+/*
+ * From pageable memory cuMemcpyHtoD() returns when the bytes are in a buffer of the
+ * driver's, which may be before they are on the device.
+ */
+int pier_cuda_copy_to(const struct pier_memory *memory, uint64_t offset,
+		      const void *source, uint64_t length)
+{
+	const struct pier_cuda_memory *state = memory->state;
+	struct pier_cuda *cuda = state->cuda;
+	CUresult error;
+	int result;
+
+	if (memory->cpu) {
+		memcpy((char *)memory->cpu + offset, source, length);
+		return 0;
+	}
+	result = pier_cuda_enter_memory(state);
+	if (result != 0)
+		return result;
+	error = cuda->call.cuMemcpyHtoD(state->address + offset, source, length);
+	if (error == CUDA_SUCCESS)
+		error = cuda->call.cuStreamSynchronize(NULL);
+	if (error != CUDA_SUCCESS)
+		result = fail_copy(state, error, "to", state->address + offset, length);
+	pier_cuda_leave(cuda);
+	return result;
+}
+
+int pier_cuda_copy_from(const struct pier_memory *memory, uint64_t offset,
+			void *destination, uint64_t length)
+{
+	const struct pier_cuda_memory *state = memory->state;
+	struct pier_cuda *cuda = state->cuda;
+	CUresult error;
+	int result;
+
+	if (memory->cpu) {
+		memcpy(destination, (const char *)memory->cpu + offset, length);
+		return 0;
+	}
+	result = pier_cuda_enter_memory(state);
+	if (result != 0)
+		return result;
+	error = cuda->call.cuMemcpyDtoH(destination, state->address + offset, length);
+	if (error != CUDA_SUCCESS)
+		result = fail_copy(state, error, "from", state->address + offset, length);
+	pier_cuda_leave(cuda);
+	return result;
+}
+
+static int flush_device(const struct pier_cuda_memory *memory)
+{
+	struct pier_cuda *cuda = memory->cuda;
+	CUresult error;
+	int result = PIER_CUDA_NEED(cuda, cuFlushGPUDirectRDMAWrites);
+
+	if (result == 0)
+		result = pier_cuda_enter_memory(memory);
+	if (result != 0)
+		return result;
+	error = cuda->call.cuFlushGPUDirectRDMAWrites(
+		CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX,
+		CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER);
+	if (error != CUDA_SUCCESS)
+		result = pier_cuda_fail(cuda, error,
+					"cuFlushGPUDirectRDMAWrites of CUDA device %d",
+					memory->device);
+	pier_cuda_leave(cuda);
+	return result;
+}
+
+/*
+ * Whether the device's own kernels see what a NIC wrote is an attribute. Those of other
+ * devices are not asked about: who reads this memory over NVLink orders that himself.
+ */
+int pier_cuda_flush(const struct pier_memory *memory)
+{
+	const struct pier_cuda_memory *state = memory->state;
+	const struct pier_cuda *cuda = state->cuda;
+	int ordering = 0;
+	CUresult error;
+
+	if (pier_cuda_is_host(state))
+		return 0;
+	error = cuda->call.cuDeviceGetAttribute(
+		&ordering, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING,
+		state->device);
+	/* Before CUDA 11.3 there is no such attribute, and nothing is known. */
+	if (error != CUDA_SUCCESS && error != CUDA_ERROR_INVALID_VALUE)
+		return pier_cuda_fail(cuda, error,
+				      "asking CUDA device %d how it orders writes",
+				      state->device);
+	if (ordering >= CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER)
+		return 0;
+	if (pier_cuda_attribute(
+		    cuda, state->device,
+		    CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS) &
+	    CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST)
+		return flush_device(state);
+	return pier_fail(
+		EOPNOTSUPP,
+		"CUDA device %d neither orders what a NIC writes nor can flush it "
+		"(cuFlushGPUDirectRDMAWrites): let the NIC that wrote read a byte "
+		"back (pier_read_back())",
+		state->device);
+}
+
+int pier_cuda_lock_host(const struct pier_memory *memory, void *addr, uint64_t length)
+{
+	const struct pier_cuda_memory *state = memory->state;
+	struct pier_cuda *cuda = state->cuda;
+	CUresult error;
+	int result = pier_cuda_enter_memory(state);
+
+	if (result != 0)
+		return result;
+	error = cuda->call.cuMemHostRegister(addr, length, CU_MEMHOSTREGISTER_PORTABLE);
+	if (error != CUDA_SUCCESS)
+		result = pier_cuda_fail(cuda, error,
+					"cuMemHostRegister of %" PRIu64
+					" bytes at %p with CUDA device %d",
+					length, addr, state->device);
+	pier_cuda_leave(cuda);
+	return result;
+}
+
+void pier_cuda_unlock_host(const struct pier_memory *memory, void *addr)
+{
+	const struct pier_cuda_memory *state = memory->state;
+
+	if (pier_cuda_enter_memory(state) != 0)
+		return;
+	state->cuda->call.cuMemHostUnregister(addr);
+	pier_cuda_leave(state->cuda);
+}

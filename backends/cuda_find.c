@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "cuda_memory.h"
+#include "util/checked.h"
+#include "util/error.h"
+
+/* What the driver knows of a pointer without a context, and in every version. */
+struct pointer {
+	CUcontext context;
+	unsigned int type; /* CUmemorytype; 0: not CUDA's */
+	unsigned int managed;
+	int device;
+};
+
+/*
+ * cuPointerGetAttributes() answers of a pointer that is not CUDA's with zeros and
+ * success, cuPointerGetAttribute() with CUDA_ERROR_INVALID_VALUE.
+ */
+static bool read_pointer(const struct pier_cuda *cuda, uint64_t address,
+			 struct pointer *ret_pointer)
+{
+	struct pointer pointer = { .device = -1 };
+	CUpointer_attribute names[] = {
+		CU_POINTER_ATTRIBUTE_CONTEXT,
+		CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+		CU_POINTER_ATTRIBUTE_IS_MANAGED,
+		CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+	};
+	void *values[] = {
+		&pointer.context,
+		&pointer.type,
+		&pointer.managed,
+		&pointer.device,
+	};
+
+	/* Also when nobody called cuInit(): then there is nothing of CUDA's. */
+	if (cuda->call.cuPointerGetAttributes(sizeof(names) / sizeof(names[0]), names,
+					      values, address) != CUDA_SUCCESS ||
+	    pointer.type == 0)
+		return false;
+	*ret_pointer = pointer;
+	return true;
+}
+
+/* An attribute that this driver may not know; false then, and *ret_value unchanged. */
+static bool read_attribute(const struct pier_cuda *cuda, uint64_t address,
+			   CUpointer_attribute attribute, void *ret_value)
+{
+	return cuda->call.cuPointerGetAttribute(ret_value, attribute, address) ==
+	       CUDA_SUCCESS;
+}
+
+/*
+ * Buffers are counted by allocation, or by reservation where memory is mapped into one;
+ * blocks (CUDA 12) by physical memory, of which small buffers share one. Both counts
+ * start low, so that the sum is theirs alone.
+ */
+bool pier_cuda_read_identity(const struct pier_cuda *cuda, uint64_t address,
+			     uint64_t *ret_identity)
+{
+	unsigned long long buffer = 0, block = 0;
+	bool known;
+
+	known = read_attribute(cuda, address, CU_POINTER_ATTRIBUTE_BUFFER_ID, &buffer);
+	known |= read_attribute(cuda, address, CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID,
+				&block);
+	if (known)
+		*ret_identity = buffer * UINT64_C(0x9e3779b97f4a7c15) + block;
+	return known;
+}
+
+int pier_cuda_identity(uint64_t address, uint64_t *ret_identity)
+{
+	struct pier_cuda *cuda = pier_cuda_if_loaded();
+
+	return cuda && pier_cuda_read_identity(cuda, address, ret_identity) ? 0 : -ENOENT;
+}
+
+/* The attributes came with CUDA 10.2, and cuMemGetAddressRange() is of the device alone.
+ */
+static bool read_range(struct pier_cuda_memory *memory, uint64_t address)
+{
+	const struct pier_cuda *cuda = memory->cuda;
+	CUdeviceptr start = 0;
+	size_t length = 0;
+
+	if (!read_attribute(cuda, address, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+			    &start) ||
+	    !read_attribute(cuda, address, CU_POINTER_ATTRIBUTE_RANGE_SIZE, &length) ||
+	    length == 0) {
+		if (cuda->call.cuMemGetAddressRange(&start, &length, address) !=
+		    CUDA_SUCCESS)
+			return false;
+	}
+	if (address < start || address - start >= length)
+		return false;
+	memory->start = start;
+	memory->start_length = length;
+	return true;
+}
+
+bool pier_cuda_read_mapping(const struct pier_cuda *cuda, uint64_t address,
+			    uint64_t *ret_start, uint64_t *ret_length)
+{
+	CUdeviceptr start = 0;
+	size_t length = 0;
+
+	if (cuda->call.cuMemGetAddressRange(&start, &length, address) != CUDA_SUCCESS ||
+	    address < start || address - start >= length)
+		return false;
+	*ret_start = start;
+	*ret_length = length;
+	return true;
+}
+
+/* Only what cuMemMap() mapped has a handle to retain. */
+static bool read_properties(const struct pier_cuda *cuda, uint64_t address,
+			    CUmemAllocationProp *ret_prop)
+{
+	CUmemGenericAllocationHandle handle;
+	bool known;
+
+	if (!cuda->call.cuMemRetainAllocationHandle ||
+	    !cuda->call.cuMemGetAllocationPropertiesFromHandle ||
+	    cuda->call.cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)address) !=
+		    CUDA_SUCCESS)
+		return false;
+	known = cuda->call.cuMemGetAllocationPropertiesFromHandle(ret_prop, handle) ==
+		CUDA_SUCCESS;
+	cuda->call.cuMemRelease(handle);
+	return known;
+}
+
+static bool same_properties(const CUmemAllocationProp *a, const CUmemAllocationProp *b)
+{
+	return a->type == b->type && a->location.type == b->location.type &&
+	       a->location.id == b->location.id &&
+	       a->allocFlags.gpuDirectRDMACapable == b->allocFlags.gpuDirectRDMACapable;
+}
+
+/*
+ * Segments that follow each other up to the end of what is asked for: what
+ * cuMemGetHandleForAddressRange() may take as one (its documentation: on one device, with
+ * identical properties).
+ */
+static bool read_segments(struct pier_cuda_memory *memory, uint64_t address,
+			  uint64_t length, const CUmemAllocationProp *first)
+{
+	uint64_t wanted, end, start, span;
+
+	if (!pier_cuda_read_mapping(memory->cuda, address, &memory->start,
+				    &memory->start_length))
+		return false;
+	if (!pier_add_u64(address, length, &wanted))
+		wanted = UINT64_MAX;
+	memory->segments = 1;
+	for (end = memory->start + memory->start_length; end < wanted;
+	     end = start + span) {
+		CUmemAllocationProp next = { 0 };
+
+		if (!read_properties(memory->cuda, end, &next) ||
+		    !same_properties(first, &next) ||
+		    !pier_cuda_read_mapping(memory->cuda, end, &start, &span) ||
+		    start != end)
+			break;
+		memory->segments++;
+		memory->start_length += span;
+	}
+	return true;
+}
+
+/* cuMemHostGetFlags() fails for what it did not allocate. */
+static enum pier_cuda_kind host_kind(const struct pier_cuda *cuda, const void *cpu)
+{
+	unsigned int flags;
+
+	return cuda->call.cuMemHostGetFlags(&flags, (void *)(uintptr_t)cpu) ==
+			       CUDA_SUCCESS
+		       ? PIER_CUDA_HOST
+		       : PIER_CUDA_REGISTERED;
+}
+
+static bool read_host(struct pier_cuda_memory *memory, uint64_t address)
+{
+	void *cpu = NULL;
+
+	if (!read_range(memory, address))
+		return false;
+	/* Registered memory may have another address on the device. */
+	if (!read_attribute(memory->cuda, address, CU_POINTER_ATTRIBUTE_HOST_POINTER,
+			    &cpu) ||
+	    !cpu)
+		cpu = (void *)(uintptr_t)address;
+	memory->kind = host_kind(memory->cuda, cpu);
+	memory->cpu = (char *)cpu - (address - memory->start);
+	return true;
+}
+
+static bool read_kind(struct pier_cuda_memory *memory, const struct pointer *pointer,
+		      uint64_t address, uint64_t length)
+{
+	CUmemAllocationProp prop = { 0 };
+	void *pool = NULL;
+
+	if (pointer->managed) {
+		memory->kind = PIER_CUDA_MANAGED;
+		return read_range(memory, address);
+	}
+	/* Before the type: memory of cuMemCreate() may be the host's as well. */
+	if (read_attribute(memory->cuda, address, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE,
+			   &pool) &&
+	    pool) {
+		memory->kind = PIER_CUDA_POOL;
+		return read_range(memory, address);
+	}
+	if (read_properties(memory->cuda, address, &prop)) {
+		memory->kind = PIER_CUDA_VMM;
+		memory->rdma_capable = prop.allocFlags.gpuDirectRDMACapable;
+		return read_segments(memory, address, length, &prop);
+	}
+	if (pointer->type == CU_MEMORYTYPE_HOST)
+		return read_host(memory, address);
+	memory->kind = PIER_CUDA_LINEAR;
+	return read_range(memory, address);
+}
+
+/*
+ * What pier is told of the allocation. Exports are of whole pages, and an allocation of
+ * cudaMalloc() may begin and end within one, the rest of which is the driver's. So where
+ * the range that is asked for lies in the allocation, the pages around it count to it;
+ * where it does not, the true bounds are what the refusal shall name.
+ */
+static void set_bounds(struct pier_cuda_memory *memory, uint64_t address, uint64_t length)
+{
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), end;
+
+	memory->address = memory->start;
+	memory->length = memory->start_length;
+	if ((memory->kind != PIER_CUDA_LINEAR && memory->kind != PIER_CUDA_HOST) ||
+	    !pier_range_fits(address - memory->start, length, memory->start_length) ||
+	    !pier_round_up_u64(memory->start + memory->start_length, page, &end))
+		return;
+	memory->address = memory->start & ~(page - 1);
+	memory->length = end - memory->address;
+	if (memory->cpu)
+		memory->cpu = (char *)memory->cpu - (memory->start - memory->address);
+}
+
+/* Devices are counted from cuInit(), which is done where there is a pointer. */
+static int read_device(struct pier_cuda_memory *memory, const struct pointer *pointer)
+{
+	struct pier_cuda *cuda;
+	int result = pier_cuda_open(&cuda);
+
+	if (result != 0)
+		return result;
+	memory->device = pointer->device;
+	if (pointer->device < 0 || pointer->device >= atomic_load(&cuda->device_count)) {
+		memory->device = 0;
+		memory->on_no_device = true;
+	}
+	memory->context = pointer->context;
+	return 0;
+}
+
+static int read_memory(struct pier_cuda_memory *memory, const struct pointer *pointer,
+		       uint64_t address, uint64_t length)
+{
+	int result = read_device(memory, pointer);
+	bool known;
+
+	if (result == 0)
+		result = pier_cuda_enter_memory(memory);
+	if (result != 0)
+		return result;
+	known = read_kind(memory, pointer, address, length);
+	if (known)
+		pier_cuda_read_identity(memory->cuda, memory->start, &memory->identity);
+	pier_cuda_leave(memory->cuda);
+	if (!known)
+		return pier_fail(EINVAL,
+				 "the CUDA driver knows the pointer %#" PRIx64
+				 ", but of no allocation around it: it was freed, or "
+				 "nothing is mapped there",
+				 address);
+	set_bounds(memory, address, length);
+	return 0;
+}
+
+int pier_cuda_find_range(uint64_t address, uint64_t length,
+			 struct pier_memory *ret_memory)
+{
+	struct pier_cuda_memory *memory;
+	struct pier_cuda *cuda;
+	struct pointer pointer;
+	int result;
+
+	if (pier_cuda_find_own(address, ret_memory))
+		return 0;
+	cuda = pier_cuda_if_loaded();
+	if (!cuda || !read_pointer(cuda, address, &pointer))
+		return -ENOENT;
+	memory = calloc(1, sizeof(*memory));
+	if (!memory)
+		return pier_fail(ENOMEM, "no memory for an allocation's description");
+	memory->cuda = cuda;
+	result = read_memory(memory, &pointer, address, length);
+	if (result != 0) {
+		free(memory);
+		/* What is CUDA's must not be taken for host memory. */
+		return result == -ENOENT ? -EIO : result;
+	}
+	*ret_memory = pier_cuda_describe(memory);
+	return 0;
+}
+
+int pier_cuda_find(uint64_t address, struct pier_memory *ret_memory)
+{
+	return pier_cuda_find_range(address, 1, ret_memory);
+}
+
+int pier_cuda_segment(const struct pier_memory *memory, uint64_t address,
+		      uint64_t *ret_start, uint64_t *ret_length)
+{
+	const struct pier_cuda_memory *state = memory->state;
+	bool known = true;
+	int result;
+
+	if (state->kind != PIER_CUDA_VMM) {
+		*ret_start = state->address;
+		*ret_length = state->length;
+		return 0;
+	}
+	result = pier_cuda_enter_memory(state);
+	if (result != 0)
+		return result;
+	known = pier_cuda_read_mapping(state->cuda, address, ret_start, ret_length);
+	pier_cuda_leave(state->cuda);
+	if (known)
+		return 0;
+	return pier_fail(EINVAL, "nothing is mapped at %#" PRIx64 " any more", address);
+}

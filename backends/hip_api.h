@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_BACKENDS_HIP_API_H
+#define PIER_BACKENDS_HIP_API_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/*
+ * What is used of AMD's HIP and HSA runtimes, so that no header of theirs is needed.
+ * tests/unit/hip_headers.c compares it with those headers where they are installed.
+ *
+ * Of HIP nothing is used whose layout or numbers changed between its versions:
+ * struct hipPointerAttribute_t and enum hipMemoryType did, from 5 to 6.
+ */
+
+struct ihipStream_t;
+
+/* hipError_t; those that are told apart. The others are in hip_error.c. */
+enum {
+	PIER_HIP_SUCCESS = 0,
+	PIER_HIP_INVALID_VALUE = 1,
+	PIER_HIP_OUT_OF_MEMORY = 2,
+	PIER_HIP_INVALID_DEVICE_POINTER = 17,
+	PIER_HIP_NO_DEVICE = 100,
+	PIER_HIP_NOT_FOUND = 500,
+};
+
+/* hipMemcpyKind, and flags of hipExtMallocWithFlags() and hipHostRegister(). */
+enum {
+	PIER_HIP_HOST_TO_DEVICE = 1,
+	PIER_HIP_DEVICE_TO_HOST = 2,
+	PIER_HIP_FINE_GRAINED = 1,
+	PIER_HIP_REGISTER_PORTABLE = 1,
+};
+
+/*
+ * hipPointer_attribute, and what hipPointerGetAttribute() writes
+ * (ihipPointerGetAttributes() in clr). RANGE_SIZE is not among them: 32 bits of the size
+ * are written.
+ */
+enum {
+	PIER_HIP_BUFFER_ID = 7,	     /* uint32_t */
+	PIER_HIP_IS_MANAGED = 8,     /* bool */
+	PIER_HIP_DEVICE_ORDINAL = 9, /* int */
+	PIER_HIP_POOL_HANDLE = 17,   /* a pointer; not supported by most versions */
+};
+
+/* hsa_status_t */
+enum {
+	PIER_HSA_SUCCESS = 0,
+	PIER_HSA_ERROR = 0x1000,
+	PIER_HSA_INVALID_ARGUMENT = 0x1001,
+	PIER_HSA_INVALID_ALLOCATION = 0x1003,
+	PIER_HSA_INVALID_AGENT = 0x1004,
+	PIER_HSA_OUT_OF_RESOURCES = 0x1008,
+	PIER_HSA_NOT_INITIALIZED = 0x100B,
+};
+
+/* hsa_amd_pointer_type_t; the last came with version 1.12 of HSA's AMD extensions. */
+enum {
+	PIER_HSA_POINTER_UNKNOWN = 0,
+	PIER_HSA_POINTER_HSA = 1,
+	PIER_HSA_POINTER_LOCKED = 2,
+	PIER_HSA_POINTER_GRAPHICS = 3,
+	PIER_HSA_POINTER_IPC = 4,
+	PIER_HSA_POINTER_VIRTUAL = 6,
+};
+
+enum {
+	/* hsa_agent_info_t */
+	PIER_HSA_AGENT_DEVICE = 17,	   /* hsa_device_type_t, an int */
+	PIER_HSA_AGENT_HDP_FLUSH = 0xA00E, /* struct pier_hsa_hdp_flush */
+	/* hsa_device_type_t */
+	PIER_HSA_DEVICE_CPU = 0,
+	PIER_HSA_DEVICE_GPU = 1,
+	/* hsa_system_info_t; since version 1.1 of the AMD extensions */
+	PIER_HSA_SYSTEM_DMABUF = 0x204, /* bool */
+	/* hsa_amd_memory_pool_global_flag_t */
+	PIER_HSA_FINE_GRAINED = 2,
+	/* hsa_amd_dma_buf_mapping_type_t; since version 1.9 */
+	PIER_HSA_MAPPING_NONE = 0,
+	PIER_HSA_MAPPING_PCIE = 1,
+};
+
+/* hsa_agent_t */
+struct pier_hsa_agent {
+	uint64_t handle;
+};
+
+/* hsa_amd_pointer_info_t, which newer versions only lengthen: they go by `size`. */
+struct pier_hsa_pointer_info {
+	uint32_t size;
+	uint32_t type;
+	void *agent_base;
+	void *host_base;
+	size_t length;
+	void *user_data;
+	struct pier_hsa_agent owner;
+	uint32_t global_flags;
+};
+
+/* hsa_amd_hdp_flush_t: registers of the device, or NULL. */
+struct pier_hsa_hdp_flush {
+	volatile uint32_t *memory;
+	volatile uint32_t *registers;
+};
+
+/* X(name, parameters): functions that return hipError_t, and must be there. */
+#define PIER_HIP_FUNCTIONS(X)                                                      \
+	X(hipRuntimeGetVersion, (int *version))                                    \
+	X(hipGetDeviceCount, (int *count))                                         \
+	X(hipGetDevice, (int *device))                                             \
+	X(hipSetDevice, (int device))                                              \
+	X(hipGetLastError, (void))                                                 \
+	X(hipPeekAtLastError, (void))                                              \
+	X(hipDeviceGetName, (char *name, int length, int device))                  \
+	X(hipDeviceGetPCIBusId, (char *id, int length, int device))                \
+	X(hipDeviceTotalMem, (size_t * total, int device))                         \
+	X(hipMemGetInfo, (size_t * free, size_t * total))                          \
+	X(hipMalloc, (void **pointer, size_t size))                                \
+	X(hipFree, (void *pointer))                                                \
+	X(hipHostMalloc, (void **pointer, size_t size, unsigned int flags))        \
+	X(hipHostFree, (void *pointer))                                            \
+	X(hipHostRegister, (void *pointer, size_t size, unsigned int flags))       \
+	X(hipHostUnregister, (void *pointer))                                      \
+	X(hipMemcpy,                                                               \
+	  (void *destination, const void *source, size_t size, unsigned int kind)) \
+	X(hipMemset, (void *destination, int value, size_t size))                  \
+	X(hipStreamSynchronize, (struct ihipStream_t * stream))                    \
+	X(hipMemGetAddressRange, (void **base, size_t *size, void *pointer))       \
+	X(hipPointerGetAttribute, (void *data, unsigned int attribute, void *pointer))
+
+/* Those that not every version has: NULL. */
+#define PIER_HIP_OPTIONAL(X) \
+	X(hipExtMallocWithFlags, (void **pointer, size_t size, unsigned int flags))
+
+/* Functions that return hsa_status_t. */
+#define PIER_HSA_FUNCTIONS(X)                                                 \
+	X(hsa_init, (void))                                                   \
+	X(hsa_shut_down, (void))                                              \
+	X(hsa_system_get_info, (unsigned int attribute, void *value))         \
+	X(hsa_agent_get_info,                                                 \
+	  (struct pier_hsa_agent agent, unsigned int attribute, void *value)) \
+	X(hsa_amd_pointer_info,                                               \
+	  (const void *pointer, struct pier_hsa_pointer_info *info,           \
+	   void *(*allocate)(size_t), uint32_t *count, struct pier_hsa_agent **agents))
+
+/* Debian's 5.2 has none of them; the second came with version 1.9 of the extensions. */
+#define PIER_HSA_OPTIONAL(X)                                                             \
+	X(hsa_amd_portable_export_dmabuf,                                                \
+	  (const void *pointer, size_t size, int *fd, uint64_t *offset))                 \
+	X(hsa_amd_portable_export_dmabuf_v2,                                             \
+	  (const void *pointer, size_t size, int *fd, uint64_t *offset, uint64_t flags)) \
+	X(hsa_amd_portable_close_dmabuf, (int fd))
+
+#define PIER_HIP_MEMBER(name, parameters) unsigned int(*name) parameters;
+
+/* Constant once it is there, and there until the process ends. */
+struct pier_hip {
+	PIER_HIP_FUNCTIONS(PIER_HIP_MEMBER)
+	PIER_HIP_OPTIONAL(PIER_HIP_MEMBER)
+	PIER_HSA_FUNCTIONS(PIER_HIP_MEMBER)
+	PIER_HSA_OPTIONAL(PIER_HIP_MEMBER)
+	const char *(*hipGetErrorName)(unsigned int error);
+	unsigned int generation; /* pier_fork_generation when it was opened */
+	char path[256];		 /* of HIP's library */
+};
+
+#endif

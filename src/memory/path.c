@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "memory/buffer.h"
+#include "memory/piece.h"
+#include "memory/stage.h"
+#include "util/error.h"
+#include "util/log.h"
+
+/*
+ * The paths to a buffer's memory, the one that it is made for first: as a dma-buf or as
+ * host memory, then as peer memory, then through a copy.
+ */
+
+enum {
+	CAUSES_SIZE = 768,
+};
+
+static bool is_host_memory(const struct pier_buffer *buffer)
+{
+	struct pier_memory_facts facts = { 0 };
+
+	if (buffer->backend->describe)
+		buffer->backend->describe(&buffer->memory, &facts);
+	return facts.host && buffer->memory.cpu;
+}
+
+bool pier_wants_dmabuf(const struct pier_pd *pd, const struct pier_buffer *buffer)
+{
+	if (buffer->backend->dmabuf)
+		return !is_host_memory(buffer);
+	return buffer->backend->memfd && pd->device->provider->takes_memfd;
+}
+
+int pier_reach_buffer(const struct pier_buffer *buffer, uint64_t offset, void **ret_addr)
+{
+	if (!buffer->memory.cpu)
+		return pier_fail(EOPNOTSUPP,
+				 "memory of the backend %s cannot be registered as host "
+				 "memory: the CPU does not reach it",
+				 buffer->backend->name);
+	*ret_addr = (char *)buffer->memory.cpu +
+		    (buffer->address + offset - buffer->memory.address);
+	return 0;
+}
+
+static int register_host(const struct pier_piece *piece, struct pier_mr_part *ret_part)
+{
+	void *addr = NULL;
+	int error = pier_reach_buffer(piece->range.buffer, piece->range.offset, &addr);
+
+	return error ? error : pier_register_pages(piece, addr, PIER_PATH_HOST, ret_part);
+}
+
+static int register_peermem(const struct pier_piece *piece, struct pier_mr_part *ret_part)
+{
+	uint64_t address = piece->range.buffer->address + piece->range.offset;
+
+	return pier_register_pages(piece, (void *)(uintptr_t)address, PIER_PATH_PEERMEM,
+				   ret_part);
+}
+
+/* A step down: what else there is, for whom, and what it is called. */
+static const struct step {
+	enum pier_policy policy; /* from which on it is accepted */
+	bool reachable;		 /* it is for memory that the CPU reaches, or does not */
+	bool both;		 /* it is for either */
+	const char *name;
+	int (*take)(const struct pier_piece *piece, struct pier_mr_part *ret_part);
+} steps[] = {
+	{ PIER_POLICY_PEERMEM, false, false, "peer memory", register_peermem },
+	{ PIER_POLICY_ANY, true, false, "host memory", register_host },
+	{ PIER_POLICY_STAGED, false, true, "a copy in host memory", pier_register_stage },
+};
+
+static bool is_open(const struct step *step, const struct pier_piece *piece)
+{
+	bool reachable = piece->range.buffer->memory.cpu != NULL;
+
+	return piece->policy >= step->policy &&
+	       (step->both || step->reachable == reachable);
+}
+
+/* The sentence of what failed is pier_last_error(). */
+static void add_cause(char *causes, const char *name)
+{
+	size_t used = strlen(causes);
+
+	snprintf(causes + used, CAUSES_SIZE - used, "%sas %s: %s", used ? "; " : "", name,
+		 pier_last_error());
+}
+
+static int take_step(const struct step *step, const struct pier_piece *piece,
+		     const char *causes, struct pier_mr_part *ret_part)
+{
+	char *why = strdup(causes);
+	int error;
+
+	if (!why)
+		return pier_fail(ENOMEM, "no memory for why a path was not taken");
+	error = step->take(piece, ret_part);
+	if (error) {
+		free(why);
+		return error;
+	}
+	ret_part->why = why;
+	pier_warning("%s memory is registered as %s, not %s",
+		     piece->range.buffer->backend->name, step->name, causes);
+	return 0;
+}
+
+/* After the path that the memory is made for, which leaves its sentence. */
+static int step_down(const struct pier_piece *piece, const char *direct, int error,
+		     struct pier_mr_part *ret_part)
+{
+	char causes[CAUSES_SIZE] = "";
+	const char *name = direct;
+	bool tried = false;
+
+	for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
+		if (!is_open(&steps[i], piece))
+			continue;
+		add_cause(causes, name);
+		error = take_step(&steps[i], piece, causes, ret_part);
+		if (!error)
+			return 0;
+		name = steps[i].name;
+		tried = true;
+	}
+	if (!tried && error == -EXDEV)
+		return pier_fail(EOPNOTSUPP, "%s; under one key it cannot be",
+				 pier_last_error());
+	if (!tried)
+		return error;
+	return pier_fail(-error, "%s; and before, %s", pier_last_error(), causes);
+}
+
+int pier_register_buffer(const struct pier_piece *piece, struct pier_mr_part *ret_part)
+{
+	const struct pier_buffer *buffer = piece->range.buffer;
+	bool dmabuf = pier_wants_dmabuf(piece->pd, buffer);
+	int error = dmabuf ? pier_register_export(piece, ret_part)
+			   : register_host(piece, ret_part);
+
+	if (!error || (!dmabuf && buffer->memory.cpu) ||
+	    (error == -EXDEV && piece->has_segments))
+		return error;
+	return step_down(piece, dmabuf ? "a dma-buf" : "host memory", error, ret_part);
+}

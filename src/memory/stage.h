@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_MEMORY_STAGE_H
+#define PIER_MEMORY_STAGE_H
+
+#include <stdatomic.h>
+
+#include "memory/piece.h"
+
+struct pier_buffer;
+
+/*
+ * Host memory that a NIC uses in place of memory which it cannot reach. It is as long as
+ * what it stands for, so that requests need not know of it; what is in flight between
+ * the two is the business of pier_sync_for_nic() and pier_sync_for_device().
+ */
+struct pier_stage {
+	atomic_uint users;	    /* parts: those of sub-regions share it */
+	struct pier_buffer *buffer; /* borrowed: its region keeps it */
+	uint64_t offset;	    /* in the buffer, of the first byte */
+	uint64_t length;
+	struct pier_buffer *shadow;
+	uint64_t skew; /* of the first byte in the shadow: as in its page */
+	char *cpu;     /* where the first byte is */
+	bool locked;   /* its pages, by the backend of the buffer */
+};
+
+/* Register a piece of a buffer by a stage of its own, or by that of its base. */
+int pier_register_stage(const struct pier_piece *piece, struct pier_mr_part *ret_part);
+
+/* One user less; NULL is fine. */
+void pier_put_stage(struct pier_stage *stage);
+
+/* Copy [offset, offset + length) of the staged memory to the shadow, or from there. */
+int pier_stage_for_nic(const struct pier_stage *stage, uint64_t offset, uint64_t length);
+int pier_stage_for_device(const struct pier_stage *stage, uint64_t offset,
+			  uint64_t length);
+
+/* Whether a part of a region is staged, so that bytes of it may have to be copied. */
+bool pier_has_stage(const struct pier_mr *mr);
+
+#endif

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_TRANSFER_LANDING_H
+#define PIER_TRANSFER_LANDING_H
+
+#include <poll.h>
+#include <stdbool.h>
+
+#include <pier/landing.h>
+
+#include "remaining.h"
+#include "util/object.h"
+
+/*
+ * One rail of a landing: its receives are a ring of which only the oldest is asked for,
+ * since they complete in order.
+ */
+struct pier_landing_side {
+	struct pier_channel *channel;
+	struct pier_mr *mr;
+	uint64_t offset;
+	uint32_t resets; /* of the channel, when the receives were posted */
+	bool staged;	 /* bytes are copied as they come */
+	bool unflushed;	 /* bytes came straight into memory that may need a flush */
+
+	struct pier_work *ring;
+	uint32_t size, first, count;
+	uint64_t done; /* bytes */
+	int error;
+	char sentence[PIER_RAIL_SENTENCE_SIZE];
+};
+
+struct pier_landing {
+	struct pier_object object;
+	struct pier_landing_attr attr; /* as given; rails are not kept */
+	struct pier_landing_side *sides;
+	struct pollfd *fds; /* one for each side */
+	uint32_t side_count;
+	uint64_t *blocks; /* a bit for each block that has come */
+	uint64_t done;
+	int64_t stall_ns, alive_at;
+	int64_t deadline; /* INT64_MAX: none */
+	bool lost;	  /* bytes came that could not be copied */
+
+	int stop; /* 0, or why it is to end: -errno */
+	char reason[640];
+
+	bool ended;
+	int error; /* of one that has ended */
+	char sentence[768];
+};
+
+/* It is to end. The first reason stays. */
+void pier_stop_landing(struct pier_landing *landing, int error, const char *reason);
+
+/* A side has failed just now: the others go on, or it is to end. */
+void pier_note_side_failure(struct pier_landing *landing, uint32_t index);
+
+/*
+ * Take what has come since the landing ended, while the regions are those that it came
+ * to.
+ *
+ * Errors: -EBADMSG, -EIO.
+ */
+int pier_catch_up(struct pier_landing *landing);
+
+/*
+ * Check what the caller gave.
+ *
+ * index   for sentences
+ * keeper  of the same channel in the same connection, whose receives are taken over by
+ *         pier_side_keep() later; or NULL: then there must be none
+ *
+ * Errors: those of pier_begin_landing(). Nothing is left.
+ */
+int pier_side_init(struct pier_landing_side *side, uint32_t index,
+		   const struct pier_landing_rail *given, uint64_t length,
+		   const struct pier_landing_side *keeper);
+void pier_side_free(struct pier_landing_side *side);
+
+/* Whether its channel still has the receives that were posted. */
+bool pier_side_lives(const struct pier_landing_side *side);
+
+/* Take over the receives of a side that lives. */
+void pier_side_keep(struct pier_landing_side *side, struct pier_landing_side *keeper);
+
+/* The landing has no use for the side: a channel that has receives of it is stopped. */
+void pier_side_leave(struct pier_landing_side *side);
+
+/* Post as many receives as there can be. 0, or how the side has failed. */
+int pier_side_post(struct pier_landing_side *side);
+
+/*
+ * Take what the oldest receive has got, if it has completed. With an error the side
+ * fails: it posts no receive any more, and what had come before can still be taken.
+ *
+ * Returns 1 and the chunk; 0; or -EBADMSG: no transfer of this length has that chunk.
+ */
+int pier_side_take(struct pier_landing_side *side, uint64_t length,
+		   struct pier_range *ret_chunk);
+
+/* A chunk is there for device code, or will be after pier_side_flush(). 0 or -errno. */
+int pier_side_land(struct pier_landing_side *side, struct pier_range chunk);
+int pier_side_flush(struct pier_landing_side *side, uint64_t length);
+
+#endif

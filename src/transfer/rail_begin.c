@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include <pier/element.h>
+#include <pier/remote_vec.h>
+
+#include "announce.h"
+#include "channel/channel.h"
+#include "memory/mr.h"
+#include "memory/stage.h"
+#include "rail.h"
+#include "util/checked.h"
+#include "util/error.h"
+
+/* What a caller gives of a rail: checked, and copied. */
+
+enum {
+	DEFAULT_CHUNK = 1 << 20,
+	DEFAULT_WINDOW = 16, /* at most */
+};
+
+static int check_channel(const struct pier_channel *channel, bool reads)
+{
+	int error = pier_check_process(&channel->object);
+
+	if (error)
+		return error;
+	if (channel->state != PIER_CHANNEL_CONNECTED)
+		return pier_fail(ENOTCONN, "the channel is not connected");
+	if (channel->broken)
+		return pier_fail_broken(channel);
+	if (channel->max_msg_size == 0)
+		return pier_fail(EMSGSIZE, "the port's max_msg_size is 0");
+	if (reads && channel->read_depth == 0)
+		return pier_fail(EOPNOTSUPP,
+				 "no reads on this channel: max_rd_atomic of one of its "
+				 "ends is 0");
+	if ((reads ? channel->max_read_sge : channel->attr.max_send_sge) == 0 ||
+	    channel->attr.max_send_wr == 0)
+		return pier_fail(EINVAL,
+				 "the channel takes no elements: max_send_wr %u, "
+				 "max_send_sge %u",
+				 channel->attr.max_send_wr, channel->attr.max_send_sge);
+	return 0;
+}
+
+/* The memory here: rights, and that the bytes lie in it. */
+static int check_region(const struct pier_rail *given, uint64_t length, bool reads)
+{
+	uint64_t addr = pier_mr_iova(given->mr);
+	struct pier_scatter target;
+	struct pier_gather source;
+
+	if (pier_mr_pd(given->mr) != given->channel->pd)
+		return pier_fail(EINVAL, "the region is in another protection domain "
+					 "than the channel");
+	if (!pier_range_fits(given->offset, length, pier_mr_length(given->mr)))
+		return pier_fail(ERANGE,
+				 "offset %" PRIu64 " and length %" PRIu64
+				 " leave the region of %zu bytes",
+				 given->offset, length, pier_mr_length(given->mr));
+	return reads ? pier_scatter(given->mr, addr, 0, &target)
+		     : pier_gather(given->mr, addr, 0, &source);
+}
+
+static int copy_parts(struct pier_rail_state *rail, const struct pier_rail *given,
+		      uint64_t length)
+{
+	struct pier_remote *copy = calloc(given->count + 1u, sizeof(*copy));
+	uint64_t start = 0;
+	int error = 0;
+
+	rail->parts = calloc(given->count + 1u, sizeof(*rail->parts));
+	if (!copy || !rail->parts)
+		error = pier_fail(ENOMEM, "no memory for %u remote parts", given->count);
+	if (!error)
+		error = pier_remote_vec_sub(given->parts, given->count,
+					    given->remote_offset, length, copy,
+					    given->count, &rail->part_count);
+	for (uint32_t i = 0; !error && i < rail->part_count; i++) {
+		rail->parts[i] = (struct pier_rail_part){ start, copy[i] };
+		start += copy[i].length;
+	}
+	free(copy);
+	return error;
+}
+
+static uint32_t choose_window(uint32_t wanted, uint32_t max_send_wr)
+{
+	uint32_t half = (max_send_wr + 1) / 2;
+
+	if (wanted)
+		return wanted < max_send_wr ? wanted : max_send_wr;
+	return half < DEFAULT_WINDOW ? half : DEFAULT_WINDOW;
+}
+
+static int allocate(struct pier_rail_state *rail, const struct pier_transfer_attr *attr)
+{
+	const struct pier_channel *channel = rail->channel;
+
+	rail->max_chunk = attr->chunk ? attr->chunk : DEFAULT_CHUNK;
+	if (rail->max_chunk > channel->max_msg_size)
+		rail->max_chunk = channel->max_msg_size;
+	rail->max_sge = rail->reads ? channel->max_read_sge : channel->attr.max_send_sge;
+	rail->window = choose_window(attr->window, channel->attr.max_send_wr);
+	rail->elements = calloc(rail->max_sge, sizeof(*rail->elements));
+	rail->ring = calloc(rail->window, sizeof(*rail->ring));
+	if (!rail->elements || !rail->ring)
+		return pier_fail(ENOMEM, "no memory for %u chunks of %u elements",
+				 rail->window, rail->max_sge);
+	return 0;
+}
+
+int pier_rail_init(struct pier_rail_state *rail, uint32_t index,
+		   const struct pier_rail *given, const struct pier_transfer_attr *attr)
+{
+	int stall_ms = attr->stall_ms, error;
+
+	*rail = (struct pier_rail_state){
+		.channel = given->channel,
+		.mr = given->mr,
+		.offset = given->offset,
+		.addr = pier_mr_iova(given->mr) + given->offset,
+		.length = attr->length,
+		.reads = attr->direction == PIER_TRANSFER_READ,
+		.announces = attr->flags & PIER_TRANSFER_ANNOUNCE,
+	};
+	pier_clear_error();
+	error = check_channel(given->channel, rail->reads);
+	if (!error)
+		error = check_region(given, attr->length, rail->reads);
+	if (!error)
+		error = copy_parts(rail, given, attr->length);
+	if (!error)
+		error = allocate(rail, attr);
+	if (!error && rail->announces)
+		error = pier_check_announced_rail(rail);
+	if (error) {
+		pier_rail_free(rail);
+		return pier_fail_because(-error, "rail %u of a transfer", index);
+	}
+	rail->staged = pier_has_stage(given->mr);
+	if (stall_ms == PIER_TIMEOUT_DEFAULT)
+		stall_ms = given->channel->attr.timeout_ms;
+	rail->stall_ns = (int64_t)stall_ms * 1000000;
+	return 0;
+}
+
+void pier_rail_free(struct pier_rail_state *rail)
+{
+	free(rail->parts);
+	free(rail->elements);
+	free(rail->ring);
+	*rail = (struct pier_rail_state){ 0 };
+}

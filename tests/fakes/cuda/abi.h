@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TESTS_FAKES_CUDA_ABI_H
+#define TESTS_FAKES_CUDA_ABI_H
+
+/*
+ * What the fake has of the CUDA driver's ABI, under its own names: cuda.h is on few
+ * machines. abi_check.c compares both where there is one.
+ */
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum fake_cuda_value {
+#define VALUE(name, value) name = value,
+#include "values.h"
+#undef VALUE
+};
+
+typedef int CUresult;
+typedef int CUdevice;
+typedef unsigned long long CUdeviceptr;
+typedef struct CUctx_st *CUcontext;
+typedef struct CUstream_st *CUstream;
+typedef struct CUevent_st *CUevent;
+typedef unsigned long long CUmemGenericAllocationHandle;
+typedef uint64_t cuuint64_t;
+
+/* Enumerations there; their values are above. */
+typedef unsigned int CUdevice_attribute;
+typedef unsigned int CUpointer_attribute;
+typedef unsigned int CUmemAllocationGranularity_flags;
+typedef unsigned int CUmemRangeHandleType;
+typedef unsigned int CUflushGPUDirectRDMAWritesTarget;
+typedef unsigned int CUflushGPUDirectRDMAWritesScope;
+typedef unsigned int CUdriverProcAddressQueryResult;
+
+typedef struct CUmemLocation_st {
+	unsigned int type;
+	int id;
+} CUmemLocation;
+
+typedef struct CUmemAllocationProp_st {
+	unsigned int type;
+	unsigned int requestedHandleTypes;
+	CUmemLocation location;
+	void *win32HandleMetaData;
+	struct {
+		unsigned char compressionType;
+		unsigned char gpuDirectRDMACapable;
+		unsigned short usage;
+		unsigned char reserved[4];
+	} allocFlags;
+} CUmemAllocationProp;
+
+typedef struct CUmemAccessDesc_st {
+	CUmemLocation location;
+	unsigned int flags;
+} CUmemAccessDesc;
+
+/* Of what it has the fake only looks at whether it is there. */
+typedef struct CUctxCreateParams_st CUctxCreateParams;
+
+#include "entries.h"
+
+#endif

@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <string.h>
+
+#include "fake.h"
+
+static bool is_host_memory(const struct fake_piece *piece)
+{
+	return piece->kind == FAKE_CUDA_HOST || piece->kind == FAKE_CUDA_REGISTERED;
+}
+
+static bool is_rdma_capable(const struct fake_piece *piece)
+{
+	if (piece->kind == FAKE_CUDA_MAPPING)
+		return piece->handle->properties.allocFlags.gpuDirectRDMACapable;
+	return piece->kind == FAKE_CUDA_DEVICE_MEMORY && fake_device(piece->device)->rdma;
+}
+
+/* Some value of up to eight bytes. */
+struct value {
+	uint64_t bits;
+	size_t size;
+};
+
+static struct value number(uint64_t value)
+{
+	return (struct value){ value, sizeof(uint64_t) };
+}
+
+/* unsigned int, int and the booleans. */
+static struct value word(unsigned int value)
+{
+	return (struct value){ value, sizeof(unsigned int) };
+}
+
+/* What an attribute has for pointers that are not the driver's. */
+static struct value nothing(CUpointer_attribute attribute)
+{
+	switch (attribute) {
+	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+		return word((unsigned int)CU_DEVICE_INVALID);
+	case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+	case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+	case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+	case CU_POINTER_ATTRIBUTE_MAPPED:
+	case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+		return word(0);
+	default:
+		return number(0);
+	}
+}
+
+static const struct fake_piece *whole_of(const struct fake_piece *piece)
+{
+	/* Of a mapping the reservation around it. */
+	return piece->kind == FAKE_CUDA_MAPPING ? fake_find_reservation(piece->address)
+						: piece;
+}
+
+/* Attributes that cuda.h has since CUDA 10.2 and later. */
+static CUresult find_newer(const struct fake_piece *piece, CUpointer_attribute attribute,
+			   struct value *ret)
+{
+	switch (attribute) {
+	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+		*ret = number(whole_of(piece)->address);
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+		*ret = number(whole_of(piece)->size);
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_MAPPED:
+		*ret = word(piece->kind != FAKE_CUDA_RESERVATION);
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+		*ret = number(piece->handle
+				      ? piece->handle->properties.requestedHandleTypes
+				      : CU_MEM_HANDLE_TYPE_NONE);
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+		*ret = word(is_rdma_capable(piece));
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+		*ret = number(piece->kind == FAKE_CUDA_MAPPING && !piece->reachable
+				      ? CU_MEM_ACCESS_FLAGS_PROT_NONE
+				      : CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+		*ret = number(piece->kind == FAKE_CUDA_POOL_MEMORY
+				      ? (uintptr_t)fake_device(piece->device)
+				      : 0);
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+		*ret = number(piece->size);
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+		*ret = number(piece->address);
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
+		*ret = number(piece->backing ? piece->backing->block : piece->id);
+		return CUDA_SUCCESS;
+	default:
+		return CUDA_ERROR_INVALID_VALUE;
+	}
+}
+
+static CUresult find_value(const struct fake_scope *scope, const struct fake_piece *piece,
+			   uint64_t address, CUpointer_attribute attribute,
+			   struct value *ret)
+{
+	bool host = is_host_memory(piece);
+
+	switch (attribute) {
+	case CU_POINTER_ATTRIBUTE_CONTEXT:
+		/* NULL for mappings and memory of pools. */
+		*ret = number((uintptr_t)piece->context);
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+		*ret = word(host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE);
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+		*ret = number(address);
+		return scope->current ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+	case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+		*ret = number(address);
+		return host || piece->kind == FAKE_CUDA_MANAGED
+			       ? CUDA_SUCCESS
+			       : CUDA_ERROR_INVALID_VALUE;
+	case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+		*ret = word(piece->sync_memops);
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+		/* Of what is mapped there it says nothing. */
+		*ret = number(whole_of(piece)->id);
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+		*ret = word(piece->kind == FAKE_CUDA_MANAGED);
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+		*ret = word((unsigned int)piece->device);
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+		*ret = word(piece->kind == FAKE_CUDA_DEVICE_MEMORY);
+		return CUDA_SUCCESS;
+	default:
+		return find_newer(piece, attribute, ret);
+	}
+}
+
+/* The version of CUDA whose cuda.h first had it. */
+static int attribute_since(CUpointer_attribute attribute)
+{
+	if (attribute <= CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)
+		return 9020;
+	if (attribute <= CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES)
+		return 10020;
+	if (attribute <= CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE)
+		return 11000;
+	if (attribute <= CU_POINTER_ATTRIBUTE_ACCESS_FLAGS)
+		return 11010;
+	if (attribute <= CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE)
+		return 11020;
+	if (attribute <= CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR)
+		return 11030;
+	return 12000;
+}
+
+static bool is_known(CUpointer_attribute attribute)
+{
+	/* Tokens are for the kernel interface of before dma-buf. */
+	return attribute >= CU_POINTER_ATTRIBUTE_CONTEXT &&
+	       attribute <= CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID &&
+	       attribute != CU_POINTER_ATTRIBUTE_P2P_TOKENS &&
+	       fake_driver.control.version >= attribute_since(attribute);
+}
+
+/* Memory; or a reservation that has none here, of which only some is known. */
+static const struct fake_piece *find_piece(uint64_t address,
+					   CUpointer_attribute attribute)
+{
+	const struct fake_piece *piece = fake_find(address);
+
+	if (!piece && (attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR ||
+		       attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE ||
+		       attribute == CU_POINTER_ATTRIBUTE_MAPPED))
+		piece = fake_find_reservation(address);
+	return piece;
+}
+
+CUresult fake_cuPointerGetAttribute(void *ret_value, CUpointer_attribute attribute,
+				    CUdeviceptr address)
+{
+	const struct fake_piece *piece;
+	struct value value;
+	CUresult result;
+
+	FAKE_ENTER("cuPointerGetAttribute", FAKE_NEEDS_INIT);
+	piece = find_piece(address, attribute);
+	if (!ret_value || !is_known(attribute) || !piece)
+		return CUDA_ERROR_INVALID_VALUE;
+	result = find_value(&scope, piece, address, attribute, &value);
+	if (result == CUDA_SUCCESS)
+		memcpy(ret_value, &value.bits, value.size);
+	return result;
+}
+
+/* Where the single form fails because of the pointer, this one has a zero. */
+CUresult fake_cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attributes,
+				     void **ret_values, CUdeviceptr address)
+{
+	FAKE_ENTER("cuPointerGetAttributes", FAKE_NEEDS_INIT);
+	if (!count || !attributes || !ret_values)
+		return CUDA_ERROR_INVALID_VALUE;
+	for (unsigned int i = 0; i < count; i++)
+		if (!is_known(attributes[i]) || !ret_values[i])
+			return CUDA_ERROR_INVALID_VALUE;
+	for (unsigned int i = 0; i < count; i++) {
+		const struct fake_piece *piece = find_piece(address, attributes[i]);
+		struct value value = nothing(attributes[i]);
+
+		if (!piece || find_value(&scope, piece, address, attributes[i], &value) !=
+				      CUDA_SUCCESS)
+			value = nothing(attributes[i]);
+		memcpy(ret_values[i], &value.bits, value.size);
+	}
+	return CUDA_SUCCESS;
+}
+
+/* Not for mappings and pools, whose contexts have a flag instead. */
+CUresult fake_cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
+				    CUdeviceptr address)
+{
+	struct fake_piece *piece;
+
+	FAKE_ENTER("cuPointerSetAttribute", FAKE_NEEDS_DEVICE);
+	piece = fake_find(address);
+	if (!value || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS || !piece ||
+	    piece->device != scope.device)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!piece->context)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	piece->sync_memops = *(const unsigned int *)value != 0;
+	return CUDA_SUCCESS;
+}
+
+/*
+ * Of mappings the one around the address, though the next may follow it without a gap.
+ * Memory of other devices than the context's is not found, nor is managed memory.
+ */
+CUresult fake_cuMemGetAddressRange_v2(CUdeviceptr *ret_base, size_t *ret_size,
+				      CUdeviceptr address)
+{
+	const struct fake_piece *piece;
+
+	FAKE_ENTER("cuMemGetAddressRange", FAKE_NEEDS_DEVICE);
+	piece = fake_find(address);
+	if (!piece || piece->device != scope.device || piece->kind == FAKE_CUDA_MANAGED ||
+	    piece->kind == FAKE_CUDA_REGISTERED)
+		return CUDA_ERROR_NOT_FOUND;
+	if (ret_base)
+		*ret_base = piece->address;
+	if (ret_size)
+		*ret_size = piece->size;
+	return CUDA_SUCCESS;
+}

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <stdlib.h>
+
+#include "fake.h"
+
+/* What is asked for on a stream is done at once, so that there is nothing to wait for. */
+
+struct CUstream_st {
+	CUstream next;
+};
+
+struct CUevent_st {
+	CUevent next;
+	int device;
+};
+
+static CUstream streams;
+static CUevent events;
+
+/* NULL, 1 and 2 are the default streams: CU_STREAM_LEGACY, CU_STREAM_PER_THREAD. */
+bool fake_is_stream(CUstream stream)
+{
+	CUstream known = streams;
+
+	if ((uintptr_t)stream <= 2)
+		return true;
+	while (known && known != stream)
+		known = known->next;
+	return known;
+}
+
+static bool is_event(CUevent event)
+{
+	CUevent known = events;
+
+	while (known && known != event)
+		known = known->next;
+	return known;
+}
+
+CUresult fake_cuStreamCreate(CUstream *ret_stream, unsigned int flags)
+{
+	CUstream stream;
+
+	FAKE_ENTER("cuStreamCreate", FAKE_NEEDS_DEVICE);
+	if (!ret_stream || flags > 1)
+		return CUDA_ERROR_INVALID_VALUE;
+	stream = calloc(1, sizeof(*stream));
+	if (!stream)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	stream->next = streams;
+	streams = stream;
+	fake_driver.control.live[FAKE_CUDA_STREAM]++;
+	*ret_stream = stream;
+	return CUDA_SUCCESS;
+}
+
+CUresult fake_cuStreamDestroy_v2(CUstream stream)
+{
+	CUstream *link = &streams;
+
+	FAKE_ENTER("cuStreamDestroy", FAKE_NEEDS_INIT);
+	while (*link && *link != stream)
+		link = &(*link)->next;
+	if (!*link)
+		return CUDA_ERROR_INVALID_HANDLE;
+	*link = stream->next;
+	fake_driver.control.live[FAKE_CUDA_STREAM]--;
+	free(stream);
+	return CUDA_SUCCESS;
+}
+
+CUresult fake_cuStreamSynchronize(CUstream stream)
+{
+	FAKE_ENTER("cuStreamSynchronize", FAKE_NEEDS_DEVICE);
+	return fake_is_stream(stream) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+CUresult fake_cuStreamQuery(CUstream stream)
+{
+	FAKE_ENTER("cuStreamQuery", FAKE_NEEDS_DEVICE);
+	return fake_is_stream(stream) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+CUresult fake_cuEventCreate(CUevent *ret_event, unsigned int flags)
+{
+	CUevent event;
+
+	FAKE_ENTER("cuEventCreate", FAKE_NEEDS_DEVICE);
+	if (!ret_event || flags > 7)
+		return CUDA_ERROR_INVALID_VALUE;
+	event = calloc(1, sizeof(*event));
+	if (!event)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	event->next = events;
+	event->device = scope.device;
+	events = event;
+	fake_driver.control.live[FAKE_CUDA_EVENT]++;
+	*ret_event = event;
+	return CUDA_SUCCESS;
+}
+
+CUresult fake_cuEventDestroy_v2(CUevent event)
+{
+	CUevent *link = &events;
+
+	FAKE_ENTER("cuEventDestroy", FAKE_NEEDS_INIT);
+	while (*link && *link != event)
+		link = &(*link)->next;
+	if (!*link)
+		return CUDA_ERROR_INVALID_HANDLE;
+	*link = event->next;
+	fake_driver.control.live[FAKE_CUDA_EVENT]--;
+	free(event);
+	return CUDA_SUCCESS;
+}
+
+CUresult fake_cuEventRecord(CUevent event, CUstream stream)
+{
+	FAKE_ENTER("cuEventRecord", FAKE_NEEDS_DEVICE);
+	return is_event(event) && fake_is_stream(stream) ? CUDA_SUCCESS
+							 : CUDA_ERROR_INVALID_HANDLE;
+}
+
+CUresult fake_cuEventQuery(CUevent event)
+{
+	FAKE_ENTER("cuEventQuery", FAKE_NEEDS_INIT);
+	return is_event(event) ? fake_use_device(event->device)
+			       : CUDA_ERROR_INVALID_HANDLE;
+}
+
+CUresult fake_cuEventSynchronize(CUevent event)
+{
+	FAKE_ENTER("cuEventSynchronize", FAKE_NEEDS_INIT);
+	return is_event(event) ? fake_use_device(event->device)
+			       : CUDA_ERROR_INVALID_HANDLE;
+}

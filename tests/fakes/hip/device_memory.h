@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TESTS_FAKES_HIP_DEVICE_MEMORY_H
+#define TESTS_FAKES_HIP_DEVICE_MEMORY_H
+
+#include <stddef.h>
+
+/*
+ * A device's memory: pages of a memfd with two mappings, one of the driver's, and one
+ * that the application has for an address and cannot touch. Where /dev/udmabuf can be
+ * opened it is a dma-buf.
+ */
+struct device_memory {
+	void *driver;  /* readable and writable */
+	void *address; /* the application's: PROT_NONE */
+	size_t size;
+	int fd; /* the dma-buf, or the memfd */
+};
+
+/*
+ * size, alignment  whole pages; the alignment a power of two
+ *
+ * Returns 0 or -errno.
+ */
+int device_memory_create(size_t size, size_t alignment, struct device_memory *ret_memory);
+void device_memory_destroy(struct device_memory *memory);
+
+/* An fd of all of it, not close-on-exec; or -errno. */
+int device_memory_export(const struct device_memory *memory);
+
+#endif

@@ -1,0 +1,390 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <stdio.h>
+#include <string.h>
+
+#include "fake.h"
+
+/* libamdhip64.so.6. */
+
+enum {
+	SUCCESS = 0,
+	INVALID_VALUE = 1,
+	OUT_OF_MEMORY = 2,
+	NO_DEVICE = 100,
+	INVALID_DEVICE = 101,
+	NOT_FOUND = 500,
+	ALREADY_REGISTERED = 712,
+	NOT_REGISTERED = 713,
+	NOT_SUPPORTED = 801,
+
+	BUFFER_ID = 7,
+	IS_MANAGED = 8,
+	DEVICE_ORDINAL = 9,
+	POOL_HANDLE = 17,
+
+	HOST_TO_DEVICE = 1,
+	DEVICE_TO_HOST = 2,
+	FINE_GRAINED = 1,
+};
+
+static __thread int current_device;
+static __thread unsigned int last_error;
+
+static unsigned int end(unsigned int error)
+{
+	fake_unlock();
+	/* It stays until somebody asks, as in CUDA and from HIP 7 on. */
+	if (error != SUCCESS)
+		last_error = error;
+	return error;
+}
+
+/* Every call begins with it, and ends with end(): the first one initialises. */
+static unsigned int begin(const char *function)
+{
+	struct fake_hip *settings = fake_settings();
+
+	fake_lock();
+	if (settings->devices == 0)
+		return NO_DEVICE;
+	if (!settings->initialised) {
+		settings->initialised = 1;
+		settings->references++;
+	}
+	if (settings->lost_call > 1)
+		settings->lost_call--;
+	if (settings->lost_call == 1)
+		return settings->lost_error;
+	return fake_failure(function);
+}
+
+FAKE_API const char *hipGetErrorName(unsigned int error)
+{
+	return error == SUCCESS ? "hipSuccess" : "hipErrorOfTheFake";
+}
+
+FAKE_API unsigned int hipPeekAtLastError(void)
+{
+	return last_error;
+}
+
+FAKE_API unsigned int hipGetLastError(void)
+{
+	unsigned int error = last_error;
+
+	last_error = SUCCESS;
+	return error;
+}
+
+FAKE_API unsigned int hipRuntimeGetVersion(int *version)
+{
+	*version = fake_settings()->version;
+	return SUCCESS;
+}
+
+FAKE_API unsigned int hipGetDeviceCount(int *count)
+{
+	unsigned int error = begin("hipGetDeviceCount");
+
+	*count = error ? 0 : fake_settings()->devices;
+	return end(error);
+}
+
+FAKE_API unsigned int hipGetDevice(int *device)
+{
+	unsigned int error = begin("hipGetDevice");
+
+	if (!error)
+		*device = current_device;
+	return end(error);
+}
+
+static bool is_device(int device)
+{
+	return device >= 0 && device < fake_settings()->devices;
+}
+
+FAKE_API unsigned int hipSetDevice(int device)
+{
+	unsigned int error = begin("hipSetDevice");
+
+	if (!error && !is_device(device))
+		error = INVALID_DEVICE;
+	if (!error)
+		current_device = device;
+	return end(error);
+}
+
+FAKE_API unsigned int hipDeviceGetName(char *name, int length, int device)
+{
+	unsigned int error = begin("hipDeviceGetName");
+
+	if (!error && !is_device(device))
+		error = INVALID_DEVICE;
+	if (!error)
+		snprintf(name, (size_t)length, "Fake Instinct %d", device);
+	return end(error);
+}
+
+FAKE_API unsigned int hipDeviceGetPCIBusId(char *id, int length, int device)
+{
+	unsigned int error = begin("hipDeviceGetPCIBusId");
+
+	if (!error && !is_device(device))
+		error = INVALID_DEVICE;
+	if (!error)
+		snprintf(id, (size_t)length, "0000:%02X:00.0", 0xc1 + (unsigned)device);
+	return end(error);
+}
+
+FAKE_API unsigned int hipDeviceTotalMem(size_t *total, int device)
+{
+	unsigned int error = begin("hipDeviceTotalMem");
+
+	if (!error && !is_device(device))
+		error = INVALID_DEVICE;
+	if (!error)
+		*total = fake_settings()->memory;
+	return end(error);
+}
+
+FAKE_API unsigned int hipMemGetInfo(size_t *available, size_t *total)
+{
+	struct fake_hip *settings = fake_settings();
+	unsigned int error = begin("hipMemGetInfo");
+
+	if (!error) {
+		*total = settings->memory;
+		*available = settings->memory - settings->bytes[current_device];
+	}
+	return end(error);
+}
+
+static unsigned int allocate(const char *function, enum fake_kind kind, void **pointer,
+			     size_t size)
+{
+	unsigned int error = begin(function);
+	struct fake_allocation *allocation;
+
+	if (!error && !pointer)
+		error = INVALID_VALUE;
+	if (!error) {
+		allocation = fake_allocate(kind, current_device, size);
+		if (allocation)
+			*pointer = allocation->address;
+		else
+			error = OUT_OF_MEMORY;
+	}
+	return end(error);
+}
+
+FAKE_API unsigned int hipMalloc(void **pointer, size_t size)
+{
+	return allocate("hipMalloc", FAKE_DEVICE, pointer, size);
+}
+
+FAKE_API unsigned int hipExtMallocWithFlags(void **pointer, size_t size,
+					    unsigned int flags)
+{
+	return allocate("hipExtMallocWithFlags",
+			flags == FINE_GRAINED ? FAKE_FINE : FAKE_DEVICE, pointer, size);
+}
+
+FAKE_API unsigned int hipHostMalloc(void **pointer, size_t size, unsigned int flags)
+{
+	(void)flags;
+	return allocate("hipHostMalloc", FAKE_HOST, pointer, size);
+}
+
+FAKE_API unsigned int hipMallocManaged(void **pointer, size_t size, unsigned int flags)
+{
+	(void)flags;
+	return allocate("hipMallocManaged", FAKE_MANAGED, pointer, size);
+}
+
+FAKE_API unsigned int hipMallocAsync(void **pointer, size_t size, void *stream)
+{
+	(void)stream;
+	return allocate("hipMallocAsync", FAKE_POOL, pointer, size);
+}
+
+static unsigned int release(const char *function, void *pointer, bool host)
+{
+	unsigned int error = begin(function);
+	struct fake_allocation *allocation;
+
+	if (!error && pointer) {
+		allocation = fake_find(pointer);
+		if (!allocation || allocation->address != pointer ||
+		    allocation->kind == FAKE_REGISTERED ||
+		    (allocation->kind == FAKE_HOST) != host)
+			error = INVALID_VALUE;
+		else
+			fake_free(allocation);
+	}
+	return end(error);
+}
+
+FAKE_API unsigned int hipFree(void *pointer)
+{
+	return release("hipFree", pointer, false);
+}
+
+FAKE_API unsigned int hipFreeAsync(void *pointer, void *stream)
+{
+	(void)stream;
+	return release("hipFreeAsync", pointer, false);
+}
+
+FAKE_API unsigned int hipHostFree(void *pointer)
+{
+	return release("hipHostFree", pointer, true);
+}
+
+FAKE_API unsigned int hipHostRegister(void *pointer, size_t size, unsigned int flags)
+{
+	unsigned int error = begin("hipHostRegister");
+
+	(void)flags;
+	if (!error && (!pointer || size == 0))
+		error = INVALID_VALUE;
+	if (!error && fake_find(pointer))
+		error = ALREADY_REGISTERED;
+	if (!error && !fake_adopt(pointer, size, current_device))
+		error = OUT_OF_MEMORY;
+	if (!error)
+		fake_settings()->registrations++;
+	return end(error);
+}
+
+FAKE_API unsigned int hipHostUnregister(void *pointer)
+{
+	unsigned int error = begin("hipHostUnregister");
+	struct fake_allocation *allocation = fake_find(pointer);
+
+	if (!error && (!allocation || allocation->address != pointer ||
+		       allocation->kind != FAKE_REGISTERED))
+		error = NOT_REGISTERED;
+	if (!error) {
+		fake_free(allocation);
+		fake_settings()->registrations--;
+	}
+	return end(error);
+}
+
+/* Where the driver reaches what the application names; NULL: not all in an allocation. */
+static char *reach(const void *pointer, size_t size)
+{
+	struct fake_allocation *allocation = fake_find(pointer);
+	size_t offset;
+
+	if (!allocation)
+		return NULL;
+	fake_finish(allocation);
+	offset = (size_t)((const char *)pointer - allocation->address);
+	if (offset > allocation->size || size > allocation->size - offset)
+		return NULL;
+	return allocation->driver + offset;
+}
+
+FAKE_API unsigned int hipMemcpy(void *destination, const void *source, size_t size,
+				unsigned int kind)
+{
+	unsigned int error = begin("hipMemcpy");
+	const char *from = source;
+	char *to = destination;
+
+	if (!error && kind != HOST_TO_DEVICE && kind != DEVICE_TO_HOST)
+		error = INVALID_VALUE;
+	if (!error && kind == HOST_TO_DEVICE)
+		to = reach(destination, size);
+	if (!error && kind == DEVICE_TO_HOST)
+		from = reach(source, size);
+	if (!error && (!to || !from))
+		error = INVALID_VALUE;
+	if (!error)
+		memcpy(to, from, size);
+	return end(error);
+}
+
+/* Of all of an allocation on a device it is not waited for. */
+FAKE_API unsigned int hipMemset(void *destination, int value, size_t size)
+{
+	unsigned int error = begin("hipMemset");
+	struct fake_allocation *allocation = fake_find(destination);
+
+	if (!error && (!allocation || allocation->address != destination ||
+		       size > allocation->size))
+		error = INVALID_VALUE;
+	if (!error && size == allocation->size && !fake_on_host(allocation->kind)) {
+		allocation->clearing = true;
+		allocation->value = value;
+	} else if (!error) {
+		memset(allocation->driver, value, size);
+	}
+	return end(error);
+}
+
+FAKE_API unsigned int hipStreamSynchronize(void *stream)
+{
+	unsigned int error = begin("hipStreamSynchronize");
+
+	(void)stream;
+	if (!error)
+		fake_finish_all();
+	return end(error);
+}
+
+FAKE_API unsigned int hipDeviceSynchronize(void)
+{
+	return hipStreamSynchronize(NULL);
+}
+
+FAKE_API unsigned int hipMemGetAddressRange(void **base, size_t *size, void *pointer)
+{
+	unsigned int error = begin("hipMemGetAddressRange");
+	struct fake_allocation *allocation = fake_find(pointer);
+
+	if (!error && !allocation)
+		error = NOT_FOUND;
+	if (!error) {
+		*base = allocation->address;
+		*size = allocation->size;
+	}
+	return end(error);
+}
+
+static unsigned int tell(const struct fake_allocation *allocation, unsigned int attribute,
+			 void *data)
+{
+	switch (attribute) {
+	case BUFFER_ID:
+		*(uint32_t *)data = allocation->number;
+		return SUCCESS;
+	case IS_MANAGED:
+		*(bool *)data = allocation->kind == FAKE_MANAGED;
+		return SUCCESS;
+	case DEVICE_ORDINAL:
+		*(int *)data = allocation->device;
+		return SUCCESS;
+	case POOL_HANDLE:
+		if (!fake_settings()->pools)
+			return NOT_SUPPORTED;
+		*(const void **)data = allocation->kind == FAKE_POOL ? allocation : NULL;
+		return SUCCESS;
+	}
+	return INVALID_VALUE;
+}
+
+FAKE_API unsigned int hipPointerGetAttribute(void *data, unsigned int attribute,
+					     void *pointer)
+{
+	unsigned int error = begin("hipPointerGetAttribute");
+	struct fake_allocation *allocation = fake_find(pointer);
+
+	if (!error && (!data || !allocation))
+		error = INVALID_VALUE;
+	if (!error)
+		error = tell(allocation, attribute, data);
+	return end(error);
+}

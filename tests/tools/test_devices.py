@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""pier cp through the memory of GPUs, whose drivers are those of tests/fakes.
+
+FAKE_DRIVERS is the folder that has them.
+"""
+
+import os
+import signal
+
+from harness import Case, MIB, json, main
+
+SPECS = "cuda:0", "cuda:1", "cuda:0:vmm", "cuda:0:vmm:2M", "cuda:0:host", "hip:0", "hip:1"
+
+
+class Devices(Case):
+    def environment(self, **more):
+        return super().environment(LD_LIBRARY_PATH=os.environ["FAKE_DRIVERS"], **more)
+
+    def copied(self, source_memory, target_memory, size, *options, env=None):
+        """The report of a copy, which is verified."""
+        source = self.file("source", size)
+        target = self.folder / "target"
+        result = self.run_pier("cp", "--json", "--src-mem", source_memory, "--dst-mem",
+                               target_memory, *options, source, target, env=env)
+        self.assertEqual((result.status, result.stderr), (0, ""), result)
+        self.check_same(source, target)
+        facts = json.loads(result.stdout)
+        self.assertTrue(facts["verified"])
+        return facts
+
+    def test_cuda_to_hip(self):
+        facts = self.copied("cuda:0", "hip:0", 5 * MIB + 3, "--direct")
+        for side, memory in ("source", "cuda:0"), ("destination", "hip:0"):
+            self.assertEqual((facts[side]["memory"], facts[side]["path"]), (memory, "dma-buf"))
+
+    def test_every_kind_to_and_from(self):
+        for spec in SPECS:
+            for memories in (spec, "memfd"), ("host", spec):
+                with self.subTest(memories):
+                    self.copied(*memories, MIB + 17, "--chunk", "64K")
+
+    def test_sizes(self):
+        for size in 0, 1, 4097, 70001:
+            with self.subTest(size):
+                self.copied("hip:0", "cuda:0", size)
+
+    def test_staged(self):
+        """What cannot be exported is copied through host memory, and says so."""
+        env = {"FAKE_CUDA_DMABUF": "0"}
+        facts = self.copied("cuda:0", "cuda:1", 3 * MIB + 5, "--chunk", "256K", env=env)
+        self.assertEqual(facts["source"]["path"], "staged")
+        self.assertEqual(facts["destination"]["path"], "staged")
+        source = self.file("source", 100)
+        self.refused(3, "cuda.*DMA_BUF|DMA_BUF.*cuda|dma-buf", "cp", "--direct", "--src-mem",
+                     "cuda:0", source, "target", env=env)
+
+    def test_mistakes(self):
+        source = self.file("source", 100)
+        for spec, pattern in (("cuda:9", "9"), ("cuda:x", "x"), ("cuda:0:nothing", "nothing"),
+                              ("hip:9", "9"), ("hip:", "unit")):
+            with self.subTest(spec):
+                self.refused(3, pattern, "cp", "--src-mem", spec, source, "target")
+        self.assertEqual(sorted(p.name for p in self.folder.iterdir()), ["source"])
+
+    def test_interrupted(self):
+        """Ctrl-C in the middle: no partial file."""
+        process = self.start("cp", "--bwlimit", "1M", "--chunk", "64K", "--src-mem", "cuda:0",
+                             "--dst-mem", "hip:0", self.file("source", 20 * MIB), "target")
+        self.wait_for(lambda: len(self.processes()) > 1, "the receiver does not start")
+        process.send_signal(signal.SIGINT)
+        self.assertNotEqual(self.finish(process).status, 0)
+        self.assertEqual(sorted(p.name for p in self.folder.iterdir()), ["source"])
+
+    def test_info(self):
+        facts = json.loads(self.run_pier("info", "--json").stdout)
+        available = {m["name"]: m["available"] for m in facts["memory"]}
+        self.assertTrue(available["cuda"] and available["hip"])
+
+
+main()

@@ -1,0 +1,859 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The other end of transfers that announce their chunks: both ends staged, over soft0. */
+#include "staging_rig.h"
+
+#include <pthread.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "channel/channel.h"
+#include "memory/mr.h"
+#include "transfer/announce.h"
+
+static struct pier_landing_attr landing_of(uint32_t count, uint64_t length)
+{
+	struct pier_landing_attr attr = PIER_LANDING_ATTR_INIT;
+
+	attr.rails = rig.landing_rails;
+	attr.rail_count = count;
+	attr.length = length;
+	return attr;
+}
+
+static struct pier_landing_status landed(void)
+{
+	struct pier_landing_status now;
+
+	pier_query_landing(rig.landing, &now);
+	return now;
+}
+
+static struct pier_rail_status landing_rail(uint32_t index)
+{
+	struct pier_rail_status now;
+
+	expect_ok(pier_query_landing_rail(rig.landing, index, &now));
+	return now;
+}
+
+static void begin_landing(uint32_t count, uint64_t length)
+{
+	struct pier_landing_attr attr = landing_of(count, length);
+
+	expect_ok(pier_begin_landing(&attr, &rig.landing));
+}
+
+static struct pier_transfer_attr announced(uint32_t count, uint64_t length)
+{
+	struct pier_transfer_attr attr = attr_of(count, length);
+
+	attr.flags = PIER_TRANSFER_ANNOUNCE;
+	return attr;
+}
+
+/* Both ends in turn, by one thread, until both have ended: how they did. */
+static void drive(int *ret_transfer, int *ret_landing)
+{
+	*ret_transfer = *ret_landing = 0;
+	while (*ret_transfer == 0 || *ret_landing == 0) {
+		*ret_transfer = pier_progress_transfer(rig.transfer);
+		*ret_landing = pier_progress_landing(rig.landing);
+	}
+}
+
+static void expect_both_arrive(void)
+{
+	int sent, came;
+
+	drive(&sent, &came);
+	expect_result(pier_progress_transfer(rig.transfer), 1);
+	expect_result(pier_progress_landing(rig.landing), 1);
+	assert_int_equal(landed().done, landed().length);
+	assert_true(landed().ended);
+}
+
+static const uint64_t lengths[] = { 0, 1, 4096, CHUNK, CHUNK + 1, LENGTH };
+
+/* Few receives and many; the next landing takes those that are left. */
+static void lands_any_length(void **state)
+{
+	static const uint32_t depths[] = { 1, 3, 40 };
+
+	(void)state;
+	for (uint32_t rails = 1; rails <= MAX_RAILS; rails *= 2) {
+		for (int d = 0; d < 3; d++) {
+			rig.attr.max_recv_wr = depths[d];
+			make_rails(rails, true, true);
+			begin_landing(rails, 0);
+			for (size_t i = 0; i < 12; i++) {
+				struct pier_transfer_attr attr = announced(
+					rails, lengths[i / 2]);
+
+				attr.window = i % 2 ? 1 : 8;
+				shuffle();
+				expect_result(pier_progress_landing(rig.landing), 1);
+				expect_ok(pier_next_landing(rig.landing,
+							    rig.landing_rails, rails,
+							    attr.length));
+				begin(&attr);
+				expect_both_arrive();
+				expect_moved(attr.length, false);
+				assert_int_equal(landed().receives, rails * depths[d]);
+			}
+			expect_ok(pier_destroy_landing(rig.landing));
+			rig.landing = NULL;
+		}
+	}
+}
+
+static void flushes_direct_memory_once(void **state)
+{
+	struct pier_transfer_attr attr;
+
+	(void)state;
+	make_rails(2, true, false);
+	attr = announced(2, LENGTH);
+	shuffle();
+	begin_landing(2, LENGTH);
+	begin(&attr);
+	expect_both_arrive();
+	assert_true(landing_rail(0).done > 0 && landing_rail(1).done > 0);
+	assert_int_equal(landing_rail(0).done + landing_rail(1).done, LENGTH);
+	assert_int_equal(rig.gpu->flushes, 2);
+	assert_int_equal(rig.gpu->copies, 21);
+	expect_moved(LENGTH, false);
+	expect_result(
+		pier_query_landing_rail(rig.landing, 2, &(struct pier_rail_status){ 0 }),
+		-ERANGE);
+}
+
+/* What has come is copied while the rest is still under way. */
+static void copies_as_chunks_come(void **state)
+{
+	struct pier_transfer_attr attr;
+	uint64_t last = 0;
+	int steps = 0;
+
+	(void)state;
+	rig.attr.max_recv_wr = 2;
+	make_rails(1, true, true);
+	attr = announced(1, LENGTH);
+	attr.window = 2;
+	shuffle();
+	begin_landing(1, LENGTH);
+	begin(&attr);
+	while (pier_progress_transfer(rig.transfer) == 0) {
+		expect_result(pier_progress_landing(rig.landing) < 0, 0);
+		/* The sender is never further ahead than what it has in flight. */
+		assert_true(landed().done + 2 * CHUNK + 777 >= status().done);
+		steps += landed().done != last;
+		last = landed().done;
+	}
+	assert_true(steps >= 5);
+	expect_both_arrive();
+	expect_moved(LENGTH, false);
+}
+
+/* From the callback of the sender: the far end of the first rail dies. */
+static uint64_t kill_at;
+static int stop_rail(void *context, uint64_t done, uint64_t length)
+{
+	(void)context;
+	(void)length;
+	if (done >= kill_at && kill_at) {
+		expect_ok(pier_cancel_channel(rig.there.channels[0]));
+		kill_at = 0;
+	}
+	return 0;
+}
+
+/* Chunks are moved again by the other rail; each byte is counted once. */
+static void counts_once_what_comes_twice(void **state)
+{
+	(void)state;
+	for (uint64_t at = CHUNK; at < 18 * CHUNK; at += 4 * CHUNK) {
+		struct pier_transfer_attr attr;
+
+		make_rails(2, true, true);
+		attr = announced(2, LENGTH);
+		attr.progress = stop_rail;
+		attr.window = 2;
+		shuffle();
+		kill_at = at;
+		begin_landing(2, LENGTH);
+		begin(&attr);
+		expect_both_arrive();
+		assert_int_equal(landed().working_rails, 1);
+		assert_int_equal(landing_rail(0).error, -ECANCELED);
+		assert_int_equal(landing_rail(0).done + landing_rail(1).done, LENGTH);
+		assert_int_equal(landing_rail(0).in_flight, 0);
+		expect_moved(LENGTH, false);
+		expect_ok(pier_destroy_landing(rig.landing));
+		rig.landing = NULL;
+	}
+}
+
+/* All rails die; both ends go on with others, and with exactly what is missing. */
+static void resumes_after_all_rails_died(void **state)
+{
+	(void)state;
+	for (uint64_t at = CHUNK; at < 16 * CHUNK; at += 4 * CHUNK) {
+		struct pier_transfer_attr attr;
+		uint64_t missing;
+		int sent, came;
+
+		make_rails(1, true, true);
+		attr = announced(1, LENGTH);
+		attr.progress = stop_rail;
+		attr.window = 3;
+		shuffle();
+		kill_at = at;
+		begin_landing(1, LENGTH);
+		begin(&attr);
+		drive(&sent, &came);
+		assert_true(sent < 0);
+		assert_int_equal(came, -ECANCELED);
+		expect_result(pier_progress_landing(rig.landing), -ECANCELED);
+		test_assert_sentence("bytes have come: rail 0 of 1 failed: ");
+		/* All that the sender knows to have come was taken, and some more. */
+		assert_true(landed().done >= status().done);
+		missing = LENGTH - landed().done;
+		expect_result(pier_resume_landing(rig.landing, rig.landing_rails, 1),
+			      -EPIPE);
+		expect_result(pier_next_landing(rig.landing, rig.landing_rails, 1, 1),
+			      -EBUSY);
+		connect_rail(0);
+		name_rail(0);
+		expect_ok(pier_resume_landing(rig.landing, rig.landing_rails, 1));
+		expect_result(pier_resume_landing(rig.landing, rig.landing_rails, 1),
+			      -EBUSY);
+		expect_ok(pier_resume_transfer(rig.transfer, rig.rails, 1));
+		expect_both_arrive();
+		assert_int_equal(landing_rail(0).done, missing);
+		expect_result(pier_resume_landing(rig.landing, rig.landing_rails, 1),
+			      -EALREADY);
+		expect_moved(LENGTH, false);
+		expect_ok(pier_destroy_landing(rig.landing));
+		rig.landing = NULL;
+	}
+}
+
+/* A landing that was cancelled goes on: what came to its receives meanwhile counts. */
+static void loses_nothing_between_end_and_resume(void **state)
+{
+	struct pier_landing_rail moved;
+	struct pier_transfer_attr attr;
+
+	(void)state;
+	rig.attr.max_recv_wr = 40;
+	make_rails(1, true, true);
+	attr = announced(1, LENGTH);
+	shuffle();
+	begin_landing(1, LENGTH);
+	expect_ok(pier_cancel_landing(rig.landing));
+	expect_result(pier_wait_landing(rig.landing, PATIENT), -ECANCELED);
+	test_assert_sentence("0 of 328457 bytes have come: it was cancelled");
+	expect_result(pier_cancel_landing(rig.landing), -EALREADY);
+	expect_ok(pier_run_transfer(&attr));
+	moved = rig.landing_rails[0];
+	moved.offset = 0;
+	expect_result(pier_resume_landing(rig.landing, &moved, 1), -EINVAL);
+	test_assert_sentence("not as it was");
+	expect_ok(pier_resume_landing(rig.landing, rig.landing_rails, 1));
+	expect_result(pier_wait_landing(rig.landing, PATIENT), 1);
+	expect_moved(LENGTH, false);
+}
+
+/* The device at the receiving end is lost: bytes came that nobody moves again. */
+static void ends_with_the_device(void **state)
+{
+	(void)state;
+	for (int at = 0; at < 20; at += 6) {
+		struct pier_transfer_attr attr;
+		int sent, came;
+
+		make_rails(2, false, true);
+		attr = announced(2, LENGTH);
+		attr.stall_ms = 500;
+		shuffle();
+		begin_landing(2, LENGTH);
+		begin(&attr);
+		rig.gpu->copy_error = EIO;
+		rig.gpu->fail_copy_at = at + 1;
+		drive(&sent, &came);
+		assert_int_equal(came, -EIO);
+		expect_result(pier_wait_landing(rig.landing, PATIENT), -EIO);
+		test_assert_sentence("device lost");
+		assert_int_equal(landed().done / CHUNK, at);
+		assert_int_equal(landed().working_rails, 2);
+		expect_result(pier_resume_landing(rig.landing, rig.landing_rails, 2),
+			      -EIO);
+		assert_int_equal(rig.gpu->copies, at + 1);
+		rig.gpu->copy_error = 0;
+		expect_ok(pier_destroy_landing(rig.landing));
+		rig.landing = NULL;
+	}
+}
+
+static void tells_what_cannot_be_flushed(void **state)
+{
+	struct pier_transfer_attr attr;
+	int sent, came;
+
+	(void)state;
+	make_rails(1, true, false);
+	attr = announced(1, LENGTH);
+	begin_landing(1, LENGTH);
+	begin(&attr);
+	rig.gpu->flush_error = EOPNOTSUPP;
+	drive(&sent, &came);
+	assert_int_equal(sent, 1);
+	assert_int_equal(came, -EOPNOTSUPP);
+	assert_int_equal(landed().error, -EOPNOTSUPP);
+	test_assert_sentence("no flush");
+}
+
+/* Two receives, and nobody who looks at them for a while: the sender waits for them. */
+static void is_waited_for(void **state)
+{
+	struct pier_transfer_attr attr;
+
+	(void)state;
+	rig.attr.max_recv_wr = 2;
+	make_rails(1, true, true);
+	attr = announced(1, LENGTH);
+	attr.window = 8;
+	shuffle();
+	begin_landing(1, LENGTH);
+	begin(&attr);
+	expect_result(pier_wait_transfer(rig.transfer, 5 * BRIEF), 0);
+	assert_int_equal(status().done, 2 * CHUNK);
+	assert_int_equal(landed().done, 0);
+	expect_both_arrive();
+	expect_moved(LENGTH, false);
+}
+
+/* Unless its channel gives up. */
+static void is_given_up_by_the_impatient(void **state)
+{
+	struct pier_transfer_attr attr;
+
+	(void)state;
+	rig.attr.max_recv_wr = 2;
+	rig.attr.rnr_retry_count = 1;
+	make_rails(1, true, true);
+	attr = announced(1, LENGTH);
+	begin_landing(1, LENGTH);
+	expect_result(pier_run_transfer(&attr), -EAGAIN);
+}
+
+/* A chunk as a peer may announce it. */
+static void announce(uint32_t immediate, uint64_t offset, uint32_t length)
+{
+	struct pier_gather source;
+	struct pier_remote target;
+
+	expect_ok(pier_gather(rig.here.mrs[0], pier_mr_iova(rig.here.mrs[0]), length,
+			      &source));
+	expect_ok(pier_remote_sub(&rig.remotes[0], GUARD + offset, length, &target));
+	expect_ok(pier_write_imm(rig.here.channels[0], &source, length > 0,
+				 length ? &target : NULL, immediate, PATIENT));
+}
+
+static void believes_no_number(void **state)
+{
+	static const struct {
+		uint32_t immediate, length;
+	} hostile[] = {
+		{ 0, 0 },			   /* no bytes */
+		{ LENGTH / 4096, 0 },		   /* of the last block neither */
+		{ 1 + LENGTH / 4096, 1 },	   /* behind the end */
+		{ UINT32_MAX, 4096 },		   /* far behind it */
+		{ 0, 4095 },			   /* no whole blocks */
+		{ 3, 4097 },			   /* nor these */
+		{ LENGTH / 4096, 778 + 4 * 4096 }, /* over the end */
+		{ LENGTH / 4096 - 1, 4096 + LENGTH % 4096 + 1 }, /* by one */
+	};
+	(void)state;
+	for (size_t i = 0; i < sizeof(hostile) / sizeof(hostile[0]); i++) {
+		make_rails(1, true, true);
+		begin_landing(1, LENGTH);
+		announce(hostile[i].immediate, 0, hostile[i].length);
+		expect_result(pier_wait_landing(rig.landing, PATIENT), -EBADMSG);
+		test_assert_sentence("which no transfer of 328457 bytes has");
+		assert_int_equal(landed().done, 0);
+		assert_int_equal(rig.gpu->copies, 0);
+		expect_ok(pier_destroy_landing(rig.landing));
+		rig.landing = NULL;
+	}
+}
+
+static void takes_no_message_for_a_chunk(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		struct pier_channel *channel;
+
+		make_rails(1, true, true);
+		channel = rig.here.channels[0];
+		begin_landing(1, LENGTH);
+		expect_ok(i ? pier_send_imm(channel, NULL, 0, 1, PATIENT)
+			    : pier_send(channel, NULL, 0, PATIENT));
+		expect_result(pier_wait_landing(rig.landing, PATIENT), -EBADMSG);
+		test_assert_sentence("a message, and no chunk");
+		expect_ok(pier_destroy_landing(rig.landing));
+		rig.landing = NULL;
+	}
+}
+
+/* Again, in part, and in blocks that lie crosswise: what is counted is a sum of blocks.
+ */
+static void counts_blocks(void **state)
+{
+	static const struct {
+		uint32_t block, count;
+		uint64_t done;
+		int copies;
+	} steps[] = {
+		{ 2, 2, 2, 1 }, { 2, 2, 2, 1 }, { 3, 2, 3, 2 },
+		{ 0, 4, 5, 3 }, { 1, 3, 5, 3 }, { 63, 3, 8, 4 },
+	};
+	(void)state;
+	make_rails(1, true, true);
+	begin_landing(1, LENGTH);
+	for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
+		announce(steps[i].block, steps[i].block * 4096ul, steps[i].count * 4096);
+		expect_result(pier_wait_landing(rig.landing, 0), 0);
+		assert_int_equal(landed().done, steps[i].done * 4096);
+		assert_int_equal(rig.gpu->copies, steps[i].copies);
+	}
+}
+
+/* A late chunk of what has landed: the memory is not touched any more. */
+static void leaves_alone_what_has_landed(void **state)
+{
+	struct pier_transfer_attr attr;
+
+	(void)state;
+	make_rails(1, true, true);
+	attr = announced(1, LENGTH);
+	shuffle();
+	begin_landing(1, LENGTH);
+	begin(&attr);
+	expect_both_arrive();
+	memset(rig.there.image, 0x5a, AREA);
+	expect_ok(pier_copy_to_buffer(rig.there.buffer, 0, rig.there.image, AREA));
+	announce(0, 0, CHUNK);
+	expect_result(pier_progress_landing(rig.landing), 1);
+	expect_image(&rig.there);
+}
+
+/* No receive is left behind, and nobody is led to believe that his comes next. */
+static void leaves_no_receives_behind(void **state)
+{
+	struct pier_channel *channel;
+	struct pier_work work;
+
+	(void)state;
+	make_rails(1, true, true);
+	channel = rig.there.channels[0];
+	begin_landing(1, LENGTH);
+	assert_int_equal(pier_channel_outstanding(channel), rig.attr.max_recv_wr);
+	expect_ok(pier_destroy_landing(rig.landing));
+	rig.landing = NULL;
+	assert_int_equal(pier_channel_outstanding(channel), 0);
+	expect_result(pier_post_recv(channel, NULL, 0, &work), -EPIPE);
+	test_assert_sentence("landing was destroyed");
+	/* After a reset it is as new: all places are free. */
+	expect_ok(pier_channel_reset(channel));
+	for (uint32_t i = 0; i < rig.attr.max_recv_wr; i++)
+		expect_ok(pier_post_recv(channel, NULL, 0, &work));
+}
+
+/* Both ends of a channel were reset between two landings. */
+static void goes_on_after_a_reset(void **state)
+{
+	struct pier_transfer_attr attr;
+	struct pier_endpoint a, b;
+
+	(void)state;
+	make_rails(1, true, true);
+	attr = announced(1, LENGTH);
+	begin_landing(1, LENGTH);
+	begin(&attr);
+	expect_both_arrive();
+	/* It would be taken for one of the next. */
+	announce(0, 0, CHUNK);
+	expect_ok(pier_channel_reset(rig.here.channels[0]));
+	expect_ok(pier_channel_reset(rig.there.channels[0]));
+	expect_ok(pier_channel_endpoint(rig.here.channels[0], &a));
+	expect_ok(pier_channel_endpoint(rig.there.channels[0], &b));
+	expect_ok(pier_connect_channel(rig.here.channels[0], &b));
+	expect_ok(pier_connect_channel(rig.there.channels[0], &a));
+	shuffle();
+	expect_ok(pier_next_landing(rig.landing, rig.landing_rails, 1, LENGTH));
+	expect_result(pier_progress_landing(rig.landing), 0);
+	assert_int_equal(landed().done, 0);
+	begin(&attr);
+	expect_both_arrive();
+	expect_moved(LENGTH, false);
+}
+
+/* The next landing is over another channel: the one of before is stopped. */
+static void leaves_channels_that_it_does_not_need(void **state)
+{
+	struct pier_transfer_attr attr;
+
+	(void)state;
+	make_rails(2, true, true);
+	attr = announced(1, LENGTH);
+	begin_landing(1, LENGTH);
+	begin(&attr);
+	expect_both_arrive();
+	shuffle();
+	expect_ok(pier_next_landing(rig.landing, &rig.landing_rails[1], 1, LENGTH));
+	assert_int_equal(pier_channel_outstanding(rig.there.channels[0]), 0);
+	expect_result(pier_channel_error(rig.there.channels[0], NULL), -ECANCELED);
+	attr.rails = &rig.rails[1];
+	begin(&attr);
+	expect_both_arrive();
+	expect_moved(LENGTH, false);
+}
+
+static void ends_in_time(void **state)
+{
+	struct pier_landing_attr attr;
+
+	(void)state;
+	make_rails(1, true, true);
+	attr = landing_of(1, LENGTH);
+	attr.stall_ms = BRIEF;
+	expect_ok(pier_begin_landing(&attr, &rig.landing));
+	expect_result(pier_wait_landing(rig.landing, 0), 0);
+	expect_result(pier_wait_landing(rig.landing, -1), -EINVAL);
+	expect_result(pier_wait_landing(rig.landing, PATIENT), -ETIMEDOUT);
+	test_assert_sentence("nothing new came within 20 ms");
+	expect_ok(pier_destroy_landing(rig.landing));
+	connect_rail(0);
+	name_rail(0);
+	attr.stall_ms = PIER_TIMEOUT_DEFAULT;
+	attr.timeout_ms = BRIEF;
+	expect_ok(pier_begin_landing(&attr, &rig.landing));
+	expect_result(pier_wait_landing(rig.landing, PATIENT), -ETIMEDOUT);
+	test_assert_sentence("the 20 ms were over");
+}
+
+/* Who sends again and again what has come keeps nobody waiting. */
+static void stalls_without_new_bytes(void **state)
+{
+	struct pier_landing_attr attr;
+	int result = 0;
+
+	(void)state;
+	make_rails(1, true, true);
+	attr = landing_of(1, LENGTH);
+	attr.stall_ms = BRIEF;
+	expect_ok(pier_begin_landing(&attr, &rig.landing));
+	while (result == 0) {
+		announce(1, 4096, 4096);
+		result = pier_progress_landing(rig.landing);
+	}
+	assert_int_equal(result, -ETIMEDOUT);
+	assert_int_equal(landed().done, 4096);
+}
+
+static void hears_that_the_peer_is_gone(void **state)
+{
+	(void)state;
+	make_rails(1, true, true);
+	begin_landing(1, LENGTH);
+	expect_ok(pier_destroy_channel(rig.here.channels[0]));
+	rig.here.channels[0] = NULL;
+	assert_true(pier_wait_landing(rig.landing, PATIENT) < 0);
+	test_assert_sentence("rail 0 of 1 failed");
+	assert_int_equal(landed().receives, 0);
+}
+
+/* Whether there is something to be looked at before sleeping. */
+static bool arm(int epoll)
+{
+	struct epoll_event event;
+	int collected = pier_arm_channel(rig.there.channels[0]);
+
+	assert_true(collected >= 0);
+	collected += pier_arm_channel(rig.here.channels[0]);
+	return collected > 0 || epoll_wait(epoll, &event, 1, PATIENT) > 0;
+}
+
+/* By epoll, as the header says; both ends by one thread. */
+static void is_driven_by_epoll(void **state)
+{
+	struct epoll_event event = { .events = EPOLLIN };
+	int epoll = epoll_create1(EPOLL_CLOEXEC), result;
+	struct pier_transfer_attr attr;
+
+	(void)state;
+	rig.attr.max_recv_wr = 3;
+	make_rails(1, true, true);
+	attr = announced(1, LENGTH);
+	shuffle();
+	begin_landing(1, LENGTH);
+	for (int i = 0; i < 2; i++)
+		expect_ok(epoll_ctl(
+			epoll, EPOLL_CTL_ADD,
+			pier_channel_fd(i ? rig.here.channels[0] : rig.there.channels[0]),
+			&event));
+	begin(&attr);
+	while ((result = pier_progress_landing(rig.landing)) == 0) {
+		assert_true(pier_progress_transfer(rig.transfer) >= 0);
+		assert_true(arm(epoll));
+	}
+	assert_int_equal(result, 1);
+	expect_both_arrive();
+	close(epoll);
+	expect_moved(LENGTH, false);
+}
+
+static void *send_all(void *argument)
+{
+	return (void *)(intptr_t)(pier_run_transfer(argument) != 0);
+}
+
+/* Each end in a thread of its own, one landing after the other. */
+static void runs_in_threads(void **state)
+{
+	struct pier_transfer_attr attr;
+
+	(void)state;
+	rig.attr.max_recv_wr = 3;
+	make_rails(2, true, true);
+	attr = announced(2, LENGTH);
+	begin_landing(2, 0);
+	for (int round = 0; round < 20; round++) {
+		pthread_t thread;
+		void *failed;
+
+		expect_result(pier_wait_landing(rig.landing, PATIENT), 1);
+		shuffle();
+		expect_ok(pier_next_landing(rig.landing, rig.landing_rails, 2, LENGTH));
+		assert_int_equal(pthread_create(&thread, NULL, send_all, &attr), 0);
+		expect_result(pier_wait_landing(rig.landing, PATIENT), 1);
+		assert_int_equal(pthread_join(thread, &failed), 0);
+		assert_null(failed);
+		expect_moved(LENGTH, false);
+	}
+}
+
+/* What a transfer that announces cannot be. */
+static void refuses_what_cannot_be_announced(void **state)
+{
+	struct pier_transfer_attr attr, good;
+	struct pier_transfer *transfer = NULL;
+	struct pier_remote parts[2];
+
+	(void)state;
+	make_rails(1, true, true);
+	good = announced(1, LENGTH);
+#define refuse(sentence)                                                       \
+	do {                                                                   \
+		expect_result(pier_begin_transfer(&attr, &transfer), -EINVAL); \
+		test_assert_sentence(sentence);                                \
+		assert_null(transfer);                                         \
+	} while (0)
+	attr = good;
+	attr.direction = PIER_TRANSFER_READ;
+	refuse("reading tells the peer nothing");
+	attr = good;
+	attr.flags |= PIER_TRANSFER_NOTIFY;
+	refuse("with PIER_TRANSFER_NOTIFY");
+	attr = good;
+	attr.chunk = 4097;
+	refuse("chunk 4097 is no multiple of 4096");
+	attr = good;
+	attr.length = (UINT64_C(1) << 44) + 1;
+	refuse("more than 16 TiB");
+	expect_ok(pier_remote_sub(&rig.remotes[0], 0, GUARD + 4097, &parts[0]));
+	expect_ok(
+		pier_remote_sub(&rig.remotes[0], GUARD + 4097, LENGTH - 4097, &parts[1]));
+	rig.rails[0].parts = parts;
+	rig.rails[0].count = 2;
+	attr = good;
+	refuse("a remote part ends 4097 bytes from the beginning");
+	/* The end of the last one may be anywhere. */
+	parts[0].length--;
+	parts[1].addr--;
+	parts[1].length++;
+	expect_ok(pier_begin_transfer(&good, &transfer));
+	expect_ok(pier_destroy_transfer(transfer));
+}
+
+/* A state that was not announced has ranges that cannot be. */
+static void refuses_the_state_of_others(void **state)
+{
+	static uint8_t wire[64] = { 'P', 'r', 'T', 'S', 1, 0, 0, 0, 1 };
+	struct pier_transfer *transfer = NULL;
+	struct pier_transfer_attr attr;
+
+	(void)state;
+	make_rails(1, true, true);
+	attr = announced(1, 8192 + 5);
+	attr.state = wire;
+	attr.state_size = 40;
+	wire[17] = 0x20; /* length 8197 */
+	wire[16] = 5;
+	wire[32] = 1; /* one byte at 4095 */
+	wire[24] = 0xff;
+	wire[25] = 0x0f;
+	expect_result(pier_begin_transfer(&attr, &transfer), -EINVAL);
+	test_assert_sentence("missing range [4095, +1)");
+	wire[24] = 0; /* at 4096, which ends within a block */
+	wire[25] = 0x10;
+	expect_result(pier_begin_transfer(&attr, &transfer), -EINVAL);
+	wire[33] = 0x10; /* 4096 and 5 more: to the end */
+	wire[32] = 5;
+	expect_ok(pier_begin_transfer(&attr, &transfer));
+	expect_ok(pier_destroy_transfer(transfer));
+}
+
+/* Whether a source in parts that begin there, from 100 on, can be announced. */
+static int check_parts(const uint64_t *starts, uint32_t count)
+{
+	struct pier_mr_part parts[8] = { { 0 } };
+	struct pier_mr mr = { .parts = parts, .part_count = count + 1 };
+	struct pier_channel channel = { .max_msg_size = 1 << 30 };
+	struct pier_rail_state rail = { .channel = &channel,
+					.mr = &mr,
+					.offset = 100,
+					.length = 3 * 4096,
+					.max_sge = 3,
+					.max_chunk = 10000 };
+	int error;
+
+	for (uint32_t i = 0; i < count; i++)
+		parts[i + 1].start = starts[i];
+	error = pier_check_announced_rail(&rail);
+	assert_int_equal(rail.max_chunk, 8192);
+	return error;
+}
+
+/* A block in more parts than a request has elements cannot be one chunk. */
+static void refuses_blocks_of_too_many_parts(void **state)
+{
+	(void)state;
+	expect_ok(check_parts((uint64_t[]){ 101, 4195 }, 2));
+	expect_result(check_parts((uint64_t[]){ 101, 102, 4195 }, 3), -EINVAL);
+	test_assert_sentence("in more parts than the 3 elements");
+	/* A part that begins with the block takes no part in the one before. */
+	expect_ok(check_parts((uint64_t[]){ 101, 102, 4196, 4197, 4198 }, 5));
+	expect_result(check_parts((uint64_t[]){ 4196, 4197, 4198, 4199 }, 4), -EINVAL);
+	expect_result(check_parts((uint64_t[]){ 4195, 4197, 4198, 4199 }, 4), -EINVAL);
+	expect_ok(check_parts((uint64_t[]){ 4195, 4197, 4198, 8292 }, 4));
+	/* What lies before the transfer and behind it does not matter. */
+	expect_ok(check_parts((uint64_t[]){ 50, 60, 70, 100, 101, 102 }, 6));
+	expect_ok(check_parts((uint64_t[]){ 12388, 12389, 12390, 12391 }, 4));
+}
+
+static void refuses_what_cannot_land(void **state)
+{
+	struct pier_landing_rail twice[2];
+	struct pier_landing_attr attr, good;
+	struct pier_landing *landing = NULL;
+
+	(void)state;
+	make_rails(2, true, true);
+	good = landing_of(1, LENGTH);
+#define refuse_landing(error, sentence)                                       \
+	do {                                                                  \
+		expect_result(pier_begin_landing(&attr, &landing), -(error)); \
+		test_assert_sentence(sentence);                               \
+		assert_null(landing);                                         \
+	} while (0)
+	expect_result(pier_begin_landing(NULL, &landing), -EINVAL);
+	attr = good;
+	attr.size = 8;
+	refuse_landing(EINVAL, "PIER_LANDING_ATTR_INIT");
+	attr = good;
+	attr.flags = 2;
+	refuse_landing(EINVAL, "flags 0x2");
+	attr = good;
+	attr.stall_ms = 0;
+	refuse_landing(EINVAL, "stall_ms 0");
+	attr = good;
+	attr.timeout_ms = -5;
+	refuse_landing(EINVAL, "timeout_ms -5");
+	attr = good;
+	attr.rail_count = 0;
+	refuse_landing(EINVAL, "0 rails");
+	attr.rail_count = PIER_RAILS_MAX + 1;
+	refuse_landing(EINVAL, "65 rails");
+	attr = good;
+	attr.length = (UINT64_C(1) << 44) + 1;
+	refuse_landing(EINVAL, "more than 16 TiB");
+	attr.length = AREA - GUARD + 1;
+	refuse_landing(ERANGE, "leave the region");
+	attr = good;
+	twice[0] = twice[1] = rig.landing_rails[0];
+	attr.rails = twice;
+	attr.rail_count = 2;
+	refuse_landing(EINVAL, "rails 0 and 1 have the same channel");
+	twice[0].mr = rig.here.mrs[0];
+	attr.rail_count = 1;
+	refuse_landing(EINVAL, "another protection domain");
+	attr = good;
+	expect_ok(pier_post_recv(rig.there.channels[0], NULL, 0, NULL));
+	refuse_landing(EBUSY, "1 receives posted");
+	expect_ok(pier_cancel_channel(rig.there.channels[0]));
+	refuse_landing(EPIPE, "rail 0 of a landing");
+	/* Nothing was posted by any of these. */
+	assert_int_equal(pier_channel_outstanding(rig.there.channels[1]), 0);
+}
+
+static void takes_no_shared_receives(void **state)
+{
+	struct pier_recv_pool *pool = NULL;
+	struct pier_landing *landing = NULL;
+	struct pier_landing_attr attr;
+
+	(void)state;
+	make_rails(1, true, true);
+	attr = landing_of(1, LENGTH);
+	expect_ok(pier_create_recv_pool(rig.there.channels[0], NULL, &pool));
+	expect_result(pier_begin_landing(&attr, &landing), -EINVAL);
+	test_assert_sentence("a receive pool");
+	expect_ok(pier_destroy_recv_pool(pool));
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		CASE(lands_any_length),
+		CASE(flushes_direct_memory_once),
+		CASE(copies_as_chunks_come),
+		CASE(counts_once_what_comes_twice),
+		CASE(resumes_after_all_rails_died),
+		CASE(loses_nothing_between_end_and_resume),
+		CASE(ends_with_the_device),
+		CASE(tells_what_cannot_be_flushed),
+		CASE(is_waited_for),
+		CASE(is_given_up_by_the_impatient),
+		CASE(believes_no_number),
+		CASE(takes_no_message_for_a_chunk),
+		CASE(counts_blocks),
+		CASE(leaves_alone_what_has_landed),
+		CASE(leaves_no_receives_behind),
+		CASE(goes_on_after_a_reset),
+		CASE(leaves_channels_that_it_does_not_need),
+		CASE(ends_in_time),
+		CASE(stalls_without_new_bytes),
+		CASE(hears_that_the_peer_is_gone),
+		CASE(is_driven_by_epoll),
+		CASE(runs_in_threads),
+		CASE(refuses_what_cannot_be_announced),
+		CASE(refuses_the_state_of_others),
+		CASE(refuses_blocks_of_too_many_parts),
+		CASE(refuses_what_cannot_land),
+		CASE(takes_no_shared_receives),
+	};
+
+	return cmocka_run_group_tests_name("landing", tests, make_folder, remove_folder);
+}

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "gpu.h"
+
+PIER_API extern struct gpu_control gpu_control;
+struct gpu_control gpu_control;
+
+struct gpu_memory {
+	char *base, *alias; /* the device's addresses, and where the driver has them */
+	uint64_t segment;   /* bytes of one */
+	int count;
+	int fds[];
+};
+
+static uint64_t length_of(const struct gpu_memory *gpu)
+{
+	return gpu->segment * (uint64_t)gpu->count;
+}
+
+static int probe_gpu(char *ret_detail, size_t size)
+{
+	(void)size;
+	ret_detail[0] = '\0';
+	return 0;
+}
+
+static void map_segment(struct gpu_memory *gpu, int index)
+{
+	int fd = memfd_create("gpu", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	char *at = gpu->alias + gpu->segment * (uint64_t)index;
+
+	if (fd < 0 || ftruncate(fd, (off_t)gpu->segment) ||
+	    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) ||
+	    mmap(at, gpu->segment, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd,
+		 0) == MAP_FAILED)
+		abort();
+	gpu->fds[index] = fd;
+}
+
+static char *reserve(uint64_t length)
+{
+	char *pages = mmap(NULL, length, PROT_NONE,
+			   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	if (pages == MAP_FAILED)
+		abort();
+	return pages;
+}
+
+static int alloc_gpu(const char *unit, uint64_t length, struct pier_memory *ret_memory)
+{
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+	int count = unit ? atoi(unit) : 1;
+	struct gpu_memory *gpu;
+
+	if (count < 1)
+		return pier_fail(EINVAL, "unit \"%s\": not how many segments", unit);
+	gpu = calloc(1, sizeof(*gpu) + (size_t)count * sizeof(gpu->fds[0]));
+	gpu->count = count;
+	gpu->segment = (length + (uint64_t)count - 1) / (uint64_t)count;
+	gpu->segment = (gpu->segment + page - 1) / page * page;
+	gpu->base = reserve(length_of(gpu));
+	gpu->alias = reserve(length_of(gpu));
+	for (int i = 0; i < count; i++)
+		map_segment(gpu, i);
+	gpu_control.live++;
+	*ret_memory = (struct pier_memory){
+		.address = (uint64_t)(uintptr_t)(gpu_control.host ? gpu->alias
+								  : gpu->base),
+		.length = length_of(gpu),
+		.cpu = gpu_control.host ? gpu->alias : NULL,
+		.state = gpu,
+	};
+	return 0;
+}
+
+static void free_gpu(struct pier_memory *memory)
+{
+	struct gpu_memory *gpu = memory->state;
+
+	for (int i = 0; i < gpu->count; i++)
+		close(gpu->fds[i]);
+	munmap(gpu->base, length_of(gpu));
+	munmap(gpu->alias, length_of(gpu));
+	free(gpu);
+	gpu_control.live--;
+}
+
+static int export_mapped(const struct pier_memory *memory, uint64_t address,
+			 uint64_t length, enum pier_mapping mapping,
+			 struct pier_backend_export *ret_export)
+{
+	const struct gpu_memory *gpu = memory->state;
+	uint64_t offset = address - memory->address;
+	uint64_t index = offset / gpu->segment;
+	struct gpu_control *control = &gpu_control;
+
+	control->exports++;
+	control->exports_by[mapping]++;
+	if (control->export_error)
+		return pier_fail(control->export_error, "the driver refuses");
+	if (mapping == PIER_MAPPING_PCIE && control->no_pcie)
+		return pier_fail(EOPNOTSUPP, "the driver has no such mapping");
+	if (control->seams && (offset + length - 1) / gpu->segment != index)
+		return pier_fail(EXDEV, "several segments");
+	if (control->takes && mapping != control->takes)
+		ret_export->fd = eventfd(0, EFD_CLOEXEC);
+	else
+		ret_export->fd = fcntl(gpu->fds[index], F_DUPFD_CLOEXEC, 0);
+	ret_export->offset = offset - index * gpu->segment;
+	if (ret_export->fd < 0)
+		return pier_fail(errno, "no more fds");
+	control->open_exports++;
+	return 0;
+}
+
+static int export_range(const struct pier_memory *memory, uint64_t address,
+			uint64_t length, struct pier_backend_export *ret_export)
+{
+	return export_mapped(memory, address, length, PIER_MAPPING_DEFAULT, ret_export);
+}
+
+static void close_export(struct pier_backend_export *dmabuf)
+{
+	close(dmabuf->fd);
+	gpu_control.open_exports--;
+}
+
+static int segment(const struct pier_memory *memory, uint64_t address,
+		   uint64_t *ret_start, uint64_t *ret_length)
+{
+	const struct gpu_memory *gpu = memory->state;
+	uint64_t offset = address - memory->address;
+
+	*ret_start = address - offset % gpu->segment;
+	*ret_length = gpu->segment;
+	if (gpu_control.lies_about_segments)
+		*ret_start += gpu->segment;
+	return 0;
+}
+
+static int begin_copy(void)
+{
+	int count = __atomic_add_fetch(&gpu_control.copies, 1, __ATOMIC_RELAXED);
+
+	if (gpu_control.before_copy)
+		gpu_control.before_copy();
+	if (!gpu_control.copy_error || count < gpu_control.fail_copy_at)
+		return 0;
+	return pier_fail(gpu_control.copy_error, "device lost");
+}
+
+static int copy_to(const struct pier_memory *memory, uint64_t offset, const void *source,
+		   uint64_t length)
+{
+	const struct gpu_memory *gpu = memory->state;
+	int error = begin_copy();
+
+	if (!error)
+		memcpy(gpu->alias + offset, source, length);
+	return error;
+}
+
+static int copy_from(const struct pier_memory *memory, uint64_t offset, void *destination,
+		     uint64_t length)
+{
+	const struct gpu_memory *gpu = memory->state;
+	int error = begin_copy();
+
+	if (!error)
+		memcpy(destination, gpu->alias + offset, length);
+	return error;
+}
+
+static int flush(const struct pier_memory *memory)
+{
+	(void)memory;
+	__atomic_add_fetch(&gpu_control.flushes, 1, __ATOMIC_RELAXED);
+	return gpu_control.flush_error ? pier_fail(gpu_control.flush_error, "no flush")
+				       : 0;
+}
+
+static void describe(const struct pier_memory *memory,
+		     struct pier_memory_facts *ret_facts)
+{
+	(void)memory;
+	strcpy(ret_facts->kind, "test memory");
+	ret_facts->host = gpu_control.host;
+}
+
+static int lock_host(const struct pier_memory *memory, void *addr, uint64_t length)
+{
+	uint64_t mask = (uint64_t)sysconf(_SC_PAGESIZE) - 1;
+
+	(void)memory;
+	if ((((uintptr_t)addr) | length) & mask)
+		return pier_fail(EINVAL, "not whole pages");
+	gpu_control.locks++;
+	return 0;
+}
+
+static void unlock_host(const struct pier_memory *memory, void *addr)
+{
+	(void)memory;
+	(void)addr;
+	gpu_control.unlocks++;
+}
+
+PIER_API extern const struct pier_backend pier_backend;
+
+const struct pier_backend pier_backend = {
+	.abi = PIER_BACKEND_ABI,
+	.size = sizeof(struct pier_backend),
+	.name = "gpu",
+	.description = "device memory of a test",
+	.dmabuf = true,
+	.probe = probe_gpu,
+	.alloc = alloc_gpu,
+	.free = free_gpu,
+	.export_range = export_range,
+	.close_export = close_export,
+	.copy_to = copy_to,
+	.copy_from = copy_from,
+	.flush = flush,
+	.describe = describe,
+	.export_mapped = export_mapped,
+	.segment = segment,
+	.lock_host = lock_host,
+	.unlock_host = unlock_host,
+};

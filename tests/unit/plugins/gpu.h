@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TESTS_UNIT_PLUGINS_GPU_H
+#define TESTS_UNIT_PLUGINS_GPU_H
+
+#include <stdbool.h>
+
+#include <pier/backend.h>
+
+/*
+ * What the backend "gpu" does and did: device memory that the CPU does not reach, of
+ * memfds, in segments of whole pages ("gpu:3": of 3), with one of two mappings for the
+ * NIC.
+ */
+struct gpu_control {
+	/* The test's. */
+	enum pier_mapping takes; /* exports of others are nothing that a NIC takes */
+	bool no_pcie;		 /* the driver does not have it */
+	int export_error, copy_error, flush_error; /* positive errno, or 0 */
+	bool seams; /* no export of several segments at once */
+	bool host;  /* it is host memory, which the CPU reaches */
+	bool lies_about_segments;
+	int fail_copy_at; /* from the nth on copy_error is what happens; 0: all */
+	void (*before_copy)(void); /* or NULL: on the thread that copies */
+	/* What was asked for. */
+	int exports, open_exports, exports_by[3], flushes, copies, locks, unlocks, live;
+};
+
+#define GPU_CONTROL_SYMBOL "gpu_control"
+
+#endif
