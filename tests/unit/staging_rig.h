@@ -90,9 +90,9 @@ static inline int remove_folder(void **state)
 	return unlink(link) || rmdir(rig.folder);
 }
 
-static inline void open_side(struct side *side)
+static inline void open_side(struct side *side, const char *device)
 {
-	expect_ok(pier_open_device("soft0", &side->device));
+	expect_ok(pier_open_device(device, &side->device));
 	expect_ok(pier_alloc_pd(side->device, &side->pd));
 	expect_ok(pier_alloc_buffer("gpu", AREA, &side->buffer));
 	side->image = malloc(AREA);
@@ -120,8 +120,8 @@ static inline int setup(void **state)
 	rig.attr.rnr_retry_count = 7;
 	rig.transfer = NULL;
 	rig.landing = NULL;
-	open_side(&rig.here);
-	open_side(&rig.there);
+	open_side(&rig.here, "soft0");
+	open_side(&rig.there, "soft0");
 	return 0;
 }
 
