@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "../support/cmocka.h"
 #include "../support/census.h"
+#include "../support/expect.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -155,6 +156,22 @@ void gpu_run_steady(void (*body)(void *argument), void *argument)
 		body(argument);
 	gpu.silent = false;
 	test_assert_census(&census);
+}
+
+int gpu_open_nic(void **state)
+{
+	(void)state;
+	expect_ok(pier_open_device("soft0", &gpu.nic));
+	expect_ok(pier_alloc_pd(gpu.nic, &gpu.pd));
+	return 0;
+}
+
+int gpu_close_nic(void **state)
+{
+	(void)state;
+	expect_ok(pier_dealloc_pd(gpu.pd));
+	expect_ok(pier_close_device(gpu.nic));
+	return 0;
 }
 
 static struct test_census before;

@@ -66,7 +66,9 @@ struct gpu {
 	int device;	   /* that is tested: PIER_GPU_DEVICE, or 0 */
 	CUcontext context; /* its primary one; not current */
 	bool fake;
-	bool silent; /* gpu_say() says nothing */
+	bool silent;		 /* gpu_say() says nothing */
+	struct pier_device *nic; /* soft0, by gpu_open_nic() */
+	struct pier_pd *pd;
 };
 #undef GPU_MEMBER
 
@@ -103,6 +105,10 @@ void gpu_skip(const char *format, ...) PIER_PRINTF(1, 2);
  * once, and what it leaves is looked for behind two more times.
  */
 void gpu_run_steady(void (*body)(void *argument), void *argument);
+
+/* cmocka's, of a group: soft0 and a protection domain. */
+int gpu_open_nic(void **state);
+int gpu_close_nic(void **state);
 
 /* cmocka's: that nothing is left behind of pier's, and no context current. */
 int gpu_setup(void **state);

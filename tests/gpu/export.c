@@ -44,11 +44,7 @@ enum {
 	MAPPINGS = 2,
 };
 
-static struct {
-	struct pier_device *device;
-	struct pier_pd *pd;
-	size_t page;
-} rig;
+static size_t page;
 
 /* What an fd is, as the kernel names it, and its size. */
 struct thing {
@@ -83,8 +79,8 @@ static struct thing look_at(int fd)
 
 static struct answer ask_driver(uint64_t start, uint64_t end, enum pier_mapping mapping)
 {
-	uint64_t first = start & ~(uint64_t)(rig.page - 1);
-	uint64_t last = (end + rig.page - 1) & ~(uint64_t)(rig.page - 1);
+	uint64_t first = start & ~(uint64_t)(page - 1);
+	uint64_t last = (end + page - 1) & ~(uint64_t)(page - 1);
 	struct answer answer = { .error = CUDA_ERROR_NOT_FOUND };
 	int fd = -1;
 
@@ -157,7 +153,7 @@ static void fill(struct pier_buffer *buffer)
 /* The CPU's view of a dma-buf, where its exporter has one: the range's own bytes. */
 static int look_inside(const struct pier_dmabuf *dmabuf, size_t offset)
 {
-	uint64_t skipped = dmabuf->offset & (rig.page - 1);
+	uint64_t skipped = dmabuf->offset & (page - 1);
 	size_t length = skipped + dmabuf->length;
 	uint8_t *bytes = mmap(NULL, length, PROT_READ, MAP_SHARED, dmabuf->fd,
 			      (off_t)(dmabuf->offset - skipped));
@@ -177,7 +173,7 @@ static int look_inside(const struct pier_dmabuf *dmabuf, size_t offset)
 static int register_fd(const struct pier_dmabuf *dmabuf)
 {
 	struct pier_mr *mr = NULL;
-	int error = pier_reg_dmabuf_mr(rig.pd, dmabuf->offset, dmabuf->length,
+	int error = pier_reg_dmabuf_mr(gpu.pd, dmabuf->offset, dmabuf->length,
 				       dmabuf->iova, dmabuf->fd, PIER_ACCESS_SHARED, &mr);
 
 	if (error == 0) {
@@ -196,7 +192,7 @@ static void check_numbers(const struct pier_dmabuf *dmabuf, struct pier_buffer *
 	assert_int_equal(fcntl(dmabuf->fd, F_GETFD), FD_CLOEXEC);
 	assert_int_equal(dmabuf->length, place->range);
 	assert_int_equal(dmabuf->iova, pier_buffer_address(buffer) + place->offset);
-	assert_int_equal((dmabuf->offset ^ dmabuf->iova) & (rig.page - 1), 0);
+	assert_int_equal((dmabuf->offset ^ dmabuf->iova) & (page - 1), 0);
 }
 
 /* It is what the bare driver gives, for the same mapping. */
@@ -245,7 +241,7 @@ static void check_staged(struct pier_buffer *buffer, const struct place *place)
 {
 	struct pier_mr *mr = NULL;
 
-	expect_ok(pier_reg_buffer_mr(rig.pd, buffer, place->offset, place->range,
+	expect_ok(pier_reg_buffer_mr(gpu.pd, buffer, place->offset, place->range,
 				     PIER_ACCESS_SHARED, PIER_POLICY_STAGED, &mr));
 	gpu_say("  registered on soft0, staging allowed: %s, mapping %s, %u parts%s%s",
 		pier_path_name(pier_mr_path(mr)), pier_mapping_name(pier_mr_mapping(mr)),
@@ -358,23 +354,6 @@ static void holds_many_at_once(void **state)
 	gpu_run_steady(hold_many, NULL);
 }
 
-static int open_device(void **state)
-{
-	(void)state;
-	rig.page = (size_t)sysconf(_SC_PAGESIZE);
-	expect_ok(pier_open_device("soft0", &rig.device));
-	expect_ok(pier_alloc_pd(rig.device, &rig.pd));
-	return 0;
-}
-
-static int close_device(void **state)
-{
-	(void)state;
-	expect_ok(pier_dealloc_pd(rig.pd));
-	expect_ok(pier_close_device(rig.device));
-	return 0;
-}
-
 /* Each place with each mapping, and the rest. */
 int main(void)
 {
@@ -382,6 +361,7 @@ int main(void)
 	static char names[PLACES * MAPPINGS][80];
 	struct CMUnitTest tests[PLACES * MAPPINGS + 2];
 
+	page = (size_t)sysconf(_SC_PAGESIZE);
 	gpu_open();
 	for (int i = 0; i < PLACES * MAPPINGS; i++) {
 		cases[i] = places[i / MAPPINGS];
@@ -396,6 +376,6 @@ int main(void)
 		exports_a_part_of_a_block, gpu_setup, gpu_teardown);
 	tests[PLACES * MAPPINGS + 1] = (struct CMUnitTest)cmocka_unit_test_setup_teardown(
 		holds_many_at_once, gpu_setup, gpu_teardown);
-	return cmocka_run_group_tests_name("gpu_export", tests, open_device,
-					   close_device);
+	return cmocka_run_group_tests_name("gpu_export", tests, gpu_open_nic,
+					   gpu_close_nic);
 }

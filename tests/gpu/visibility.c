@@ -14,11 +14,6 @@ enum {
 	LENGTH = 2 * GPU_BLOCK,
 };
 
-static struct {
-	struct pier_device *device;
-	struct pier_pd *pd;
-} rig;
-
 static bool is_ordered(void)
 {
 	return gpu_attribute(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING) >=
@@ -56,7 +51,7 @@ static void sync_direct(void *argument)
 	struct pier_mr *mr = NULL;
 	int error;
 
-	expect_ok(pier_reg_buffer_mr(rig.pd, buffer, 0, LENGTH, PIER_ACCESS_SHARED,
+	expect_ok(pier_reg_buffer_mr(gpu.pd, buffer, 0, LENGTH, PIER_ACCESS_SHARED,
 				     PIER_POLICY_DIRECT, &mr));
 	expect_ok(pier_sync_for_nic(mr, 0, LENGTH));
 	error = pier_sync_for_device(mr, 0, LENGTH);
@@ -76,7 +71,7 @@ static void syncs_a_direct_region(void **state)
 
 	(void)state;
 	expect_ok(pier_alloc_buffer(gpu_spec(""), LENGTH, &buffer));
-	if (pier_reg_buffer_mr(rig.pd, buffer, 0, LENGTH, PIER_ACCESS_SHARED,
+	if (pier_reg_buffer_mr(gpu.pd, buffer, 0, LENGTH, PIER_ACCESS_SHARED,
 			       PIER_POLICY_DIRECT, &mr)) {
 		expect_ok(pier_free_buffer(buffer));
 		gpu_skip("no direct region on soft0: %s", pier_last_error());
@@ -94,7 +89,7 @@ static void sync_any(void *argument)
 
 	(void)argument;
 	expect_ok(pier_alloc_buffer(gpu_spec(":vmm"), LENGTH, &buffer));
-	expect_ok(pier_reg_buffer_mr(rig.pd, buffer, 100, LENGTH - 100,
+	expect_ok(pier_reg_buffer_mr(gpu.pd, buffer, 100, LENGTH - 100,
 				     PIER_ACCESS_SHARED, PIER_POLICY_STAGED, &mr));
 	gpu_say("a region of VMM, staging allowed: %s", pier_path_name(pier_mr_path(mr)));
 	expect_ok(pier_sync_for_nic(mr, 0, LENGTH - 100));
@@ -114,22 +109,6 @@ static void syncs_what_may_be_staged(void **state)
 	gpu_run_steady(sync_any, NULL);
 }
 
-static int open_device(void **state)
-{
-	(void)state;
-	expect_ok(pier_open_device("soft0", &rig.device));
-	expect_ok(pier_alloc_pd(rig.device, &rig.pd));
-	return 0;
-}
-
-static int close_device(void **state)
-{
-	(void)state;
-	expect_ok(pier_dealloc_pd(rig.pd));
-	expect_ok(pier_close_device(rig.device));
-	return 0;
-}
-
 #define TEST(name) cmocka_unit_test_setup_teardown(name, gpu_setup, gpu_teardown)
 
 int main(void)
@@ -141,6 +120,6 @@ int main(void)
 	};
 
 	gpu_open();
-	return cmocka_run_group_tests_name("gpu_visibility", tests, open_device,
-					   close_device);
+	return cmocka_run_group_tests_name("gpu_visibility", tests, gpu_open_nic,
+					   gpu_close_nic);
 }
