@@ -46,9 +46,6 @@ static int export_range(const struct pier_mr *region, const struct pier_mr_range
 	int error = pier_export_for(range->buffer, range->offset, range->length,
 				    region->mapping, region->object.place, ret_dmabuf);
 
-	/* Its segments can still be parts of their own. */
-	if (error == -EXDEV)
-		return pier_fail(EOPNOTSUPP, "%s", pier_last_error());
 	if (error)
 		return error;
 	ret_part->fd = ret_dmabuf->fd;
@@ -120,6 +117,9 @@ static int join_by_device(struct pier_mr *region, uint32_t key)
 		error = register_join(region, &join, key);
 	/* The region has references of its own. */
 	free_join(&join);
+	/* Segments of it can be parts of their own, or go by another path. */
+	if (error == -EXDEV || (error && !key && region->policy != PIER_POLICY_DIRECT))
+		return pier_fail(EOPNOTSUPP, "%s", pier_last_error());
 	return error;
 }
 

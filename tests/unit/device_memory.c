@@ -319,6 +319,34 @@ static void has_segments_among_ranges(void **state)
 	expect_ok(pier_dereg_mr(mr));
 }
 
+/* One of several ranges has no direct path: it alone is staged. */
+static void stages_one_of_several_ranges(void **state)
+{
+	static char host[100];
+	struct pier_mr *mr = NULL;
+	struct pier_mr_range ranges[2];
+	struct pier_mr_attr attr = PIER_MR_ATTR_INIT;
+	struct pier_mr_part_info part;
+
+	(void)state;
+	start("gpu");
+	rig.gpu->export_error = EPERM;
+	ranges[0] = (struct pier_mr_range)PIER_MR_RANGE_HOST(host, sizeof(host));
+	ranges[1] = (struct pier_mr_range)PIER_MR_RANGE_BUFFER(rig.buffer, 0, 100);
+	attr.ranges = ranges;
+	attr.range_count = 2;
+	expect_result(pier_reg_mr_attr(rig.pd, &attr, &mr), -EPERM);
+	attr.policy = PIER_POLICY_STAGED;
+	expect_ok(pier_reg_mr_attr(rig.pd, &attr, &mr));
+	assert_int_equal(pier_mr_parts(mr), 2);
+	assert_int_equal(pier_mr_path(mr), PIER_PATH_MIXED);
+	expect_ok(pier_mr_part(mr, 0, &part));
+	assert_int_equal(part.path, PIER_PATH_HOST);
+	expect_ok(pier_mr_part(mr, 1, &part));
+	assert_int_equal(part.path, PIER_PATH_STAGED);
+	expect_ok(pier_dereg_mr(mr));
+}
+
 static void gives_host_memory_as_host_memory(void **state)
 {
 	struct pier_mr *mr = NULL;
@@ -582,6 +610,7 @@ int main(void)
 		CASE(makes_no_parts_where_none_may_be),
 		CASE(takes_back_the_segments_before),
 		CASE(has_segments_among_ranges),
+		CASE(stages_one_of_several_ranges),
 		CASE(gives_host_memory_as_host_memory),
 		CASE(stages_only_for_who_asks),
 		CASE(copies_what_is_told),

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include "../support/cmocka.h"
+
 #include <errno.h>
 #include <linux/dma-buf.h>
 #include <stdarg.h>
@@ -11,8 +13,9 @@
 #include "soft_rig.h"
 
 /*
- * The brackets around what soft0 does to a dma-buf. Here memfds say that they are
- * dma-bufs: readlink(2) and ioctl(2) are answered by this file.
+ * What soft0 does with dma-bufs: the brackets around its accesses, and those that it
+ * cannot map. Here memfds say that they are dma-bufs: readlink(2), ioctl(2) and mmap(2)
+ * are answered by this file.
  */
 
 static const struct pier_provider *const soft = &pier_soft_provider;
@@ -30,9 +33,15 @@ static struct {
 	uint64_t flags;
 } calls[64];
 static size_t call_count;
+static int no_mapping; /* errno of mmap() on a buffer; 0: it works */
 
 ssize_t __real_readlink(const char *path, char *ret_target, size_t size);
 ssize_t __wrap_readlink(const char *path, char *ret_target, size_t size);
+/* With large files mmap() is mmap64(). */
+void *__real_mmap64(void *addr, size_t length, int protection, int flags, int fd,
+		    off_t offset);
+void *__wrap_mmap64(void *addr, size_t length, int protection, int flags, int fd,
+		    off_t offset);
 int __real_ioctl(int fd, unsigned long request, void *argument);
 int __wrap_ioctl(int fd, unsigned long request, void *argument);
 
@@ -46,6 +55,16 @@ ssize_t __wrap_readlink(const char *path, char *ret_target, size_t size)
 			return snprintf(ret_target, size, "/dmabuf:");
 	}
 	return __real_readlink(path, ret_target, size);
+}
+
+void *__wrap_mmap64(void *addr, size_t length, int protection, int flags, int fd,
+		    off_t offset)
+{
+	if (no_mapping && (fd == buffers[0] || fd == buffers[1])) {
+		errno = no_mapping;
+		return MAP_FAILED;
+	}
+	return __real_mmap64(addr, length, protection, flags, fd, offset);
 }
 
 int __wrap_ioctl(int fd, unsigned long request, void *argument)
@@ -219,9 +238,42 @@ static void test_bracket_of_an_atomic(void **state)
 	close_buffers();
 }
 
+static void refuse_mapping(const struct rig *rig, int given, int expected)
+{
+	int before = rig_count_fds();
+
+	no_mapping = given;
+	errno = 0;
+	assert_null(soft->reg_dmabuf_mr(rig->pd, 0, 100, 0, buffers[0], WRITABLE));
+	assert_int_equal(errno, expected);
+	assert_int_equal(rig_count_fds(), before);
+	no_mapping = 0;
+}
+
+/* As those of GPUs: ENOTSUPP has no name in user space, and must not come out of pier. */
+static void test_without_mapping(void **state)
+{
+	struct rig rig;
+
+	(void)state;
+	open_buffers();
+	rig_open(&rig, NULL);
+	refuse_mapping(&rig, 524, EOPNOTSUPP);
+	test_assert_sentence("no mapping for it (mmap: errno 524)");
+	test_assert_sentence("PIER_POLICY_STAGED");
+	refuse_mapping(&rig, EINVAL, EOPNOTSUPP);
+	refuse_mapping(&rig, ENODEV, EOPNOTSUPP);
+	refuse_mapping(&rig, ENOMEM, ENOMEM);
+	test_assert_sentence("cannot be mapped");
+	refuse_mapping(&rig, EACCES, EACCES);
+	rig_close(&rig);
+	close_buffers();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_without_mapping),
 		cmocka_unit_test(test_fds),
 		cmocka_unit_test(test_brackets),
 		cmocka_unit_test(test_bracket_of_an_atomic),

@@ -56,6 +56,25 @@ static int check_range(const struct pier_provider_part *part, enum kind kind)
 			 (unsigned long long)part->length, (long long)size, part->fd);
 }
 
+/*
+ * Exporters whose memory the CPU does not reach have no mapping to give: dma_buf_mmap()
+ * in the kernel answers EINVAL where there is no operation, and NVIDIA's driver has one
+ * that says ENOTSUPP, the kernel's own, which has no name in user space.
+ */
+static int fail_map(const struct soft_piece *piece, const struct pier_provider_part *part,
+		    int error)
+{
+	if (!piece->dmabuf || error == ENOMEM || error == EACCES || error == EPERM)
+		return pier_fail(
+			error, "soft0: fd %d cannot be mapped at offset %#llx: %s",
+			part->fd, (unsigned long long)part->offset, strerror(error));
+	return pier_fail(EOPNOTSUPP,
+			 "soft0 reaches dma-bufs by the CPU, and that of fd %d has no "
+			 "mapping for it (mmap: errno %d): its memory can be staged "
+			 "(PIER_POLICY_STAGED)",
+			 part->fd, error);
+}
+
 static int map_window(struct soft_piece *piece, const struct pier_provider_part *part,
 		      int access)
 {
@@ -69,13 +88,8 @@ static int map_window(struct soft_piece *piece, const struct pier_provider_part 
 	piece->window_size = (skipped + part->length + page - 1) & ~(page - 1);
 	window = mmap(NULL, piece->window_size, protection, MAP_SHARED, part->fd,
 		      (off_t)(part->offset - skipped));
-	if (window == MAP_FAILED) {
-		int error = errno;
-
-		return pier_fail(
-			error, "soft0: fd %d cannot be mapped at offset %#llx: %s",
-			part->fd, (unsigned long long)part->offset, strerror(error));
-	}
+	if (window == MAP_FAILED)
+		return fail_map(piece, part, errno);
 	piece->window = window;
 	piece->memory = (char *)window + skipped;
 	return 0;
