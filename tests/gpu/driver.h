@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TESTS_GPU_DRIVER_H
+#define TESTS_GPU_DRIVER_H
+
+/*
+ * The CUDA driver beside pier: what an application does with it. The programs of this
+ * folder are linked with libpier alone, and open the driver as it does.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <pier/pier.h>
+
+/* Types, values and forms of the calls, which are compared with cuda.h. */
+#include "cuda_api.h"
+
+typedef struct CUmod_st *CUmodule;
+typedef struct CUfunc_st *CUfunction;
+
+enum {
+	GPU_MIB = 1 << 20,
+	GPU_BLOCK = 2 << 20, /* what the driver maps device memory in */
+	GPU_PATIENT = 60000, /* milliseconds */
+	GPU_SKIPPED = 77,    /* exit status, as meson and tests/run have it */
+
+	GPU_MEM_ATTACH_GLOBAL = 1,
+	GPU_ATTRIBUTE_COMPUTE_MAJOR = 75,
+	GPU_ATTRIBUTE_COMPUTE_MINOR = 76,
+	GPU_ATTRIBUTE_MANAGED_MEMORY = 83,
+	GPU_ATTRIBUTE_MEMORY_POOLS = 115,
+};
+
+/* What the backend does not call: name, symbol, parameters. */
+#define GPU_CALLS(X)                                                                \
+	X(cuCtxGetCurrent, "cuCtxGetCurrent", (CUcontext * ret_context))            \
+	X(cuCtxCreate, "cuCtxCreate_v2",                                            \
+	  (CUcontext * ret_context, unsigned int flags, CUdevice device))           \
+	X(cuCtxDestroy, "cuCtxDestroy_v2", (CUcontext context))                     \
+	X(cuDeviceTotalMem, "cuDeviceTotalMem_v2",                                  \
+	  (size_t * ret_bytes, CUdevice device))                                    \
+	X(cuMemAllocManaged, "cuMemAllocManaged",                                   \
+	  (CUdeviceptr * ret_address, size_t length, unsigned int flags))           \
+	X(cuMemAllocAsync, "cuMemAllocAsync",                                       \
+	  (CUdeviceptr * ret_address, size_t length, CUstream stream))              \
+	X(cuMemFreeAsync, "cuMemFreeAsync", (CUdeviceptr address, CUstream stream)) \
+	X(cuModuleLoadData, "cuModuleLoadData",                                     \
+	  (CUmodule * ret_module, const void *ptx))                                 \
+	X(cuModuleGetFunction, "cuModuleGetFunction",                               \
+	  (CUfunction * ret_function, CUmodule module, const char *name))           \
+	X(cuLaunchKernel, "cuLaunchKernel",                                         \
+	  (CUfunction function, unsigned int grid_x, unsigned int grid_y,           \
+	   unsigned int grid_z, unsigned int block_x, unsigned int block_y,         \
+	   unsigned int block_z, unsigned int shared, CUstream stream,              \
+	   void **parameters, void **extra))
+
+#define GPU_MEMBER(name, symbol, parameters) CUresult(*name) parameters;
+struct gpu {
+	struct pier_cu_calls call; /* those that the driver lacks are NULL */
+	struct {
+		GPU_CALLS(GPU_MEMBER)
+	} more;
+	int version;	   /* 12080 is CUDA 12.8 */
+	int count;	   /* of devices */
+	int device;	   /* that is tested: PIER_GPU_DEVICE, or 0 */
+	CUcontext context; /* its primary one; not current */
+	bool fake;
+	bool silent;		 /* gpu_say() says nothing */
+	struct pier_device *nic; /* soft0, by gpu_open_nic() */
+	struct pier_pd *pd;
+};
+#undef GPU_MEMBER
+
+extern struct gpu gpu;
+
+/*
+ * Open the driver and the device. Where there is none it says why, as a skip of the
+ * whole program, and exits with GPU_SKIPPED. With a real driver it takes a while.
+ */
+void gpu_open(void);
+
+/* The device's context around own calls of the driver: pier's are made without. */
+void gpu_push(void);
+void gpu_pop(void);
+
+/* A call that must succeed, with the context current; else the test fails. */
+#define gpu_must(call) gpu_check((call), #call)
+void gpu_check(CUresult error, const char *call);
+
+/* "CUDA_ERROR_NOT_SUPPORTED", or "ok"; until the next call. */
+const char *gpu_error(CUresult error);
+int gpu_attribute(CUdevice_attribute attribute);
+
+/* "cuda:N", and what is behind it; until the next call. */
+const char *gpu_spec(const char *rest);
+
+/* A line of what is recorded, where a machine may answer in one way or another. */
+void gpu_say(const char *format, ...) PIER_PRINTF(1, 2);
+/* The end of a test that cannot be run here. */
+void gpu_skip(const char *format, ...) PIER_PRINTF(1, 2);
+
+/*
+ * The driver opens files at the first use of many a thing, and keeps them. So a body runs
+ * once, and what it leaves is looked for behind two more times.
+ */
+void gpu_run_steady(void (*body)(void *argument), void *argument);
+
+/* cmocka's, of a group: soft0 and a protection domain. */
+int gpu_open_nic(void **state);
+int gpu_close_nic(void **state);
+
+/* cmocka's: that nothing is left behind of pier's, and no context current. */
+int gpu_setup(void **state);
+int gpu_teardown(void **state);
+
+#endif

@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Exports of every kind of memory with every mapping. What the driver answers is printed,
+ * not assumed. What must be so is what pier promises: a dma-buf whose size covers the
+ * range and whose offset agrees with the address, or a refusal with its reason; and that
+ * pier gets what the bare driver gives.
+ */
+#include "../support/cmocka.h"
+#include "../support/census.h"
+#include "../support/expect.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "driver.h"
+
+struct place {
+	const char *name;
+	const char *spec; /* behind "cuda:N" */
+	size_t length;	  /* of the buffer */
+	size_t offset;	  /* of the range in it, and its length */
+	size_t range;
+	enum pier_mapping mapping;
+};
+
+static const struct place places[] = {
+	{ "cuMemAlloc, 4 MiB", "", 4 * GPU_MIB, 0, 4 * GPU_MIB, 0 },
+	{ "cuMemAlloc, 1 MiB, below 2 MiB", "", GPU_MIB, 0, GPU_MIB, 0 },
+	{ "cuMemAlloc, a sub-range", "", 4 * GPU_MIB, GPU_MIB + 12411, 70001, 0 },
+	{ "VMM, one segment", ":vmm", 4 * GPU_MIB, 0, 4 * GPU_MIB, 0 },
+	{ "VMM, two segments", ":vmm:2M", 4 * GPU_MIB, 0, 4 * GPU_MIB, 0 },
+	{ "VMM, over the seam of two", ":vmm:2M", 4 * GPU_MIB, GPU_BLOCK - 5000, 10000,
+	  0 },
+	{ "VMM, in the second of two", ":vmm:2M", 4 * GPU_MIB, GPU_BLOCK + 100, 5000, 0 },
+	{ "page-locked host memory", ":host", GPU_MIB, 0, GPU_MIB, 0 },
+};
+
+enum {
+	PLACES = sizeof(places) / sizeof(places[0]),
+	MAPPINGS = 2,
+};
+
+static size_t page;
+
+/* What an fd is, as the kernel names it, and its size. */
+struct thing {
+	char name[64];
+	off_t size;
+};
+
+/* What the bare driver gives. */
+struct answer {
+	CUresult error;
+	struct thing thing;
+};
+
+/* Of the range's pages, and of all that the driver has around its first byte. */
+struct answers {
+	struct answer range;
+	struct answer whole;
+};
+
+static struct thing look_at(int fd)
+{
+	struct thing thing = { .size = lseek(fd, 0, SEEK_END) };
+	char path[32];
+	ssize_t length;
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	length = readlink(path, thing.name, sizeof(thing.name) - 1);
+	thing.name[length < 0 ? 0 : length] = '\0';
+	lseek(fd, 0, SEEK_SET);
+	return thing;
+}
+
+static struct answer ask_driver(uint64_t start, uint64_t end, enum pier_mapping mapping)
+{
+	uint64_t first = start & ~(uint64_t)(page - 1);
+	uint64_t last = (end + page - 1) & ~(uint64_t)(page - 1);
+	struct answer answer = { .error = CUDA_ERROR_NOT_FOUND };
+	int fd = -1;
+
+	if (!gpu.call.cuMemGetHandleForAddressRange)
+		return answer;
+	gpu_push();
+	answer.error = gpu.call.cuMemGetHandleForAddressRange(
+		&fd, first, last - first, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD,
+		mapping == PIER_MAPPING_PCIE ? PIER_CU_PCIE_FLAG : 0);
+	gpu_pop();
+	if (answer.error != CUDA_SUCCESS)
+		return answer;
+	answer.thing = look_at(fd);
+	assert_int_equal(close(fd), 0);
+	return answer;
+}
+
+/* The allocation, or the segment, where the range lies in it: else CUDA_ERROR_NOT_FOUND.
+ */
+static struct answer ask_around(uint64_t start, uint64_t end, enum pier_mapping mapping)
+{
+	CUdeviceptr first = 0;
+	CUresult error;
+	size_t length = 0;
+
+	gpu_push();
+	error = gpu.call.cuMemGetAddressRange(&first, &length, start);
+	gpu_pop();
+	if (error != CUDA_SUCCESS)
+		return (struct answer){ .error = error };
+	if (end - first > length)
+		return (struct answer){ .error = CUDA_ERROR_NOT_FOUND };
+	return ask_driver(first, first + length, mapping);
+}
+
+static struct answers ask(struct pier_buffer *buffer, size_t offset, size_t length,
+			  enum pier_mapping mapping)
+{
+	uint64_t address = pier_buffer_address(buffer) + offset;
+
+	return (struct answers){
+		ask_driver(address, address + length, mapping),
+		ask_around(address, address + length, mapping),
+	};
+}
+
+static bool is_answer(const struct thing *thing, const struct answer *answer)
+{
+	return answer->error == CUDA_SUCCESS && thing->size == answer->thing.size &&
+	       strcmp(thing->name, answer->thing.name) == 0;
+}
+
+static uint8_t byte_at(size_t i)
+{
+	return (uint8_t)(i * 7 + i / 251);
+}
+
+static void fill(struct pier_buffer *buffer)
+{
+	size_t length = pier_buffer_length(buffer);
+	uint8_t *bytes = malloc(length);
+
+	assert_non_null(bytes);
+	for (size_t i = 0; i < length; i++)
+		bytes[i] = byte_at(i);
+	expect_ok(pier_copy_to_buffer(buffer, 0, bytes, length));
+	free(bytes);
+}
+
+/* The CPU's view of a dma-buf, where its exporter has one: the range's own bytes. */
+static int look_inside(const struct pier_dmabuf *dmabuf, size_t offset)
+{
+	uint64_t skipped = dmabuf->offset & (page - 1);
+	size_t length = skipped + dmabuf->length;
+	uint8_t *bytes = mmap(NULL, length, PROT_READ, MAP_SHARED, dmabuf->fd,
+			      (off_t)(dmabuf->offset - skipped));
+
+	if (bytes == MAP_FAILED)
+		return errno;
+	for (size_t i = 0; i < dmabuf->length; i++) {
+		if (bytes[skipped + i] != byte_at(offset + i))
+			fail_msg("byte %zu of the dma-buf's range is %#x", i,
+				 bytes[skipped + i]);
+	}
+	assert_int_equal(munmap(bytes, length), 0);
+	return 0;
+}
+
+/* A refusal of the fd must say what is wrong with it, by an errno that has a name. */
+static int register_fd(const struct pier_dmabuf *dmabuf)
+{
+	struct pier_mr *mr = NULL;
+	int error = pier_reg_dmabuf_mr(gpu.pd, dmabuf->offset, dmabuf->length,
+				       dmabuf->iova, dmabuf->fd, PIER_ACCESS_SHARED, &mr);
+
+	if (error == 0) {
+		expect_ok(pier_dereg_mr(mr));
+		return 0;
+	}
+	gpu_say("  soft0 refuses the fd: %s", pier_last_error());
+	assert_true(error < 0 && error >= -EHWPOISON);
+	return error;
+}
+
+/* What pier says of the dma-buf, whatever it is. */
+static void check_numbers(const struct pier_dmabuf *dmabuf, struct pier_buffer *buffer,
+			  const struct place *place)
+{
+	assert_int_equal(fcntl(dmabuf->fd, F_GETFD), FD_CLOEXEC);
+	assert_int_equal(dmabuf->length, place->range);
+	assert_int_equal(dmabuf->iova, pier_buffer_address(buffer) + place->offset);
+	assert_int_equal((dmabuf->offset ^ dmabuf->iova) & (page - 1), 0);
+}
+
+/* It is what the bare driver gives, for the same mapping. */
+static void check_dmabuf(const struct pier_dmabuf *dmabuf, struct pier_buffer *buffer,
+			 const struct place *place, const struct answers *bare)
+{
+	struct thing thing = look_at(dmabuf->fd);
+	int mapped;
+
+	check_numbers(dmabuf, buffer, place);
+	if (!is_answer(&thing, &bare->range) && !is_answer(&thing, &bare->whole))
+		fail_msg("%s of %lld bytes is not what the driver gives", thing.name,
+			 (long long)thing.size);
+	/* By the fake, in place of a dma-buf that no NIC can attach to. */
+	if (gpu.fake && strncmp(thing.name, "anon_inode:", 11) == 0) {
+		assert_int_equal(register_fd(dmabuf), -EINVAL);
+		return;
+	}
+	assert_true(dmabuf->offset <= (uint64_t)thing.size &&
+		    dmabuf->length <= (uint64_t)thing.size - dmabuf->offset);
+	mapped = look_inside(dmabuf, place->offset);
+	gpu_say("  %s, %lld bytes by lseek, the range at offset %#llx; mmap: %s",
+		thing.name, (long long)thing.size, (unsigned long long)dmabuf->offset,
+		mapped == 0 ? "the range's bytes" : strerror(mapped));
+	register_fd(dmabuf);
+}
+
+/* Pier has no reason to refuse what the driver gives, unless it names one. */
+static void check_refusal(int error, const struct answers *bare,
+			  struct pier_buffer *buffer)
+{
+	struct pier_buffer_info info;
+
+	expect_ok(pier_query_buffer(buffer, &info));
+	gpu_say("  refused: %s", pier_last_error());
+	assert_true(error < 0);
+	assert_true(strlen(pier_last_error()) > 20);
+	if (info.no_export[0])
+		test_assert_sentence(info.no_export);
+	else if (bare->range.error == CUDA_SUCCESS || bare->whole.error == CUDA_SUCCESS)
+		fail_msg("the bare driver exports it: %s", pier_last_error());
+}
+
+/* On every machine there is a way for who accepts a copy. */
+static void check_staged(struct pier_buffer *buffer, const struct place *place)
+{
+	struct pier_mr *mr = NULL;
+
+	expect_ok(pier_reg_buffer_mr(gpu.pd, buffer, place->offset, place->range,
+				     PIER_ACCESS_SHARED, PIER_POLICY_STAGED, &mr));
+	gpu_say("  registered on soft0, staging allowed: %s, mapping %s, %u parts%s%s",
+		pier_path_name(pier_mr_path(mr)), pier_mapping_name(pier_mr_mapping(mr)),
+		pier_mr_parts(mr), pier_mr_why(mr)[0] ? "; not better: " : "",
+		pier_mr_why(mr));
+	assert_int_equal(pier_mr_iova(mr), pier_buffer_address(buffer) + place->offset);
+	assert_int_equal(pier_mr_length(mr), place->range);
+	if (pier_mr_path(mr) == PIER_PATH_STAGED)
+		assert_true(pier_mr_why(mr)[0] != '\0');
+	expect_ok(pier_dereg_mr(mr));
+}
+
+static void export_once(void *argument)
+{
+	const struct place *place = argument;
+	struct pier_dmabuf dmabuf = { .fd = -2 };
+	struct pier_buffer *buffer = NULL;
+	struct answers bare;
+	int error;
+
+	expect_ok(pier_alloc_buffer(gpu_spec(place->spec), place->length, &buffer));
+	fill(buffer);
+	bare = ask(buffer, place->offset, place->range, place->mapping);
+	gpu_say("%s, mapping %s; bare driver: range %s, whole %s", place->name,
+		pier_mapping_name(place->mapping), gpu_error(bare.range.error),
+		gpu_error(bare.whole.error));
+	error = pier_export_dmabuf_mapped(buffer, place->offset, place->range,
+					  place->mapping, &dmabuf);
+	if (error) {
+		assert_int_equal(dmabuf.fd, -2);
+		check_refusal(error, &bare, buffer);
+	} else {
+		check_dmabuf(&dmabuf, buffer, place, &bare);
+		pier_close_dmabuf(&dmabuf);
+		assert_int_equal(dmabuf.fd, -1);
+	}
+	check_staged(buffer, place);
+	expect_ok(pier_free_buffer(buffer));
+}
+
+static void exports(void **state)
+{
+	gpu_run_steady(export_once, *state);
+}
+
+/* A second allocation of the driver's block: neither its start nor its end is a page's.
+ */
+static void export_small(void *argument)
+{
+	CUdeviceptr neighbour = 0, address = 0;
+	struct pier_buffer *buffer = NULL;
+	struct pier_dmabuf dmabuf;
+	struct answers bare;
+	int error;
+
+	(void)argument;
+	gpu_push();
+	gpu_must(gpu.call.cuMemAlloc(&neighbour, 3000));
+	gpu_must(gpu.call.cuMemAlloc(&address, 5000));
+	gpu_pop();
+	expect_ok(pier_wrap_pointer((void *)(uintptr_t)address, 5000, &buffer));
+	fill(buffer);
+	bare = ask(buffer, 0, 5000, PIER_MAPPING_DEFAULT);
+	gpu_say("cuMemAlloc of 5000 bytes at %#llx, wrapped; bare driver: its pages %s",
+		address, gpu_error(bare.range.error));
+	error = pier_export_dmabuf(buffer, 0, 5000, &dmabuf);
+	if (error) {
+		check_refusal(error, &bare, buffer);
+	} else {
+		check_dmabuf(&dmabuf, buffer,
+			     &(struct place){ .offset = 0, .range = 5000 }, &bare);
+		pier_close_dmabuf(&dmabuf);
+	}
+	expect_ok(pier_free_buffer(buffer));
+	gpu_push();
+	gpu_must(gpu.call.cuMemFree(address));
+	gpu_must(gpu.call.cuMemFree(neighbour));
+	gpu_pop();
+}
+
+static void exports_a_part_of_a_block(void **state)
+{
+	(void)state;
+	gpu_run_steady(export_small, NULL);
+}
+
+/* More than one at once, and of a buffer that has some; the buffer waits for them. */
+static void hold_many(void *argument)
+{
+	struct pier_dmabuf dmabufs[8];
+	struct pier_buffer *buffer = NULL;
+	int count = 0;
+
+	(void)argument;
+	expect_ok(pier_alloc_buffer(gpu_spec(""), 4 * GPU_MIB, &buffer));
+	while (count < 8 &&
+	       pier_export_dmabuf(buffer, 0, 4 * GPU_MIB, &dmabufs[count]) == 0)
+		count++;
+	gpu_say("%d dma-bufs of one buffer at once", count);
+	if (count > 0)
+		expect_result(pier_free_buffer(buffer), -EBUSY);
+	while (count > 0)
+		pier_close_dmabuf(&dmabufs[--count]);
+	expect_ok(pier_free_buffer(buffer));
+}
+
+static void holds_many_at_once(void **state)
+{
+	(void)state;
+	gpu_run_steady(hold_many, NULL);
+}
+
+/* Each place with each mapping, and the rest. */
+int main(void)
+{
+	static struct place cases[PLACES * MAPPINGS];
+	static char names[PLACES * MAPPINGS][80];
+	struct CMUnitTest tests[PLACES * MAPPINGS + 2];
+
+	page = (size_t)sysconf(_SC_PAGESIZE);
+	gpu_open();
+	for (int i = 0; i < PLACES * MAPPINGS; i++) {
+		cases[i] = places[i / MAPPINGS];
+		cases[i].mapping = i % MAPPINGS ? PIER_MAPPING_PCIE
+						: PIER_MAPPING_DEFAULT;
+		snprintf(names[i], sizeof(names[i]), "%s, mapping %s", cases[i].name,
+			 pier_mapping_name(cases[i].mapping));
+		tests[i] = (struct CMUnitTest){ names[i], exports, gpu_setup,
+						gpu_teardown, &cases[i] };
+	}
+	tests[PLACES * MAPPINGS] = (struct CMUnitTest)cmocka_unit_test_setup_teardown(
+		exports_a_part_of_a_block, gpu_setup, gpu_teardown);
+	tests[PLACES * MAPPINGS + 1] = (struct CMUnitTest)cmocka_unit_test_setup_teardown(
+		holds_many_at_once, gpu_setup, gpu_teardown);
+	return cmocka_run_group_tests_name("gpu_export", tests, gpu_open_nic,
+					   gpu_close_nic);
+}

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * That the kernels by which the other programs judge can be believed: what they write is
+ * what the CPU makes of the pattern, and what they are to find they find. With --ptx it
+ * prints what the driver is given to compile.
+ */
+#include "../support/cmocka.h"
+#include "../support/expect.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "kernels.h"
+
+enum {
+	LENGTH = 3 * GPU_MIB + 5,
+	AROUND = 4099, /* in front of what is written and behind it */
+	SEED = 1234567,
+	FIRST = 99,
+};
+
+static struct pier_buffer *buffer;
+static bool compiled;
+static char why[160];
+
+static int setup(void **state)
+{
+	expect_ok(pier_alloc_buffer(gpu_spec(""), LENGTH + 2 * AROUND, &buffer));
+	return gpu_setup(state);
+}
+
+static int teardown(void **state)
+{
+	int result = gpu_teardown(state);
+
+	expect_ok(pier_free_buffer(buffer));
+	return result;
+}
+
+static void are_compiled(void **state)
+{
+	(void)state;
+	if (!compiled)
+		gpu_skip("%s: the bytes are written and compared by copies", why);
+}
+
+static void write_the_pattern_alone(void **state)
+{
+	uint8_t *found = malloc(LENGTH + 2 * AROUND);
+
+	(void)state;
+	assert_non_null(found);
+	assert_int_equal(gpu_fill(buffer, AROUND, LENGTH, SEED, FIRST), 0);
+	expect_ok(pier_copy_from_buffer(buffer, 0, found, LENGTH + 2 * AROUND));
+	for (size_t i = 0; i < LENGTH + 2 * AROUND; i++) {
+		bool inside = i >= AROUND && i < AROUND + LENGTH;
+
+		if (found[i] != (inside ? gpu_pattern(SEED, FIRST + i - AROUND) : 0))
+			fail_msg("byte %zu is %#x", i, found[i]);
+	}
+	free(found);
+}
+
+static void expect_wrong(size_t offset, size_t length, int64_t count, uint64_t first)
+{
+	uint64_t found = UINT64_MAX;
+
+	assert_int_equal(gpu_count_wrong(buffer, offset, length, SEED,
+					 FIRST + offset - AROUND, &found),
+			 count);
+	assert_int_equal(found, first);
+}
+
+static void find_what_is_wrong(void **state)
+{
+	static const size_t places[] = { AROUND + 7, AROUND + 70001,
+					 AROUND + LENGTH - 1 };
+	uint8_t byte;
+
+	(void)state;
+	assert_int_equal(gpu_fill(buffer, AROUND, LENGTH, SEED, FIRST), 0);
+	expect_wrong(AROUND, LENGTH, 0, UINT64_MAX);
+	for (size_t i = 0; i < 3; i++) {
+		byte = gpu_pattern(SEED, FIRST + places[i] - AROUND) ^ 1;
+		expect_ok(pier_copy_to_buffer(buffer, places[i], &byte, 1));
+	}
+	expect_wrong(AROUND, LENGTH, 3, 7);
+	expect_wrong(AROUND + 8, LENGTH - 9, 1, 70001 - 8);
+	expect_wrong(AROUND + 8, 0, 0, UINT64_MAX);
+	/* Another place of the pattern is another pattern. */
+	assert_true(gpu_count_wrong(buffer, AROUND, LENGTH, SEED, FIRST + 1,
+				    &(uint64_t){ 0 }) > LENGTH / 2);
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(are_compiled),
+		cmocka_unit_test_setup_teardown(write_the_pattern_alone, setup, teardown),
+		cmocka_unit_test_setup_teardown(find_what_is_wrong, setup, teardown),
+	};
+
+	if (argc == 2 && strcmp(argv[1], "--ptx") == 0) {
+		fputs(gpu_ptx, stdout);
+		return 0;
+	}
+	gpu_open();
+	compiled = gpu_load_kernels(why, sizeof(why));
+	return cmocka_run_group_tests_name("gpu_kernels", tests, NULL, NULL);
+}

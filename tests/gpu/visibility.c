@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What the device says of the order in which its own code sees a NIC's writes, and that
+ * pier_sync_for_device() does by it: nothing, a flush, or a refusal.
+ */
+#include "../support/cmocka.h"
+#include "../support/expect.h"
+
+#include <errno.h>
+
+#include "driver.h"
+
+enum {
+	LENGTH = 2 * GPU_BLOCK,
+};
+
+static bool is_ordered(void)
+{
+	return gpu_attribute(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING) >=
+	       CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER;
+}
+
+static bool can_flush(void)
+{
+	return gpu_attribute(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS) &
+	       CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST;
+}
+
+static void tells_of_the_device(void **state)
+{
+	CUresult error;
+
+	(void)state;
+	gpu_say("a NIC's writes are %s; they %s be flushed by the host",
+		is_ordered() ? "ordered for the device" : "not ordered for the device",
+		can_flush() ? "can" : "cannot");
+	if (!gpu.call.cuFlushGPUDirectRDMAWrites)
+		gpu_skip("the driver has no cuFlushGPUDirectRDMAWrites");
+	gpu_push();
+	error = gpu.call.cuFlushGPUDirectRDMAWrites(
+		CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX,
+		CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER);
+	gpu_pop();
+	gpu_say("cuFlushGPUDirectRDMAWrites: %s", gpu_error(error));
+}
+
+/* Of a direct region: where the device's words hold, and no matter what of soft0's. */
+static void sync_direct(void *argument)
+{
+	struct pier_buffer *buffer = argument;
+	struct pier_mr *mr = NULL;
+	int error;
+
+	expect_ok(pier_reg_buffer_mr(gpu.pd, buffer, 0, LENGTH, PIER_ACCESS_SHARED,
+				     PIER_POLICY_DIRECT, &mr));
+	expect_ok(pier_sync_for_nic(mr, 0, LENGTH));
+	error = pier_sync_for_device(mr, 0, LENGTH);
+	gpu_say("pier_sync_for_device of a direct region: %s",
+		error ? pier_last_error() : "ok");
+	assert_int_equal(error, is_ordered() || can_flush() ? 0 : -EOPNOTSUPP);
+	if (error)
+		test_assert_sentence("neither orders");
+	expect_ok(pier_sync_for_device(mr, LENGTH, 0));
+	expect_ok(pier_dereg_mr(mr));
+}
+
+static void syncs_a_direct_region(void **state)
+{
+	struct pier_buffer *buffer = NULL;
+	struct pier_mr *mr = NULL;
+
+	(void)state;
+	expect_ok(pier_alloc_buffer(gpu_spec(""), LENGTH, &buffer));
+	if (pier_reg_buffer_mr(gpu.pd, buffer, 0, LENGTH, PIER_ACCESS_SHARED,
+			       PIER_POLICY_DIRECT, &mr)) {
+		expect_ok(pier_free_buffer(buffer));
+		gpu_skip("no direct region on soft0: %s", pier_last_error());
+	}
+	expect_ok(pier_dereg_mr(mr));
+	gpu_run_steady(sync_direct, buffer);
+	expect_ok(pier_free_buffer(buffer));
+}
+
+/* Staged or not: the copy is done when it returns, and no flush is needed for it. */
+static void sync_any(void *argument)
+{
+	struct pier_buffer *buffer = NULL;
+	struct pier_mr *mr = NULL;
+
+	(void)argument;
+	expect_ok(pier_alloc_buffer(gpu_spec(":vmm"), LENGTH, &buffer));
+	expect_ok(pier_reg_buffer_mr(gpu.pd, buffer, 100, LENGTH - 100,
+				     PIER_ACCESS_SHARED, PIER_POLICY_STAGED, &mr));
+	gpu_say("a region of VMM, staging allowed: %s", pier_path_name(pier_mr_path(mr)));
+	expect_ok(pier_sync_for_nic(mr, 0, LENGTH - 100));
+	if (pier_mr_path(mr) == PIER_PATH_STAGED)
+		expect_ok(pier_sync_for_device(mr, 0, LENGTH - 100));
+	expect_result(pier_sync_for_device(mr, 1, LENGTH - 100), -ERANGE);
+	expect_result(pier_sync_for_nic(mr, 0, LENGTH), -ERANGE);
+	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_free_buffer(buffer));
+}
+
+static void syncs_what_may_be_staged(void **state)
+{
+	(void)state;
+	if (!gpu_attribute(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED))
+		gpu_skip("the device has no virtual memory management");
+	gpu_run_steady(sync_any, NULL);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, gpu_setup, gpu_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(tells_of_the_device),
+		TEST(syncs_a_direct_region),
+		TEST(syncs_what_may_be_staged),
+	};
+
+	gpu_open();
+	return cmocka_run_group_tests_name("gpu_visibility", tests, gpu_open_nic,
+					   gpu_close_nic);
+}
