@@ -231,7 +231,7 @@ static void read_all(struct side *side)
 	expect_ok(pier_sync_for_device(side->mr, 0, REGION));
 }
 
-/* The same by transfers: chunks, several in flight. */
+/* The same by transfers, which see to this end's memory: chunks, several in flight. */
 static void transfer_all(struct side *side, enum pier_transfer_direction direction)
 {
 	struct pier_rail rail = PIER_RAIL(side->channel, side->mr, side->remote,
@@ -244,11 +244,7 @@ static void transfer_all(struct side *side, enum pier_transfer_direction directi
 	attr.length = REGION;
 	attr.chunk = 300000;
 	attr.timeout_ms = GPU_PATIENT;
-	if (direction == PIER_TRANSFER_WRITE)
-		expect_ok(pier_sync_for_nic(side->mr, 0, REGION));
 	expect_ok(pier_run_transfer(&attr));
-	if (direction == PIER_TRANSFER_READ)
-		expect_ok(pier_sync_for_device(side->mr, 0, REGION));
 }
 
 struct way {

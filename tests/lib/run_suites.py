@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Builds and runs the suites of tests/run, and prints the count of their cases."""
 
+import json
 import os
+import pathlib
 import random
 import signal
 import subprocess
@@ -9,7 +11,7 @@ import sys
 import tempfile
 import time
 
-from process import adopt_orphans, end_orphans, say
+from process import Deadline, adopt_orphans, echo, end_orphans, run, say
 from suite import ROOT, Suite, build, meson_tests, run_meson_tests
 from tap import Skip, Tally
 from vm import suite_vm
@@ -19,7 +21,8 @@ SEED = os.environ.get("PIER_SEED")
 FUZZ_SECONDS = int(os.environ.get("PIER_FUZZ_SECONDS", "10"))
 
 STOPS = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
-NOT_YET = "not in this version yet"
+# What takes hardware that few machines have.
+MAY_SKIP = {"gpu"}
 
 
 class Interrupted(Exception):
@@ -97,14 +100,37 @@ def suite_bench(suite):
         suite.program("run.py", [ROOT / "tests/bench/run.py", folder], suite.left(), cwd=ROOT)
 
 
-def suite_not_yet(suite):
-    say("skip: %s: %s" % (suite.name, NOT_YET))
-    suite.tally.skipped.append(Skip(suite.name, "", NOT_YET))
+def suite_gpu(suite):
+    """What is carried to other machines with a GPU, on this one."""
+    reason = subprocess.run([ROOT / "tests/gpu/run", "--why-not"], env=suite.env, check=True,
+                            text=True, stdout=subprocess.PIPE).stdout.strip()
+    if reason:
+        say("skip: %s" % reason)
+        suite.tally.skipped.append(Skip("gpu", "", reason))
+        return
+    folder = build(suite, "gcc", "gcc")
+    if not folder:
+        return
+    with tempfile.TemporaryDirectory(prefix="pier-gpu-") as place:
+        carried, tally = place + "/carried", pathlib.Path(place, "tally.json")
+        if not suite.step("pack", [ROOT / "tests/gpu/pack", folder, carried]):
+            return
+        try:
+            run([carried + "/run", "--tally", str(tally)], suite.left(), echo, suite.env, ROOT)
+        except Deadline:
+            suite.fail("the GPU suite did not end")
+        if not tally.exists():
+            suite.fail("the GPU suite told no count")
+            return
+        told = json.loads(tally.read_text())
+    suite.tally.passed += told["passed"]
+    suite.tally.failed += told["failed"]
+    suite.tally.skipped += [Skip(*skip) for skip in told["skipped"]]
 
 
 SUITES = {"lint": suite_script, "unit": suite_tests, "conformance": suite_tests,
           "consumer": suite_script, "fuzz": suite_fuzz, "asan": suite_asan,
-          "tsan": suite_tsan, "vm": suite_vm, "gpu": suite_not_yet,
+          "tsan": suite_tsan, "vm": suite_vm, "gpu": suite_gpu,
           "bench": suite_bench}
 
 
@@ -112,11 +138,10 @@ def run_suite(name, total):
     suite = Suite(name)
     try:
         SUITES[name](suite)
-        if SUITES[name] is not suite_not_yet:
-            if suite.tally.total() == 0:
-                suite.fail("ran nothing")
-            elif suite.tally.total() == len(suite.tally.skipped):
-                suite.fail("everything was skipped")
+        if suite.tally.total() == 0:
+            suite.fail("ran nothing")
+        elif suite.tally.total() == len(suite.tally.skipped) and name not in MAY_SKIP:
+            suite.fail("everything was skipped")
     finally:
         total.add(suite.tally)
     say("-- %s: %s in %.0f s" % (name, suite.tally, time.monotonic() - suite.started))
@@ -147,10 +172,10 @@ def main(names):
         say("skipped: " + line)
     for line in total.failed:
         say("failed: " + line)
-    if not total.passed and not total.failed:
+    if not total.total():
         say("nothing ran")
     say(str(total))
-    return status or (1 if total.failed or not total.passed else 0)
+    return status or (1 if total.failed or not total.total() else 0)
 
 
 sys.exit(main(sys.argv[1:]))

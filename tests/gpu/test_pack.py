@@ -1,0 +1,146 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""The GPU suite as it is carried: packed, and run on the fake driver and without any.
+
+FAKE_DRIVERS is the folder of the fake, PIER_BUILD the build, and PTXAS NVIDIA's assembler,
+or empty.
+"""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[0] / "lib"))
+from cases import Cases  # noqa: E402
+
+BUILD = pathlib.Path(os.environ["PIER_BUILD"])
+FAKE = os.environ["FAKE_DRIVERS"]
+SECONDS = 300
+# The device generations that the driver may compile for.
+TARGETS = ["sm_75", "sm_80", "sm_90", "sm_100", "sm_120"]
+
+
+def run(*command, **env):
+    """Exit status and output; what is None is not in the environment."""
+    merged = {name: value for name, value in {**os.environ, **env}.items() if value is not None}
+    done = subprocess.run(list(map(str, command)), env=merged, text=True, timeout=SECONDS,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    return done.returncode, done.stdout
+
+
+def counts(output):
+    """Of the last line: passed, failed, skipped."""
+    words = output.splitlines()[-1].split() if output else []
+    return [int(word) for word in words if word.isdigit()]
+
+
+def show(output):
+    for line in output.splitlines():
+        print("#   " + line)
+
+
+def check_pack(folder):
+    status, output = run(HERE / "pack", BUILD, folder)
+    show(output)
+    if status or "glibc 2." not in output:
+        yield "exit status %d" % status
+        return
+    for name in "run", "bin/pier", "bin/gpu_export", "lib/libpier.so.0", "lib/libibverbs.so.1":
+        if not (folder / name).exists():
+            yield "%s is not in it" % name
+    for path in folder.glob("lib/libc.*"):
+        yield "%s is in it" % path.name
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    if size > 8 << 20:
+        yield "%d bytes are a lot to carry" % size
+    if run(HERE / "pack", BUILD, folder)[0] == 0:
+        yield "what was there was overwritten"
+
+
+def check_run(folder):
+    """All programs, of which none may find anything of the build."""
+    status, output = run(folder / "run", LD_LIBRARY_PATH=FAKE,
+                         PYTHONPATH=str(HERE / "standin"), PIER_BUILD=None)
+    show(output)
+    found = counts(output)
+    if status or len(found) != 3 or found[1] or found[0] < 40:
+        yield "exit status %d" % status
+    elif found[2] > 1:
+        yield "more is skipped than the kernels"
+    if "for docs/hardware.md" not in output:
+        yield "no block for docs/hardware.md"
+
+
+def check_without_torch(folder):
+    blocked = folder / "blocked"
+    (blocked / "torch").mkdir(parents=True)
+    (blocked / "torch/__init__.py").write_text("raise ImportError('torch is blocked')\n")
+    status, output = run(sys.executable, "-B", folder / "tests/gpu/test_torch.py",
+                         PYTHONPATH=blocked)
+    shutil.rmtree(blocked)
+    if status != 77 or "skip: no PyTorch with CUDA: ImportError: torch is blocked" not in output:
+        show(output)
+        yield "exit status %d" % status
+
+
+def check_failure(folder):
+    """What fails is told, and the last line stays what it is."""
+    failing = folder / "bin/gpu_failing"
+    failing.write_text("#!/bin/sh\nexit 3\n")
+    failing.chmod(0o755)
+    status, output = run(folder / "run", "gpu_facts", "gpu_failing", LD_LIBRARY_PATH=FAKE)
+    failing.unlink()
+    found = counts(output)
+    if status != 1 or found != [2, 1, 0] or "gpu_failing: exit status 3" not in output:
+        show(output)
+        yield "exit status %d" % status
+
+
+def check_skip(folder, reason, **env):
+    status, output = run(folder / "run", **env)
+    if status or counts(output) != [0, 0, 1] or reason not in output:
+        show(output)
+        yield "exit status %d" % status
+
+
+def check_ptx(ptxas, folder):
+    source = folder / "kernels.ptx"
+    status, text = run(BUILD / "tests/gpu/gpu_kernels_test", "--ptx")
+    source.write_text(text)
+    for target in TARGETS:
+        status, output = run(ptxas, "-arch=" + target, source, "-o", folder / "kernels.bin")
+        if status:
+            show(output)
+            yield "for %s: exit status %d" % (target, status)
+
+
+def main():
+    cases = Cases()
+    with tempfile.TemporaryDirectory(prefix="pier-gpu-") as place:
+        folder = pathlib.Path(place, "carried")
+        cases.case("packs", check_pack(folder))
+        cases.case("runs on the fake driver", check_run(folder))
+        cases.case("skips PyTorch where there is none", check_without_torch(folder))
+        cases.case("tells of a failure", check_failure(folder))
+        # A machine with a driver has it somewhere: it shall not be found.
+        empty = pathlib.Path(place, "empty")
+        empty.mkdir()
+        (empty / "libcuda.so.1").write_text("")
+        cases.case("is skipped without a driver",
+                   check_skip(folder, "no NVIDIA driver: ", LD_LIBRARY_PATH=str(empty)))
+        cases.case("is skipped without a device", check_skip(
+            folder, "no CUDA device: cuInit gives 100", LD_LIBRARY_PATH=FAKE,
+            FAKE_CUDA_DEVICES="0"))
+        if os.environ.get("PTXAS"):
+            cases.case("its kernels are assembled",
+                       check_ptx(os.environ["PTXAS"], pathlib.Path(place)))
+        else:
+            cases.skip("its kernels are assembled", "ptxas is not installed")
+    cases.end()
+
+
+main()
