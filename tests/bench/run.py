@@ -249,12 +249,13 @@ def cache_perf(build, *test):
     return [float(field) for field in output([path, "soft0", *map(str, test)]).split()]
 
 
-def callgrind(count, function, *command):
+def callgrind(count, function, *command, env=None):
     """Instructions below a function, over a count."""
     done = subprocess.run(
         ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null",
          f"--toggle-collect={function}", *command], stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, timeout=DEADLINE, text=True)
+        stderr=subprocess.PIPE, timeout=DEADLINE, text=True,
+        env=dict(os.environ, **(env or {})))
     found = re.search(r"Collected : (\d+)", done.stderr)
     if done.returncode or not found:
         sys.exit(f"bench: callgrind: exit {done.returncode}\n{done.stderr}")
@@ -320,6 +321,27 @@ def bench_instructions(build, _):
              above[way, True] <= most, f"at most {most}")
             for way, most in [("unchecked", 60), ("checked", 100),
                               ("unchecked-pairs", 40)]]
+
+
+EXPORT_WAYS = ["bare", "calls", "pier", "wrapped"]
+
+
+def bench_export(build, rounds):
+    """What pier adds to an export by the CUDA driver, on the fake one."""
+    path = os.path.join(build, "tests", "bench", "pier-export")
+    env = {"LD_LIBRARY_PATH": os.path.join(build, "tests", "fakes", "drivers")}
+    counted = {way: callgrind(2000, "measure", path, way, "2000", env=env)
+               for way in EXPORT_WAYS}
+    times = Table("Export of 1 MiB and close, fake CUDA driver", "us", 1e-6, 3)
+    for _ in range(rounds):
+        for way in EXPORT_WAYS:
+            times.add(way, float(output([path, way, "20000"], env)))
+    times.show(False)
+    print("\nInstructions of an export and close, fake CUDA driver, by callgrind")
+    for way in EXPORT_WAYS:
+        print(f"  {way:10} {counted[way]:9.1f}   above bare {counted[way] - counted['bare']:7.1f}"
+              f"   {counted[way] / counted['bare']:.2f} of it")
+    return []
 
 
 def bench_many(build, _):
@@ -487,6 +509,7 @@ BENCHES = {
     "transfer": bench_transfer,
     "staging": bench_staging,
     "many": bench_many,
+    "export": bench_export,
     "cp": bench_cp,
     "cache": bench_cache,
     "guest": bench_guest,
