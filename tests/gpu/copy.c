@@ -27,6 +27,7 @@ enum {
 	BEHIND = 12345,
 	REGION = 5 * GPU_MIB + 17, /* over seams of segments */
 	PARTS = 8,		   /* more than a region of segments has */
+	STEPS = 3,		   /* that either side is told of, at most */
 	PART = 70001,		   /* what is synchronised and written alone, and where */
 	PART_AT = 2 * GPU_BLOCK - BEFORE - 1000,
 
@@ -45,6 +46,8 @@ struct side {
 	struct pier_channel *channel;
 	struct pier_remote remote[PARTS]; /* the other side's region */
 	uint32_t remote_count;
+	struct pier_work steps[STEPS]; /* receives, for await() */
+	int told;
 };
 
 /* Everything but the region, and the region, of which a part may be another's. */
@@ -93,6 +96,10 @@ static int open_side(struct side *side, const char *spec)
 			       PIER_POLICY_STAGED, &side->mr) ||
 	    pier_prepare_channel(side->pd, NULL, &side->channel))
 		return -1;
+	for (int i = 0; i < STEPS; i++) {
+		if (pier_post_recv(side->channel, NULL, 0, &side->steps[i]))
+			return -1;
+	}
 	return gpu_fill(side->buffer, 0, BEFORE + REGION + BEHIND, OLD, 0);
 }
 
@@ -119,17 +126,23 @@ static int send_all(int socket, const void *bytes, size_t length)
 	return send(socket, bytes, length, MSG_NOSIGNAL) == (ssize_t)length ? 0 : -1;
 }
 
-/* One side says that it is done with a step, the other waits for that one. */
-static int tell(int socket, char step)
+/*
+ * One side says that it is done with a step, the other waits for that one: by messages on
+ * the channel, whose completion is what pier_sync_for_device() is called after.
+ */
+static int tell(struct side *side, char step)
 {
-	return send_all(socket, &step, 1);
+	return pier_send_imm(side->channel, NULL, 0, (uint32_t)step, GPU_PATIENT);
 }
 
-static int await(int socket, char step)
+static int await(struct side *side, char step)
 {
-	char found = 0;
+	struct pier_result result = { 0 };
 
-	return receive(socket, &found, 1) || found != step ? -1 : 0;
+	if (side->told == STEPS ||
+	    pier_wait(side->channel, side->steps[side->told++], GPU_PATIENT, &result))
+		return -1;
+	return result.error || result.immediate != (uint32_t)step ? -1 : 0;
 }
 
 static int meet(struct side *side, int socket)
@@ -159,19 +172,19 @@ static int complain(const char *step)
 }
 
 /* The peer looks at what came, and then gives something of its own. */
-static int play(struct side *side, int socket)
+static int play(struct side *side)
 {
-	if (await(socket, 'w') || pier_sync_for_device(side->mr, 0, REGION))
+	if (await(side, 'w') || pier_sync_for_device(side->mr, 0, REGION))
 		return complain("the write of all");
 	if (count_wrong(side, THERE, THERE))
 		return complain("what was written");
-	if (tell(socket, 'k') || await(socket, 'p') ||
+	if (tell(side, 'k') || await(side, 'p') ||
 	    pier_sync_for_device(side->mr, PART_AT, PART))
 		return complain("the write of a part");
 	if (count_wrong(side, THERE, ALONE))
 		return complain("what was written to a part");
 	if (fill(side, 0, REGION, BACK) || pier_sync_for_nic(side->mr, 0, REGION) ||
-	    tell(socket, 'r') || await(socket, 'e'))
+	    tell(side, 'r') || await(side, 'e'))
 		return complain("the read");
 	return 0;
 }
@@ -185,7 +198,7 @@ static int play_peer(int socket, const char *spec)
 	gpu_load_kernels(why, sizeof(why));
 	if (open_side(&side, spec) || meet(&side, socket))
 		return complain("open");
-	if (play(&side, socket))
+	if (play(&side))
 		return 1;
 	return close_side(&side) ? complain("close") : 0;
 }
@@ -240,24 +253,24 @@ struct way {
 	bool transfer;
 };
 
-static void drive(struct side *side, int socket, const struct way *way)
+static void drive(struct side *side, const struct way *way)
 {
 	assert_int_equal(fill(side, 0, REGION, THERE), 0);
 	if (way->transfer)
 		transfer_all(side, PIER_TRANSFER_WRITE);
 	else
 		write_range(side, 0, REGION);
-	assert_int_equal(tell(socket, 'w') || await(socket, 'k'), 0);
+	assert_int_equal(tell(side, 'w') || await(side, 'k'), 0);
 	assert_int_equal(fill(side, PART_AT, PART, ALONE), 0);
 	write_range(side, PART_AT, PART);
-	assert_int_equal(tell(socket, 'p') || await(socket, 'r'), 0);
+	assert_int_equal(tell(side, 'p') || await(side, 'r'), 0);
 	assert_int_equal(count_wrong(side, THERE, ALONE), 0);
 	if (way->transfer)
 		transfer_all(side, PIER_TRANSFER_READ);
 	else
 		read_all(side);
 	assert_int_equal(count_wrong(side, BACK, BACK), 0);
-	assert_int_equal(tell(socket, 'e'), 0);
+	assert_int_equal(tell(side, 'e'), 0);
 }
 
 static pid_t start_peer(const char *spec, int *ret_socket)
@@ -295,7 +308,7 @@ static void copies(void **state)
 		pier_path_name(pier_mr_path(side.mr)),
 		pier_mapping_name(pier_mr_mapping(side.mr)), pier_mr_parts(side.mr),
 		pier_mr_why(side.mr)[0] ? "; not better: " : "", pier_mr_why(side.mr));
-	drive(&side, rig.socket, way);
+	drive(&side, way);
 	assert_int_equal(waitpid(rig.peer, &status, 0), rig.peer);
 	rig.peer = 0;
 	assert_int_equal(status, 0);
