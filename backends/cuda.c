@@ -54,6 +54,7 @@ static void describe_cuda(const struct pier_memory *memory,
 	pier_cuda_explain_export(state, ret_facts->no_export,
 				 sizeof(ret_facts->no_export));
 	ret_facts->host = pier_cuda_is_host(state);
+	ret_facts->moves = state->kind == PIER_CUDA_MANAGED;
 }
 
 const struct pier_backend pier_cuda_backend = {

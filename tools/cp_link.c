@@ -43,11 +43,17 @@ static int register_memory(struct link *link, enum cp_role role, bool direct,
 	int access = role == CP_SENDER
 			     ? PIER_ACCESS_LOCAL_READ
 			     : PIER_ACCESS_LOCAL_WRITE | PIER_ACCESS_REMOTE_WRITE;
+	struct pier_mr_range range = PIER_MR_RANGE_BUFFER(link->buffer, 0, length);
+	struct pier_mr_attr attr = PIER_MR_ATTR_INIT;
 	void *mapped;
 
-	if (pier_reg_buffer_mr(link->pd, link->buffer, 0, length, access,
-			       direct ? PIER_POLICY_DIRECT : PIER_POLICY_STAGED,
-			       &link->mr) < 0)
+	attr.ranges = &range;
+	attr.range_count = 1;
+	attr.access = access;
+	attr.policy = direct ? PIER_POLICY_DIRECT : PIER_POLICY_STAGED;
+	/* The other side is told of one key. */
+	attr.split = PIER_SPLIT_NEVER;
+	if (pier_reg_mr_attr(link->pd, &attr, &link->mr) < 0)
 		return fail_pier(failure, EXIT_DEVICE);
 	if (pier_map_buffer(link->buffer, &mapped) == 0)
 		link->mapped = mapped;

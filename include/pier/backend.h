@@ -63,6 +63,8 @@ struct pier_memory_facts {
 	char no_export[256];
 	/** It is host memory: a NIC is best given `cpu`. */
 	bool host;
+	/** Its pages move: it is never registered by its address. */
+	bool moves;
 };
 
 /** One unit that a spec can name: a GPU. */

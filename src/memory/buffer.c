@@ -18,6 +18,19 @@ int pier_backend_errno(int result)
 	return result < 0 ? -result : EIO;
 }
 
+struct pier_memory_facts pier_facts_of(const struct pier_buffer *buffer)
+{
+	struct pier_memory_facts facts = { 0 };
+
+	if (buffer->backend->describe)
+		buffer->backend->describe(&buffer->memory, &facts);
+	/* Backends come from elsewhere: no text need end. */
+	facts.kind[sizeof(facts.kind) - 1] = '\0';
+	facts.unit[sizeof(facts.unit) - 1] = '\0';
+	facts.no_export[sizeof(facts.no_export) - 1] = '\0';
+	return facts;
+}
+
 static void describe_buffer(const struct pier_object *object, char *ret_text, size_t size)
 {
 	const struct pier_buffer *buffer = (const struct pier_buffer *)object;

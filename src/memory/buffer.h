@@ -45,6 +45,9 @@ int pier_export_for(struct pier_buffer *buffer, size_t offset, size_t length,
 		    enum pier_mapping mapping, const void *place,
 		    struct pier_dmabuf *ret_dmabuf);
 
+/* What the backend says of its memory; nothing where it says nothing. */
+struct pier_memory_facts pier_facts_of(const struct pier_buffer *buffer);
+
 /* The positive errno of what a backend returned, who may be wrong about it. */
 int pier_backend_errno(int result);
 

@@ -26,21 +26,15 @@ int pier_locate_buffer(const char *sysfs, const struct pier_buffer *buffer,
 	return 0;
 }
 
-/* Backends come from elsewhere: no text need end. */
 static void describe_memory(const struct pier_buffer *buffer,
 			    struct pier_buffer_info *info)
 {
 	const struct pier_backend *backend = buffer->backend;
-	struct pier_memory_facts facts = { 0 };
+	struct pier_memory_facts facts = pier_facts_of(buffer);
 
-	if (backend->describe)
-		backend->describe(&buffer->memory, &facts);
-	snprintf(info->unit, sizeof(info->unit), "%.*s", (int)sizeof(facts.unit) - 1,
-		 facts.unit);
-	snprintf(info->kind, sizeof(info->kind), "%.*s", (int)sizeof(facts.kind) - 1,
-		 facts.kind);
-	snprintf(info->no_export, sizeof(info->no_export), "%.*s",
-		 (int)sizeof(facts.no_export) - 1, facts.no_export);
+	snprintf(info->unit, sizeof(info->unit), "%s", facts.unit);
+	snprintf(info->kind, sizeof(info->kind), "%s", facts.kind);
+	snprintf(info->no_export, sizeof(info->no_export), "%s", facts.no_export);
 	if (!backend->export_range && !info->no_export[0])
 		snprintf(info->no_export, sizeof(info->no_export),
 			 "memory of %s has no dma-buf%s", backend->name,

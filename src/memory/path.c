@@ -19,19 +19,10 @@ enum {
 	CAUSES_SIZE = 768,
 };
 
-static bool is_host_memory(const struct pier_buffer *buffer)
-{
-	struct pier_memory_facts facts = { 0 };
-
-	if (buffer->backend->describe)
-		buffer->backend->describe(&buffer->memory, &facts);
-	return facts.host && buffer->memory.cpu;
-}
-
 bool pier_wants_dmabuf(const struct pier_pd *pd, const struct pier_buffer *buffer)
 {
 	if (buffer->backend->dmabuf)
-		return !is_host_memory(buffer);
+		return !buffer->memory.cpu || !pier_facts_of(buffer).host;
 	return buffer->backend->memfd && pd->device->provider->takes_memfd;
 }
 
@@ -63,25 +54,55 @@ static int register_peermem(const struct pier_piece *piece, struct pier_mr_part 
 				   ret_part);
 }
 
+/* By a dma-buf: of memory of which the backend says why not, without asking the driver.
+ */
+static int register_export(const struct pier_piece *piece, struct pier_mr_part *ret_part)
+{
+	struct pier_memory_facts facts = pier_facts_of(piece->range.buffer);
+
+	if (facts.no_export[0])
+		return pier_fail(EOPNOTSUPP, "%s", facts.no_export);
+	return pier_register_export(piece, ret_part);
+}
+
+/* What kinds of memory a step is for. */
+enum reach {
+	REACH_DEVICE,	/* that the CPU does not reach */
+	REACH_HOST,	/* that it does */
+	REACH_EXPORTED, /* that it does, but that has dma-bufs too */
+	REACH_ANY,
+};
+
 /* A step down: what else there is, for whom, and what it is called. */
 static const struct step {
 	enum pier_policy policy; /* from which on it is accepted */
-	bool reachable;		 /* it is for memory that the CPU reaches, or does not */
-	bool both;		 /* it is for either */
+	enum reach reach;
 	const char *name;
 	int (*take)(const struct pier_piece *piece, struct pier_mr_part *ret_part);
 } steps[] = {
-	{ PIER_POLICY_PEERMEM, false, false, "peer memory", register_peermem },
-	{ PIER_POLICY_ANY, true, false, "host memory", register_host },
-	{ PIER_POLICY_STAGED, false, true, "a copy in host memory", pier_register_stage },
+	{ PIER_POLICY_PEERMEM, REACH_DEVICE, "peer memory", register_peermem },
+	{ PIER_POLICY_ANY, REACH_HOST, "host memory", register_host },
+	{ PIER_POLICY_ANY, REACH_EXPORTED, "a dma-buf", register_export },
+	{ PIER_POLICY_STAGED, REACH_ANY, "a copy in host memory", pier_register_stage },
 };
 
-static bool is_open(const struct step *step, const struct pier_piece *piece)
+/* dmabuf: that is what was tried first */
+static bool is_open(const struct step *step, const struct pier_piece *piece, bool dmabuf)
 {
-	bool reachable = piece->range.buffer->memory.cpu != NULL;
+	const struct pier_buffer *buffer = piece->range.buffer;
 
-	return piece->policy >= step->policy &&
-	       (step->both || step->reachable == reachable);
+	if (piece->policy < step->policy)
+		return false;
+	switch (step->reach) {
+	case REACH_DEVICE:
+		return !buffer->memory.cpu && !pier_facts_of(buffer).moves;
+	case REACH_HOST:
+		return buffer->memory.cpu && dmabuf;
+	case REACH_EXPORTED:
+		return buffer->memory.cpu && !dmabuf && buffer->backend->dmabuf;
+	default:
+		return true;
+	}
 }
 
 /* The sentence of what failed is pier_last_error(). */
@@ -113,15 +134,15 @@ static int take_step(const struct step *step, const struct pier_piece *piece,
 }
 
 /* After the path that the memory is made for, which leaves its sentence. */
-static int step_down(const struct pier_piece *piece, const char *direct, int error,
+static int step_down(const struct pier_piece *piece, bool dmabuf, int error,
 		     struct pier_mr_part *ret_part)
 {
 	char causes[CAUSES_SIZE] = "";
-	const char *name = direct;
+	const char *name = dmabuf ? "a dma-buf" : "host memory";
 	bool tried = false;
 
 	for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
-		if (!is_open(&steps[i], piece))
+		if (!is_open(&steps[i], piece, dmabuf))
 			continue;
 		add_cause(causes, name);
 		error = take_step(&steps[i], piece, causes, ret_part);
@@ -142,11 +163,12 @@ int pier_register_buffer(const struct pier_piece *piece, struct pier_mr_part *re
 {
 	const struct pier_buffer *buffer = piece->range.buffer;
 	bool dmabuf = pier_wants_dmabuf(piece->pd, buffer);
-	int error = dmabuf ? pier_register_export(piece, ret_part)
+	int error = dmabuf ? register_export(piece, ret_part)
 			   : register_host(piece, ret_part);
+	/* Of the program's own memory there is no other way to the same pages. */
+	bool only = !dmabuf && buffer->memory.cpu && !buffer->backend->dmabuf;
 
-	if (!error || (!dmabuf && buffer->memory.cpu) ||
-	    (error == -EXDEV && piece->has_segments))
+	if (!error || only || (error == -EXDEV && piece->has_segments))
 		return error;
-	return step_down(piece, dmabuf ? "a dma-buf" : "host memory", error, ret_part);
+	return step_down(piece, dmabuf, error, ret_part);
 }

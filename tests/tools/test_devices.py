@@ -55,6 +55,13 @@ class Devices(Case):
         self.refused(3, "cuda.*DMA_BUF|DMA_BUF.*cuda|dma-buf", "cp", "--direct", "--src-mem",
                      "cuda:0", source, "target", env=env)
 
+    def test_segments(self):
+        """One key for all slots: what has several segments is staged, unless that may not be."""
+        facts = self.copied("cuda:0:vmm:2M", "cuda:1:vmm:2M", 9 * MIB, env={
+            "FAKE_CUDA_SEAMS": "refused"})
+        self.assertEqual(facts["source"]["path"], "staged")
+        self.assertIn("segments", facts["source"]["why"])
+
     def test_mistakes(self):
         source = self.file("source", 100)
         for spec, pattern in (("cuda:9", "9"), ("cuda:x", "x"), ("cuda:0:nothing", "nothing"),

@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include <pier/pier.h>
 
@@ -382,6 +383,58 @@ static void stages_only_for_who_asks(void **state)
 	expect_ok(pier_dereg_mr(mr));
 }
 
+/* What the backend says is all that is said, once, and the driver is not asked. */
+static void names_what_cannot_be_exported(void **state)
+{
+	struct pier_dmabuf dmabuf;
+	struct pier_mr *mr = NULL;
+	const char *why;
+
+	(void)state;
+	start("gpu");
+	rig.gpu->says_no_export = true;
+	expect_result(pier_export_dmabuf(rig.buffer, 0, 100, &dmabuf), -EOPNOTSUPP);
+	test_assert_sentence("do otherwise");
+	expect_result(reg(0, 100, PIER_POLICY_DIRECT, &mr), -EOPNOTSUPP);
+	test_assert_sentence("do otherwise");
+	expect_ok(reg(0, 100, PIER_POLICY_STAGED, &mr));
+	assert_int_equal(rig.gpu->exports, 0);
+	why = strstr(pier_mr_why(mr), "do otherwise");
+	assert_non_null(why);
+	assert_null(strstr(why + 1, "do otherwise"));
+	assert_non_null(strstr(why, "as peer memory"));
+	expect_ok(pier_dereg_mr(mr));
+	/* Whose pages move is not registered by its address. */
+	rig.gpu->moves = true;
+	expect_result(reg(0, 100, PIER_POLICY_ANY, &mr), -EOPNOTSUPP);
+	expect_ok(reg(0, 100, PIER_POLICY_STAGED, &mr));
+	assert_null(strstr(pier_mr_why(mr), "as peer memory"));
+	expect_ok(pier_dereg_mr(mr));
+}
+
+/* Host memory of a driver that the NIC cannot pin: by its dma-buf, or a copy. */
+static void steps_down_from_host_memory(void **state)
+{
+	struct pier_mr *mr = NULL;
+	void *cpu = NULL;
+
+	(void)state;
+	rig.gpu->host = true;
+	start("gpu");
+	expect_ok(pier_map_buffer(rig.buffer, &cpu));
+	assert_int_equal(mprotect(cpu, 6 * rig.page, PROT_NONE), 0);
+	expect_result(reg(0, 100, PIER_POLICY_DIRECT, &mr), -EFAULT);
+	expect_ok(reg(0, 100, PIER_POLICY_ANY, &mr));
+	assert_int_equal(pier_mr_path(mr), PIER_PATH_DMABUF);
+	assert_non_null(strstr(pier_mr_why(mr), "as host memory: "));
+	expect_ok(pier_dereg_mr(mr));
+	rig.gpu->export_error = EPERM;
+	expect_ok(reg(0, 100, PIER_POLICY_STAGED, &mr));
+	assert_int_equal(pier_mr_path(mr), PIER_PATH_STAGED);
+	assert_non_null(strstr(pier_mr_why(mr), "the driver refuses"));
+	expect_ok(pier_dereg_mr(mr));
+}
+
 static void connect_ends(struct pier_channel **ret_a, struct pier_channel **ret_b)
 {
 	struct pier_endpoint a, b;
@@ -613,6 +666,8 @@ int main(void)
 		CASE(stages_one_of_several_ranges),
 		CASE(gives_host_memory_as_host_memory),
 		CASE(stages_only_for_who_asks),
+		CASE(names_what_cannot_be_exported),
+		CASE(steps_down_from_host_memory),
 		CASE(copies_what_is_told),
 		CASE(stages_by_segments),
 		CASE(shares_the_stage_with_sub_regions),

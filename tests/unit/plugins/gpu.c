@@ -193,6 +193,9 @@ static void describe(const struct pier_memory *memory,
 	(void)memory;
 	strcpy(ret_facts->kind, "test memory");
 	ret_facts->host = gpu_control.host;
+	ret_facts->moves = gpu_control.moves;
+	if (gpu_control.says_no_export)
+		strcpy(ret_facts->no_export, "it cannot be exported: do otherwise");
 }
 
 static int lock_host(const struct pier_memory *memory, void *addr, uint64_t length)

@@ -18,6 +18,8 @@ struct gpu_control {
 	int export_error, copy_error, flush_error; /* positive errno, or 0 */
 	bool seams; /* no export of several segments at once */
 	bool host;  /* it is host memory, which the CPU reaches */
+	bool moves; /* its pages do */
+	bool says_no_export;
 	bool lies_about_segments;
 	int fail_copy_at; /* from the nth on copy_error is what happens; 0: all */
 	void (*before_copy)(void); /* or NULL: on the thread that copies */
