@@ -73,7 +73,8 @@ PIER_API const char *pier_path_name(enum pier_path path);
 enum pier_policy {
 	/**
 	 * Only the one that the memory is made for: a dma-buf if its backend
-	 * exports dma-bufs, host memory if it does not.
+	 * exports dma-bufs, host memory if it does not, or for page-locked host
+	 * memory of a GPU's driver.
 	 */
 	PIER_POLICY_DIRECT = 0,
 	/**
@@ -82,8 +83,9 @@ enum pier_policy {
 	 */
 	PIER_POLICY_PEERMEM = 1,
 	/**
-	 * Also host memory, where the CPU reaches it; the region tells which path
-	 * it has with pier_mr_path(), and the log says why no better one.
+	 * Also host memory, where the CPU reaches it, or a dma-buf of page-locked
+	 * memory; the region tells which path it has with pier_mr_path(), and why
+	 * no better one with pier_mr_why().
 	 */
 	PIER_POLICY_ANY = 2,
 	/**
