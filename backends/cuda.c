@@ -83,4 +83,5 @@ const struct pier_backend pier_cuda_backend = {
 	.unit = pier_cuda_unit,
 	.lock_host = pier_cuda_lock_host,
 	.unlock_host = pier_cuda_unlock_host,
+	.expose = pier_cuda_expose,
 };

@@ -19,12 +19,23 @@ static int fail_copy(const struct pier_cuda_memory *memory, CUresult error,
  * From pageable memory cuMemcpyHtoD() returns when the bytes are in a buffer of the
  * driver's, which may be before they are on the device.
  */
+static int write_device(const struct pier_cuda_memory *memory, uint64_t address,
+			const void *source, uint64_t length)
+{
+	const struct pier_cuda *cuda = memory->cuda;
+	CUresult error = cuda->call.cuMemcpyHtoD(address, source, length);
+
+	if (error == CUDA_SUCCESS)
+		error = cuda->call.cuStreamSynchronize(NULL);
+	return error == CUDA_SUCCESS ? 0
+				     : fail_copy(memory, error, "to", address, length);
+}
+
 int pier_cuda_copy_to(const struct pier_memory *memory, uint64_t offset,
 		      const void *source, uint64_t length)
 {
 	const struct pier_cuda_memory *state = memory->state;
 	struct pier_cuda *cuda = state->cuda;
-	CUresult error;
 	int result;
 
 	if (memory->cpu) {
@@ -34,11 +45,9 @@ int pier_cuda_copy_to(const struct pier_memory *memory, uint64_t offset,
 	result = pier_cuda_enter_memory(state);
 	if (result != 0)
 		return result;
-	error = cuda->call.cuMemcpyHtoD(state->address + offset, source, length);
-	if (error == CUDA_SUCCESS)
-		error = cuda->call.cuStreamSynchronize(NULL);
-	if (error != CUDA_SUCCESS)
-		result = fail_copy(state, error, "to", state->address + offset, length);
+	result = pier_cuda_check_live(state);
+	if (result == 0)
+		result = write_device(state, state->address + offset, source, length);
 	pier_cuda_leave(cuda);
 	return result;
 }
@@ -48,7 +57,7 @@ int pier_cuda_copy_from(const struct pier_memory *memory, uint64_t offset,
 {
 	const struct pier_cuda_memory *state = memory->state;
 	struct pier_cuda *cuda = state->cuda;
-	CUresult error;
+	CUresult error = CUDA_SUCCESS;
 	int result;
 
 	if (memory->cpu) {
@@ -58,7 +67,10 @@ int pier_cuda_copy_from(const struct pier_memory *memory, uint64_t offset,
 	result = pier_cuda_enter_memory(state);
 	if (result != 0)
 		return result;
-	error = cuda->call.cuMemcpyDtoH(destination, state->address + offset, length);
+	result = pier_cuda_check_live(state);
+	if (result == 0)
+		error = cuda->call.cuMemcpyDtoH(destination, state->address + offset,
+						length);
 	if (error != CUDA_SUCCESS)
 		result = fail_copy(state, error, "from", state->address + offset, length);
 	pier_cuda_leave(cuda);

@@ -168,8 +168,10 @@ static bool was_freed(const struct pier_cuda_memory *memory)
 	       (memory->identity && memory->identity != identity);
 }
 
-static int fail_freed(const struct pier_cuda_memory *memory)
+int pier_cuda_check_live(const struct pier_cuda_memory *memory)
 {
+	if (memory->own || !was_freed(memory))
+		return 0;
 	return pier_fail(EINVAL,
 			 "the memory at %#" PRIx64 " was freed after it was wrapped: "
 			 "wrap what is there now",
@@ -234,9 +236,9 @@ static int export(struct pier_cuda_memory *memory, struct request *request,
 	uint64_t offset;
 	int fd = -1, result;
 
-	if (!memory->own && was_freed(memory))
-		return fail_freed(memory);
-	result = synchronize(memory);
+	result = pier_cuda_check_live(memory);
+	if (result == 0)
+		result = synchronize(memory);
 	if (result == 0)
 		result = ask_twice(memory, request, &fd, &offset);
 	if (result != 0)
@@ -295,6 +297,20 @@ int pier_cuda_export(const struct pier_memory *memory, uint64_t address, uint64_
 {
 	return pier_cuda_export_mapped(memory, address, length, PIER_MAPPING_DEFAULT,
 				       ret_export);
+}
+
+int pier_cuda_expose(const struct pier_memory *memory)
+{
+	struct pier_cuda_memory *state = memory->state;
+	int result = pier_cuda_enter_memory(state);
+
+	if (result != 0)
+		return result;
+	result = pier_cuda_check_live(state);
+	if (result == 0)
+		result = synchronize(state);
+	pier_cuda_leave(state->cuda);
+	return result;
 }
 
 void pier_cuda_close_export(struct pier_backend_export *dmabuf)

@@ -88,6 +88,10 @@ int pier_cuda_export_mapped(const struct pier_memory *memory, uint64_t address,
 			    uint64_t length, enum pier_mapping mapping,
 			    struct pier_backend_export *ret_export);
 void pier_cuda_close_export(struct pier_backend_export *dmabuf);
+/* For a NIC that is given the address. */
+int pier_cuda_expose(const struct pier_memory *memory);
+/* Errors: -EINVAL what was wrapped is no more; with a context of its device current. */
+int pier_cuda_check_live(const struct pier_cuda_memory *memory);
 /* Why not, and the way out; "" it can be exported. */
 void pier_cuda_explain_export(const struct pier_cuda_memory *memory, char *ret_text,
 			      size_t size);

@@ -63,6 +63,7 @@ void pier_hip_describe(const struct pier_memory *memory,
 	snprintf(ret_facts->no_export, sizeof(ret_facts->no_export), "%s",
 		 kinds[state->kind].no_export);
 	ret_facts->host = pier_hip_on_host(state->kind);
+	ret_facts->moves = state->kind == PIER_HIP_MANAGED;
 }
 
 /*

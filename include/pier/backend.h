@@ -240,6 +240,13 @@ struct pier_backend {
 	 */
 	int (*lock_host)(const struct pier_memory *memory, void *addr, uint64_t length);
 	void (*unlock_host)(const struct pier_memory *memory, void *addr);
+
+	/**
+	 * Optional: a NIC is about to be given the allocation by its address (peer
+	 * memory), and not by an export: do what an export does besides, such as making
+	 * the driver's memory operations synchronous.
+	 */
+	int (*expose)(const struct pier_memory *memory);
 };
 
 PIER_END_DECLS

@@ -34,6 +34,11 @@ PIER_BEGIN_DECLS
  * For a staged region the caller sees to it that the same bytes are not written on both
  * sides between two of these calls.
  *
+ * The copies of a staged region are the driver's synchronous ones (cuMemcpyHtoD(),
+ *hipMemcpy()): they wait for what runs in the default stream and in all that synchronize
+ *with it. So device code that polls memory for bytes to come must run in a stream that
+ *does not (CU_STREAM_NON_BLOCKING), or both wait for each other.
+ *
  * Threads: any thread, several at once on parts of a region that do not overlap.
  */
 
@@ -52,6 +57,9 @@ PIER_API int pier_sync_for_nic(struct pier_mr *mr, uint64_t offset, uint64_t len
  * has told, is there for device code that is launched after this returns: of a staged
  * region, it is copied from the host memory; of a direct one, the device's writes are
  * flushed where it orders them only by that (cuFlushGPUDirectRDMAWrites()).
+ *
+ * Of a dma-buf that was given as an fd, and of a device's pointer that was given as host
+ * memory, pier does not know the device, and flushes nothing: there is pier_read_back().
  *
  * Errors: as pier_sync_for_nic(); -EOPNOTSUPP the device neither orders such writes nor
  * can flush them: then there is pier_read_back().

@@ -48,8 +48,17 @@ static int register_host(const struct pier_piece *piece, struct pier_mr_part *re
 
 static int register_peermem(const struct pier_piece *piece, struct pier_mr_part *ret_part)
 {
-	uint64_t address = piece->range.buffer->address + piece->range.offset;
+	const struct pier_buffer *buffer = piece->range.buffer;
+	uint64_t address = buffer->address + piece->range.offset;
+	int result = 0;
 
+	pier_clear_error();
+	if (buffer->backend->expose)
+		result = buffer->backend->expose(&buffer->memory);
+	if (result != 0)
+		return pier_fail_because(pier_backend_errno(result),
+					 "preparing memory of %s for a NIC",
+					 buffer->backend->name);
 	return pier_register_pages(piece, (void *)(uintptr_t)address, PIER_PATH_PEERMEM,
 				   ret_part);
 }
@@ -163,10 +172,15 @@ int pier_register_buffer(const struct pier_piece *piece, struct pier_mr_part *re
 {
 	const struct pier_buffer *buffer = piece->range.buffer;
 	bool dmabuf = pier_wants_dmabuf(piece->pd, buffer);
-	int error = dmabuf ? register_export(piece, ret_part)
-			   : register_host(piece, ret_part);
 	/* Of the program's own memory there is no other way to the same pages. */
 	bool only = !dmabuf && buffer->memory.cpu && !buffer->backend->dmabuf;
+	int error;
+
+	/* What is written by the one and not by the other would be overwritten. */
+	if (pier_base_is_staged(piece))
+		return pier_register_stage(piece, ret_part);
+	error = dmabuf ? register_export(piece, ret_part)
+		       : register_host(piece, ret_part);
 
 	if (!error || only || (error == -EXDEV && piece->has_segments))
 		return error;

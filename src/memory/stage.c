@@ -114,12 +114,15 @@ static struct pier_stage *find_stage(const struct pier_piece *piece)
 	for (uint32_t i = 0; i < count; i++) {
 		struct pier_stage *stage = pier_mr_part_at(piece->base, i)->stage;
 
-		if (covers(stage, &piece->range)) {
-			atomic_fetch_add(&stage->users, 1);
+		if (covers(stage, &piece->range))
 			return stage;
-		}
 	}
 	return NULL;
+}
+
+bool pier_base_is_staged(const struct pier_piece *piece)
+{
+	return find_stage(piece) != NULL;
 }
 
 static int register_shadow(const struct pier_piece *piece, struct pier_stage *stage,
@@ -148,8 +151,12 @@ static int register_shadow(const struct pier_piece *piece, struct pier_stage *st
 int pier_register_stage(const struct pier_piece *piece, struct pier_mr_part *ret_part)
 {
 	struct pier_stage *stage = find_stage(piece);
-	int error = stage ? 0 : new_stage(piece, &stage);
+	int error = 0;
 
+	if (stage)
+		atomic_fetch_add(&stage->users, 1);
+	else
+		error = new_stage(piece, &stage);
 	if (!error)
 		error = register_shadow(piece, stage, ret_part);
 	if (error)

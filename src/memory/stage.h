@@ -27,6 +27,9 @@ struct pier_stage {
 /* Register a piece of a buffer by a stage of its own, or by that of its base. */
 int pier_register_stage(const struct pier_piece *piece, struct pier_mr_part *ret_part);
 
+/* Whether the base of a sub-region has the piece's bytes in one of its stages. */
+bool pier_base_is_staged(const struct pier_piece *piece);
+
 /* One user less; NULL is fine. */
 void pier_put_stage(struct pier_stage *stage);
 
