@@ -169,8 +169,13 @@ static int find_bounds(const struct pier_hip *hip, uint64_t address,
 	}
 	error = hip->hipMemGetAddressRange(ret_base, ret_size,
 					   (void *)(uintptr_t)address);
+	/*
+	 * Where HMM lets devices reach all of the process, clr takes what it has not
+	 * allocated for a part of one object that begins at kArenaMemoryPtr (0x100) and
+	 * has no end.
+	 */
 	if (error == PIER_HIP_SUCCESS)
-		return 0;
+		return *ret_size == SIZE_MAX ? -ENOENT : 0;
 	if (info->type == PIER_HSA_POINTER_UNKNOWN || pier_hip_errno(error) == EINVAL ||
 	    pier_hip_errno(error) == EFAULT)
 		return -ENOENT;

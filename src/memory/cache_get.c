@@ -169,11 +169,31 @@ static bool set_guard(struct pier_cache_entry *entry, const struct pier_backend 
 	       (guard != GUARD_WATCH || entry->watched.armed);
 }
 
+/*
+ * One number tells of one segment: of several, another could go and come back unseen
+ * (PyTorch's expandable segments are mapped and unmapped one by one).
+ */
+static bool has_one_number(const struct request *request,
+			   const struct pier_cache_entry *entry,
+			   const struct pier_backend *backend)
+{
+	const struct pier_buffer *buffer = request->buffer ? request->buffer
+							   : entry->buffer;
+	uint64_t start = 0, length = 0;
+
+	if (!backend->segment)
+		return true;
+	return backend->segment(&buffer->memory, request->start, &start, &length) == 0 &&
+	       request->start >= start && request->end - start <= length;
+}
+
 static void prepare_to_keep(const struct request *request, struct pier_cache_entry *entry,
 			    const struct pier_backend *backend)
 {
 	enum guard guard = choose_guard(request, backend);
 
+	if (guard == GUARD_IDENTITY && !has_one_number(request, entry, backend))
+		guard = GUARD_NONE;
 	if (guard == GUARD_NONE) {
 		count_unwatched(request->cache);
 		return;

@@ -36,6 +36,9 @@ static const char *registration_hint(int error, enum pier_path path, char *text,
 	if (error == EFAULT && path == PIER_PATH_PEERMEM)
 		return " (the kernel has no peer memory module for this memory, such as "
 		       "nvidia-peermem)";
+	/* The driver's own of the device, which no limit of the process is about. */
+	if (error == ENOMEM && (path == PIER_PATH_DMABUF || path == PIER_PATH_PEERMEM))
+		return " (of a GPU's memory: is its BAR used up?)";
 	/* Pages beyond it: ENOMEM; no page at all: EPERM (ib_umem_get()). */
 	if ((error != ENOMEM && error != EPERM) || getrlimit(RLIMIT_MEMLOCK, &limit) ||
 	    limit.rlim_cur == RLIM_INFINITY)

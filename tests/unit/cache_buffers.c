@@ -259,6 +259,31 @@ static void test_identity(void **state)
 	rig_end();
 }
 
+/* Of several segments one number does not tell: such a range is not kept. */
+static void test_identity_of_segments(void **state)
+{
+	enum {
+		HALF = 32 << 10 /* a segment of "reuse" */
+	};
+	struct pier_buffer *buffer;
+	char *memory;
+
+	(void)state;
+	rig_start(NULL);
+	buffer = alloc("reuse", 2 * HALF);
+	memory = pointer_of(buffer);
+	rig_touch(memory + HALF - 10, 10, 1);
+	rig_touch(memory + HALF, 10, 1);
+	assert_int_equal(rig_stats().count, 2);
+	rig_touch(memory + HALF - 10, 11, 1);
+	rig_touch(memory + HALF - 10, 11, 1);
+	assert_int_equal(rig_stats().hits, 0);
+	assert_int_equal(rig_stats().misses, 4);
+	assert_int_equal(rig_stats().uncached, 2);
+	expect_ok(pier_free_buffer(buffer));
+	rig_end();
+}
+
 /* Replaced while it is registered: known by the number of before. */
 static void replace(void *addr)
 {
@@ -354,6 +379,7 @@ int main(void)
 		cmocka_unit_test(test_free_waits),
 		cmocka_unit_test(test_free_of_wrapped),
 		cmocka_unit_test(test_identity),
+		cmocka_unit_test(test_identity_of_segments),
 		cmocka_unit_test(test_identity_changes_meanwhile),
 		cmocka_unit_test(test_no_identity),
 	};

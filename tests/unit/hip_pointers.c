@@ -139,6 +139,23 @@ static void test_registered_host_memory(void **state)
 	munmap(pages, 4 * page);
 }
 
+/* With HMM, clr knows of each pointer that it is in the process. */
+static void test_host_pointers_with_hmm(void **state)
+{
+	struct pier_buffer *buffer = NULL;
+	void *device = NULL;
+	char bytes[100];
+
+	(void)state;
+	rig.fake->hmm = true;
+	assert_int_equal(rig.hipMalloc(&device, 8192), 0);
+	expect_ok(pier_wrap_pointer(bytes, sizeof(bytes), &buffer));
+	assert_string_equal(pier_buffer_backend(buffer), "host");
+	expect_ok(pier_free_buffer(buffer));
+	expect_found(device, 10, 8192, "hipMalloc", "0");
+	assert_int_equal(rig.hipFree(device), 0);
+}
+
 static void test_identity(void **state)
 {
 	void *first = NULL, *second = NULL;
@@ -229,6 +246,7 @@ int main(void)
 		rig_test(test_found),
 		rig_test(test_wrapping),
 		rig_test(test_registered_host_memory),
+		rig_test(test_host_pointers_with_hmm),
 		rig_test(test_identity),
 		rig_test(test_faults),
 		rig_test(test_fork),

@@ -55,6 +55,7 @@ struct fake_hip {
 	bool dmabuf;
 	bool pools;
 	bool hdp;
+	bool hmm; /* devices reach all of the process: clr has an object of all of it */
 	char fail_function[64]; /* "": none */
 	unsigned int fail_call; /* counted down; at 1 it fails, once */
 	unsigned int fail_error;

@@ -345,6 +345,11 @@ FAKE_API unsigned int hipMemGetAddressRange(void **base, size_t *size, void *poi
 	unsigned int error = begin("hipMemGetAddressRange");
 	struct fake_allocation *allocation = fake_find(pointer);
 
+	if (!error && !allocation && fake_settings()->hmm) {
+		*base = (void *)0x100;
+		*size = SIZE_MAX;
+		return end(error);
+	}
 	if (!error && !allocation)
 		error = NOT_FOUND;
 	if (!error) {

@@ -68,6 +68,15 @@ __attribute__((unused)) static int identify(uint64_t address, uint64_t *ret_iden
 	return 0;
 }
 
+/* Each half is one. */
+static int find_segment(const struct pier_memory *memory, uint64_t address,
+			uint64_t *ret_start, uint64_t *ret_length)
+{
+	*ret_length = LENGTH / 2;
+	*ret_start = address - (address - memory->address) % *ret_length;
+	return 0;
+}
+
 PIER_API extern const struct pier_backend pier_backend;
 
 const struct pier_backend pier_backend = {
@@ -78,6 +87,7 @@ const struct pier_backend pier_backend = {
 	.probe = probe_reuse,
 	.alloc = alloc_reuse,
 	.free = free_reuse,
+	.segment = find_segment,
 	.find = find_reuse,
 	.identity = REUSE_IDENTITY,
 };
