@@ -25,11 +25,10 @@ enum {
 	PAGE = 65536
 };
 
-#define DEVICE_ADDRESS 0x100000000000
-
 struct state {
 	int fd; /* of the memory, for soft0 */
 	uint8_t *pages;
+	void *address;		  /* the device's: nobody else's, and not to be touched */
 	unsigned int flip, spoil; /* 0: never */
 	bool broken, sealed;
 	atomic_uint copies_from, copies_to;
@@ -63,7 +62,9 @@ static int take_pages(struct state *state, uint64_t length)
 		return -1;
 	state->pages = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED, state->fd,
 			    0);
-	return state->pages == MAP_FAILED ? -1 : 0;
+	state->address = mmap(NULL, length, PROT_NONE,
+			      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	return state->pages == MAP_FAILED || state->address == MAP_FAILED ? -1 : 0;
 }
 
 static int alloc_memory(const char *unit, uint64_t length, struct pier_memory *ret_memory)
@@ -81,8 +82,7 @@ static int alloc_memory(const char *unit, uint64_t length, struct pier_memory *r
 		free(state);
 		return error;
 	}
-	/* As of a device: no pointer of this process. */
-	ret_memory->address = DEVICE_ADDRESS;
+	ret_memory->address = (uint64_t)(uintptr_t)state->address;
 	ret_memory->length = length;
 	ret_memory->cpu = NULL;
 	ret_memory->state = state;
@@ -94,6 +94,7 @@ static void free_memory(struct pier_memory *memory)
 	struct state *state = memory->state;
 
 	munmap(state->pages, memory->length);
+	munmap(state->address, memory->length);
 	close(state->fd);
 	free(state);
 }
