@@ -19,7 +19,8 @@ struct pier_landing_side {
 	struct pier_mr *mr;
 	uint64_t offset;
 	uint32_t resets; /* of the channel, when the receives were posted */
-	bool staged;	 /* bytes are copied as they come */
+	bool staged;	 /* a part of the region is: bytes are copied as they come */
+	bool direct;	 /* a part of it is not */
 	bool unflushed;	 /* bytes came straight into memory that may need a flush */
 
 	struct pier_work *ring;
@@ -40,6 +41,7 @@ struct pier_landing {
 	int64_t stall_ns, alive_at;
 	int64_t deadline; /* INT64_MAX: none */
 	bool lost;	  /* bytes came that could not be copied */
+	int flush_error;  /* all bytes came, and cannot be made visible */
 
 	int stop; /* 0, or why it is to end: -errno */
 	char reason[640];

@@ -155,19 +155,24 @@ int pier_catch_up(struct pier_landing *landing)
 	return 0;
 }
 
+static int flush_sides(struct pier_landing *landing)
+{
+	int error = 0;
+
+	for (uint32_t i = 0; i < landing->side_count && !error; i++)
+		error = pier_side_flush(&landing->sides[i], landing->attr.length);
+	return error;
+}
+
 /* What came straight into memory of devices, once. */
 static void flush(struct pier_landing *landing)
 {
-	for (uint32_t i = 0; i < landing->side_count; i++) {
-		int error = pier_side_flush(&landing->sides[i], landing->attr.length);
-
-		if (!error)
-			continue;
-		landing->lost = true;
-		/* Also where it is cancelled: that would come too late. */
-		landing->stop = 0;
-		pier_stop_landing(landing, error, pier_last_error());
-	}
+	landing->flush_error = flush_sides(landing);
+	if (!landing->flush_error)
+		return;
+	/* Also where it is cancelled: that would come too late. */
+	landing->stop = 0;
+	pier_stop_landing(landing, landing->flush_error, pier_last_error());
 }
 
 static int64_t wake_at(const struct pier_landing *landing)
@@ -195,7 +200,7 @@ static void check_times(struct pier_landing *landing, int64_t now)
 /* A reason to stop that came too late is none, unless bytes are lost. */
 static void conclude(struct pier_landing *landing)
 {
-	bool complete = all_came(landing) && !landing->lost;
+	bool complete = all_came(landing) && !landing->lost && !landing->flush_error;
 
 	landing->ended = complete || landing->stop;
 	if (complete || !landing->stop)

@@ -4,8 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include <pier/sync.h>
-
 #include "announce.h"
 #include "channel/channel.h"
 #include "landing.h"
@@ -72,6 +70,7 @@ int pier_side_init(struct pier_landing_side *side, uint32_t index,
 		error = check_region(given, length);
 	if (!error) {
 		side->staged = pier_has_stage(given->mr);
+		side->direct = !pier_is_staged(given->mr);
 		side->ring = calloc(side->size, sizeof(*side->ring));
 		if (!side->ring)
 			error = pier_fail(ENOMEM, "no memory for %u receives",
@@ -219,11 +218,13 @@ int pier_side_take(struct pier_landing_side *side, uint64_t length,
 
 int pier_side_land(struct pier_landing_side *side, struct pier_range chunk)
 {
+	int error = 0;
+
 	if (side->staged)
-		return pier_sync_for_device(side->mr, side->offset + chunk.offset,
-					    chunk.length);
-	side->unflushed = true;
-	return 0;
+		error = pier_copy_for_device(side->mr, side->offset + chunk.offset,
+					     chunk.length);
+	side->unflushed |= side->direct;
+	return error;
 }
 
 int pier_side_flush(struct pier_landing_side *side, uint64_t length)
@@ -231,7 +232,7 @@ int pier_side_flush(struct pier_landing_side *side, uint64_t length)
 	int error = 0;
 
 	if (side->unflushed)
-		error = pier_sync_for_device(side->mr, side->offset, length);
+		error = pier_flush_for_device(side->mr, side->offset, length);
 	side->unflushed = error;
 	return error;
 }

@@ -126,6 +126,8 @@ static void flush_rails(struct pier_transfer *transfer)
 		transfer->flush_error = pier_rail_flush(&transfer->rails[i]);
 		if (!transfer->flush_error)
 			continue;
+		pier_rail_fail(&transfer->rails[i], transfer->flush_error,
+			       pier_last_error());
 		snprintf(reason, sizeof(reason),
 			 "what rail %u brought is not visible: %s", i, pier_last_error());
 		pier_stop_transfer(transfer, transfer->flush_error, reason);

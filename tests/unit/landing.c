@@ -347,6 +347,73 @@ static void tells_what_cannot_be_flushed(void **state)
 	test_assert_sentence("no flush");
 }
 
+/* All is here, and the caller may have another way to make it visible. */
+static void goes_on_without_a_flush(void **state)
+{
+	struct pier_transfer_attr attr;
+	int sent, came;
+
+	(void)state;
+	make_rails(1, true, false);
+	attr = announced(1, LENGTH);
+	begin_landing(1, LENGTH);
+	for (int round = 0; round < 3; round++) {
+		shuffle();
+		begin(&attr);
+		rig.gpu->flush_error = EOPNOTSUPP;
+		drive(&sent, &came);
+		assert_int_equal(came, -EOPNOTSUPP);
+		assert_int_equal(landed().done, LENGTH);
+		assert_int_equal(rig.gpu->flushes, 1);
+		expect_ok(pier_next_landing(rig.landing, rig.landing_rails, 1, LENGTH));
+		assert_int_equal(landed().done, 0);
+		expect_moved(LENGTH, false);
+	}
+	/* Or it can be flushed after all. */
+	begin(&attr);
+	drive(&sent, &came);
+	assert_int_equal(came, -EOPNOTSUPP);
+	rig.gpu->flush_error = 0;
+	expect_ok(pier_resume_landing(rig.landing, rig.landing_rails, 1));
+	rig.gpu->flushes = 0;
+	expect_result(pier_wait_landing(rig.landing, PATIENT), 1);
+	assert_int_equal(rig.gpu->flushes, 1);
+}
+
+/* Chunks are copied where they are staged, and what is not is flushed at the end. */
+static void flushes_once_what_is_staged_in_part(void **state)
+{
+	static uint8_t plain[5 * CHUNK];
+	struct pier_remote parts[4];
+	struct pier_transfer_attr attr;
+	uint32_t count;
+
+	(void)state;
+	expect_ok(pier_free_buffer(rig.there.buffer));
+	expect_ok(pier_alloc_buffer("gpu:3", AREA, &rig.there.buffer));
+	reg(&rig.here, 0, false);
+	reg_parts(&rig.there, plain, sizeof(plain));
+	connect_rail(0);
+	expect_ok(pier_mr_remote_vec(rig.there.mrs[0], parts, 4, &count));
+	rig.rails[0] = (struct pier_rail){ .channel = rig.here.channels[0],
+					   .mr = rig.here.mrs[0],
+					   .offset = GUARD,
+					   .parts = parts,
+					   .count = count };
+	rig.landing_rails[0] = (struct pier_landing_rail)PIER_LANDING_RAIL(
+		rig.there.channels[0], rig.there.mrs[0]);
+	attr = announced(1, LENGTH);
+	shuffle();
+	begin_landing(1, LENGTH);
+	begin(&attr);
+	expect_both_arrive();
+	assert_int_equal(rig.gpu->flushes, 1);
+	assert_memory_equal(plain, rig.here.image + GUARD, sizeof(plain));
+	memcpy(rig.there.image + GUARD + sizeof(plain),
+	       rig.here.image + GUARD + sizeof(plain), LENGTH - sizeof(plain));
+	expect_image(&rig.there);
+}
+
 /* Two receives, and nobody who looks at them for a while: the sender waits for them. */
 static void is_waited_for(void **state)
 {
@@ -946,6 +1013,8 @@ int main(void)
 		CASE(loses_nothing_of_a_channel_that_broke),
 		CASE(ends_with_the_device),
 		CASE(tells_what_cannot_be_flushed),
+		CASE(goes_on_without_a_flush),
+		CASE(flushes_once_what_is_staged_in_part),
 		CASE(is_waited_for),
 		CASE(is_given_up_by_the_impatient),
 		CASE(outlives_receives_that_are_refused),
