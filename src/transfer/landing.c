@@ -157,7 +157,8 @@ static void start(struct pier_landing *landing)
 	for (uint32_t i = 0; i < landing->side_count; i++) {
 		struct pier_landing_side *side = &landing->sides[i];
 
-		side->unflushed = landing->done > 0 && side->direct;
+		side->unflushed = landing->done > 0 &&
+				  (side->direct || landing->owes_flush);
 		if (pier_side_post(side))
 			pier_note_side_failure(landing, i);
 	}

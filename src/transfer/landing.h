@@ -42,6 +42,7 @@ struct pier_landing {
 	int64_t deadline; /* INT64_MAX: none */
 	bool lost;	  /* bytes came that could not be copied */
 	int flush_error;  /* all bytes came, and cannot be made visible */
+	bool owes_flush;  /* when it ended last, some could not be */
 
 	int stop; /* 0, or why it is to end: -errno */
 	char reason[640];
@@ -100,7 +101,10 @@ int pier_side_post(struct pier_landing_side *side);
 int pier_side_take(struct pier_landing_side *side, uint64_t length,
 		   struct pier_range *ret_chunk);
 
-/* A chunk is there for device code, or will be after pier_side_flush(). 0 or -errno. */
+/*
+ * A chunk is there for device code, or will be after pier_side_flush(), which tries it
+ * once. 0 or -errno.
+ */
 int pier_side_land(struct pier_landing_side *side, struct pier_range chunk);
 int pier_side_flush(struct pier_landing_side *side, uint64_t length);
 

@@ -138,12 +138,36 @@ static void empty_failed(struct pier_landing *landing)
 	}
 }
 
+/* What came straight into memory of devices. 0, or the first error, which is told. */
+static int flush_sides(struct pier_landing *landing)
+{
+	int error = 0;
+
+	for (uint32_t i = 0; i < landing->side_count && !error; i++)
+		error = pier_side_flush(&landing->sides[i], landing->attr.length);
+	return error;
+}
+
+/*
+ * At an end with an error, while the regions are there: it may be resumed with others,
+ * which need no flush. Whether something is still to be flushed.
+ */
+static bool settle_flushes(struct pier_landing *landing)
+{
+	bool owes = landing->flush_error;
+
+	for (uint32_t i = 0; i < landing->side_count; i++)
+		owes |= pier_side_flush(&landing->sides[i], landing->attr.length) != 0;
+	return owes;
+}
+
 int pier_catch_up(struct pier_landing *landing)
 {
 	if (!landing->lost) {
 		landing->stop = 0;
 		take_chunks(landing);
 		empty_failed(landing);
+		landing->owes_flush |= settle_flushes(landing);
 	}
 	if (landing->stop == -EBADMSG)
 		return pier_fail(EBADMSG, "resuming a landing: %s", landing->reason);
@@ -155,16 +179,7 @@ int pier_catch_up(struct pier_landing *landing)
 	return 0;
 }
 
-static int flush_sides(struct pier_landing *landing)
-{
-	int error = 0;
-
-	for (uint32_t i = 0; i < landing->side_count && !error; i++)
-		error = pier_side_flush(&landing->sides[i], landing->attr.length);
-	return error;
-}
-
-/* What came straight into memory of devices, once. */
+/* Once, when all have come. */
 static void flush(struct pier_landing *landing)
 {
 	landing->flush_error = flush_sides(landing);
@@ -205,6 +220,7 @@ static void conclude(struct pier_landing *landing)
 	landing->ended = complete || landing->stop;
 	if (complete || !landing->stop)
 		return;
+	landing->owes_flush = settle_flushes(landing);
 	landing->error = landing->stop;
 	snprintf(landing->sentence, sizeof(landing->sentence),
 		 "landing: %" PRIu64 " of %" PRIu64 " bytes have come: %s", landing->done,

@@ -229,10 +229,8 @@ int pier_side_land(struct pier_landing_side *side, struct pier_range chunk)
 
 int pier_side_flush(struct pier_landing_side *side, uint64_t length)
 {
-	int error = 0;
+	bool unflushed = side->unflushed;
 
-	if (side->unflushed)
-		error = pier_flush_for_device(side->mr, side->offset, length);
-	side->unflushed = error;
-	return error;
+	side->unflushed = false;
+	return unflushed ? pier_flush_for_device(side->mr, side->offset, length) : 0;
 }

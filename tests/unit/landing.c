@@ -380,6 +380,64 @@ static void goes_on_without_a_flush(void **state)
 	assert_int_equal(rig.gpu->flushes, 1);
 }
 
+/* The same of a landing: half comes straight to the memory, and half by a copy. */
+static void flushes_before_it_is_resumed(void **state)
+{
+	(void)state;
+	for (int error = 0; error <= EOPNOTSUPP; error += EOPNOTSUPP) {
+		struct pier_transfer_attr attr;
+
+		make_rails(2, true, false);
+		reg(&rig.there, 1, true);
+		name_rail(1);
+		attr = announced(1, LENGTH);
+		attr.progress = stop_rail;
+		attr.window = 3;
+		shuffle();
+		kill_at = 10 * CHUNK;
+		rig.gpu->flush_error = error;
+		begin_landing(1, LENGTH);
+		begin(&attr);
+		drive(&(int){ 0 }, &(int){ 0 });
+		expect_result(pier_progress_landing(rig.landing), -ECANCELED);
+		assert_int_equal(rig.gpu->flushes, 1);
+		expect_ok(pier_resume_landing(rig.landing, &rig.landing_rails[1], 1));
+		expect_ok(pier_resume_transfer(rig.transfer, &rig.rails[1], 1));
+		rig.gpu->flush_error = 0;
+		expect_both_arrive();
+		assert_int_equal(rig.gpu->flushes, error ? 2 : 1);
+		expect_moved(LENGTH, false);
+		expect_ok(pier_destroy_landing(rig.landing));
+		rig.landing = NULL;
+	}
+}
+
+/* What came directly after the end, by a rail that lives, is flushed as well. */
+static void flushes_what_came_after_the_end(void **state)
+{
+	struct pier_transfer_attr attr;
+
+	(void)state;
+	rig.attr.max_recv_wr = 40;
+	make_rails(1, true, false);
+	attr = announced(1, LENGTH);
+	shuffle();
+	begin_landing(1, LENGTH);
+	expect_ok(pier_cancel_landing(rig.landing));
+	expect_result(pier_wait_landing(rig.landing, PATIENT), -ECANCELED);
+	expect_ok(pier_run_transfer(&attr));
+	assert_int_equal(rig.gpu->flushes, 0);
+	/* Its channel is gone by now, and the next one's region is staged. */
+	expect_ok(pier_cancel_channel(rig.there.channels[0]));
+	reg(&rig.there, 1, true);
+	connect_rail(1);
+	name_rail(1);
+	expect_ok(pier_resume_landing(rig.landing, &rig.landing_rails[1], 1));
+	expect_result(pier_wait_landing(rig.landing, PATIENT), 1);
+	assert_int_equal(rig.gpu->flushes, 1);
+	expect_moved(LENGTH, false);
+}
+
 /* Chunks are copied where they are staged, and what is not is flushed at the end. */
 static void flushes_once_what_is_staged_in_part(void **state)
 {
@@ -1014,6 +1072,8 @@ int main(void)
 		CASE(ends_with_the_device),
 		CASE(tells_what_cannot_be_flushed),
 		CASE(goes_on_without_a_flush),
+		CASE(flushes_before_it_is_resumed),
+		CASE(flushes_what_came_after_the_end),
 		CASE(flushes_once_what_is_staged_in_part),
 		CASE(is_waited_for),
 		CASE(is_given_up_by_the_impatient),

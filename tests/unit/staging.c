@@ -203,6 +203,53 @@ static void tells_what_cannot_be_flushed(void **state)
 	expect_moved(LENGTH, true);
 }
 
+static int cancel_half(void *context, uint64_t done, uint64_t length)
+{
+	bool *armed = context;
+	bool cancels = *armed && done >= length / 2;
+
+	*armed &= !cancels;
+	return cancels;
+}
+
+/* It ends in the middle, and goes on by a rail whose memory needs no flush. */
+static void flushes_before_it_is_resumed(void **state)
+{
+	(void)state;
+	make_rails(2, false, false);
+	reg(&rig.here, 1, true);
+	name_rail(1);
+	for (int error = 0; error <= EOPNOTSUPP; error += EOPNOTSUPP) {
+		struct pier_transfer_attr attr = attr_of(1, LENGTH);
+		bool armed = true;
+
+		attr.direction = PIER_TRANSFER_READ;
+		attr.progress = cancel_half;
+		attr.context = &armed;
+		attr.window = 2;
+		shuffle();
+		publish_there(2);
+		rig.gpu->flush_error = error;
+		begin(&attr);
+		expect_result(pier_wait_transfer(rig.transfer, PATIENT), -ECANCELED);
+		test_assert_sentence("its progress callback cancelled it");
+		assert_int_equal(rig.gpu->flushes, 1);
+		assert_int_equal(rail_status(0).error, 0);
+		assert_in_range(status().done, LENGTH / 2, LENGTH - 1);
+		expect_ok(pier_resume_transfer(rig.transfer, &rig.rails[1], 1));
+		expect_result(pier_wait_transfer(rig.transfer, PATIENT),
+			      error ? -error : 1);
+		assert_int_equal(rig.gpu->flushes, error ? 2 : 1);
+		rig.gpu->flush_error = 0;
+		if (error) {
+			expect_ok(pier_resume_transfer(rig.transfer, &rig.rails[1], 1));
+			expect_result(pier_wait_transfer(rig.transfer, PATIENT), 1);
+			assert_int_equal(rig.gpu->flushes, 3);
+		}
+		expect_moved(LENGTH, true);
+	}
+}
+
 /* The device is lost in the middle, and comes back. */
 static void fails_and_resumes_with_the_device(void **state)
 {
@@ -365,6 +412,7 @@ int main(void)
 		CASE(does_nothing_for_direct_memory),
 		CASE(flushes_direct_memory_once),
 		CASE(tells_what_cannot_be_flushed),
+		CASE(flushes_before_it_is_resumed),
 		CASE(fails_and_resumes_with_the_device),
 		CASE(others_take_over),
 		CASE(survives_the_death_of_a_rail),
