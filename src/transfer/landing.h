@@ -89,7 +89,10 @@ void pier_side_keep(struct pier_landing_side *side, struct pier_landing_side *ke
 /* The landing has no use for the side: a channel that has receives of it is stopped. */
 void pier_side_leave(struct pier_landing_side *side);
 
-/* Post as many receives as there can be. 0, or how the side has failed. */
+/*
+ * Post as many receives as there can be. 0, or how the side has failed; also where its
+ * channel was reset.
+ */
 int pier_side_post(struct pier_landing_side *side);
 
 /*

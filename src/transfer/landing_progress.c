@@ -58,7 +58,7 @@ static void land(struct pier_landing *landing, struct pier_landing_side *side,
 	uint64_t count = count_new(landing, chunk);
 	int error;
 
-	if (count == 0)
+	if (count == 0 || landing->lost)
 		return;
 	error = pier_side_land(side, chunk);
 	if (error) {
@@ -89,21 +89,26 @@ void pier_note_side_failure(struct pier_landing *landing, uint32_t index)
 		pier_stop_landing(landing, side->error, reason);
 }
 
-/* A chunk of one rail. Whether there was one. */
-static bool take_chunk(struct pier_landing *landing, uint32_t index)
+/*
+ * A chunk of one rail: 1, 0 none, or what is no chunk. Before it is copied a receive is
+ * posted, so that the sender need not wait for that; not by a landing that has ended.
+ */
+static int take_chunk(struct pier_landing *landing, uint32_t index)
 {
 	struct pier_landing_side *side = &landing->sides[index];
 	bool failed = side->error;
 	struct pier_range chunk;
 	int taken = pier_side_take(side, landing->attr.length, &chunk);
 
+	if (taken > 0 && !landing->ended)
+		pier_side_post(side);
 	if (taken > 0)
 		land(landing, side, chunk);
 	if (taken < 0)
 		pier_stop_landing(landing, taken, pier_last_error());
 	if (!failed && side->error)
 		pier_note_side_failure(landing, index);
-	return taken > 0;
+	return taken;
 }
 
 static bool all_came(const struct pier_landing *landing)
@@ -120,7 +125,7 @@ static void take_chunks(struct pier_landing *landing)
 		taken = false;
 		for (uint32_t i = 0; i < landing->side_count; i++)
 			if (!landing->stop && !all_came(landing))
-				taken |= take_chunk(landing, i);
+				taken |= take_chunk(landing, i) > 0;
 	}
 }
 
@@ -128,13 +133,10 @@ static void take_chunks(struct pier_landing *landing)
 static void empty_failed(struct pier_landing *landing)
 {
 	for (uint32_t i = 0; i < landing->side_count; i++) {
-		struct pier_landing_side *side = &landing->sides[i];
-		struct pier_range chunk;
+		const struct pier_landing_side *side = &landing->sides[i];
 
-		while (side->error && side->count > 0)
-			if (pier_side_take(side, landing->attr.length, &chunk) > 0 &&
-			    !landing->lost)
-				land(landing, side, chunk);
+		while (side->error && side->count > 0 && take_chunk(landing, i) != 0)
+			continue;
 	}
 }
 
@@ -161,11 +163,20 @@ static bool settle_flushes(struct pier_landing *landing)
 	return owes;
 }
 
+/* Receives for what comes next; a channel that was reset since has none to be kept. */
+static void refill(struct pier_landing *landing)
+{
+	for (uint32_t i = 0; i < landing->side_count; i++)
+		if (!landing->sides[i].error && pier_side_post(&landing->sides[i]))
+			pier_note_side_failure(landing, i);
+}
+
 int pier_catch_up(struct pier_landing *landing)
 {
 	if (!landing->lost) {
 		landing->stop = 0;
 		take_chunks(landing);
+		refill(landing);
 		empty_failed(landing);
 		landing->owes_flush |= settle_flushes(landing);
 	}

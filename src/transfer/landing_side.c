@@ -146,6 +146,9 @@ int pier_side_post(struct pier_landing_side *side)
 {
 	int error = side->error;
 
+	/* What is left of the ring is of before: the end of that is still to be told. */
+	if (!error && side->resets != side->channel->resets)
+		error = pier_fail(ECANCELED, "the channel was reset");
 	while (!error && side->count < side->size) {
 		uint32_t last = (side->first + side->count) % side->size;
 
@@ -209,11 +212,7 @@ int pier_side_take(struct pier_landing_side *side, uint64_t length,
 	if (done <= 0)
 		return 0;
 	error = read_chunk(&result, length, ret_chunk);
-	if (error)
-		return error;
-	/* Before it is copied, so that the sender need not wait for that. */
-	pier_side_post(side);
-	return 1;
+	return error ? error : 1;
 }
 
 int pier_side_land(struct pier_landing_side *side, struct pier_range chunk)

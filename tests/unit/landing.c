@@ -670,11 +670,81 @@ static void leaves_no_receives_behind(void **state)
 		expect_ok(pier_post_recv(channel, NULL, 0, &work));
 }
 
+static void reset_rail(void)
+{
+	struct pier_endpoint a, b;
+
+	expect_ok(pier_channel_reset(rig.here.channels[0]));
+	expect_ok(pier_channel_reset(rig.there.channels[0]));
+	expect_ok(pier_channel_endpoint(rig.here.channels[0], &a));
+	expect_ok(pier_channel_endpoint(rig.there.channels[0], &b));
+	expect_ok(pier_connect_channel(rig.here.channels[0], &b));
+	expect_ok(pier_connect_channel(rig.there.channels[0], &a));
+}
+
+static int stop_at(void *context, uint64_t done, uint64_t length)
+{
+	const uint64_t *at = context;
+
+	(void)length;
+	return done == *at;
+}
+
+/* Its channel was reset after the end, with some of its receives used, or all of them. */
+static void is_resumed_after_a_reset(void **state)
+{
+	(void)state;
+	rig.attr.max_recv_wr = 5;
+	for (uint64_t at = 0; at <= 5 * CHUNK; at += CHUNK) {
+		struct pier_transfer_attr attr;
+
+		make_rails(1, true, true);
+		attr = announced(1, LENGTH);
+		attr.window = 1;
+		attr.progress = stop_at;
+		attr.context = &at;
+		shuffle();
+		begin_landing(1, LENGTH);
+		expect_ok(pier_cancel_landing(rig.landing));
+		expect_result(pier_wait_landing(rig.landing, PATIENT), -ECANCELED);
+		begin(&attr);
+		if (at == 0)
+			expect_ok(pier_cancel_transfer(rig.transfer));
+		expect_result(pier_wait_transfer(rig.transfer, PATIENT), -ECANCELED);
+		reset_rail();
+		expect_ok(pier_resume_landing(rig.landing, rig.landing_rails, 1));
+		assert_int_equal(landed().done, at);
+		assert_int_equal(landed().receives, 5);
+		expect_ok(pier_resume_transfer(rig.transfer, rig.rails, 1));
+		expect_both_arrive();
+		expect_moved(LENGTH, false);
+		expect_ok(pier_destroy_landing(rig.landing));
+		rig.landing = NULL;
+	}
+}
+
+/* While it goes on, that is how the rail fails. */
+static void fails_by_a_reset(void **state)
+{
+	(void)state;
+	rig.attr.max_recv_wr = 5;
+	make_rails(1, true, true);
+	begin_landing(1, LENGTH);
+	for (uint32_t i = 0; i < 5; i++)
+		announce(i, i * 4096ul, 4096);
+	reset_rail();
+	expect_result(pier_wait_landing(rig.landing, PATIENT), -ECANCELED);
+	test_assert_sentence("the channel was reset");
+	assert_int_equal(landed().done, 5 * 4096);
+	assert_int_equal(pier_channel_outstanding(rig.there.channels[0]), 0);
+	expect_ok(pier_resume_landing(rig.landing, rig.landing_rails, 1));
+	assert_int_equal(landed().receives, 5);
+}
+
 /* Both ends of a channel were reset between two landings. */
 static void goes_on_after_a_reset(void **state)
 {
 	struct pier_transfer_attr attr;
-	struct pier_endpoint a, b;
 
 	(void)state;
 	make_rails(1, true, true);
@@ -684,12 +754,7 @@ static void goes_on_after_a_reset(void **state)
 	expect_both_arrive();
 	/* It would be taken for one of the next. */
 	announce(0, 0, CHUNK);
-	expect_ok(pier_channel_reset(rig.here.channels[0]));
-	expect_ok(pier_channel_reset(rig.there.channels[0]));
-	expect_ok(pier_channel_endpoint(rig.here.channels[0], &a));
-	expect_ok(pier_channel_endpoint(rig.there.channels[0], &b));
-	expect_ok(pier_connect_channel(rig.here.channels[0], &b));
-	expect_ok(pier_connect_channel(rig.there.channels[0], &a));
+	reset_rail();
 	shuffle();
 	expect_ok(pier_next_landing(rig.landing, rig.landing_rails, 1, LENGTH));
 	expect_result(pier_progress_landing(rig.landing), 0);
@@ -1084,6 +1149,8 @@ int main(void)
 		CASE(leaves_alone_what_has_landed),
 		CASE(leaves_no_receives_behind),
 		CASE(goes_on_after_a_reset),
+		CASE(is_resumed_after_a_reset),
+		CASE(fails_by_a_reset),
 		CASE(leaves_channels_that_it_does_not_need),
 		CASE(ends_in_time),
 		CASE(stalls_without_new_bytes),
