@@ -124,9 +124,10 @@ PIER_API int pier_begin_landing(const struct pier_landing_attr *attr,
 				struct pier_landing **ret_landing);
 
 /**
- * Do what can be done now: take the chunks that have come, copy what is to be copied,
- * post receives again. Copying takes its time; nothing else is waited for, unless a rail
- * fails: stopping its channel can take a second.
+ * Do what can be done now: take chunks that have come, copy what is to be copied, post
+ * receives again. Some chunks of each rail, since others may come as fast as these are
+ * copied; that there are more is what pier_arm_channel() tells. Copying takes its time;
+ * nothing else is waited for, unless a rail fails: stopping its channel can take a second.
  *
  * To drive a landing from an event loop, do with it as with a transfer:
  * pier_progress_transfer().

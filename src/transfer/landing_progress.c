@@ -6,6 +6,7 @@
 #include <pier/recovery.h>
 
 #include "announce.h"
+#include "channel/channel.h"
 #include "landing.h"
 #include "util/deadline.h"
 #include "util/error.h"
@@ -13,6 +14,7 @@
 
 enum {
 	BRIEF_POLLS = 100, /* some microseconds, before asking for events */
+	ROUNDS = 32,	   /* of chunks in one call: they may come as fast as copied */
 };
 
 void pier_stop_landing(struct pier_landing *landing, int error, const char *reason)
@@ -116,17 +118,30 @@ static bool all_came(const struct pier_landing *landing)
 	return landing->done == landing->attr.length;
 }
 
-/* In turn, since all may have some, and copying takes long. */
-static void take_chunks(struct pier_landing *landing)
+/* In turn, since all may have some, and copying takes long. Whether there was one. */
+static bool take_round(struct pier_landing *landing)
 {
-	bool taken = true;
+	bool taken = false;
 
-	while (taken) {
-		taken = false;
-		for (uint32_t i = 0; i < landing->side_count; i++)
-			if (!landing->stop && !all_came(landing))
-				taken |= take_chunk(landing, i) > 0;
-	}
+	for (uint32_t i = 0; i < landing->side_count; i++)
+		if (!landing->stop && !all_came(landing))
+			taken |= take_chunk(landing, i) > 0;
+	return taken;
+}
+
+/* Something, and not for ever. What may be left was maybe collected: no event tells it.
+ */
+static void take_chunks(struct pier_landing *landing, int64_t deadline)
+{
+	bool more = true;
+
+	if (landing->deadline < deadline)
+		deadline = landing->deadline;
+	for (int i = 0; more && i < ROUNDS && (i == 0 || pier_now() < deadline); i++)
+		more = take_round(landing);
+	for (uint32_t i = 0; more && i < landing->side_count; i++)
+		if (!landing->sides[i].error)
+			landing->sides[i].channel->unseen = true;
 }
 
 /* A channel that failed has stopped, and must not be needed any more at the end. */
@@ -175,7 +190,8 @@ int pier_catch_up(struct pier_landing *landing)
 {
 	if (!landing->lost) {
 		landing->stop = 0;
-		take_chunks(landing);
+		while (take_round(landing))
+			continue;
 		refill(landing);
 		empty_failed(landing);
 		landing->owes_flush |= settle_flushes(landing);
@@ -238,12 +254,12 @@ static void conclude(struct pier_landing *landing)
 		 landing->attr.length, landing->reason);
 }
 
-static int progress(struct pier_landing *landing)
+/* Until the deadline, at most; but something. */
+static int progress(struct pier_landing *landing, int64_t deadline)
 {
 	if (!landing->ended) {
-		take_chunks(landing);
-		if (landing->stop || all_came(landing))
-			empty_failed(landing);
+		take_chunks(landing, deadline);
+		empty_failed(landing);
 		if (all_came(landing))
 			flush(landing);
 		else if (!landing->stop)
@@ -259,7 +275,7 @@ int pier_progress_landing(struct pier_landing *landing)
 {
 	int error = pier_check_process(&landing->object);
 
-	return error ? error : progress(landing);
+	return error ? error : progress(landing, INT64_MAX);
 }
 
 /* How many completions came meanwhile: look before sleeping. */
@@ -314,7 +330,7 @@ int pier_wait_landing(struct pier_landing *landing, int timeout_ms)
 				 timeout_ms);
 	for (int polls = 0;; polls++) {
 		uint64_t done = landing->done;
-		int result = progress(landing);
+		int result = progress(landing, deadline);
 
 		if (result || pier_now() >= deadline)
 			return result;

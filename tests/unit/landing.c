@@ -9,6 +9,7 @@
 #include "channel/channel.h"
 #include "memory/mr.h"
 #include "transfer/announce.h"
+#include "util/deadline.h"
 
 static struct pier_landing_attr landing_of(uint32_t count, uint64_t length)
 {
@@ -307,10 +308,10 @@ static void ends_with_the_device(void **state)
 		int sent, came;
 
 		make_rails(2, false, true);
-		attr = announced(2, LENGTH);
+		attr = announced(2, 20 * CHUNK);
 		attr.stall_ms = 500;
 		shuffle();
-		begin_landing(2, LENGTH);
+		begin_landing(2, 20 * CHUNK);
 		begin(&attr);
 		rig.gpu->copy_error = EIO;
 		rig.gpu->fail_copy_at = at + 1;
@@ -832,6 +833,96 @@ static void stalls_without_new_bytes(void **state)
 	assert_int_equal(landed().done, 4096);
 }
 
+/* Each copy lasts until one more chunk has come: three are always there. */
+static uint32_t announced_blocks, blocks_to_announce;
+static void announce_next(void)
+{
+	uint32_t block = announced_blocks;
+
+	if (block == blocks_to_announce)
+		return;
+	announced_blocks++;
+	announce(block, block * 4096ul, 4096);
+}
+
+static void announce_while_copying(uint32_t count)
+{
+	announced_blocks = 0;
+	blocks_to_announce = count;
+	for (int i = 0; i < 3; i++)
+		announce_next();
+	rig.gpu->before_copy = announce_next;
+}
+
+/* A call comes back, and what it left is not slept over, though no event tells of it. */
+static void returns_while_chunks_come(void **state)
+{
+	struct pier_channel *channel;
+	uint64_t done;
+
+	(void)state;
+	make_rails(1, true, true);
+	channel = rig.there.channels[0];
+	begin_landing(1, LENGTH);
+	announce_while_copying(LENGTH / 4096);
+	expect_result(pier_progress_landing(rig.landing), 0);
+	done = landed().done / 4096;
+	assert_in_range(done, 1, announced_blocks - 1);
+	/* None comes any more, and all that have come are collected. */
+	rig.gpu->before_copy = NULL;
+	assert_true(pier_arm_channel(channel) > 0);
+	for (int i = 0; i < 5 && landed().done / 4096 < announced_blocks; i++) {
+		expect_result(pier_progress_landing(rig.landing), 0);
+		assert_true(landed().done / 4096 > done);
+		done = landed().done / 4096;
+	}
+	assert_int_equal(done, announced_blocks);
+	assert_int_equal(pier_arm_channel(channel), 0);
+}
+
+/* Also where all completions were collected before the call came back. */
+static void forgets_nothing_that_was_collected(void **state)
+{
+	struct pier_channel *channel;
+	uint64_t count = 0;
+
+	(void)state;
+	make_rails(1, true, true);
+	channel = rig.there.channels[0];
+	begin_landing(1, LENGTH);
+	for (uint32_t i = 0; i < 10; i++)
+		announce(i, i * 4096ul, 4096);
+	/* Whose time is up at once does the least there is, and collects all. */
+	while (pier_arm_channel(channel) > 0) {
+		expect_result(pier_wait_landing(rig.landing, 0), 0);
+		if (count < 10)
+			count++;
+		assert_int_equal(landed().done, count * 4096);
+	}
+	assert_int_equal(count, 10);
+}
+
+/* Time is up while there is still something to copy. */
+static void ends_in_time_while_chunks_come(void **state)
+{
+	struct pier_landing_attr attr;
+	int64_t begun;
+
+	(void)state;
+	make_rails(1, true, true);
+	attr = landing_of(1, LENGTH);
+	attr.timeout_ms = 1;
+	expect_ok(pier_begin_landing(&attr, &rig.landing));
+	begun = pier_now();
+	announce_while_copying(LENGTH / 4096);
+	while (pier_now() < begun + 1000000)
+		continue;
+	expect_result(pier_progress_landing(rig.landing), -ETIMEDOUT);
+	test_assert_sentence("the 1 ms were over");
+	assert_int_equal(landed().done, 4096);
+	assert_int_equal(rig.gpu->copies, 1);
+}
+
 static void hears_that_the_peer_is_gone(void **state)
 {
 	(void)state;
@@ -1154,6 +1245,9 @@ int main(void)
 		CASE(leaves_channels_that_it_does_not_need),
 		CASE(ends_in_time),
 		CASE(stalls_without_new_bytes),
+		CASE(returns_while_chunks_come),
+		CASE(forgets_nothing_that_was_collected),
+		CASE(ends_in_time_while_chunks_come),
 		CASE(hears_that_the_peer_is_gone),
 		CASE(is_driven_by_epoll),
 		CASE(runs_in_threads),
