@@ -127,7 +127,8 @@ PIER_API int pier_begin_landing(const struct pier_landing_attr *attr,
  * Do what can be done now: take chunks that have come, copy what is to be copied, post
  * receives again. Some chunks of each rail, since others may come as fast as these are
  * copied; that there are more is what pier_arm_channel() tells. Copying takes its time;
- * nothing else is waited for, unless a rail fails: stopping its channel can take a second.
+ * nothing else is waited for, unless a rail fails: stopping its channel can take a
+ * second.
  *
  * To drive a landing from an event loop, do with it as with a transfer:
  * pier_progress_transfer().
@@ -184,8 +185,9 @@ PIER_API int pier_resume_landing(struct pier_landing *landing,
  * whose bytes have all come and could only not be flushed (pier_read_back()): with the
  * receives that its channels still have. What comes from now on is of that transfer, and
  * so is what came since the landing ended; so a peer may begin as soon as its last
- * transfer has ended. Where a rail of that failed, at either end, its channel must
- * have been reset at both ends before: a late chunk would be counted.
+ * transfer has ended. Where any rail of that failed, at either end, the channels of all
+ * rails must have been reset at both ends before: what the failed one had brought may
+ * have come again by any other, and would be counted.
  *
  * rails, count, length  as of struct pier_landing_attr. A channel of before that is not
  *                       among them is stopped, as by pier_destroy_landing().
