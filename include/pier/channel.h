@@ -513,7 +513,8 @@ PIER_API int pier_channel_fd(const struct pier_channel *channel);
  * away what made it readable before. What is complete already is collected
  * first, so no wake-up is lost: arm, look at the requests, then sleep.
  *
- * Returns how many completions were collected: if not 0, look before sleeping.
+ * Returns how many completions were collected, or more where a landing has left some
+ * (<pier/landing.h>): if not 0, look before sleeping.
  * Errors: those of ibv_req_notify_cq(3); -EIO ibv_poll_cq(3) failed.
  */
 PIER_API int pier_arm_channel(struct pier_channel *channel);

@@ -124,9 +124,11 @@ PIER_API int pier_begin_landing(const struct pier_landing_attr *attr,
 				struct pier_landing **ret_landing);
 
 /**
- * Do what can be done now: take the chunks that have come, copy what is to be copied,
- * post receives again. Copying takes its time; nothing else is waited for, unless a rail
- * fails: stopping its channel can take a second.
+ * Do what can be done now: take chunks that have come, copy what is to be copied, post
+ * receives again. Some chunks of each rail, since others may come as fast as these are
+ * copied; that there are more is what pier_arm_channel() tells. Copying takes its time;
+ * nothing else is waited for, unless a rail fails: stopping its channel can take a
+ * second.
  *
  * To drive a landing from an event loop, do with it as with a transfer:
  * pier_progress_transfer().
@@ -135,8 +137,9 @@ PIER_API int pier_begin_landing(const struct pier_landing_attr *attr,
  *
  * Errors: the landing has ended, and it is said again at each call. -ECANCELED it was
  * cancelled; -ETIMEDOUT stall_ms or timeout_ms was over; -EBADMSG the peer announced what
- * cannot be; those of pier_sync_for_device(), where bytes that came cannot be copied or
- * made visible: see pier_resume_landing(); or no rail is left, and this is how the last
+ * cannot be; those of pier_sync_for_device(), where bytes that came cannot be copied (see
+ * pier_resume_landing()), or where all have come and cannot be made visible: then there
+ * is pier_read_back(); or no rail is left, and this is how the last
  * one failed: struct pier_result's errors, those of pier_post_recv(), -EIO of
  * ibv_poll_cq(3).
  */
@@ -178,16 +181,18 @@ PIER_API int pier_resume_landing(struct pier_landing *landing,
 				 const struct pier_landing_rail *rails, uint32_t count);
 
 /**
- * Make a landing that has ended without an error the one of another transfer: with the
+ * Make a landing that has ended without an error the one of another transfer, or one
+ * whose bytes have all come and could only not be flushed (pier_read_back()): with the
  * receives that its channels still have. What comes from now on is of that transfer, and
  * so is what came since the landing ended; so a peer may begin as soon as its last
- * transfer has ended. Where a rail of that failed, at either end, its channel must
- * have been reset at both ends before: a late chunk would be counted.
+ * transfer has ended. Where any rail of that failed, at either end, the channels of all
+ * rails must have been reset at both ends before: what the failed one had brought may
+ * have come again by any other, and would be counted.
  *
  * rails, count, length  as of struct pier_landing_attr. A channel of before that is not
  *                       among them is stopped, as by pier_destroy_landing().
  *
- * Errors: -EBUSY it has not ended, or ended with an error; others as
+ * Errors: -EBUSY it has not ended, or ended with another error; others as
  * pier_begin_landing(). The landing is then as before.
  */
 PIER_API int pier_next_landing(struct pier_landing *landing,

@@ -74,6 +74,7 @@ struct pier_channel {
 	uint32_t psn;
 	uint32_t generation; /* in the endpoint; not 0 */
 	uint32_t resets;
+	bool unseen;   /* receives were collected that their owner has not looked at */
 	bool is_reset; /* the queue pair: to RESET, and not to INIT since */
 	struct pier_known_peer last_peer;
 	struct pier_keepalive keepalive;

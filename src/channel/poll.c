@@ -197,6 +197,8 @@ int pier_arm_channel(struct pier_channel *channel)
 	before = pier_collect(channel);
 	if (before < 0)
 		return before;
+	before += channel->unseen;
+	channel->unseen = false;
 	pier_keep_alive(channel);
 	take_events(channel);
 	error = ibv_req_notify_cq(channel->cq, 0);

@@ -40,5 +40,14 @@ int pier_stage_for_device(const struct pier_stage *stage, uint64_t offset,
 
 /* Whether a part of a region is staged, so that bytes of it may have to be copied. */
 bool pier_has_stage(const struct pier_mr *mr);
+/* Whether all of it is, so that NICs write to no device directly. */
+bool pier_is_staged(const struct pier_mr *mr);
+
+/*
+ * The halves of pier_sync_for_device(): copy what is staged; and flush the memory of
+ * devices, whether it is or not.
+ */
+int pier_copy_for_device(struct pier_mr *mr, uint64_t offset, uint64_t length);
+int pier_flush_for_device(struct pier_mr *mr, uint64_t offset, uint64_t length);
 
 #endif

@@ -123,16 +123,27 @@ int pier_sync_for_nic(struct pier_mr *mr, uint64_t offset, uint64_t length)
 				   pier_stage_for_nic);
 }
 
-int pier_sync_for_device(struct pier_mr *mr, uint64_t offset, uint64_t length)
+int pier_copy_for_device(struct pier_mr *mr, uint64_t offset, uint64_t length)
 {
-	struct span span;
 	int error = find_memory(&mr, &offset, length);
 
-	if (error)
-		return error;
-	span = (struct span){ offset, length };
-	error = sync_stages(mr, span, pier_stage_for_device);
-	if (!error && mr->path != PIER_PATH_STAGED)
-		error = flush_buffers(mr, span);
+	return error ? error
+		     : sync_stages(mr, (struct span){ offset, length },
+				   pier_stage_for_device);
+}
+
+int pier_flush_for_device(struct pier_mr *mr, uint64_t offset, uint64_t length)
+{
+	int error = find_memory(&mr, &offset, length);
+
+	return error ? error : flush_buffers(mr, (struct span){ offset, length });
+}
+
+int pier_sync_for_device(struct pier_mr *mr, uint64_t offset, uint64_t length)
+{
+	int error = pier_copy_for_device(mr, offset, length);
+
+	if (!error && !pier_is_staged(mr))
+		error = pier_flush_for_device(mr, offset, length);
 	return error;
 }

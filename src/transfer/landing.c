@@ -152,12 +152,13 @@ static void start_times(struct pier_landing *landing)
 static void start(struct pier_landing *landing)
 {
 	landing->ended = landing->lost = false;
-	landing->stop = landing->error = 0;
+	landing->stop = landing->error = landing->flush_error = 0;
 	start_times(landing);
 	for (uint32_t i = 0; i < landing->side_count; i++) {
 		struct pier_landing_side *side = &landing->sides[i];
 
-		side->unflushed = landing->done > 0 && !side->staged;
+		side->unflushed = landing->done > 0 &&
+				  (side->direct || landing->owes_flush);
 		if (pier_side_post(side))
 			pier_note_side_failure(landing, i);
 	}
@@ -257,7 +258,7 @@ int pier_next_landing(struct pier_landing *landing, const struct pier_landing_ra
 {
 	int error = check_ended(landing);
 
-	if (!error && landing->error)
+	if (!error && landing->error && !landing->flush_error)
 		error = pier_fail(EBUSY, "the next landing of one that ended with an "
 					 "error: more of its chunks may come");
 	if (!error)

@@ -19,7 +19,8 @@ struct pier_landing_side {
 	struct pier_mr *mr;
 	uint64_t offset;
 	uint32_t resets; /* of the channel, when the receives were posted */
-	bool staged;	 /* bytes are copied as they come */
+	bool staged;	 /* a part of the region is: bytes are copied as they come */
+	bool direct;	 /* a part of it is not */
 	bool unflushed;	 /* bytes came straight into memory that may need a flush */
 
 	struct pier_work *ring;
@@ -40,6 +41,8 @@ struct pier_landing {
 	int64_t stall_ns, alive_at;
 	int64_t deadline; /* INT64_MAX: none */
 	bool lost;	  /* bytes came that could not be copied */
+	int flush_error;  /* all bytes came, and cannot be made visible */
+	bool owes_flush;  /* when it ended last, some could not be */
 
 	int stop; /* 0, or why it is to end: -errno */
 	char reason[640];
@@ -86,7 +89,10 @@ void pier_side_keep(struct pier_landing_side *side, struct pier_landing_side *ke
 /* The landing has no use for the side: a channel that has receives of it is stopped. */
 void pier_side_leave(struct pier_landing_side *side);
 
-/* Post as many receives as there can be. 0, or how the side has failed. */
+/*
+ * Post as many receives as there can be. 0, or how the side has failed; also where its
+ * channel was reset.
+ */
 int pier_side_post(struct pier_landing_side *side);
 
 /*
@@ -98,7 +104,10 @@ int pier_side_post(struct pier_landing_side *side);
 int pier_side_take(struct pier_landing_side *side, uint64_t length,
 		   struct pier_range *ret_chunk);
 
-/* A chunk is there for device code, or will be after pier_side_flush(). 0 or -errno. */
+/*
+ * A chunk is there for device code, or will be after pier_side_flush(), which tries it
+ * once. 0 or -errno.
+ */
 int pier_side_land(struct pier_landing_side *side, struct pier_range chunk);
 int pier_side_flush(struct pier_landing_side *side, uint64_t length);
 

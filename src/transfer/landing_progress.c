@@ -6,6 +6,7 @@
 #include <pier/recovery.h>
 
 #include "announce.h"
+#include "channel/channel.h"
 #include "landing.h"
 #include "util/deadline.h"
 #include "util/error.h"
@@ -13,6 +14,7 @@
 
 enum {
 	BRIEF_POLLS = 100, /* some microseconds, before asking for events */
+	ROUNDS = 32,	   /* of chunks in one call: they may come as fast as copied */
 };
 
 void pier_stop_landing(struct pier_landing *landing, int error, const char *reason)
@@ -58,7 +60,7 @@ static void land(struct pier_landing *landing, struct pier_landing_side *side,
 	uint64_t count = count_new(landing, chunk);
 	int error;
 
-	if (count == 0)
+	if (count == 0 || landing->lost)
 		return;
 	error = pier_side_land(side, chunk);
 	if (error) {
@@ -89,21 +91,26 @@ void pier_note_side_failure(struct pier_landing *landing, uint32_t index)
 		pier_stop_landing(landing, side->error, reason);
 }
 
-/* A chunk of one rail. Whether there was one. */
-static bool take_chunk(struct pier_landing *landing, uint32_t index)
+/*
+ * A chunk of one rail: 1, 0 none, or what is no chunk. Before it is copied a receive is
+ * posted, so that the sender need not wait for that; not by a landing that has ended.
+ */
+static int take_chunk(struct pier_landing *landing, uint32_t index)
 {
 	struct pier_landing_side *side = &landing->sides[index];
 	bool failed = side->error;
 	struct pier_range chunk;
 	int taken = pier_side_take(side, landing->attr.length, &chunk);
 
+	if (taken > 0 && !landing->ended)
+		pier_side_post(side);
 	if (taken > 0)
 		land(landing, side, chunk);
 	if (taken < 0)
 		pier_stop_landing(landing, taken, pier_last_error());
 	if (!failed && side->error)
 		pier_note_side_failure(landing, index);
-	return taken > 0;
+	return taken;
 }
 
 static bool all_came(const struct pier_landing *landing)
@@ -111,39 +118,83 @@ static bool all_came(const struct pier_landing *landing)
 	return landing->done == landing->attr.length;
 }
 
-/* In turn, since all may have some, and copying takes long. */
-static void take_chunks(struct pier_landing *landing)
+/* In turn, since all may have some, and copying takes long. Whether there was one. */
+static bool take_round(struct pier_landing *landing)
 {
-	bool taken = true;
+	bool taken = false;
 
-	while (taken) {
-		taken = false;
-		for (uint32_t i = 0; i < landing->side_count; i++)
-			if (!landing->stop && !all_came(landing))
-				taken |= take_chunk(landing, i);
-	}
+	for (uint32_t i = 0; i < landing->side_count; i++)
+		if (!landing->stop && !all_came(landing))
+			taken |= take_chunk(landing, i) > 0;
+	return taken;
+}
+
+/* Something, and not for ever. What may be left was maybe collected: no event tells it.
+ */
+static void take_chunks(struct pier_landing *landing, int64_t deadline)
+{
+	bool more = true;
+
+	if (landing->deadline < deadline)
+		deadline = landing->deadline;
+	for (int i = 0; more && i < ROUNDS && (i == 0 || pier_now() < deadline); i++)
+		more = take_round(landing);
+	for (uint32_t i = 0; more && i < landing->side_count; i++)
+		if (!landing->sides[i].error)
+			landing->sides[i].channel->unseen = true;
 }
 
 /* A channel that failed has stopped, and must not be needed any more at the end. */
 static void empty_failed(struct pier_landing *landing)
 {
 	for (uint32_t i = 0; i < landing->side_count; i++) {
-		struct pier_landing_side *side = &landing->sides[i];
-		struct pier_range chunk;
+		const struct pier_landing_side *side = &landing->sides[i];
 
-		while (side->error && side->count > 0)
-			if (pier_side_take(side, landing->attr.length, &chunk) > 0 &&
-			    !landing->lost)
-				land(landing, side, chunk);
+		while (side->error && side->count > 0 && take_chunk(landing, i) != 0)
+			continue;
 	}
+}
+
+/* What came straight into memory of devices. 0, or the first error, which is told. */
+static int flush_sides(struct pier_landing *landing)
+{
+	int error = 0;
+
+	for (uint32_t i = 0; i < landing->side_count && !error; i++)
+		error = pier_side_flush(&landing->sides[i], landing->attr.length);
+	return error;
+}
+
+/*
+ * At an end with an error, while the regions are there: it may be resumed with others,
+ * which need no flush. Whether something is still to be flushed.
+ */
+static bool settle_flushes(struct pier_landing *landing)
+{
+	bool owes = landing->flush_error;
+
+	for (uint32_t i = 0; i < landing->side_count; i++)
+		owes |= pier_side_flush(&landing->sides[i], landing->attr.length) != 0;
+	return owes;
+}
+
+/* Receives for what comes next; a channel that was reset since has none to be kept. */
+static void refill(struct pier_landing *landing)
+{
+	for (uint32_t i = 0; i < landing->side_count; i++)
+		if (!landing->sides[i].error && pier_side_post(&landing->sides[i]))
+			pier_note_side_failure(landing, i);
 }
 
 int pier_catch_up(struct pier_landing *landing)
 {
 	if (!landing->lost) {
 		landing->stop = 0;
-		take_chunks(landing);
+		while (take_round(landing))
+			continue;
+		refill(landing);
 		empty_failed(landing);
+		landing->owes_flush |= settle_flushes(landing);
 	}
 	if (landing->stop == -EBADMSG)
 		return pier_fail(EBADMSG, "resuming a landing: %s", landing->reason);
@@ -155,19 +206,15 @@ int pier_catch_up(struct pier_landing *landing)
 	return 0;
 }
 
-/* What came straight into memory of devices, once. */
+/* Once, when all have come. */
 static void flush(struct pier_landing *landing)
 {
-	for (uint32_t i = 0; i < landing->side_count; i++) {
-		int error = pier_side_flush(&landing->sides[i], landing->attr.length);
-
-		if (!error)
-			continue;
-		landing->lost = true;
-		/* Also where it is cancelled: that would come too late. */
-		landing->stop = 0;
-		pier_stop_landing(landing, error, pier_last_error());
-	}
+	landing->flush_error = flush_sides(landing);
+	if (!landing->flush_error)
+		return;
+	/* Also where it is cancelled: that would come too late. */
+	landing->stop = 0;
+	pier_stop_landing(landing, landing->flush_error, pier_last_error());
 }
 
 static int64_t wake_at(const struct pier_landing *landing)
@@ -195,23 +242,24 @@ static void check_times(struct pier_landing *landing, int64_t now)
 /* A reason to stop that came too late is none, unless bytes are lost. */
 static void conclude(struct pier_landing *landing)
 {
-	bool complete = all_came(landing) && !landing->lost;
+	bool complete = all_came(landing) && !landing->lost && !landing->flush_error;
 
 	landing->ended = complete || landing->stop;
 	if (complete || !landing->stop)
 		return;
+	landing->owes_flush = settle_flushes(landing);
 	landing->error = landing->stop;
 	snprintf(landing->sentence, sizeof(landing->sentence),
 		 "landing: %" PRIu64 " of %" PRIu64 " bytes have come: %s", landing->done,
 		 landing->attr.length, landing->reason);
 }
 
-static int progress(struct pier_landing *landing)
+/* Until the deadline, at most; but something. */
+static int progress(struct pier_landing *landing, int64_t deadline)
 {
 	if (!landing->ended) {
-		take_chunks(landing);
-		if (landing->stop || all_came(landing))
-			empty_failed(landing);
+		take_chunks(landing, deadline);
+		empty_failed(landing);
 		if (all_came(landing))
 			flush(landing);
 		else if (!landing->stop)
@@ -227,7 +275,7 @@ int pier_progress_landing(struct pier_landing *landing)
 {
 	int error = pier_check_process(&landing->object);
 
-	return error ? error : progress(landing);
+	return error ? error : progress(landing, INT64_MAX);
 }
 
 /* How many completions came meanwhile: look before sleeping. */
@@ -282,7 +330,7 @@ int pier_wait_landing(struct pier_landing *landing, int timeout_ms)
 				 timeout_ms);
 	for (int polls = 0;; polls++) {
 		uint64_t done = landing->done;
-		int result = progress(landing);
+		int result = progress(landing, deadline);
 
 		if (result || pier_now() >= deadline)
 			return result;

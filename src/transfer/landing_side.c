@@ -4,8 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include <pier/sync.h>
-
 #include "announce.h"
 #include "channel/channel.h"
 #include "landing.h"
@@ -72,6 +70,7 @@ int pier_side_init(struct pier_landing_side *side, uint32_t index,
 		error = check_region(given, length);
 	if (!error) {
 		side->staged = pier_has_stage(given->mr);
+		side->direct = !pier_is_staged(given->mr);
 		side->ring = calloc(side->size, sizeof(*side->ring));
 		if (!side->ring)
 			error = pier_fail(ENOMEM, "no memory for %u receives",
@@ -147,6 +146,9 @@ int pier_side_post(struct pier_landing_side *side)
 {
 	int error = side->error;
 
+	/* What is left of the ring is of before: the end of that is still to be told. */
+	if (!error && side->resets != side->channel->resets)
+		error = pier_fail(ECANCELED, "the channel was reset");
 	while (!error && side->count < side->size) {
 		uint32_t last = (side->first + side->count) % side->size;
 
@@ -210,28 +212,24 @@ int pier_side_take(struct pier_landing_side *side, uint64_t length,
 	if (done <= 0)
 		return 0;
 	error = read_chunk(&result, length, ret_chunk);
-	if (error)
-		return error;
-	/* Before it is copied, so that the sender need not wait for that. */
-	pier_side_post(side);
-	return 1;
+	return error ? error : 1;
 }
 
 int pier_side_land(struct pier_landing_side *side, struct pier_range chunk)
 {
+	int error = 0;
+
 	if (side->staged)
-		return pier_sync_for_device(side->mr, side->offset + chunk.offset,
-					    chunk.length);
-	side->unflushed = true;
-	return 0;
+		error = pier_copy_for_device(side->mr, side->offset + chunk.offset,
+					     chunk.length);
+	side->unflushed |= side->direct;
+	return error;
 }
 
 int pier_side_flush(struct pier_landing_side *side, uint64_t length)
 {
-	int error = 0;
+	bool unflushed = side->unflushed;
 
-	if (side->unflushed)
-		error = pier_sync_for_device(side->mr, side->offset, length);
-	side->unflushed = error;
-	return error;
+	side->unflushed = false;
+	return unflushed ? pier_flush_for_device(side->mr, side->offset, length) : 0;
 }

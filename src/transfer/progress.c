@@ -126,6 +126,8 @@ static void flush_rails(struct pier_transfer *transfer)
 		transfer->flush_error = pier_rail_flush(&transfer->rails[i]);
 		if (!transfer->flush_error)
 			continue;
+		pier_rail_fail(&transfer->rails[i], transfer->flush_error,
+			       pier_last_error());
 		snprintf(reason, sizeof(reason),
 			 "what rail %u brought is not visible: %s", i, pier_last_error());
 		pier_stop_transfer(transfer, transfer->flush_error, reason);
@@ -218,6 +220,16 @@ static void report(struct pier_transfer *transfer, int64_t now)
 				   "its progress callback cancelled it");
 }
 
+/* While the regions are there: those that it is resumed with may be staged. */
+static void settle_flushes(struct pier_transfer *transfer)
+{
+	int error = transfer->flush_error;
+
+	for (uint32_t i = 0; i < transfer->rail_count && !error; i++)
+		error = pier_rail_flush(&transfer->rails[i]);
+	transfer->owes_flush = error;
+}
+
 /* Once nothing is in flight: how it ended, if it did. */
 static void conclude(struct pier_transfer *transfer)
 {
@@ -226,6 +238,7 @@ static void conclude(struct pier_transfer *transfer)
 	if (all_arrived(transfer) && !owes_notice(transfer)) {
 		transfer->ended = true;
 	} else if (transfer->stop) {
+		settle_flushes(transfer);
 		transfer->ended = true;
 		transfer->error = transfer->stop;
 		snprintf(transfer->sentence, sizeof(transfer->sentence),

@@ -8,6 +8,7 @@
 #include "announce.h"
 #include "channel/channel.h"
 #include "memory/mr.h"
+#include "memory/stage.h"
 #include "rail.h"
 #include "util/deadline.h"
 #include "util/error.h"
@@ -251,12 +252,11 @@ int pier_rail_land(struct pier_rail_state *rail, const struct pier_rail_chunk *c
 	int error = 0;
 
 	if (pier_rail_copies(rail, chunk)) {
-		error = pier_sync_for_device(rail->mr, rail->offset + chunk->offset,
+		error = pier_copy_for_device(rail->mr, rail->offset + chunk->offset,
 					     chunk->length);
 		rail->alive_at = pier_now();
-	} else if (rail->reads && chunk->length > 0) {
-		rail->unflushed = true;
 	}
+	rail->unflushed |= rail->reads && rail->direct && chunk->length > 0;
 	if (error)
 		pier_rail_fail(rail, error, pier_last_error());
 	else
@@ -269,9 +269,7 @@ int pier_rail_flush(struct pier_rail_state *rail)
 	int error = 0;
 
 	if (rail->unflushed)
-		error = pier_sync_for_device(rail->mr, rail->offset, rail->length);
-	if (error)
-		pier_rail_fail(rail, error, pier_last_error());
+		error = pier_flush_for_device(rail->mr, rail->offset, rail->length);
 	rail->unflushed = error;
 	return error;
 }

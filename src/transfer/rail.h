@@ -46,6 +46,7 @@ struct pier_rail_state {
 	 * when they have come.
 	 */
 	bool staged;
+	bool direct;		  /* a part of it is not */
 	struct pier_range copied; /* the last that were, before they are posted */
 	bool unflushed; /* bytes came straight into memory that may need a flush */
 	uint32_t max_sge, max_chunk;
@@ -99,9 +100,7 @@ bool pier_rail_copies(const struct pier_rail_state *rail,
 /* A chunk that was taken without an error is there; or the rail has failed with this. */
 int pier_rail_land(struct pier_rail_state *rail, const struct pier_rail_chunk *chunk);
 
-/*
- * What came straight into memory of a device is visible to it from now on. 0, or how the
- * rail has failed.
+/* What came straight into memory of a device is visible to it from now on. 0 or -errno.
  */
 int pier_rail_flush(struct pier_rail_state *rail);
 

@@ -145,7 +145,8 @@ static void doubt_visibility(struct pier_transfer *transfer)
 	for (uint32_t i = 0; i < transfer->rail_count; i++) {
 		struct pier_rail_state *rail = &transfer->rails[i];
 
-		rail->unflushed = transfer->done > 0 && rail->reads && !rail->staged;
+		rail->unflushed = transfer->done > 0 && rail->reads &&
+				  (rail->direct || transfer->owes_flush);
 	}
 }
 

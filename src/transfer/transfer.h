@@ -34,6 +34,7 @@ struct pier_transfer {
 	struct pier_arrival *arrivals; /* as many as chunks can be in flight */
 	uint32_t arrival_count;
 	int flush_error;  /* of what came straight into memory of a device */
+	bool owes_flush;  /* when it ended last, that could not be flushed */
 	int64_t deadline; /* INT64_MAX: none */
 
 	bool noticed;	   /* the peer was told */

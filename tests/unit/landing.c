@@ -9,6 +9,7 @@
 #include "channel/channel.h"
 #include "memory/mr.h"
 #include "transfer/announce.h"
+#include "util/deadline.h"
 
 static struct pier_landing_attr landing_of(uint32_t count, uint64_t length)
 {
@@ -307,10 +308,10 @@ static void ends_with_the_device(void **state)
 		int sent, came;
 
 		make_rails(2, false, true);
-		attr = announced(2, LENGTH);
+		attr = announced(2, 20 * CHUNK);
 		attr.stall_ms = 500;
 		shuffle();
-		begin_landing(2, LENGTH);
+		begin_landing(2, 20 * CHUNK);
 		begin(&attr);
 		rig.gpu->copy_error = EIO;
 		rig.gpu->fail_copy_at = at + 1;
@@ -345,6 +346,131 @@ static void tells_what_cannot_be_flushed(void **state)
 	assert_int_equal(came, -EOPNOTSUPP);
 	assert_int_equal(landed().error, -EOPNOTSUPP);
 	test_assert_sentence("no flush");
+}
+
+/* All is here, and the caller may have another way to make it visible. */
+static void goes_on_without_a_flush(void **state)
+{
+	struct pier_transfer_attr attr;
+	int sent, came;
+
+	(void)state;
+	make_rails(1, true, false);
+	attr = announced(1, LENGTH);
+	begin_landing(1, LENGTH);
+	for (int round = 0; round < 3; round++) {
+		shuffle();
+		begin(&attr);
+		rig.gpu->flush_error = EOPNOTSUPP;
+		drive(&sent, &came);
+		assert_int_equal(came, -EOPNOTSUPP);
+		assert_int_equal(landed().done, LENGTH);
+		assert_int_equal(rig.gpu->flushes, 1);
+		expect_ok(pier_next_landing(rig.landing, rig.landing_rails, 1, LENGTH));
+		assert_int_equal(landed().done, 0);
+		expect_moved(LENGTH, false);
+	}
+	/* Or it can be flushed after all. */
+	begin(&attr);
+	drive(&sent, &came);
+	assert_int_equal(came, -EOPNOTSUPP);
+	rig.gpu->flush_error = 0;
+	expect_ok(pier_resume_landing(rig.landing, rig.landing_rails, 1));
+	rig.gpu->flushes = 0;
+	expect_result(pier_wait_landing(rig.landing, PATIENT), 1);
+	assert_int_equal(rig.gpu->flushes, 1);
+}
+
+/* The same of a landing: half comes straight to the memory, and half by a copy. */
+static void flushes_before_it_is_resumed(void **state)
+{
+	(void)state;
+	for (int error = 0; error <= EOPNOTSUPP; error += EOPNOTSUPP) {
+		struct pier_transfer_attr attr;
+
+		make_rails(2, true, false);
+		reg(&rig.there, 1, true);
+		name_rail(1);
+		attr = announced(1, LENGTH);
+		attr.progress = stop_rail;
+		attr.window = 3;
+		shuffle();
+		kill_at = 10 * CHUNK;
+		rig.gpu->flush_error = error;
+		begin_landing(1, LENGTH);
+		begin(&attr);
+		drive(&(int){ 0 }, &(int){ 0 });
+		expect_result(pier_progress_landing(rig.landing), -ECANCELED);
+		assert_int_equal(rig.gpu->flushes, 1);
+		expect_ok(pier_resume_landing(rig.landing, &rig.landing_rails[1], 1));
+		expect_ok(pier_resume_transfer(rig.transfer, &rig.rails[1], 1));
+		rig.gpu->flush_error = 0;
+		expect_both_arrive();
+		assert_int_equal(rig.gpu->flushes, error ? 2 : 1);
+		expect_moved(LENGTH, false);
+		expect_ok(pier_destroy_landing(rig.landing));
+		rig.landing = NULL;
+	}
+}
+
+/* What came directly after the end, by a rail that lives, is flushed as well. */
+static void flushes_what_came_after_the_end(void **state)
+{
+	struct pier_transfer_attr attr;
+
+	(void)state;
+	rig.attr.max_recv_wr = 40;
+	make_rails(1, true, false);
+	attr = announced(1, LENGTH);
+	shuffle();
+	begin_landing(1, LENGTH);
+	expect_ok(pier_cancel_landing(rig.landing));
+	expect_result(pier_wait_landing(rig.landing, PATIENT), -ECANCELED);
+	expect_ok(pier_run_transfer(&attr));
+	assert_int_equal(rig.gpu->flushes, 0);
+	/* Its channel is gone by now, and the next one's region is staged. */
+	expect_ok(pier_cancel_channel(rig.there.channels[0]));
+	reg(&rig.there, 1, true);
+	connect_rail(1);
+	name_rail(1);
+	expect_ok(pier_resume_landing(rig.landing, &rig.landing_rails[1], 1));
+	expect_result(pier_wait_landing(rig.landing, PATIENT), 1);
+	assert_int_equal(rig.gpu->flushes, 1);
+	expect_moved(LENGTH, false);
+}
+
+/* Chunks are copied where they are staged, and what is not is flushed at the end. */
+static void flushes_once_what_is_staged_in_part(void **state)
+{
+	static uint8_t plain[5 * CHUNK];
+	struct pier_remote parts[4];
+	struct pier_transfer_attr attr;
+	uint32_t count;
+
+	(void)state;
+	expect_ok(pier_free_buffer(rig.there.buffer));
+	expect_ok(pier_alloc_buffer("gpu:3", AREA, &rig.there.buffer));
+	reg(&rig.here, 0, false);
+	reg_parts(&rig.there, plain, sizeof(plain));
+	connect_rail(0);
+	expect_ok(pier_mr_remote_vec(rig.there.mrs[0], parts, 4, &count));
+	rig.rails[0] = (struct pier_rail){ .channel = rig.here.channels[0],
+					   .mr = rig.here.mrs[0],
+					   .offset = GUARD,
+					   .parts = parts,
+					   .count = count };
+	rig.landing_rails[0] = (struct pier_landing_rail)PIER_LANDING_RAIL(
+		rig.there.channels[0], rig.there.mrs[0]);
+	attr = announced(1, LENGTH);
+	shuffle();
+	begin_landing(1, LENGTH);
+	begin(&attr);
+	expect_both_arrive();
+	assert_int_equal(rig.gpu->flushes, 1);
+	assert_memory_equal(plain, rig.here.image + GUARD, sizeof(plain));
+	memcpy(rig.there.image + GUARD + sizeof(plain),
+	       rig.here.image + GUARD + sizeof(plain), LENGTH - sizeof(plain));
+	expect_image(&rig.there);
 }
 
 /* Two receives, and nobody who looks at them for a while: the sender waits for them. */
@@ -545,11 +671,81 @@ static void leaves_no_receives_behind(void **state)
 		expect_ok(pier_post_recv(channel, NULL, 0, &work));
 }
 
+static void reset_rail(void)
+{
+	struct pier_endpoint a, b;
+
+	expect_ok(pier_channel_reset(rig.here.channels[0]));
+	expect_ok(pier_channel_reset(rig.there.channels[0]));
+	expect_ok(pier_channel_endpoint(rig.here.channels[0], &a));
+	expect_ok(pier_channel_endpoint(rig.there.channels[0], &b));
+	expect_ok(pier_connect_channel(rig.here.channels[0], &b));
+	expect_ok(pier_connect_channel(rig.there.channels[0], &a));
+}
+
+static int stop_at(void *context, uint64_t done, uint64_t length)
+{
+	const uint64_t *at = context;
+
+	(void)length;
+	return done == *at;
+}
+
+/* Its channel was reset after the end, with some of its receives used, or all of them. */
+static void is_resumed_after_a_reset(void **state)
+{
+	(void)state;
+	rig.attr.max_recv_wr = 5;
+	for (uint64_t at = 0; at <= 5 * CHUNK; at += CHUNK) {
+		struct pier_transfer_attr attr;
+
+		make_rails(1, true, true);
+		attr = announced(1, LENGTH);
+		attr.window = 1;
+		attr.progress = stop_at;
+		attr.context = &at;
+		shuffle();
+		begin_landing(1, LENGTH);
+		expect_ok(pier_cancel_landing(rig.landing));
+		expect_result(pier_wait_landing(rig.landing, PATIENT), -ECANCELED);
+		begin(&attr);
+		if (at == 0)
+			expect_ok(pier_cancel_transfer(rig.transfer));
+		expect_result(pier_wait_transfer(rig.transfer, PATIENT), -ECANCELED);
+		reset_rail();
+		expect_ok(pier_resume_landing(rig.landing, rig.landing_rails, 1));
+		assert_int_equal(landed().done, at);
+		assert_int_equal(landed().receives, 5);
+		expect_ok(pier_resume_transfer(rig.transfer, rig.rails, 1));
+		expect_both_arrive();
+		expect_moved(LENGTH, false);
+		expect_ok(pier_destroy_landing(rig.landing));
+		rig.landing = NULL;
+	}
+}
+
+/* While it goes on, that is how the rail fails. */
+static void fails_by_a_reset(void **state)
+{
+	(void)state;
+	rig.attr.max_recv_wr = 5;
+	make_rails(1, true, true);
+	begin_landing(1, LENGTH);
+	for (uint32_t i = 0; i < 5; i++)
+		announce(i, i * 4096ul, 4096);
+	reset_rail();
+	expect_result(pier_wait_landing(rig.landing, PATIENT), -ECANCELED);
+	test_assert_sentence("the channel was reset");
+	assert_int_equal(landed().done, 5 * 4096);
+	assert_int_equal(pier_channel_outstanding(rig.there.channels[0]), 0);
+	expect_ok(pier_resume_landing(rig.landing, rig.landing_rails, 1));
+	assert_int_equal(landed().receives, 5);
+}
+
 /* Both ends of a channel were reset between two landings. */
 static void goes_on_after_a_reset(void **state)
 {
 	struct pier_transfer_attr attr;
-	struct pier_endpoint a, b;
 
 	(void)state;
 	make_rails(1, true, true);
@@ -559,12 +755,7 @@ static void goes_on_after_a_reset(void **state)
 	expect_both_arrive();
 	/* It would be taken for one of the next. */
 	announce(0, 0, CHUNK);
-	expect_ok(pier_channel_reset(rig.here.channels[0]));
-	expect_ok(pier_channel_reset(rig.there.channels[0]));
-	expect_ok(pier_channel_endpoint(rig.here.channels[0], &a));
-	expect_ok(pier_channel_endpoint(rig.there.channels[0], &b));
-	expect_ok(pier_connect_channel(rig.here.channels[0], &b));
-	expect_ok(pier_connect_channel(rig.there.channels[0], &a));
+	reset_rail();
 	shuffle();
 	expect_ok(pier_next_landing(rig.landing, rig.landing_rails, 1, LENGTH));
 	expect_result(pier_progress_landing(rig.landing), 0);
@@ -640,6 +831,96 @@ static void stalls_without_new_bytes(void **state)
 	}
 	assert_int_equal(result, -ETIMEDOUT);
 	assert_int_equal(landed().done, 4096);
+}
+
+/* Each copy lasts until one more chunk has come: three are always there. */
+static uint32_t announced_blocks, blocks_to_announce;
+static void announce_next(void)
+{
+	uint32_t block = announced_blocks;
+
+	if (block == blocks_to_announce)
+		return;
+	announced_blocks++;
+	announce(block, block * 4096ul, 4096);
+}
+
+static void announce_while_copying(uint32_t count)
+{
+	announced_blocks = 0;
+	blocks_to_announce = count;
+	for (int i = 0; i < 3; i++)
+		announce_next();
+	rig.gpu->before_copy = announce_next;
+}
+
+/* A call comes back, and what it left is not slept over, though no event tells of it. */
+static void returns_while_chunks_come(void **state)
+{
+	struct pier_channel *channel;
+	uint64_t done;
+
+	(void)state;
+	make_rails(1, true, true);
+	channel = rig.there.channels[0];
+	begin_landing(1, LENGTH);
+	announce_while_copying(LENGTH / 4096);
+	expect_result(pier_progress_landing(rig.landing), 0);
+	done = landed().done / 4096;
+	assert_in_range(done, 1, announced_blocks - 1);
+	/* None comes any more, and all that have come are collected. */
+	rig.gpu->before_copy = NULL;
+	assert_true(pier_arm_channel(channel) > 0);
+	for (int i = 0; i < 5 && landed().done / 4096 < announced_blocks; i++) {
+		expect_result(pier_progress_landing(rig.landing), 0);
+		assert_true(landed().done / 4096 > done);
+		done = landed().done / 4096;
+	}
+	assert_int_equal(done, announced_blocks);
+	assert_int_equal(pier_arm_channel(channel), 0);
+}
+
+/* Also where all completions were collected before the call came back. */
+static void forgets_nothing_that_was_collected(void **state)
+{
+	struct pier_channel *channel;
+	uint64_t count = 0;
+
+	(void)state;
+	make_rails(1, true, true);
+	channel = rig.there.channels[0];
+	begin_landing(1, LENGTH);
+	for (uint32_t i = 0; i < 10; i++)
+		announce(i, i * 4096ul, 4096);
+	/* Whose time is up at once does the least there is, and collects all. */
+	while (pier_arm_channel(channel) > 0) {
+		expect_result(pier_wait_landing(rig.landing, 0), 0);
+		if (count < 10)
+			count++;
+		assert_int_equal(landed().done, count * 4096);
+	}
+	assert_int_equal(count, 10);
+}
+
+/* Time is up while there is still something to copy. */
+static void ends_in_time_while_chunks_come(void **state)
+{
+	struct pier_landing_attr attr;
+	int64_t begun;
+
+	(void)state;
+	make_rails(1, true, true);
+	attr = landing_of(1, LENGTH);
+	attr.timeout_ms = 1;
+	expect_ok(pier_begin_landing(&attr, &rig.landing));
+	begun = pier_now();
+	announce_while_copying(LENGTH / 4096);
+	while (pier_now() < begun + 1000000)
+		continue;
+	expect_result(pier_progress_landing(rig.landing), -ETIMEDOUT);
+	test_assert_sentence("the 1 ms were over");
+	assert_int_equal(landed().done, 4096);
+	assert_int_equal(rig.gpu->copies, 1);
 }
 
 static void hears_that_the_peer_is_gone(void **state)
@@ -946,6 +1227,10 @@ int main(void)
 		CASE(loses_nothing_of_a_channel_that_broke),
 		CASE(ends_with_the_device),
 		CASE(tells_what_cannot_be_flushed),
+		CASE(goes_on_without_a_flush),
+		CASE(flushes_before_it_is_resumed),
+		CASE(flushes_what_came_after_the_end),
+		CASE(flushes_once_what_is_staged_in_part),
 		CASE(is_waited_for),
 		CASE(is_given_up_by_the_impatient),
 		CASE(outlives_receives_that_are_refused),
@@ -955,9 +1240,14 @@ int main(void)
 		CASE(leaves_alone_what_has_landed),
 		CASE(leaves_no_receives_behind),
 		CASE(goes_on_after_a_reset),
+		CASE(is_resumed_after_a_reset),
+		CASE(fails_by_a_reset),
 		CASE(leaves_channels_that_it_does_not_need),
 		CASE(ends_in_time),
 		CASE(stalls_without_new_bytes),
+		CASE(returns_while_chunks_come),
+		CASE(forgets_nothing_that_was_collected),
+		CASE(ends_in_time_while_chunks_come),
 		CASE(hears_that_the_peer_is_gone),
 		CASE(is_driven_by_epoll),
 		CASE(runs_in_threads),

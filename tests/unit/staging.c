@@ -203,6 +203,53 @@ static void tells_what_cannot_be_flushed(void **state)
 	expect_moved(LENGTH, true);
 }
 
+static int cancel_half(void *context, uint64_t done, uint64_t length)
+{
+	bool *armed = context;
+	bool cancels = *armed && done >= length / 2;
+
+	*armed &= !cancels;
+	return cancels;
+}
+
+/* It ends in the middle, and goes on by a rail whose memory needs no flush. */
+static void flushes_before_it_is_resumed(void **state)
+{
+	(void)state;
+	make_rails(2, false, false);
+	reg(&rig.here, 1, true);
+	name_rail(1);
+	for (int error = 0; error <= EOPNOTSUPP; error += EOPNOTSUPP) {
+		struct pier_transfer_attr attr = attr_of(1, LENGTH);
+		bool armed = true;
+
+		attr.direction = PIER_TRANSFER_READ;
+		attr.progress = cancel_half;
+		attr.context = &armed;
+		attr.window = 2;
+		shuffle();
+		publish_there(2);
+		rig.gpu->flush_error = error;
+		begin(&attr);
+		expect_result(pier_wait_transfer(rig.transfer, PATIENT), -ECANCELED);
+		test_assert_sentence("its progress callback cancelled it");
+		assert_int_equal(rig.gpu->flushes, 1);
+		assert_int_equal(rail_status(0).error, 0);
+		assert_in_range(status().done, LENGTH / 2, LENGTH - 1);
+		expect_ok(pier_resume_transfer(rig.transfer, &rig.rails[1], 1));
+		expect_result(pier_wait_transfer(rig.transfer, PATIENT),
+			      error ? -error : 1);
+		assert_int_equal(rig.gpu->flushes, error ? 2 : 1);
+		rig.gpu->flush_error = 0;
+		if (error) {
+			expect_ok(pier_resume_transfer(rig.transfer, &rig.rails[1], 1));
+			expect_result(pier_wait_transfer(rig.transfer, PATIENT), 1);
+			assert_int_equal(rig.gpu->flushes, 3);
+		}
+		expect_moved(LENGTH, true);
+	}
+}
+
 /* The device is lost in the middle, and comes back. */
 static void fails_and_resumes_with_the_device(void **state)
 {
@@ -316,26 +363,6 @@ static void copies_once_while_the_queue_is_full(void **state)
 	expect_moved(LENGTH, false);
 }
 
-/* Host memory, and segments of the device's behind it which are staged. */
-static void reg_parts(uint8_t *plain, size_t length)
-{
-	struct pier_mr_attr attr = PIER_MR_ATTR_INIT;
-	struct pier_mr_range ranges[2];
-
-	ranges[0] = (struct pier_mr_range)PIER_MR_RANGE_HOST(plain, length);
-	ranges[1] = (struct pier_mr_range)PIER_MR_RANGE_BUFFER(
-		rig.here.buffer, GUARD + length, AREA - GUARD - length);
-	attr.ranges = ranges;
-	attr.range_count = 2;
-	attr.access = PIER_ACCESS_SHARED;
-	attr.policy = PIER_POLICY_STAGED;
-	rig.gpu->seams = rig.gpu->no_pcie = true;
-	rig.gpu->takes = PIER_MAPPING_PCIE;
-	expect_ok(pier_reg_mr_attr(rig.here.pd, &attr, &rig.here.mrs[0]));
-	assert_int_equal(pier_mr_path(rig.here.mrs[0]), PIER_PATH_MIXED);
-	assert_int_equal(pier_mr_parts(rig.here.mrs[0]), 4);
-}
-
 /* Chunks go over the seams, and only what is staged is copied. */
 static void moves_what_is_staged_in_part(void **state)
 {
@@ -348,7 +375,7 @@ static void moves_what_is_staged_in_part(void **state)
 	shuffle_side(&rig.here);
 	memcpy(plain, rig.here.image + GUARD, sizeof(plain));
 	reg(&rig.there, 0, false);
-	reg_parts(plain, sizeof(plain));
+	reg_parts(&rig.here, plain, sizeof(plain));
 	shuffle_side(&rig.there);
 	connect_rail(0);
 	name_rail(0);
@@ -358,7 +385,17 @@ static void moves_what_is_staged_in_part(void **state)
 	expect_moved(LENGTH, false);
 	attr.direction = PIER_TRANSFER_READ;
 	shuffle_side(&rig.there);
-	expect_ok(pier_run_transfer(&attr));
+	rig.gpu->flushes = 0;
+	/* It could be flushed no earlier, and what came is no less. */
+	rig.gpu->flush_error = EOPNOTSUPP;
+	begin(&attr);
+	expect_result(pier_wait_transfer(rig.transfer, PATIENT), -EOPNOTSUPP);
+	test_assert_sentence("what rail 0 brought is not visible");
+	assert_int_equal(status().done, LENGTH);
+	rig.gpu->flush_error = 0;
+	expect_ok(pier_resume_transfer(rig.transfer, rig.rails, 1));
+	expect_result(pier_wait_transfer(rig.transfer, PATIENT), 1);
+	assert_int_equal(rig.gpu->flushes, 2);
 	assert_memory_equal(plain, rig.there.image + GUARD, sizeof(plain));
 	memcpy(rig.here.image + GUARD + sizeof(plain),
 	       rig.there.image + GUARD + sizeof(plain), LENGTH - sizeof(plain));
@@ -375,6 +412,7 @@ int main(void)
 		CASE(does_nothing_for_direct_memory),
 		CASE(flushes_direct_memory_once),
 		CASE(tells_what_cannot_be_flushed),
+		CASE(flushes_before_it_is_resumed),
 		CASE(fails_and_resumes_with_the_device),
 		CASE(others_take_over),
 		CASE(survives_the_death_of_a_rail),

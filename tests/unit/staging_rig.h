@@ -152,6 +152,26 @@ static inline void reg(struct side *side, uint32_t index, bool staged)
 	rig.gpu->export_error = 0;
 }
 
+/* A rail's region: host memory, and segments of the device behind it which are staged. */
+static inline void reg_parts(struct side *side, uint8_t *plain, size_t length)
+{
+	struct pier_mr_attr attr = PIER_MR_ATTR_INIT;
+	struct pier_mr_range ranges[2];
+
+	ranges[0] = (struct pier_mr_range)PIER_MR_RANGE_HOST(plain, length);
+	ranges[1] = (struct pier_mr_range)PIER_MR_RANGE_BUFFER(
+		side->buffer, GUARD + length, AREA - GUARD - length);
+	attr.ranges = ranges;
+	attr.range_count = 2;
+	attr.access = PIER_ACCESS_SHARED;
+	attr.policy = PIER_POLICY_STAGED;
+	rig.gpu->seams = rig.gpu->no_pcie = true;
+	rig.gpu->takes = PIER_MAPPING_PCIE;
+	expect_ok(pier_reg_mr_attr(side->pd, &attr, &side->mrs[0]));
+	assert_int_equal(pier_mr_path(side->mrs[0]), PIER_PATH_MIXED);
+	assert_int_equal(pier_mr_parts(side->mrs[0]), 4);
+}
+
 /* New ends for a rail, connected to each other. */
 static inline void connect_rail(uint32_t index)
 {
