@@ -160,12 +160,14 @@ static bool widen(const struct pier_cuda_memory *memory, struct request *request
 	return true;
 }
 
+/* Only what had an identity when it was wrapped can be told from what is there now. */
 static bool was_freed(const struct pier_cuda_memory *memory)
 {
 	uint64_t identity = 0;
 
-	return !pier_cuda_read_identity(memory->cuda, memory->start, &identity) ||
-	       (memory->identity && memory->identity != identity);
+	return memory->identity &&
+	       (!pier_cuda_read_identity(memory->cuda, memory->start, &identity) ||
+		memory->identity != identity);
 }
 
 int pier_cuda_check_live(const struct pier_cuda_memory *memory)

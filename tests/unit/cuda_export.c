@@ -340,6 +340,23 @@ static void test_freed(void **state)
 	rig_free(context, again);
 }
 
+/* Nobody can tell, and nothing is refused for it. */
+static void test_without_identity(void **state)
+{
+	struct rig_vmm range = rig_map(1, RIG_BLOCK, 1, true);
+	struct pier_memory memory;
+	char byte = 1;
+
+	(void)state;
+	app.control->no_mapping_ids = true;
+	expect_ok(cuda->find(range.address, &memory));
+	check_export(&memory, range.address, RIG_BLOCK, 0);
+	expect_ok(cuda->copy_to(&memory, 0, &byte, 1));
+	expect_ok(cuda->expose(&memory));
+	cuda->release(&memory);
+	rig_unmap(&range);
+}
+
 static void test_failures(void **state)
 {
 	static const struct {
@@ -493,7 +510,7 @@ int main(void)
 		CASE(test_mappings),  CASE(test_synchronous), CASE(test_not_synchronous),
 		CASE(test_no_dmabuf), CASE(test_bar),	      CASE(test_freed),
 		CASE(test_failures),  CASE(test_ordering),    CASE(test_lock_host),
-		CASE(test_lost),      CASE(test_complete),
+		CASE(test_lost),      CASE(test_complete),    CASE(test_without_identity),
 	};
 
 	return cmocka_run_group_tests(tests, rig_begin, NULL);

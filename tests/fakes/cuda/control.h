@@ -167,6 +167,9 @@ struct fake_cuda {
 	 * memory, which then the CPU can read as well. For what is allocated later.
 	 */
 	bool peer_memory;
+	/* Mappings have neither CU_POINTER_ATTRIBUTE_BUFFER_ID nor ..._MEMORY_BLOCK_ID.
+	 */
+	bool no_mapping_ids;
 	struct fake_cuda_device device[FAKE_CUDA_MAX_DEVICES];
 	/* One for each function that the driver has; the rest have no name. */
 	struct fake_cuda_call call[FAKE_CUDA_MAX_CALLS];

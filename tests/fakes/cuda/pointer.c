@@ -15,6 +15,11 @@ static bool is_rdma_capable(const struct fake_piece *piece)
 	return piece->kind == FAKE_CUDA_DEVICE_MEMORY && fake_device(piece->device)->rdma;
 }
 
+static bool lacks_ids(const struct fake_piece *piece)
+{
+	return piece->kind == FAKE_CUDA_MAPPING && fake_driver.control.no_mapping_ids;
+}
+
 /* Some value of up to eight bytes. */
 struct value {
 	uint64_t bits;
@@ -109,6 +114,9 @@ static CUresult find_value(const struct fake_scope *scope, const struct fake_pie
 {
 	bool host = is_host_memory(piece);
 
+	if (lacks_ids(piece) && (attribute == CU_POINTER_ATTRIBUTE_BUFFER_ID ||
+				 attribute == CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID))
+		return CUDA_ERROR_INVALID_VALUE;
 	switch (attribute) {
 	case CU_POINTER_ATTRIBUTE_CONTEXT:
 		/* NULL for mappings and memory of pools. */
