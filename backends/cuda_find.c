@@ -103,76 +103,6 @@ static bool read_range(struct pier_cuda_memory *memory, uint64_t address)
 	return true;
 }
 
-bool pier_cuda_read_mapping(const struct pier_cuda *cuda, uint64_t address,
-			    uint64_t *ret_start, uint64_t *ret_length)
-{
-	CUdeviceptr start = 0;
-	size_t length = 0;
-
-	if (cuda->call.cuMemGetAddressRange(&start, &length, address) != CUDA_SUCCESS ||
-	    address < start || address - start >= length)
-		return false;
-	*ret_start = start;
-	*ret_length = length;
-	return true;
-}
-
-/* Only what cuMemMap() mapped has a handle to retain. */
-static bool read_properties(const struct pier_cuda *cuda, uint64_t address,
-			    CUmemAllocationProp *ret_prop)
-{
-	CUmemGenericAllocationHandle handle;
-	bool known;
-
-	if (!cuda->call.cuMemRetainAllocationHandle ||
-	    !cuda->call.cuMemGetAllocationPropertiesFromHandle ||
-	    cuda->call.cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)address) !=
-		    CUDA_SUCCESS)
-		return false;
-	known = cuda->call.cuMemGetAllocationPropertiesFromHandle(ret_prop, handle) ==
-		CUDA_SUCCESS;
-	cuda->call.cuMemRelease(handle);
-	return known;
-}
-
-static bool same_properties(const CUmemAllocationProp *a, const CUmemAllocationProp *b)
-{
-	return a->type == b->type && a->location.type == b->location.type &&
-	       a->location.id == b->location.id &&
-	       a->allocFlags.gpuDirectRDMACapable == b->allocFlags.gpuDirectRDMACapable;
-}
-
-/*
- * Segments that follow each other up to the end of what is asked for: what
- * cuMemGetHandleForAddressRange() may take as one (its documentation: on one device, with
- * identical properties).
- */
-static bool read_segments(struct pier_cuda_memory *memory, uint64_t address,
-			  uint64_t length, const CUmemAllocationProp *first)
-{
-	uint64_t wanted, end, start, span;
-
-	if (!pier_cuda_read_mapping(memory->cuda, address, &memory->start,
-				    &memory->start_length))
-		return false;
-	if (!pier_add_u64(address, length, &wanted))
-		wanted = UINT64_MAX;
-	memory->segments = 1;
-	for (end = memory->start + memory->start_length; end < wanted;
-	     end = start + span) {
-		CUmemAllocationProp next = { 0 };
-
-		if (!read_properties(memory->cuda, end, &next) ||
-		    !same_properties(first, &next) ||
-		    !pier_cuda_read_mapping(memory->cuda, end, &start, &span) ||
-		    start != end)
-			break;
-		memory->segments++;
-		memory->start_length += span;
-	}
-	return true;
-}
-
 /* cuMemHostGetFlags() fails for what it did not allocate. */
 static enum pier_cuda_kind host_kind(const struct pier_cuda *cuda, const void *cpu)
 {
@@ -203,8 +133,8 @@ static bool read_host(struct pier_cuda_memory *memory, uint64_t address)
 static bool read_kind(struct pier_cuda_memory *memory, const struct pointer *pointer,
 		      uint64_t address, uint64_t length)
 {
-	CUmemAllocationProp prop = { 0 };
 	void *pool = NULL;
+	bool known;
 
 	if (pointer->managed) {
 		memory->kind = PIER_CUDA_MANAGED;
@@ -217,11 +147,8 @@ static bool read_kind(struct pier_cuda_memory *memory, const struct pointer *poi
 		memory->kind = PIER_CUDA_POOL;
 		return read_range(memory, address);
 	}
-	if (read_properties(memory->cuda, address, &prop)) {
-		memory->kind = PIER_CUDA_VMM;
-		memory->rdma_capable = prop.allocFlags.gpuDirectRDMACapable;
-		return read_segments(memory, address, length, &prop);
-	}
+	if (pier_cuda_read_mappings(memory, address, length, &known))
+		return known;
 	if (pointer->type == CU_MEMORYTYPE_HOST)
 		return read_host(memory, address);
 	memory->kind = PIER_CUDA_LINEAR;
@@ -321,26 +248,4 @@ int pier_cuda_find_range(uint64_t address, uint64_t length,
 int pier_cuda_find(uint64_t address, struct pier_memory *ret_memory)
 {
 	return pier_cuda_find_range(address, 1, ret_memory);
-}
-
-int pier_cuda_segment(const struct pier_memory *memory, uint64_t address,
-		      uint64_t *ret_start, uint64_t *ret_length)
-{
-	const struct pier_cuda_memory *state = memory->state;
-	bool known = true;
-	int result;
-
-	if (state->kind != PIER_CUDA_VMM) {
-		*ret_start = state->address;
-		*ret_length = state->length;
-		return 0;
-	}
-	result = pier_cuda_enter_memory(state);
-	if (result != 0)
-		return result;
-	known = pier_cuda_read_mapping(state->cuda, address, ret_start, ret_length);
-	pier_cuda_leave(state->cuda);
-	if (known)
-		return 0;
-	return pier_fail(EINVAL, "nothing is mapped at %#" PRIx64 " any more", address);
 }

@@ -71,15 +71,23 @@ int pier_cuda_find(uint64_t address, struct pier_memory *ret_memory);
 int pier_cuda_find_range(uint64_t address, uint64_t length,
 			 struct pier_memory *ret_memory);
 int pier_cuda_identity(uint64_t address, uint64_t *ret_identity);
+/* A number for what is at the address now; false: nothing of CUDA's. */
+bool pier_cuda_read_identity(const struct pier_cuda *cuda, uint64_t address,
+			     uint64_t *ret_identity);
+
+/* cuda_mapping.c */
 int pier_cuda_segment(const struct pier_memory *memory, uint64_t address,
 		      uint64_t *ret_start, uint64_t *ret_length);
 /* The mapping around an address, of one cuMemMap(); with a context of its device current.
  */
 bool pier_cuda_read_mapping(const struct pier_cuda *cuda, uint64_t address,
 			    uint64_t *ret_start, uint64_t *ret_length);
-/* A number for what is at the address now; false: nothing of CUDA's. */
-bool pier_cuda_read_identity(const struct pier_cuda *cuda, uint64_t address,
-			     uint64_t *ret_identity);
+/*
+ * The mappings from an address on that are like the first, up to the end of a range.
+ * False: nothing was mapped there by cuMemMap(). *ret_known: its bounds are known.
+ */
+bool pier_cuda_read_mappings(struct pier_cuda_memory *memory, uint64_t address,
+			     uint64_t length, bool *ret_known);
 
 /* cuda_export.c */
 int pier_cuda_export(const struct pier_memory *memory, uint64_t address, uint64_t length,
