@@ -26,6 +26,8 @@ const char *pier_cuda_kind_name(enum pier_cuda_kind kind)
 		return "cuMemAlloc";
 	case PIER_CUDA_VMM:
 		return "VMM";
+	case PIER_CUDA_VMM_HOST:
+		return "VMM on the host";
 	case PIER_CUDA_POOL:
 		return "stream-ordered pool";
 	case PIER_CUDA_MANAGED:

@@ -90,6 +90,9 @@
 	X(CU_MEMHOSTREGISTER_PORTABLE, 1)                                   \
 	X(CU_MEM_ALLOCATION_TYPE_PINNED, 1)                                 \
 	X(CU_MEM_LOCATION_TYPE_DEVICE, 1)                                   \
+	X(CU_MEM_LOCATION_TYPE_HOST, 2)                                     \
+	X(CU_MEM_LOCATION_TYPE_HOST_NUMA, 3)                                \
+	X(CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT, 4)                        \
 	X(CU_MEM_ACCESS_FLAGS_PROT_READWRITE, 3)                            \
 	X(CU_MEM_ALLOC_GRANULARITY_MINIMUM, 0)                              \
 	X(CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 1)                           \
@@ -142,6 +145,7 @@ typedef unsigned long long CUmemGenericAllocationHandle;
 typedef uint64_t cuuint64_t;
 typedef struct CUctx_st *CUcontext;
 typedef struct CUstream_st *CUstream;
+typedef struct pier_cu_location CUmemLocation;
 typedef struct pier_cu_allocation_prop CUmemAllocationProp;
 typedef struct pier_cu_access_desc CUmemAccessDesc;
 
@@ -217,6 +221,9 @@ typedef struct pier_cu_access_desc CUmemAccessDesc;
 	X(cuMemSetAccess, 10020, "cuMemSetAccess",                                       \
 	  (CUdeviceptr address, size_t length, const CUmemAccessDesc *access,            \
 	   size_t count))                                                                \
+	X(cuMemGetAccess, 10020, "cuMemGetAccess",                                       \
+	  (unsigned long long *ret_flags, const CUmemLocation *location,                 \
+	   CUdeviceptr address))                                                         \
 	X(cuMemGetAllocationGranularity, 10020, "cuMemGetAllocationGranularity",         \
 	  (size_t * ret_granularity, const CUmemAllocationProp *prop,                    \
 	   CUmemAllocationGranularity_flags option))                                     \

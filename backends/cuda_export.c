@@ -80,6 +80,16 @@ void pier_cuda_explain_export(const struct pier_cuda_memory *memory, char *ret_t
 				"it in CUmemAllocationProp, " STAGING);
 			break;
 		}
+		explain_driver(memory, ret_text, size);
+		break;
+	case PIER_CUDA_VMM_HOST:
+		if (!memory->cpu) {
+			snprintf(ret_text, size,
+				 "memory of cuMemCreate on the host is for a NIC where "
+				 "the CPU reaches it: grant that with cuMemSetAccess and "
+				 "CU_MEM_LOCATION_TYPE_HOST, " STAGING);
+			break;
+		}
 		/* fallthrough */
 	default:
 		explain_driver(memory, ret_text, size);
@@ -145,7 +155,7 @@ static bool widen(const struct pier_cuda_memory *memory, struct request *request
 	uint64_t length = memory->start_length, end;
 
 	*ret_leaves = false;
-	if (memory->kind == PIER_CUDA_VMM &&
+	if (pier_cuda_is_mapped(memory) &&
 	    !pier_cuda_read_mapping(memory->cuda, request->address, &start, &length))
 		return false;
 	if (!pier_round_up_u64(start + length, page, &end))
@@ -220,7 +230,7 @@ static int ask_twice(const struct pier_cuda_memory *memory, struct request *requ
 	if (!refused(first.error))
 		return fail_export(memory, &first);
 	if (!widen(memory, request, &leaves))
-		return leaves && memory->kind == PIER_CUDA_VMM
+		return leaves && pier_cuda_is_mapped(memory)
 			       ? fail_seam(memory, &first)
 			       : fail_export(memory, &first);
 	if (!ask(memory->cuda, request, ret_fd))

@@ -40,6 +40,36 @@ static bool read_properties(const struct pier_cuda *cuda, uint64_t address,
 	return known;
 }
 
+static bool is_on_host(const CUmemAllocationProp *prop)
+{
+	return prop->location.type == CU_MEM_LOCATION_TYPE_HOST ||
+	       prop->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA ||
+	       prop->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT;
+}
+
+static bool grants(const struct pier_cuda *cuda, uint64_t address, unsigned int type,
+		   int id)
+{
+	CUmemLocation location = { .type = type, .id = id };
+	unsigned long long flags = 0;
+
+	return cuda->call.cuMemGetAccess(&flags, &location, address) == CUDA_SUCCESS &&
+	       flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+}
+
+/*
+ * Memory on the host too is mapped for the CPU only where cuMemSetAccess() said so, of
+ * the host, or of any of its nodes where it was made on one.
+ */
+static bool cpu_reaches(const struct pier_cuda *cuda, uint64_t address,
+			const CUmemAllocationProp *prop)
+{
+	if (!is_on_host(prop) || !cuda->call.cuMemGetAccess)
+		return false;
+	return grants(cuda, address, prop->location.type, prop->location.id) ||
+	       grants(cuda, address, CU_MEM_LOCATION_TYPE_HOST, 0);
+}
+
 static bool same_properties(const CUmemAllocationProp *a, const CUmemAllocationProp *b)
 {
 	return a->type == b->type && a->location.type == b->location.type &&
@@ -66,6 +96,7 @@ static void add_segments(struct pier_cuda_memory *memory, uint64_t address,
 
 		if (!read_properties(memory->cuda, end, &next) ||
 		    !same_properties(first, &next) ||
+		    cpu_reaches(memory->cuda, end, &next) != (memory->cpu != NULL) ||
 		    !pier_cuda_read_mapping(memory->cuda, end, &start, &span) ||
 		    start != end)
 			break;
@@ -81,12 +112,15 @@ bool pier_cuda_read_mappings(struct pier_cuda_memory *memory, uint64_t address,
 
 	if (!read_properties(memory->cuda, address, &prop))
 		return false;
-	memory->kind = PIER_CUDA_VMM;
+	memory->kind = is_on_host(&prop) ? PIER_CUDA_VMM_HOST : PIER_CUDA_VMM;
 	memory->rdma_capable = prop.allocFlags.gpuDirectRDMACapable;
 	*ret_known = pier_cuda_read_mapping(memory->cuda, address, &memory->start,
 					    &memory->start_length);
-	if (*ret_known)
-		add_segments(memory, address, length, &prop);
+	if (!*ret_known)
+		return true;
+	if (cpu_reaches(memory->cuda, address, &prop))
+		memory->cpu = (void *)(uintptr_t)memory->start;
+	add_segments(memory, address, length, &prop);
 	return true;
 }
 
@@ -97,7 +131,7 @@ int pier_cuda_segment(const struct pier_memory *memory, uint64_t address,
 	bool known = true;
 	int result;
 
-	if (state->kind != PIER_CUDA_VMM) {
+	if (!pier_cuda_is_mapped(state)) {
 		*ret_start = state->address;
 		*ret_length = state->length;
 		return 0;

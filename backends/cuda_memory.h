@@ -15,6 +15,7 @@
 enum pier_cuda_kind {
 	PIER_CUDA_LINEAR,     /* cuMemAlloc() */
 	PIER_CUDA_VMM,	      /* cuMemCreate() and cuMemMap() */
+	PIER_CUDA_VMM_HOST,   /* the same, of memory on the host */
 	PIER_CUDA_POOL,	      /* cuMemAllocAsync() */
 	PIER_CUDA_MANAGED,    /* cuMemAllocManaged() */
 	PIER_CUDA_HOST,	      /* cuMemHostAlloc() */
@@ -54,7 +55,14 @@ const char *pier_cuda_kind_name(enum pier_cuda_kind kind);
 
 static inline bool pier_cuda_is_host(const struct pier_cuda_memory *memory)
 {
-	return memory->kind == PIER_CUDA_HOST || memory->kind == PIER_CUDA_REGISTERED;
+	return memory->kind == PIER_CUDA_HOST || memory->kind == PIER_CUDA_REGISTERED ||
+	       memory->kind == PIER_CUDA_VMM_HOST;
+}
+
+/* Of pieces that cuMemMap() put there one by one. */
+static inline bool pier_cuda_is_mapped(const struct pier_cuda_memory *memory)
+{
+	return memory->kind == PIER_CUDA_VMM || memory->kind == PIER_CUDA_VMM_HOST;
 }
 
 /* The list of pier's own; find() counts a user. */

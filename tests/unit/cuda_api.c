@@ -27,6 +27,7 @@ SAME_SIZE(int, CUdevice);
 SAME_SIZE(unsigned long long, CUdeviceptr);
 SAME_SIZE(unsigned long long, CUmemGenericAllocationHandle);
 SAME_SIZE(uint64_t, cuuint64_t);
+SAME_SIZE(struct pier_cu_location, CUmemLocation);
 SAME_SIZE(struct pier_cu_allocation_prop, CUmemAllocationProp);
 SAME_SIZE(struct pier_cu_access_desc, CUmemAccessDesc);
 

@@ -278,6 +278,56 @@ static void test_unlike_segments(void **state)
 	rig_unmap(&range);
 }
 
+/* The CPU's part of cuMemSetAccess(): of the host, or of one of its nodes. */
+static void grant(uint64_t address, uint64_t length, unsigned int type)
+{
+	CUmemAccessDesc access = {
+		.location = { type, 0 },
+		.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+	};
+
+	assert_int_equal(app.cuMemSetAccess(address, length, &access, 1), CUDA_SUCCESS);
+}
+
+/* cuMemCreate() memory on the host is host memory, where the CPU was granted it. */
+static void check_vmm_on_host(unsigned int type)
+{
+	struct rig_vmm range = rig_map_on(type, RIG_BLOCK, 3);
+	struct pier_memory memory;
+
+	expect_ok(cuda->find_range(range.address, range.length, &memory));
+	assert_null(memory.cpu);
+	assert_facts(&memory, "VMM on the host, 3 segments", "0", true, "cuMemSetAccess");
+	assert_not_exported(&memory, "cuMemSetAccess");
+	cuda->release(&memory);
+
+	grant(range.address, 2 * RIG_BLOCK, type);
+	expect_ok(cuda->find_range(range.address + 5, range.length - 5, &memory));
+	assert_ptr_equal(memory.cpu, (void *)(uintptr_t)range.address);
+	/* What the CPU does not reach is no part of what it reaches. */
+	assert_int_equal(memory.length, 2 * RIG_BLOCK);
+	assert_facts(&memory, "VMM on the host, 2 segments", "0", true, NULL);
+	assert_reaches(&memory, range.address + RIG_BLOCK - 4);
+	assert_memory_equal((char *)memory.cpu + RIG_BLOCK - 4, "reached", 8);
+	expect_ok(cuda->flush(&memory));
+	cuda->release(&memory);
+	/* Where that cannot be asked, it is not. */
+	rig_fail("cuMemGetAccess", CUDA_ERROR_NOT_SUPPORTED);
+	fake_cuda_call(app.control, "cuMemGetAccess")->fail_more = 100;
+	expect_ok(cuda->find(range.address, &memory));
+	assert_null(memory.cpu);
+	cuda->release(&memory);
+	app.control->restore();
+	rig_unmap(&range);
+}
+
+static void test_vmm_on_host(void **state)
+{
+	(void)state;
+	check_vmm_on_host(CU_MEM_LOCATION_TYPE_HOST);
+	check_vmm_on_host(CU_MEM_LOCATION_TYPE_HOST_NUMA);
+}
+
 static void test_foreign(void **state)
 {
 	static char data[64];
@@ -391,13 +441,13 @@ int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
-		CASE(test_interior), CASE(test_small),
-		CASE(test_pool),     CASE(test_managed),
-		CASE(test_host),     CASE(test_registered),
-		CASE(test_segments), CASE(test_unlike_segments),
-		CASE(test_foreign),  CASE(test_identity),
-		CASE(test_wrap),     CASE(test_context),
-		CASE(test_failures),
+		CASE(test_interior),	CASE(test_small),
+		CASE(test_pool),	CASE(test_managed),
+		CASE(test_host),	CASE(test_registered),
+		CASE(test_segments),	CASE(test_unlike_segments),
+		CASE(test_vmm_on_host), CASE(test_foreign),
+		CASE(test_identity),	CASE(test_wrap),
+		CASE(test_context),	CASE(test_failures),
 	};
 
 	return cmocka_run_group_tests(tests, rig_begin, NULL);

@@ -81,14 +81,15 @@ CUcontext rig_current(void)
 	return context;
 }
 
-void rig_map_one(uint64_t address, uint64_t length, int device, bool rdma)
+/* For the device, or the first one where the memory is on the host. */
+static void map_one(uint64_t address, uint64_t length, CUmemLocation location, bool rdma)
 {
 	CUmemAllocationProp prop = {
 		.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-		.location = { CU_MEM_LOCATION_TYPE_DEVICE, device },
+		.location = location,
 	};
 	CUmemAccessDesc access = {
-		.location = prop.location,
+		.location = { CU_MEM_LOCATION_TYPE_DEVICE, location.id },
 		.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
 	};
 	CUmemGenericAllocationHandle handle;
@@ -100,7 +101,14 @@ void rig_map_one(uint64_t address, uint64_t length, int device, bool rdma)
 	assert_int_equal(app.cuMemSetAccess(address, length, &access, 1), CUDA_SUCCESS);
 }
 
-struct rig_vmm rig_map(int device, uint64_t segment, uint32_t count, bool rdma)
+void rig_map_one(uint64_t address, uint64_t length, int device, bool rdma)
+{
+	map_one(address, length, (CUmemLocation){ CU_MEM_LOCATION_TYPE_DEVICE, device },
+		rdma);
+}
+
+static struct rig_vmm map_on(CUmemLocation location, uint64_t segment, uint32_t count,
+			     bool rdma)
 {
 	struct rig_vmm range = { .length = segment * count, .segment = segment };
 	CUdeviceptr address;
@@ -109,8 +117,19 @@ struct rig_vmm rig_map(int device, uint64_t segment, uint32_t count, bool rdma)
 			 CUDA_SUCCESS);
 	range.address = address;
 	for (uint32_t i = 0; i < count; i++)
-		rig_map_one(address + i * segment, segment, device, rdma);
+		map_one(address + i * segment, segment, location, rdma);
 	return range;
+}
+
+struct rig_vmm rig_map(int device, uint64_t segment, uint32_t count, bool rdma)
+{
+	return map_on((CUmemLocation){ CU_MEM_LOCATION_TYPE_DEVICE, device }, segment,
+		      count, rdma);
+}
+
+struct rig_vmm rig_map_on(unsigned int location, uint64_t segment, uint32_t count)
+{
+	return map_on((CUmemLocation){ location, 0 }, segment, count, false);
 }
 
 void rig_unmap(const struct rig_vmm *range)

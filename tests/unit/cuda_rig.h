@@ -45,6 +45,8 @@ struct rig_vmm {
 	uint64_t segment;
 };
 struct rig_vmm rig_map(int device, uint64_t segment, uint32_t count, bool rdma);
+/* The same of memory on the host, which the first device reaches and the CPU not yet. */
+struct rig_vmm rig_map_on(unsigned int location, uint64_t segment, uint32_t count);
 void rig_map_one(uint64_t address, uint64_t length, int device, bool rdma);
 void rig_unmap(const struct rig_vmm *range);
 

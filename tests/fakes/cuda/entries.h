@@ -96,6 +96,9 @@
 	ENTRY(cuMemSetAccess, cuMemSetAccess, 10020,                                     \
 	      (CUdeviceptr address, size_t size, const CUmemAccessDesc *wanted,          \
 	       size_t count))                                                            \
+	ENTRY(cuMemGetAccess, cuMemGetAccess, 10020,                                     \
+	      (unsigned long long *ret_flags, const CUmemLocation *location,             \
+	       CUdeviceptr address))                                                     \
 	ENTRY(cuMemRetainAllocationHandle, cuMemRetainAllocationHandle, 11000,           \
 	      (CUmemGenericAllocationHandle * ret_handle, void *address))                \
 	ENTRY(cuMemGetAllocationPropertiesFromHandle,                                    \

@@ -59,6 +59,7 @@ struct fake_piece {
 	int device;
 	struct fake_handle *handle; /* of a mapping */
 	bool reachable;		    /* cuMemSetAccess() */
+	bool reached_by_cpu;	    /* the same, of memory on the host */
 	bool sync_memops;
 };
 

@@ -5,7 +5,9 @@
 
 static bool is_host_memory(const struct fake_piece *piece)
 {
-	return piece->kind == FAKE_CUDA_HOST || piece->kind == FAKE_CUDA_REGISTERED;
+	/* Of mappings too, where the memory is the host's. */
+	return piece->kind == FAKE_CUDA_HOST || piece->kind == FAKE_CUDA_REGISTERED ||
+	       (piece->handle && piece->backing->kind == FAKE_CUDA_HOST);
 }
 
 static bool is_rdma_capable(const struct fake_piece *piece)

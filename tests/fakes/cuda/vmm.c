@@ -32,14 +32,21 @@ static void drop_unused(struct fake_handle *handle)
 	free(handle);
 }
 
-/* Memory of host nodes, of which pier makes none, is not in the fake. */
+static bool is_on_host(const CUmemLocation *location)
+{
+	return location->type == CU_MEM_LOCATION_TYPE_HOST ||
+	       location->type == CU_MEM_LOCATION_TYPE_HOST_NUMA;
+}
+
 static CUresult check_properties(const CUmemAllocationProp *properties)
 {
 	if (!properties || properties->type != CU_MEM_ALLOCATION_TYPE_PINNED ||
 	    properties->win32HandleMetaData)
 		return CUDA_ERROR_INVALID_VALUE;
+	if (is_on_host(&properties->location))
+		return CUDA_SUCCESS;
 	if (properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
-		return CUDA_ERROR_NOT_SUPPORTED;
+		return CUDA_ERROR_INVALID_VALUE;
 	if (!fake_has_device(properties->location.id))
 		return CUDA_ERROR_INVALID_DEVICE;
 	return fake_device(properties->location.id)->vmm ? CUDA_SUCCESS
@@ -109,13 +116,17 @@ static CUresult create(uint64_t size, const CUmemAllocationProp *properties,
 		       struct fake_handle **ret_handle)
 {
 	struct fake_handle *handle = calloc(1, sizeof(*handle));
+	bool host = is_on_host(&properties->location);
 	CUresult result;
 
 	if (!handle)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	handle->properties = *properties;
 	handle->references = 1;
-	result = fake_make_backing(FAKE_CUDA_HANDLE, properties->location.id, 0, size,
+	/* What is on the host counts as the first device's, and takes none of its bytes.
+	 */
+	result = fake_make_backing(host ? FAKE_CUDA_HOST : FAKE_CUDA_HANDLE,
+				   host ? 0 : properties->location.id, 0, size,
 				   &handle->backing);
 	if (result != CUDA_SUCCESS) {
 		free(handle);
@@ -126,6 +137,15 @@ static CUresult create(uint64_t size, const CUmemAllocationProp *properties,
 	fake_driver.handles = handle;
 	*ret_handle = handle;
 	return CUDA_SUCCESS;
+}
+
+static CUresult check_device(const CUmemAllocationProp *properties)
+{
+	int device = properties->location.id;
+
+	if (properties->allocFlags.gpuDirectRDMACapable && !fake_device(device)->vmm_rdma)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	return fake_use_device(device);
 }
 
 CUresult fake_cuMemCreate(CUmemGenericAllocationHandle *ret_handle, size_t size,
@@ -140,10 +160,8 @@ CUresult fake_cuMemCreate(CUmemGenericAllocationHandle *ret_handle, size_t size,
 		return result;
 	if (!ret_handle || flags || size == 0 || !is_whole(size))
 		return CUDA_ERROR_INVALID_VALUE;
-	if (properties->allocFlags.gpuDirectRDMACapable &&
-	    !fake_device(properties->location.id)->vmm_rdma)
-		return CUDA_ERROR_NOT_SUPPORTED;
-	result = fake_use_device(properties->location.id);
+	if (!is_on_host(&properties->location))
+		result = check_device(properties);
 	if (result == CUDA_SUCCESS)
 		result = create(size, properties, &handle);
 	if (result != CUDA_SUCCESS)
@@ -230,11 +248,26 @@ CUresult fake_cuMemUnmap(CUdeviceptr address, size_t size)
 	return CUDA_SUCCESS;
 }
 
+static CUresult set_cpu_access(struct fake_piece *piece, const CUmemAccessDesc *wanted)
+{
+	/* Memory of devices the CPU does not reach. */
+	if (!is_on_host(&piece->handle->properties.location))
+		return CUDA_ERROR_INVALID_VALUE;
+	piece->reached_by_cpu = wanted->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+	if (piece->reached_by_cpu)
+		return fake_show(piece->backing, piece->address) ? CUDA_SUCCESS
+								 : CUDA_ERROR_MAP_FAILED;
+	fake_hide(piece->address, piece->size);
+	return CUDA_SUCCESS;
+}
+
 /* Of the devices only the one that has the memory is looked at. */
 static CUresult set_access(struct fake_piece *piece, const CUmemAccessDesc *wanted)
 {
 	CUresult result;
 
+	if (is_on_host(&wanted->location))
+		return set_cpu_access(piece, wanted);
 	if (!fake_has_device(wanted->location.id))
 		return CUDA_ERROR_INVALID_DEVICE;
 	if (wanted->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
@@ -267,6 +300,25 @@ CUresult fake_cuMemSetAccess(CUdeviceptr address, size_t size,
 			result = set_access(piece, &wanted[i]);
 	}
 	return result;
+}
+
+CUresult fake_cuMemGetAccess(unsigned long long *ret_flags, const CUmemLocation *location,
+			     CUdeviceptr address)
+{
+	struct fake_piece *piece;
+	bool granted;
+
+	FAKE_ENTER("cuMemGetAccess", FAKE_NEEDS_INIT);
+	piece = fake_find(address);
+	if (!ret_flags || !location || !piece || piece->kind != FAKE_CUDA_MAPPING)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (is_on_host(location))
+		granted = piece->reached_by_cpu;
+	else
+		granted = piece->reachable && location->id == piece->device;
+	*ret_flags = granted ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+			     : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+	return CUDA_SUCCESS;
 }
 
 CUresult fake_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *ret_handle,
