@@ -218,6 +218,20 @@ static int read_memory(struct pier_cuda_memory *memory, const struct pointer *po
 	return 0;
 }
 
+/*
+ * More than was registered is still the application's own memory, as it was before. Not
+ * so where the device has another address for it, which is no host pointer.
+ */
+static bool is_plain(const struct pier_cuda_memory *memory, uint64_t address,
+		     uint64_t length)
+{
+	uint64_t offset = address - memory->address;
+
+	return memory->kind == PIER_CUDA_REGISTERED &&
+	       !pier_range_fits(offset, length, memory->length) &&
+	       (uint64_t)(uintptr_t)memory->cpu + offset == address;
+}
+
 int pier_cuda_find_range(uint64_t address, uint64_t length,
 			 struct pier_memory *ret_memory)
 {
@@ -236,10 +250,14 @@ int pier_cuda_find_range(uint64_t address, uint64_t length,
 		return pier_fail(ENOMEM, "no memory for an allocation's description");
 	memory->cuda = cuda;
 	result = read_memory(memory, &pointer, address, length);
+	/* What is CUDA's must not be taken for host memory. */
+	if (result == -ENOENT)
+		result = -EIO;
+	if (result == 0 && is_plain(memory, address, length))
+		result = -ENOENT;
 	if (result != 0) {
 		free(memory);
-		/* What is CUDA's must not be taken for host memory. */
-		return result == -ENOENT ? -EIO : result;
+		return result;
 	}
 	*ret_memory = pier_cuda_describe(memory);
 	return 0;

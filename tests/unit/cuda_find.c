@@ -210,6 +210,34 @@ static void test_registered(void **state)
 	free(plain);
 }
 
+/* A piece of an array is registered: the array can be wrapped as before. */
+static void test_around_registered(void **state)
+{
+	uint64_t page = pier_host_page();
+	char *plain = aligned_alloc(page, 4 * page);
+	uint64_t piece = (uint64_t)(uintptr_t)plain + page;
+	struct pier_buffer *buffer;
+	struct pier_memory memory;
+
+	(void)state;
+	assert_non_null(plain);
+	push(0);
+	assert_int_equal(app.cuMemHostRegister_v2(plain + page, page, 0), CUDA_SUCCESS);
+	for (uint64_t at = 0; at < 3; at++) {
+		expect_ok(pier_wrap_pointer(plain + at * page, (4 - at) * page, &buffer));
+		assert_string_equal(pier_buffer_backend(buffer), "host");
+		expect_ok(pier_free_buffer(buffer));
+	}
+	expect_result(cuda->find_range(piece + 1, page, &memory), -ENOENT);
+	expect_result(cuda->find_range(piece, UINT64_MAX, &memory), -ENOENT);
+	expect_ok(cuda->find_range(piece + 1, page - 1, &memory));
+	assert_facts(&memory, "registered host", "0", true, "by its CPU address");
+	cuda->release(&memory);
+	assert_int_equal(app.cuMemHostUnregister(plain + page), CUDA_SUCCESS);
+	pop();
+	free(plain);
+}
+
 /* Expandable segments: as many as are asked for, and are there. */
 static void test_segments(void **state)
 {
@@ -445,9 +473,10 @@ int main(void)
 		CASE(test_pool),	CASE(test_managed),
 		CASE(test_host),	CASE(test_registered),
 		CASE(test_segments),	CASE(test_unlike_segments),
-		CASE(test_vmm_on_host), CASE(test_foreign),
-		CASE(test_identity),	CASE(test_wrap),
-		CASE(test_context),	CASE(test_failures),
+		CASE(test_vmm_on_host), CASE(test_around_registered),
+		CASE(test_foreign),	CASE(test_identity),
+		CASE(test_wrap),	CASE(test_context),
+		CASE(test_failures),
 	};
 
 	return cmocka_run_group_tests(tests, rig_begin, NULL);
