@@ -145,6 +145,39 @@ static void test_pool(void **state)
 	pop();
 }
 
+/* In the middle of a page it is refused for what it is, and not for that. */
+static void check_small(uint64_t address, uint64_t length, const char *sentence)
+{
+	struct pier_dmabuf dmabuf;
+	struct pier_buffer *buffer;
+	struct pier_memory memory;
+
+	expect_ok(cuda->find_range(address, length, &memory));
+	assert_reaches(&memory, address);
+	cuda->release(&memory);
+	expect_ok(pier_wrap_pointer((void *)(uintptr_t)address, length, &buffer));
+	expect_result(pier_export_dmabuf(buffer, 0, length, &dmabuf), -EOPNOTSUPP);
+	test_assert_sentence(sentence);
+	expect_ok(pier_free_buffer(buffer));
+}
+
+static void test_small_others(void **state)
+{
+	CUdeviceptr pool, managed;
+
+	(void)state;
+	push(1);
+	assert_int_equal(app.cuMemAllocAsync(&pool, 1000, NULL), CUDA_SUCCESS);
+	assert_int_equal(app.cuMemAllocManaged(&managed, 1000, 1), CUDA_SUCCESS);
+	pop();
+	check_small(pool, 1000, "stream-ordered pool");
+	check_small(managed, 1000, "managed memory");
+	push(1);
+	assert_int_equal(app.cuMemFreeAsync(pool, NULL), CUDA_SUCCESS);
+	assert_int_equal(app.cuMemFree_v2(managed), CUDA_SUCCESS);
+	pop();
+}
+
 static void test_managed(void **state)
 {
 	struct pier_memory memory;
@@ -469,13 +502,21 @@ int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
-		CASE(test_interior),	CASE(test_small),
-		CASE(test_pool),	CASE(test_managed),
-		CASE(test_host),	CASE(test_registered),
-		CASE(test_segments),	CASE(test_unlike_segments),
-		CASE(test_vmm_on_host), CASE(test_around_registered),
-		CASE(test_foreign),	CASE(test_identity),
-		CASE(test_wrap),	CASE(test_context),
+		CASE(test_interior),
+		CASE(test_small),
+		CASE(test_pool),
+		CASE(test_managed),
+		CASE(test_host),
+		CASE(test_registered),
+		CASE(test_segments),
+		CASE(test_unlike_segments),
+		CASE(test_vmm_on_host),
+		CASE(test_small_others),
+		CASE(test_around_registered),
+		CASE(test_foreign),
+		CASE(test_identity),
+		CASE(test_wrap),
+		CASE(test_context),
 		CASE(test_failures),
 	};
 
