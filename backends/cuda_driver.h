@@ -65,7 +65,7 @@ int pier_cuda_fail_missing(const struct pier_cuda *cuda, const char *name);
 	((cuda)->call.name ? 0 : pier_cuda_fail_missing(cuda, #name))
 
 /*
- * Make a context current for this thread, above whatever is, until pier_cuda_leave().
+ * cuda_context.c: make a context current for this thread, above whatever is, until pier_cuda_leave().
  *
  * context  NULL: the primary context of the device
  */
