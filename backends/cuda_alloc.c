@@ -158,23 +158,11 @@ static int take(struct pier_cuda_memory *memory, const struct pier_cuda_spec *sp
 	return result;
 }
 
-/* cuMemsetD8() returns before it is done. */
 static int clear(struct pier_cuda_memory *memory)
 {
-	struct pier_cuda *cuda = memory->cuda;
-	CUresult error;
-
-	if (memory->cpu) {
-		memset(memory->cpu, 0, memory->length);
-		return 0;
-	}
-	error = cuda->call.cuMemsetD8(memory->address, 0, memory->length);
-	if (error == CUDA_SUCCESS)
-		error = cuda->call.cuStreamSynchronize(NULL);
-	if (error != CUDA_SUCCESS)
-		return pier_cuda_fail(cuda, error,
-				      "clearing %" PRIu64 " bytes on CUDA device %d",
-				      memory->length, memory->device);
+	if (!memory->cpu)
+		return pier_cuda_clear(memory);
+	memset(memory->cpu, 0, memory->length);
 	return 0;
 }
 

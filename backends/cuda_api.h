@@ -86,6 +86,7 @@
 	X(CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX, 0)            \
 	X(CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER, 100)                    \
 	X(CU_CTX_SYNC_MEMOPS, 0x80)                                         \
+	X(CU_STREAM_NON_BLOCKING, 1)                                        \
 	X(CU_MEMHOSTALLOC_PORTABLE, 1)                                      \
 	X(CU_MEMHOSTREGISTER_PORTABLE, 1)                                   \
 	X(CU_MEM_ALLOCATION_TYPE_PINNED, 1)                                 \
@@ -175,19 +176,24 @@ typedef struct pier_cu_access_desc CUmemAccessDesc;
 	  (CUcontext * ret_context, CUdevice device))                                    \
 	X(cuDevicePrimaryCtxRelease, 7000, "cuDevicePrimaryCtxRelease",                  \
 	  (CUdevice device))                                                             \
+	X(cuDevicePrimaryCtxGetState, 7000, "cuDevicePrimaryCtxGetState",                \
+	  (CUdevice device, unsigned int *ret_flags, int *ret_active))                   \
 	X(cuCtxPushCurrent, 4000, "cuCtxPushCurrent_v2", (CUcontext context))            \
 	X(cuCtxPopCurrent, 4000, "cuCtxPopCurrent_v2", (CUcontext * ret_context))        \
 	X(cuCtxGetFlags, 7000, "cuCtxGetFlags", (unsigned int *ret_flags))               \
 	X(cuCtxSetFlags, 12010, "cuCtxSetFlags", (unsigned int flags))                   \
+	X(cuStreamCreate, 2000, "cuStreamCreate",                                        \
+	  (CUstream * ret_stream, unsigned int flags))                                   \
+	X(cuStreamDestroy, 4000, "cuStreamDestroy_v2", (CUstream stream))                \
 	X(cuStreamSynchronize, 2000, "cuStreamSynchronize", (CUstream stream))           \
 	X(cuMemAlloc, 3020, "cuMemAlloc_v2", (CUdeviceptr * ret_address, size_t length)) \
 	X(cuMemFree, 3020, "cuMemFree_v2", (CUdeviceptr address))                        \
-	X(cuMemsetD8, 3020, "cuMemsetD8_v2",                                             \
-	  (CUdeviceptr address, unsigned char value, size_t length))                     \
-	X(cuMemcpyHtoD, 3020, "cuMemcpyHtoD_v2",                                         \
-	  (CUdeviceptr destination, const void *source, size_t length))                  \
-	X(cuMemcpyDtoH, 3020, "cuMemcpyDtoH_v2",                                         \
-	  (void *destination, CUdeviceptr source, size_t length))                        \
+	X(cuMemsetD8Async, 3020, "cuMemsetD8Async",                                      \
+	  (CUdeviceptr address, unsigned char value, size_t length, CUstream stream))    \
+	X(cuMemcpyHtoDAsync, 3020, "cuMemcpyHtoDAsync_v2",                               \
+	  (CUdeviceptr destination, const void *source, size_t length, CUstream stream)) \
+	X(cuMemcpyDtoHAsync, 3020, "cuMemcpyDtoHAsync_v2",                               \
+	  (void *destination, CUdeviceptr source, size_t length, CUstream stream))       \
 	X(cuMemHostAlloc, 2020, "cuMemHostAlloc",                                        \
 	  (void **ret_pointer, size_t length, unsigned int flags))                       \
 	X(cuMemFreeHost, 2000, "cuMemFreeHost", (void *pointer))                         \

@@ -44,3 +44,64 @@ void pier_cuda_leave(struct pier_cuda *cuda)
 
 	cuda->call.cuCtxPopCurrent(&context);
 }
+
+int pier_cuda_recognize(struct pier_cuda *cuda, int device, CUcontext *context)
+{
+	CUcontext primary = atomic_load(&cuda->primary[device]);
+	unsigned int flags;
+	int active = 0, result;
+
+	if (!*context)
+		return 0;
+	if (!primary) {
+		if (cuda->call.cuDevicePrimaryCtxGetState(device, &flags, &active) !=
+			    CUDA_SUCCESS ||
+		    !active)
+			return 0;
+		result = retain_primary(cuda, device, &primary);
+		if (result != 0)
+			return result;
+	}
+	if (*context == primary)
+		*context = NULL;
+	return 0;
+}
+
+/* The second of two threads that make one at once destroys its own. */
+static CUstream keep_stream(struct pier_cuda *cuda, int device, CUstream stream)
+{
+	CUstream first = NULL;
+
+	if (atomic_compare_exchange_strong(&cuda->stream[device], &first, stream))
+		return stream;
+	cuda->call.cuStreamDestroy(stream);
+	return first;
+}
+
+/*
+ * Other contexts are their owner's to destroy, and their streams with them: there is one
+ * for each use.
+ */
+int pier_cuda_take_stream(struct pier_cuda *cuda, int device, CUcontext context,
+			  CUstream *ret_stream)
+{
+	CUstream stream = context ? NULL : atomic_load(&cuda->stream[device]);
+	CUresult error;
+
+	if (!stream) {
+		error = cuda->call.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
+		if (error != CUDA_SUCCESS)
+			return pier_cuda_fail(cuda, error,
+					      "cuStreamCreate on CUDA device %d", device);
+		if (!context)
+			stream = keep_stream(cuda, device, stream);
+	}
+	*ret_stream = stream;
+	return 0;
+}
+
+void pier_cuda_put_stream(struct pier_cuda *cuda, CUcontext context, CUstream stream)
+{
+	if (context)
+		cuda->call.cuStreamDestroy(stream);
+}

@@ -6,75 +6,106 @@
 #include "cuda_memory.h"
 #include "util/error.h"
 
-static int fail_copy(const struct pier_cuda_memory *memory, CUresult error,
-		     const char *direction, uint64_t address, uint64_t length)
+/* `host` to or from the device's address, or else zeros to there. */
+struct copy {
+	enum {
+		WRITE,
+		READ,
+		CLEAR
+	} direction;
+	uint64_t address;
+	uint64_t length;
+	void *host;
+};
+
+static CUresult start(const struct pier_cuda *cuda, const struct copy *copy,
+		      CUstream stream)
 {
-	return pier_cuda_fail(memory->cuda, error,
-			      "copying %" PRIu64 " bytes %s %#" PRIx64
-			      " of CUDA device %d",
-			      length, direction, address, memory->device);
+	switch (copy->direction) {
+	case WRITE:
+		return cuda->call.cuMemcpyHtoDAsync(copy->address, copy->host,
+						    copy->length, stream);
+	case READ:
+		return cuda->call.cuMemcpyDtoHAsync(copy->host, copy->address,
+						    copy->length, stream);
+	default:
+		return cuda->call.cuMemsetD8Async(copy->address, 0, copy->length, stream);
+	}
 }
 
 /*
- * From pageable memory cuMemcpyHtoD() returns when the bytes are in a buffer of the
- * driver's, which may be before they are on the device.
+ * In a stream of pier's: in the default one it would wait for the application's kernels,
+ * of which one may be waiting for these bytes.
  */
-static int write_device(const struct pier_cuda_memory *memory, uint64_t address,
-			const void *source, uint64_t length)
+static int run(const struct pier_cuda_memory *memory, const struct copy *copy)
 {
-	const struct pier_cuda *cuda = memory->cuda;
-	CUresult error = cuda->call.cuMemcpyHtoD(address, source, length);
+	static const char *const words[][2] = {
+		[WRITE] = { "copying", "to" },
+		[READ] = { "copying", "from" },
+		[CLEAR] = { "clearing", "at" },
+	};
+	struct pier_cuda *cuda = memory->cuda;
+	CUstream stream;
+	CUresult error;
+	int result = pier_cuda_take_stream(cuda, memory->device, memory->context,
+					   &stream);
 
+	if (result != 0)
+		return result;
+	error = start(cuda, copy, stream);
 	if (error == CUDA_SUCCESS)
-		error = cuda->call.cuStreamSynchronize(NULL);
-	return error == CUDA_SUCCESS ? 0
-				     : fail_copy(memory, error, "to", address, length);
+		error = cuda->call.cuStreamSynchronize(stream);
+	pier_cuda_put_stream(cuda, memory->context, stream);
+	if (error == CUDA_SUCCESS)
+		return 0;
+	return pier_cuda_fail(cuda, error,
+			      "%s %" PRIu64 " bytes %s %#" PRIx64 " of CUDA device %d",
+			      words[copy->direction][0], copy->length,
+			      words[copy->direction][1], copy->address, memory->device);
+}
+
+int pier_cuda_clear(const struct pier_cuda_memory *memory)
+{
+	struct copy copy = { CLEAR, memory->address, memory->length, NULL };
+
+	return run(memory, &copy);
+}
+
+static int run_live(const struct pier_cuda_memory *memory, const struct copy *copy)
+{
+	int result = pier_cuda_enter_memory(memory);
+
+	if (result != 0)
+		return result;
+	result = pier_cuda_check_live(memory);
+	if (result == 0)
+		result = run(memory, copy);
+	pier_cuda_leave(memory->cuda);
+	return result;
 }
 
 int pier_cuda_copy_to(const struct pier_memory *memory, uint64_t offset,
 		      const void *source, uint64_t length)
 {
 	const struct pier_cuda_memory *state = memory->state;
-	struct pier_cuda *cuda = state->cuda;
-	int result;
+	struct copy copy = { WRITE, state->address + offset, length, (void *)source };
 
-	if (memory->cpu) {
-		memcpy((char *)memory->cpu + offset, source, length);
-		return 0;
-	}
-	result = pier_cuda_enter_memory(state);
-	if (result != 0)
-		return result;
-	result = pier_cuda_check_live(state);
-	if (result == 0)
-		result = write_device(state, state->address + offset, source, length);
-	pier_cuda_leave(cuda);
-	return result;
+	if (!memory->cpu)
+		return run_live(state, &copy);
+	memcpy((char *)memory->cpu + offset, source, length);
+	return 0;
 }
 
 int pier_cuda_copy_from(const struct pier_memory *memory, uint64_t offset,
 			void *destination, uint64_t length)
 {
 	const struct pier_cuda_memory *state = memory->state;
-	struct pier_cuda *cuda = state->cuda;
-	CUresult error = CUDA_SUCCESS;
-	int result;
+	struct copy copy = { READ, state->address + offset, length, destination };
 
-	if (memory->cpu) {
-		memcpy(destination, (const char *)memory->cpu + offset, length);
-		return 0;
-	}
-	result = pier_cuda_enter_memory(state);
-	if (result != 0)
-		return result;
-	result = pier_cuda_check_live(state);
-	if (result == 0)
-		error = cuda->call.cuMemcpyDtoH(destination, state->address + offset,
-						length);
-	if (error != CUDA_SUCCESS)
-		result = fail_copy(state, error, "from", state->address + offset, length);
-	pier_cuda_leave(cuda);
-	return result;
+	if (!memory->cpu)
+		return run_live(state, &copy);
+	memcpy(destination, (const char *)memory->cpu + offset, length);
+	return 0;
 }
 
 static int flush_device(const struct pier_cuda_memory *memory)

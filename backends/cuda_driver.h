@@ -23,6 +23,8 @@ struct pier_cuda {
 	atomic_int device_count; /* -1: cuInit() has not been called by pier */
 	/* The primary context of each device, retained at its first use, or NULL. */
 	_Atomic(CUcontext) primary[PIER_CUDA_DEVICES];
+	/* A stream in each of these, made at its first use and kept too, or NULL. */
+	_Atomic(CUstream) stream[PIER_CUDA_DEVICES];
 };
 
 /*
@@ -65,12 +67,24 @@ int pier_cuda_fail_missing(const struct pier_cuda *cuda, const char *name);
 	((cuda)->call.name ? 0 : pier_cuda_fail_missing(cuda, #name))
 
 /*
- * cuda_context.c: make a context current for this thread, above whatever is, until pier_cuda_leave().
+ * cuda_context.c: make a context current for this thread, above whatever is, until
+ * pier_cuda_leave().
  *
  * context  NULL: the primary context of the device
  */
 int pier_cuda_enter(struct pier_cuda *cuda, int device, CUcontext context);
 void pier_cuda_leave(struct pier_cuda *cuda);
+
+/* NULL for a device's primary context, as above. One that is not active is not made. */
+int pier_cuda_recognize(struct pier_cuda *cuda, int device, CUcontext *context);
+
+/*
+ * A stream of pier's in the context that was entered. What is put there waits for no
+ * other stream, and no other for it (CU_STREAM_NON_BLOCKING).
+ */
+int pier_cuda_take_stream(struct pier_cuda *cuda, int device, CUcontext context,
+			  CUstream *ret_stream);
+void pier_cuda_put_stream(struct pier_cuda *cuda, CUcontext context, CUstream stream);
 
 /* An attribute of a device; 0: the driver does not know it; -1: it cannot be asked. */
 int pier_cuda_attribute(const struct pier_cuda *cuda, int device,

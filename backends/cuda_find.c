@@ -191,7 +191,7 @@ static int read_device(struct pier_cuda_memory *memory, const struct pointer *po
 		memory->on_no_device = true;
 	}
 	memory->context = pointer->context;
-	return 0;
+	return pier_cuda_recognize(cuda, memory->device, &memory->context);
 }
 
 static int read_memory(struct pier_cuda_memory *memory, const struct pointer *pointer,

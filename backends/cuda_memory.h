@@ -117,6 +117,8 @@ int pier_cuda_copy_to(const struct pier_memory *memory, uint64_t offset,
 		      const void *source, uint64_t length);
 int pier_cuda_copy_from(const struct pier_memory *memory, uint64_t offset,
 			void *destination, uint64_t length);
+/* All of it, with its context entered. */
+int pier_cuda_clear(const struct pier_cuda_memory *memory);
 int pier_cuda_flush(const struct pier_memory *memory);
 int pier_cuda_lock_host(const struct pier_memory *memory, void *addr, uint64_t length);
 void pier_cuda_unlock_host(const struct pier_memory *memory, void *addr);

@@ -184,6 +184,8 @@ PIER_API int pier_map_buffer(struct pier_buffer *buffer, void **ret_pointer);
 /**
  * Copy `length` bytes from host memory into the buffer at `offset`, or from
  * there to host memory. Length 0 does nothing. On return the bytes are there.
+ * Device code that writes the same bytes, or is to be done with them, is not
+ * waited for: the caller waits for its stream first.
  *
  * Errors: -ERANGE [offset, offset + length) is not inside the buffer;
  * -EOPNOTSUPP the backend has no way to copy; those of the backend.

@@ -34,10 +34,13 @@ PIER_BEGIN_DECLS
  * For a staged region the caller sees to it that the same bytes are not written on both
  * sides between two of these calls.
  *
- * The copies of a staged region are the driver's synchronous ones (cuMemcpyHtoD(),
- *hipMemcpy()): they wait for what runs in the default stream and in all that synchronize
- *with it. So device code that polls memory for bytes to come must run in a stream that
- *does not (CU_STREAM_NON_BLOCKING), or both wait for each other.
+ * The copies of a staged region are over when the call returns, and are ordered with
+ * nothing else that runs on the device: whoever wrote with a kernel waits for its stream
+ * first. Of the backend cuda they are in a stream of pier's that waits for no other
+ * (CU_STREAM_NON_BLOCKING), so that device code may poll for bytes to come in any stream.
+ * Of hip they are hipMemcpy(), which waits for what runs in the default stream and in all
+ * that synchronize with it: there such code must run in a stream that does not
+ * (hipStreamNonBlocking), or both wait for each other.
  *
  * Threads: any thread, several at once on parts of a region that do not overlap.
  */

@@ -40,6 +40,12 @@ enum {
 	X(cuCtxDestroy, "cuCtxDestroy_v2", (CUcontext context))                     \
 	X(cuDeviceTotalMem, "cuDeviceTotalMem_v2",                                  \
 	  (size_t * ret_bytes, CUdevice device))                                    \
+	X(cuMemsetD8, "cuMemsetD8_v2",                                              \
+	  (CUdeviceptr address, unsigned char value, size_t length))                \
+	X(cuMemcpyHtoD, "cuMemcpyHtoD_v2",                                          \
+	  (CUdeviceptr destination, const void *source, size_t length))             \
+	X(cuMemcpyDtoH, "cuMemcpyDtoH_v2",                                          \
+	  (void *destination, CUdeviceptr source, size_t length))                   \
 	X(cuMemAllocManaged, "cuMemAllocManaged",                                   \
 	  (CUdeviceptr * ret_address, size_t length, unsigned int flags))           \
 	X(cuMemAllocAsync, "cuMemAllocAsync",                                       \

@@ -190,12 +190,12 @@ static CUresult count(uint64_t address, uint64_t length, uint64_t seed, uint64_t
 		      uint64_t found[2])
 {
 	void *parameters[] = { &address, &length, &seed, &first, &kernels.found };
-	CUresult error = gpu.call.cuMemcpyHtoD(kernels.found, found, 2 * sizeof(*found));
+	CUresult error = gpu.more.cuMemcpyHtoD(kernels.found, found, 2 * sizeof(*found));
 
 	if (error == CUDA_SUCCESS)
 		error = launch(kernels.count_wrong, parameters);
 	if (error == CUDA_SUCCESS)
-		error = gpu.call.cuMemcpyDtoH(found, kernels.found, 2 * sizeof(*found));
+		error = gpu.more.cuMemcpyDtoH(found, kernels.found, 2 * sizeof(*found));
 	return error;
 }
 

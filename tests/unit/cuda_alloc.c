@@ -177,7 +177,7 @@ static void test_failures(void **state)
 	} cases[] = {
 		{ "0", "cuCtxPushCurrent" },
 		{ "0", "cuMemAlloc" },
-		{ "0", "cuMemsetD8" },
+		{ "0", "cuMemsetD8Async" },
 		{ "0", "cuStreamSynchronize" },
 		{ "0:host", "cuMemHostAlloc" },
 		{ "0:vmm:2M", "cuMemGetAllocationGranularity" },
@@ -185,7 +185,7 @@ static void test_failures(void **state)
 		{ "0:vmm:2M", "cuMemCreate" },
 		{ "0:vmm:2M", "cuMemMap" },
 		{ "0:vmm:2M", "cuMemSetAccess" },
-		{ "0:vmm:2M", "cuMemsetD8" },
+		{ "0:vmm:2M", "cuMemsetD8Async" },
 	};
 	struct pier_memory memory;
 

@@ -100,6 +100,8 @@ static void test_primary(void **state)
 	(void)state;
 	assert_int_equal(app.control->device[0].primary_users, 1);
 	assert_int_equal(app.control->device[1].primary_users, 1);
+	/* As is a stream in each. */
+	assert_int_equal(app.control->live[FAKE_CUDA_STREAM], 2);
 }
 
 static int teardown(void **state)
@@ -108,7 +110,7 @@ static int teardown(void **state)
 	assert_int_equal(app.control->current, 0);
 	assert_int_equal(app.control->abandoned, 0);
 	for (int kind = 0; kind < FAKE_CUDA_KINDS; kind++) {
-		if (kind != FAKE_CUDA_PRIMARY)
+		if (kind != FAKE_CUDA_PRIMARY && kind != FAKE_CUDA_STREAM)
 			assert_int_equal(app.control->live[kind], 0);
 	}
 	return 0;

@@ -170,6 +170,12 @@ struct fake_cuda {
 	/* Mappings have neither CU_POINTER_ATTRIBUTE_BUFFER_ID nor ..._MEMORY_BLOCK_ID.
 	 */
 	bool no_mapping_ids;
+	/*
+	 * As if a kernel in a blocking stream polled for bytes that are still to come.
+	 * What waits for the default stream would never return, and is
+	 * CUDA_ERROR_NOT_READY.
+	 */
+	bool kernel_polls;
 	struct fake_cuda_device device[FAKE_CUDA_MAX_DEVICES];
 	/* One for each function that the driver has; the rest have no name. */
 	struct fake_cuda_call call[FAKE_CUDA_MAX_CALLS];
@@ -184,6 +190,7 @@ struct fake_cuda {
 	uint64_t pcie_exports;		/* of these, with the PCIe flag */
 	uint64_t copies;
 	uint64_t copied_bytes;
+	uint64_t hangs;	  /* that waited for kernel_polls */
 	uint64_t flushes; /* cuFlushGPUDirectRDMAWrites() that succeeded */
 
 	/* All settings as at the start, devices found again, and calls counted from 0. */

@@ -102,10 +102,19 @@ static CUresult copy_between(uint64_t to, uint64_t from, uint64_t size)
 	return CUDA_SUCCESS;
 }
 
+#define FAKE_USE_STREAM(stream)                          \
+	do {                                             \
+		CUresult used = fake_use_stream(stream); \
+                                                         \
+		if (used != CUDA_SUCCESS)                \
+			return used;                     \
+	} while (0)
+
 /* Unified addressing: either may be host memory. */
 CUresult fake_cuMemcpy(CUdeviceptr to, CUdeviceptr from, size_t size)
 {
 	FAKE_ENTER("cuMemcpy", FAKE_NEEDS_DEVICE);
+	FAKE_USE_STREAM(NULL);
 	if (!fake_find(to))
 		return copy_out((void *)(uintptr_t)to, from, size);
 	if (!fake_find(from))
@@ -116,18 +125,21 @@ CUresult fake_cuMemcpy(CUdeviceptr to, CUdeviceptr from, size_t size)
 CUresult fake_cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t size)
 {
 	FAKE_ENTER("cuMemcpyHtoD", FAKE_NEEDS_DEVICE);
+	FAKE_USE_STREAM(NULL);
 	return copy_in(to, from, size);
 }
 
 CUresult fake_cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t size)
 {
 	FAKE_ENTER("cuMemcpyDtoH", FAKE_NEEDS_DEVICE);
+	FAKE_USE_STREAM(NULL);
 	return copy_out(to, from, size);
 }
 
 CUresult fake_cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t size)
 {
 	FAKE_ENTER("cuMemcpyDtoD", FAKE_NEEDS_DEVICE);
+	FAKE_USE_STREAM(NULL);
 	return copy_between(to, from, size);
 }
 
@@ -135,24 +147,24 @@ CUresult fake_cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t size
 				   CUstream stream)
 {
 	FAKE_ENTER("cuMemcpyHtoDAsync", FAKE_NEEDS_DEVICE);
-	return fake_is_stream(stream) ? copy_in(to, from, size)
-				      : CUDA_ERROR_INVALID_HANDLE;
+	FAKE_USE_STREAM(stream);
+	return copy_in(to, from, size);
 }
 
 CUresult fake_cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t size,
 				   CUstream stream)
 {
 	FAKE_ENTER("cuMemcpyDtoHAsync", FAKE_NEEDS_DEVICE);
-	return fake_is_stream(stream) ? copy_out(to, from, size)
-				      : CUDA_ERROR_INVALID_HANDLE;
+	FAKE_USE_STREAM(stream);
+	return copy_out(to, from, size);
 }
 
 CUresult fake_cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t size,
 				   CUstream stream)
 {
 	FAKE_ENTER("cuMemcpyDtoDAsync", FAKE_NEEDS_DEVICE);
-	return fake_is_stream(stream) ? copy_between(to, from, size)
-				      : CUDA_ERROR_INVALID_HANDLE;
+	FAKE_USE_STREAM(stream);
+	return copy_between(to, from, size);
 }
 
 /* Of another device's memory only a kernel with peer access could. */
@@ -176,6 +188,7 @@ static CUresult set_bytes(const struct fake_scope *scope, uint64_t to, int byte,
 CUresult fake_cuMemsetD8_v2(CUdeviceptr to, unsigned char byte, size_t size)
 {
 	FAKE_ENTER("cuMemsetD8", FAKE_NEEDS_DEVICE);
+	FAKE_USE_STREAM(NULL);
 	return set_bytes(&scope, to, byte, size);
 }
 
@@ -183,8 +196,8 @@ CUresult fake_cuMemsetD8Async(CUdeviceptr to, unsigned char byte, size_t size,
 			      CUstream stream)
 {
 	FAKE_ENTER("cuMemsetD8Async", FAKE_NEEDS_DEVICE);
-	return fake_is_stream(stream) ? set_bytes(&scope, to, byte, size)
-				      : CUDA_ERROR_INVALID_HANDLE;
+	FAKE_USE_STREAM(stream);
+	return set_bytes(&scope, to, byte, size);
 }
 
 int fake_read(uint64_t address, void *ret_bytes, size_t length)

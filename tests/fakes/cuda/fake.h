@@ -153,6 +153,8 @@ void fake_free_context_memory(CUcontext context);
 
 /* stream.c */
 bool fake_is_stream(CUstream stream);
+/* Whether what is put into it would ever be done: see kernel_polls. */
+CUresult fake_use_stream(CUstream stream);
 
 /* copy.c */
 int fake_read(uint64_t address, void *ret_bytes, size_t length);

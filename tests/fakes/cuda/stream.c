@@ -7,6 +7,8 @@
 
 struct CUstream_st {
 	CUstream next;
+	CUcontext context;
+	bool blocking; /* waits for the default stream, and that for it */
 };
 
 struct CUevent_st {
@@ -18,15 +20,35 @@ static CUstream streams;
 static CUevent events;
 
 /* NULL, 1 and 2 are the default streams: CU_STREAM_LEGACY, CU_STREAM_PER_THREAD. */
-bool fake_is_stream(CUstream stream)
+static bool is_default(CUstream stream)
+{
+	return (uintptr_t)stream <= 2;
+}
+
+static CUstream find_stream(CUstream stream)
 {
 	CUstream known = streams;
 
-	if ((uintptr_t)stream <= 2)
-		return true;
 	while (known && known != stream)
 		known = known->next;
 	return known;
+}
+
+bool fake_is_stream(CUstream stream)
+{
+	return is_default(stream) ||
+	       (find_stream(stream) && stream->context == fake_current());
+}
+
+CUresult fake_use_stream(CUstream stream)
+{
+	if (!fake_is_stream(stream))
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (!fake_driver.control.kernel_polls ||
+	    (!is_default(stream) && !stream->blocking))
+		return CUDA_SUCCESS;
+	fake_driver.control.hangs++;
+	return CUDA_ERROR_NOT_READY;
 }
 
 static bool is_event(CUevent event)
@@ -49,6 +71,8 @@ CUresult fake_cuStreamCreate(CUstream *ret_stream, unsigned int flags)
 	if (!stream)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	stream->next = streams;
+	stream->context = scope.current;
+	stream->blocking = flags == 0;
 	streams = stream;
 	fake_driver.control.live[FAKE_CUDA_STREAM]++;
 	*ret_stream = stream;
@@ -73,7 +97,7 @@ CUresult fake_cuStreamDestroy_v2(CUstream stream)
 CUresult fake_cuStreamSynchronize(CUstream stream)
 {
 	FAKE_ENTER("cuStreamSynchronize", FAKE_NEEDS_DEVICE);
-	return fake_is_stream(stream) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+	return fake_use_stream(stream);
 }
 
 CUresult fake_cuStreamQuery(CUstream stream)
