@@ -71,9 +71,10 @@ bool pier_cuda_find_own(uint64_t address, struct pier_memory *ret_memory)
 	return found;
 }
 
-int pier_cuda_enter_memory(const struct pier_cuda_memory *memory)
+int pier_cuda_enter_memory(const struct pier_cuda_memory *memory,
+			   struct pier_cuda_scope *ret_scope)
 {
-	return pier_cuda_enter(memory->cuda, memory->device, memory->context);
+	return pier_cuda_enter(memory->cuda, memory->device, memory->context, ret_scope);
 }
 
 /* `bytes` on the device, or in page-locked host memory, wherever they lie. */
@@ -186,6 +187,7 @@ static int allocate(struct pier_cuda *cuda, const struct pier_cuda_spec *spec,
 		    uint64_t length, struct pier_cuda_memory **ret_memory)
 {
 	struct pier_cuda_memory *memory = calloc(1, sizeof(*memory));
+	struct pier_cuda_scope scope;
 	int result;
 
 	if (!memory)
@@ -193,10 +195,10 @@ static int allocate(struct pier_cuda *cuda, const struct pier_cuda_spec *spec,
 	memory->cuda = cuda;
 	memory->kind = spec->kind;
 	memory->device = spec->device;
-	result = pier_cuda_enter_memory(memory);
+	result = pier_cuda_enter_memory(memory, &scope);
 	if (result == 0) {
 		result = fill(memory, spec, length);
-		pier_cuda_leave(cuda);
+		pier_cuda_leave(cuda, &scope);
 	}
 	if (result != 0) {
 		free(memory);
@@ -236,9 +238,11 @@ int pier_cuda_alloc(const char *unit, uint64_t length, struct pier_memory *ret_m
 /* The context of what is freed may have been lost, and the memory with it. */
 static void destroy(struct pier_cuda_memory *memory)
 {
-	if (pier_cuda_enter_memory(memory) == 0) {
+	struct pier_cuda_scope scope;
+
+	if (pier_cuda_enter_memory(memory, &scope) == 0) {
 		give_back(memory);
-		pier_cuda_leave(memory->cuda);
+		pier_cuda_leave(memory->cuda, &scope);
 	} else {
 		pier_warning("freeing memory at %#" PRIx64 ": %s", memory->start,
 			     pier_last_error());

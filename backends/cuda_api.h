@@ -86,6 +86,7 @@
 	X(CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX, 0)            \
 	X(CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER, 100)                    \
 	X(CU_CTX_SYNC_MEMOPS, 0x80)                                         \
+	X(CU_STREAM_CAPTURE_MODE_RELAXED, 2)                                \
 	X(CU_STREAM_NON_BLOCKING, 1)                                        \
 	X(CU_MEMHOSTALLOC_PORTABLE, 1)                                      \
 	X(CU_MEMHOSTREGISTER_PORTABLE, 1)                                   \
@@ -140,6 +141,7 @@ typedef unsigned int CUmemAllocationGranularity_flags;
 typedef unsigned int CUflushGPUDirectRDMAWritesTarget;
 typedef unsigned int CUflushGPUDirectRDMAWritesScope;
 typedef unsigned int CUdriverProcAddressQueryResult;
+typedef unsigned int CUstreamCaptureMode;
 typedef int CUdevice;
 typedef unsigned long long CUdeviceptr;
 typedef unsigned long long CUmemGenericAllocationHandle;
@@ -182,6 +184,8 @@ typedef struct pier_cu_access_desc CUmemAccessDesc;
 	X(cuCtxPopCurrent, 4000, "cuCtxPopCurrent_v2", (CUcontext * ret_context))        \
 	X(cuCtxGetFlags, 7000, "cuCtxGetFlags", (unsigned int *ret_flags))               \
 	X(cuCtxSetFlags, 12010, "cuCtxSetFlags", (unsigned int flags))                   \
+	X(cuThreadExchangeStreamCaptureMode, 10010, "cuThreadExchangeStreamCaptureMode", \
+	  (CUstreamCaptureMode * mode))                                                  \
 	X(cuStreamCreate, 2000, "cuStreamCreate",                                        \
 	  (CUstream * ret_stream, unsigned int flags))                                   \
 	X(cuStreamDestroy, 4000, "cuStreamDestroy_v2", (CUstream stream))                \

@@ -19,7 +19,29 @@ static int retain_primary(struct pier_cuda *cuda, int device, CUcontext *ret_con
 	return 0;
 }
 
-int pier_cuda_enter(struct pier_cuda *cuda, int device, CUcontext context)
+/*
+ * Where a thread captures a stream into a graph in the global mode, which is the usual
+ * one, most calls of other threads fail and break the capture: those that may allocate or
+ * wait. What pier does has no part in any graph. Before CUDA 10.1 there was no other
+ * mode.
+ */
+static void relax(const struct pier_cuda *cuda, struct pier_cuda_scope *ret_scope)
+{
+	ret_scope->mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	ret_scope->relaxed = cuda->call.cuThreadExchangeStreamCaptureMode &&
+			     cuda->call.cuThreadExchangeStreamCaptureMode(
+				     &ret_scope->mode) == CUDA_SUCCESS;
+}
+
+static void restore(const struct pier_cuda *cuda, const struct pier_cuda_scope *scope)
+{
+	CUstreamCaptureMode mode = scope->mode;
+
+	if (scope->relaxed)
+		cuda->call.cuThreadExchangeStreamCaptureMode(&mode);
+}
+
+static int push(struct pier_cuda *cuda, int device, CUcontext context)
 {
 	CUresult error;
 	int result = 0;
@@ -38,11 +60,24 @@ int pier_cuda_enter(struct pier_cuda *cuda, int device, CUcontext context)
 	return 0;
 }
 
-void pier_cuda_leave(struct pier_cuda *cuda)
+int pier_cuda_enter(struct pier_cuda *cuda, int device, CUcontext context,
+		    struct pier_cuda_scope *ret_scope)
+{
+	int result;
+
+	relax(cuda, ret_scope);
+	result = push(cuda, device, context);
+	if (result != 0)
+		restore(cuda, ret_scope);
+	return result;
+}
+
+void pier_cuda_leave(struct pier_cuda *cuda, const struct pier_cuda_scope *scope)
 {
 	CUcontext context;
 
 	cuda->call.cuCtxPopCurrent(&context);
+	restore(cuda, scope);
 }
 
 int pier_cuda_recognize(struct pier_cuda *cuda, int device, CUcontext *context)

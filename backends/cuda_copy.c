@@ -73,14 +73,15 @@ int pier_cuda_clear(const struct pier_cuda_memory *memory)
 
 static int run_live(const struct pier_cuda_memory *memory, const struct copy *copy)
 {
-	int result = pier_cuda_enter_memory(memory);
+	struct pier_cuda_scope scope;
+	int result = pier_cuda_enter_memory(memory, &scope);
 
 	if (result != 0)
 		return result;
 	result = pier_cuda_check_live(memory);
 	if (result == 0)
 		result = run(memory, copy);
-	pier_cuda_leave(memory->cuda);
+	pier_cuda_leave(memory->cuda, &scope);
 	return result;
 }
 
@@ -110,12 +111,13 @@ int pier_cuda_copy_from(const struct pier_memory *memory, uint64_t offset,
 
 static int flush_device(const struct pier_cuda_memory *memory)
 {
+	struct pier_cuda_scope scope;
 	struct pier_cuda *cuda = memory->cuda;
 	CUresult error;
 	int result = PIER_CUDA_NEED(cuda, cuFlushGPUDirectRDMAWrites);
 
 	if (result == 0)
-		result = pier_cuda_enter_memory(memory);
+		result = pier_cuda_enter_memory(memory, &scope);
 	if (result != 0)
 		return result;
 	error = cuda->call.cuFlushGPUDirectRDMAWrites(
@@ -125,7 +127,7 @@ static int flush_device(const struct pier_cuda_memory *memory)
 		result = pier_cuda_fail(cuda, error,
 					"cuFlushGPUDirectRDMAWrites of CUDA device %d",
 					memory->device);
-	pier_cuda_leave(cuda);
+	pier_cuda_leave(cuda, &scope);
 	return result;
 }
 
@@ -167,10 +169,11 @@ int pier_cuda_flush(const struct pier_memory *memory)
 
 int pier_cuda_lock_host(const struct pier_memory *memory, void *addr, uint64_t length)
 {
+	struct pier_cuda_scope scope;
 	const struct pier_cuda_memory *state = memory->state;
 	struct pier_cuda *cuda = state->cuda;
 	CUresult error;
-	int result = pier_cuda_enter_memory(state);
+	int result = pier_cuda_enter_memory(state, &scope);
 
 	if (result != 0)
 		return result;
@@ -180,16 +183,17 @@ int pier_cuda_lock_host(const struct pier_memory *memory, void *addr, uint64_t l
 					"cuMemHostRegister of %" PRIu64
 					" bytes at %p with CUDA device %d",
 					length, addr, state->device);
-	pier_cuda_leave(cuda);
+	pier_cuda_leave(cuda, &scope);
 	return result;
 }
 
 void pier_cuda_unlock_host(const struct pier_memory *memory, void *addr)
 {
+	struct pier_cuda_scope scope;
 	const struct pier_cuda_memory *state = memory->state;
 
-	if (pier_cuda_enter_memory(state) != 0)
+	if (pier_cuda_enter_memory(state, &scope) != 0)
 		return;
 	state->cuda->call.cuMemHostUnregister(addr);
-	pier_cuda_leave(state->cuda);
+	pier_cuda_leave(state->cuda, &scope);
 }

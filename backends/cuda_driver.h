@@ -66,14 +66,21 @@ int pier_cuda_fail_missing(const struct pier_cuda *cuda, const char *name);
 #define PIER_CUDA_NEED(cuda, name) \
 	((cuda)->call.name ? 0 : pier_cuda_fail_missing(cuda, #name))
 
+/* What a thread had before pier_cuda_enter(), for pier_cuda_leave() to give back. */
+struct pier_cuda_scope {
+	bool relaxed;
+	CUstreamCaptureMode mode;
+};
+
 /*
  * cuda_context.c: make a context current for this thread, above whatever is, until
- * pier_cuda_leave().
+ * pier_cuda_leave(). Calls meanwhile leave alone what other threads capture into graphs.
  *
  * context  NULL: the primary context of the device
  */
-int pier_cuda_enter(struct pier_cuda *cuda, int device, CUcontext context);
-void pier_cuda_leave(struct pier_cuda *cuda);
+int pier_cuda_enter(struct pier_cuda *cuda, int device, CUcontext context,
+		    struct pier_cuda_scope *ret_scope);
+void pier_cuda_leave(struct pier_cuda *cuda, const struct pier_cuda_scope *scope);
 
 /* NULL for a device's primary context, as above. One that is not active is not made. */
 int pier_cuda_recognize(struct pier_cuda *cuda, int device, CUcontext *context);

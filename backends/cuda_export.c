@@ -285,12 +285,13 @@ int pier_cuda_export_mapped(const struct pier_memory *memory, uint64_t address,
 			    uint64_t length, enum pier_mapping mapping,
 			    struct pier_backend_export *ret_export)
 {
+	struct pier_cuda_scope scope;
 	struct pier_cuda_memory *state = memory->state;
 	struct request request = { .address = address, .length = length };
 	char reason[256];
 	int result;
 
-	result = pier_cuda_enter_memory(state);
+	result = pier_cuda_enter_memory(state, &scope);
 	if (result != 0)
 		return result;
 	pier_cuda_explain_export(state, reason, sizeof(reason));
@@ -300,7 +301,7 @@ int pier_cuda_export_mapped(const struct pier_memory *memory, uint64_t address,
 		result = check_mapping(state->cuda, mapping, &request.flags);
 	if (result == 0)
 		result = export(state, &request, ret_export);
-	pier_cuda_leave(state->cuda);
+	pier_cuda_leave(state->cuda, &scope);
 	return result;
 }
 
@@ -313,15 +314,16 @@ int pier_cuda_export(const struct pier_memory *memory, uint64_t address, uint64_
 
 int pier_cuda_expose(const struct pier_memory *memory)
 {
+	struct pier_cuda_scope scope;
 	struct pier_cuda_memory *state = memory->state;
-	int result = pier_cuda_enter_memory(state);
+	int result = pier_cuda_enter_memory(state, &scope);
 
 	if (result != 0)
 		return result;
 	result = pier_cuda_check_live(state);
 	if (result == 0)
 		result = synchronize(state);
-	pier_cuda_leave(state->cuda);
+	pier_cuda_leave(state->cuda, &scope);
 	return result;
 }
 

@@ -197,17 +197,18 @@ static int read_device(struct pier_cuda_memory *memory, const struct pointer *po
 static int read_memory(struct pier_cuda_memory *memory, const struct pointer *pointer,
 		       uint64_t address, uint64_t length)
 {
+	struct pier_cuda_scope scope;
 	int result = read_device(memory, pointer);
 	bool known;
 
 	if (result == 0)
-		result = pier_cuda_enter_memory(memory);
+		result = pier_cuda_enter_memory(memory, &scope);
 	if (result != 0)
 		return result;
 	known = read_kind(memory, pointer, address, length);
 	if (known)
 		pier_cuda_read_identity(memory->cuda, memory->start, &memory->identity);
-	pier_cuda_leave(memory->cuda);
+	pier_cuda_leave(memory->cuda, &scope);
 	if (!known)
 		return pier_fail(EINVAL,
 				 "the CUDA driver knows the pointer %#" PRIx64

@@ -127,6 +127,7 @@ bool pier_cuda_read_mappings(struct pier_cuda_memory *memory, uint64_t address,
 int pier_cuda_segment(const struct pier_memory *memory, uint64_t address,
 		      uint64_t *ret_start, uint64_t *ret_length)
 {
+	struct pier_cuda_scope scope;
 	const struct pier_cuda_memory *state = memory->state;
 	bool known = true;
 	int result;
@@ -136,11 +137,11 @@ int pier_cuda_segment(const struct pier_memory *memory, uint64_t address,
 		*ret_length = state->length;
 		return 0;
 	}
-	result = pier_cuda_enter_memory(state);
+	result = pier_cuda_enter_memory(state, &scope);
 	if (result != 0)
 		return result;
 	known = pier_cuda_read_mapping(state->cuda, address, ret_start, ret_length);
-	pier_cuda_leave(state->cuda);
+	pier_cuda_leave(state->cuda, &scope);
 	if (known)
 		return 0;
 	return pier_fail(EINVAL, "nothing is mapped at %#" PRIx64 " any more", address);

@@ -48,7 +48,8 @@ struct pier_cuda_memory {
 };
 
 /* pier_cuda_enter() of the context of an allocation. */
-int pier_cuda_enter_memory(const struct pier_cuda_memory *memory);
+int pier_cuda_enter_memory(const struct pier_cuda_memory *memory,
+			   struct pier_cuda_scope *ret_scope);
 
 /* "on CUDA device 0", for sentences; kinds in words. */
 const char *pier_cuda_kind_name(enum pier_cuda_kind kind);

@@ -23,6 +23,7 @@ SAME_SIZE(unsigned int, CUmemAllocationGranularity_flags);
 SAME_SIZE(unsigned int, CUflushGPUDirectRDMAWritesTarget);
 SAME_SIZE(unsigned int, CUflushGPUDirectRDMAWritesScope);
 SAME_SIZE(unsigned int, CUdriverProcAddressQueryResult);
+SAME_SIZE(unsigned int, CUstreamCaptureMode);
 SAME_SIZE(int, CUdevice);
 SAME_SIZE(unsigned long long, CUdeviceptr);
 SAME_SIZE(unsigned long long, CUmemGenericAllocationHandle);

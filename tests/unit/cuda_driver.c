@@ -162,6 +162,25 @@ static void test_own_context(void **state)
 	run_in_child(own_context);
 }
 
+/* The first use of all, while a thread captures: that goes on. */
+static void first_beside_capture(void)
+{
+	struct pier_memory memory;
+
+	CHECK(fake_cuda_load(&app));
+	CHECK_RESULT(app.cuInit(0), CUDA_SUCCESS);
+	app.control->capturing = true;
+	CHECK_RESULT(cuda->alloc("1", 1, &memory), 0);
+	cuda->free(&memory);
+	CHECK(app.control->breaks == 0);
+}
+
+static void test_first_beside_capture(void **state)
+{
+	(void)state;
+	run_in_child(first_beside_capture);
+}
+
 static void no_device(void)
 {
 	struct pier_backend_unit unit;
@@ -403,9 +422,13 @@ static void test_fork(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_stay_away),   cmocka_unit_test(test_probe),
-		cmocka_unit_test(test_own_context), cmocka_unit_test(test_no_device),
-		cmocka_unit_test(test_init_fails),  cmocka_unit_test(test_ages),
+		cmocka_unit_test(test_stay_away),
+		cmocka_unit_test(test_probe),
+		cmocka_unit_test(test_own_context),
+		cmocka_unit_test(test_first_beside_capture),
+		cmocka_unit_test(test_no_device),
+		cmocka_unit_test(test_init_fails),
+		cmocka_unit_test(test_ages),
 		cmocka_unit_test(test_fork),
 	};
 

@@ -15,9 +15,11 @@ static unsigned int calls;
 /* As if another thread came in between, from its first question to its last. */
 static CUresult retain(CUcontext *ret_context, CUdevice device)
 {
+	struct pier_cuda_scope scope;
+
 	if (calls++ == 0) {
-		expect_ok(pier_cuda_enter(cuda, device, NULL));
-		pier_cuda_leave(cuda);
+		expect_ok(pier_cuda_enter(cuda, device, NULL, &scope));
+		pier_cuda_leave(cuda, &scope);
 	}
 	return real_retain(ret_context, device);
 }
@@ -25,6 +27,7 @@ static CUresult retain(CUcontext *ret_context, CUdevice device)
 static void test_two_at_once(void **state)
 {
 	struct fake_cuda *(*find)(void);
+	struct pier_cuda_scope scope;
 	struct fake_cuda *fake;
 
 	(void)state;
@@ -34,13 +37,13 @@ static void test_two_at_once(void **state)
 	fake = find();
 	real_retain = cuda->call.cuDevicePrimaryCtxRetain;
 	cuda->call.cuDevicePrimaryCtxRetain = retain;
-	expect_ok(pier_cuda_enter(cuda, 1, NULL));
-	pier_cuda_leave(cuda);
+	expect_ok(pier_cuda_enter(cuda, 1, NULL, &scope));
+	pier_cuda_leave(cuda, &scope);
 	assert_int_equal(calls, 2);
 	assert_int_equal(fake->device[1].primary_users, 1);
 	/* And from then on none more. */
-	expect_ok(pier_cuda_enter(cuda, 1, NULL));
-	pier_cuda_leave(cuda);
+	expect_ok(pier_cuda_enter(cuda, 1, NULL, &scope));
+	pier_cuda_leave(cuda, &scope);
 	assert_int_equal(calls, 2);
 	assert_int_equal(fake->device[1].primary_users, 1);
 	assert_int_equal(fake->device[0].primary_users, 0);

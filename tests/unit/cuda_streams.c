@@ -75,13 +75,87 @@ static void test_primary(void **state)
 	assert_int_equal(app.cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
 }
 
+/* Everything that pier does, while another thread captures. */
+static void check_beside_capture(const char *unit)
+{
+	struct pier_backend_export dmabuf = { .fd = -1 };
+	struct pier_memory memory, found;
+	uint64_t start, length, page = pier_host_page();
+	char bytes[16] = "", *plain = aligned_alloc(page, page);
+
+	assert_non_null(plain);
+	app.control->capturing = true;
+	expect_ok(cuda->alloc(unit, 1, &memory));
+	expect_ok(cuda->copy_to(&memory, 0, bytes, sizeof(bytes)));
+	expect_ok(cuda->copy_from(&memory, 0, bytes, sizeof(bytes)));
+	expect_ok(cuda->export_range(&memory, memory.address, memory.length, &dmabuf));
+	cuda->close_export(&dmabuf);
+	expect_ok(cuda->expose(&memory));
+	expect_ok(cuda->segment(&memory, memory.address, &start, &length));
+	expect_ok(cuda->flush(&memory));
+	expect_ok(cuda->lock_host(&memory, plain, page));
+	cuda->unlock_host(&memory, plain);
+	cuda->free(&memory);
+	app.control->capturing = false;
+	start = rig_map(0, RIG_BLOCK, 1, true).address;
+	app.control->capturing = true;
+	expect_ok(cuda->find(start, &found));
+	cuda->release(&found);
+	app.control->capturing = false;
+	rig_unmap(&(struct rig_vmm){ start, RIG_BLOCK, RIG_BLOCK });
+	free(plain);
+}
+
+static CUstreamCaptureMode exchange(CUstreamCaptureMode mode)
+{
+	assert_int_equal(app.cuThreadExchangeStreamCaptureMode(&mode), CUDA_SUCCESS);
+	return mode;
+}
+
+static void test_beside_capture(void **state)
+{
+	static const char *const units[] = { "0", "1:vmm", "0:host" };
+
+	(void)state;
+	app.control->device[0].ordering = app.control->device[1].ordering = 0;
+	for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++)
+		check_beside_capture(units[i]);
+	assert_int_equal(app.control->breaks, 0);
+}
+
+/* The thread's mode is what it was, after what failed too. */
+static void test_capture_mode(void **state)
+{
+	struct pier_memory memory, other;
+	char byte = 1;
+
+	(void)state;
+	for (CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+	     mode <= CU_STREAM_CAPTURE_MODE_RELAXED; mode++) {
+		exchange(mode);
+		expect_ok(cuda->alloc("1", 1, &memory));
+		assert_int_equal(exchange(mode), mode);
+		rig_fail("cuCtxPushCurrent", CUDA_ERROR_INVALID_CONTEXT);
+		expect_result(cuda->copy_to(&memory, 0, &byte, 1), -EINVAL);
+		assert_int_equal(exchange(mode), mode);
+		rig_fail("cuMemAlloc", CUDA_ERROR_OUT_OF_MEMORY);
+		expect_result(cuda->alloc("0", 1, &other), -ENOMEM);
+		assert_int_equal(exchange(mode), mode);
+		/* What cannot be changed is not given back either. */
+		rig_fail("cuThreadExchangeStreamCaptureMode", CUDA_ERROR_UNKNOWN);
+		expect_ok(cuda->copy_to(&memory, 0, &byte, 1));
+		assert_int_equal(exchange(mode), mode);
+		cuda->free(&memory);
+		assert_int_equal(exchange(CU_STREAM_CAPTURE_MODE_GLOBAL), mode);
+	}
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, rig_setup, rig_teardown)
 	const struct CMUnitTest tests[] = {
-		CASE(test_beside_kernel),
-		CASE(test_own_context),
-		CASE(test_primary),
+		CASE(test_beside_kernel),  CASE(test_own_context),  CASE(test_primary),
+		CASE(test_beside_capture), CASE(test_capture_mode),
 	};
 
 	return cmocka_run_group_tests(tests, rig_begin, NULL);

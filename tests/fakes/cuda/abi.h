@@ -33,6 +33,7 @@ typedef unsigned int CUmemRangeHandleType;
 typedef unsigned int CUflushGPUDirectRDMAWritesTarget;
 typedef unsigned int CUflushGPUDirectRDMAWritesScope;
 typedef unsigned int CUdriverProcAddressQueryResult;
+typedef unsigned int CUstreamCaptureMode;
 
 typedef struct CUmemLocation_st {
 	unsigned int type;

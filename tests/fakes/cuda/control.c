@@ -46,6 +46,7 @@ static void set_all(struct fake_cuda *control)
 	control->peer_memory = false;
 	control->no_mapping_ids = false;
 	control->kernel_polls = false;
+	control->capturing = false;
 	control->udmabuf = fake_has_udmabuf();
 	for (int i = 0; i < FAKE_CUDA_MAX_DEVICES; i++)
 		set_device(&control->device[i], i);

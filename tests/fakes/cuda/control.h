@@ -176,6 +176,12 @@ struct fake_cuda {
 	 * CUDA_ERROR_NOT_READY.
 	 */
 	bool kernel_polls;
+	/*
+	 * As if another thread captured a stream into a graph in the global mode. What
+	 * works on a device in a thread that is not relaxed breaks that, and is
+	 * CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED.
+	 */
+	bool capturing;
 	struct fake_cuda_device device[FAKE_CUDA_MAX_DEVICES];
 	/* One for each function that the driver has; the rest have no name. */
 	struct fake_cuda_call call[FAKE_CUDA_MAX_CALLS];
@@ -191,6 +197,7 @@ struct fake_cuda {
 	uint64_t copies;
 	uint64_t copied_bytes;
 	uint64_t hangs;	  /* that waited for kernel_polls */
+	uint64_t breaks;  /* of what was captured */
 	uint64_t flushes; /* cuFlushGPUDirectRDMAWrites() that succeeded */
 
 	/* All settings as at the start, devices found again, and calls counted from 0. */

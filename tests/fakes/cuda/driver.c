@@ -26,6 +26,10 @@ CUresult fake_use_device(int device)
 	struct fake_cuda_device *used = fake_device(device);
 
 	used->calls++;
+	if (fake_driver.control.capturing && !fake_is_relaxed()) {
+		fake_driver.control.breaks++;
+		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	}
 	if (used->lost_in == 1)
 		return used->lost_result;
 	if (used->lost_in > 1)

@@ -137,6 +137,8 @@
 	      (CUdeviceptr to, unsigned char byte, size_t size))                         \
 	ENTRY(cuMemsetD8Async, cuMemsetD8Async, 3020,                                    \
 	      (CUdeviceptr to, unsigned char byte, size_t size, CUstream stream))        \
+	ENTRY(cuThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode,      \
+	      10010, (CUstreamCaptureMode * mode))                                       \
 	ENTRY(cuStreamCreate, cuStreamCreate, 2000,                                      \
 	      (CUstream * ret_stream, unsigned int flags))                               \
 	ENTRY(cuStreamDestroy_v2, cuStreamDestroy, 4000, (CUstream stream))              \

@@ -31,4 +31,6 @@ NAME(CUDA_ERROR_NOT_SUPPORTED, "operation not supported")
 NAME(CUDA_ERROR_SYSTEM_NOT_READY, "system not yet initialized")
 NAME(CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, "system has unsupported display driver / cuda "
 					"driver combination")
+NAME(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
+     "operation not permitted when stream is capturing")
 NAME(CUDA_ERROR_UNKNOWN, "unknown error")

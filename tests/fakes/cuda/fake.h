@@ -153,6 +153,8 @@ void fake_free_context_memory(CUcontext context);
 
 /* stream.c */
 bool fake_is_stream(CUstream stream);
+/* Whether this thread may work beside what others capture. */
+bool fake_is_relaxed(void);
 /* Whether what is put into it would ever be done: see kernel_polls. */
 CUresult fake_use_stream(CUstream stream);
 

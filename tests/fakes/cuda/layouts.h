@@ -20,6 +20,7 @@ SIZE(CUmemRangeHandleType, 4)
 SIZE(CUflushGPUDirectRDMAWritesTarget, 4)
 SIZE(CUflushGPUDirectRDMAWritesScope, 4)
 SIZE(CUdriverProcAddressQueryResult, 4)
+SIZE(CUstreamCaptureMode, 4)
 
 SIZE(CUmemLocation, 8)
 MEMBER(CUmemLocation, type, 0)

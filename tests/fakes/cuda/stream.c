@@ -16,6 +16,7 @@ struct CUevent_st {
 	int device;
 };
 
+static _Thread_local CUstreamCaptureMode capture_mode;
 static CUstream streams;
 static CUevent events;
 
@@ -58,6 +59,23 @@ static bool is_event(CUevent event)
 	while (known && known != event)
 		known = known->next;
 	return known;
+}
+
+bool fake_is_relaxed(void)
+{
+	return capture_mode == CU_STREAM_CAPTURE_MODE_RELAXED;
+}
+
+CUresult fake_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
+{
+	CUstreamCaptureMode previous = capture_mode;
+
+	FAKE_ENTER("cuThreadExchangeStreamCaptureMode", FAKE_NEEDS_INIT);
+	if (!mode || *mode > CU_STREAM_CAPTURE_MODE_RELAXED)
+		return CUDA_ERROR_INVALID_VALUE;
+	capture_mode = *mode;
+	*mode = previous;
+	return CUDA_SUCCESS;
 }
 
 CUresult fake_cuStreamCreate(CUstream *ret_stream, unsigned int flags)
