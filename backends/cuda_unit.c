@@ -9,24 +9,47 @@
 
 #define DEVICES "/sys/bus/pci/devices"
 
-/* Lines "START END FLAGS", one a BAR (pci_resource_show() of the kernel). */
+/* IORESOURCE_MEM_64 of the kernel (linux/ioport.h). */
+#define WIDE UINT64_C(0x100000)
+
+struct bar {
+	uint64_t start;
+	uint64_t end;
+	uint64_t flags;
+};
+
+/* One of the lines "START END FLAGS" (pci_resource_show() of the kernel). */
+static bool read_bar(FILE *file, struct bar *ret_bar)
+{
+	char line[128];
+
+	return fgets(line, sizeof(line), file) &&
+	       sscanf(line, "%" SCNx64 " %" SCNx64 " %" SCNx64, &ret_bar->start,
+		      &ret_bar->end, &ret_bar->flags) == 3;
+}
+
+/*
+ * The first BAR is the registers', the second the memory's. Each register of the PCI
+ * header has a line, and a BAR of 64 bits has two: the upper half's is zeros. Before
+ * Hopper the first has 32 bits.
+ */
 uint64_t pier_cuda_bar1(const char *devices, const char *pci)
 {
-	uint64_t start = 0, end = 0, flags;
-	char path[256], line[128];
-	bool found = false;
+	struct bar bar = { 0 };
+	char path[256];
 	FILE *file;
+	bool found;
 
 	snprintf(path, sizeof(path), "%s/%s/resource", devices, pci);
 	file = fopen(path, "re");
 	if (!file)
 		return 0;
-	/* The first, of the registers; the second, of the memory. */
-	if (fgets(line, sizeof(line), file) && fgets(line, sizeof(line), file))
-		found = sscanf(line, "%" SCNx64 " %" SCNx64 " %" SCNx64, &start, &end,
-			       &flags) == 3;
+	found = read_bar(file, &bar);
+	if (found && bar.flags & WIDE)
+		found = read_bar(file, &bar);
+	found = found && read_bar(file, &bar);
 	fclose(file);
-	return found && end > start ? end - start + 1 : 0;
+	return found && bar.end > bar.start ? bar.end - bar.start + 1 : 0;
 }
 
 /* As sysfs names it: the driver has capitals, and in some versions a longer domain. */
