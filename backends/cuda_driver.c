@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "cuda_driver.h"
+#include "loaded.h"
 #include "util/error.h"
 #include "util/log.h"
 
@@ -16,6 +17,8 @@
 
 /* Of necessity global: there is one driver in a process. Written once. */
 static _Atomic(struct pier_cuda *) opened;
+/* Of pier_find_loaded(). */
+static atomic_ullong absent;
 
 static const struct {
 	const char *name;
@@ -138,13 +141,15 @@ static int load(struct pier_cuda **ret_cuda, char *ret_why, size_t size)
 struct pier_cuda *pier_cuda_if_loaded(void)
 {
 	struct pier_cuda *cuda = atomic_load(&opened);
-	char why[256];
+	char path[256], why[256];
 	void *library;
 
 	if (cuda)
 		return cuda;
 	/* Nobody has it: nothing is opened, and nobody's pointers are CUDA's. */
-	library = dlopen(LIBRARY, RTLD_NOW | RTLD_NOLOAD);
+	if (!pier_find_loaded("libcuda.so", &absent, path, sizeof(path)))
+		return NULL;
+	library = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
 	if (!library)
 		return NULL;
 	if (publish(library, &cuda, why, sizeof(why)) != 0) {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <dlfcn.h>
 #include <errno.h>
-#include <link.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "hip.h"
+#include "loaded.h"
 #include "util/error.h"
 #include "util/fork.h"
 #include "util/log.h"
@@ -23,25 +23,8 @@ static const char *const hip_names[] = {
 
 /* The first that a thread opened; never closed, since HIP has threads of its own. */
 static _Atomic(struct pier_hip *) opened;
-
-struct search {
-	const char *prefix; /* of the file's name */
-	char path[256];
-};
-
-static int look_at_object(struct dl_phdr_info *info, size_t size, void *argument)
-{
-	struct search *search = argument;
-	const char *slash = strrchr(info->dlpi_name, '/');
-	const char *file = slash ? slash + 1 : info->dlpi_name;
-
-	(void)size;
-	if (strncmp(file, search->prefix, strlen(search->prefix)) != 0 ||
-	    strlen(info->dlpi_name) >= sizeof(search->path))
-		return 0;
-	strcpy(search->path, info->dlpi_name);
-	return 1;
-}
+/* Of pier_find_loaded(). */
+static atomic_ullong absent;
 
 /*
  * The object that this process already has, under whatever name: PyTorch has its own
@@ -50,15 +33,9 @@ static int look_at_object(struct dl_phdr_info *info, size_t size, void *argument
  */
 static void *open_present(const char *prefix, char *ret_path, size_t size)
 {
-	struct search search = { .prefix = prefix };
-	void *object;
-
-	if (!dl_iterate_phdr(look_at_object, &search))
+	if (!pier_find_loaded(prefix, NULL, ret_path, size))
 		return NULL;
-	object = dlopen(search.path, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD | RTLD_NODELETE);
-	if (object)
-		snprintf(ret_path, size, "%s", search.path);
-	return object;
+	return dlopen(ret_path, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD | RTLD_NODELETE);
 }
 
 static int open_hip(char *ret_path, size_t size, void **ret_object)
@@ -199,11 +176,11 @@ int pier_hip_open(const struct pier_hip **ret_hip)
 const struct pier_hip *pier_hip_opened(void)
 {
 	const struct pier_hip *hip = atomic_load(&opened);
-	struct search search = { .prefix = "libamdhip64.so" };
+	char path[256];
 
 	if (hip)
 		return hip;
-	if (!dl_iterate_phdr(look_at_object, &search))
+	if (!pier_find_loaded("libamdhip64.so", &absent, path, sizeof(path)))
 		return NULL;
 	return open_table(&hip) == 0 ? hip : NULL;
 }

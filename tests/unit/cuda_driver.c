@@ -6,6 +6,10 @@
 #include "cuda_rig.h"
 
 #include <dlfcn.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 enum {
@@ -111,6 +115,54 @@ static void test_stay_away(void **state)
 {
 	(void)state;
 	run_in_child(stay_away);
+}
+
+/* From here on the process dies of opening a file. */
+static void forbid_files(void)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_openat, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog program = { sizeof(code) / sizeof(code[0]), code };
+
+	CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+	CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+}
+
+/* Nobody has the driver: it is not looked for on the disk. */
+static void look_nowhere(void)
+{
+	struct pier_memory memory;
+	uint64_t identity;
+	char plain[8];
+
+	forbid_files();
+	for (int again = 0; again < 3; again++) {
+		CHECK_RESULT(cuda->find((uintptr_t)plain, &memory), -ENOENT);
+		CHECK_RESULT(cuda->identity((uintptr_t)plain, &identity), -ENOENT);
+	}
+}
+
+/* What was loaded since then is found. */
+static void load_later(void)
+{
+	struct pier_memory memory;
+	char plain[8];
+
+	CHECK_RESULT(cuda->find((uintptr_t)plain, &memory), -ENOENT);
+	CHECK(fake_cuda_load(&app));
+	CHECK_RESULT(cuda->find(allocate(RIG_MIB), &memory), 0);
+	cuda->release(&memory);
+}
+
+static void test_if_loaded(void **state)
+{
+	(void)state;
+	run_in_child(look_nowhere);
+	run_in_child(load_later);
 }
 
 /* `pier info` initialises the driver, and makes no context. */
@@ -423,6 +475,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_stay_away),
+		cmocka_unit_test(test_if_loaded),
 		cmocka_unit_test(test_probe),
 		cmocka_unit_test(test_own_context),
 		cmocka_unit_test(test_first_beside_capture),
