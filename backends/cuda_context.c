@@ -1,24 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "cuda_driver.h"
 
-/* The second of two threads that retain a context at once gives its own back. */
-static int retain_primary(struct pier_cuda *cuda, int device, CUcontext *ret_context)
-{
-	CUcontext context = NULL, first = NULL;
-	CUresult error = cuda->call.cuDevicePrimaryCtxRetain(&context, device);
-
-	if (error != CUDA_SUCCESS)
-		return pier_cuda_fail(cuda, error,
-				      "cuDevicePrimaryCtxRetain of CUDA device %d",
-				      device);
-	if (!atomic_compare_exchange_strong(&cuda->primary[device], &first, context)) {
-		cuda->call.cuDevicePrimaryCtxRelease(device);
-		context = first;
-	}
-	*ret_context = context;
-	return 0;
-}
-
 /*
  * Where a thread captures a stream into a graph in the global mode, which is the usual
  * one, most calls of other threads fail and break the capture: those that may allocate or
@@ -39,6 +21,57 @@ static void restore(const struct pier_cuda *cuda, const struct pier_cuda_scope *
 
 	if (scope->relaxed)
 		cuda->call.cuThreadExchangeStreamCaptureMode(&mode);
+}
+
+/* Of the current context; what has the flag is not set again, which takes a lock. */
+static CUresult set_flag(const struct pier_cuda *cuda)
+{
+	unsigned int flags = 0;
+
+	if (!cuda->call.cuCtxSetFlags ||
+	    cuda->call.cuCtxGetFlags(&flags) != CUDA_SUCCESS ||
+	    flags & CU_CTX_SYNC_MEMOPS)
+		return CUDA_SUCCESS;
+	return cuda->call.cuCtxSetFlags(flags | CU_CTX_SYNC_MEMOPS);
+}
+
+CUresult pier_cuda_synchronize_context(const struct pier_cuda *cuda)
+{
+	struct pier_cuda_scope scope;
+	CUresult error;
+
+	relax(cuda, &scope);
+	error = set_flag(cuda);
+	restore(cuda, &scope);
+	return error;
+}
+
+/* Before anything of pier's is in it; what fails here is told by the first export. */
+static void prepare(const struct pier_cuda *cuda, CUcontext context)
+{
+	if (cuda->call.cuCtxPushCurrent(context) != CUDA_SUCCESS)
+		return;
+	pier_cuda_synchronize_context(cuda);
+	cuda->call.cuCtxPopCurrent(&context);
+}
+
+/* The second of two threads that retain a context at once gives its own back. */
+static int retain_primary(struct pier_cuda *cuda, int device, CUcontext *ret_context)
+{
+	CUcontext context = NULL, first = NULL;
+	CUresult error = cuda->call.cuDevicePrimaryCtxRetain(&context, device);
+
+	if (error != CUDA_SUCCESS)
+		return pier_cuda_fail(cuda, error,
+				      "cuDevicePrimaryCtxRetain of CUDA device %d",
+				      device);
+	prepare(cuda, context);
+	if (!atomic_compare_exchange_strong(&cuda->primary[device], &first, context)) {
+		cuda->call.cuDevicePrimaryCtxRelease(device);
+		context = first;
+	}
+	*ret_context = context;
+	return 0;
 }
 
 static int push(struct pier_cuda *cuda, int device, CUcontext context)

@@ -82,6 +82,14 @@ int pier_cuda_enter(struct pier_cuda *cuda, int device, CUcontext context,
 		    struct pier_cuda_scope *ret_scope);
 void pier_cuda_leave(struct pier_cuda *cuda, const struct pier_cuda_scope *scope);
 
+/*
+ * Make what is called synchronous so in the thread's current context (CU_CTX_SYNC_MEMOPS,
+ * CUDA 12.1), where it has one. cuCtxSetFlags() and another thread's kernel launch may
+ * wait for each other for ever (UCX's pull requests 10599 and 11705), so this is for the
+ * first use of a context, and not for each transfer.
+ */
+CUresult pier_cuda_synchronize_context(const struct pier_cuda *cuda);
+
 /* NULL for a device's primary context, as above. One that is not active is not made. */
 int pier_cuda_recognize(struct pier_cuda *cuda, int device, CUcontext *context);
 

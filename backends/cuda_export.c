@@ -99,13 +99,13 @@ void pier_cuda_explain_export(const struct pier_cuda_memory *memory, char *ret_t
 /*
  * Copies and memsets of this memory that are called synchronous must be so: a NIC would
  * read what is still under way. Memory of cuMemCreate() and of pools does not have the
- * attribute; its context has (CUDA 12.1), and before that the caller must wait for his
- * stream.
+ * attribute; its context has (CUDA 12.1), since its first use unless somebody took it
+ * away, and before that the caller must wait for his stream.
  */
 static int synchronize(struct pier_cuda_memory *memory)
 {
 	struct pier_cuda *cuda = memory->cuda;
-	unsigned int on = 1, flags = 0;
+	unsigned int on = 1;
 	CUresult error = CUDA_SUCCESS;
 
 	if (atomic_load(&memory->synchronous) || pier_cuda_is_host(memory))
@@ -113,10 +113,8 @@ static int synchronize(struct pier_cuda_memory *memory)
 	if (memory->kind != PIER_CUDA_VMM)
 		error = cuda->call.cuPointerSetAttribute(
 			&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, memory->start);
-	else if (cuda->call.cuCtxSetFlags &&
-		 cuda->call.cuCtxGetFlags(&flags) == CUDA_SUCCESS &&
-		 !(flags & CU_CTX_SYNC_MEMOPS))
-		error = cuda->call.cuCtxSetFlags(flags | CU_CTX_SYNC_MEMOPS);
+	else
+		error = pier_cuda_synchronize_context(cuda);
 	if (error != CUDA_SUCCESS)
 		return pier_cuda_fail(cuda, error,
 				      "making memory operations at %#" PRIx64

@@ -209,6 +209,9 @@ static int read_memory(struct pier_cuda_memory *memory, const struct pointer *po
 	if (known)
 		pier_cuda_read_identity(memory->cuda, memory->start, &memory->identity);
 	pier_cuda_leave(memory->cuda, &scope);
+	/* It has no context of its own: the application writes it in this one. */
+	if (known && memory->kind == PIER_CUDA_VMM)
+		pier_cuda_synchronize_context(memory->cuda);
 	if (!known)
 		return pier_fail(EINVAL,
 				 "the CUDA driver knows the pointer %#" PRIx64

@@ -233,6 +233,74 @@ static void test_first_beside_capture(void **state)
 	run_in_child(first_beside_capture);
 }
 
+static unsigned int flags_of(CUcontext context)
+{
+	unsigned int flags = 0;
+
+	CHECK_RESULT(app.cuCtxPushCurrent_v2(context), CUDA_SUCCESS);
+	CHECK_RESULT(app.cuCtxGetFlags(&flags), CUDA_SUCCESS);
+	CHECK_RESULT(app.cuCtxPopCurrent_v2(&context), CUDA_SUCCESS);
+	return flags;
+}
+
+/* Contexts are made synchronous at their first use, and nothing is set later. */
+static void synchronous_early(void)
+{
+	struct pier_backend_export dmabuf = { .fd = -1 };
+	struct fake_cuda_call *set;
+	struct pier_memory memory;
+	CUcontext primary;
+
+	CHECK(fake_cuda_load(&app));
+	set = fake_cuda_call(app.control, "cuCtxSetFlags");
+	CHECK_RESULT(cuda->alloc("0", 1, &memory), 0);
+	CHECK(set->calls == 1);
+	CHECK_RESULT(app.cuDevicePrimaryCtxRetain(&primary, 0), CUDA_SUCCESS);
+	CHECK(flags_of(primary) == CU_CTX_SYNC_MEMOPS);
+	cuda->free(&memory);
+	CHECK_RESULT(cuda->alloc("0:vmm", 1, &memory), 0);
+	CHECK_RESULT(cuda->export_range(&memory, memory.address, memory.length, &dmabuf),
+		     0);
+	cuda->close_export(&dmabuf);
+	cuda->free(&memory);
+	CHECK(set->calls == 1);
+}
+
+/* The runtime's context, and one beside it, at the wrap of what they have. */
+static void synchronous_at_wrap(void)
+{
+	CUmemAllocationProp prop = {
+		.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+		.location = { CU_MEM_LOCATION_TYPE_DEVICE, 0 },
+	};
+	uint64_t address;
+	CUmemGenericAllocationHandle handle;
+	CUcontext primary, own;
+	struct pier_memory memory;
+	CUdeviceptr mapped;
+
+	CHECK(fake_cuda_load(&app));
+	address = allocate(4 * RIG_MIB);
+	CHECK_RESULT(app.cuDevicePrimaryCtxRetain(&primary, 0), CUDA_SUCCESS);
+	CHECK_RESULT(cuda->find(address, &memory), 0);
+	CHECK(flags_of(primary) == CU_CTX_SYNC_MEMOPS);
+	cuda->release(&memory);
+	CHECK_RESULT(app.cuCtxCreate_v2(&own, 1, 0), CUDA_SUCCESS);
+	CHECK_RESULT(app.cuMemAddressReserve(&mapped, RIG_BLOCK, 0, 0, 0), CUDA_SUCCESS);
+	CHECK_RESULT(app.cuMemCreate(&handle, RIG_BLOCK, &prop, 0), CUDA_SUCCESS);
+	CHECK_RESULT(app.cuMemMap(mapped, RIG_BLOCK, 0, handle, 0), CUDA_SUCCESS);
+	CHECK_RESULT(cuda->find(mapped, &memory), 0);
+	cuda->release(&memory);
+	CHECK(flags_of(own) == (CU_CTX_SYNC_MEMOPS | 1));
+}
+
+static void test_synchronous(void **state)
+{
+	(void)state;
+	run_in_child(synchronous_early);
+	run_in_child(synchronous_at_wrap);
+}
+
 static void no_device(void)
 {
 	struct pier_backend_unit unit;
@@ -480,6 +548,7 @@ int main(void)
 		cmocka_unit_test(test_own_context),
 		cmocka_unit_test(test_first_beside_capture),
 		cmocka_unit_test(test_no_device),
+		cmocka_unit_test(test_synchronous),
 		cmocka_unit_test(test_init_fails),
 		cmocka_unit_test(test_ages),
 		cmocka_unit_test(test_fork),
