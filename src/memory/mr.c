@@ -262,7 +262,8 @@ const char *pier_mr_why(const struct pier_mr *mr)
 	for (uint32_t i = 0; i < pier_mr_parts(mr); i++)
 		if (pier_mr_part_at(mr, i)->why)
 			return pier_mr_part_at(mr, i)->why;
-	return "";
+	/* It took the path of its base without asking for another. */
+	return mr->base && mr->path == PIER_PATH_STAGED ? pier_mr_why(mr->base) : "";
 }
 
 enum pier_mapping pier_mr_mapping(const struct pier_mr *mr)

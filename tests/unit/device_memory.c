@@ -7,17 +7,14 @@
 #include "../support/cmocka.h"
 #include "../support/census.h"
 #include "../support/expect.h"
-#include "../support/plugins.h"
+#include "../support/gpu.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
 #include <pier/pier.h>
-
-#include "plugins/gpu.h"
 
 enum {
 	PATIENT = 30000,
@@ -33,44 +30,18 @@ static struct {
 	size_t page;
 } rig = { .folder = "/tmp/pier-unit-XXXXXX" };
 
-static void find_control(void)
-{
-	char path[64];
-	void *object;
-
-	snprintf(path, sizeof(path), "%s/gpu.so", rig.folder);
-	object = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
-	assert_non_null(object);
-	rig.gpu = dlsym(object, GPU_CONTROL_SYMBOL);
-	assert_non_null(rig.gpu);
-	dlclose(object);
-}
-
 static int make_folder(void **state)
 {
-	struct pier_backend_info *list = NULL;
-	size_t count;
-
 	(void)state;
 	rig.page = (size_t)sysconf(_SC_PAGESIZE);
-	if (!mkdtemp(rig.folder))
-		return -1;
-	test_link_plugin(rig.folder, "gpu");
-	if (setenv("PIER_BACKEND_PATH", rig.folder, 1) ||
-	    pier_list_backends(&list, &count))
-		return -1;
-	pier_free_backend_list(list);
-	find_control();
+	rig.gpu = test_load_gpu(rig.folder);
 	return 0;
 }
 
 static int remove_folder(void **state)
 {
-	char link[64];
-
 	(void)state;
-	snprintf(link, sizeof(link), "%s/gpu.so", rig.folder);
-	return unlink(link) || rmdir(rig.folder);
+	return test_remove_gpu(rig.folder);
 }
 
 /* soft0, and 6 pages in `unit` segments. */
@@ -567,6 +538,7 @@ static void shares_the_stage_with_sub_regions(void **state)
 	expect_ok(reg(100, 4 * rig.page, PIER_POLICY_STAGED, &mr));
 	expect_ok(pier_reg_sub_mr(mr, rig.page - 50, rig.page, PIER_ACCESS_SHARED, &sub));
 	assert_int_equal(pier_mr_path(sub), PIER_PATH_STAGED);
+	assert_non_null(strstr(pier_mr_why(sub), "the driver refuses"));
 	assert_int_equal(rig.gpu->locks, 1);
 	check_staging(sub, 30, rig.page + 50);
 	expect_ok(pier_dereg_mr(sub));

@@ -5,17 +5,14 @@
 #include "../support/cmocka.h"
 #include "../support/census.h"
 #include "../support/expect.h"
-#include "../support/plugins.h"
+#include "../support/gpu.h"
 #include "../support/random.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <pier/pier.h>
-
-#include "plugins/gpu.h"
 
 /*
  * Two ends on soft0 with memory that the CPU does not reach, and channels between them.
@@ -58,36 +55,16 @@ static struct {
 
 static inline int make_folder(void **state)
 {
-	struct pier_backend_info *list = NULL;
-	char path[64];
-	size_t count;
-	void *object;
-
 	(void)state;
-	if (!mkdtemp(rig.folder))
-		return -1;
-	test_link_plugin(rig.folder, "gpu");
-	if (setenv("PIER_BACKEND_PATH", rig.folder, 1) ||
-	    pier_list_backends(&list, &count))
-		return -1;
-	pier_free_backend_list(list);
-	snprintf(path, sizeof(path), "%s/gpu.so", rig.folder);
-	object = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
-	assert_non_null(object);
-	rig.gpu = dlsym(object, GPU_CONTROL_SYMBOL);
-	assert_non_null(rig.gpu);
-	dlclose(object);
+	rig.gpu = test_load_gpu(rig.folder);
 	rig.random = test_random_start();
 	return 0;
 }
 
 static inline int remove_folder(void **state)
 {
-	char link[64];
-
 	(void)state;
-	snprintf(link, sizeof(link), "%s/gpu.so", rig.folder);
-	return unlink(link) || rmdir(rig.folder);
+	return test_remove_gpu(rig.folder);
 }
 
 static inline void open_side(struct side *side, const char *device)

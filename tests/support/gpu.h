@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TESTS_SUPPORT_GPU_H
+#define TESTS_SUPPORT_GPU_H
+
+/* After cmocka.h and what it needs. The backend "gpu" of tests/unit/plugins. */
+
+#include <dlfcn.h>
+
+#include <pier/buffer.h>
+
+#include "plugins.h"
+#include "../unit/plugins/gpu.h"
+
+/* Load it from a folder of its own, whose name ends with XXXXXX. */
+static inline struct gpu_control *test_load_gpu(char *folder)
+{
+	struct pier_backend_info *list = NULL;
+	struct gpu_control *control;
+	char path[64];
+	size_t count;
+	void *object;
+
+	assert_non_null(mkdtemp(folder));
+	test_link_plugin(folder, "gpu");
+	assert_int_equal(setenv("PIER_BACKEND_PATH", folder, 1), 0);
+	assert_int_equal(pier_list_backends(&list, &count), 0);
+	pier_free_backend_list(list);
+	snprintf(path, sizeof(path), "%s/gpu.so", folder);
+	object = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
+	assert_non_null(object);
+	control = dlsym(object, GPU_CONTROL_SYMBOL);
+	assert_non_null(control);
+	dlclose(object);
+	return control;
+}
+
+/* Not 0 when anything else was left in the folder. */
+static inline int test_remove_gpu(const char *folder)
+{
+	char link[64];
+
+	snprintf(link, sizeof(link), "%s/gpu.so", folder);
+	return unlink(link) || rmdir(folder);
+}
+
+#endif
