@@ -55,6 +55,12 @@ static int add_part(struct pier_mr *region, const struct pier_piece *piece,
 	return error;
 }
 
+static void advance(struct pier_piece *piece, uint64_t length)
+{
+	pier_advance_range(&piece->range, length);
+	piece->iova += length;
+}
+
 /* How much of a piece, from its beginning, lies in one segment of its allocation. */
 static int ask_segment(const struct pier_piece *piece, uint64_t *ret_length)
 {
@@ -93,8 +99,7 @@ static int add_segments(struct pier_mr *region, struct pier_piece piece, uint64_
 			error = add_part(region, &piece, start);
 		if (error)
 			return error;
-		pier_advance_range(&piece.range, length);
-		piece.iova += length;
+		advance(&piece, length);
 		start += length;
 		left -= length;
 	}
@@ -145,8 +150,7 @@ static int add_pieces(struct pier_mr *region, struct pier_piece piece, uint64_t 
 		}
 		if (error)
 			return error;
-		pier_advance_range(&piece.range, length);
-		piece.iova += length;
+		advance(&piece, length);
 		start += length;
 		left -= length;
 	}

@@ -38,17 +38,9 @@ static int check_region(const struct pier_landing_rail *given, uint64_t length)
 {
 	int error = pier_check_process(&given->mr->object);
 
-	if (error)
-		return error;
-	if (pier_mr_pd(given->mr) != given->channel->pd)
-		return pier_fail(EINVAL, "the region is in another protection domain "
-					 "than the channel");
-	if (!pier_range_fits(given->offset, length, pier_mr_length(given->mr)))
-		return pier_fail(ERANGE,
-				 "offset %" PRIu64 " and length %" PRIu64
-				 " leave the region of %zu bytes",
-				 given->offset, length, pier_mr_length(given->mr));
-	return 0;
+	return error ? error
+		     : pier_rail_check_memory(given->channel, given->mr, given->offset,
+					      length);
 }
 
 int pier_side_init(struct pier_landing_side *side, uint32_t index,

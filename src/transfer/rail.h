@@ -62,6 +62,11 @@ struct pier_rail_state {
 	char sentence[PIER_RAIL_SENTENCE_SIZE];
 };
 
+/* The region of one end's rail. Errors: -EINVAL another PD; -ERANGE the bytes leave it.
+ */
+int pier_rail_check_memory(const struct pier_channel *channel, const struct pier_mr *mr,
+			   uint64_t offset, uint64_t length);
+
 /*
  * Check what the caller gave, and copy it.
  *

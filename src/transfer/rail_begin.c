@@ -46,21 +46,31 @@ static int check_channel(const struct pier_channel *channel, bool reads)
 	return 0;
 }
 
+int pier_rail_check_memory(const struct pier_channel *channel, const struct pier_mr *mr,
+			   uint64_t offset, uint64_t length)
+{
+	if (pier_mr_pd(mr) != channel->pd)
+		return pier_fail(EINVAL, "the region is in another protection domain "
+					 "than the channel");
+	if (!pier_range_fits(offset, length, pier_mr_length(mr)))
+		return pier_fail(ERANGE,
+				 "offset %" PRIu64 " and length %" PRIu64
+				 " leave the region of %zu bytes",
+				 offset, length, pier_mr_length(mr));
+	return 0;
+}
+
 /* The memory here: rights, and that the bytes lie in it. */
 static int check_region(const struct pier_rail *given, uint64_t length, bool reads)
 {
 	uint64_t addr = pier_mr_iova(given->mr);
 	struct pier_scatter target;
 	struct pier_gather source;
+	int error = pier_rail_check_memory(given->channel, given->mr, given->offset,
+					   length);
 
-	if (pier_mr_pd(given->mr) != given->channel->pd)
-		return pier_fail(EINVAL, "the region is in another protection domain "
-					 "than the channel");
-	if (!pier_range_fits(given->offset, length, pier_mr_length(given->mr)))
-		return pier_fail(ERANGE,
-				 "offset %" PRIu64 " and length %" PRIu64
-				 " leave the region of %zu bytes",
-				 given->offset, length, pier_mr_length(given->mr));
+	if (error)
+		return error;
 	return reads ? pier_scatter(given->mr, addr, 0, &target)
 		     : pier_gather(given->mr, addr, 0, &source);
 }
