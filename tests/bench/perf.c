@@ -17,15 +17,11 @@
  */
 #include <errno.h>
 #include <inttypes.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -34,6 +30,7 @@
 
 #define PROGRAM "pier-perf"
 #include "bench.h"
+#include "pair.h"
 
 struct side {
 	struct pier_device *device;
@@ -282,29 +279,6 @@ static void run_side(const struct plan *plan, int fd, int first)
 	close_side(&side);
 }
 
-static int run_pair(const struct plan *plan)
-{
-	int fds[2], status;
-	pid_t child;
-
-	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds))
-		die("socketpair");
-	child = fork();
-	if (child < 0)
-		die("fork");
-	if (child == 0) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		close(fds[0]);
-		run_side(plan, fds[1], 0);
-		exit(0);
-	}
-	close(fds[1]);
-	run_side(plan, fds[0], 1);
-	if (waitpid(child, &status, 0) != child || status != 0)
-		return 1;
-	return 0;
-}
-
 int main(int argc, char **argv)
 {
 	struct plan plan = { .depth = 16 };
@@ -330,5 +304,5 @@ int main(int argc, char **argv)
 		run_memcpy(&plan);
 		return 0;
 	}
-	return run_pair(&plan);
+	return run_pair(&plan, run_side);
 }

@@ -15,13 +15,9 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
 
 #include <pier/pier.h>
 
@@ -29,6 +25,7 @@
 
 #define PROGRAM "pier-staging-perf"
 #include "bench.h"
+#include "pair.h"
 
 enum {
 	DIRECT,
@@ -205,7 +202,7 @@ static void measure(struct side *side, const struct plan *plan, int fd)
 	fflush(stdout);
 }
 
-static void run_side(const struct plan *plan, int fd, bool sends)
+static void run_side(const struct plan *plan, int fd, int sends)
 {
 	struct side side = { NULL };
 
@@ -217,27 +214,6 @@ static void run_side(const struct plan *plan, int fd, bool sends)
 			land(&side, plan, way, fd);
 	synchronise(fd);
 	close_side(&side);
-}
-
-static int run_pair(const struct plan *plan)
-{
-	int fds[2], status;
-	pid_t child;
-
-	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds))
-		die("socketpair");
-	child = fork();
-	if (child < 0)
-		die("fork");
-	if (child == 0) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		close(fds[0]);
-		run_side(plan, fds[1], false);
-		exit(0);
-	}
-	close(fds[1]);
-	run_side(plan, fds[0], true);
-	return waitpid(child, &status, 0) != child || status != 0;
 }
 
 int main(int argc, char **argv)
@@ -260,5 +236,5 @@ int main(int argc, char **argv)
 		fprintf(stderr, PROGRAM ": LENGTH, WINDOW and ROUNDS are more than 0\n");
 		return 2;
 	}
-	return run_pair(&plan);
+	return run_pair(&plan, run_side);
 }

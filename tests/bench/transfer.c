@@ -9,15 +9,11 @@
  * chunks in flight on each of as many channels; which comes first changes every time.
  * Prints bytes per second of the transfers and of the loops, and the ratio: medians.
  */
-#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -25,6 +21,7 @@
 
 #define PROGRAM "pier-transfer-perf"
 #include "bench.h"
+#include "pair.h"
 
 enum {
 	MAX_RAILS = 8,
@@ -200,27 +197,6 @@ static void run_side(const struct plan *plan, int fd, int first)
 	close_side(&side, plan);
 }
 
-static int run_pair(const struct plan *plan)
-{
-	int fds[2], status;
-	pid_t child;
-
-	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds))
-		die("socketpair");
-	child = fork();
-	if (child < 0)
-		die("fork");
-	if (child == 0) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		close(fds[0]);
-		run_side(plan, fds[1], 0);
-		exit(0);
-	}
-	close(fds[1]);
-	run_side(plan, fds[0], 1);
-	return waitpid(child, &status, 0) != child || status != 0;
-}
-
 static uint64_t number(const char *text, uint64_t least, uint64_t most)
 {
 	uint64_t value = strtoull(text, NULL, 0);
@@ -252,5 +228,5 @@ int main(int argc, char **argv)
 		.window = (uint32_t)number(argv[6], 1, MAX_WINDOW),
 		.rounds = (uint32_t)number(argv[7], 1, 1000),
 	};
-	return run_pair(&plan);
+	return run_pair(&plan, run_side);
 }
