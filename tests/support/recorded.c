@@ -32,11 +32,16 @@ static void make_file(const char *path, const char *content)
 static void remember(const char *path, const char *folder, char *ret_entry, size_t size,
 		     size_t *count)
 {
-	if (strncmp(path, folder, strlen(folder)) != 0 ||
-	    strchr(path + strlen(folder), '/'))
+	const char *entry;
+
+	if (strncmp(path, folder, strlen(folder)) != 0)
+		return;
+	entry = path + strlen(folder);
+	if (strchr(entry, '/'))
 		return;
 	assert_true(*count < RECORDED_MAX);
-	snprintf(ret_entry, size, "%s", path + strlen(folder));
+	assert_true(strlen(entry) < size);
+	memcpy(ret_entry, entry, strlen(entry) + 1);
 	++*count;
 }
 
