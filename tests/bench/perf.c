@@ -13,7 +13,7 @@
  * clock stops when the last one has completed at the initiator, which is when the
  * target has it. write_lat bounces one write to and fro, each side polling the memory
  * that the other writes, and prints half of a round trip: as ucx_perftest's ucp_put_bw
- * and ucp_put_lat do.
+ * and ucp_put_lat do. All poll and never sleep, as ucx_perftest and perftest do.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -69,8 +69,7 @@ static void open_side(struct side *side, const struct plan *plan, int fd)
 	attr.max_recv_wr = plan->opcode == PIER_OP_SEND ? RECEIVES : 1;
 	attr.max_send_sge = attr.max_recv_sge = 1;
 	attr.max_inline = plan->size <= SMALL ? SMALL : 0;
-	if (plan->bounces)
-		attr.waiting = PIER_WAIT_POLL;
+	attr.waiting = PIER_WAIT_POLL;
 	side->socket = fd;
 	if (pier_open_device(plan->device, &side->device) ||
 	    pier_alloc_pd(side->device, &side->pd))

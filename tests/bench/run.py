@@ -112,7 +112,7 @@ def size_name(size):
 # minutes.
 SOFT_COUNTS = {8: (300000, 30000), 64: (300000, 30000), 512: (300000, 30000),
                4096: (100000, 30000), 32 << 10: (40000, 4000), 256 << 10: (8000, 1000),
-               MIB: (4000, 400), 4 * MIB: (600, 60), 16 * MIB: (150, 10)}
+               MIB: (12000, 400), 4 * MIB: (3000, 60), 16 * MIB: (600, 10)}
 SOFT, SHARED, TCP = "soft0, memfd", "UCX over shared memory", "UCX over TCP"
 
 

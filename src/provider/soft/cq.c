@@ -149,6 +149,7 @@ int pier_soft_poll_cq(struct ibv_cq *ibv_cq, int count, struct ibv_wc *ret_wc)
 
 	if (count <= 0)
 		return count < 0 ? -EINVAL : 0;
+	pier_soft_count_poll(soft_context(ibv_cq->context));
 	taken = poll_once(cq, count, ret_wc);
 	if (taken == 0) {
 		pier_soft_poll_engine(soft_context(ibv_cq->context));

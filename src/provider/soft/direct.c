@@ -20,7 +20,7 @@
 
 enum {
 	/* What a peer that takes its leave back waits for at most. */
-	CHUNK_BYTES = 128 * 1024,
+	CHUNK_BYTES = 1024 * 1024,
 	/* From here on it is worth waiting for what was sent before. */
 	WAIT_BYTES = 32 * 1024,
 	/* From here on a leave is worth asking for at the first use of a key. */

@@ -279,6 +279,16 @@ void pier_soft_ring(struct soft_qp *qp)
 	pier_soft_unlock(context);
 }
 
+/* Two that count at once may count one: it is told only by whether the number moves. */
+void pier_soft_count_poll(struct soft_context *context)
+{
+	atomic_uint *polls = &context->engine.polls;
+
+	atomic_store_explicit(polls,
+			      atomic_load_explicit(polls, memory_order_relaxed) + 1,
+			      memory_order_relaxed);
+}
+
 void pier_soft_poll_engine(struct soft_context *context)
 {
 	struct soft_engine *engine = &context->engine;
@@ -286,7 +296,6 @@ void pier_soft_poll_engine(struct soft_context *context)
 	uint64_t now;
 	int count = 0;
 
-	atomic_fetch_add_explicit(&engine->polls, 1, memory_order_relaxed);
 	if (engine->stepped || atomic_load(&engine->waiters) > 0 ||
 	    pthread_mutex_trylock(&engine->lock) != 0)
 		return;

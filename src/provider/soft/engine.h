@@ -52,6 +52,7 @@ void pier_soft_unlock(struct soft_context *context);
 void pier_soft_ring(struct soft_qp *qp);
 /* Who asks for an event polls no more: the thread's rest is over. */
 void pier_soft_end_rest(struct soft_context *context);
+void pier_soft_count_poll(struct soft_context *context);
 /* After an empty poll: makes progress if nobody else does. */
 void pier_soft_poll_engine(struct soft_context *context);
 /* With the engine locked. */

@@ -15,7 +15,9 @@ enum {
 	EVENTS_PER_PASS = 32,
 	/* How long the thread leaves events to applications that poll. */
 	REST_MICROSECONDS = 500,
-	POLLS_TO_REST = 8
+	POLLS_TO_REST = 8,
+	/* For as many rests one that has the engine need not poll: it copies. */
+	RESTS_WITHOUT_POLLS = 4
 };
 
 /* One that polls polls often; a few are those around a sleep. */
@@ -51,17 +53,39 @@ void pier_soft_end_rest(struct soft_context *context)
 		eventfd_write(engine->wake_fd, 1);
 }
 
-/* While applications poll, events are theirs: two at it only disturb each other. */
-static int wait_for_events(struct soft_engine *engine, struct epoll_event *ret_events,
-			   bool rest, bool block)
+static bool is_locked(struct soft_engine *engine)
+{
+	if (pthread_mutex_trylock(&engine->lock) != 0)
+		return true;
+	pthread_mutex_unlock(&engine->lock);
+	return false;
+}
+
+/*
+ * Who waits for the lock gets the next copy to make, too, on a processor that has none
+ * of the memory in its caches. So as long as an application is found at work, and polls
+ * from time to time, the rest goes on.
+ */
+static void rest(struct soft_engine *engine)
 {
 	struct pollfd wake = { .fd = engine->wake_fd, .events = POLLIN };
 	struct timespec moment = { .tv_nsec = REST_MICROSECONDS * 1000 };
+	unsigned int polls, without = 0;
+
+	do {
+		polls = atomic_load(&engine->polls);
+		if (ppoll(&wake, 1, &moment, NULL) != 0)
+			break;
+		without = atomic_load(&engine->polls) == polls ? without + 1 : 0;
+	} while (without < RESTS_WITHOUT_POLLS && is_locked(engine));
+	atomic_store(&engine->resting, false);
+}
+
+static int wait_for_events(struct soft_engine *engine, struct epoll_event *ret_events,
+			   bool block)
+{
 	int count;
 
-	if (rest)
-		ppoll(&wake, 1, &moment, NULL);
-	atomic_store(&engine->resting, false);
 	count = epoll_wait(engine->epoll_fd, ret_events, EVENTS_PER_PASS, block ? -1 : 0);
 	for (int i = 0; i < count; i++) {
 		eventfd_t value;
@@ -88,7 +112,7 @@ static void *run_engine(void *argument)
 	struct soft_engine *engine = &context->engine;
 	struct epoll_event events[EVENTS_PER_PASS];
 	int count = 0;
-	bool rest, block;
+	bool resting, block;
 
 	for (;;) {
 		pier_soft_lock(context);
@@ -97,11 +121,13 @@ static void *run_engine(void *argument)
 			break;
 		pier_soft_look(context, pier_soft_now());
 		pier_soft_pass(context, events, count);
-		rest = begin_rest(engine);
-		block = !rest && pier_list_empty(&engine->active) && may_sleep(context);
+		resting = begin_rest(engine);
+		block = !resting && pier_list_empty(&engine->active) && may_sleep(context);
 		engine->blocking = block;
 		pier_soft_unlock(context);
-		count = wait_for_events(engine, events, rest, block);
+		if (resting)
+			rest(engine);
+		count = wait_for_events(engine, events, block);
 	}
 	pthread_mutex_unlock(&engine->lock);
 	return NULL;

@@ -8,12 +8,8 @@
 enum {
 	/* What one queue pair may send before others have their turn. */
 	TURN_BYTES = 1024 * 1024,
-	/*
-	 * A copy takes a fraction of the time that a stream does; and what is left when a
-	 * turn ends the engine's thread may go on with, on a processor that has none of
-	 * the memory in its caches.
-	 */
-	COPY_TURN_BYTES = 16 * TURN_BYTES,
+	/* A copy takes a fraction of the time that a stream does. */
+	COPY_TURN_BYTES = 4 * TURN_BYTES,
 	/* Small frames share a system call up to here. */
 	BATCH_BYTES = 64 * 1024
 };
