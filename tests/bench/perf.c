@@ -5,6 +5,7 @@
  *	pier-perf DEVICE MEMORY write_bw SIZE COUNT [DEPTH]   prints bytes per second
  *	pier-perf DEVICE MEMORY read_bw SIZE COUNT [DEPTH]
  *	pier-perf DEVICE MEMORY send_bw SIZE COUNT [DEPTH]
+ *	pier-perf DEVICE MEMORY write_bw_polled SIZE COUNT [DEPTH]
  *	pier-perf DEVICE MEMORY write_lat SIZE COUNT          prints seconds, one way
  *	pier-perf DEVICE MEMORY write_lat_typical SIZE COUNT  the median, not the average
  *	pier-perf - - memcpy SIZE COUNT                       prints bytes per second
@@ -13,7 +14,8 @@
  * clock stops when the last one has completed at the initiator, which is when the
  * target has it. write_lat bounces one write to and fro, each side polling the memory
  * that the other writes, and prints half of a round trip: as ucx_perftest's ucp_put_bw
- * and ucp_put_lat do. All poll and never sleep, as ucx_perftest and perftest do.
+ * and ucp_put_lat do. The first three wait as channels do unless told otherwise, which
+ * is to sleep after a while; the others poll all the time.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -49,7 +51,7 @@ struct plan {
 	uint64_t count;
 	uint32_t depth;
 	enum pier_opcode opcode;
-	int bounces, typical;
+	int bounces, typical, polls;
 };
 
 enum {
@@ -69,7 +71,7 @@ static void open_side(struct side *side, const struct plan *plan, int fd)
 	attr.max_recv_wr = plan->opcode == PIER_OP_SEND ? RECEIVES : 1;
 	attr.max_send_sge = attr.max_recv_sge = 1;
 	attr.max_inline = plan->size <= SMALL ? SMALL : 0;
-	attr.waiting = PIER_WAIT_POLL;
+	attr.waiting = plan->polls ? PIER_WAIT_POLL : PIER_WAIT_ADAPTIVE;
 	side->socket = fd;
 	if (pier_open_device(plan->device, &side->device) ||
 	    pier_alloc_pd(side->device, &side->pd))
@@ -283,12 +285,13 @@ int main(int argc, char **argv)
 	struct plan plan = { .depth = 16 };
 
 	if (argc < 6) {
-		fprintf(stderr,
-			"usage: pier-perf DEVICE MEMORY write_bw|read_bw|send_bw|"
-			"write_lat|write_lat_typical|memcpy SIZE COUNT [DEPTH]\n");
+		fprintf(stderr, "usage: pier-perf DEVICE MEMORY write_bw|read_bw|send_bw|"
+				"write_bw_polled|write_lat|write_lat_typical|memcpy "
+				"SIZE COUNT [DEPTH]\n");
 		return 2;
 	}
 	plan.bounces = strncmp(argv[3], "write_lat", strlen("write_lat")) == 0;
+	plan.polls = plan.bounces || strcmp(argv[3], "write_bw_polled") == 0;
 	plan.typical = strcmp(argv[3], "write_lat_typical") == 0;
 	plan.opcode = strcmp(argv[3], "read_bw") == 0	? PIER_OP_READ
 		      : strcmp(argv[3], "send_bw") == 0 ? PIER_OP_SEND

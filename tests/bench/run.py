@@ -124,10 +124,11 @@ def bench_soft(build, rounds):
     for _ in range(rounds):
         for size, (count, tcp_count) in SOFT_COUNTS.items():
             table = bandwidths[size]
-            table.add(SOFT, perf(build, "memfd", "write_bw", size, count))
+            table.add(SOFT, perf(build, "memfd", "write_bw_polled", size, count))
             table.add(SHARED, ucx("ucp_put_bw", size, count, UCX_SHARED)[1])
             table.add(TCP, ucx("ucp_put_bw", size, tcp_count)[1])
-            table.add("soft0, host", perf(build, "host", "write_bw", size, count // 4))
+            table.add("soft0, host", perf(build, "host", "write_bw_polled", size, count // 4))
+            table.add("soft0, memfd, may sleep", perf(build, "memfd", "write_bw", size, count))
             table.add("memcpy, one thread", perf(build, "-", "memcpy", size, count))
         latency.add(SOFT, perf(build, "memfd", "write_lat", 8, 100000))
         latency.add(SHARED, ucx("ucp_put_lat", 8, 100000, UCX_SHARED)[0])

@@ -122,7 +122,8 @@ static void *run_engine(void *argument)
 		pier_soft_look(context, pier_soft_now());
 		pier_soft_pass(context, events, count);
 		resting = begin_rest(engine);
-		block = !resting && pier_list_empty(&engine->active) && may_sleep(context);
+		block = !resting && pier_list_empty(&engine->active) &&
+			may_sleep(context);
 		engine->blocking = block;
 		pier_soft_unlock(context);
 		if (resting)
