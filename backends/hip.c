@@ -127,24 +127,6 @@ static void free_pointer(const struct pier_hip *hip, enum pier_hip_kind kind,
 		hip->hipFree(pointer);
 }
 
-/* hipMemset() of device memory does not wait (ihipMemset() in clr). */
-static int clear(const struct pier_hip *hip, enum pier_hip_kind kind, void *pointer,
-		 uint64_t length)
-{
-	unsigned int error;
-
-	if (kind == PIER_HIP_HOST) {
-		memset(pointer, 0, length);
-		return 0;
-	}
-	error = hip->hipMemset(pointer, 0, length);
-	if (error == PIER_HIP_SUCCESS)
-		error = hip->hipStreamSynchronize(NULL);
-	if (error != PIER_HIP_SUCCESS)
-		return pier_hip_fail(hip, error, "clearing new memory");
-	return 0;
-}
-
 static int call_alloc(const struct pier_hip *hip, const struct pier_hip_memory *state,
 		      uint64_t length, void **ret_pointer)
 {
@@ -179,7 +161,10 @@ static int alloc_pages(struct pier_hip_memory *state, uint64_t length,
 	result = call_alloc(hip, state, rounded, &pointer);
 	if (result != 0)
 		return result;
-	result = clear(hip, state->kind, pointer, rounded);
+	if (state->kind == PIER_HIP_HOST)
+		memset(pointer, 0, rounded);
+	else
+		result = pier_hip_clear(state, pointer, rounded);
 	if (result != 0) {
 		free_pointer(hip, state->kind, pointer);
 		return result;
@@ -325,6 +310,7 @@ const struct pier_backend pier_hip_backend = {
 	.find_range = pier_hip_find_range,
 	.describe = pier_hip_describe,
 	.export_mapped = pier_hip_export_mapped,
+	.segment = pier_hip_segment,
 	.unit = unit_hip,
 	.lock_host = pier_hip_lock_host,
 	.unlock_host = pier_hip_unlock_host,

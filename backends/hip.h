@@ -41,14 +41,17 @@ int pier_hsa_fail(unsigned int status, const char *format, ...) PIER_PRINTF(2, 3
 
 /* What a thread had before it called HIP for pier. */
 struct pier_hip_scope {
-	int device;   /* its current device */
-	bool changed; /* that was */
-	bool clean;   /* hipPeekAtLastError() knew of no error */
+	int device;	   /* its current device */
+	unsigned int mode; /* in which it respects captures of streams */
+	bool changed;	   /* that device was */
+	bool relaxed;	   /* that mode was */
+	bool clean;	   /* hipPeekAtLastError() knew of no error */
 };
 
 /*
  * Begin calls on a device, and give the thread back what it had: its current device,
- * and no last error that is not its own. Every enter has a leave, also one that failed.
+ * its mode of capturing, and no last error that is not its own. Every enter has a leave,
+ * also one that failed.
  *
  * device  its ordinal, or -1: the current one
  */
@@ -84,7 +87,9 @@ enum pier_hip_kind {
 struct pier_hip_memory {
 	const struct pier_hip *hip;
 	enum pier_hip_kind kind;
-	int device; /* its ordinal */
+	int device;	   /* its ordinal */
+	uint32_t segments; /* of hipMemMap(); 1 for all else */
+	uint32_t number; /* of memory that others made: what tells it from later; or 0 */
 	/* Writing to it flushes the device's host data path; NULL: it has none. */
 	volatile uint32_t *flush;
 };
@@ -93,6 +98,21 @@ struct pier_hip_memory {
 bool pier_hip_on_host(enum pier_hip_kind kind);
 void pier_hip_describe(const struct pier_memory *memory,
 		       struct pier_memory_facts *ret_facts);
+
+/*
+ * HSA's answer about a pointer. false: HSA has not been initialised, so HIP has not
+ * either, and must not be because of this question.
+ */
+bool pier_hip_ask_hsa(const struct pier_hip *hip, uint64_t address,
+		      struct pier_hsa_pointer_info *ret_info);
+
+/* The bounds that HIP has of what is around an address; false: it knows of nothing. */
+bool pier_hip_read_segment(const struct pier_hip *hip, uint64_t address,
+			   uint64_t *ret_start, uint64_t *ret_length);
+/* To memory that was just found: those that follow it, as long as `wanted` is behind. */
+void pier_hip_add_segments(struct pier_memory *memory, uint64_t wanted);
+int pier_hip_segment(const struct pier_memory *memory, uint64_t address,
+		     uint64_t *ret_start, uint64_t *ret_length);
 
 /* The register of the device that has an address, or NULL. */
 volatile uint32_t *pier_hip_flush_register(const struct pier_hip *hip, uint64_t address);
@@ -103,6 +123,28 @@ int pier_hip_find_range(uint64_t address, uint64_t length,
 			struct pier_memory *ret_memory);
 void pier_hip_release(struct pier_memory *memory);
 int pier_hip_identity(uint64_t address, uint64_t *ret_identity);
+
+/*
+ * That memory which others made was not freed since. With the memory's device entered.
+ *
+ * Errors: -EFAULT it was.
+ */
+int pier_hip_check_live(const struct pier_memory *memory);
+
+/* A stream of pier's on the current device, `device`; it is kept. Errors: HIP's. */
+int pier_hip_take_stream(const struct pier_hip *hip, int device,
+			 struct ihipStream_t **ret_stream);
+/*
+ * After use. Whether the stream was gone before it was used, so that a new one may do:
+ * hipDeviceReset() destroys them all.
+ *
+ * error  of the calls on it
+ */
+bool pier_hip_put_stream(const struct pier_hip *hip, int device,
+			 struct ihipStream_t *stream, unsigned int error);
+
+/* Fill new memory with zeros. With its device entered. */
+int pier_hip_clear(const struct pier_hip_memory *state, void *pointer, uint64_t length);
 
 int pier_hip_copy_to(const struct pier_memory *memory, uint64_t offset,
 		     const void *source, uint64_t length);

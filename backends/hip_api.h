@@ -22,15 +22,22 @@ enum {
 	PIER_HIP_OUT_OF_MEMORY = 2,
 	PIER_HIP_INVALID_DEVICE_POINTER = 17,
 	PIER_HIP_NO_DEVICE = 100,
+	PIER_HIP_INVALID_HANDLE = 400,
 	PIER_HIP_NOT_FOUND = 500,
+	PIER_HIP_CONTEXT_IS_DESTROYED = 709,
 };
 
-/* hipMemcpyKind, and flags of hipExtMallocWithFlags() and hipHostRegister(). */
+/*
+ * hipMemcpyKind, flags of hipExtMallocWithFlags(), hipHostRegister() and
+ * hipStreamCreateWithFlags(), and one of hipStreamCaptureMode.
+ */
 enum {
 	PIER_HIP_HOST_TO_DEVICE = 1,
 	PIER_HIP_DEVICE_TO_HOST = 2,
 	PIER_HIP_FINE_GRAINED = 1,
 	PIER_HIP_REGISTER_PORTABLE = 1,
+	PIER_HIP_STREAM_NON_BLOCKING = 1,
+	PIER_HIP_CAPTURE_RELAXED = 2,
 };
 
 /*
@@ -106,33 +113,37 @@ struct pier_hsa_hdp_flush {
 };
 
 /* X(name, parameters): functions that return hipError_t, and must be there. */
-#define PIER_HIP_FUNCTIONS(X)                                                      \
-	X(hipRuntimeGetVersion, (int *version))                                    \
-	X(hipGetDeviceCount, (int *count))                                         \
-	X(hipGetDevice, (int *device))                                             \
-	X(hipSetDevice, (int device))                                              \
-	X(hipGetLastError, (void))                                                 \
-	X(hipPeekAtLastError, (void))                                              \
-	X(hipDeviceGetName, (char *name, int length, int device))                  \
-	X(hipDeviceGetPCIBusId, (char *id, int length, int device))                \
-	X(hipDeviceTotalMem, (size_t * total, int device))                         \
-	X(hipMemGetInfo, (size_t * free, size_t * total))                          \
-	X(hipMalloc, (void **pointer, size_t size))                                \
-	X(hipFree, (void *pointer))                                                \
-	X(hipHostMalloc, (void **pointer, size_t size, unsigned int flags))        \
-	X(hipHostFree, (void *pointer))                                            \
-	X(hipHostRegister, (void *pointer, size_t size, unsigned int flags))       \
-	X(hipHostUnregister, (void *pointer))                                      \
-	X(hipMemcpy,                                                               \
-	  (void *destination, const void *source, size_t size, unsigned int kind)) \
-	X(hipMemset, (void *destination, int value, size_t size))                  \
-	X(hipStreamSynchronize, (struct ihipStream_t * stream))                    \
-	X(hipMemGetAddressRange, (void **base, size_t *size, void *pointer))       \
+#define PIER_HIP_FUNCTIONS(X)                                                            \
+	X(hipRuntimeGetVersion, (int *version))                                          \
+	X(hipGetDeviceCount, (int *count))                                               \
+	X(hipGetDevice, (int *device))                                                   \
+	X(hipSetDevice, (int device))                                                    \
+	X(hipGetLastError, (void))                                                       \
+	X(hipPeekAtLastError, (void))                                                    \
+	X(hipDeviceGetName, (char *name, int length, int device))                        \
+	X(hipDeviceGetPCIBusId, (char *id, int length, int device))                      \
+	X(hipDeviceTotalMem, (size_t * total, int device))                               \
+	X(hipMemGetInfo, (size_t * free, size_t * total))                                \
+	X(hipMalloc, (void **pointer, size_t size))                                      \
+	X(hipFree, (void *pointer))                                                      \
+	X(hipHostMalloc, (void **pointer, size_t size, unsigned int flags))              \
+	X(hipHostFree, (void *pointer))                                                  \
+	X(hipHostRegister, (void *pointer, size_t size, unsigned int flags))             \
+	X(hipHostUnregister, (void *pointer))                                            \
+	X(hipMemcpyAsync, (void *destination, const void *source, size_t size,           \
+			   unsigned int kind, struct ihipStream_t *stream))              \
+	X(hipMemsetAsync,                                                                \
+	  (void *destination, int value, size_t size, struct ihipStream_t *stream))      \
+	X(hipStreamCreateWithFlags, (struct ihipStream_t * *stream, unsigned int flags)) \
+	X(hipStreamDestroy, (struct ihipStream_t * stream))                              \
+	X(hipStreamSynchronize, (struct ihipStream_t * stream))                          \
+	X(hipMemGetAddressRange, (void **base, size_t *size, void *pointer))             \
 	X(hipPointerGetAttribute, (void *data, unsigned int attribute, void *pointer))
 
 /* Those that not every version has: NULL. */
-#define PIER_HIP_OPTIONAL(X) \
-	X(hipExtMallocWithFlags, (void **pointer, size_t size, unsigned int flags))
+#define PIER_HIP_OPTIONAL(X)                                                        \
+	X(hipExtMallocWithFlags, (void **pointer, size_t size, unsigned int flags)) \
+	X(hipThreadExchangeStreamCaptureMode, (unsigned int *mode))
 
 /* Functions that return hsa_status_t. */
 #define PIER_HSA_FUNCTIONS(X)                                                 \

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 
 #include "hip.h"
 #include "util/checked.h"
@@ -59,27 +60,32 @@ static int fail_not_an_allocation(const struct pier_memory *memory, uint64_t add
 				  uint64_t length)
 {
 	const struct pier_hip_memory *state = memory->state;
-	uint64_t begin = 0;
-	void *base = NULL;
-	size_t size = 0;
+	uint64_t start, size;
 
-	if (state->hip->hipMemGetAddressRange(&base, &size, (void *)(uintptr_t)address) !=
-	    PIER_HIP_SUCCESS)
+	if (!pier_hip_read_segment(state->hip, address, &start, &size))
 		return pier_fail(EFAULT,
 				 "%#llx is in no memory of HIP's any more: it was freed, "
 				 "or never was a device's",
 				 (unsigned long long)address);
-	begin = (uint64_t)(uintptr_t)base;
-	if (address < begin || !pier_range_fits(address - begin, length, size))
-		return pier_fail(ERANGE,
-				 "%llu bytes at %#llx leave the allocation, which is now "
-				 "%zu bytes at %#llx",
-				 (unsigned long long)length, (unsigned long long)address,
-				 size, (unsigned long long)begin);
-	return pier_fail(EOPNOTSUPP,
-			 "this version of ROCm does not export memory of this kind "
-			 "(HSA_STATUS_ERROR_INVALID_ALLOCATION): use memory of "
-			 "hipMalloc(), or allow staging");
+	if (pier_range_fits(address - start, length, size))
+		return pier_fail(
+			EOPNOTSUPP,
+			"this version of ROCm does not export memory of this kind "
+			"(HSA_STATUS_ERROR_INVALID_ALLOCATION): use memory of "
+			"hipMalloc(), or allow staging");
+	if (state->segments > 1)
+		return pier_fail(
+			EXDEV,
+			"ROCm gives no dma-buf of %llu bytes at %#llx, which lie "
+			"in several of %" PRIu32
+			" segments of hipMemMap: export each alone",
+			(unsigned long long)length, (unsigned long long)address,
+			state->segments);
+	return pier_fail(ERANGE,
+			 "%llu bytes at %#llx leave the allocation, which is now %llu "
+			 "bytes at %#llx",
+			 (unsigned long long)length, (unsigned long long)address,
+			 (unsigned long long)size, (unsigned long long)start);
 }
 
 static bool kernel_lacks_dmabufs(const struct pier_hip *hip)
@@ -153,6 +159,11 @@ int pier_hip_export_mapped(const struct pier_memory *memory, uint64_t address,
 
 	if (result == 0)
 		result = check_functions(hip, mapping);
+	if (result != 0)
+		return result;
+	pier_hip_enter(hip, -1, &scope);
+	result = pier_hip_check_live(memory);
+	pier_hip_leave(hip, &scope);
 	if (result != 0)
 		return result;
 	/* HSA counts these: it must be there until the export is closed. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -59,6 +60,10 @@ void pier_hip_describe(const struct pier_memory *memory,
 	const struct pier_hip_memory *state = memory->state;
 
 	snprintf(ret_facts->kind, sizeof(ret_facts->kind), "%s", kinds[state->kind].name);
+	if (state->segments > 1)
+		snprintf(ret_facts->kind, sizeof(ret_facts->kind),
+			 "%s, %" PRIu32 " segments", kinds[state->kind].name,
+			 state->segments);
 	snprintf(ret_facts->unit, sizeof(ret_facts->unit), "%d", state->device);
 	snprintf(ret_facts->no_export, sizeof(ret_facts->no_export), "%s",
 		 kinds[state->kind].no_export);
@@ -66,12 +71,8 @@ void pier_hip_describe(const struct pier_memory *memory,
 	ret_facts->moves = state->kind == PIER_HIP_MANAGED;
 }
 
-/*
- * HSA's answer about a pointer. false: HSA has not been initialised, so HIP has not
- * either, and must not be because of this question.
- */
-static bool ask_hsa(const struct pier_hip *hip, uint64_t address,
-		    struct pier_hsa_pointer_info *ret_info)
+bool pier_hip_ask_hsa(const struct pier_hip *hip, uint64_t address,
+		      struct pier_hsa_pointer_info *ret_info)
 {
 	unsigned int status;
 
@@ -188,8 +189,8 @@ volatile uint32_t *pier_hip_flush_register(const struct pier_hip *hip, uint64_t 
 	struct pier_hsa_hdp_flush flush = { NULL, NULL };
 	struct pier_hsa_pointer_info info;
 
-	if (!ask_hsa(hip, address, &info) || info.type == PIER_HSA_POINTER_UNKNOWN ||
-	    !is_on_gpu(hip, &info))
+	if (!pier_hip_ask_hsa(hip, address, &info) ||
+	    info.type == PIER_HSA_POINTER_UNKNOWN || !is_on_gpu(hip, &info))
 		return NULL;
 	if (hip->hsa_agent_get_info(info.owner, PIER_HSA_AGENT_HDP_FLUSH, &flush) !=
 	    PIER_HSA_SUCCESS)
@@ -197,11 +198,42 @@ volatile uint32_t *pier_hip_flush_register(const struct pier_hip *hip, uint64_t 
 	return flush.memory;
 }
 
-static int fill_in(const struct pier_hip *hip, uint64_t address,
+/* 0: there is no such memory, or HIP does not tell. */
+static unsigned int read_number(const struct pier_hip *hip, uint64_t address,
+				uint32_t *ret_number)
+{
+	*ret_number = 0;
+	return hip->hipPointerGetAttribute(ret_number, PIER_HIP_BUFFER_ID,
+					   (void *)(uintptr_t)address);
+}
+
+int pier_hip_check_live(const struct pier_memory *memory)
+{
+	const struct pier_hip_memory *state = memory->state;
+	uint32_t number;
+	unsigned int error;
+
+	if (!state->number)
+		return 0;
+	error = read_number(state->hip, memory->address, &number);
+	if (error == PIER_HIP_SUCCESS && number == state->number)
+		return 0;
+	/* What else is wrong is for who asked for more than this to find out. */
+	if (error != PIER_HIP_SUCCESS && error != PIER_HIP_INVALID_VALUE &&
+	    error != PIER_HIP_INVALID_DEVICE_POINTER)
+		return 0;
+	return pier_fail(EFAULT,
+			 "the memory at %#llx was freed after it was wrapped: wrap what "
+			 "is there now",
+			 (unsigned long long)memory->address);
+}
+
+static int fill_in(const struct pier_hip *hip, uint64_t address, uint64_t length,
 		   const struct pier_hsa_pointer_info *info,
 		   struct pier_memory *ret_memory)
 {
 	struct pier_hip_memory *state;
+	uint64_t end;
 	void *base = NULL;
 	size_t size = 0;
 	int result = find_bounds(hip, address, info, &base, &size);
@@ -213,6 +245,7 @@ static int fill_in(const struct pier_hip *hip, uint64_t address,
 		return pier_fail(ENOMEM, "no memory for the description of memory");
 	state->hip = hip;
 	state->kind = find_kind(hip, address, info);
+	read_number(hip, (uint64_t)(uintptr_t)base, &state->number);
 	/* Of memory that is no device's it says -2. */
 	if (hip->hipPointerGetAttribute(&state->device, PIER_HIP_DEVICE_ORDINAL,
 					(void *)(uintptr_t)address) != PIER_HIP_SUCCESS ||
@@ -226,6 +259,10 @@ static int fill_in(const struct pier_hip *hip, uint64_t address,
 		.cpu = pier_hip_on_host(state->kind) ? base : NULL,
 		.state = state,
 	};
+	/* Of what is of unknown length, the segment around it. */
+	if (length == UINT64_MAX || !pier_add_u64(address, length, &end))
+		end = address;
+	pier_hip_add_segments(ret_memory, end);
 	return 0;
 }
 
@@ -249,12 +286,12 @@ int pier_hip_find_range(uint64_t address, uint64_t length, struct pier_memory *r
 	struct pier_hip_scope scope;
 	int result;
 
-	if (!hip || pier_hip_inherited(hip) || !ask_hsa(hip, address, &info) ||
+	if (!hip || pier_hip_inherited(hip) || !pier_hip_ask_hsa(hip, address, &info) ||
 	    is_more(&info, address, length))
 		return -ENOENT;
 	result = pier_hip_enter(hip, -1, &scope);
 	if (result == 0)
-		result = fill_in(hip, address, &info, ret_memory);
+		result = fill_in(hip, address, length, &info, ret_memory);
 	pier_hip_leave(hip, &scope);
 	return result;
 }
@@ -281,16 +318,14 @@ int pier_hip_identity(uint64_t address, uint64_t *ret_identity)
 	const struct pier_hip *hip = pier_hip_opened();
 	struct pier_hsa_pointer_info info;
 	struct pier_hip_scope scope;
-	unsigned int error;
-	uint32_t number = 0;
+	uint32_t number;
 
-	if (!hip || pier_hip_inherited(hip) || !ask_hsa(hip, address, &info))
+	if (!hip || pier_hip_inherited(hip) || !pier_hip_ask_hsa(hip, address, &info))
 		return -ENOENT;
 	pier_hip_enter(hip, -1, &scope);
-	error = hip->hipPointerGetAttribute(&number, PIER_HIP_BUFFER_ID,
-					    (void *)(uintptr_t)address);
+	read_number(hip, address, &number);
 	pier_hip_leave(hip, &scope);
-	if (error != PIER_HIP_SUCCESS)
+	if (number == 0)
 		return -ENOENT;
 	*ret_identity = number;
 	return 0;

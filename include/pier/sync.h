@@ -36,11 +36,9 @@ PIER_BEGIN_DECLS
  *
  * The copies of a staged region are over when the call returns, and are ordered with
  * nothing else that runs on the device: whoever wrote with a kernel waits for its stream
- * first. Of the backend cuda they are in a stream of pier's that waits for no other
- * (CU_STREAM_NON_BLOCKING), so that device code may poll for bytes to come in any stream.
- * Of hip they are hipMemcpy(), which waits for what runs in the default stream and in all
- * that synchronize with it: there such code must run in a stream that does not
- * (hipStreamNonBlocking), or both wait for each other.
+ * first. Of the backends cuda and hip they are in a stream of pier's that waits for no
+ * other (CU_STREAM_NON_BLOCKING, hipStreamNonBlocking), so that device code may poll for
+ * bytes to come in any stream.
  *
  * Threads: any thread, several at once on parts of a region that do not overlap.
  */

@@ -168,9 +168,7 @@ static void test_current_device(void **state)
 	EXPECT_DEVICE();
 	expect_alloc_fails("5", 1, EINVAL, "2 devices");
 	EXPECT_DEVICE();
-	strcpy(rig.fake->fail_function, "hipMemcpy");
-	rig.fake->fail_call = 1;
-	rig.fake->fail_error = 719;
+	rig_fail("hipMemcpyAsync", 719);
 	expect_result(backend->copy_from(&memory, 0, &byte, 1), -EIO);
 	EXPECT_DEVICE();
 	backend->free(&memory);
@@ -216,7 +214,9 @@ static void test_alloc_faults(void **state)
 	} faults[] = {
 		{ "hipMalloc", 2, ENOMEM, "are free" },
 		{ "hipMalloc", 719, EIO, "hipErrorLaunchFailure (719); the device" },
-		{ "hipMemset", 700, EIO, "clearing new memory: hipErrorIllegalAddress" },
+		{ "hipMemsetAsync", 700, EIO,
+		  "clearing 4096 bytes on device 1: hipErrorIllegalAddress" },
+		{ "hipStreamCreateWithFlags", 2, ENOMEM, "making a stream on device 1" },
 		{ "hipStreamSynchronize", 999, EIO, "hipErrorUnknown (999)" },
 		{ "hipGetDevice", 3, ENODEV, "current device: hipErrorNotInitialized" },
 		{ "hipSetDevice", 101, ENODEV, "making device 1 current" },
@@ -227,9 +227,9 @@ static void test_alloc_faults(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
-		strcpy(rig.fake->fail_function, faults[i].function);
-		rig.fake->fail_call = 1;
-		rig.fake->fail_error = faults[i].error;
+		/* So that there is one to make. */
+		rig.reset(1);
+		rig_fail(faults[i].function, faults[i].error);
 		expect_alloc_fails("1", 4096, faults[i].result, faults[i].sentence);
 		assert_int_equal(rig.fake->fail_call, 0);
 		assert_int_equal(rig.fake->allocations, 0);

@@ -159,7 +159,7 @@ static void test_ranges_refused(void **state)
 	expect_ok(backend->find_range((uint64_t)(uintptr_t)freed, LARGE, &other));
 	assert_int_equal(rig.hipFree(freed), 0);
 	expect_refused(&other, other.address, 4096, PIER_MAPPING_DEFAULT, EFAULT,
-		       "is in no memory of HIP's any more");
+		       "was freed after it was wrapped: wrap what is there now");
 	backend->release(&other);
 	backend->free(&memory);
 }

@@ -2,6 +2,7 @@
 #include "hip_rig.h"
 
 #include <dlfcn.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -33,6 +34,9 @@ int rig_open(void **state)
 	rig.fake = find();
 	find_symbol(runtime, "fake_hip_set_type", &rig.set_type);
 	find_symbol(runtime, "fake_hip_reach", &rig.reach);
+	find_symbol(runtime, "fake_hip_reset", &rig.reset);
+	find_symbol(runtime, "fake_hip_map", &rig.map);
+	find_symbol(runtime, "fake_hip_unmap", &rig.unmap);
 #define FIND(name, parameters) find_symbol(runtime, #name, &rig.name);
 	RIG_FUNCTIONS(FIND)
 	rig.settings = *rig.fake;
@@ -58,6 +62,8 @@ int rig_after(void **state)
 	assert_int_equal(rig.fake->exports_open, 0);
 	assert_int_equal(rig.fake->registrations, 0);
 	assert_int_equal(rig.fake->misuses, 0);
+	assert_int_equal(rig.fake->hangs, 0);
+	assert_int_equal(rig.fake->breaks, 0);
 	/* HIP's own reference is left, and none of pier's. */
 	assert_int_equal(rig.fake->references, rig.fake->initialised);
 	assert_int_equal(rig.hipPeekAtLastError(), 0);
@@ -67,6 +73,36 @@ int rig_after(void **state)
 	}
 	test_assert_census(&rig.census);
 	return 0;
+}
+
+char *rig_map(int device, size_t segment, size_t count, size_t reserved)
+{
+	char *address = mmap(NULL, segment * reserved, PROT_NONE,
+			     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	int current;
+
+	assert_ptr_not_equal(address, MAP_FAILED);
+	/* Whoever maps has used HIP. */
+	assert_int_equal(rig.hipGetDevice(&current), 0);
+	for (size_t i = 0; i < count; i++)
+		assert_true(rig.map(device, address + i * segment, segment));
+	return address;
+}
+
+void rig_unmap(char *address, size_t segment, size_t count, size_t reserved)
+{
+	for (size_t i = 0; i < count; i++)
+		rig.unmap(address + i * segment);
+	munmap(address, segment * reserved);
+}
+
+void rig_fail(const char *function, unsigned int error)
+{
+	snprintf(rig.fake->fail_function, sizeof(rig.fake->fail_function), "%s",
+		 function);
+	rig.fake->fail_call = 1;
+	rig.fake->fail_error = error;
 }
 
 void rig_expect_bytes(int fd, uint64_t offset, const void *expected, size_t length)

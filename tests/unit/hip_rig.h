@@ -24,6 +24,7 @@
 	X(hipHostUnregister, (void *pointer))                                       \
 	X(hipGetDevice, (int *device))                                              \
 	X(hipSetDevice, (int device))                                               \
+	X(hipThreadExchangeStreamCaptureMode, (unsigned int *mode))                 \
 	X(hipPeekAtLastError, (void))                                               \
 	X(hipGetLastError, (void))
 
@@ -33,6 +34,9 @@ struct hip_rig {
 	RIG_FUNCTIONS(RIG_MEMBER)
 	void (*set_type)(void *pointer, unsigned int type);
 	void *(*reach)(void *pointer, size_t length);
+	void (*reset)(int device);
+	bool (*map)(int device, void *space, size_t size);
+	void (*unmap)(void *space);
 	struct fake_hip *fake;
 	struct fake_hip settings; /* as they were */
 	struct test_census census;
@@ -44,6 +48,16 @@ extern struct hip_rig rig;
 int rig_open(void **state);
 int rig_before(void **state);
 int rig_after(void **state);
+
+/*
+ * Segments of hipMemMap() side by side: the first `count` of `reserved`, whose address is
+ * returned. The segments are on a device.
+ */
+char *rig_map(int device, size_t segment, size_t count, size_t reserved);
+void rig_unmap(char *address, size_t segment, size_t count, size_t reserved);
+
+/* The next call of a function fails. */
+void rig_fail(const char *function, unsigned int error);
 
 /* That an export's fd has these bytes at an offset. */
 void rig_expect_bytes(int fd, uint64_t offset, const void *expected, size_t length);

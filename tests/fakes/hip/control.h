@@ -55,6 +55,9 @@ struct fake_hip {
 	bool dmabuf;
 	bool pools;
 	bool hdp;
+	bool exports_virtual; /* memory of hipMemMap(), as newer versions of ROCr do */
+	bool kernel_polls;    /* one in the default stream, for bytes that are to come */
+	bool capturing;	      /* another thread captures a stream, in the global mode */
 	bool hmm; /* devices reach all of the process: clr has an object of all of it */
 	char fail_function[64]; /* "": none */
 	unsigned int fail_call; /* counted down; at 1 it fails, once */
@@ -71,6 +74,9 @@ struct fake_hip {
 	size_t initialised;   /* HIP: 0 or 1 */
 	size_t references;    /* of HSA, with that of HIP */
 	size_t registrations; /* of hipHostRegister() */
+	size_t streams;	      /* alive */
+	size_t hangs;	      /* calls that would have waited for the kernel that polls */
+	size_t breaks;	      /* calls that broke the capture */
 	/*
 	 * Calls that the real ones would crash or corrupt by: a reference of HSA too
 	 * many given back, an fd closed that was not exported, memory of another
@@ -88,6 +94,16 @@ struct fake_hip *fake_hip_control(void);
  * were made by hipIpcOpenMemHandle() or hipMemMap().
  */
 void fake_hip_set_type(void *pointer, unsigned int type);
+
+/*
+ * What hipMemCreate() and hipMemMap() would map at an address that is reserved, and what
+ * hipMemUnmap() would unmap: one segment.
+ */
+bool fake_hip_map(int device, void *space, size_t size);
+void fake_hip_unmap(void *space);
+
+/* What hipDeviceReset() does to a device's streams. */
+void fake_hip_reset(int device);
 
 /*
  * What a kernel on the device would do: reach [pointer, pointer + length), which the

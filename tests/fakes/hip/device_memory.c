@@ -25,15 +25,12 @@ static void *reserve(size_t size, size_t alignment)
 	return space + before;
 }
 
-static int map(struct device_memory *memory, size_t alignment)
+static int map(struct device_memory *memory, void *space)
 {
-	void *space;
-
 	memory->driver = mmap(NULL, memory->size, PROT_READ | PROT_WRITE, MAP_SHARED,
 			      memory->fd, 0);
 	if (memory->driver == MAP_FAILED)
 		return -errno;
-	space = reserve(memory->size, alignment);
 	if (space != MAP_FAILED)
 		memory->address = mmap(space, memory->size, PROT_NONE,
 				       MAP_SHARED | MAP_FIXED, memory->fd, 0);
@@ -66,7 +63,7 @@ static int make_dmabuf(struct device_memory *memory)
 	return 0;
 }
 
-int device_memory_create(size_t size, size_t alignment, struct device_memory *ret_memory)
+int device_memory_create_at(void *space, size_t size, struct device_memory *ret_memory)
 {
 	struct device_memory memory = { .size = size };
 	int result;
@@ -80,7 +77,7 @@ int device_memory_create(size_t size, size_t alignment, struct device_memory *re
 		close(memory.fd);
 		return result;
 	}
-	result = map(&memory, alignment);
+	result = map(&memory, space);
 	if (result != 0) {
 		close(memory.fd);
 		return result;
@@ -92,6 +89,16 @@ int device_memory_create(size_t size, size_t alignment, struct device_memory *re
 	}
 	*ret_memory = memory;
 	return 0;
+}
+
+int device_memory_create(size_t size, size_t alignment, struct device_memory *ret_memory)
+{
+	void *space = reserve(size, alignment);
+	int result = device_memory_create_at(space, size, ret_memory);
+
+	if (result != 0 && space != MAP_FAILED)
+		munmap(space, size);
+	return result;
 }
 
 void device_memory_destroy(struct device_memory *memory)

@@ -22,6 +22,8 @@ struct device_memory {
  * Returns 0 or -errno.
  */
 int device_memory_create(size_t size, size_t alignment, struct device_memory *ret_memory);
+/* In address space that is reserved, and goes with it. */
+int device_memory_create_at(void *space, size_t size, struct device_memory *ret_memory);
 void device_memory_destroy(struct device_memory *memory);
 
 /* An fd of all of it, not close-on-exec; or -errno. */

@@ -49,8 +49,6 @@ struct fake_allocation {
 	size_t whole;		  /* in pages */
 	char *driver;		  /* where the driver reaches it */
 	struct fake_block *block; /* NULL: host memory */
-	bool clearing;		  /* hipMemset() is under way */
-	int value;
 };
 
 FAKE_API void fake_lock(void);
@@ -63,16 +61,15 @@ FAKE_API unsigned int fake_failure(const char *function);
 /* NULL: no memory. */
 FAKE_API struct fake_allocation *fake_allocate(enum fake_kind kind, int device,
 					       size_t size);
+/* In address space that is reserved. */
+FAKE_API struct fake_allocation *fake_map(int device, void *space, size_t size,
+					  unsigned int type);
 /* Somebody else's pages. */
 FAKE_API struct fake_allocation *fake_adopt(void *pointer, size_t size, int device);
 FAKE_API void fake_free(struct fake_allocation *allocation);
 
 /* The one around an address, or NULL. */
 FAKE_API struct fake_allocation *fake_find(const void *pointer);
-
-/* Finish what is under way. */
-FAKE_API void fake_finish(struct fake_allocation *allocation);
-FAKE_API void fake_finish_all(void);
 
 FAKE_API bool fake_on_host(enum fake_kind kind);
 

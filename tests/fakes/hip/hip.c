@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "fake.h"
+#include "call.h"
 
 /* libamdhip64.so.6. */
 
@@ -16,21 +16,25 @@ enum {
 	ALREADY_REGISTERED = 712,
 	NOT_REGISTERED = 713,
 	NOT_SUPPORTED = 801,
+	CAPTURE_UNSUPPORTED = 900,
 
 	BUFFER_ID = 7,
 	IS_MANAGED = 8,
 	DEVICE_ORDINAL = 9,
 	POOL_HANDLE = 17,
 
-	HOST_TO_DEVICE = 1,
-	DEVICE_TO_HOST = 2,
 	FINE_GRAINED = 1,
 };
 
 static __thread int current_device;
 static __thread unsigned int last_error;
 
-static unsigned int end(unsigned int error)
+int fake_current_device(void)
+{
+	return current_device;
+}
+
+unsigned int fake_end(unsigned int error)
 {
 	fake_unlock();
 	/* It stays until somebody asks, as in CUDA and from HIP 7 on. */
@@ -39,8 +43,7 @@ static unsigned int end(unsigned int error)
 	return error;
 }
 
-/* Every call begins with it, and ends with end(): the first one initialises. */
-static unsigned int begin(const char *function)
+unsigned int fake_begin(const char *function)
 {
 	struct fake_hip *settings = fake_settings();
 
@@ -56,6 +59,21 @@ static unsigned int begin(const char *function)
 	if (settings->lost_call == 1)
 		return settings->lost_error;
 	return fake_failure(function);
+}
+
+/*
+ * Of those that may allocate or wait: CHECK_STREAM_CAPTURE_SUPPORTED() in clr. Another
+ * thread's capture is broken by it.
+ */
+unsigned int fake_begin_unsafe(const char *function)
+{
+	unsigned int error = fake_begin(function);
+	struct fake_hip *settings = fake_settings();
+
+	if (error || !settings->capturing || fake_is_relaxed())
+		return error;
+	settings->breaks++;
+	return CAPTURE_UNSUPPORTED;
 }
 
 FAKE_API const char *hipGetErrorName(unsigned int error)
@@ -84,19 +102,19 @@ FAKE_API unsigned int hipRuntimeGetVersion(int *version)
 
 FAKE_API unsigned int hipGetDeviceCount(int *count)
 {
-	unsigned int error = begin("hipGetDeviceCount");
+	unsigned int error = fake_begin("hipGetDeviceCount");
 
 	*count = error ? 0 : fake_settings()->devices;
-	return end(error);
+	return fake_end(error);
 }
 
 FAKE_API unsigned int hipGetDevice(int *device)
 {
-	unsigned int error = begin("hipGetDevice");
+	unsigned int error = fake_begin("hipGetDevice");
 
 	if (!error)
 		*device = current_device;
-	return end(error);
+	return fake_end(error);
 }
 
 static bool is_device(int device)
@@ -106,64 +124,64 @@ static bool is_device(int device)
 
 FAKE_API unsigned int hipSetDevice(int device)
 {
-	unsigned int error = begin("hipSetDevice");
+	unsigned int error = fake_begin("hipSetDevice");
 
 	if (!error && !is_device(device))
 		error = INVALID_DEVICE;
 	if (!error)
 		current_device = device;
-	return end(error);
+	return fake_end(error);
 }
 
 FAKE_API unsigned int hipDeviceGetName(char *name, int length, int device)
 {
-	unsigned int error = begin("hipDeviceGetName");
+	unsigned int error = fake_begin("hipDeviceGetName");
 
 	if (!error && !is_device(device))
 		error = INVALID_DEVICE;
 	if (!error)
 		snprintf(name, (size_t)length, "Fake Instinct %d", device);
-	return end(error);
+	return fake_end(error);
 }
 
 FAKE_API unsigned int hipDeviceGetPCIBusId(char *id, int length, int device)
 {
-	unsigned int error = begin("hipDeviceGetPCIBusId");
+	unsigned int error = fake_begin("hipDeviceGetPCIBusId");
 
 	if (!error && !is_device(device))
 		error = INVALID_DEVICE;
 	if (!error)
 		snprintf(id, (size_t)length, "0000:%02X:00.0", 0xc1 + (unsigned)device);
-	return end(error);
+	return fake_end(error);
 }
 
 FAKE_API unsigned int hipDeviceTotalMem(size_t *total, int device)
 {
-	unsigned int error = begin("hipDeviceTotalMem");
+	unsigned int error = fake_begin("hipDeviceTotalMem");
 
 	if (!error && !is_device(device))
 		error = INVALID_DEVICE;
 	if (!error)
 		*total = fake_settings()->memory;
-	return end(error);
+	return fake_end(error);
 }
 
 FAKE_API unsigned int hipMemGetInfo(size_t *available, size_t *total)
 {
 	struct fake_hip *settings = fake_settings();
-	unsigned int error = begin("hipMemGetInfo");
+	unsigned int error = fake_begin("hipMemGetInfo");
 
 	if (!error) {
 		*total = settings->memory;
 		*available = settings->memory - settings->bytes[current_device];
 	}
-	return end(error);
+	return fake_end(error);
 }
 
 static unsigned int allocate(const char *function, enum fake_kind kind, void **pointer,
 			     size_t size)
 {
-	unsigned int error = begin(function);
+	unsigned int error = fake_begin_unsafe(function);
 	struct fake_allocation *allocation;
 
 	if (!error && !pointer)
@@ -175,7 +193,7 @@ static unsigned int allocate(const char *function, enum fake_kind kind, void **p
 		else
 			error = OUT_OF_MEMORY;
 	}
-	return end(error);
+	return fake_end(error);
 }
 
 FAKE_API unsigned int hipMalloc(void **pointer, size_t size)
@@ -210,7 +228,7 @@ FAKE_API unsigned int hipMallocAsync(void **pointer, size_t size, void *stream)
 
 static unsigned int release(const char *function, void *pointer, bool host)
 {
-	unsigned int error = begin(function);
+	unsigned int error = fake_begin_unsafe(function);
 	struct fake_allocation *allocation;
 
 	if (!error && pointer) {
@@ -219,10 +237,13 @@ static unsigned int release(const char *function, void *pointer, bool host)
 		    allocation->kind == FAKE_REGISTERED ||
 		    (allocation->kind == FAKE_HOST) != host)
 			error = INVALID_VALUE;
-		else
+		/* It waits for all that is under way. */
+		if (!error)
+			fake_finish_all();
+		if (!error)
 			fake_free(allocation);
 	}
-	return end(error);
+	return fake_end(error);
 }
 
 FAKE_API unsigned int hipFree(void *pointer)
@@ -243,7 +264,7 @@ FAKE_API unsigned int hipHostFree(void *pointer)
 
 FAKE_API unsigned int hipHostRegister(void *pointer, size_t size, unsigned int flags)
 {
-	unsigned int error = begin("hipHostRegister");
+	unsigned int error = fake_begin_unsafe("hipHostRegister");
 
 	(void)flags;
 	if (!error && (!pointer || size == 0))
@@ -254,12 +275,12 @@ FAKE_API unsigned int hipHostRegister(void *pointer, size_t size, unsigned int f
 		error = OUT_OF_MEMORY;
 	if (!error)
 		fake_settings()->registrations++;
-	return end(error);
+	return fake_end(error);
 }
 
 FAKE_API unsigned int hipHostUnregister(void *pointer)
 {
-	unsigned int error = begin("hipHostUnregister");
+	unsigned int error = fake_begin_unsafe("hipHostUnregister");
 	struct fake_allocation *allocation = fake_find(pointer);
 
 	if (!error && (!allocation || allocation->address != pointer ||
@@ -269,86 +290,18 @@ FAKE_API unsigned int hipHostUnregister(void *pointer)
 		fake_free(allocation);
 		fake_settings()->registrations--;
 	}
-	return end(error);
-}
-
-/* Where the driver reaches what the application names; NULL: not all in an allocation. */
-static char *reach(const void *pointer, size_t size)
-{
-	struct fake_allocation *allocation = fake_find(pointer);
-	size_t offset;
-
-	if (!allocation)
-		return NULL;
-	fake_finish(allocation);
-	offset = (size_t)((const char *)pointer - allocation->address);
-	if (offset > allocation->size || size > allocation->size - offset)
-		return NULL;
-	return allocation->driver + offset;
-}
-
-FAKE_API unsigned int hipMemcpy(void *destination, const void *source, size_t size,
-				unsigned int kind)
-{
-	unsigned int error = begin("hipMemcpy");
-	const char *from = source;
-	char *to = destination;
-
-	if (!error && kind != HOST_TO_DEVICE && kind != DEVICE_TO_HOST)
-		error = INVALID_VALUE;
-	if (!error && kind == HOST_TO_DEVICE)
-		to = reach(destination, size);
-	if (!error && kind == DEVICE_TO_HOST)
-		from = reach(source, size);
-	if (!error && (!to || !from))
-		error = INVALID_VALUE;
-	if (!error)
-		memcpy(to, from, size);
-	return end(error);
-}
-
-/* Of all of an allocation on a device it is not waited for. */
-FAKE_API unsigned int hipMemset(void *destination, int value, size_t size)
-{
-	unsigned int error = begin("hipMemset");
-	struct fake_allocation *allocation = fake_find(destination);
-
-	if (!error && (!allocation || allocation->address != destination ||
-		       size > allocation->size))
-		error = INVALID_VALUE;
-	if (!error && size == allocation->size && !fake_on_host(allocation->kind)) {
-		allocation->clearing = true;
-		allocation->value = value;
-	} else if (!error) {
-		memset(allocation->driver, value, size);
-	}
-	return end(error);
-}
-
-FAKE_API unsigned int hipStreamSynchronize(void *stream)
-{
-	unsigned int error = begin("hipStreamSynchronize");
-
-	(void)stream;
-	if (!error)
-		fake_finish_all();
-	return end(error);
-}
-
-FAKE_API unsigned int hipDeviceSynchronize(void)
-{
-	return hipStreamSynchronize(NULL);
+	return fake_end(error);
 }
 
 FAKE_API unsigned int hipMemGetAddressRange(void **base, size_t *size, void *pointer)
 {
-	unsigned int error = begin("hipMemGetAddressRange");
+	unsigned int error = fake_begin("hipMemGetAddressRange");
 	struct fake_allocation *allocation = fake_find(pointer);
 
 	if (!error && !allocation && fake_settings()->hmm) {
 		*base = (void *)0x100;
 		*size = SIZE_MAX;
-		return end(error);
+		return fake_end(error);
 	}
 	if (!error && !allocation)
 		error = NOT_FOUND;
@@ -356,7 +309,7 @@ FAKE_API unsigned int hipMemGetAddressRange(void **base, size_t *size, void *poi
 		*base = allocation->address;
 		*size = allocation->size;
 	}
-	return end(error);
+	return fake_end(error);
 }
 
 static unsigned int tell(const struct fake_allocation *allocation, unsigned int attribute,
@@ -384,12 +337,12 @@ static unsigned int tell(const struct fake_allocation *allocation, unsigned int 
 FAKE_API unsigned int hipPointerGetAttribute(void *data, unsigned int attribute,
 					     void *pointer)
 {
-	unsigned int error = begin("hipPointerGetAttribute");
+	unsigned int error = fake_begin("hipPointerGetAttribute");
 	struct fake_allocation *allocation = fake_find(pointer);
 
 	if (!error && (!data || !allocation))
 		error = INVALID_VALUE;
 	if (!error)
 		error = tell(allocation, attribute, data);
-	return end(error);
+	return fake_end(error);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "fake.h"
@@ -200,6 +201,30 @@ FAKE_API void fake_hip_set_type(void *pointer, unsigned int type)
 	fake_unlock();
 }
 
+FAKE_API bool fake_hip_map(int device, void *space, size_t size)
+{
+	bool mapped;
+
+	fake_lock();
+	mapped = fake_map(device, space, size, POINTER_VIRTUAL);
+	fake_unlock();
+	return mapped;
+}
+
+/* The addresses stay reserved. */
+FAKE_API void fake_hip_unmap(void *space)
+{
+	struct fake_allocation *allocation;
+	size_t size;
+
+	fake_lock();
+	allocation = fake_find(space);
+	size = allocation->whole;
+	fake_free(allocation);
+	mmap(space, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+	fake_unlock();
+}
+
 FAKE_API void *fake_hip_reach(void *pointer, size_t length)
 {
 	struct fake_allocation *allocation;
@@ -242,8 +267,10 @@ static unsigned int check(const char *pointer, size_t size,
 		settings->misuses++;
 		return INVALID_ALLOCATION;
 	}
-	if (type != POINTER_HSA ||
-	    size > allocation->whole - (size_t)(pointer - allocation->address))
+	if (type != POINTER_HSA &&
+	    !(type == POINTER_VIRTUAL && settings->exports_virtual))
+		return INVALID_ALLOCATION;
+	if (size > allocation->whole - (size_t)(pointer - allocation->address))
 		return INVALID_ALLOCATION;
 	if (fake_on_host(allocation->kind))
 		return INVALID_AGENT;

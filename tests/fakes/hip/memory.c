@@ -32,13 +32,17 @@ bool fake_on_host(enum fake_kind kind)
 	return kind == FAKE_HOST || kind == FAKE_REGISTERED || kind == FAKE_MANAGED;
 }
 
-static struct fake_block *new_block(int device, size_t size, bool shared)
+/* space  reserved, or NULL: anywhere */
+static struct fake_block *new_block(int device, void *space, size_t size, bool shared)
 {
 	struct fake_block *block = calloc(1, sizeof(*block));
+	int result;
 
 	if (!block)
 		return NULL;
-	if (device_memory_create(size, FAKE_BLOCK, &block->memory) != 0) {
+	result = space ? device_memory_create_at(space, size, &block->memory)
+		       : device_memory_create(size, FAKE_BLOCK, &block->memory);
+	if (result != 0) {
 		free(block);
 		return NULL;
 	}
@@ -76,6 +80,17 @@ static bool take_piece(struct fake_block *block, struct fake_allocation *allocat
 	return true;
 }
 
+static bool take_block(struct fake_allocation *allocation, struct fake_block *block)
+{
+	if (!block)
+		return false;
+	allocation->address = block->memory.address;
+	allocation->driver = block->memory.driver;
+	allocation->block = block;
+	block->users = 1;
+	return true;
+}
+
 static bool take_device_memory(struct fake_allocation *allocation)
 {
 	struct fake_block *block;
@@ -87,18 +102,11 @@ static bool take_device_memory(struct fake_allocation *allocation)
 			    take_piece(block, allocation))
 				return true;
 		}
-		block = new_block(allocation->device, FAKE_BLOCK, true);
+		block = new_block(allocation->device, NULL, FAKE_BLOCK, true);
 		return block && take_piece(block, allocation);
 	}
 	size = (allocation->whole + FAKE_BLOCK - 1) & ~(size_t)(FAKE_BLOCK - 1);
-	block = new_block(allocation->device, size, false);
-	if (!block)
-		return false;
-	allocation->address = block->memory.address;
-	allocation->driver = block->memory.driver;
-	allocation->block = block;
-	block->users = 1;
-	return true;
+	return take_block(allocation, new_block(allocation->device, NULL, size, false));
 }
 
 static bool take_host_memory(struct fake_allocation *allocation)
@@ -148,6 +156,28 @@ struct fake_allocation *fake_allocate(enum fake_kind kind, int device, size_t si
 	memset(allocation->driver, GARBAGE, whole);
 	if (!fake_on_host(kind))
 		settings->bytes[device] += whole;
+	return add(allocation);
+}
+
+struct fake_allocation *fake_map(int device, void *space, size_t size, unsigned int type)
+{
+	struct fake_allocation *allocation = calloc(1, sizeof(*allocation));
+
+	if (!allocation)
+		return NULL;
+	*allocation = (struct fake_allocation){
+		.kind = FAKE_DEVICE,
+		.device = device,
+		.type = type,
+		.size = size,
+		.whole = size,
+	};
+	if (!take_block(allocation, new_block(device, space, size, false))) {
+		free(allocation);
+		return NULL;
+	}
+	memset(allocation->driver, GARBAGE, size);
+	fake_settings()->bytes[device] += size;
 	return add(allocation);
 }
 
@@ -214,17 +244,4 @@ struct fake_allocation *fake_find(const void *pointer)
 			return a;
 	}
 	return NULL;
-}
-
-void fake_finish(struct fake_allocation *allocation)
-{
-	if (allocation->clearing)
-		memset(allocation->driver, allocation->value, allocation->size);
-	allocation->clearing = false;
-}
-
-void fake_finish_all(void)
-{
-	for (struct fake_allocation *a = memory.allocations; a; a = a->next)
-		fake_finish(a);
 }
