@@ -115,6 +115,7 @@ __attribute__((unused)) static void compare_hip(void)
 	SAME_FUNCTION(hipMemGetAddressRange);
 	SAME_FUNCTION(hipPointerGetAttribute);
 	SAME_FUNCTION(hipExtMallocWithFlags);
+	SAME_FUNCTION(hipThreadExchangeStreamCaptureMode);
 	SAME_FUNCTION(hipGetErrorName);
 	SAME_FUNCTION(hsa_init);
 	SAME_FUNCTION(hsa_shut_down);
