@@ -329,7 +329,8 @@ static void each_completion_overruns(void **state)
 
 static void each_poll_fails(void **state)
 {
-	assert_true(sweep(state, "poll_cq", "=EIO", "poll the completion queue") > 6);
+	/* Each of the five calls that wait polls once at least; more often if it must. */
+	assert_true(sweep(state, "poll_cq", "=EIO", "poll the completion queue") >= 5);
 }
 
 int main(void)
