@@ -7,6 +7,7 @@
 #include "memory/page.h"
 #include "memory/parts.h"
 #include "memory/piece.h"
+#include "memory/stage.h"
 #include "util/error.h"
 #include "util/log.h"
 
@@ -42,23 +43,36 @@ static int grow(struct pier_mr *region)
 	return 0;
 }
 
-static int add_part(struct pier_mr *region, const struct pier_piece *piece,
-		    uint64_t start)
-{
-	int error = grow(region);
+/* What is left of a range to be registered, and where in the region that begins. */
+struct rest {
+	struct pier_piece piece;
+	uint64_t start;
+};
 
-	if (error)
-		return error;
-	error = pier_register_piece(piece, &region->parts[region->part_count]);
-	if (!error)
-		region->parts[region->part_count++].start = start;
-	return error;
+static struct pier_piece front_of(const struct rest *rest, uint64_t length)
+{
+	struct pier_piece piece = rest->piece;
+
+	piece.range.length = length;
+	return piece;
 }
 
-static void advance(struct pier_piece *piece, uint64_t length)
+/* The first bytes of the rest, which is shorter then. */
+static int add_part(struct pier_mr *region, struct rest *rest, uint64_t length)
 {
-	pier_advance_range(&piece->range, length);
-	piece->iova += length;
+	struct pier_piece piece = front_of(rest, length);
+	int error = grow(region);
+
+	if (!error)
+		error = pier_register_piece(&piece, &region->parts[region->part_count]);
+	if (error)
+		return error;
+	region->parts[region->part_count++].start = rest->start;
+	pier_advance_range(&rest->piece.range, length);
+	rest->piece.range.length -= length;
+	rest->piece.iova += length;
+	rest->start += length;
+	return 0;
 }
 
 /* How much of a piece, from its beginning, lies in one segment of its allocation. */
@@ -84,39 +98,46 @@ static int ask_segment(const struct pier_piece *piece, uint64_t *ret_length)
 }
 
 /* A part for each segment. */
-static int add_segments(struct pier_mr *region, struct pier_piece piece, uint64_t start)
+static int add_segments(struct pier_mr *region, struct rest *rest, uint64_t length)
 {
-	uint64_t left = piece.range.length;
+	uint64_t end = rest->start + length;
 
-	while (left > 0) {
-		uint64_t length = 0;
-		int error;
+	while (rest->start < end) {
+		struct pier_piece piece = front_of(rest, end - rest->start);
+		int error = ask_segment(&piece, &length);
 
-		piece.range.length = left;
-		error = ask_segment(&piece, &length);
-		piece.range.length = length;
 		if (!error)
-			error = add_part(region, &piece, start);
+			error = add_part(region, rest, length);
 		if (error)
 			return error;
-		advance(&piece, length);
-		start += length;
-		left -= length;
 	}
 	return 0;
 }
 
 /* In one part, if the memory's driver makes one dma-buf of it. */
-static int add_piece(struct pier_mr *region, const struct pier_piece *piece,
-		     uint64_t start)
+static int add_whole(struct pier_mr *region, struct rest *rest, uint64_t length)
 {
-	int error = add_part(region, piece, start);
+	int error = add_part(region, rest, length);
 
-	if (error != -EXDEV || !piece->has_segments)
+	if (error != -EXDEV || !rest->piece.has_segments)
 		return error;
-	pier_debug("%" PRIu64 " bytes are registered by segments: %s",
-		   piece->range.length, pier_last_error());
-	return add_segments(region, *piece, start);
+	pier_debug("%" PRIu64 " bytes are registered by segments: %s", length,
+		   pier_last_error());
+	return add_segments(region, rest, length);
+}
+
+/* What a NIC writes is copied from where it did: by the stages of the region beneath. */
+static int add_piece(struct pier_mr *region, struct rest *rest, uint64_t length)
+{
+	uint64_t end = rest->start + length;
+	int error = 0;
+
+	while (rest->start < end && !error) {
+		struct pier_piece piece = front_of(rest, end - rest->start);
+
+		error = add_whole(region, rest, pier_stage_reach(&piece));
+	}
+	return error;
 }
 
 /* So long that the piece ends with a page, which then belongs to one piece only. */
@@ -131,17 +152,18 @@ static uint64_t fit(const struct pier_piece *piece, uint64_t length)
  * Pieces as long as the device takes them; after ENOMEM, which drivers say for a
  * translation table that they cannot have in one piece, half as long.
  */
-static int add_pieces(struct pier_mr *region, struct pier_piece piece, uint64_t start)
+static int add_pieces(struct pier_mr *region, struct rest *rest)
 {
-	uint64_t left = piece.range.length, page = pier_host_page();
+	uint64_t end = rest->start + rest->piece.range.length, page = pier_host_page();
 	uint64_t longest = region->pd->device->limits.max_mr_size;
 
-	while (left > 0) {
-		uint64_t length = left <= longest ? left : fit(&piece, longest);
-		int error;
+	while (rest->start < end) {
+		uint64_t left = end - rest->start;
+		uint64_t length = left <= longest ? left : fit(&rest->piece, longest);
+		int error = add_piece(region, rest, length);
 
-		piece.range.length = length;
-		error = add_piece(region, &piece, start);
+		/* Some of it may be there. */
+		length -= left - (end - rest->start);
 		if (error == -ENOMEM && length / 2 >= page) {
 			pier_debug("%" PRIu64 " bytes are tried in pieces: %s", length,
 				   pier_last_error());
@@ -150,18 +172,15 @@ static int add_pieces(struct pier_mr *region, struct pier_piece piece, uint64_t 
 		}
 		if (error)
 			return error;
-		advance(&piece, length);
-		start += length;
-		left -= length;
 	}
 	return 0;
 }
 
 /* It was checked as a whole; how a buffer will be reached was not known then. */
-static int add_range(struct pier_mr *region, struct pier_piece *piece, uint64_t start)
+static int add_range(struct pier_mr *region, struct rest *rest)
 {
-	piece->checked = piece->range.source != PIER_MR_BUFFER;
-	return add_piece(region, piece, start);
+	rest->piece.checked = rest->piece.range.source != PIER_MR_BUFFER;
+	return add_piece(region, rest, rest->piece.range.length);
 }
 
 static enum pier_path path_of(const struct pier_mr *region)
@@ -197,12 +216,11 @@ int pier_register_parts(struct pier_mr *region)
 	int error = 0;
 
 	for (uint32_t i = 0; i < region->memory_count && !error; i++) {
-		struct pier_piece piece = pier_piece_of(region, i, start);
+		struct rest rest = { pier_piece_of(region, i, start), start };
 
-		error = region->split == PIER_SPLIT_PIECES
-				? add_pieces(region, piece, start)
-				: add_range(region, &piece, start);
-		start += piece.range.length;
+		start += rest.piece.range.length;
+		error = region->split == PIER_SPLIT_PIECES ? add_pieces(region, &rest)
+							   : add_range(region, &rest);
 	}
 	if (error) {
 		/* The sentence of the failure stays: this leaves none. */

@@ -120,6 +120,25 @@ static struct pier_stage *find_stage(const struct pier_piece *piece)
 	return NULL;
 }
 
+uint64_t pier_stage_reach(const struct pier_piece *piece)
+{
+	uint32_t count = piece->base ? pier_mr_parts(piece->base) : 0;
+	uint64_t reach = piece->range.length, first = piece->range.offset;
+
+	for (uint32_t i = 0; i < count; i++) {
+		const struct pier_stage *stage = pier_mr_part_at(piece->base, i)->stage;
+		uint64_t edge;
+
+		if (!stage || stage->buffer != piece->range.buffer)
+			continue;
+		edge = first < stage->offset ? stage->offset
+					     : stage->offset + stage->length;
+		if (first < edge && edge - first < reach)
+			reach = edge - first;
+	}
+	return reach;
+}
+
 bool pier_base_is_staged(const struct pier_piece *piece)
 {
 	return find_stage(piece) != NULL;
@@ -183,11 +202,6 @@ static const struct pier_mr *beneath(const struct pier_mr *mr)
 	while (mr->window && mr->memory_count == 0)
 		mr = mr->base;
 	return mr;
-}
-
-bool pier_is_staged(const struct pier_mr *mr)
-{
-	return beneath(mr)->path == PIER_PATH_STAGED;
 }
 
 bool pier_has_stage(const struct pier_mr *mr)

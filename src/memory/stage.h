@@ -30,6 +30,12 @@ int pier_register_stage(const struct pier_piece *piece, struct pier_mr_part *ret
 /* Whether the base of a sub-region has the piece's bytes in one of its stages. */
 bool pier_base_is_staged(const struct pier_piece *piece);
 
+/*
+ * How much of a piece, from its beginning, lies in one stage of its base, or in none:
+ * its bytes are the NIC's in the base's stages or not at all.
+ */
+uint64_t pier_stage_reach(const struct pier_piece *piece);
+
 /* One user less; NULL is fine. */
 void pier_put_stage(struct pier_stage *stage);
 
@@ -40,14 +46,14 @@ int pier_stage_for_device(const struct pier_stage *stage, uint64_t offset,
 
 /* Whether a part of a region is staged, so that bytes of it may have to be copied. */
 bool pier_has_stage(const struct pier_mr *mr);
-/* Whether all of it is, so that NICs write to no device directly. */
-bool pier_is_staged(const struct pier_mr *mr);
+/* Whether NICs write directly to the memory of a buffer, which may need a flush then. */
+bool pier_has_direct(const struct pier_mr *mr);
 
 /*
  * The halves of pier_sync_for_device(): copy what is staged; and flush the memory of
- * devices, whether it is or not.
+ * devices that is not, or, `all`, whether it is or not.
  */
 int pier_copy_for_device(struct pier_mr *mr, uint64_t offset, uint64_t length);
-int pier_flush_for_device(struct pier_mr *mr, uint64_t offset, uint64_t length);
+int pier_flush_for_device(struct pier_mr *mr, uint64_t offset, uint64_t length, bool all);
 
 #endif

@@ -82,6 +82,40 @@ static int sync_stages(const struct pier_mr *mr, struct span span,
 	return error;
 }
 
+/* Or no bytes at all. */
+static bool all_staged(const struct pier_mr *mr, struct span span)
+{
+	uint64_t end = span.offset + span.length;
+	bool staged = true;
+
+	for (uint32_t i = first_part(mr, span.offset); i < pier_mr_parts(mr) && staged;
+	     i++) {
+		const struct pier_mr_part *part = pier_mr_part_at(mr, i);
+
+		if (part->start >= end)
+			break;
+		staged = part->stage || cut(span, part->start, part->length).length == 0;
+	}
+	return staged;
+}
+
+bool pier_has_direct(const struct pier_mr *mr)
+{
+	uint64_t start = 0;
+
+	while (mr->window && mr->memory_count == 0)
+		mr = mr->base;
+	for (uint32_t i = 0; i < mr->memory_count; i++) {
+		const struct pier_mr_range *range = &mr->memory[i].range;
+		struct span here = { start, range->length };
+
+		if (range->source == PIER_MR_BUFFER && !all_staged(mr, here))
+			return true;
+		start += range->length;
+	}
+	return false;
+}
+
 static int flush_buffer(const struct pier_buffer *buffer)
 {
 	int result;
@@ -97,17 +131,18 @@ static int flush_buffer(const struct pier_buffer *buffer)
 	return 0;
 }
 
-/* What NICs write to directly. */
-static int flush_buffers(const struct pier_mr *mr, struct span span)
+/* Of what NICs write to directly, or, `all`, of what is staged as well. */
+static int flush_buffers(const struct pier_mr *mr, struct span span, bool all)
 {
 	uint64_t start = 0;
 	int error = 0;
 
 	for (uint32_t i = 0; i < mr->memory_count && !error; i++) {
 		const struct pier_mr_range *range = &mr->memory[i].range;
+		struct span here = cut(span, start, range->length);
 
-		if (range->source == PIER_MR_BUFFER &&
-		    cut(span, start, range->length).length > 0)
+		if (range->source == PIER_MR_BUFFER && here.length > 0 &&
+		    (all || !all_staged(mr, here)))
 			error = flush_buffer(range->buffer);
 		start += range->length;
 	}
@@ -132,18 +167,16 @@ int pier_copy_for_device(struct pier_mr *mr, uint64_t offset, uint64_t length)
 				   pier_stage_for_device);
 }
 
-int pier_flush_for_device(struct pier_mr *mr, uint64_t offset, uint64_t length)
+int pier_flush_for_device(struct pier_mr *mr, uint64_t offset, uint64_t length, bool all)
 {
 	int error = find_memory(&mr, &offset, length);
 
-	return error ? error : flush_buffers(mr, (struct span){ offset, length });
+	return error ? error : flush_buffers(mr, (struct span){ offset, length }, all);
 }
 
 int pier_sync_for_device(struct pier_mr *mr, uint64_t offset, uint64_t length)
 {
 	int error = pier_copy_for_device(mr, offset, length);
 
-	if (!error && !pier_is_staged(mr))
-		error = pier_flush_for_device(mr, offset, length);
-	return error;
+	return error ? error : pier_flush_for_device(mr, offset, length, false);
 }

@@ -159,6 +159,7 @@ static void start(struct pier_landing *landing)
 
 		side->unflushed = landing->done > 0 &&
 				  (side->direct || landing->owes_flush);
+		side->doubtful = side->unflushed;
 		if (pier_side_post(side))
 			pier_note_side_failure(landing, i);
 	}

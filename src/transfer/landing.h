@@ -20,8 +20,9 @@ struct pier_landing_side {
 	uint64_t offset;
 	uint32_t resets; /* of the channel, when the receives were posted */
 	bool staged;	 /* a part of the region is: bytes are copied as they come */
-	bool direct;	 /* a part of it is not */
+	bool direct;	 /* device memory of it is not */
 	bool unflushed;	 /* bytes came straight into memory that may need a flush */
+	bool doubtful;	 /* also of what is staged now: before it went on */
 
 	struct pier_work *ring;
 	uint32_t size, first, count;

@@ -62,7 +62,7 @@ int pier_side_init(struct pier_landing_side *side, uint32_t index,
 		error = check_region(given, length);
 	if (!error) {
 		side->staged = pier_has_stage(given->mr);
-		side->direct = !pier_is_staged(given->mr);
+		side->direct = pier_has_direct(given->mr);
 		side->ring = calloc(side->size, sizeof(*side->ring));
 		if (!side->ring)
 			error = pier_fail(ENOMEM, "no memory for %u receives",
@@ -220,8 +220,9 @@ int pier_side_land(struct pier_landing_side *side, struct pier_range chunk)
 
 int pier_side_flush(struct pier_landing_side *side, uint64_t length)
 {
-	bool unflushed = side->unflushed;
+	bool unflushed = side->unflushed, doubtful = side->doubtful;
 
-	side->unflushed = false;
-	return unflushed ? pier_flush_for_device(side->mr, side->offset, length) : 0;
+	side->unflushed = side->doubtful = false;
+	return unflushed ? pier_flush_for_device(side->mr, side->offset, length, doubtful)
+			 : 0;
 }

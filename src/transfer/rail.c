@@ -269,8 +269,10 @@ int pier_rail_flush(struct pier_rail_state *rail)
 	int error = 0;
 
 	if (rail->unflushed)
-		error = pier_flush_for_device(rail->mr, rail->offset, rail->length);
+		error = pier_flush_for_device(rail->mr, rail->offset, rail->length,
+					      rail->doubtful);
 	rail->unflushed = error;
+	rail->doubtful &= rail->unflushed;
 	return error;
 }
 

@@ -46,9 +46,10 @@ struct pier_rail_state {
 	 * when they have come.
 	 */
 	bool staged;
-	bool direct;		  /* a part of it is not */
+	bool direct;		  /* device memory of it is not */
 	struct pier_range copied; /* the last that were, before they are posted */
 	bool unflushed; /* bytes came straight into memory that may need a flush */
+	bool doubtful;	/* also of what is staged now: by rails before a resumption */
 	uint32_t max_sge, max_chunk;
 	struct ibv_sge *elements; /* max_sge: of the chunk that is being posted */
 

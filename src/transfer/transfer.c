@@ -147,6 +147,7 @@ static void doubt_visibility(struct pier_transfer *transfer)
 
 		rail->unflushed = transfer->done > 0 && rail->reads &&
 				  (rail->direct || transfer->owes_flush);
+		rail->doubtful = rail->unflushed;
 	}
 }
 

@@ -272,6 +272,34 @@ static void takes_back_the_segments_before(void **state)
 	assert_ptr_equal(mr, (void *)1);
 }
 
+/* A driver that runs out of memory in the middle: what is there is not asked for again.
+ */
+static void goes_on_behind_segments(void **state)
+{
+	struct pier_mr_attr attr = PIER_MR_ATTR_INIT;
+	struct pier_mr_part_info part;
+	struct pier_mr_range range;
+	struct pier_mr *mr = NULL;
+
+	(void)state;
+	start("gpu:3");
+	rig.gpu->seams = true;
+	rig.gpu->export_error = ENOMEM;
+	/* All at once, the first segment, and the second. */
+	rig.gpu->fail_export_at = 3;
+	range = (struct pier_mr_range)PIER_MR_RANGE_BUFFER(rig.buffer, 0, 6 * rig.page);
+	attr.ranges = &range;
+	attr.range_count = 1;
+	attr.split = PIER_SPLIT_PIECES;
+	expect_ok(pier_reg_mr_attr(rig.pd, &attr, &mr));
+	assert_int_equal(pier_mr_parts(mr), 3);
+	for (uint32_t i = 0; i < 3; i++) {
+		expect_ok(pier_mr_part(mr, i, &part));
+		assert_int_equal(part.length, 2 * rig.page);
+	}
+	expect_ok(pier_dereg_mr(mr));
+}
+
 /* Several ranges, of which one has segments: the device joins none of them. */
 static void has_segments_among_ranges(void **state)
 {
@@ -545,6 +573,54 @@ static void shares_the_stage_with_sub_regions(void **state)
 	expect_ok(pier_dereg_mr(mr));
 }
 
+/* Also where it lies in several, and something else would do for it alone. */
+static void shares_several_stages(void **state)
+{
+	struct pier_mr *mr = NULL, *sub = NULL;
+
+	(void)state;
+	start("gpu:3");
+	rig.gpu->seams = true;
+	rig.gpu->takes = PIER_MAPPING_PCIE;
+	rig.gpu->no_pcie = true;
+	expect_ok(reg(0, 6 * rig.page, PIER_POLICY_STAGED, &mr));
+	assert_int_equal(pier_mr_parts(mr), 3);
+	rig.gpu->seams = false;
+	rig.gpu->takes = 0;
+	expect_ok(pier_reg_sub_mr(mr, 2 * rig.page - 50, rig.page, PIER_ACCESS_SHARED,
+				  &sub));
+	assert_int_equal(pier_mr_parts(sub), 2);
+	assert_int_equal(pier_mr_path(sub), PIER_PATH_STAGED);
+	assert_int_equal(rig.gpu->locks, 3);
+	expect_ok(pier_dereg_mr(sub));
+	expect_ok(pier_dereg_mr(mr));
+}
+
+/* Nothing but what a NIC wrote to directly wants a flush. */
+static void flushes_nothing_staged(void **state)
+{
+	static char host[100];
+	struct pier_mr_attr attr = PIER_MR_ATTR_INIT;
+	struct pier_mr_range ranges[2];
+	struct pier_mr *mr = NULL;
+
+	(void)state;
+	start("gpu");
+	rig.gpu->export_error = EPERM;
+	rig.gpu->flush_error = EOPNOTSUPP;
+	ranges[0] = (struct pier_mr_range)PIER_MR_RANGE_HOST(host, sizeof(host));
+	ranges[1] = (struct pier_mr_range)PIER_MR_RANGE_BUFFER(rig.buffer, 0, 100);
+	attr.ranges = ranges;
+	attr.range_count = 2;
+	attr.policy = PIER_POLICY_STAGED;
+	expect_ok(pier_reg_mr_attr(rig.pd, &attr, &mr));
+	assert_int_equal(pier_mr_path(mr), PIER_PATH_MIXED);
+	expect_ok(pier_sync_for_device(mr, 0, 200));
+	assert_int_equal(rig.gpu->flushes, 0);
+	assert_int_equal(rig.gpu->copies, 1);
+	expect_ok(pier_dereg_mr(mr));
+}
+
 static void flushes_direct_memory(void **state)
 {
 	struct pier_mr *mr = NULL;
@@ -634,6 +710,7 @@ int main(void)
 		CASE(registers_by_segments),
 		CASE(makes_no_parts_where_none_may_be),
 		CASE(takes_back_the_segments_before),
+		CASE(goes_on_behind_segments),
 		CASE(has_segments_among_ranges),
 		CASE(stages_one_of_several_ranges),
 		CASE(gives_host_memory_as_host_memory),
@@ -643,6 +720,8 @@ int main(void)
 		CASE(copies_what_is_told),
 		CASE(stages_by_segments),
 		CASE(shares_the_stage_with_sub_regions),
+		CASE(shares_several_stages),
+		CASE(flushes_nothing_staged),
 		CASE(flushes_direct_memory),
 		CASE(tells_what_syncs_cannot_do),
 		CASE(reads_back),

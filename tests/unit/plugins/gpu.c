@@ -104,7 +104,8 @@ static int export_mapped(const struct pier_memory *memory, uint64_t address,
 
 	control->exports++;
 	control->exports_by[mapping]++;
-	if (control->export_error)
+	if (control->export_error &&
+	    (!control->fail_export_at || control->exports == control->fail_export_at))
 		return pier_fail(control->export_error, "the driver refuses");
 	if (mapping == PIER_MAPPING_PCIE && control->no_pcie)
 		return pier_fail(EOPNOTSUPP, "the driver has no such mapping");

@@ -16,9 +16,10 @@ struct gpu_control {
 	enum pier_mapping takes; /* exports of others are nothing that a NIC takes */
 	bool no_pcie;		 /* the driver does not have it */
 	int export_error, copy_error, flush_error; /* positive errno, or 0 */
-	bool seams; /* no export of several segments at once */
-	bool host;  /* it is host memory, which the CPU reaches */
-	bool moves; /* its pages do */
+	int fail_export_at; /* the nth alone is what export_error happens to; 0: all */
+	bool seams;	    /* no export of several segments at once */
+	bool host;	    /* it is host memory, which the CPU reaches */
+	bool moves;	    /* its pages do */
 	bool says_no_export;
 	bool lies_about_segments;
 	int fail_copy_at; /* from the nth on copy_error is what happens; 0: all */
