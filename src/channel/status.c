@@ -31,8 +31,7 @@ static const struct meaning meanings[] = {
 	STATUS(IBV_WC_LOC_QP_OP_ERR, -EIO, LOCAL,
 	       "this end's queue pair cannot do what it was asked",
 	       "max_rd_atomic of both ends, the lengths of elements and receives, and "
-	       "the "
-	       "kernel's log"),
+	       "the kernel's log"),
 	STATUS(IBV_WC_LOC_EEC_OP_ERR, -EIO, DEVICE, "an internal error of this end",
 	       "the kernel's log"),
 	STATUS(IBV_WC_LOC_PROT_ERR, -EFAULT, LOCAL,
@@ -69,8 +68,7 @@ static const struct meaning meanings[] = {
 	       "the peer did not answer: it is gone, not connected, or the network loses "
 	       "packets (MTU, firewall, wrong GID)",
 	       "that the peer lives and is connected, the route between the two GIDs, "
-	       "and "
-	       "the switches' flow control"),
+	       "and the switches' flow control"),
 	STATUS(IBV_WC_RNR_RETRY_EXC_ERR, -EAGAIN, NOT_READY,
 	       "the peer had posted no receive, and still had not after all retries",
 	       "how many receives the peer keeps posted, and rnr_retry_count here and "

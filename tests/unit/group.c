@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Groups: their making, their blobs, and requests to many ranks. */
 #include "../support/cmocka.h"
-#include "../support/census.h"
-#include "../support/crew.h"
 #include "../support/expect.h"
-#include "../support/random.h"
+#include "group_scene.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -22,34 +20,6 @@ enum {
 	GUARD = 13,	 /* bytes between two pieces */
 	TARGET = 20011,	 /* offset in every area of what comes from others */
 };
-
-static uint64_t seed;
-
-struct scene {
-	struct test_census before;
-	struct crew crew;
-};
-
-static int setup(void **state)
-{
-	struct scene *scene = calloc(1, sizeof(*scene));
-
-	if (!seed)
-		seed = test_random_start().state;
-	scene->before = test_take_census();
-	*state = scene;
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	struct scene *scene = *state;
-
-	expect_ok(crew_close(&scene->crew));
-	test_assert_census(&scene->before);
-	free(scene);
-	return 0;
-}
 
 static struct crew *prepared(void **state, uint32_t size,
 			     const struct pier_group_attr *attr)

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Barriers of groups: that nobody passes before all have come, and who is named. */
 #include "../support/cmocka.h"
-#include "../support/census.h"
-#include "../support/crew.h"
 #include "../support/expect.h"
-#include "../support/random.h"
+#include "group_scene.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -29,33 +27,6 @@ static const enum pier_barrier_algorithm algorithms[] = {
 	PIER_BARRIER_DISSEMINATION,
 };
 static enum pier_barrier_algorithm algorithm; /* of the test that runs */
-static uint64_t seed;
-
-struct scene {
-	struct test_census before;
-	struct crew crew;
-};
-
-static int setup(void **state)
-{
-	struct scene *scene = calloc(1, sizeof(*scene));
-
-	if (!seed)
-		seed = test_random_start().state;
-	scene->before = test_take_census();
-	*state = scene;
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	struct scene *scene = *state;
-
-	expect_ok(crew_close(&scene->crew));
-	test_assert_census(&scene->before);
-	free(scene);
-	return 0;
-}
 
 static struct crew *connected(void **state, uint32_t size)
 {
