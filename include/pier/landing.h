@@ -56,6 +56,28 @@ PIER_BEGIN_DECLS
  * to the memory, until its transfer has ended too; and where one of its channels failed,
  * until this end of that channel was reset or destroyed.
  *
+ * Neither end is told how the other one ended, but by its channel; so:
+ *
+ *	the sender's rail failed	a device that hears that the queue pair of the
+ *peer is gone fails the rail here with -ECANCELED; others hear nothing, and stall_ms ends
+ *the landing. Both are resumed, when the channel was reset at both ends the sender's copy
+ *failed, or	its channel works and nothing comes: stall_ms ends its request was refused
+ *the landing. Both are resumed as they are a rail failed here		the sender's ends
+ *with -ECANCELED, or with -ETIMEDOUT. Both are resumed, when the channel was reset at
+ *both ends a copy failed here		the landing ends, and its channels work: while
+ *					they have receives the sender goes on, and may
+ *					end without an error. Begin anew at both ends
+ *
+ * What the transfer counts the landing has come to count as soon as it is resumed, but
+ * for bytes whose copy failed, and for those whose completions the device here lost, or
+ * made errors of though it had answered the peer, as when a completion queue overran. Of
+ * these the landing knows nothing: resumed, it waits for them until stall_ms is over, and
+ * the transfer has ended. Then begin anew at both ends.
+ *
+ * So a transfer without an error says that all bytes came to what the NIC writes to, and
+ * the landing alone that they are there for device code: who has to know it at the other
+ * end must be told by the caller.
+ *
  * Until it has ended, its regions must stay, and until it is destroyed or goes on without
  * them its channels, but for those that failed. If it is to be resumed, regions of
  * channels that did not fail must stay until then.

@@ -67,10 +67,11 @@ PIER_API int pier_channel_error(const struct pier_channel *channel,
  *
  * Never waits for the peer; for the device at most a second.
  *
- * Errors: -EBUSY the channel belongs to a group, and nothing was changed; -ENETDOWN,
- * -EADDRNOTAVAIL and others as of pier_prepare_channel(); others of ibv_modify_qp(3)
- * and ibv_dealloc_mw(3). Nothing is outstanding then, and the channel
- * can be reset again, or destroyed.
+ * Errors: -EBUSY the channel belongs to a group, and nothing was changed; -EIO polling
+ * the completion queue fails: one that overran does so for ever, and then the channel
+ * can only be destroyed; -ENETDOWN, -EADDRNOTAVAIL and others as of
+ * pier_prepare_channel(); others of ibv_modify_qp(3) and ibv_dealloc_mw(3). Nothing is
+ * outstanding then, and the channel can be reset again, or destroyed.
  */
 PIER_API int pier_channel_reset(struct pier_channel *channel);
 

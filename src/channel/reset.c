@@ -41,6 +41,17 @@ static int stop(struct pier_channel *channel)
 	return 0;
 }
 
+/*
+ * One that overran fails all polls from then on (ibv_poll_cq(3)), and it stays with the
+ * channel: what is posted would complete for nobody.
+ */
+static int check_completions(struct pier_channel *channel)
+{
+	int count = pier_collect(channel);
+
+	return count < 0 ? count : 0;
+}
+
 /* Of a queue pair that leaves its peer: it could not keep their keys for another. */
 static int end_windows(struct pier_channel *channel)
 {
@@ -116,12 +127,8 @@ static void forget(struct pier_channel *channel)
 int pier_channel_reset(struct pier_channel *channel)
 {
 	static int (*const steps[])(struct pier_channel *) = {
-		stop,
-		end_windows,
-		renumber,
-		to_reset,
-		pier_query_channel_port,
-		pier_modify_to_init,
+		stop,	  check_completions,	   end_windows,		renumber,
+		to_reset, pier_query_channel_port, pier_modify_to_init,
 	};
 	int error = pier_check_process(&channel->object);
 

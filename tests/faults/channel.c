@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 
+#include <pier/recovery.h>
 #include <pier/verbs.h>
 
 #include "../conformance/world.h"
@@ -109,6 +110,40 @@ static void stops_where_err_is_refused(void **state)
 	assert_int_equal(pier_channel_outstanding(world->a.channel), 0);
 }
 
+/* Its completion queue stays with it, and is dead. */
+static void is_not_reset_after_an_overrun(void **state)
+{
+	struct world *world = behind(state, "overrun@1");
+	struct pier_channel *channel = world->a.channel;
+	struct pier_endpoint peer;
+	struct pier_work work;
+
+	expect_ok(pier_channel_endpoint(world->b.channel, &peer));
+	expect_ok(post_write(world, 0, &work));
+	expect_result(pier_wait(channel, work, SHORTLY_MS, NULL), -EIO);
+	for (int i = 0; i < 2; i++) {
+		expect_result(pier_channel_reset(channel), -EIO);
+		test_assert_sentence("poll the completion queue");
+		expect_result(pier_connect_channel(channel, &peer), -EISCONN);
+		expect_result(pier_post_recv(channel, NULL, 0, NULL), -EPIPE);
+		assert_int_equal(pier_channel_outstanding(channel), 0);
+	}
+}
+
+static void is_reset_after_a_poll_that_failed(void **state)
+{
+	struct world *world = behind(state, "poll_cq@1=EIO");
+	struct pier_work work;
+
+	expect_ok(post_write(world, 0, &work));
+	expect_result(pier_wait(world->a.channel, work, PATIENT, NULL), -EIO);
+	expect_ok(pier_channel_reset(world->a.channel));
+	expect_ok(pier_channel_reset(world->b.channel));
+	expect_ok(ends_connect(&world->a, &world->b));
+	expect_ok(post_write(world, LENGTH, &work));
+	expect_end(world->a.channel, work, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest cases[] = {
@@ -117,6 +152,8 @@ int main(void)
 		world_case(gives_back_what_is_refused),
 		world_case(stops_in_order),
 		world_case(stops_where_err_is_refused),
+		world_case(is_not_reset_after_an_overrun),
+		world_case(is_reset_after_a_poll_that_failed),
 	};
 
 	return cmocka_run_group_tests_name("channels behind plans", cases, NULL, NULL);

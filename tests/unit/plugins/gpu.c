@@ -147,12 +147,16 @@ static int segment(const struct pier_memory *memory, uint64_t address,
 	return 0;
 }
 
-static int begin_copy(void)
+/* The nth in one direction; lost_at: the device is lost from then on. */
+static int begin_copy(int *copies, int lost_at)
 {
 	int count = __atomic_add_fetch(&gpu_control.copies, 1, __ATOMIC_RELAXED);
+	int nth = __atomic_add_fetch(copies, 1, __ATOMIC_RELAXED);
 
 	if (gpu_control.before_copy)
 		gpu_control.before_copy();
+	if (lost_at && nth >= lost_at)
+		return pier_fail(ENODEV, "copy %d: the device is lost", nth);
 	if (!gpu_control.copy_error || count < gpu_control.fail_copy_at)
 		return 0;
 	return pier_fail(gpu_control.copy_error, "device lost");
@@ -162,7 +166,7 @@ static int copy_to(const struct pier_memory *memory, uint64_t offset, const void
 		   uint64_t length)
 {
 	const struct gpu_memory *gpu = memory->state;
-	int error = begin_copy();
+	int error = begin_copy(&gpu_control.copies_to, gpu_control.lost_at_to);
 
 	if (!error)
 		memcpy(gpu->alias + offset, source, length);
@@ -173,7 +177,7 @@ static int copy_from(const struct pier_memory *memory, uint64_t offset, void *de
 		     uint64_t length)
 {
 	const struct gpu_memory *gpu = memory->state;
-	int error = begin_copy();
+	int error = begin_copy(&gpu_control.copies_from, gpu_control.lost_at_from);
 
 	if (!error)
 		memcpy(destination, gpu->alias + offset, length);

@@ -23,9 +23,12 @@ struct gpu_control {
 	bool says_no_export;
 	bool lies_about_segments;
 	int fail_copy_at; /* from the nth on copy_error is what happens; 0: all */
+	/* The device is lost at the nth copy in that direction, from 1 on: ENODEV. */
+	int lost_at_to, lost_at_from;
 	void (*before_copy)(void); /* or NULL: on the thread that copies */
 	/* What was asked for. */
 	int exports, open_exports, exports_by[3], flushes, copies, locks, unlocks, live;
+	int copies_to, copies_from;
 };
 
 #define GPU_CONTROL_SYMBOL "gpu_control"

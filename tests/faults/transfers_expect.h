@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TESTS_FAULTS_TRANSFERS_EXPECT_H
+#define TESTS_FAULTS_TRANSFERS_EXPECT_H
+
+#include "transfers_stage.h"
+
+#include <pier/recovery.h>
+
+#include "util/wire.h"
+
+/* How both ends are when they have ended, and what is in memory. */
+
+enum {
+	STATE_HEADER = 24, /* of pier_pack_transfer(): docs/wire.md */
+	STATE_RANGE = 16,
+};
+
+static void expect_error(const char *end, int found, const char *sentence, int error,
+			 int or_error, const char *part)
+{
+	if (error == 0)
+		error = 1; /* all bytes have arrived */
+	if (found != error && !(or_error && found == or_error))
+		fail_msg("%s: %d, not %d: %s", end, found, error, sentence);
+	if (found < 0 && !strstr(sentence, part))
+		fail_msg("%s: \"%s\" is not in: %s", end, part, sentence);
+}
+
+/* Exactly, or at most where it may have stalled before something went wrong. */
+static void expect_chunks(uint64_t done, int chunks, bool stalls)
+{
+	if (chunks == ANY)
+		return;
+	if (done > (uint64_t)chunks * CHUNK ||
+	    (!stalls && done < (uint64_t)chunks * CHUNK))
+		fail_msg("%zu bytes, not %d", (size_t)done, chunks * CHUNK);
+}
+
+static void expect_here(const struct transfer_outcome *outcome)
+{
+	struct pier_channel *channel = rig.here.channels[0];
+	struct pier_transfer_status now = status();
+
+	expect_error("the transfer", stage.error, stage.sentence, outcome->error,
+		     outcome->or_error, outcome->sentence);
+	expect_result(pier_progress_transfer(rig.transfer), stage.error);
+	assert_true(now.ended);
+	assert_int_equal(now.error, stage.error < 0 ? stage.error : 0);
+	assert_int_equal(now.in_flight, 0);
+	assert_int_equal(pier_channel_outstanding(channel), 0);
+	assert_int_equal(rail_status(0).in_flight, 0);
+	assert_int_equal(!rail_status(0).error, !*rail_status(0).sentence);
+	if (stage.error < 0)
+		expect_chunks(now.done, outcome->chunks, by(STALLS_HERE | OVER_IN_TIME));
+	else
+		assert_int_equal(now.done, LENGTH);
+}
+
+static void expect_there(const struct transfer_outcome *outcome)
+{
+	struct pier_channel *channel = rig.there.channels[0];
+	struct pier_rail_status rail = landing_rail();
+
+	expect_error("the landing", stage.landing_error, stage.landing_sentence,
+		     outcome->landing, outcome->or_landing, outcome->landing_sentence);
+	expect_result(pier_progress_landing(rig.landing), stage.landing_error);
+	assert_true(landed().ended);
+	assert_int_equal(landed().error,
+			 stage.landing_error < 0 ? stage.landing_error : 0);
+	/* A rail that failed has no receives left; what others have came, or is there. */
+	assert_in_range(rail.in_flight, pier_channel_outstanding(channel),
+			rail.error ? 0 : MANY_RECEIVES);
+	assert_int_equal(landed().receives, rail.in_flight);
+	assert_int_equal(!rail.error, !*rail.sentence);
+	if (rail.error) {
+		assert_int_equal(rail.in_flight, 0);
+		assert_true(pier_channel_error(channel, NULL) < 0);
+	}
+	if (stage.landing_error < 0)
+		expect_chunks(landed().done, outcome->landed,
+			      by(STALLS_THERE | OVER_IN_TIME_THERE));
+	else
+		assert_int_equal(landed().done, LENGTH);
+}
+
+static uint8_t *read_memory(const struct side *side)
+{
+	uint8_t *bytes = malloc(AREA);
+	int lost_from = rig.gpu->lost_at_from;
+
+	rig.gpu->lost_at_from = 0;
+	expect_ok(pier_copy_from_buffer(side->buffer, 0, bytes, AREA));
+	rig.gpu->lost_at_from = lost_from;
+	return bytes;
+}
+
+/* What is there of [from, to): the new bytes, the old ones, or of each some. */
+static void expect_bytes(const uint8_t *now, const struct side *source,
+			 const struct side *target, uint64_t from, uint64_t to,
+			 bool may_be_old, bool may_be_new)
+{
+	for (uint64_t i = GUARD + from; i < GUARD + to; i++)
+		if (!(may_be_old && now[i] == target->image[i]) &&
+		    !(may_be_new && now[i] == source->image[i]))
+			fail_msg("byte %zu of %d is not what it must be",
+				 (size_t)(i - GUARD), LENGTH);
+}
+
+static void expect_guards(const uint8_t *now, const struct side *target)
+{
+	assert_memory_equal(now, target->image, GUARD);
+	assert_memory_equal(now + GUARD + LENGTH, target->image + GUARD + LENGTH, GUARD);
+}
+
+/*
+ * What the transfer counts has come, and what it does not count either may have, or not
+ * where its own copies are what brings it.
+ */
+static void expect_counted(const struct side *source, const struct side *target)
+{
+	uint8_t *now = read_memory(target), *wire;
+	int size = pier_pack_transfer(rig.transfer, NULL, 0);
+	bool exact = is(READS);
+	uint64_t at = 0, offset, length;
+
+	assert_true(size >= STATE_HEADER);
+	wire = malloc((size_t)size);
+	expect_result(pier_pack_transfer(rig.transfer, wire, (size_t)size), size);
+	for (int i = STATE_HEADER; i < size; i += STATE_RANGE) {
+		offset = pier_get_le64(wire + i);
+		length = pier_get_le64(wire + i + 8);
+		expect_bytes(now, source, target, at, offset, false, true);
+		expect_bytes(now, source, target, offset, offset + length, true, !exact);
+		at = offset + length;
+	}
+	expect_bytes(now, source, target, at, LENGTH, false, true);
+	expect_guards(now, target);
+	free(wire);
+	free(now);
+}
+
+/* Of one rail chunks land in their order. What is staged is as long as it was copied. */
+static void expect_landed(const struct side *source, const struct side *target)
+{
+	uint8_t *now = read_memory(target);
+	uint64_t done = landed().done;
+
+	expect_bytes(now, source, target, 0, done, false, true);
+	expect_bytes(now, source, target, done, LENGTH, true, !is(STAGED_THERE));
+	expect_guards(now, target);
+	free(now);
+}
+
+static void expect_all_memory(void)
+{
+	const struct side *source = is(READS) ? &rig.there : &rig.here;
+	const struct side *target = is(READS) ? &rig.here : &rig.there;
+
+	if (target->buffer && is(LANDS))
+		expect_landed(source, target);
+	else if (target->buffer)
+		expect_counted(source, target);
+	if (source->buffer) {
+		uint8_t *now = read_memory(source);
+
+		assert_memory_equal(now, source->image, AREA);
+		free(now);
+	}
+}
+
+/* Both have all, and nothing else has changed. */
+static void expect_all(void)
+{
+	assert_int_equal(status().done, LENGTH);
+	if (is(LANDS))
+		assert_int_equal(landed().done, LENGTH);
+	expect_moved(LENGTH, is(READS));
+}
+
+#endif

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <string.h>
+
+#include "transfers.h"
+
+const struct kind kinds[] = {
+	{ "write from staged", STAGED_HERE },
+	{ "read into staged", STAGED_HERE | READS },
+	{ "announce to staged", STAGED_HERE | STAGED_THERE | LANDS },
+	{ "announce to direct", STAGED_HERE | LANDS },
+};
+const size_t kind_count = sizeof(kinds) / sizeof(kinds[0]);
+
+/* What is counted is of the transfer, or of the landing: nothing else goes on there. */
+const struct transfer_fault transfer_faults[] = {
+	{ "none", "", "", 0, "nothing goes wrong" },
+	{ "local error", "", "", FORGE_LKEY | STALLS_THERE,
+	  "a region with a wrong lkey" },
+	{ "local error, told", "wc@4=LOC_PROT_ERR", "", STALLS_THERE, "" },
+	{ "local queue pair error", "wc@4=LOC_QP_OP_ERR", "", STALLS_THERE, "" },
+	{ "remote access error", "", "", FORGE_RKEY | STALLS_THERE,
+	  "a wrong rkey from the ninth chunk on" },
+	{ "remote access error, told", "wc@4=REM_ACCESS_ERR", "", STALLS_THERE, "" },
+	{ "remote operation error", "wc@4=REM_OP_ERR", "", STALLS_THERE, "" },
+	{ "RNR exhausted", "", "",
+	  LANDS_LATER | FEW_RECEIVES | GIVES_UP_RNR | STALLS_THERE,
+	  "nobody drives the landing, whose receives are few" },
+	{ "retry exhausted", "dead@4=20ms", "", STALLS_THERE, "" },
+	{ "peer killed", "", "", KILL_THERE, "the peer's process is" },
+	{ "sender killed", "", "", KILL_HERE, "the transfer's process is" },
+	{ "flush", "", "", BREAK_HERE | STALLS_THERE,
+	  "another write fails, with a wrong rkey" },
+	{ "late completion", "late@4=30ms", "", 0, "" },
+	{ "late completion and event", "late@4=30ms,event@1=50ms", "", 0, "" },
+	{ "completion later than the stall", "late@4=3s", "", STALLS_HERE | STALLS_THERE,
+	  "" },
+	{ "completion later than the deadline", "late@4=2s", "",
+	  OVER_IN_TIME | STALLS_THERE, "" },
+	{ "lost completion", "lost@4", "", STALLS_HERE | STALLS_THERE, "" },
+	{ "CQ overrun", "overrun@4", "", STALLS_THERE, "" },
+	{ "poll fails", "poll_cq@1=EIO", "", STALLS_THERE, "" },
+	{ "no event to be had", "late@4=30ms,req_notify_cq@1=EIO", "", 0, "" },
+	{ "send refused", "post_send@4=ENOSPC", "", STALLS_THERE, "" },
+	{ "device lost", "", "", LOSE_DEVICE_HERE | STALLS_THERE,
+	  "its fourth copy fails" },
+	{ "receive fails", "", "wc@4=LOC_QP_OP_ERR", FEW_RECEIVES, "" },
+	{ "flush of receives", "", "", BREAK_THERE,
+	  "another write of the landing's end fails" },
+	{ "late receive", "", "late@4=30ms", 0, "" },
+	{ "late receive and event", "", "late@4=30ms,event@1=50ms", 0, "" },
+	{ "receive later than the stall", "", "late@4=3s", STALLS_THERE, "" },
+	{ "receive later than the deadline", "", "late@4=2s", OVER_IN_TIME_THERE, "" },
+	{ "lost receive", "", "lost@4", STALLS_THERE, "" },
+	{ "CQ overrun of receives", "", "overrun@4", FEW_RECEIVES, "" },
+	{ "poll for receives fails", "", "poll_cq@1=EIO", FEW_RECEIVES, "" },
+	{ "no event for receives", "", "late@4=30ms,req_notify_cq@1=EIO", 0, "" },
+	{ "receive refused", "", "post_recv@3=ENOMEM", 0, "" },
+	{ "receive refused later", "", "post_recv@9=ENOMEM", FEW_RECEIVES, "" },
+	{ "landing's device lost", "", "", LOSE_DEVICE_THERE, "its fourth copy fails" },
+	{ "landing's device lost, few receives", "", "",
+	  LOSE_DEVICE_THERE | FEW_RECEIVES | STALLS_HERE, "its fourth copy fails" },
+	{ "landing's device has no flush", "", "", NO_FLUSH_THERE, "its flush fails" },
+};
+const size_t transfer_fault_count = sizeof(transfer_faults) / sizeof(transfer_faults[0]);
+
+#define FAILED "rail 0 of 1 failed"
+
+/*
+ * The first that fits counts. A NIC is not told that the other end's queue pair is gone:
+ * then it is time that ends the one that waits. Soft0 is, mostly.
+ */
+static const struct transfer_outcome outcomes[] = {
+	{ "local error", 0, 0, -EFAULT, 0, -ECANCELED, -ETIMEDOUT, 0, 0, AFTER_RESET,
+	  "LOC_PROT_ERR", "" },
+	{ "local error, told", 0, 0, -EFAULT, 0, -ECANCELED, -ETIMEDOUT, 3, ANY,
+	  AFTER_RESET, "LOC_PROT_ERR", "" },
+	{ "local queue pair error", 0, 0, -EIO, 0, -ECANCELED, -ETIMEDOUT, 3, ANY,
+	  AFTER_RESET, "LOC_QP_OP_ERR", "" },
+	{ "remote access error", 0, 0, -EACCES, 0, -ECANCELED, -ETIMEDOUT, 8, 8,
+	  AFTER_RESET, "REM_ACCESS_ERR", "" },
+	{ "remote access error, told", 0, 0, -EACCES, 0, -ECANCELED, -ETIMEDOUT, 3, ANY,
+	  AFTER_RESET, "REM_ACCESS_ERR", "" },
+	{ "remote operation error", 0, 0, -EREMOTEIO, 0, -ECANCELED, -ETIMEDOUT, 3, ANY,
+	  AFTER_RESET, "REM_OP_ERR", "" },
+	{ "RNR exhausted", 0, 0, -EAGAIN, 0, -ECANCELED, -ETIMEDOUT, RECEIVES, RECEIVES,
+	  AFTER_RESET, "RNR_RETRY_EXC_ERR", "" },
+	{ "retry exhausted", 0, 0, -ETIMEDOUT, 0, -ECANCELED, -ETIMEDOUT, 3, 3,
+	  AFTER_RESET, "RETRY_EXC_ERR", "" },
+	{ "peer killed", 0, 0, -ETIMEDOUT, -ECANCELED, 0, 0, ANY, ANY, GONE, FAILED, "" },
+	{ "sender killed", 0, 0, 0, 0, -ECANCELED, -ETIMEDOUT, ANY, ANY, GONE, "", "" },
+	{ "flush", 0, 0, -EACCES, 0, -ECANCELED, -ETIMEDOUT, ANY, ANY, AFTER_RESET,
+	  "REM_ACCESS_ERR", "" },
+	{ "completion later than the stall", 0, 0, -ETIMEDOUT, 0, -ECANCELED, -ETIMEDOUT,
+	  3, 7, AFTER_RESET, "no chunk completed within 800 ms", "" },
+	{ "completion later than the deadline", 0, 0, -ETIMEDOUT, 0, -ETIMEDOUT, 0, 7, 7,
+	  RESUMED, "the 800 ms were over", "nothing new came" },
+	{ "lost completion", 0, 0, -ETIMEDOUT, 0, -ECANCELED, -ETIMEDOUT, 6, 7,
+	  AFTER_RESET, "no chunk completed within 800 ms", "" },
+	{ "CQ overrun", 0, 0, -EIO, 0, -ECANCELED, -ETIMEDOUT, 3, ANY, AFTER_RESET,
+	  "poll the completion queue", "" },
+	{ "poll fails", 0, 0, -EIO, 0, -ETIMEDOUT, -ECANCELED, ANY, ANY, AFTER_RESET,
+	  "poll the completion queue", "" },
+	{ "send refused", 0, 0, -ENOSPC, 0, -ETIMEDOUT, 0, 3, 3, RESUMED,
+	  "post_send@4=ENOSPC", "nothing new came within 800 ms" },
+	{ "device lost", 0, 0, -ENODEV, 0, -ETIMEDOUT, 0, 3, 3, RESUMED,
+	  "the device is lost", "nothing new came within 800 ms" },
+
+	{ "receive fails", LANDS, 0, -ECANCELED, -ETIMEDOUT, -EIO, 0, ANY, 3, LACKING,
+	  FAILED, "LOC_QP_OP_ERR" },
+	{ "flush of receives", LANDS, 0, -ECANCELED, -ETIMEDOUT, -EACCES, 0, ANY, ANY,
+	  AFTER_RESET, FAILED, "REM_ACCESS_ERR" },
+	{ "receive later than the stall", LANDS, 0, 0, 0, -ETIMEDOUT, 0, ANY, 3, RESUMED,
+	  "", "nothing new came within 800 ms" },
+	{ "receive later than the deadline", LANDS, 0, 0, 0, -ETIMEDOUT, 0, ANY, 3,
+	  RESUMED, "", "the 800 ms were over" },
+	{ "lost receive", LANDS, 0, 0, 0, -ETIMEDOUT, 0, ANY, 3, LACKING, "",
+	  "nothing new came within 800 ms" },
+	{ "CQ overrun of receives", LANDS, 0, -ECANCELED, -ETIMEDOUT, -EIO, 0, ANY, 3,
+	  LACKING, FAILED, "poll the completion queue" },
+	{ "poll for receives fails", LANDS, 0, -ECANCELED, -ETIMEDOUT, -EIO, 0, ANY, ANY,
+	  AFTER_RESET, FAILED, "poll the completion queue" },
+	{ "receive refused", LANDS, 0, -ECANCELED, -ETIMEDOUT, -ENOMEM, 0, 0, 0,
+	  AFTER_RESET, FAILED, "post_recv@3=ENOMEM" },
+	{ "receive refused later", LANDS, 0, -ECANCELED, -ETIMEDOUT, -ENOMEM, 0, ANY, ANY,
+	  AFTER_RESET, FAILED, "post_recv@9=ENOMEM" },
+	{ "landing's device lost", 0, 0, 0, 0, -ENODEV, 0, ANY, 3, LOST, "",
+	  "the device is lost" },
+	{ "landing's device lost, few receives", 0, 0, -ETIMEDOUT, 0, -ENODEV, 0, ANY, 3,
+	  LOST, "no chunk completed within 800 ms", "the device is lost" },
+	{ "landing's device has no flush", 0, 0, 0, 0, -EOPNOTSUPP, 0, ANY, ANY, RESUMED,
+	  "", "no flush" },
+};
+
+enum {
+	OUTCOMES = sizeof(outcomes) / sizeof(outcomes[0])
+};
+
+const struct transfer_outcome *find_transfer_outcome(const struct kind *kind,
+						     const struct transfer_fault *fault)
+{
+	static const struct transfer_outcome untouched = { .sentence = "",
+							   .landing_sentence = "" };
+
+	for (size_t i = 0; i < OUTCOMES; i++) {
+		const struct transfer_outcome *outcome = &outcomes[i];
+
+		if (strcmp(outcome->fault, fault->name) == 0 &&
+		    (kind->traits & outcome->with) == outcome->with &&
+		    !(kind->traits & outcome->without))
+			return outcome;
+	}
+	return &untouched;
+}
+
+/* What is to go wrong at a landing, or with copies of one, wants one. */
+bool can_meet(const struct kind *kind, const struct transfer_fault *fault)
+{
+	unsigned int of_landings = LANDS_LATER | FEW_RECEIVES | BREAK_THERE | KILL_HERE |
+				   LOSE_DEVICE_THERE | NO_FLUSH_THERE;
+	bool staged = kind->traits & STAGED_THERE;
+
+	if (!(kind->traits & LANDS))
+		return !(fault->means & of_landings) && !*fault->there;
+	if (fault->means & LOSE_DEVICE_THERE)
+		return staged;
+	return !(fault->means & NO_FLUSH_THERE) || !staged;
+}
+
+static void print_kinds(FILE *file, const struct transfer_outcome *outcome,
+			const struct transfer_fault *fault)
+{
+	const char *comma = "";
+
+	for (size_t i = 0; i < kind_count; i++) {
+		if (!can_meet(&kinds[i], fault) ||
+		    find_transfer_outcome(&kinds[i], fault) != outcome)
+			continue;
+		fprintf(file, "%s%s", comma, kinds[i].name);
+		comma = ", ";
+	}
+}
+
+static void print_means(FILE *file, const struct transfer_fault *fault)
+{
+	const char *plan = *fault->here ? fault->here : fault->there;
+
+	if (*plan)
+		fprintf(file, "`%s` %s", plan, *fault->here ? "here" : "there");
+	else
+		fprintf(file, "%s", fault->how);
+}
+
+static void print_end(FILE *file, bool has, int error, int or_error)
+{
+	if (!has)
+		fprintf(file, " | ");
+	else if (!error)
+		fprintf(file, " | all bytes");
+	else
+		fprintf(file, " | -%s", strerrorname_np(-error));
+	if (has && or_error)
+		fprintf(file, " or -%s", strerrorname_np(-or_error));
+}
+
+static void print_outcome(FILE *file, const struct transfer_outcome *outcome,
+			  const struct transfer_fault *fault)
+{
+	static const char *const sequels[] = {
+		[NOTHING] = "",
+		[RESUMED] = "resumed as they are",
+		[AFTER_RESET] = "resumed over channels that were reset, or others",
+		[LACKING] = "begun anew: the landing may lack what the transfer counts",
+		[LOST] = "begun anew: bytes are lost that count as arrived",
+		[GONE] = "",
+	};
+
+	fprintf(file, "| %s | ", fault->name);
+	print_means(file, fault);
+	fprintf(file, " | ");
+	print_kinds(file, outcome, fault);
+	print_end(file, !(fault->means & KILL_HERE), outcome->error, outcome->or_error);
+	print_end(file, !(fault->means & KILL_THERE), outcome->landing,
+		  outcome->or_landing);
+	fprintf(file, " | %s |\n", sequels[outcome->sequel]);
+}
+
+void print_transfer_outcomes(FILE *file)
+{
+	fprintf(file, "| fault | brought about by | transfers | the transfer ends with | "
+		      "its landing with | both are |\n|---|---|---|---|---|---|\n");
+	for (size_t f = 0; f < transfer_fault_count; f++) {
+		for (size_t i = 0; i < OUTCOMES; i++) {
+			if (strcmp(outcomes[i].fault, transfer_faults[f].name) == 0)
+				print_outcome(file, &outcomes[i], &transfer_faults[f]);
+		}
+	}
+}

@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* How transfers of memory that the NIC does not reach end when something fails. */
+#include "transfers_expect.h"
+
+#include "util/deadline.h"
+
+enum {
+	TRIES = 20,
+};
+
+static void keep_sentence(char *ret_sentence, size_t size, int error)
+{
+	snprintf(ret_sentence, size, "%s", error < 0 ? pier_last_error() : "");
+}
+
+static void wait_landing(void)
+{
+	stage.landing_error = pier_wait_landing(rig.landing, PATIENT);
+	keep_sentence(stage.landing_sentence, sizeof(stage.landing_sentence),
+		      stage.landing_error);
+}
+
+/* Until so many chunks have landed, or time is up. */
+static void land_some(void)
+{
+	int64_t deadline = pier_deadline(PATIENT);
+	int result = 0;
+
+	while (result == 0 && landed().done < HIT * CHUNK && pier_now() < deadline)
+		result = pier_wait_landing(rig.landing, 1);
+}
+
+/* In a thread, where nothing can be asserted. */
+static void *land(void *argument)
+{
+	struct pier_work work;
+
+	if (by(BREAK_THERE) && !stage.hit_there) {
+		struct pier_channel *channel = rig.there.channels[0];
+
+		stage.hit_there = true;
+		land_some();
+		stage.broken = post_forged(channel, rig.there.mrs[0], &work);
+		if (!stage.broken)
+			stage.broken = pier_wait(channel, work, PATIENT, NULL);
+		sem_post(&stage.gate);
+	}
+	wait_landing();
+	return argument;
+}
+
+static void wait_transfer(void)
+{
+	stage.error = pier_wait_transfer(rig.transfer, PATIENT);
+	keep_sentence(stage.sentence, sizeof(stage.sentence), stage.error);
+}
+
+/* Both ends, each in a thread of its own, until they have ended. */
+static void run_both(bool later)
+{
+	pthread_t lander;
+
+	if (rig.landing && !later)
+		assert_int_equal(pthread_create(&lander, NULL, land, NULL), 0);
+	wait_transfer();
+	if (rig.landing && !later)
+		assert_int_equal(pthread_join(lander, NULL), 0);
+	else if (rig.landing)
+		wait_landing();
+}
+
+/* The sender's process dies when some of its chunks have landed. */
+static void run_landing(void)
+{
+	land_some();
+	assert_true(landed().done >= HIT * CHUNK);
+	kill_peer();
+	wait_landing();
+}
+
+/* What was wrong is right from now on. */
+static void mend(void)
+{
+	rig.gpu->lost_at_to = rig.gpu->lost_at_from = rig.gpu->flush_error = 0;
+	if (rig.here.mrs[0])
+		pier_mr_verbs(rig.here.mrs[0])->lkey -= stage.forged_lkey;
+	stage.parts[1].rkey -= stage.forged_rkey;
+	stage.forged_lkey = stage.forged_rkey = 0;
+}
+
+/* Reset; or another one, where that is no use: what overran says so. */
+static void remake(struct side *side, const char *plan, bool another,
+		   struct pier_channel_attr attr)
+{
+	struct pier_channel **channel = &side->channels[0];
+	bool overran = strstr(plan, "overrun") && !stage.remade;
+
+	expect_result(pier_channel_reset(*channel), overran ? -EIO : 0);
+	if (overran)
+		test_assert_sentence("poll the completion queue");
+	if (!overran && !another)
+		return;
+	expect_ok(pier_destroy_channel(*channel));
+	expect_ok(pier_prepare_channel(side->pd, &attr, channel));
+}
+
+/* The peer of who gave up is waited for longer from now on. */
+static void remake_both(void)
+{
+	struct pier_channel_attr here = attr_here();
+
+	here.rnr_retry_count = 7;
+	remake(&rig.here, stage.fault->here, by(GIVES_UP_RNR), here);
+	remake(&rig.there, stage.fault->there, false, attr_there());
+	stage.remade = true;
+	connect_ends();
+	rig.rails[0].channel = rig.here.channels[0];
+	name_landing();
+}
+
+static void resume_landing(void)
+{
+	if (is(LANDS) && landed().error)
+		expect_ok(pier_resume_landing(rig.landing, rig.landing_rails, 1));
+}
+
+static void resume_transfer(void)
+{
+	if (status().error)
+		expect_ok(pier_resume_transfer(rig.transfer, rig.rails, 1));
+}
+
+static void resume_ends(void)
+{
+	resume_landing();
+	resume_transfer();
+}
+
+/* On a busy machine those that stall soon may do so again. */
+static bool stalled_again(void)
+{
+	return (by(STALLS_HERE | OVER_IN_TIME) && stage.error == -ETIMEDOUT) ||
+	       (by(STALLS_THERE | OVER_IN_TIME_THERE) &&
+		stage.landing_error == -ETIMEDOUT);
+}
+
+static void expect_both_end(void)
+{
+	run_both(false);
+	for (int i = 0; i < TRIES && stalled_again(); i++) {
+		if (status().error)
+			remake_both();
+		resume_ends();
+		run_both(false);
+	}
+	assert_int_equal(stage.error, 1);
+	if (is(LANDS))
+		assert_int_equal(stage.landing_error, 1);
+	expect_all();
+}
+
+/* What the transfer counts the landing has, where its device told it of all. */
+static void resume_both(void)
+{
+	resume_landing();
+	if (is(LANDS) && !*stage.fault->there)
+		assert_true(landed().done >= status().done);
+	resume_transfer();
+	expect_both_end();
+}
+
+/* A channel that is broken is told so. */
+static void expect_refused(void)
+{
+	if (status().error && pier_channel_error(rig.here.channels[0], NULL))
+		expect_result(pier_resume_transfer(rig.transfer, rig.rails, 1), -EPIPE);
+	if (is(LANDS) && landed().error &&
+	    pier_channel_error(rig.there.channels[0], NULL))
+		expect_result(pier_resume_landing(rig.landing, rig.landing_rails, 1),
+			      -EPIPE);
+}
+
+/* What the transfer believes to be missing comes; the landing is driven beside it. */
+static void send_missing(void)
+{
+	int64_t deadline = pier_deadline(PATIENT);
+
+	resume_transfer();
+	while (!status().ended && pier_now() < deadline) {
+		assert_true(pier_wait_landing(rig.landing, 1) >= 0);
+		pier_wait_transfer(rig.transfer, 1);
+	}
+	expect_result(pier_progress_transfer(rig.transfer), 1);
+}
+
+static void begin_anew(void)
+{
+	expect_ok(pier_destroy_landing(rig.landing));
+	rig.landing = NULL;
+	assert_true(pier_channel_error(rig.there.channels[0], NULL) < 0);
+	assert_int_equal(pier_channel_outstanding(rig.there.channels[0]), 0);
+	remake_both();
+	begin_both();
+	expect_both_end();
+}
+
+/* Where that was not all the landing waits for the rest, and never says that it has all.
+ */
+static void lack_some(void)
+{
+	uint64_t counted = status().done;
+	bool lacks;
+
+	remake_both();
+	resume_landing();
+	lacks = counted > landed().done;
+	/* What came behind it is not lost by the reset. */
+	if (strstr(stage.fault->there, "lost"))
+		assert_int_equal(landed().done, LENGTH - CHUNK);
+	if (status().error)
+		send_missing();
+	expect_result(pier_wait_landing(rig.landing, BRIEF), !lacks);
+	assert_int_equal(landed().done < LENGTH, lacks);
+	if (lacks)
+		begin_anew();
+	else
+		expect_all();
+}
+
+static void lose_some(void)
+{
+	expect_result(pier_resume_landing(rig.landing, rig.landing_rails, 1), -EIO);
+	test_assert_sentence("the peer will not move them again");
+	expect_result(pier_next_landing(rig.landing, rig.landing_rails, 1, LENGTH),
+		      -EBUSY);
+	begin_anew();
+}
+
+static void expect_sequel(enum sequel sequel)
+{
+	mend();
+	if (sequel == RESUMED) {
+		expect_result(pier_channel_error(rig.here.channels[0], NULL), 0);
+		expect_result(pier_channel_error(rig.there.channels[0], NULL), 0);
+		resume_both();
+	} else if (sequel == AFTER_RESET) {
+		expect_refused();
+		remake_both();
+		resume_both();
+	} else if (sequel == LACKING) {
+		lack_some();
+	} else if (sequel == LOST) {
+		lose_some();
+	} else if (sequel == NOTHING) {
+		expect_all();
+	}
+}
+
+void play_transfer(const struct kind *kind, const struct transfer_fault *fault)
+{
+	const struct transfer_outcome *outcome = find_transfer_outcome(kind, fault);
+
+	stage.kind = kind;
+	stage.fault = fault;
+	stage.hit = stage.hit_there = stage.remade = false;
+	stage.broken = 0;
+	open_stage();
+	if (by(KILL_HERE)) {
+		run_landing();
+	} else {
+		run_both(by(LANDS_LATER));
+		expect_here(outcome);
+	}
+	if (rig.landing) {
+		expect_there(outcome);
+		assert_int_equal(stage.broken, by(BREAK_THERE) ? -EACCES : 0);
+	}
+	expect_all_memory();
+	expect_sequel(outcome->sequel);
+}
+
+/* Nothing is left of a region that was not made, nor of the steps down to one. */
+static int register_here(bool reaches, const char *plan)
+{
+	struct test_census before;
+	struct pier_mr *mr = NULL;
+	char device[64];
+	int error;
+
+	snprintf(device, sizeof(device), "fault:%s=ENOMEM:soft0", plan);
+	open_side(&rig.here, device);
+	before = test_take_census();
+	rig.gpu->export_error = reaches ? 0 : EPERM;
+	error = pier_reg_buffer_mr(rig.here.pd, rig.here.buffer, 0, AREA,
+				   PIER_ACCESS_SHARED, PIER_POLICY_STAGED, &mr);
+	rig.gpu->export_error = 0;
+	if (error)
+		test_assert_sentence("strikes reg_");
+	assert_int_equal(!error, mr != NULL);
+	assert_int_equal(rig.gpu->locks - rig.gpu->unlocks,
+			 mr && pier_mr_path(mr) == PIER_PATH_STAGED);
+	expect_ok(pier_dereg_mr(mr));
+	assert_int_equal(rig.gpu->open_exports, 0);
+	assert_int_equal(rig.gpu->locks, rig.gpu->unlocks);
+	test_assert_census(&before);
+	close_side(&rig.here);
+	return error;
+}
+
+/* One path that is refused is left for the next; all are, from the first or second on. */
+void refuse_registrations(void **state)
+{
+	static const int refused[] = { 2, 1 }; /* peer memory and the copy; the dma-buf */
+
+	(void)state;
+	for (int reaches = 0; reaches < 2; reaches++) {
+		for (int nth = 1; nth <= 4; nth++) {
+			char plan[16];
+
+			snprintf(plan, sizeof(plan), "reg@%d", nth);
+			expect_result(register_here(reaches, plan), 0);
+			strcat(plan, "+");
+			expect_result(register_here(reaches, plan),
+				      nth > refused[reaches] ? 0 : -ENOMEM);
+		}
+	}
+}
+
+int transfers_begin(void **state)
+{
+	int error = make_folder(state);
+
+	stage.seed = rig.random;
+	return error || sem_init(&stage.gate, 0, 0);
+}
+
+int transfers_end(void **state)
+{
+	sem_destroy(&stage.gate);
+	return remove_folder(state);
+}
+
+int transfer_setup(void **state)
+{
+	(void)state;
+	memset(rig.gpu, 0, sizeof(*rig.gpu));
+	rig.before = test_take_census();
+	rig.attr = (struct pier_channel_attr)PIER_CHANNEL_ATTR_INIT;
+	rig.attr.rnr_retry_count = 7;
+	rig.attr.min_rnr_timer = 1;
+	rig.attr.retry_count = 1;
+	rig.attr.timeout_ms = PATIENT;
+	rig.attr.max_recv_wr = MANY_RECEIVES;
+	rig.transfer = NULL;
+	rig.landing = NULL;
+	return 0;
+}
+
+int transfer_teardown(void **state)
+{
+	if (stage.peer)
+		kill_peer();
+	if (stage.stream >= 0)
+		close(stage.stream);
+	stage.stream = -1;
+	mend();
+	return teardown(state);
+}

@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TESTS_FAULTS_TRANSFERS_STAGE_H
+#define TESTS_FAULTS_TRANSFERS_STAGE_H
+
+#include "../unit/staging_rig.h"
+
+#include <pthread.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <pier/verbs.h>
+
+#include "transfers.h"
+
+/* Both ends of a case, and what goes wrong at them. Of transfers.c alone, as the rig is.
+ */
+
+enum {
+	FORGED = 0x01010100, /* added to a key: that of no region */
+	MANY_RECEIVES = 64,  /* more than there are chunks, in all rounds */
+	SALT_HERE = 0xaaaa,
+	SALT_THERE = 0xbbbb0000,
+};
+
+static struct {
+	const struct kind *kind;
+	const struct transfer_fault *fault;
+	struct test_random seed;
+	pid_t peer;	     /* its process; 0: this one */
+	int stream;	     /* to it; -1 */
+	bool hit, hit_there; /* what happens after HIT chunks has happened */
+	bool remade;	     /* the channels, after that */
+	sem_t gate;	     /* it has, at the landing */
+	struct pier_remote parts[2];
+	uint32_t forged_lkey, forged_rkey;
+	int error, landing_error;
+	int broken; /* how another request there ended */
+	char sentence[1024], landing_sentence[1024];
+} stage = { .stream = -1 };
+
+static bool is(unsigned int traits)
+{
+	return stage.kind->traits & traits;
+}
+
+static bool by(unsigned int means)
+{
+	return stage.fault->means & means;
+}
+
+static void kill_peer(void)
+{
+	kill(stage.peer, SIGKILL);
+	while (waitpid(stage.peer, NULL, 0) < 0 && errno == EINTR)
+		continue;
+	stage.peer = 0;
+}
+
+/* Both processes know the bytes of both ends. */
+static void fill(struct side *side, uint64_t salt)
+{
+	struct test_random random = { stage.seed.state ^ salt };
+
+	for (size_t i = 0; i < AREA; i++)
+		side->image[i] = (uint8_t)(test_random_next(&random) >> 24);
+	if (side->buffer)
+		expect_ok(pier_copy_to_buffer(side->buffer, 0, side->image, AREA));
+}
+
+static void open_end(struct side *side, const char *plan, bool staged, uint64_t salt)
+{
+	char device[96];
+
+	snprintf(device, sizeof(device), "fault:%s:soft0", plan);
+	open_side(side, *plan ? device : "soft0");
+	fill(side, salt);
+	reg(side, 0, staged);
+}
+
+static void open_here(void)
+{
+	open_end(&rig.here, stage.fault->here, is(STAGED_HERE), SALT_HERE);
+}
+
+static void open_there(void)
+{
+	open_end(&rig.there, stage.fault->there, is(STAGED_THERE), SALT_THERE);
+}
+
+/* An end that another process has: what is in it. */
+static void imagine(struct side *side, uint64_t salt)
+{
+	side->image = malloc(AREA);
+	fill(side, salt);
+}
+
+/* In two parts, of which the second may have a wrong key. */
+static void name_parts(const struct pier_remote *whole)
+{
+	expect_ok(pier_remote_sub(whole, GUARD, PARTED * CHUNK, &stage.parts[0]));
+	expect_ok(pier_remote_sub(whole, GUARD + PARTED * CHUNK, LENGTH - PARTED * CHUNK,
+				  &stage.parts[1]));
+	stage.forged_rkey = by(FORGE_RKEY) ? FORGED : 0;
+	stage.parts[1].rkey += stage.forged_rkey;
+	rig.rails[0] = (struct pier_rail)PIER_RAIL(rig.here.channels[0], rig.here.mrs[0],
+						   stage.parts, 2);
+	rig.rails[0].offset = GUARD;
+}
+
+static void name_landing(void)
+{
+	rig.landing_rails[0] = (struct pier_landing_rail){
+		.channel = rig.there.channels[0], .mr = rig.there.mrs[0], .offset = GUARD
+	};
+}
+
+static struct pier_channel_attr attr_here(void)
+{
+	struct pier_channel_attr attr = rig.attr;
+
+	if (by(GIVES_UP_RNR))
+		attr.rnr_retry_count = 1;
+	return attr;
+}
+
+static struct pier_channel_attr attr_there(void)
+{
+	struct pier_channel_attr attr = rig.attr;
+
+	if (by(FEW_RECEIVES))
+		attr.max_recv_wr = RECEIVES;
+	return attr;
+}
+
+static void begin_landing(void)
+{
+	struct pier_landing_attr attr = PIER_LANDING_ATTR_INIT;
+
+	attr.rails = rig.landing_rails;
+	attr.rail_count = 1;
+	attr.length = LENGTH;
+	if (by(STALLS_THERE))
+		attr.stall_ms = STALL_MS;
+	if (by(OVER_IN_TIME_THERE))
+		attr.timeout_ms = STALL_MS;
+	expect_ok(pier_begin_landing(&attr, &rig.landing));
+}
+
+static struct pier_landing_status landed(void)
+{
+	struct pier_landing_status now;
+
+	pier_query_landing(rig.landing, &now);
+	return now;
+}
+
+static struct pier_rail_status landing_rail(void)
+{
+	struct pier_rail_status now;
+
+	expect_ok(pier_query_landing_rail(rig.landing, 0, &now));
+	return now;
+}
+
+/* A write that the other end refuses. */
+static int post_forged(struct pier_channel *channel, struct pier_mr *mr,
+		       struct pier_work *ret_work)
+{
+	struct pier_remote target = { .addr = 0x1000, .length = 1, .rkey = FORGED };
+	struct pier_gather source;
+
+	return pier_gather(mr, pier_mr_iova(mr), 1, &source) ||
+	       pier_post_write(channel, &source, 1, &target, ret_work);
+}
+
+static int wait_for_gate(void)
+{
+	struct timespec until;
+
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += PATIENT / 1000;
+	return sem_timedwait(&stage.gate, &until);
+}
+
+/* The transfer's callback: 0 goes on. */
+static int hit(void *context, uint64_t done, uint64_t length)
+{
+	uint8_t byte;
+
+	(void)context;
+	(void)length;
+	if (done < HIT * CHUNK || stage.hit)
+		return 0;
+	stage.hit = true;
+	if (by(BREAK_HERE))
+		return post_forged(rig.here.channels[0], rig.here.mrs[0], NULL);
+	if (by(BREAK_THERE) && is(LANDS))
+		return wait_for_gate();
+	if (by(KILL_THERE))
+		kill_peer();
+	if (by(KILL_HERE))
+		while (read(stage.stream, &byte, 1) > 0)
+			continue;
+	return 0;
+}
+
+static void begin_transfer(void)
+{
+	struct pier_transfer_attr attr = attr_of(1, LENGTH);
+
+	if (is(READS))
+		attr.direction = PIER_TRANSFER_READ;
+	if (is(LANDS))
+		attr.flags = PIER_TRANSFER_ANNOUNCE;
+	if (by(STALLS_HERE))
+		attr.stall_ms = STALL_MS;
+	if (by(OVER_IN_TIME))
+		attr.timeout_ms = STALL_MS;
+	attr.window = 4;
+	attr.progress = hit;
+	begin(&attr);
+}
+
+/* With a sender in another process. */
+static void meet_sender(void)
+{
+	uint8_t wire[PIER_REMOTE_WIRE_SIZE];
+	struct pier_channel_attr attr = attr_there();
+	struct pier_remote remote;
+
+	open_there();
+	expect_ok(pier_prepare_channel(rig.there.pd, &attr, &rig.there.channels[0]));
+	name_landing();
+	if (is(LANDS))
+		begin_landing();
+	expect_ok(pier_handshake(rig.there.channels[0], stage.stream, stage.stream,
+				 PATIENT));
+	expect_ok(pier_mr_remote(rig.there.mrs[0], &remote));
+	pier_remote_pack(&remote, wire);
+	assert_int_equal(write(stage.stream, wire, sizeof(wire)), sizeof(wire));
+}
+
+static void meet_landing(void)
+{
+	uint8_t wire[PIER_REMOTE_WIRE_SIZE];
+	struct pier_channel_attr attr = attr_here();
+	struct pier_remote remote;
+
+	expect_ok(pier_prepare_channel(rig.here.pd, &attr, &rig.here.channels[0]));
+	expect_ok(pier_handshake(rig.here.channels[0], stage.stream, stage.stream,
+				 PATIENT));
+	assert_int_equal(recv(stage.stream, wire, sizeof(wire), MSG_WAITALL),
+			 sizeof(wire));
+	expect_ok(pier_remote_unpack(wire, sizeof(wire), &remote));
+	name_parts(&remote);
+}
+
+/* The other process: until it is killed, or its parent is gone. */
+static void play_peer(void)
+{
+	uint8_t byte;
+
+	if (by(KILL_HERE)) {
+		open_here();
+		meet_landing();
+		begin_transfer();
+		pier_wait_transfer(rig.transfer, PATIENT);
+	} else {
+		meet_sender();
+		if (is(LANDS))
+			pier_wait_landing(rig.landing, PATIENT);
+	}
+	while (read(stage.stream, &byte, 1) > 0)
+		continue;
+}
+
+/* Before anything is opened here. What it asserts aborts it. */
+static void start_peer(void)
+{
+	int fds[2];
+
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+	stage.peer = fork();
+	assert_true(stage.peer >= 0);
+	stage.stream = fds[stage.peer == 0];
+	close(fds[stage.peer != 0]);
+	if (stage.peer)
+		return;
+	setenv("CMOCKA_TEST_ABORT", "1", 1);
+	play_peer();
+	_exit(0);
+}
+
+static void connect_ends(void)
+{
+	struct pier_endpoint here, there;
+
+	expect_ok(pier_channel_endpoint(rig.here.channels[0], &here));
+	expect_ok(pier_channel_endpoint(rig.there.channels[0], &there));
+	expect_ok(pier_connect_channel(rig.here.channels[0], &there));
+	expect_ok(pier_connect_channel(rig.there.channels[0], &here));
+}
+
+static void make_channels(void)
+{
+	struct pier_channel_attr here = attr_here(), there = attr_there();
+
+	expect_ok(pier_prepare_channel(rig.here.pd, &here, &rig.here.channels[0]));
+	expect_ok(pier_prepare_channel(rig.there.pd, &there, &rig.there.channels[0]));
+	connect_ends();
+	name_landing();
+}
+
+static void name_ends(void)
+{
+	struct pier_remote whole;
+
+	expect_ok(pier_mr_remote(rig.there.mrs[0], &whole));
+	name_parts(&whole);
+}
+
+static void begin_both(void)
+{
+	if (is(LANDS))
+		begin_landing();
+	begin_transfer();
+}
+
+/* Of elements here. */
+static void forge_lkey(void)
+{
+	stage.forged_lkey = by(FORGE_LKEY) ? FORGED : 0;
+	pier_mr_verbs(rig.here.mrs[0])->lkey += stage.forged_lkey;
+}
+
+static void lose_devices(void)
+{
+	rig.gpu->copies_to = rig.gpu->copies_from = 0;
+	if (by(LOSE_DEVICE_HERE) && is(READS))
+		rig.gpu->lost_at_to = STRUCK;
+	else if (by(LOSE_DEVICE_HERE))
+		rig.gpu->lost_at_from = STRUCK;
+	if (by(LOSE_DEVICE_THERE))
+		rig.gpu->lost_at_to = STRUCK;
+	if (by(NO_FLUSH_THERE))
+		rig.gpu->flush_error = EOPNOTSUPP;
+}
+
+static void open_stage(void)
+{
+	if (by(KILL_THERE | KILL_HERE))
+		start_peer();
+	if (by(KILL_HERE)) {
+		imagine(&rig.here, SALT_HERE);
+		meet_sender();
+		return;
+	}
+	open_here();
+	if (by(KILL_THERE)) {
+		imagine(&rig.there, SALT_THERE);
+		meet_landing();
+		begin_transfer();
+		return;
+	}
+	open_there();
+	make_channels();
+	name_ends();
+	forge_lkey();
+	lose_devices();
+	begin_both();
+}
+
+#endif
