@@ -58,15 +58,19 @@ PIER_BEGIN_DECLS
  *
  * Neither end is told how the other one ended, but by its channel; so:
  *
- *	the sender's rail failed	a device that hears that the queue pair of the
- *peer is gone fails the rail here with -ECANCELED; others hear nothing, and stall_ms ends
- *the landing. Both are resumed, when the channel was reset at both ends the sender's copy
- *failed, or	its channel works and nothing comes: stall_ms ends its request was refused
- *the landing. Both are resumed as they are a rail failed here		the sender's ends
- *with -ECANCELED, or with -ETIMEDOUT. Both are resumed, when the channel was reset at
- *both ends a copy failed here		the landing ends, and its channels work: while
- *					they have receives the sender goes on, and may
- *					end without an error. Begin anew at both ends
+ *	the sender's	A device that hears that the peer's queue pair is gone
+ *	rail failed	fails the rail here with -ECANCELED; others hear nothing, and
+ *			stall_ms ends the landing. Both are resumed, when the channel
+ *			was reset at both ends.
+ *	the sender's	Its channel works and nothing comes: stall_ms ends the
+ *	copy failed,	landing. Both are resumed as they are.
+ *	or its request
+ *	was refused
+ *	a rail failed	The sender's ends with -ECANCELED, or with -ETIMEDOUT. Both
+ *	here		are resumed, when the channel was reset at both ends.
+ *	a copy failed	The landing ends, and its channels work: while they have
+ *	here		receives the sender goes on, and may end without an error.
+ *			Begin anew at both ends.
  *
  * What the transfer counts the landing has come to count as soon as it is resumed, but
  * for bytes whose copy failed, and for those whose completions the device here lost, or
