@@ -88,7 +88,7 @@ struct pier_hip_memory {
 	const struct pier_hip *hip;
 	enum pier_hip_kind kind;
 	int device;	   /* its ordinal */
-	uint32_t segments; /* of hipMemMap(); 1 for all else */
+	uint32_t segments; /* of hipMemMap(), if there are several */
 	uint32_t number; /* of memory that others made: what tells it from later; or 0 */
 	/* Writing to it flushes the device's host data path; NULL: it has none. */
 	volatile uint32_t *flush;
