@@ -125,7 +125,7 @@ void pier_hip_release(struct pier_memory *memory);
 int pier_hip_identity(uint64_t address, uint64_t *ret_identity);
 
 /*
- * That memory which others made was not freed since. With the memory's device entered.
+ * That memory which others made was not freed since. Between enter and leave.
  *
  * Errors: -EFAULT it was.
  */

@@ -38,7 +38,8 @@ PIER_BEGIN_DECLS
  * nothing else that runs on the device: whoever wrote with a kernel waits for its stream
  * first. Of the backends cuda and hip they are in a stream of pier's that waits for no
  * other (CU_STREAM_NON_BLOCKING, hipStreamNonBlocking), so that device code may poll for
- * bytes to come in any stream.
+ * bytes to come in any stream; of hip as long as the device has a hardware queue for each
+ * (GPU_MAX_HW_QUEUES).
  *
  * Threads: any thread, several at once on parts of a region that do not overlap.
  */

@@ -40,9 +40,9 @@ PIER_BEGIN_DECLS
  * pier_resume_transfer() goes on with other rails, or with the same ones after their
  * channels were brought back (pier_channel_reset()). A rail that failed because a request
  * was refused, or a copy, has a channel that works as before. Of a write there is one
- *thing to know: packets of a channel that failed here can still be on their way. They
- *carry the bytes that the transfer moves again; but a peer that uses its memory for
- *something else then should first have destroyed or reset its end of that channel.
+ * thing to know: packets of a channel that failed here can still be on their way. They
+ * carry the bytes that the transfer moves again; but a peer that uses its memory for
+ * something else then should first have destroyed or reset its end of that channel.
  *
  * When a transfer has ended, with or without an error, nothing of it is in flight, and
  * it touches neither its channels nor its regions any more. Until then they must stay.

@@ -139,7 +139,9 @@ int pier_channel_reset(struct pier_channel *channel)
 	channel->state = PIER_CHANNEL_FAILED;
 	for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]) && !error; i++)
 		error = steps[i](channel);
-	if (!error)
+	if (error)
+		pier_break_channel(channel, error, pier_last_error());
+	else
 		forget(channel);
 	pier_update_ready(channel);
 	return error ? pier_fail_because(error, "resetting the channel of queue pair %#x",

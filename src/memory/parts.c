@@ -104,10 +104,11 @@ static int add_segments(struct pier_mr *region, struct rest *rest, uint64_t leng
 
 	while (rest->start < end) {
 		struct pier_piece piece = front_of(rest, end - rest->start);
-		int error = ask_segment(&piece, &length);
+		uint64_t span = 0;
+		int error = ask_segment(&piece, &span);
 
 		if (!error)
-			error = add_part(region, rest, length);
+			error = add_part(region, rest, span);
 		if (error)
 			return error;
 	}

@@ -13,7 +13,9 @@ enum {
 	EVENT_SHIFT = 56,
 	STOPPED_NANOSECONDS = 250000000,
 	/* How often who polls asks the kernel when rings bring the news. */
-	LOOK_NANOSECONDS = 10000
+	LOOK_NANOSECONDS = 10000,
+	/* How often who posts looks around, who may find something at each poll. */
+	POST_LOOK_NANOSECONDS = 100000
 };
 
 #define EVENT_ID_MASK ((UINT64_C(1) << EVENT_SHIFT) - 1)
@@ -262,6 +264,24 @@ void pier_soft_lock(struct soft_context *context)
 	atomic_fetch_sub(&context->engine.waiters, 1);
 }
 
+/* At rings, and from time to time at what the kernel has. */
+static void look_around(struct soft_context *context)
+{
+	struct soft_engine *engine = &context->engine;
+	struct epoll_event events[EVENTS_PER_PASS];
+	uint64_t now = pier_soft_now();
+	int count = 0;
+
+	atomic_fetch_add_explicit(&engine->looks, 1, memory_order_relaxed);
+	pier_soft_look(context, now);
+	if (engine->socket_links > 0 || now - engine->looked >= LOOK_NANOSECONDS) {
+		engine->looked = now;
+		count = epoll_wait(engine->epoll_fd, events, EVENTS_PER_PASS, 0);
+	}
+	if (count > 0 || has_work(engine))
+		pier_soft_pass(context, events, count);
+}
+
 void pier_soft_ring(struct soft_qp *qp)
 {
 	struct soft_context *context = soft_context_of(qp);
@@ -276,10 +296,12 @@ void pier_soft_ring(struct soft_qp *qp)
 	if (engine->stepped || pthread_mutex_trylock(&engine->lock) != 0)
 		return;
 	pier_soft_pass(context, NULL, 0);
+	if (engine->now - engine->looked >= POST_LOOK_NANOSECONDS)
+		look_around(context);
 	pier_soft_unlock(context);
 }
 
-/* Two that count at once may count one: it is told only by whether the number moves. */
+/* Of two that count at once one may be forgotten, or many: it is a hint. */
 void pier_soft_count_poll(struct soft_context *context)
 {
 	atomic_uint *polls = &context->engine.polls;
@@ -292,21 +314,11 @@ void pier_soft_count_poll(struct soft_context *context)
 void pier_soft_poll_engine(struct soft_context *context)
 {
 	struct soft_engine *engine = &context->engine;
-	struct epoll_event events[EVENTS_PER_PASS];
-	uint64_t now;
-	int count = 0;
 
 	if (engine->stepped || atomic_load(&engine->waiters) > 0 ||
 	    pthread_mutex_trylock(&engine->lock) != 0)
 		return;
-	now = pier_soft_now();
-	pier_soft_look(context, now);
-	if (engine->socket_links > 0 || now - engine->looked >= LOOK_NANOSECONDS) {
-		engine->looked = now;
-		count = epoll_wait(engine->epoll_fd, events, EVENTS_PER_PASS, 0);
-	}
-	if (count > 0 || has_work(engine))
-		pier_soft_pass(context, events, count);
+	look_around(context);
 	pier_soft_unlock(context);
 }
 

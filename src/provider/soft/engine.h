@@ -31,13 +31,14 @@ struct soft_engine {
 	_Atomic(struct soft_qp *) rung;
 	atomic_uint polls; /* by applications; while it moves the thread rests */
 	atomic_uint seen_polls;
+	atomic_uint looks; /* by applications, for what peers and the kernel bring */
 	atomic_bool resting;
 	struct pier_list active, mark;
 	struct pier_list hot; /* lanes that are looked at; hot.c */
 	uint32_t hot_count;
 	uint32_t socket_links; /* links without a lane */
 	uint64_t spin_until;   /* the thread does not sleep before */
-	uint64_t looked;       /* for events, by who polls */
+	uint64_t looked;       /* for events, by an application */
 	uint64_t next_serial;
 	uint8_t *sink; /* where unwanted bytes go */
 };

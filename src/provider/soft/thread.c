@@ -16,14 +16,15 @@ enum {
 	/* How long the thread leaves events to applications that poll. */
 	REST_MICROSECONDS = 500,
 	POLLS_TO_REST = 8,
-	/* For as many rests one that has the engine need not poll: it copies. */
-	RESTS_WITHOUT_POLLS = 4
+	/* For as many rests one that has the engine need not look around: it copies. */
+	RESTS_WITHOUT_LOOKS = 4
 };
 
 /* One that polls polls often; a few are those around a sleep. */
 static bool others_poll(const struct soft_engine *engine)
 {
-	return atomic_load(&engine->polls) - atomic_load(&engine->seen_polls) >=
+	/* It may have gone back, too: see pier_soft_count_poll(). */
+	return (int)(atomic_load(&engine->polls) - atomic_load(&engine->seen_polls)) >=
 	       POLLS_TO_REST;
 }
 
@@ -63,21 +64,21 @@ static bool is_locked(struct soft_engine *engine)
 
 /*
  * Who waits for the lock gets the next copy to make, too, on a processor that has none
- * of the memory in its caches. So as long as an application is found at work, and polls
- * from time to time, the rest goes on.
+ * of the memory in its caches. So as long as an application is found at work, and looks
+ * around from time to time, the rest goes on.
  */
 static void rest(struct soft_engine *engine)
 {
 	struct pollfd wake = { .fd = engine->wake_fd, .events = POLLIN };
 	struct timespec moment = { .tv_nsec = REST_MICROSECONDS * 1000 };
-	unsigned int polls, without = 0;
+	unsigned int looks, without = 0;
 
 	do {
-		polls = atomic_load(&engine->polls);
+		looks = atomic_load(&engine->looks);
 		if (ppoll(&wake, 1, &moment, NULL) != 0)
 			break;
-		without = atomic_load(&engine->polls) == polls ? without + 1 : 0;
-	} while (without < RESTS_WITHOUT_POLLS && is_locked(engine));
+		without = atomic_load(&engine->looks) == looks ? without + 1 : 0;
+	} while (without < RESTS_WITHOUT_LOOKS && is_locked(engine));
 	atomic_store(&engine->resting, false);
 }
 
