@@ -408,10 +408,14 @@ static void needs_its_port_again(void **state)
 	(void)state;
 	fake.port.state = IBV_PORT_DOWN;
 	expect_result(pier_channel_reset(channel), -ENETDOWN);
+	/* Its queue pair takes nothing any more. */
+	assert_int_equal(pier_channel_error(channel, NULL), -ENETDOWN);
+	expect_result(pier_post_recv(channel, NULL, 0, NULL), -EPIPE);
 	expect_result(pier_connect_channel(channel, &peer), -EISCONN);
 	fake.port.state = IBV_PORT_ACTIVE;
 	fake.gids[1].gid.raw[1] = 0x42;
 	expect_ok(pier_channel_reset(channel));
+	assert_int_equal(pier_channel_error(channel, NULL), 0);
 	assert_int_equal(endpoint_of(channel).gid[1], 0x42);
 	expect_usable(channel, 8);
 	close_channel(channel);
