@@ -71,7 +71,7 @@ PIER_API int pier_channel_error(const struct pier_channel *channel,
  * the completion queue fails: one that overran does so for ever, and then the channel
  * can only be destroyed; -ENETDOWN, -EADDRNOTAVAIL and others as of
  * pier_prepare_channel(); others of ibv_modify_qp(3) and ibv_dealloc_mw(3). Nothing is
- * outstanding then, and the channel can be reset again, or destroyed.
+ * outstanding then, the channel is broken by it, and can be reset again, or destroyed.
  */
 PIER_API int pier_channel_reset(struct pier_channel *channel);
 
