@@ -19,7 +19,7 @@
 enum {
 	REMOTE = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE,
 	SPINS = 1000,
-	/* A copy takes a tenth of a millisecond; a peer that was stopped in one may take for ever. */
+	/* A copy takes 0.1 ms or so; a peer that was stopped in one may take for ever. */
 	DEADLINE_NANOSECONDS = 1000000000
 };
 
