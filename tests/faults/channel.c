@@ -35,21 +35,35 @@ static int post_write(struct world *world, size_t offset, struct pier_work *ret_
 	return error;
 }
 
+/* The other end hears of it: what this end waits for may be over before it is there. */
+static int post_heard_write(struct world *world, size_t offset,
+			    struct pier_work *ret_work, struct pier_work *ret_heard)
+{
+	struct pier_gather source = gather_at(&world->a.area, offset, LENGTH);
+	struct pier_remote target = remote_at(&world->b.area, offset, LENGTH);
+
+	expect_ok(pier_post_recv(world->b.channel, NULL, 0, ret_heard));
+	image_copy(&world->b.area, offset, &world->a.area, offset, LENGTH);
+	return pier_post_write_imm(world->a.channel, &source, 1, &target, 7, ret_work);
+}
+
 /* Neither time that is up nor later failures replace it. */
 static void keeps_the_first_cause(void **state)
 {
 	struct world *world = behind(state, "wc@1=REM_OP_ERR,lost@2+");
-	struct pier_work first, second;
+	struct pier_work first, second, heard[2];
 	struct pier_result result;
 
-	expect_ok(post_write(world, 0, &first));
-	expect_ok(post_write(world, LENGTH, &second));
+	expect_ok(post_heard_write(world, 0, &first, &heard[0]));
+	expect_ok(post_heard_write(world, LENGTH, &second, &heard[1]));
 	expect_end(world->a.channel, first, -EREMOTEIO);
 	expect_result(pier_wait(world->a.channel, second, SHORTLY_MS, &result),
 		      -ETIMEDOUT);
 	assert_int_equal(result.error, -ECANCELED);
 	expect_result(post_write(world, 0, NULL), -EPIPE);
 	test_assert_sentence("REM_OP_ERR");
+	expect_end(world->b.channel, heard[0], 0);
+	expect_end(world->b.channel, heard[1], 0);
 	world_expect(world);
 }
 
@@ -86,13 +100,14 @@ static void gives_back_what_is_refused(void **state)
 static void stops_in_order(void **state)
 {
 	struct world *world = behind(state, "late@1=300ms");
-	struct pier_work work, receive;
+	struct pier_work work, receive, heard;
 
 	expect_ok(pier_post_recv(world->a.channel, NULL, 0, &receive));
-	expect_ok(post_write(world, 0, &work));
+	expect_ok(post_heard_write(world, 0, &work, &heard));
 	expect_result(pier_wait(world->a.channel, work, SHORTLY_MS, NULL), -ETIMEDOUT);
 	assert_int_equal(pier_channel_qp(world->a.channel)->state, IBV_QPS_ERR);
 	expect_end(world->a.channel, receive, -ECANCELED);
+	expect_end(world->b.channel, heard, 0);
 	world_expect(world);
 }
 
