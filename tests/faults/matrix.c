@@ -1,28 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "matrix.h"
+#include "table.h"
 #include "util/deadline.h"
 
 enum {
 	CASE_SECONDS = 30, /* what takes longer hangs */
 };
-
-static char running[128];
-
-static void hangs(int signal)
-{
-	static const char text[] = "\nhangs: ";
-
-	(void)signal;
-	if (write(STDERR_FILENO, text, sizeof(text) - 1) > 0 &&
-	    write(STDERR_FILENO, running, strlen(running)) > 0)
-		abort();
-	abort();
-}
 
 /* One cell of the matrix: operations[index / faults] and faults[index % faults]. */
 static const struct operation *operation_of(size_t index)
@@ -55,11 +41,10 @@ static int setup(void **state)
 
 	snprintf(matrix_case->device, sizeof(matrix_case->device), "fault:%s:%s",
 		 fault->plan, base_device());
-	snprintf(running, sizeof(running), "%s\n", matrix_case->name);
 	test_device = matrix_case->device;
 	test_peer_device = base_device();
 	test_backend = "memfd";
-	alarm(CASE_SECONDS);
+	case_begins(matrix_case->name, CASE_SECONDS);
 	return world_setup(&matrix_case->world);
 }
 
@@ -68,7 +53,7 @@ static int teardown(void **state)
 	struct matrix_case *matrix_case = *state;
 	int error = world_teardown(&matrix_case->world);
 
-	alarm(0);
+	case_ends();
 	return error;
 }
 
@@ -114,32 +99,6 @@ static void meets(void **state)
 	stage_expect(&scene, outcome, error);
 }
 
-/* Between its marks the page has what print_outcomes() prints. */
-static void is_documented(void **state)
-{
-	static const char begin[] = "<!-- outcomes: begin -->\n";
-	const char *path = getenv("PIER_TEST_DOCUMENT");
-	char *page = NULL, *table = NULL;
-	size_t size = 0, length = 0;
-	FILE *file = path ? fopen(path, "r") : NULL;
-	FILE *printed = open_memstream(&table, &length);
-	const char *found;
-
-	(void)state;
-	assert_non_null(file);
-	assert_true(getdelim(&page, &size, '\0', file) > 0);
-	fclose(file);
-	print_outcomes(printed);
-	fputs("<!-- outcomes: end -->\n", printed);
-	fclose(printed);
-	found = strstr(page, begin);
-	assert_non_null(found);
-	if (strncmp(found + sizeof(begin) - 1, table, length) != 0)
-		fail_msg("%s has another table than fault_matrix --table prints", path);
-	free(page);
-	free(table);
-}
-
 static bool is_possible(size_t index)
 {
 	return !(fault_of(index)->means & AT_CONNECTING) ||
@@ -183,18 +142,12 @@ static int run_matrix(const char *pattern)
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest documented[] = { cmocka_unit_test(is_documented) };
-	const struct sigaction action = { .sa_handler = hangs };
-	int failed;
+	static const struct outcome_table table = {
+		.program = "fault_matrix",
+		.name = "outcomes",
+		.print = print_outcomes,
+		.run = run_matrix,
+	};
 
-	if (argc == 2 && strcmp(argv[1], "--table") == 0) {
-		print_outcomes(stdout);
-		return 0;
-	}
-	sigaction(SIGALRM, &action, NULL);
-	failed = run_matrix(argc == 2 ? argv[1] : NULL);
-	if (argc == 1)
-		failed += cmocka_run_group_tests_name("documented", documented, NULL,
-						      NULL);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return table_main(argc, argv, &table);
 }
