@@ -196,8 +196,7 @@ int pier_stage_for_device(const struct pier_stage *stage, uint64_t offset,
 				   stage->cpu + offset, (size_t)length);
 }
 
-/* A window has the memory of the region beneath. */
-static const struct pier_mr *beneath(const struct pier_mr *mr)
+const struct pier_mr *pier_mr_beneath(const struct pier_mr *mr)
 {
 	while (mr->window && mr->memory_count == 0)
 		mr = mr->base;
@@ -208,7 +207,7 @@ bool pier_has_stage(const struct pier_mr *mr)
 {
 	bool staged = false;
 
-	mr = beneath(mr);
+	mr = pier_mr_beneath(mr);
 	for (uint32_t i = 0; i < pier_mr_parts(mr) && !staged; i++)
 		staged = pier_mr_part_at(mr, i)->stage;
 	return staged;

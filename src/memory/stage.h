@@ -44,6 +44,9 @@ int pier_stage_for_nic(const struct pier_stage *stage, uint64_t offset, uint64_t
 int pier_stage_for_device(const struct pier_stage *stage, uint64_t offset,
 			  uint64_t length);
 
+/* The region whose memory it is: a window has that of the one beneath. */
+const struct pier_mr *pier_mr_beneath(const struct pier_mr *mr);
+
 /* Whether a part of a region is staged, so that bytes of it may have to be copied. */
 bool pier_has_stage(const struct pier_mr *mr);
 /* Whether NICs write directly to the memory of a buffer, which may need a flush then. */

@@ -103,8 +103,7 @@ bool pier_has_direct(const struct pier_mr *mr)
 {
 	uint64_t start = 0;
 
-	while (mr->window && mr->memory_count == 0)
-		mr = mr->base;
+	mr = pier_mr_beneath(mr);
 	for (uint32_t i = 0; i < mr->memory_count; i++) {
 		const struct pier_mr_range *range = &mr->memory[i].range;
 		struct span here = { start, range->length };
