@@ -23,6 +23,8 @@ const struct pier_hip *pier_hip_opened(void);
  * the driver refuses its descriptors here, and HIP's threads are not here.
  */
 bool pier_hip_inherited(const struct pier_hip *hip);
+/* -EOPNOTSUPP, and why, where it is. */
+int pier_hip_check_owner(const struct pier_hip *hip);
 
 /* "6.2", of hipRuntimeGetVersion(). */
 void pier_hip_version(const struct pier_hip *hip, char *ret_text, size_t size);

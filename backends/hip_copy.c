@@ -103,10 +103,9 @@ static int run_live(const struct pier_memory *memory, const struct copy *copy)
 	struct pier_hip_scope scope;
 	int result;
 
-	if (pier_hip_inherited(state->hip))
-		return pier_fail(EOPNOTSUPP,
-				 "the memory was the parent's before fork(2), "
-				 "and HIP cannot be used here");
+	result = pier_hip_check_owner(state->hip);
+	if (result != 0)
+		return result;
 	result = pier_hip_enter(state->hip, state->device, &scope);
 	if (result == 0)
 		result = pier_hip_check_live(memory);
@@ -155,13 +154,13 @@ int pier_hip_copy_from(const struct pier_memory *memory, uint64_t offset,
 int pier_hip_flush(const struct pier_memory *memory)
 {
 	const struct pier_hip_memory *state = memory->state;
+	int result;
 
 	if (!state->flush)
 		return 0;
-	if (pier_hip_inherited(state->hip))
-		return pier_fail(EOPNOTSUPP,
-				 "the memory was the parent's before fork(2), "
-				 "and HIP cannot be used here");
+	result = pier_hip_check_owner(state->hip);
+	if (result != 0)
+		return result;
 	*state->flush = 1;
 	(void)*state->flush;
 	return 0;

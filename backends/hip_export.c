@@ -134,11 +134,10 @@ static int check_memory(const struct pier_memory *memory)
 {
 	const struct pier_hip_memory *state = memory->state;
 	struct pier_memory_facts facts = { .kind = "" };
+	int result = pier_hip_check_owner(state->hip);
 
-	if (pier_hip_inherited(state->hip))
-		return pier_fail(EOPNOTSUPP,
-				 "the memory was the parent's before fork(2), "
-				 "and HIP cannot be used here");
+	if (result != 0)
+		return result;
 	pier_hip_describe(memory, &facts);
 	if (facts.no_export[0])
 		return pier_fail(EOPNOTSUPP, "%s cannot be exported: %s", facts.kind,

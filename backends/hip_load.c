@@ -190,6 +190,14 @@ bool pier_hip_inherited(const struct pier_hip *hip)
 	return hip->generation != pier_fork_generation;
 }
 
+int pier_hip_check_owner(const struct pier_hip *hip)
+{
+	if (!pier_hip_inherited(hip))
+		return 0;
+	return pier_fail(EOPNOTSUPP, "the memory was the parent's before fork(2), "
+				     "and HIP cannot be used here");
+}
+
 void pier_hip_version(const struct pier_hip *hip, char *ret_text, size_t size)
 {
 	int version = 0;
