@@ -129,6 +129,7 @@ def suite_gpu(suite):
 
 
 SUITES = {"lint": suite_script, "unit": suite_tests, "conformance": suite_tests,
+          "hostile": suite_tests,
           "consumer": suite_script, "fuzz": suite_fuzz, "asan": suite_asan,
           "tsan": suite_tsan, "vm": suite_vm, "gpu": suite_gpu,
           "bench": suite_bench}

@@ -15,8 +15,8 @@ from tap import Reader, Tally
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 # Seconds, the build included: well above what two slow cores need.
-DEADLINES = {"lint": 600, "unit": 600, "conformance": 600, "consumer": 300,
-             "fuzz": 400, "asan": 1200, "tsan": 1200, "bench": 3600, "vm": 1200, "gpu": 1800}
+DEADLINES = {"lint": 600, "unit": 600, "conformance": 600, "hostile": 600,
+             "consumer": 300, "fuzz": 400, "asan": 1200, "tsan": 1200, "bench": 3600, "vm": 1200, "gpu": 1800}
 
 # What would change the outcome from outside.
 UNSET = ("PIER_DEVICE", "PIER_LOG", "PIER_BACKEND_PATH", "CC", "CXX", "CFLAGS",
