@@ -162,7 +162,7 @@ struct pier_cuda *pier_cuda_if_loaded(void)
 /* What is wrong with the machine, of what cuInit() tells no more than a number. */
 static const char *explain_init(CUresult error, char *ret_text, size_t size)
 {
-	const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+	const char *visible = secure_getenv("CUDA_VISIBLE_DEVICES");
 
 	if (error != CUDA_ERROR_NO_DEVICE && error != CUDA_ERROR_UNKNOWN)
 		return "";

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/auxv.h>
 #include <sys/stat.h>
 
 #include "backend.h"
@@ -246,8 +245,8 @@ static void load_folder(const char *folder)
 
 static void load_all(void)
 {
-	/* Whoever starts a privileged program must not choose its code. */
-	const char *wanted = getauxval(AT_SECURE) ? NULL : getenv("PIER_BACKEND_PATH");
+	/* The user of a set-uid program must not choose its code: secure_getenv(3). */
+	const char *wanted = secure_getenv("PIER_BACKEND_PATH");
 	char *folders, *rest, *folder;
 
 	registry.entries = malloc(sizeof(built_in));

@@ -179,7 +179,7 @@ int command_cp(int argc, char **argv)
 		print_cp_help();
 		return EXIT_OK;
 	}
-	if (options.verbose && !getenv("PIER_LOG"))
+	if (options.verbose && !secure_getenv("PIER_LOG"))
 		pier_set_log(PIER_LOG_INFO, print_log, NULL);
 	return copy_file(&options);
 }

@@ -257,7 +257,7 @@ static void smooth_rate(struct cp_settings *settings)
 
 int parse_cp_options(int argc, char **argv, struct cp_options *ret_options)
 {
-	const char *rsh = getenv("PIER_RSH");
+	const char *rsh = secure_getenv("PIER_RSH");
 	struct cp_options options = {
 		.settings = { .chunk = 1 << 20,
 			      .depth = 8,

@@ -375,7 +375,7 @@ static void try_devices(struct opening *opening, const struct pier_near_device *
 int pier_open_in_order(const char *name, const struct pier_near_device *order,
 		       size_t count, const void *place, struct pier_device **ret_device)
 {
-	const char *chosen = getenv("PIER_DEVICE");
+	const char *chosen = secure_getenv("PIER_DEVICE");
 	struct opening opening = { .name = name, .error = ENODEV };
 	int error = pier_watch_forks();
 

@@ -29,7 +29,7 @@ static struct {
 
 static void read_environment(void)
 {
-	const char *wanted = getenv("PIER_LOG");
+	const char *wanted = secure_getenv("PIER_LOG");
 
 	if (!wanted)
 		return;

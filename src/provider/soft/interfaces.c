@@ -77,7 +77,7 @@ static int list_interfaces(struct soft_listeners *listeners)
 int pier_soft_choose_addresses(struct soft_listeners *listeners,
 			       struct in6_addr *ret_bind, bool *ret_tcp)
 {
-	const char *wanted = getenv("PIER_SOFT_ADDRESS");
+	const char *wanted = secure_getenv("PIER_SOFT_ADDRESS");
 
 	*ret_tcp = true;
 	*ret_bind = in6addr_any;

@@ -22,7 +22,7 @@ enum {
 /* A switch for tests: TCP between two processes of one host. */
 bool pier_soft_unix_allowed(void)
 {
-	const char *wanted = getenv("PIER_SOFT_UNIX");
+	const char *wanted = secure_getenv("PIER_SOFT_UNIX");
 
 	return !wanted || strcmp(wanted, "off") != 0;
 }
@@ -155,9 +155,9 @@ static int listen_tcp(struct soft_context *context)
 		return 0;
 	}
 	listeners->count = 0;
-	if (getenv("PIER_SOFT_ADDRESS"))
+	if (secure_getenv("PIER_SOFT_ADDRESS"))
 		return pier_fail(errno, "soft0: cannot listen on PIER_SOFT_ADDRESS=%s",
-				 getenv("PIER_SOFT_ADDRESS"));
+				 secure_getenv("PIER_SOFT_ADDRESS"));
 	pier_warning("soft0: no TCP, peers on other hosts cannot reach this one");
 	return 0;
 }

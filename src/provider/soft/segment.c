@@ -14,7 +14,7 @@
 /* A switch for tests: frames over the socket. */
 static bool is_wanted(void)
 {
-	const char *wanted = getenv("PIER_SOFT_SHARED");
+	const char *wanted = secure_getenv("PIER_SOFT_SHARED");
 
 	return !wanted || strcmp(wanted, "off") != 0;
 }
