@@ -29,6 +29,8 @@ struct soft_piece {
 	uint64_t offset; /* of the piece in the fd */
 	bool dmabuf;	 /* a real one: the fd brackets our accesses */
 	bool steady;	 /* nobody can take it away: it cannot fault */
+	bool sealed;	 /* see pier_soft_is_sealed() */
+	uint64_t file_size;
 };
 
 struct soft_mr {
@@ -137,8 +139,22 @@ bool pier_soft_is_mapped(const char *memory, uint64_t length);
 int pier_soft_attach_fd(struct soft_piece *piece, const struct pier_provider_part *part,
 			int access);
 void pier_soft_detach(struct soft_piece *piece);
+/*
+ * Whether an fd is a memfd of ordinary pages whose size and seals are final. Then no
+ * process that has it can make access to a mapping of it a SIGBUS, now or later. That
+ * does not hold for huge pages, nor for every exporter of dma-bufs.
+ */
+#define SOFT_FINAL_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+bool pier_soft_is_sealed(int fd);
+
+/* limits.c */
 /* Whether an fd of this number leaves the process at least half of those it may have. */
 bool pier_soft_is_spare(int fd);
+/* Whether pwrite(2) on these bytes of a file is no SIGXFSZ (RLIMIT_FSIZE). */
+bool pier_soft_may_write(uint64_t offset, uint64_t length);
+/* For the memory of a peer; false: this process has mapped too much of that. */
+bool pier_soft_reserve_mapping(uint64_t bytes, uint32_t pieces);
+void pier_soft_release_mapping(uint64_t bytes, uint32_t pieces);
 
 /*
  * Scatter and gather lists for one copy; vector.c. What does not fit any
