@@ -33,8 +33,8 @@ enum {
 	SERIAL_SIZE = 12,
 	LEAVE_SIZE = 40,
 	PIECE_SIZE = 24,
-	/* An honest peer has fewer words outstanding: one for each of its leaves. */
-	MAX_READS = 4 * SOFT_MAX_GRANTS
+	/* In one turn: a peer that never stops talking must not keep us from others. */
+	MAX_READS = 64
 };
 
 _Static_assert(SOFT_MAX_WORD == LEAVE_SIZE + SOFT_WORD_PIECES * PIECE_SIZE, "lane.h");
