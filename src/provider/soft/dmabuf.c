@@ -48,7 +48,7 @@ static bool has_seals(int fd, enum kind kind, int seals)
 	return kind == KIND_MEMFD && (fcntl(fd, F_GET_SEALS) & seals) == seals;
 }
 
-bool pier_soft_is_sealed(int fd)
+bool pier_soft_is_fixed(int fd)
 {
 	return has_seals(fd, kind_of(fd), SOFT_FINAL_SEALS);
 }
@@ -158,7 +158,7 @@ int pier_soft_attach_fd(struct soft_piece *piece, const struct pier_provider_par
 	piece->dmabuf = kind == KIND_DMABUF;
 	/* The seals before the size: from then on the size cannot become smaller. */
 	piece->steady = is_steady(part->fd, kind);
-	piece->sealed = has_seals(part->fd, kind, SOFT_FINAL_SEALS);
+	piece->fixed = has_seals(part->fd, kind, SOFT_FINAL_SEALS);
 	error = check_range(part, kind, &piece->file_size);
 	if (error)
 		return error;

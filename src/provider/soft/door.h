@@ -78,7 +78,7 @@ bool pier_soft_unix_allowed(void);
 socklen_t pier_soft_unix_name(const union ibv_gid *gid, struct sockaddr_un *ret_name);
 void pier_soft_tune_stream(int fd);
 
-/* peer.c: of the process at the other end of a Unix socket */
+/* credentials.c: of the process at the other end of a Unix socket */
 bool pier_soft_is_same_user(int fd);
 /* Or one of the two is root: it must not matter which of them calls. */
 bool pier_soft_may_connect(int fd);

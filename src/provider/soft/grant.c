@@ -51,9 +51,10 @@ static bool is_grantable(const struct soft_mr *mr)
 	for (uint32_t i = 0; i < mr->count; i++) {
 		const struct soft_piece *piece = &mr->pieces[i];
 
-		if (piece->fd < 0 || !piece->sealed)
+		if (piece->fd < 0 || !piece->fixed)
 			return false;
-		if (!piece->fd_shared && covered_bytes(mr, piece->fd) != piece->file_size)
+		if (!piece->fd_shared &&
+		    piece->file_size - covered_bytes(mr, piece->fd) > mr->padding)
 			return false;
 	}
 	return true;

@@ -141,7 +141,7 @@ static uint64_t sum_lengths(const struct soft_leave_word *word)
 static bool is_safe(const struct soft_leave_word *word, const int *fds)
 {
 	for (uint32_t i = 0; i < word->fd_count; i++) {
-		if (!pier_soft_is_sealed(fds[i]))
+		if (!pier_soft_is_fixed(fds[i]))
 			return false;
 	}
 	for (uint32_t i = 0; i < word->count; i++) {

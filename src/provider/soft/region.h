@@ -29,7 +29,7 @@ struct soft_piece {
 	uint64_t offset; /* of the piece in the fd */
 	bool dmabuf;	 /* a real one: the fd brackets our accesses */
 	bool steady;	 /* nobody can take it away: it cannot fault */
-	bool sealed;	 /* see pier_soft_is_sealed() */
+	bool fixed;	 /* see pier_soft_is_fixed() */
 	uint64_t file_size;
 };
 
@@ -40,6 +40,7 @@ struct soft_mr {
 	struct pier_provider_counter *counter; /* of remote writes, or NULL */
 	uint32_t windows;		       /* bound to it */
 	struct pier_list given;		       /* leaves that peers have; grant.h */
+	uint64_t padding;		       /* see set_padding in provider.h */
 	uint32_t count;
 	struct soft_piece pieces[]; /* one follows the other */
 };
@@ -105,6 +106,7 @@ struct ibv_mr *pier_soft_reg_mr(struct ibv_pd *pd, void *addr, size_t length,
 struct ibv_mr *pier_soft_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length,
 				       uint64_t iova, int fd, int access);
 int pier_soft_dereg_mr(struct ibv_mr *mr);
+void pier_soft_set_padding(struct ibv_mr *mr, uint64_t length);
 int pier_soft_bind_counter(struct ibv_mr *mr, struct pier_provider_counter *counter);
 
 /* keys.c; with the engine locked */
@@ -145,7 +147,7 @@ void pier_soft_detach(struct soft_piece *piece);
  * does not hold for huge pages, nor for every exporter of dma-bufs.
  */
 #define SOFT_FINAL_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
-bool pier_soft_is_sealed(int fd);
+bool pier_soft_is_fixed(int fd);
 
 /* limits.c */
 /* Whether an fd of this number leaves the process at least half of those it may have. */

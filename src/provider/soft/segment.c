@@ -63,7 +63,7 @@ struct soft_segment *pier_soft_adopt_segment(int borrowed)
 	struct stat status;
 	int fd;
 
-	if (!is_wanted() || !pier_soft_is_sealed(borrowed) ||
+	if (!is_wanted() || !pier_soft_is_fixed(borrowed) ||
 	    fstat(borrowed, &status) < 0 || status.st_size != SOFT_SEGMENT_SIZE)
 		return NULL;
 	fd = fcntl(borrowed, F_DUPFD_CLOEXEC, 0);
