@@ -36,20 +36,32 @@ static int open_device(struct link *link, const char *name, struct failure *fail
 	return 0;
 }
 
+/*
+ * What the peer may do with our slots. soft0 lets a peer on the same host copy straight
+ * into a memfd, if it may read it as well; and it would read there what it wrote.
+ */
+static int slot_access(const struct link *link, enum cp_role role)
+{
+	const int written = PIER_ACCESS_LOCAL_WRITE | PIER_ACCESS_REMOTE_WRITE;
+
+	if (role == CP_SENDER)
+		return PIER_ACCESS_LOCAL_READ;
+	return strcmp(link->report.memory, "memfd") == 0
+		       ? written | PIER_ACCESS_REMOTE_READ
+		       : written;
+}
+
 static int register_memory(struct link *link, enum cp_role role, bool direct,
 			   struct failure *failure)
 {
 	size_t length = link->chunk * link->depth;
-	int access = role == CP_SENDER
-			     ? PIER_ACCESS_LOCAL_READ
-			     : PIER_ACCESS_LOCAL_WRITE | PIER_ACCESS_REMOTE_WRITE;
 	struct pier_mr_range range = PIER_MR_RANGE_BUFFER(link->buffer, 0, length);
 	struct pier_mr_attr attr = PIER_MR_ATTR_INIT;
 	void *mapped;
 
 	attr.ranges = &range;
 	attr.range_count = 1;
-	attr.access = access;
+	attr.access = slot_access(link, role);
 	attr.policy = direct ? PIER_POLICY_DIRECT : PIER_POLICY_STAGED;
 	/* The other side is told of one key. */
 	attr.split = PIER_SPLIT_NEVER;
@@ -87,9 +99,7 @@ static int open_channel(struct link *link, enum cp_role role, uint32_t timeout_m
 	attr.max_recv_wr = link->depth;
 	attr.max_send_sge = attr.max_recv_sge = 1;
 	attr.timeout_ms = (int)timeout_ms;
-	attr.access = role == CP_SENDER
-			      ? 0
-			      : PIER_ACCESS_LOCAL_WRITE | PIER_ACCESS_REMOTE_WRITE;
+	attr.access = slot_access(link, role);
 	if (pier_prepare_channel(link->pd, &attr, &link->channel) < 0)
 		return fail_pier(failure, EXIT_DEVICE);
 	return 0;

@@ -23,6 +23,22 @@ const char *pier_mapping_name(enum pier_mapping mapping)
 	return names[mapping];
 }
 
+/*
+ * Allocations are whole pages, and nobody was given the rest of the last one. A wrapped
+ * pointer's memory belongs to its owner up to the end.
+ */
+static void set_padding(const struct pier_piece *piece, struct ibv_mr *mr)
+{
+	const struct pier_provider *provider = piece->pd->device->provider;
+	const struct pier_buffer *buffer = piece->range.buffer;
+	const struct pier_memory *memory = &buffer->memory;
+
+	if (provider->set_padding && !buffer->wrapped &&
+	    piece->range.offset + piece->range.length == buffer->length)
+		provider->set_padding(mr, memory->address + memory->length -
+						  (buffer->address + buffer->length));
+}
+
 static int register_mapped(const struct pier_piece *piece, enum pier_mapping mapping,
 			   struct pier_mr_part *ret_part)
 {
@@ -35,9 +51,11 @@ static int register_mapped(const struct pier_piece *piece, enum pier_mapping map
 	error = pier_register_fd(piece, dmabuf.fd, dmabuf.offset, ret_part);
 	/* The region has a reference of its own to the dma-buf, if there is one. */
 	pier_close_dmabuf(&dmabuf);
-	if (!error)
-		ret_part->mapping = mapping;
-	return error;
+	if (error)
+		return error;
+	ret_part->mapping = mapping;
+	set_padding(piece, ret_part->mr);
+	return 0;
 }
 
 /* Failures that are not for the mapping's sake. */

@@ -117,6 +117,13 @@ struct pier_provider {
 				    const uint32_t *key);
 
 	/*
+	 * Beyond verbs, and NULL where it makes no difference: the `length` bytes
+	 * behind the region in its file are not used by anything else, so a peer of the
+	 * region may be given the whole file. Called before anyone has the region's key.
+	 */
+	void (*set_padding)(struct ibv_mr *mr, uint64_t length);
+
+	/*
 	 * Beyond verbs, and NULL where the device cannot: counts each remote write
 	 * of at least one byte into the region by its own key (and not through a
 	 * window that is bound to it), with or without immediate data, once,

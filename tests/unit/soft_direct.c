@@ -22,10 +22,10 @@ enum {
 		   IBV_ACCESS_REMOTE_READ,
 	SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL,
 	AREA = 3 << 20,
-	GUARD = 4096 /* on both sides of a region */
+	IOVA = 4096
 };
 
-/* A memfd, and a region in the middle of it. */
+/* A memfd, and a region of all of it. */
 struct area {
 	int fd;
 	uint8_t *memory;
@@ -35,11 +35,10 @@ struct area {
 
 static void register_area(struct area *area, struct rig *rig, int access)
 {
-	area->mr = soft->reg_dmabuf_mr(rig->pd, GUARD, AREA - 2 * GUARD, GUARD, area->fd,
-				       access);
+	area->mr = soft->reg_dmabuf_mr(rig->pd, 0, AREA, IOVA, area->fd, access);
 	assert_non_null(area->mr);
 	area->remote.rkey = area->mr->rkey;
-	area->remote.address = GUARD;
+	area->remote.address = IOVA;
 }
 
 static void open_area(struct area *area, struct rig *rig, int access, int seals)
@@ -172,7 +171,7 @@ static int count_areas(void)
 static void check_both_ways(struct pair *pair)
 {
 	struct rig *a = &pair->a;
-	uint8_t *remote = pair->area.memory + GUARD;
+	uint8_t *remote = pair->area.memory;
 	uint64_t put = lane_of(a)->put, taken = lane_of(a)->taken;
 
 	fill(a->memory, 30000, 1);
@@ -242,16 +241,16 @@ static void test_inline(void **state)
 				  10, IBV_SEND_SIGNALED | IBV_SEND_INLINE),
 			 0);
 	rig_expect(&pair.a, pair.a.send_cq, &pair.b, 1, IBV_WC_SUCCESS);
-	assert_memory_equal(pair.area.memory + GUARD + 10, pair.a.memory, 64);
-	assert_int_equal(pair.area.memory[GUARD + 74], 0);
+	assert_memory_equal(pair.area.memory + 10, pair.a.memory, 64);
+	assert_int_equal(pair.area.memory[74], 0);
 	assert_int_equal(lane_of(&pair.a)->put, put);
 	close_pair(&pair);
 }
 
-/* Pieces of two files, unaligned: each edge is crossed by each message. */
+/* Two whole files in unaligned pieces: each edge is crossed by each message. */
 static void test_pieces(void **state)
 {
-	struct pier_provider_part parts[3];
+	struct pier_provider_part parts[5];
 	struct rig_endpoint remote = { .address = 0x5000 };
 	struct area first, second;
 	struct ibv_mr *mr;
@@ -264,8 +263,10 @@ static void test_pieces(void **state)
 	open_area(&second, &pair.b, WRITABLE, SEALS);
 	parts[0] = (struct pier_provider_part){ first.fd, 4090, NULL, 10 };
 	parts[1] = (struct pier_provider_part){ second.fd, 5, NULL, 7 };
-	parts[2] = (struct pier_provider_part){ first.fd, 9000, NULL, 5000 };
-	mr = soft->reg_parts(pair.b.pd, parts, 3, 0x5000, WRITABLE, NULL);
+	parts[2] = (struct pier_provider_part){ first.fd, 4100, NULL, AREA - 4100 };
+	parts[3] = (struct pier_provider_part){ second.fd, 0, NULL, AREA };
+	parts[4] = (struct pier_provider_part){ first.fd, 0, NULL, 4090 };
+	mr = soft->reg_parts(pair.b.pd, parts, 5, 0x5000, WRITABLE, NULL);
 	assert_non_null(mr);
 	remote.rkey = mr->rkey;
 	use_twice(&pair.a, &pair.b, &remote, IBV_WR_RDMA_WRITE);
@@ -281,12 +282,11 @@ static void test_pieces(void **state)
 			bool inside = i >= start && i < start + 4000;
 			uint8_t byte = i < 10	? first.memory[4090 + i]
 				       : i < 17 ? second.memory[5 + i - 10]
-						: first.memory[9000 + i - 17];
+						: first.memory[4100 + i - 17];
 
 			assert_int_equal(byte, inside ? pair.a.memory[i - start] : 0);
 		}
 		assert_int_equal(first.memory[4089], 0);
-		assert_int_equal(first.memory[4100], 0);
 		assert_int_equal(second.memory[4], 0);
 		assert_int_equal(second.memory[12], 0);
 		assert_int_equal(lane_of(&pair.a)->put, put);
@@ -316,23 +316,80 @@ static void test_no_leave(void **state)
 	close_pair(&pair);
 }
 
-/* Who may read only gets nothing to write with. */
-static void test_read_only(void **state)
+static void check_no_leave(struct pair *pair, struct ibv_mr *mr, uint64_t address,
+			   enum ibv_wr_opcode opcode)
 {
-	const struct soft_held *taken;
+	struct rig_endpoint remote = { .rkey = mr->rkey, .address = address };
+
+	use_twice(&pair->a, &pair->b, &remote, opcode);
+	assert_int_equal(leave_for(&pair->a, mr->rkey)->leave, SOFT_LEAVE_DENIED);
+	assert_int_equal(soft->dereg_mr(mr), 0);
+}
+
+/* An fd gives both rights, so the key has to give both. */
+static void test_one_right(void **state)
+{
 	struct pair pair;
 
 	(void)state;
-	open_pair(&pair, &stepped, IBV_ACCESS_REMOTE_READ);
-	use_twice(&pair.a, &pair.b, &pair.area.remote, IBV_WR_RDMA_READ);
-	taken = leave_for(&pair.a, pair.area.mr->rkey);
-	assert_int_equal(taken->leave, SOFT_LEAVE_GIVEN);
-	assert_int_equal(fcntl(taken->mapped->pieces[0].fd, F_GETFL) & O_ACCMODE,
-			 O_RDONLY);
-	transfer(&pair.a, &pair.b, IBV_WR_RDMA_WRITE, &pair.area.remote, 0, 8,
-		 IBV_WC_REM_ACCESS_ERR);
-	assert_int_equal(pair.area.memory[GUARD], 0);
+	open_with_leave(&pair, &stepped);
+	check_no_leave(&pair,
+		       soft->reg_dmabuf_mr(pair.b.pd, 0, AREA, 0, pair.area.fd,
+					   IBV_ACCESS_REMOTE_READ),
+		       0, IBV_WR_RDMA_READ);
+	check_no_leave(
+		&pair,
+		soft->reg_dmabuf_mr(pair.b.pd, 0, AREA, 0, pair.area.fd,
+				    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE),
+		0, IBV_WR_RDMA_WRITE);
 	close_pair(&pair);
+}
+
+/* An fd gives the whole file, so the region has to have all of it. */
+static void test_part_of_file(void **state)
+{
+	const struct pier_provider_part lists[][2] = {
+		{ { .length = AREA - 1 } },
+		{ { .offset = 4096, .length = AREA - 4096 } },
+		{ { .length = 4096 }, { .offset = 4097, .length = AREA - 4097 } },
+		{ { .length = 4096 }, { .offset = 4095, .length = AREA - 4096 } },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
+		struct pier_provider_part parts[2] = { lists[i][0], lists[i][1] };
+		uint32_t count = parts[1].length > 0 ? 2 : 1;
+		struct pair pair;
+
+		open_with_leave(&pair, &stepped);
+		parts[0].fd = parts[1].fd = pair.area.fd;
+		check_no_leave(
+			&pair,
+			soft->reg_parts(pair.b.pd, parts, count, 0x5000, WRITABLE, NULL),
+			0x5000, IBV_WR_RDMA_WRITE);
+		close_pair(&pair);
+	}
+}
+
+/* Without the last seal, the file could still grow beyond the region. */
+static void test_growing_file(void **state)
+{
+	const int seals[] = { F_SEAL_SHRINK, F_SEAL_SHRINK | F_SEAL_GROW,
+			      F_SEAL_SHRINK | F_SEAL_SEAL, F_SEAL_GROW | F_SEAL_SEAL };
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(seals) / sizeof(seals[0]); i++) {
+		struct area loose;
+		struct pair pair;
+
+		open_with_leave(&pair, &stepped);
+		open_area(&loose, &pair.b, WRITABLE, seals[i]);
+		use_twice(&pair.a, &pair.b, &loose.remote, IBV_WR_RDMA_WRITE);
+		assert_int_equal(leave_for(&pair.a, loose.mr->rkey)->leave,
+				 SOFT_LEAVE_DENIED);
+		close_area(&loose);
+		close_pair(&pair);
+	}
 }
 
 /* What the peer would refuse is refused by the peer, with leave as without. */
@@ -342,9 +399,8 @@ static void test_refused(void **state)
 		uint64_t at;
 		uint32_t length;
 	} ranges[] = {
-		{ (uint64_t)-1, 8 },	 { AREA - 2 * GUARD - 7, 8 },
-		{ AREA - 2 * GUARD, 1 }, { UINT64_MAX - GUARD - 3, 8 },
-		{ (uint64_t)-GUARD, 8 },
+		{ (uint64_t)-1, 8 },	      { AREA - 7, 8 },	      { AREA, 1 },
+		{ UINT64_MAX - IOVA - 3, 8 }, { (uint64_t)-IOVA, 8 },
 	};
 
 	(void)state;
@@ -376,7 +432,7 @@ static void test_queue_pair_rights(void **state)
 	assert_int_equal(soft->modify_qp(pair.b.qp, &attr, IBV_QP_ACCESS_FLAGS), 0);
 	transfer(&pair.a, &pair.b, IBV_WR_RDMA_WRITE, &pair.area.remote, 0, 8,
 		 IBV_WC_REM_ACCESS_ERR);
-	assert_int_equal(pair.area.memory[GUARD], 0);
+	assert_int_equal(pair.area.memory[0], 0);
 	close_pair(&pair);
 }
 
@@ -426,11 +482,11 @@ static void test_deregistered_midway(void **state)
 	assert_non_null(mr);
 	sge.lkey = mr->lkey;
 	wr.wr.rdma.rkey = pair.area.mr->rkey;
-	wr.wr.rdma.remote_addr = GUARD;
+	wr.wr.rdma.remote_addr = IOVA;
 	assert_int_equal(ibv_post_send(pair.a.qp, &wr, &bad), 0);
-	while (pair.area.memory[GUARD] != 's')
+	while (pair.area.memory[0] != 's')
 		rig_step(&pair.a, NULL);
-	assert_int_equal(pair.area.memory[GUARD + (2 << 20) - 1], 0);
+	assert_int_equal(pair.area.memory[(2 << 20) - 1], 0);
 	assert_int_equal(soft->dereg_mr(pair.area.mr), 0);
 	pair.area.mr = NULL;
 	memset(pair.area.memory, 'o', AREA);
@@ -459,7 +515,7 @@ static void *finish_copy(void *argument)
 	/* The owner does not go on before it is told. */
 	while (atomic_load(&half->valid[atomic_load(&half->busy) - 1]))
 		;
-	pair->area.memory[GUARD] = 'l';
+	pair->area.memory[0] = 'l';
 	atomic_store(&half->busy, 0);
 	return NULL;
 }
@@ -475,7 +531,7 @@ static void test_waits_for_copy(void **state)
 	assert_int_equal(pthread_create(&thread, NULL, finish_copy, &pair), 0);
 	assert_int_equal(soft->dereg_mr(pair.area.mr), 0);
 	pair.area.mr = NULL;
-	assert_int_equal(pair.area.memory[GUARD], 'l');
+	assert_int_equal(pair.area.memory[0], 'l');
 	pthread_join(thread, NULL);
 	assert_non_null(lane_of(&pair.b));
 	close_pair(&pair);
@@ -540,11 +596,11 @@ static void test_not_ready(void **state)
 			 0);
 	step_often(&pair.a, &pair.b);
 	rig_expect_none(&pair.a, pair.a.send_cq);
-	assert_memory_equal(pair.area.memory + GUARD, pair.a.memory, 1000);
+	assert_memory_equal(pair.area.memory, pair.a.memory, 1000);
 	for (int i = 1000; i < 70000; i++)
-		assert_int_equal(pair.area.memory[GUARD + i], 0);
+		assert_int_equal(pair.area.memory[i], 0);
 	/* Once is enough. */
-	pair.area.memory[GUARD] ^= 1;
+	pair.area.memory[0] ^= 1;
 	assert_int_equal(rig_post_recv(&pair.b, 11, 0, 0), 0);
 	wc = rig_wait(&pair.b, pair.b.recv_cq, &pair.a);
 	assert_int_equal(wc.status, IBV_WC_SUCCESS);
@@ -553,9 +609,9 @@ static void test_not_ready(void **state)
 	assert_int_equal(be32toh(wc.imm_data), 0x12345678);
 	for (uint64_t id = 1; id <= 3; id++)
 		rig_expect(&pair.a, pair.a.send_cq, &pair.b, id, IBV_WC_SUCCESS);
-	assert_int_equal(pair.area.memory[GUARD], pair.a.memory[0] ^ 1);
-	assert_memory_equal(pair.area.memory + GUARD + 2000, pair.a.memory, 10);
-	assert_memory_equal(pair.area.memory + GUARD + 3000, pair.a.memory, 60000);
+	assert_int_equal(pair.area.memory[0], pair.a.memory[0] ^ 1);
+	assert_memory_equal(pair.area.memory + 2000, pair.a.memory, 10);
+	assert_memory_equal(pair.area.memory + 3000, pair.a.memory, 60000);
 	close_pair(&pair);
 }
 
@@ -577,11 +633,11 @@ static void test_behind_a_send(void **state)
 				 0);
 		step_often(&pair.a, &pair.b);
 		for (uint32_t k = 0; k < lengths[i]; k++)
-			assert_int_equal(pair.area.memory[GUARD + k], 0);
+			assert_int_equal(pair.area.memory[k], 0);
 		assert_int_equal(rig_post_recv(&pair.b, 11, 0, 8), 0);
 		rig_expect(&pair.a, pair.a.send_cq, &pair.b, 2, IBV_WC_SUCCESS);
 		rig_expect(&pair.b, pair.b.recv_cq, &pair.a, 11, IBV_WC_SUCCESS);
-		assert_memory_equal(pair.area.memory + GUARD, pair.a.memory, lengths[i]);
+		assert_memory_equal(pair.area.memory, pair.a.memory, lengths[i]);
 		close_pair(&pair);
 	}
 }
@@ -697,7 +753,7 @@ static void test_dead_peer(void **state)
 		rig_step(&pair.a, NULL);
 	}
 	assert_int_equal(wc.status, IBV_WC_RETRY_EXC_ERR);
-	assert_int_equal(pair.area.memory[GUARD], 0);
+	assert_int_equal(pair.area.memory[0], 0);
 	close_pair(&pair);
 }
 
@@ -728,7 +784,7 @@ static void test_vanished_elements(void **state)
 		assert_int_equal(mprotect(memory + 4096, 4096, PROT_NONE), 0);
 		sge.lkey = mr->lkey;
 		wr.wr.rdma.rkey = pair.area.mr->rkey;
-		wr.wr.rdma.remote_addr = GUARD;
+		wr.wr.rdma.remote_addr = IOVA;
 		assert_int_equal(ibv_post_send(pair.a.qp, &wr, &bad), 0);
 		rig_expect(&pair.a, pair.a.send_cq, &pair.b, 1, IBV_WC_LOC_PROT_ERR);
 		assert_int_equal(soft->dereg_mr(mr), 0);
@@ -756,7 +812,7 @@ static void test_many_regions(void **state)
 		memset(pair.a.memory, i + 1, 10);
 		transfer(&pair.a, &pair.b, IBV_WR_RDMA_WRITE, &areas[i].remote, 5, 10,
 			 IBV_WC_SUCCESS);
-		assert_memory_equal(areas[i].memory + GUARD + 5, pair.a.memory, 10);
+		assert_memory_equal(areas[i].memory + 5, pair.a.memory, 10);
 	}
 	assert_false(has_leave(&pair.a, areas[0].mr->rkey));
 	for (int i = 0; i < SOFT_MAX_GRANTS; i++)
@@ -805,7 +861,6 @@ static void test_false_leaves(void **state)
 			.slot = 9,
 			.serial = 9,
 			.iova = leaves[i].iova,
-			.access = IBV_ACCESS_REMOTE_WRITE,
 			.count = 1,
 			.fd_count = 1,
 			.pieces = { { leaves[i].offset, leaves[i].length, 0 } },
@@ -873,7 +928,7 @@ static void test_self(void **state)
 	assert_true(has_leave(&a, area.mr->rkey));
 	fill(a.memory, 100, 9);
 	transfer(&a, NULL, IBV_WR_RDMA_WRITE, &area.remote, 1, 100, IBV_WC_SUCCESS);
-	assert_memory_equal(area.memory + GUARD + 1, a.memory, 100);
+	assert_memory_equal(area.memory + 1, a.memory, 100);
 	close_area(&area);
 	rig_close(&a);
 }
@@ -886,7 +941,9 @@ int main(void)
 		cmocka_unit_test(test_inline),
 		cmocka_unit_test(test_pieces),
 		cmocka_unit_test(test_no_leave),
-		cmocka_unit_test(test_read_only),
+		cmocka_unit_test(test_one_right),
+		cmocka_unit_test(test_part_of_file),
+		cmocka_unit_test(test_growing_file),
 		cmocka_unit_test(test_refused),
 		cmocka_unit_test(test_queue_pair_rights),
 		cmocka_unit_test(test_deregistered),

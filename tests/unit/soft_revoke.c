@@ -41,7 +41,7 @@ static struct area open_area(size_t size)
 						MFD_CLOEXEC | MFD_ALLOW_SEALING) };
 
 	if (area.fd < 0 || ftruncate(area.fd, (off_t)size) < 0 ||
-	    fcntl(area.fd, F_ADD_SEALS, F_SEAL_SHRINK) < 0)
+	    fcntl(area.fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
 		abort();
 	area.memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, area.fd, 0);
 	if (area.memory == MAP_FAILED)
@@ -126,7 +126,8 @@ static void open_owner(struct owner *owner)
 	rig_open(&owner->rig, NULL);
 	owner->area = open_area(AREA);
 	owner->mr = soft->reg_dmabuf_mr(owner->rig.pd, 0, AREA, 0, owner->area.fd,
-					IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+					IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+						IBV_ACCESS_REMOTE_READ);
 	assert_non_null(owner->mr);
 }
 

@@ -3,19 +3,20 @@
 
 #include <errno.h>
 #include <linux/dma-buf.h>
+#include <linux/magic.h>
 #include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "soft_rig.h"
 
 /*
  * What soft0 does with dma-bufs: the brackets around its accesses, and those that it
- * cannot map. Here memfds say that they are dma-bufs: readlink(2), ioctl(2) and mmap(2)
- * are answered by this file.
+ * cannot map. Here memfds pose as dma-bufs: this file answers fstatfs(2), ioctl(2) and
+ * mmap(2).
  */
 
 static const struct pier_provider *const soft = &pier_soft_provider;
@@ -35,9 +36,9 @@ static struct {
 static size_t call_count;
 static int no_mapping; /* errno of mmap() on a buffer; 0: it works */
 
-ssize_t __real_readlink(const char *path, char *ret_target, size_t size);
-ssize_t __wrap_readlink(const char *path, char *ret_target, size_t size);
-/* With large files mmap() is mmap64(). */
+/* With large files fstatfs() is fstatfs64(), and mmap() is mmap64(). */
+int __real_fstatfs64(int fd, struct statfs *ret_fs);
+int __wrap_fstatfs64(int fd, struct statfs *ret_fs);
 void *__real_mmap64(void *addr, size_t length, int protection, int flags, int fd,
 		    off_t offset);
 void *__wrap_mmap64(void *addr, size_t length, int protection, int flags, int fd,
@@ -45,16 +46,13 @@ void *__wrap_mmap64(void *addr, size_t length, int protection, int flags, int fd
 int __real_ioctl(int fd, unsigned long request, void *argument);
 int __wrap_ioctl(int fd, unsigned long request, void *argument);
 
-ssize_t __wrap_readlink(const char *path, char *ret_target, size_t size)
+int __wrap_fstatfs64(int fd, struct statfs *ret_fs)
 {
-	for (int i = 0; i < BUFFERS; i++) {
-		char name[32];
+	int result = __real_fstatfs64(fd, ret_fs);
 
-		snprintf(name, sizeof(name), "/proc/self/fd/%d", buffers[i]);
-		if (strcmp(path, name) == 0)
-			return snprintf(ret_target, size, "/dmabuf:");
-	}
-	return __real_readlink(path, ret_target, size);
+	if (fd >= 0 && (fd == buffers[0] || fd == buffers[1]))
+		ret_fs->f_type = DMA_BUF_MAGIC;
+	return result;
 }
 
 void *__wrap_mmap64(void *addr, size_t length, int protection, int flags, int fd,

@@ -122,6 +122,7 @@ static const struct pier_provider everything = {
 	.dereg_mr = pier_fault_dereg_mr,
 	.alloc_mw = pier_fault_alloc_mw,
 	.dealloc_mw = pier_fault_dealloc_mw,
+	.set_padding = pier_fault_set_padding,
 	.bind_counter = pier_fault_bind_counter,
 	.create_comp_channel = pier_fault_create_comp_channel,
 	.destroy_comp_channel = pier_fault_destroy_comp_channel,
@@ -153,6 +154,8 @@ static struct pier_provider provider_over(const struct pier_provider *beneath)
 		provider.alloc_mw = NULL;
 		provider.dealloc_mw = NULL;
 	}
+	if (!beneath->set_padding)
+		provider.set_padding = NULL;
 	if (!beneath->bind_counter)
 		provider.bind_counter = NULL;
 	if (!beneath->get_qp_address) {

@@ -145,6 +145,7 @@ struct ibv_mr *pier_fault_reg_parts(struct ibv_pd *pd,
 int pier_fault_dereg_mr(struct ibv_mr *mr);
 struct ibv_mw *pier_fault_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type);
 int pier_fault_dealloc_mw(struct ibv_mw *mw);
+void pier_fault_set_padding(struct ibv_mr *mr, uint64_t length);
 int pier_fault_bind_counter(struct ibv_mr *mr, struct pier_provider_counter *counter);
 
 /* event.c */

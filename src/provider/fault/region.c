@@ -126,6 +126,11 @@ int pier_fault_dealloc_mw(struct ibv_mw *ibv)
 	return error;
 }
 
+void pier_fault_set_padding(struct ibv_mr *mr, uint64_t length)
+{
+	fault_context(mr->context)->beneath->set_padding(fault_under_mr(mr), length);
+}
+
 int pier_fault_bind_counter(struct ibv_mr *mr, struct pier_provider_counter *counter)
 {
 	struct fault_context *context = fault_context(mr->context);

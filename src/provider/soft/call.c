@@ -182,10 +182,12 @@ static int call_unix(const struct soft_qp *qp, const struct ibv_qp_attr *attr,
 	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return pier_fail(errno, "soft0: no socket");
+	pier_soft_accept_fds(fd, false);
 	error = dial(fd, &name, length, deadline);
-	if (error == -ECONNREFUSED || (!error && !pier_soft_same_user(fd)))
+	if (error == -ECONNREFUSED || (!error && !pier_soft_may_connect(fd)))
 		return -ENOENT;
-	shared = error ? NULL : pier_soft_create_segment();
+	/* Another user's process, as root's may be, would not take it. */
+	shared = !error && pier_soft_is_same_user(fd) ? pier_soft_create_segment() : NULL;
 	if (!error)
 		error = introduce(qp, attr, fd, deadline, &shared);
 	if (!error && shared) {

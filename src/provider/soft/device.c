@@ -246,6 +246,7 @@ const struct pier_provider pier_soft_provider = {
 	.alloc_mw = pier_soft_alloc_mw,
 	.dealloc_mw = pier_soft_dealloc_mw,
 	.reg_parts = pier_soft_reg_parts,
+	.set_padding = pier_soft_set_padding,
 	.bind_counter = pier_soft_bind_counter,
 	.create_comp_channel = pier_soft_create_comp_channel,
 	.destroy_comp_channel = pier_soft_destroy_comp_channel,

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
+#include <linux/magic.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "util/checked.h"
@@ -16,20 +16,41 @@
 enum kind {
 	KIND_OTHER,
 	KIND_DMABUF,
-	KIND_MEMFD
+	KIND_MEMFD,
+	KIND_HUGE_MEMFD
 };
 
-/* The link of a dma-buf reads "/dmabuf:NAME" (dmabuffs_dname() in the kernel). */
+/*
+ * The file system decides, because fstatfs(2) cannot be imitated by a file's name or by
+ * a FUSE server. Only tmpfs and hugetlbfs have seals: memfd_file_seals_ptr() in the
+ * kernel. Files of a mounted tmpfs count as memfds whose seals are missing.
+ */
 static enum kind kind_of(int fd)
 {
-	char path[32], target[64] = "";
+	struct statfs fs;
 
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	if (readlink(path, target, sizeof(target) - 1) > 0 &&
-	    strncmp(target, "/dmabuf:", 8) == 0)
+	if (fstatfs(fd, &fs) < 0)
+		return KIND_OTHER;
+	switch ((uint32_t)fs.f_type) {
+	case DMA_BUF_MAGIC:
 		return KIND_DMABUF;
-	/* Ordinary files answer EINVAL; those of tmpfs have seals as memfds do. */
-	return fcntl(fd, F_GET_SEALS) >= 0 ? KIND_MEMFD : KIND_OTHER;
+	case TMPFS_MAGIC:
+		return fcntl(fd, F_GET_SEALS) >= 0 ? KIND_MEMFD : KIND_OTHER;
+	case HUGETLBFS_MAGIC:
+		return fcntl(fd, F_GET_SEALS) >= 0 ? KIND_HUGE_MEMFD : KIND_OTHER;
+	default:
+		return KIND_OTHER;
+	}
+}
+
+static bool has_seals(int fd, enum kind kind, int seals)
+{
+	return kind == KIND_MEMFD && (fcntl(fd, F_GET_SEALS) & seals) == seals;
+}
+
+bool pier_soft_is_fixed(int fd)
+{
+	return has_seals(fd, kind_of(fd), SOFT_FINAL_SEALS);
 }
 
 /* A dma-buf tells its size by lseek(2) only, which would move a memfd. */
@@ -42,12 +63,13 @@ static off_t size_of(int fd, enum kind kind)
 	return fstat(fd, &status) == 0 ? status.st_size : -1;
 }
 
-static int check_range(const struct pier_provider_part *part, enum kind kind)
+static int check_range(const struct pier_provider_part *part, enum kind kind,
+		       uint64_t *ret_size)
 {
 	off_t size = size_of(part->fd, kind);
 
-	if (size >= 0 && part->length > 0 &&
-	    pier_range_fits(part->offset, part->length, (uint64_t)size))
+	*ret_size = size < 0 ? 0 : (uint64_t)size;
+	if (part->length > 0 && pier_range_fits(part->offset, part->length, *ret_size))
 		return 0;
 	return pier_fail(EINVAL,
 			 "soft0: offset %#llx and length %llu: empty, or not inside the "
@@ -95,14 +117,6 @@ static int map_window(struct soft_piece *piece, const struct pier_provider_part 
 	return 0;
 }
 
-/* A process with many regions shall have fds left for other things. */
-bool pier_soft_is_spare(int fd)
-{
-	struct rlimit limit;
-
-	return getrlimit(RLIMIT_NOFILE, &limit) == 0 && (rlim_t)fd < limit.rlim_cur / 2;
-}
-
 /*
  * The mapping holds the buffer. The fd of a dma-buf brackets accesses; that of a
  * memfd is for peers, who do without if there are too many.
@@ -117,10 +131,14 @@ static int keep_fd(struct soft_piece *piece, int fd)
 	return 0;
 }
 
-/* The size of a dma-buf is for ever; that of a memfd is with this seal. */
+/*
+ * A dma-buf never changes its size. A memfd cannot shrink with F_SEAL_SHRINK; holes in it
+ * are filled when they are touched. A hole in huge pages may find no free huge page,
+ * which is a SIGBUS (hugetlb_no_page() in the kernel).
+ */
 static bool is_steady(int fd, enum kind kind)
 {
-	return kind == KIND_DMABUF || (fcntl(fd, F_GET_SEALS) & F_SEAL_SHRINK);
+	return kind == KIND_DMABUF || has_seals(fd, kind, F_SEAL_SHRINK);
 }
 
 int pier_soft_attach_fd(struct soft_piece *piece, const struct pier_provider_part *part,
@@ -136,12 +154,14 @@ int pier_soft_attach_fd(struct soft_piece *piece, const struct pier_provider_par
 	if (kind == KIND_OTHER)
 		return pier_fail(EINVAL, "soft0: fd %d is neither a dma-buf nor a memfd",
 				 part->fd);
-	error = check_range(part, kind);
-	if (error)
-		return error;
 	piece->offset = part->offset;
 	piece->dmabuf = kind == KIND_DMABUF;
+	/* The seals before the size: from then on the size cannot become smaller. */
 	piece->steady = is_steady(part->fd, kind);
+	piece->fixed = has_seals(part->fd, kind, SOFT_FINAL_SEALS);
+	error = check_range(part, kind, &piece->file_size);
+	if (error)
+		return error;
 	if (!piece->fd_shared)
 		error = keep_fd(piece, part->fd);
 	if (error)

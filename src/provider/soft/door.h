@@ -44,7 +44,8 @@ enum soft_pending_step {
 struct soft_pending {
 	enum soft_pending_step step;
 	int fd;
-	struct soft_segment *segment; /* that came with the proof, or NULL */
+	bool may_share; /* the peer is our own user's process on this host */
+	int shared_fd;	/* that came with the proof; -1: none */
 	uint64_t deadline;
 	uint32_t generation;
 	uint32_t have;
@@ -75,8 +76,16 @@ void pier_soft_continue_pending(struct soft_context *context, uint64_t id);
 void pier_soft_check_pending(struct soft_context *context);
 bool pier_soft_unix_allowed(void);
 socklen_t pier_soft_unix_name(const union ibv_gid *gid, struct sockaddr_un *ret_name);
-bool pier_soft_same_user(int fd);
 void pier_soft_tune_stream(int fd);
+
+/* credentials.c: of the process at the other end of a Unix socket */
+bool pier_soft_is_same_user(int fd);
+/* Or one of the two is root: it must not matter which of them calls. */
+bool pier_soft_may_connect(int fd);
+/* Whether it could take our fds out of /proc anyway, so that giving one adds nothing. */
+bool pier_soft_may_have_fds(int fd);
+/* Where the kernel can, lets it fail to send us fds, or to do so again. */
+void pier_soft_accept_fds(int fd, bool accepted);
 
 /* interfaces.c: what PIER_SOFT_ADDRESS selects */
 int pier_soft_choose_addresses(struct soft_listeners *listeners,

@@ -1,19 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <errno.h>
-#include <fcntl.h>
 #include <sched.h>
-#include <stdio.h>
-#include <sys/socket.h>
 
-#include "util/fd.h"
 #include "util/log.h"
 #include "soft.h"
 
 /*
- * Leaves for peers on this host to copy into and out of a region on their own. What
- * they get is the fds of its memory, so a leave is given only to who could open our
- * memory anyhow; the region's bounds and rights are then the initiator's to keep, as
- * it keeps its own.
+ * Leaves: a peer on this host gets the fds of a region's memory and copies into and out
+ * of it by itself.
+ *
+ * An fd gives its holder the right to read and to write every byte of the file, because
+ * one that was opened for reading can be opened again through /proc/self/fd. So a leave
+ * is given only for a region that the peer may read and write, and that consists of whole
+ * files, whose size is final. All other requests go by the ring, where we check them.
+ *
+ * There is one difference from hardware. A hostile peer can keep its fd and its mapping
+ * after the region was deregistered: Linux cannot revoke either of them. So an fd is
+ * given only to a process that could take the same one out of /proc/PID/fd at any time;
+ * see pier_soft_may_have_fds().
  */
 
 enum {
@@ -23,15 +26,22 @@ enum {
 	DEADLINE_NANOSECONDS = 1000000000
 };
 
-/* Another user's process may hold keys of ours, but not whole files. */
-static bool peer_may_have_fds(const struct soft_qp *qp)
+/* How much of the file, from its first byte on, belongs to the region. */
+static uint64_t covered_bytes(const struct soft_mr *mr, int fd)
 {
-	struct ucred peer;
-	socklen_t size = sizeof(peer);
+	uint64_t covered = 0, before;
 
-	if (getsockopt(qp->link.tx_fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0)
-		return false;
-	return peer.uid == geteuid() || peer.uid == 0;
+	do {
+		before = covered;
+		for (uint32_t i = 0; i < mr->count; i++) {
+			const struct soft_piece *piece = &mr->pieces[i];
+			uint64_t end = piece->offset + (piece->end - piece->start);
+
+			if (piece->fd == fd && piece->offset <= covered && end > covered)
+				covered = end;
+		}
+	} while (covered > before);
+	return covered;
 }
 
 static bool is_grantable(const struct soft_mr *mr)
@@ -39,35 +49,22 @@ static bool is_grantable(const struct soft_mr *mr)
 	if (mr->count > SOFT_WORD_PIECES)
 		return false;
 	for (uint32_t i = 0; i < mr->count; i++) {
-		if (mr->pieces[i].fd < 0 || !mr->pieces[i].steady)
+		const struct soft_piece *piece = &mr->pieces[i];
+
+		if (piece->fd < 0 || !piece->fixed)
+			return false;
+		if (!piece->fd_shared &&
+		    piece->file_size - covered_bytes(mr, piece->fd) > mr->padding)
 			return false;
 	}
 	return true;
 }
 
-/* -1: only a memfd can be opened again with fewer rights. */
-static int open_readable(const struct soft_piece *piece)
+/* Memory windows never get here: a leave is for the key of a region. */
+static bool may_read_and_write(const struct soft_qp *qp, const struct soft_mr *mr)
 {
-	char path[32];
-
-	if ((fcntl(piece->fd, F_GETFL) & O_ACCMODE) == O_RDONLY)
-		return fcntl(piece->fd, F_DUPFD_CLOEXEC, 0);
-	if (piece->dmabuf)
-		return -1;
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", piece->fd);
-	return open(path, O_RDONLY | O_CLOEXEC);
-}
-
-static bool add_fd(struct soft_leave_word *word, const struct soft_piece *piece, int *fds)
-{
-	int fd = piece->fd;
-
-	if (!(word->access & IBV_ACCESS_REMOTE_WRITE))
-		fd = open_readable(piece);
-	if (fd < 0)
-		return false;
-	fds[word->fd_count++] = fd;
-	return true;
+	return mr->ibv.pd == qp->ibv.pd && !qp->link.closing &&
+	       (mr->access & qp->attr.qp_access_flags & REMOTE) == REMOTE;
 }
 
 /* Pieces of one file follow the first of them, which brought the fd. */
@@ -81,7 +78,7 @@ static uint32_t find_fd(const struct soft_mr *mr, const struct soft_leave_word *
 	return word->fd_count;
 }
 
-static bool describe(const struct soft_mr *mr, struct soft_leave_word *word, int *fds)
+static void describe(const struct soft_mr *mr, struct soft_leave_word *word, int *fds)
 {
 	for (uint32_t i = 0; i < mr->count; i++) {
 		const struct soft_piece *piece = &mr->pieces[i];
@@ -89,19 +86,10 @@ static bool describe(const struct soft_mr *mr, struct soft_leave_word *word, int
 		word->pieces[i].offset = piece->offset;
 		word->pieces[i].length = piece->end - piece->start;
 		word->pieces[i].fd = find_fd(mr, word, i);
-		if (word->pieces[i].fd == word->fd_count && !add_fd(word, piece, fds))
-			return false;
+		if (word->pieces[i].fd == word->fd_count)
+			fds[word->fd_count++] = piece->fd;
 		word->count++;
 	}
-	return true;
-}
-
-static void close_reopened(const struct soft_leave_word *word, const int *fds)
-{
-	if (word->access & IBV_ACCESS_REMOTE_WRITE)
-		return;
-	for (uint32_t i = 0; i < word->fd_count; i++)
-		pier_close_fd(fds[i]);
 }
 
 static bool find_slot(const struct soft_lane *lane, uint32_t *ret_slot)
@@ -120,7 +108,6 @@ static bool give(struct soft_qp *qp, struct soft_mr *mr, struct soft_leave_word 
 	struct soft_lane *lane = qp->link.lane;
 	struct soft_given *given;
 	int fds[SOFT_WORD_PIECES];
-	bool said = false;
 
 	if (!find_slot(lane, &word->slot))
 		return false;
@@ -129,10 +116,8 @@ static bool give(struct soft_qp *qp, struct soft_mr *mr, struct soft_leave_word 
 	word->iova = mr->iova;
 	word->counted = mr->counter;
 	atomic_store(&lane->in->valid[word->slot], word->serial);
-	if (describe(mr, word, fds))
-		said = pier_soft_say_leave(qp, word, fds);
-	close_reopened(word, fds);
-	if (!said) {
+	describe(mr, word, fds);
+	if (!pier_soft_say_leave(qp, word, fds)) {
 		atomic_store(&lane->in->valid[word->slot], 0);
 		return false;
 	}
@@ -148,10 +133,8 @@ void pier_soft_answer_ask(struct soft_qp *qp, uint32_t key)
 	struct soft_mr *mr = pier_soft_find_key(&soft_context_of(qp)->mrs, key);
 	struct soft_leave_word word = { .key = key }, denied = { .key = key };
 
-	if (mr && mr->ibv.pd == qp->ibv.pd && !qp->link.closing)
-		word.access = (uint32_t)mr->access & qp->attr.qp_access_flags & REMOTE;
-	if (word.access && is_grantable(mr) && peer_may_have_fds(qp) &&
-	    give(qp, mr, &word))
+	if (mr && qp->link.lane->shares_fds && may_read_and_write(qp, mr) &&
+	    is_grantable(mr) && give(qp, mr, &word))
 		return;
 	/* What its memory is made of does not change while it has its key. */
 	denied.never = mr && !is_grantable(mr);

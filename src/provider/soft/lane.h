@@ -88,6 +88,8 @@ struct soft_held {
 	uint32_t slot, serial;	/* in `valid` */
 	bool counted;		/* the peer wants to hear of each write */
 	struct soft_mr *mapped; /* the peer's region, as it lies here */
+	uint64_t bytes;		/* of it, which limits.c knows of, */
+	uint32_t pieces;	/* and in how many mappings */
 	uint64_t used;		/* the larger, the later */
 	uint64_t denied_until;
 };
@@ -108,6 +110,7 @@ struct soft_lane {
 	bool is_hot;
 	uint64_t stirred; /* when something was last found here */
 	uint64_t checked; /* when the peer was last seen to be there */
+	bool shares_fds;  /* see pier_soft_may_have_fds() */
 
 	uint8_t heard[SOFT_MAX_WORD];
 	uint32_t heard_length;
@@ -148,10 +151,9 @@ void pier_soft_wake(struct soft_qp *qp, _Atomic uint32_t *sleeps);
 struct soft_leave_word {
 	uint32_t key, slot, serial;
 	uint64_t iova;
-	uint32_t access; /* of enum ibv_access_flags: remote read, remote write */
-	bool counted;	 /* the owner wants to hear of each write */
-	bool never;	 /* denied, and not to be asked for again */
-	uint32_t count;	 /* of pieces; 0: denied */
+	bool counted;	/* the owner wants to hear of each write */
+	bool never;	/* denied, and not to be asked for again */
+	uint32_t count; /* of pieces; 0: denied */
 	uint32_t fd_count;
 	struct {
 		uint64_t offset, length;
@@ -191,10 +193,17 @@ enum soft_placing {
 };
 
 enum soft_placing pier_soft_place(struct soft_qp *qp, struct soft_send *send);
-/* `fds` are borrowed. False: such a leave cannot be. */
+
+/* held.c: the leaves of an initiator. Engine locked. */
+/* The leave for a request; NULL: there is none. Asks for one where that may help. */
+struct soft_held *pier_soft_find_leave(struct soft_qp *qp, const struct soft_send *send);
+/* `fds` are borrowed. False: nobody asked for that leave. */
 bool pier_soft_take_leave(struct soft_qp *qp, const struct soft_leave_word *word,
 			  const int *fds);
+/* It cannot be used: the peer set O_APPEND on its fd, for example. */
+void pier_soft_reject_leave(struct soft_qp *qp, struct soft_held *held);
 void pier_soft_forget_held(struct soft_qp *qp, uint32_t slot, uint32_t serial);
+void pier_soft_release_held(struct soft_held *held);
 void pier_soft_drop_held(struct soft_lane *lane);
 
 #endif

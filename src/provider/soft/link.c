@@ -32,9 +32,23 @@ static int watch_link(struct soft_context *context, struct soft_qp *qp)
 			       id);
 }
 
+bool pier_soft_watch_again(struct soft_qp *qp)
+{
+	struct soft_context *context = soft_context_of(qp);
+
+	pier_soft_unwatch(context, qp->link.rx_fd);
+	if (qp->link.tx_fd != qp->link.rx_fd)
+		pier_soft_unwatch(context, qp->link.tx_fd);
+	return watch_link(context, qp) == 0;
+}
+
 static void start_lane(struct soft_qp *qp)
 {
-	qp->link.lane->qp = qp;
+	struct soft_link *link = &qp->link;
+
+	link->lane->qp = qp;
+	link->lane->shares_fds = pier_soft_may_have_fds(link->tx_fd);
+	pier_soft_accept_fds(link->rx_fd, true);
 	pier_soft_heat(qp);
 }
 

@@ -98,6 +98,8 @@ bool pier_soft_link_open(const struct soft_link *link);
 int pier_soft_attach_link(struct soft_qp *qp, int rx_fd, int tx_fd,
 			  struct soft_lane *lane);
 void pier_soft_close_link(struct soft_qp *qp);
+/* For an event about what is there already; false: the socket cannot be watched. */
+bool pier_soft_watch_again(struct soft_qp *qp);
 /* Closes the socket in other processes as well. Takes -1. */
 void pier_soft_hang_up(int fd);
 void pier_soft_park(struct soft_qp *qp, const struct soft_parked *parked);

@@ -42,17 +42,6 @@ socklen_t pier_soft_unix_name(const union ibv_gid *gid, struct sockaddr_un *ret_
 	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + used);
 }
 
-/* Or one of the two is root: it must not matter which of them calls. */
-bool pier_soft_same_user(int fd)
-{
-	struct ucred peer;
-	socklen_t size = sizeof(peer);
-
-	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0)
-		return false;
-	return peer.uid == geteuid() || peer.uid == 0 || geteuid() == 0;
-}
-
 static void set(int fd, int level, int option, int value)
 {
 	setsockopt(fd, level, option, &value, sizeof(value));
@@ -88,6 +77,9 @@ static int listen_unix(struct soft_context *context)
 		return 0;
 	listeners->unix_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK,
 				    0);
+	/* Connections inherit that, so nothing comes with them before they are accepted.
+	 */
+	pier_soft_accept_fds(listeners->unix_fd, false);
 	if (listeners->unix_fd < 0 ||
 	    bind(listeners->unix_fd, (struct sockaddr *)&name, length) < 0 ||
 	    listen(listeners->unix_fd, BACKLOG) < 0)
@@ -195,7 +187,7 @@ void pier_soft_close_listeners(struct soft_context *context)
 		if (listeners->pending[i].step == SOFT_PENDING_FREE)
 			continue;
 		pier_soft_hang_up(listeners->pending[i].fd);
-		pier_soft_drop_segment(listeners->pending[i].segment);
+		pier_close_fd(listeners->pending[i].shared_fd);
 	}
 	pier_soft_hang_up(listeners->unix_fd);
 	pier_soft_hang_up(listeners->tcp_fd);

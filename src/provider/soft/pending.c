@@ -9,8 +9,14 @@
 #include "soft.h"
 
 /*
- * Connections that have yet to show that they know a secret. What they may
- * take is fixed: a slot, a deadline, and reads of a few bytes.
+ * Connections that have yet to show that they know a secret. Each takes a slot for at
+ * most two seconds, reads of at most 144 bytes, and one fd beside its own, which only
+ * processes of our own user may send.
+ *
+ * Strangers can fill all slots: over TCP, and if we are root over the Unix socket too.
+ * A caller then waits in the backlog of the socket until the connections before it were
+ * accepted, 64 of them every 250 ms. Processes of other users, unless one of the two is
+ * root, are turned away when they are accepted and take no slot.
  */
 
 enum {
@@ -30,8 +36,7 @@ static void drop(struct soft_context *context, struct soft_pending *pending,
 		pier_info("soft0: dropped a connection: %s", why);
 	pier_soft_unwatch(context, pending->fd);
 	pier_soft_hang_up(pending->fd);
-	pier_soft_drop_segment(pending->segment);
-	pending->segment = NULL;
+	pending->shared_fd = pier_close_fd(pending->shared_fd);
 	pending->fd = -1;
 	pending->step = SOFT_PENDING_FREE;
 	pending->generation++;
@@ -53,7 +58,8 @@ static struct soft_pending *find_slot(struct soft_context *context)
 	return oldest->deadline <= pushable ? oldest : NULL;
 }
 
-static void admit(struct soft_context *context, struct soft_pending *pending, int fd)
+static void admit(struct soft_context *context, struct soft_pending *pending, int fd,
+		  bool may_share)
 {
 	uint64_t index = (uint64_t)(pending - context->listeners.pending);
 	uint64_t id;
@@ -66,7 +72,11 @@ static void admit(struct soft_context *context, struct soft_pending *pending, in
 		pier_close_fd(fd);
 		return;
 	}
+	if (may_share)
+		pier_soft_accept_fds(fd, true);
 	pending->fd = fd;
+	pending->may_share = may_share;
+	pending->shared_fd = -1;
 	pending->step = SOFT_PENDING_HELLO;
 	pending->have = 0;
 	pending->deadline = pier_soft_now() + DEADLINE_NANOSECONDS;
@@ -90,12 +100,12 @@ static bool accept_one(struct soft_context *context, int listener, bool is_unix)
 		pier_soft_pause_listeners(context, NO_FD_NANOSECONDS);
 		return false;
 	}
-	if (is_unix && !pier_soft_same_user(fd)) {
+	if (is_unix && !pier_soft_may_connect(fd)) {
 		pier_info("soft0: dropped a connection: it is another user's");
 		pier_close_fd(fd);
 		return true;
 	}
-	admit(context, pending, fd);
+	admit(context, pending, fd, is_unix && pier_soft_is_same_user(fd));
 	return true;
 }
 
@@ -166,6 +176,17 @@ static void hand_over(struct soft_context *context, struct soft_pending *pending
 	pier_soft_park(qp, &parked);
 }
 
+/* The memory that came with the proof, if any, now that the proof holds. */
+static struct soft_lane *share_memory(struct soft_pending *pending)
+{
+	struct soft_segment *segment = NULL;
+
+	if (pending->shared_fd >= 0)
+		segment = pier_soft_adopt_segment(pending->shared_fd);
+	pending->shared_fd = pier_close_fd(pending->shared_fd);
+	return pier_soft_create_lane(segment, 1);
+}
+
 static const char *answer_proof(struct soft_context *context,
 				struct soft_pending *pending)
 {
@@ -178,8 +199,7 @@ static const char *answer_proof(struct soft_context *context,
 	if (!pier_soft_proves(qp->secret, SOFT_CALLER_PROVES, pending->transcript,
 			      pending->bytes))
 		return "it does not know the secret";
-	lane = pier_soft_create_lane(pending->segment, 1);
-	pending->segment = NULL;
+	lane = share_memory(pending);
 	pier_soft_prove(qp->secret, lane ? SOFT_LISTENER_SHARES : SOFT_LISTENER_WELCOMES,
 			pending->transcript, welcome);
 	if (!say(pending, welcome, sizeof(welcome))) {
@@ -190,10 +210,32 @@ static const char *answer_proof(struct soft_context *context,
 	return NULL;
 }
 
-/* As recv(2); an fd that comes along is looked at before it is known whose it is. */
+/*
+ * Keeps the fd that came along, if there was room for it. False: there were more than
+ * the protocol has. MSG_CTRUNC says that some were discarded; it is no fault of a peer
+ * that sent one when our own fd table is full.
+ */
+static bool take_fd(struct soft_pending *pending, struct msghdr *message)
+{
+	const struct cmsghdr *header = CMSG_FIRSTHDR(message);
+
+	if (header && header->cmsg_level == SOL_SOCKET &&
+	    header->cmsg_type == SCM_RIGHTS && header->cmsg_len == CMSG_LEN(sizeof(int)))
+		memcpy(&pending->shared_fd, CMSG_DATA(header), sizeof(int));
+	return !(message->msg_flags & MSG_CTRUNC) ||
+	       (pending->step == SOFT_PENDING_PROOF && pending->shared_fd < 0);
+}
+
+/*
+ * As recv(2), and EPROTO for fds where there are to be none. One fd may come with a
+ * proof. Otherwise there is no room for control data, and the kernel discards fds: a
+ * buffer for one fd that is padded to CMSG_SPACE() has room for two.
+ */
 static ssize_t receive(struct soft_pending *pending, uint32_t wanted)
 {
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))];
+	bool has_room = pending->may_share && pending->step == SOFT_PENDING_PROOF &&
+			pending->shared_fd < 0;
 	struct iovec part = {
 		.iov_base = pending->bytes + pending->have,
 		.iov_len = wanted - pending->have,
@@ -201,22 +243,16 @@ static ssize_t receive(struct soft_pending *pending, uint32_t wanted)
 	struct msghdr message = {
 		.msg_iov = &part,
 		.msg_iovlen = 1,
-		.msg_control = control,
-		.msg_controllen = sizeof(control),
+		.msg_control = has_room ? control : NULL,
+		.msg_controllen = has_room ? CMSG_LEN(sizeof(int)) : 0,
 	};
 	ssize_t received = recvmsg(pending->fd, &message,
 				   MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-	const struct cmsghdr *header = received < 0 ? NULL : CMSG_FIRSTHDR(&message);
-	int fd;
 
-	if (!header || header->cmsg_type != SCM_RIGHTS ||
-	    header->cmsg_len != CMSG_LEN(sizeof(int)))
+	if (received <= 0 || take_fd(pending, &message))
 		return received;
-	memcpy(&fd, CMSG_DATA(header), sizeof(fd));
-	if (pending->step == SOFT_PENDING_PROOF && !pending->segment)
-		pending->segment = pier_soft_adopt_segment(fd);
-	pier_close_fd(fd);
-	return received;
+	errno = EPROTO;
+	return -1;
 }
 
 void pier_soft_continue_pending(struct soft_context *context, uint64_t id)
@@ -233,7 +269,10 @@ void pier_soft_continue_pending(struct soft_context *context, uint64_t id)
 	if (received < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
 	if (received <= 0) {
-		drop(context, pending, "it hung up");
+		drop(context, pending,
+		     received < 0 && errno == EPROTO
+			     ? "it sends fds that nobody asked for"
+			     : "it hung up");
 		return;
 	}
 	pending->have += (uint32_t)received;

@@ -305,6 +305,16 @@ struct ibv_mr *pier_soft_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_
 	return pier_soft_reg_parts(pd, &part, 1, iova, access, NULL);
 }
 
+void pier_soft_set_padding(struct ibv_mr *ibv_mr, uint64_t length)
+{
+	struct soft_mr *mr = (struct soft_mr *)ibv_mr;
+	struct soft_context *context = soft_context(ibv_mr->context);
+
+	pier_soft_lock(context);
+	mr->padding = length;
+	pier_soft_unlock(context);
+}
+
 int pier_soft_bind_counter(struct ibv_mr *ibv_mr, struct pier_provider_counter *counter)
 {
 	struct soft_mr *mr = (struct soft_mr *)ibv_mr;

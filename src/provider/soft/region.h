@@ -29,6 +29,8 @@ struct soft_piece {
 	uint64_t offset; /* of the piece in the fd */
 	bool dmabuf;	 /* a real one: the fd brackets our accesses */
 	bool steady;	 /* nobody can take it away: it cannot fault */
+	bool fixed;	 /* see pier_soft_is_fixed() */
+	uint64_t file_size;
 };
 
 struct soft_mr {
@@ -38,6 +40,7 @@ struct soft_mr {
 	struct pier_provider_counter *counter; /* of remote writes, or NULL */
 	uint32_t windows;		       /* bound to it */
 	struct pier_list given;		       /* leaves that peers have; grant.h */
+	uint64_t padding;		       /* see set_padding in provider.h */
 	uint32_t count;
 	struct soft_piece pieces[]; /* one follows the other */
 };
@@ -103,6 +106,7 @@ struct ibv_mr *pier_soft_reg_mr(struct ibv_pd *pd, void *addr, size_t length,
 struct ibv_mr *pier_soft_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length,
 				       uint64_t iova, int fd, int access);
 int pier_soft_dereg_mr(struct ibv_mr *mr);
+void pier_soft_set_padding(struct ibv_mr *mr, uint64_t length);
 int pier_soft_bind_counter(struct ibv_mr *mr, struct pier_provider_counter *counter);
 
 /* keys.c; with the engine locked */
@@ -137,8 +141,22 @@ bool pier_soft_is_mapped(const char *memory, uint64_t length);
 int pier_soft_attach_fd(struct soft_piece *piece, const struct pier_provider_part *part,
 			int access);
 void pier_soft_detach(struct soft_piece *piece);
+/*
+ * Whether an fd is a memfd of ordinary pages whose size and seals are final. Then no
+ * process that has it can make access to a mapping of it a SIGBUS, now or later. That
+ * does not hold for huge pages, nor for every exporter of dma-bufs.
+ */
+#define SOFT_FINAL_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+bool pier_soft_is_fixed(int fd);
+
+/* limits.c */
 /* Whether an fd of this number leaves the process at least half of those it may have. */
 bool pier_soft_is_spare(int fd);
+/* Whether pwrite(2) on these bytes of a file is no SIGXFSZ (RLIMIT_FSIZE). */
+bool pier_soft_may_write(uint64_t offset, uint64_t length);
+/* For the memory of a peer; false: this process has mapped too much of that. */
+bool pier_soft_reserve_mapping(uint64_t bytes, uint32_t pieces);
+void pier_soft_release_mapping(uint64_t bytes, uint32_t pieces);
 
 /*
  * Scatter and gather lists for one copy; vector.c. What does not fit any

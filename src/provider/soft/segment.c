@@ -8,15 +8,13 @@
 #include "util/fd.h"
 #include "soft.h"
 
-/* Nobody can make the pages behind our mapping go away (SIGBUS). */
-#define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
-
-/* A switch for tests: frames over the socket. */
+/* The environment variable is a switch for tests: frames over the socket. */
 static bool is_wanted(void)
 {
 	const char *wanted = secure_getenv("PIER_SOFT_SHARED");
 
-	return !wanted || strcmp(wanted, "off") != 0;
+	return (!wanted || strcmp(wanted, "off") != 0) &&
+	       pier_soft_may_write(0, SOFT_SEGMENT_SIZE);
 }
 
 /* Consumes the fd. */
@@ -53,7 +51,7 @@ struct soft_segment *pier_soft_create_segment(void)
 	if (fd < 0)
 		return NULL;
 	if (!pier_soft_is_spare(fd) || ftruncate(fd, SOFT_SEGMENT_SIZE) < 0 ||
-	    fcntl(fd, F_ADD_SEALS, SEALS) < 0) {
+	    fcntl(fd, F_ADD_SEALS, SOFT_FINAL_SEALS) < 0) {
 		pier_close_fd(fd);
 		return NULL;
 	}
@@ -63,9 +61,9 @@ struct soft_segment *pier_soft_create_segment(void)
 struct soft_segment *pier_soft_adopt_segment(int borrowed)
 {
 	struct stat status;
-	int seals = fcntl(borrowed, F_GET_SEALS), fd;
+	int fd;
 
-	if (!is_wanted() || seals < 0 || (seals & SEALS) != SEALS ||
+	if (!is_wanted() || !pier_soft_is_fixed(borrowed) ||
 	    fstat(borrowed, &status) < 0 || status.st_size != SOFT_SEGMENT_SIZE)
 		return NULL;
 	fd = fcntl(borrowed, F_DUPFD_CLOEXEC, 0);

@@ -116,12 +116,13 @@ bool pier_soft_check_sges(struct soft_qp *qp, const struct ibv_sge *sges, int co
 void pier_soft_sync(int fd, uint64_t flags)
 {
 	struct dma_buf_sync sync = { .flags = flags };
-	int result;
+	int result, saved = errno;
 
 	/* To be repeated, as dma-buf.h says: posters may get signals. */
 	do {
 		result = ioctl(fd, DMA_BUF_IOCTL_SYNC, &sync);
 	} while (result < 0 && (errno == EINTR || errno == EAGAIN));
+	errno = saved; /* of the copy that this brackets */
 }
 
 /* Caches between the CPU and the device that owns the memory; see dma-buf.h. */

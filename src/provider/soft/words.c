@@ -9,16 +9,18 @@
 #include "soft.h"
 
 /*
- * What two ends of a lane say over their socket, each word little-endian and of a
- * length that its first byte tells, but for the pieces of a leave:
+ * The words that the two ends of a lane exchange over their socket. All are
+ * little-endian. The first byte gives the type and the length, except that a leave is
+ * longer by its pieces:
  *
  *	wake	 1 byte
  *	ask	 type, 3 zeros, key (4)
  *	dropped	 type, 3 zeros, slot (4), serial (4)
  *	revoked	 the same
- *	leave	 type, fds, 1 if writes are counted, 1 if there is none ever, key, slot,
- *serial, access, pieces (4 each), iova (8), 8 zeros, and for each piece offset, length (8
- *each), fd (4), 4 zeros; the fds come with the first byte
+ *	leave	 type, fds, 1 if writes are counted, 1 if there will never be one,
+ *		 key, slot, serial (4 each), 4 zeros, pieces (4), iova (8), 8 zeros;
+ *		 for each piece offset, length (8 each), fd (4), 4 zeros;
+ *		 the fds come with the first byte
  */
 
 enum {
@@ -30,7 +32,9 @@ enum {
 	ASK_SIZE = 8,
 	SERIAL_SIZE = 12,
 	LEAVE_SIZE = 40,
-	PIECE_SIZE = 24
+	PIECE_SIZE = 24,
+	/* In one turn: a peer that never stops talking must not keep us from others. */
+	MAX_READS = 64
 };
 
 _Static_assert(SOFT_MAX_WORD == LEAVE_SIZE + SOFT_WORD_PIECES * PIECE_SIZE, "lane.h");
@@ -88,7 +92,6 @@ static size_t pack_leave(const struct soft_leave_word *word, uint8_t *ret_bytes)
 	pier_put_le32(ret_bytes + 4, word->key);
 	pier_put_le32(ret_bytes + 8, word->slot);
 	pier_put_le32(ret_bytes + 12, word->serial);
-	pier_put_le32(ret_bytes + 16, word->access);
 	pier_put_le32(ret_bytes + 20, word->count);
 	pier_put_le64(ret_bytes + 24, word->iova);
 	for (uint32_t i = 0; i < word->count; i++, piece += PIECE_SIZE) {
@@ -133,7 +136,6 @@ static bool unpack_leave(const uint8_t *bytes, struct soft_leave_word *ret_word)
 	ret_word->key = pier_get_le32(bytes + 4);
 	ret_word->slot = pier_get_le32(bytes + 8);
 	ret_word->serial = pier_get_le32(bytes + 12);
-	ret_word->access = pier_get_le32(bytes + 16);
 	ret_word->count = pier_get_le32(bytes + 20);
 	ret_word->iova = pier_get_le64(bytes + 24);
 	for (uint32_t i = 0; i < ret_word->count; i++, piece += PIECE_SIZE) {
@@ -238,10 +240,14 @@ static bool hear_words(struct soft_qp *qp)
 	return lane->fd_count == 0 || (lane->heard_length > 0 && lane->heard[0] == LEAVE);
 }
 
-/* False: fds came that nothing heard so far asked for. */
+/*
+ * Keeps or closes every fd of every control message. False: the peer sent fds that do
+ * not belong to one leave. With MSG_CTRUNC the kernel discarded some, because they were
+ * more than a leave can have or our fd table is full: hear_leave() compares the number.
+ */
 static bool take_fds(struct soft_lane *lane, struct msghdr *message)
 {
-	bool expected = true;
+	bool none_yet = lane->fd_count == 0, sane = true;
 
 	for (struct cmsghdr *header = CMSG_FIRSTHDR(message); header;
 	     header = CMSG_NXTHDR(message, header)) {
@@ -249,18 +255,18 @@ static bool take_fds(struct soft_lane *lane, struct msghdr *message)
 
 		if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS)
 			continue;
-		expected = expected && lane->fd_count == 0;
 		for (size_t i = 0; i < count; i++) {
 			int fd;
 
 			memcpy(&fd, CMSG_DATA(header) + i * sizeof(int), sizeof(fd));
-			if (expected)
+			sane = sane && none_yet && lane->fd_count < SOFT_WORD_PIECES;
+			if (sane)
 				lane->fds[lane->fd_count++] = fd;
 			else
 				pier_close_fd(fd);
 		}
 	}
-	return expected;
+	return sane;
 }
 
 static ssize_t receive_words(struct soft_qp *qp, bool *ret_sane)
@@ -290,21 +296,22 @@ bool pier_soft_hear(struct soft_qp *qp)
 	struct soft_link *link = &qp->link;
 	bool sane = true;
 
-	while (sane) {
+	for (int reads = 0; sane && reads < MAX_READS; reads++) {
 		ssize_t received = receive_words(qp, &sane);
 
 		if (received < 0 && errno == EINTR)
 			continue;
 		if (received < 0 && errno == EAGAIN)
-			break;
+			return true;
 		if (received <= 0) {
 			link->hung_up = true;
-			break;
+			return true;
 		}
 		link->lane->heard_length += (uint32_t)received;
 		sane = sane && hear_words(qp);
 	}
-	return sane;
+	/* Others get their turn before the rest is heard. */
+	return sane && pier_soft_watch_again(qp);
 }
 
 bool pier_soft_is_gone(const struct soft_qp *qp)

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_TESTS_SOFT_PEER_H
+#define PIER_TESTS_SOFT_PEER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+#include "soft_fake.h"
+
+/* What hostile peers of the software NIC on this host have in common. */
+
+enum {
+	PEER_MAX_FDS = 253 /* SCM_MAX_FD of unix(7) */
+};
+
+/* `length` bytes with `count` copies of `fd`, as sendmsg(2). */
+ssize_t peer_send(int socket, const void *bytes, size_t length, int fd, int count);
+/* The next bytes; closes all fds that come with them but the last. */
+ssize_t peer_receive(int socket, void *ret_bytes, size_t size, int *ret_fd);
+
+/* A memfd of `size` bytes; it stays sparse. */
+int peer_memfd(uint64_t size, unsigned int flags, int seals);
+
+static inline struct soft_qp *peer_qp(const struct rig *rig)
+{
+	return (struct soft_qp *)rig->qp;
+}
+
+static inline struct soft_lane *peer_lane(const struct rig *rig)
+{
+	assert_non_null(peer_qp(rig)->link.lane);
+	return peer_qp(rig)->link.lane;
+}
+
+/* Posts one request to `key` and steps both ends until it has completed. */
+enum ibv_wc_status peer_transfer(struct rig *from, struct rig *to,
+				 enum ibv_wr_opcode opcode, uint32_t key,
+				 uint64_t address, uint32_t length);
+
+/* In a child: as another user from here on, or the child ends. */
+void peer_become_nobody(void);
+bool peer_is_root(void);
+
+#endif
