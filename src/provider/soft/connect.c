@@ -176,8 +176,7 @@ int pier_soft_connect(struct soft_qp *qp, const struct ibv_qp_attr *attr)
 {
 	struct soft_context *peer = pier_soft_hold_registry(&attr->ah_attr.grh.dgid);
 	struct soft_parked parked;
-	struct soft_lane *lane;
-	int error = 0, fd;
+	int error = 0;
 
 	if (peer)
 		error = connect_within(qp, peer, attr);
@@ -191,10 +190,9 @@ int pier_soft_connect(struct soft_qp *qp, const struct ibv_qp_attr *attr)
 				 attr->dest_qp_num);
 	if (!is_caller(qp, attr))
 		return 0;
-	error = pier_soft_call(qp, attr, &fd, &lane);
-	if (error)
-		return error;
-	parked = parked_stream(fd, fd, lane, &attr->ah_attr.grh.dgid, attr->dest_qp_num);
-	park_locked(qp, &parked);
-	return 0;
+	error = pier_soft_call(qp, attr, &parked);
+	if (!error)
+		park_locked(qp, &parked);
+	explicit_bzero(&parked, sizeof(parked));
+	return error;
 }

@@ -58,14 +58,19 @@ static void set(int fd, int level, int option, int value)
 	setsockopt(fd, level, option, &value, sizeof(value));
 }
 
-/* Each setting is a wish: those of the other family fail, which is fine. */
-void pier_soft_tune_stream(int fd)
+bool pier_soft_is_remote(int fd)
 {
 	int family = AF_UNSPEC;
 	socklen_t size = sizeof(family);
 
 	getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family, &size);
-	if (family == AF_UNIX) {
+	return family != AF_UNIX;
+}
+
+/* Best effort: a stream works without these options. */
+void pier_soft_tune_stream(int fd)
+{
+	if (!pier_soft_is_remote(fd)) {
 		set(fd, SOL_SOCKET, SO_SNDBUF, STREAM_BUFFER);
 		return;
 	}
