@@ -262,32 +262,60 @@ static int call_one(const struct soft_qp *qp, const struct ibv_qp_attr *attr,
 	return error;
 }
 
+static int check_tcp(const struct soft_qp *qp, const struct ibv_qp_attr *attr)
+{
+	if (qp->peer_address.count == 0)
+		return pier_fail(ECONNREFUSED,
+				 "soft0: QP %#x is not on this host, and neither end "
+				 "listens on TCP: set PIER_SOFT_ADDRESS on one of them",
+				 attr->dest_qp_num);
+	if (!pier_soft_calls_anybody(&soft_context_of(qp)->listeners.peers))
+		return pier_fail(ECONNREFUSED,
+				 "soft0: QP %#x is not on this host, and this process "
+				 "does not use TCP: set PIER_SOFT_ADDRESS, or "
+				 "PIER_SOFT_PEERS to what it may call",
+				 attr->dest_qp_num);
+	return 0;
+}
+
+/* Each of the peer's addresses that may be called, in turn. */
 static int call_tcp(const struct soft_qp *qp, const struct ibv_qp_attr *attr,
 		    uint64_t deadline, struct soft_parked *parked)
 {
+	const struct soft_peers *peers = &soft_context_of(qp)->listeners.peers;
 	const struct soft_address *address = &qp->peer_address;
-	char text[INET6_ADDRSTRLEN] = "";
-	int error = -EHOSTUNREACH;
+	char refused[INET6_ADDRSTRLEN], failed[INET6_ADDRSTRLEN] = "";
+	int error = check_tcp(qp, attr);
 
-	if (address->count == 0)
-		return pier_fail(ECONNREFUSED,
-				 "soft0: QP %#x is not on this host and "
-				 "gives no TCP address",
-				 attr->dest_qp_num);
+	if (error)
+		return error;
 	for (uint32_t i = 0; i < address->count; i++) {
+		const struct in6_addr *one = &address->addresses[i];
 		/* A share of the time left, so that one dead address is not all. */
 		uint64_t now = pier_soft_now();
 		uint64_t left = deadline > now ? deadline - now : 0;
 
+		if (!pier_soft_may_call(peers, one, address->port)) {
+			inet_ntop(AF_INET6, one, refused, sizeof(refused));
+			continue;
+		}
 		error = call_one(qp, attr, i, now + left / (address->count - i), parked);
 		if (!error)
 			return 0;
-		inet_ntop(AF_INET6, &address->addresses[i], text, sizeof(text));
+		inet_ntop(AF_INET6, one, failed, sizeof(failed));
 	}
+	if (!*failed)
+		return pier_fail(EACCES,
+				 "soft0: QP %#x says that it is at %s port %u, which "
+				 "this process may not call: %s",
+				 attr->dest_qp_num, refused, address->port,
+				 address->port < SOFT_MIN_PORT
+					 ? "ports below 1024 are never called"
+					 : "set PIER_SOFT_PEERS to allow it");
 	return pier_fail(-error,
 			 "soft0: QP %#x cannot be reached by TCP: the last of %u "
 			 "addresses, %s port %u: %s",
-			 attr->dest_qp_num, address->count, text, address->port,
+			 attr->dest_qp_num, address->count, failed, address->port,
 			 strerror(-error));
 }
 

@@ -11,6 +11,7 @@
 #include <infiniband/verbs.h>
 
 #include "limits.h"
+#include "peers.h"
 
 /* How streams come to be: addresses, callers, listeners, and proofs of identity. */
 
@@ -58,9 +59,11 @@ struct soft_pending {
 
 struct soft_listeners {
 	int unix_fd, tcp_fd;
+	bool tcp; /* PIER_SOFT_ADDRESS asks for it */
 	uint16_t port;
-	uint32_t count;
+	uint32_t count; /* of addresses; 0: this end cannot be called by TCP */
 	struct in6_addr addresses[SOFT_MAX_ADDRESSES];
+	struct soft_peers peers;
 	uint64_t paused_until; /* after EMFILE and its kin; 0: listening */
 	struct soft_pending pending[SOFT_MAX_PENDING];
 };
@@ -82,9 +85,9 @@ bool pier_soft_same_user(int fd);
 bool pier_soft_is_remote(int fd);
 void pier_soft_tune_stream(int fd);
 
-/* interfaces.c: what PIER_SOFT_ADDRESS selects */
+/* interfaces.c: what PIER_SOFT_ADDRESS and PIER_SOFT_PEERS select */
 int pier_soft_choose_addresses(struct soft_listeners *listeners,
-			       struct in6_addr *ret_bind, bool *ret_tcp);
+			       struct in6_addr *ret_bind);
 
 /* connect.c: finds and reaches the peer while the QP goes to RTR */
 int pier_soft_connect(struct soft_qp *qp, const struct ibv_qp_attr *attr);

@@ -11,7 +11,6 @@
 
 #include "util/error.h"
 #include "util/fd.h"
-#include "util/log.h"
 #include "soft.h"
 
 enum {
@@ -22,7 +21,7 @@ enum {
 /* A switch for tests: TCP between two processes of one host. */
 bool pier_soft_unix_allowed(void)
 {
-	const char *wanted = getenv("PIER_SOFT_UNIX");
+	const char *wanted = secure_getenv("PIER_SOFT_UNIX");
 
 	return !wanted || strcmp(wanted, "off") != 0;
 }
@@ -143,27 +142,28 @@ static uint16_t bound_port(int fd)
 	return ntohs(((struct sockaddr_in6 *)&name)->sin6_port);
 }
 
+/* Only where the kernel has no IPv6: an address of IPv6 is not exchanged for any other.
+ */
+static bool may_be_v4(const struct in6_addr *address)
+{
+	return IN6_IS_ADDR_V4MAPPED(address) || IN6_IS_ADDR_UNSPECIFIED(address);
+}
+
 static int listen_tcp(struct soft_context *context)
 {
 	struct soft_listeners *listeners = &context->listeners;
 	struct in6_addr address;
-	bool tcp;
-	int error = pier_soft_choose_addresses(listeners, &address, &tcp);
+	int error = pier_soft_choose_addresses(listeners, &address);
 
-	if (error || !tcp)
+	if (error || !listeners->tcp)
 		return error;
 	listeners->tcp_fd = bind_tcp(address);
-	if (listeners->tcp_fd < 0)
+	if (listeners->tcp_fd < 0 && may_be_v4(&address))
 		listeners->tcp_fd = bind_tcp4(address);
-	if (listeners->tcp_fd >= 0) {
-		listeners->port = bound_port(listeners->tcp_fd);
-		return 0;
-	}
-	listeners->count = 0;
-	if (getenv("PIER_SOFT_ADDRESS"))
+	if (listeners->tcp_fd < 0)
 		return pier_fail(errno, "soft0: cannot listen on PIER_SOFT_ADDRESS=%s",
-				 getenv("PIER_SOFT_ADDRESS"));
-	pier_warning("soft0: no TCP, peers on other hosts cannot reach this one");
+				 secure_getenv("PIER_SOFT_ADDRESS"));
+	listeners->port = bound_port(listeners->tcp_fd);
 	return 0;
 }
 
