@@ -11,7 +11,8 @@
  * `count` addresses of 16 bytes each, IPv4 ones as ::ffff:a.b.c.d.
  */
 enum {
-	ADDRESS_VERSION = 1,
+	/* That of the handshake and of what follows it; the form is that of 1. */
+	ADDRESS_VERSION = 2,
 	FIXED_SIZE = 20,
 	ONE_SIZE = 16
 };
