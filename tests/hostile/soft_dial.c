@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "../unit/soft_rig.h"
-#include "pier/error.h"
+#include <pier/error.h>
 #include "provider/soft/soft.h"
 
 /*

@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "pier/error.h"
+#include <pier/error.h>
 #include "soft_rig.h"
 
 /*
