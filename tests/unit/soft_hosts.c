@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <pier/error.h>
+#include "../support/cmocka.h"
 #include "soft_rig.h"
 
 /*
@@ -100,7 +100,7 @@ static void be_refused(struct rig *rig, const struct rig_endpoint *its)
 	assert_int_equal(rig_to_init(rig), 0);
 	memset(other.gid.raw + 2, 0xff, 14); /* the higher name, so that we call */
 	assert_int_not_equal(rig_to_rtr(rig, &other), 0);
-	assert_non_null(strstr(pier_last_error(), "PIER_SOFT_ADDRESS"));
+	test_assert_sentence("PIER_SOFT_ADDRESS");
 }
 
 static void use(int fd, const struct plan *plan)

@@ -99,6 +99,14 @@ static void test_address_blobs(void **state)
 	bytes[2] = 1;
 	bytes[20] = 0xff; /* multicast */
 	assert_int_equal(pier_soft_unpack_address(bytes, length, &again), -EINVAL);
+	memset(bytes + 20, 0, 16);
+	bytes[30] = bytes[31] = 0xff;
+	bytes[32] = 10; /* 10.0.0.0 is an address as any other */
+	assert_int_equal(pier_soft_unpack_address(bytes, length, &again), 0);
+	bytes[32] = 0; /* 0.0.0.0 is this host */
+	assert_int_equal(pier_soft_unpack_address(bytes, length, &again), -EINVAL);
+	bytes[32] = 224; /* multicast */
+	assert_int_equal(pier_soft_unpack_address(bytes, length, &again), -EINVAL);
 }
 
 static void test_fake_can_write(void **state)

@@ -38,6 +38,17 @@ int pier_soft_pack_address(const struct soft_address *address, uint8_t *ret_byte
 	return (int)length;
 }
 
+/* To call 0.0.0.0 is to call this host (ip(7): INADDR_ANY). */
+static bool is_callable(const struct in6_addr *one)
+{
+	const uint8_t *v4 = one->s6_addr + 12;
+
+	if (IN6_IS_ADDR_V4MAPPED(one))
+		return v4[0] != 0 && v4[0] < 224;
+	return !IN6_IS_ADDR_UNSPECIFIED(one) && !IN6_IS_ADDR_MULTICAST(one) &&
+	       !IN6_IS_ADDR_LINKLOCAL(one);
+}
+
 int pier_soft_unpack_address(const uint8_t *bytes, size_t length,
 			     struct soft_address *ret_address)
 {
@@ -63,10 +74,7 @@ int pier_soft_unpack_address(const uint8_t *bytes, size_t length,
 	memcpy(address.secret, bytes + 4, SOFT_SECRET_SIZE);
 	memcpy(address.addresses, bytes + FIXED_SIZE, (size_t)address.count * ONE_SIZE);
 	for (uint32_t i = 0; i < address.count; i++) {
-		const struct in6_addr *one = &address.addresses[i];
-
-		if (address.port == 0 || IN6_IS_ADDR_UNSPECIFIED(one) ||
-		    IN6_IS_ADDR_MULTICAST(one) || IN6_IS_ADDR_LINKLOCAL(one))
+		if (address.port == 0 || !is_callable(&address.addresses[i]))
 			return pier_fail(EINVAL, "soft0: the peer's address names a port "
 						 "or host that nobody can have");
 	}

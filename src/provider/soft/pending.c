@@ -32,6 +32,7 @@ static void drop(struct soft_context *context, struct soft_pending *pending,
 	pier_soft_hang_up(pending->fd);
 	pier_soft_drop_segment(pending->segment);
 	pending->segment = NULL;
+	explicit_bzero(pending->agreed, sizeof(pending->agreed));
 	pending->fd = -1;
 	pending->step = SOFT_PENDING_FREE;
 	pending->generation++;
@@ -171,6 +172,7 @@ static void hand_over(struct soft_context *context, struct soft_pending *pending
 	pending->generation++;
 	pier_soft_tune_stream(parked.fd);
 	pier_soft_park(qp, &parked);
+	explicit_bzero(&parked, sizeof(parked));
 }
 
 static const char *answer_proof(struct soft_context *context,
