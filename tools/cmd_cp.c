@@ -6,6 +6,7 @@
 
 #include "commands.h"
 #include "cp_file.h"
+#include "cp_network.h"
 #include "cp_options.h"
 #include "cp_remote.h"
 #include "cp_result.h"
@@ -84,7 +85,11 @@ static int run_copy(struct copy *copy)
 	if (control->signal_fd < 0 ||
 	    start_remote(&copy->remote, copy->host, options->rsh, options->remote_pier,
 			 control) < 0 ||
-	    control_greet(control) < 0 || send_request(control, &copy->request) < 0)
+	    control_greet(control) < 0)
+		return -1;
+	if (copy->host)
+		call_host_only(copy->host);
+	if (send_request(control, &copy->request) < 0)
 		return -1;
 	return copy->role == CP_SENDER ? run_sender(&copy->transfer)
 				       : run_receiver(&copy->transfer);
@@ -172,7 +177,10 @@ int command_cp(int argc, char **argv)
 	struct cp_options options;
 
 	if (argc == 2 && strcmp(argv[1], "--server") == 0)
-		return serve_copy();
+		return serve_copy(false);
+	if (argc == 3 && strcmp(argv[1], "--server") == 0 &&
+	    strcmp(argv[2], "--local") == 0)
+		return serve_copy(true);
 	if (parse_cp_options(argc, argv, &options) < 0)
 		return EXIT_USAGE;
 	if (options.help) {

@@ -110,7 +110,7 @@ static int spawn_with_pipes(struct remote *remote, char *const *argv,
 static int start_here(struct remote *remote, struct control *control)
 {
 	char exe[] = "/proc/self/exe", cp[] = "cp", server[] = "--server";
-	char *argv[] = { exe, cp, server, NULL };
+	char local[] = "--local", *argv[] = { exe, cp, server, local, NULL };
 
 	remote->local = true;
 	snprintf(remote->command, sizeof(remote->command), "pier");

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cp_network.h"
 #include "cp_server.h"
 #include "cp_signals.h"
 #include "cp_transfer.h"
@@ -65,7 +66,7 @@ static void serve(struct control *control)
 	close_transfer(&transfer);
 }
 
-int serve_copy(void)
+int serve_copy(bool local)
 {
 	struct failure failure = { 0 };
 	struct control control = {
@@ -76,6 +77,8 @@ int serve_copy(void)
 		.failure = &failure,
 	};
 
+	if (!local)
+		listen_for_client();
 	serve(&control);
 	control_close(&control);
 	/* Otherwise the client has heard it, and speaks to the user. */

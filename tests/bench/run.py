@@ -35,9 +35,9 @@ def output(command, env=None, deadline=DEADLINE):
     return done.stdout
 
 
-def perf(build, memory, *test):
+def perf(build, memory, *test, env=None):
     path = os.path.join(build, "tests", "bench", "pier-perf")
-    return float(output([path, "soft0", memory, *map(str, test)]))
+    return float(output([path, "soft0", memory, *map(str, test)], env))
 
 
 UCX_TCP = {"UCX_TLS": "tcp,self", "UCX_NET_DEVICES": "lo"}
@@ -154,6 +154,28 @@ def soft_goals(bandwidths, latency):
     goals.append(("latency of UCX over TCP / soft0's, 8 B", ratio, ratio >= 1.0, "at least 1.0"))
     us = latency.median(SOFT) * 1e6
     goals.append(("soft0 write latency in us, 8 B, busy polling", us, us < 2.0, "below 2"))
+    return goals
+
+
+# Two processes of this host, as if they were on two: an encrypted connection over lo.
+SOFT_TCP = {"PIER_SOFT_UNIX": "off", "PIER_SOFT_ADDRESS": "127.0.0.1"}
+
+
+def bench_tcp(build, rounds):
+    """soft0's TCP links beside what libsodium does, and beside UCX, which does not encrypt."""
+    seal = os.path.join(build, "tests", "bench", "pier-seal")
+    goals = []
+    for size, count in (MIB, 400), (4 * MIB, 100):
+        table = Table(f"One-sided write over TCP, {size_name(size)}, two processes", "GB/s", 1e9, 3)
+        for _ in range(rounds):
+            table.add("soft0, encrypted", perf(build, "memfd", "write_bw_polled", size, count,
+                                               env=SOFT_TCP))
+            table.add(TCP, ucx("ucp_put_bw", size, count // 2)[1])
+            table.add("libsodium, one thread", float(output([seal, str(64 << 10), "8000"])))
+        table.show(True)
+        ratio = table.median("soft0, encrypted") / table.median("libsodium, one thread")
+        goals.append((f"soft0 over TCP / libsodium's encryption, {size_name(size)}", ratio,
+                      ratio >= 0.4, "at least 0.4"))
     return goals
 
 
@@ -507,6 +529,7 @@ def bench_guest_cache(build):
 BENCHES = {
     "instructions": bench_instructions,
     "soft": bench_soft,
+    "tcp": bench_tcp,
     "transfer": bench_transfer,
     "staging": bench_staging,
     "many": bench_many,

@@ -341,24 +341,56 @@ LANES = {
 LOOPBACK = bytes(10) + b"\xff\xff\x7f\x00\x00\x01"
 
 
-def soft_address(version=1, count=1, port=4791, secret=bytes(range(16)), addresses=LOOPBACK):
+def soft_address(version=2, count=1, port=4791, secret=bytes(range(16)), addresses=LOOPBACK):
     return struct.pack("<BBH", version, count, port) + secret + addresses
 
 
 FORMS = {
     "header": frame(WRITE, 64, payload=b""),
     "header_nak": frame(NAK, 0, 0, syndrome=1, timer=31),
-    "hello": b"piersof\1" + bytes(range(32)) + LOOPBACK * 2 + struct.pack("<II", 5, 6),
-    "hello_version": b"piersof\2" + bytes(72),
+    "hello": b"piersof\2" + bytes(range(32)) + LOOPBACK * 2 + struct.pack("<II", 5, 6),
+    "hello_version": b"piersof\1" + bytes(72),
     "address": soft_address(),
     "address_none": soft_address(count=0, addresses=b""),
-    "address_version": soft_address(version=2),
+    "address_version": soft_address(version=1),
     "address_count": soft_address(count=255),
     "address_port": soft_address(port=0),
     "address_multicast": soft_address(addresses=b"\xff\x02" + bytes(14)),
     "address_link_local": soft_address(addresses=b"\xfe\x80" + bytes(14)),
     "address_unspecified": soft_address(addresses=bytes(16)),
     "address_cut": soft_address()[:19],
+    "empty": b"",
+}
+
+# Four bytes each: what is done (of enum operation in soft_seal.c), three arguments.
+RECORD, LARGEST, TAGGED, EMPTY, TOO_LONG, RAW, CHANGED, REPEATED, LEFT_OUT, UNSTARTED = range(10)
+FINAL = 3  # crypto_secretstream_xchacha20poly1305_TAG_FINAL
+REKEY = 2
+
+
+def operation(kind, number=99, first=10, second=10):
+    return bytes((kind, number, first, second))
+
+
+SEALS = {
+    "records": operation(RECORD) * 5,
+    "largest": operation(LARGEST, 0) + operation(LARGEST, 1, 255, 255) + operation(RECORD, 0, 0),
+    "rekey": operation(RECORD) + operation(TAGGED, second=REKEY) + operation(RECORD),
+    "push": operation(RECORD) + operation(TAGGED, second=1) + operation(RECORD),
+    "final": operation(RECORD) + operation(TAGGED, second=FINAL) + operation(RECORD),
+    "no_such_tag": operation(TAGGED, second=0x80) + operation(RECORD),
+    "no_bytes": operation(RECORD) + operation(EMPTY) + operation(RECORD),
+    "too_long": operation(RECORD) + operation(TOO_LONG) + operation(RECORD),
+    "changed_length": operation(CHANGED, second=0) + operation(LARGEST) * 3,
+    "changed": operation(RECORD) + operation(CHANGED, first=7, second=50) + operation(RECORD),
+    "repeated": operation(REPEATED) + operation(RECORD),
+    "left_out": operation(RECORD) + operation(LEFT_OUT) + operation(RECORD),
+    "started_twice": operation(UNSTARTED) + operation(RECORD),
+    "length_0": operation(RAW, 3) + bytes(4),
+    "length_17": operation(RAW, 20) + struct.pack("<I", 17) + bytes(17),
+    "length_all": operation(RAW, 3) + b"\xff" * 4,
+    "forged": operation(RAW, 35) + struct.pack("<I", 32) + bytes(32),
+    "cut": operation(RECORD) + operation(RAW, 9) + struct.pack("<I", 32) + bytes(6),
     "empty": b"",
 }
 
@@ -371,7 +403,7 @@ def main():
                             ("group_blob", GROUP_BLOBS),
                             ("remote_text", texts(b"pier-remote:", REMOTES)),
                             ("handshake", HANDSHAKES),
-                            ("soft_forms", FORMS), ("soft_lane", LANES),
+                            ("soft_forms", FORMS), ("soft_lane", LANES), ("soft_seal", SEALS),
                             ("soft_stream", STREAMS), ("transfer_state", TRANSFER_STATES)):
         (CORPUS / folder).mkdir(parents=True, exist_ok=True)
         for name, data in entries.items():

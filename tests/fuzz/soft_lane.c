@@ -89,7 +89,7 @@ static void attach_peer(struct stage *stage)
 	FUZZ_CHECK(lane);
 	pier_soft_lock(context);
 	FUZZ_CHECK(!pier_soft_attach_link((struct soft_qp *)stage->rig.qp, fds[0], fds[0],
-					  lane));
+					  lane, NULL));
 	pier_soft_unlock(context);
 	stage->peer = fds[1];
 }

@@ -113,7 +113,7 @@ static void attach_peer(struct stage *stage)
 		!socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds));
 	pier_soft_lock(context);
 	FUZZ_CHECK(!pier_soft_attach_link((struct soft_qp *)stage->rig.qp, fds[0], fds[0],
-					  NULL));
+					  NULL, NULL));
 	pier_soft_unlock(context);
 	stage->peer = fds[1];
 }

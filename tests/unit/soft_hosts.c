@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../support/cmocka.h"
 #include "soft_rig.h"
 
 /*
@@ -18,6 +19,20 @@
  */
 
 static const char *reason;
+
+/* Values of PIER_SOFT_ADDRESS and PIER_SOFT_PEERS; NULL: not set. */
+struct plan {
+	const char *near_address, *near_peers, *far_address;
+	bool refused;
+};
+
+static void set_or_unset(const char *name, const char *value)
+{
+	if (value)
+		setenv(name, value, 1);
+	else
+		unsetenv(name);
+}
 
 static bool run(const char *command)
 {
@@ -38,7 +53,7 @@ static bool leave_network(void)
 }
 
 /* The other host: serves until told to go. */
-static void far_body(int fd)
+static void far_body(int fd, const struct plan *plan)
 {
 	struct rig_endpoint mine, its;
 	struct rig rig;
@@ -51,11 +66,13 @@ static void far_body(int fd)
 	rig_read_all(fd, &word, 1);
 	if (!run("ip addr add 10.99.0.2/24 dev far && ip link set far up"))
 		_exit(1);
+	set_or_unset("PIER_SOFT_ADDRESS", plan->far_address);
 	rig_open(&rig, NULL);
 	memset(rig.memory, 'f', RIG_MEMORY);
 	rig_describe(&rig, &mine);
 	rig_exchange(fd, &mine, &its);
-	rig_connect(&rig, &its);
+	if (!plan->refused)
+		rig_connect(&rig, &its);
 	rig_write_all(fd, "r", 1);
 	rig_read_all(fd, &word, 1);
 	rig_close(&rig);
@@ -72,7 +89,21 @@ static bool lay_cable(pid_t far)
 	       run("ip link set near up");
 }
 
-static void use(int fd)
+/* Neither end listens, so whichever calls learns it. */
+static void be_refused(struct rig *rig, const struct rig_endpoint *its)
+{
+	struct rig_endpoint other = *its;
+
+	assert_int_equal(
+		pier_soft_provider.set_qp_address(rig->qp, other.blob, other.blob_length),
+		0);
+	assert_int_equal(rig_to_init(rig), 0);
+	memset(other.gid.raw + 2, 0xff, 14); /* the higher name, so that we call */
+	assert_int_not_equal(rig_to_rtr(rig, &other), 0);
+	test_assert_sentence("PIER_SOFT_ADDRESS");
+}
+
+static void use(int fd, const struct plan *plan)
 {
 	struct rig_endpoint mine, its;
 	struct rig rig;
@@ -81,6 +112,13 @@ static void use(int fd)
 	rig_open(&rig, NULL);
 	rig_describe(&rig, &mine);
 	rig_exchange(fd, &mine, &its);
+	if (plan->refused) {
+		be_refused(&rig, &its);
+		rig_read_all(fd, &word, 1);
+		rig_write_all(fd, "x", 1);
+		rig_close(&rig);
+		return;
+	}
 	rig_connect(&rig, &its);
 	rig_read_all(fd, &word, 1);
 	memset(rig.memory, 'w', 30000);
@@ -99,13 +137,12 @@ static void use(int fd)
 	rig_close(&rig);
 }
 
-static void test_two_hosts(void **state)
+static void check_hosts(const struct plan *plan)
 {
 	int fds[2], status;
 	char word;
 	pid_t far;
 
-	(void)state;
 	if (!leave_network()) {
 		print_message("skipped: no network namespace: %s\n", reason);
 		skip();
@@ -114,7 +151,7 @@ static void test_two_hosts(void **state)
 	far = fork();
 	assert_true(far >= 0);
 	if (far == 0)
-		far_body(fds[1]);
+		far_body(fds[1], plan);
 	close(fds[1]);
 	rig_read_all(fds[0], &word, 1);
 	if (!lay_cable(far)) {
@@ -124,16 +161,44 @@ static void test_two_hosts(void **state)
 		skip();
 	}
 	rig_write_all(fds[0], "c", 1);
-	use(fds[0]);
+	set_or_unset("PIER_SOFT_ADDRESS", plan->near_address);
+	set_or_unset("PIER_SOFT_PEERS", plan->near_peers);
+	use(fds[0], plan);
 	assert_int_equal(waitpid(far, &status, 0), far);
 	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 	close(fds[0]);
 }
 
+static void test_both_listen(void **state)
+{
+	(void)state;
+	check_hosts(&(struct plan){ .near_address = "::", .far_address = "0.0.0.0" });
+	check_hosts(&(struct plan){ .near_address = "10.99.0.1",
+				    .far_address = "10.99.0.2" });
+}
+
+/* Whatever the order of their names. */
+static void test_one_listens(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 4; i++)
+		check_hosts(
+			&(struct plan){ .near_peers = i % 2 ? "10.99.0.2" : "attached",
+					.far_address = "10.99.0.2" });
+}
+
+static void test_neither_listens(void **state)
+{
+	(void)state;
+	check_hosts(&(struct plan){ .refused = true });
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_two_hosts),
+		cmocka_unit_test(test_both_listen),
+		cmocka_unit_test(test_one_listens),
+		cmocka_unit_test(test_neither_listens),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -87,10 +87,10 @@ static void test_address_blobs(void **state)
 	assert_memory_equal(&again, &address, sizeof(address));
 	for (int cut = 0; cut < length; cut++)
 		assert_int_equal(pier_soft_unpack_address(bytes, cut, &again), -EINVAL);
-	bytes[0] = 2;
+	bytes[0] = 1; /* before TCP links were encrypted */
 	assert_int_equal(pier_soft_unpack_address(bytes, length, &again),
 			 -EPROTONOSUPPORT);
-	bytes[0] = 1;
+	bytes[0] = 2;
 	bytes[1] = 255;
 	assert_int_equal(pier_soft_unpack_address(bytes, length, &again), -EINVAL);
 	bytes[1] = 2;
@@ -98,6 +98,14 @@ static void test_address_blobs(void **state)
 	assert_int_equal(pier_soft_unpack_address(bytes, length, &again), -EINVAL);
 	bytes[2] = 1;
 	bytes[20] = 0xff; /* multicast */
+	assert_int_equal(pier_soft_unpack_address(bytes, length, &again), -EINVAL);
+	memset(bytes + 20, 0, 16);
+	bytes[30] = bytes[31] = 0xff;
+	bytes[32] = 10; /* 10.0.0.0 is an address as any other */
+	assert_int_equal(pier_soft_unpack_address(bytes, length, &again), 0);
+	bytes[32] = 0; /* 0.0.0.0 is this host */
+	assert_int_equal(pier_soft_unpack_address(bytes, length, &again), -EINVAL);
+	bytes[32] = 224; /* multicast */
 	assert_int_equal(pier_soft_unpack_address(bytes, length, &again), -EINVAL);
 }
 
@@ -329,6 +337,26 @@ static void test_wrong_secret(void **state)
 	rig_close(&rig);
 }
 
+/* That of version 1, whose TCP links were not encrypted, knew the secrets as well. */
+static void test_hello_of_another_version(void **state)
+{
+	uint8_t bytes[SOFT_HELLO_SIZE] = "piersof\1";
+	struct fake fake;
+	struct rig rig;
+	int fd;
+
+	(void)state;
+	rig_open(&rig, NULL);
+	fake_make(&fake, &rig);
+	fd = fake_dial(&rig);
+	memcpy(bytes + 56, fake.to_rig.gid.raw, 16);
+	bytes[76] = (uint8_t)fake.to_rig.qpn;
+	rig_write_all(fd, bytes, sizeof(bytes));
+	assert_true(fake_hangs_up(fd));
+	close(fd);
+	rig_close(&rig);
+}
+
 static void test_replay(void **state)
 {
 	uint8_t transcript[SOFT_MAC_SIZE], other[SOFT_MAC_SIZE];
@@ -394,6 +422,7 @@ int main(void)
 		cmocka_unit_test(test_fence),
 		cmocka_unit_test(test_random_frames),
 		cmocka_unit_test(test_wrong_secret),
+		cmocka_unit_test(test_hello_of_another_version),
 		cmocka_unit_test(test_replay),
 		cmocka_unit_test(test_crowd_at_the_door),
 	};

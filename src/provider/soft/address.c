@@ -11,7 +11,8 @@
  * `count` addresses of 16 bytes each, IPv4 ones as ::ffff:a.b.c.d.
  */
 enum {
-	ADDRESS_VERSION = 1,
+	/* That of the handshake and of what follows it; the form is that of 1. */
+	ADDRESS_VERSION = 2,
 	FIXED_SIZE = 20,
 	ONE_SIZE = 16
 };
@@ -35,6 +36,17 @@ int pier_soft_pack_address(const struct soft_address *address, uint8_t *ret_byte
 	memcpy(ret_bytes + FIXED_SIZE, address->addresses,
 	       (size_t)address->count * ONE_SIZE);
 	return (int)length;
+}
+
+/* To call 0.0.0.0 is to call this host (ip(7): INADDR_ANY). */
+static bool is_callable(const struct in6_addr *one)
+{
+	const uint8_t *v4 = one->s6_addr + 12;
+
+	if (IN6_IS_ADDR_V4MAPPED(one))
+		return v4[0] != 0 && v4[0] < 224;
+	return !IN6_IS_ADDR_UNSPECIFIED(one) && !IN6_IS_ADDR_MULTICAST(one) &&
+	       !IN6_IS_ADDR_LINKLOCAL(one);
 }
 
 int pier_soft_unpack_address(const uint8_t *bytes, size_t length,
@@ -62,10 +74,7 @@ int pier_soft_unpack_address(const uint8_t *bytes, size_t length,
 	memcpy(address.secret, bytes + 4, SOFT_SECRET_SIZE);
 	memcpy(address.addresses, bytes + FIXED_SIZE, (size_t)address.count * ONE_SIZE);
 	for (uint32_t i = 0; i < address.count; i++) {
-		const struct in6_addr *one = &address.addresses[i];
-
-		if (address.port == 0 || IN6_IS_ADDR_UNSPECIFIED(one) ||
-		    IN6_IS_ADDR_MULTICAST(one) || IN6_IS_ADDR_LINKLOCAL(one))
+		if (address.port == 0 || !is_callable(&address.addresses[i]))
 			return pier_fail(EINVAL, "soft0: the peer's address names a port "
 						 "or host that nobody can have");
 	}

@@ -8,7 +8,7 @@
 #include "soft.h"
 
 /*
- * How two queue pairs make sure of each other before a frame is read. Each has
+ * How two queue pairs authenticate each other before a frame is read. Each has
  * a secret that travels in its endpoint, so only its peer knows it.
  *
  *	caller: hello      who calls whom, and a nonce
@@ -23,9 +23,14 @@
  * The transcript is the hash of hello and the listener's nonce. A listener may
  * not know the secret of the caller yet; it checks that MAC when its queue pair
  * goes to RTR.
+ *
+ * Over TCP the nonces are fresh X25519 public keys (RFC 7748), and the keys of the
+ * encrypted stream (seal.c) depend on both secrets, the transcript and what the two
+ * ends agree on. An endpoint that leaks later does not open traffic that was recorded.
  */
 
-static const uint8_t magic[8] = { 'p', 'i', 'e', 'r', 's', 'o', 'f', 1 };
+/* The last byte is the version of all that follows on the stream. */
+static const uint8_t magic[8] = { 'p', 'i', 'e', 'r', 's', 'o', 'f', 2 };
 
 bool pier_soft_random(void *ret_bytes, size_t length)
 {
@@ -42,6 +47,11 @@ void pier_soft_pack_hello(const struct soft_hello *hello, uint8_t *ret_bytes)
 	memcpy(ret_bytes + 56, hello->to.raw, 16);
 	memcpy(ret_bytes + 72, &from, 4);
 	memcpy(ret_bytes + 76, &to, 4);
+}
+
+bool pier_soft_is_other_version(const uint8_t *bytes)
+{
+	return memcmp(bytes, magic, 7) == 0 && bytes[7] != magic[7];
 }
 
 bool pier_soft_unpack_hello(const uint8_t *bytes, struct soft_hello *ret_hello)
@@ -89,4 +99,42 @@ bool pier_soft_proves(const uint8_t *secret, enum soft_role role,
 
 	pier_soft_prove(secret, role, transcript, expected);
 	return sodium_memcmp(expected, mac, sizeof(expected)) == 0;
+}
+
+bool pier_soft_make_nonce(struct soft_share *share, int fd, uint8_t *ret_nonce)
+{
+	share->wanted = pier_soft_is_remote(fd);
+	if (!share->wanted)
+		return pier_soft_random(ret_nonce, SOFT_SHARE_SIZE);
+	return pier_soft_random(share->scalar, SOFT_SHARE_SIZE) &&
+	       crypto_scalarmult_base(ret_nonce, share->scalar) == 0;
+}
+
+/* crypto_scalarmult() fails for points of low order, which would agree on 0. */
+bool pier_soft_agree(struct soft_share *share, const uint8_t *nonce, uint8_t *ret_agreed)
+{
+	bool agreed = !share->wanted ||
+		      crypto_scalarmult(ret_agreed, share->scalar, nonce) == 0;
+
+	sodium_memzero(share, sizeof(*share));
+	return agreed;
+}
+
+void pier_soft_derive_key(const struct soft_session *session, bool from_caller,
+			  uint8_t *ret_key)
+{
+	static const char label[] = "pier soft0 stream key";
+	const uint8_t direction = from_caller ? 1 : 2;
+	crypto_generichash_state state;
+
+	_Static_assert(sizeof(session->secrets) <= crypto_generichash_KEYBYTES_MAX,
+		       "the secrets are the key as they are");
+	crypto_generichash_init(&state, session->secrets, sizeof(session->secrets),
+				SOFT_KEY_SIZE);
+	crypto_generichash_update(&state, (const uint8_t *)label, sizeof(label));
+	crypto_generichash_update(&state, session->transcript, SOFT_MAC_SIZE);
+	crypto_generichash_update(&state, session->agreed, SOFT_SHARE_SIZE);
+	crypto_generichash_update(&state, &direction, 1);
+	crypto_generichash_final(&state, ret_key, SOFT_KEY_SIZE);
+	sodium_memzero(&state, sizeof(state));
 }

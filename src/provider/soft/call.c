@@ -117,8 +117,9 @@ static int prove_ourselves(const struct soft_qp *qp, int fd, const uint8_t *tran
 	return error ? error : check_welcome(qp, transcript, welcome, shared);
 }
 
-static int introduce(const struct soft_qp *qp, const struct ibv_qp_attr *attr, int fd,
-		     uint64_t deadline, struct soft_segment **shared)
+/* The listener has proven itself when this returns 0; `parked` has the transcript. */
+static int exchange_nonces(const struct soft_qp *qp, const struct ibv_qp_attr *attr,
+			   int fd, uint64_t deadline, struct soft_parked *parked)
 {
 	struct soft_hello hello = {
 		.from = soft_context_of(qp)->gid,
@@ -127,22 +128,35 @@ static int introduce(const struct soft_qp *qp, const struct ibv_qp_attr *attr, i
 		.to_qpn = attr->dest_qp_num,
 	};
 	uint8_t bytes[SOFT_HELLO_SIZE], challenge[SOFT_CHALLENGE_SIZE];
-	uint8_t transcript[SOFT_MAC_SIZE];
+	struct soft_share share;
 	int error;
 
-	if (!pier_soft_random(hello.nonce, sizeof(hello.nonce)))
+	if (!pier_soft_make_nonce(&share, fd, hello.nonce))
 		return -EIO;
 	pier_soft_pack_hello(&hello, bytes);
 	error = send_all(fd, bytes, sizeof(bytes));
 	if (!error)
 		error = receive_all(fd, challenge, sizeof(challenge), deadline);
+	if (!error && !pier_soft_agree(&share, challenge, parked->agreed))
+		error = -ECONNREFUSED;
+	explicit_bzero(&share, sizeof(share));
 	if (error)
 		return error;
-	pier_soft_hash_transcript(bytes, challenge, transcript);
-	if (!pier_soft_proves(qp->peer_address.secret, SOFT_LISTENER_PROVES, transcript,
-			      challenge + 32))
-		return -ECONNREFUSED;
-	return prove_ourselves(qp, fd, transcript, deadline, shared);
+	pier_soft_hash_transcript(bytes, challenge, parked->transcript);
+	return pier_soft_proves(qp->peer_address.secret, SOFT_LISTENER_PROVES,
+				parked->transcript, challenge + SOFT_SHARE_SIZE)
+		       ? 0
+		       : -ECONNREFUSED;
+}
+
+static int introduce(const struct soft_qp *qp, const struct ibv_qp_attr *attr, int fd,
+		     uint64_t deadline, struct soft_segment **shared,
+		     struct soft_parked *parked)
+{
+	int error = exchange_nonces(qp, attr, fd, deadline, parked);
+
+	return error ? error
+		     : prove_ourselves(qp, fd, parked->transcript, deadline, shared);
 }
 
 /* A Unix connect(2) waits only for room in the backlog, by SO_SNDTIMEO. */
@@ -169,7 +183,7 @@ static int dial(int fd, const void *name, socklen_t length, uint64_t deadline)
 
 /* ENOENT: no such socket on this host, so the peer is on another one. */
 static int call_unix(const struct soft_qp *qp, const struct ibv_qp_attr *attr,
-		     uint64_t deadline, int *ret_fd, struct soft_lane **ret_lane)
+		     uint64_t deadline, struct soft_parked *parked)
 {
 	struct soft_segment *shared;
 	struct sockaddr_un name;
@@ -189,11 +203,11 @@ static int call_unix(const struct soft_qp *qp, const struct ibv_qp_attr *attr,
 	/* Another user's process, as root's may be, would not take it. */
 	shared = !error && pier_soft_is_same_user(fd) ? pier_soft_create_segment() : NULL;
 	if (!error)
-		error = introduce(qp, attr, fd, deadline, &shared);
+		error = introduce(qp, attr, fd, deadline, &shared, parked);
 	if (!error && shared) {
-		*ret_lane = pier_soft_create_lane(shared, 0);
+		parked->lane = pier_soft_create_lane(shared, 0);
 		shared = NULL;
-		if (!*ret_lane)
+		if (!parked->lane)
 			error = -ENOMEM; /* the peer relies on it */
 	}
 	pier_soft_drop_segment(shared);
@@ -206,7 +220,7 @@ static int call_unix(const struct soft_qp *qp, const struct ibv_qp_attr *attr,
 					 ? "refuses: it is gone, or was set "
 					   "up with another address"
 					 : "does not answer");
-	*ret_fd = pier_take_fd(&fd);
+	parked->fd = pier_take_fd(&fd);
 	return 0;
 }
 
@@ -231,7 +245,7 @@ static socklen_t tcp_name(const struct soft_address *address, uint32_t index,
 }
 
 static int call_one(const struct soft_qp *qp, const struct ibv_qp_attr *attr,
-		    uint32_t index, uint64_t deadline, int *ret_fd)
+		    uint32_t index, uint64_t deadline, struct soft_parked *parked)
 {
 	struct sockaddr_storage name;
 	socklen_t length = tcp_name(&qp->peer_address, index, &name);
@@ -244,52 +258,86 @@ static int call_one(const struct soft_qp *qp, const struct ibv_qp_attr *attr,
 		return -errno;
 	error = dial(fd, &name, length, deadline);
 	if (!error)
-		error = introduce(qp, attr, fd, deadline, &shared);
+		error = introduce(qp, attr, fd, deadline, &shared, parked);
 	if (!error)
-		*ret_fd = pier_take_fd(&fd);
+		parked->fd = pier_take_fd(&fd);
 	return error;
 }
 
-static int call_tcp(const struct soft_qp *qp, const struct ibv_qp_attr *attr,
-		    uint64_t deadline, int *ret_fd)
+static int check_tcp(const struct soft_qp *qp, const struct ibv_qp_attr *attr)
 {
-	const struct soft_address *address = &qp->peer_address;
-	char text[INET6_ADDRSTRLEN] = "";
-	int error = -EHOSTUNREACH;
-
-	if (address->count == 0)
+	if (qp->peer_address.count == 0)
 		return pier_fail(ECONNREFUSED,
-				 "soft0: QP %#x is not on this host and "
-				 "gives no TCP address",
+				 "soft0: QP %#x is not on this host, and neither end "
+				 "listens on TCP: set PIER_SOFT_ADDRESS on one of them",
 				 attr->dest_qp_num);
+	if (!pier_soft_calls_anybody(&soft_context_of(qp)->listeners.peers))
+		return pier_fail(ECONNREFUSED,
+				 "soft0: QP %#x is not on this host, and this process "
+				 "does not use TCP: set PIER_SOFT_ADDRESS, or "
+				 "PIER_SOFT_PEERS to what it may call",
+				 attr->dest_qp_num);
+	return 0;
+}
+
+/* Each of the peer's addresses that may be called, in turn. */
+static int call_tcp(const struct soft_qp *qp, const struct ibv_qp_attr *attr,
+		    uint64_t deadline, struct soft_parked *parked)
+{
+	const struct soft_peers *peers = &soft_context_of(qp)->listeners.peers;
+	const struct soft_address *address = &qp->peer_address;
+	char refused[INET6_ADDRSTRLEN], failed[INET6_ADDRSTRLEN] = "";
+	int error = check_tcp(qp, attr);
+
+	if (error)
+		return error;
 	for (uint32_t i = 0; i < address->count; i++) {
+		const struct in6_addr *one = &address->addresses[i];
 		/* A share of the time left, so that one dead address is not all. */
 		uint64_t now = pier_soft_now();
 		uint64_t left = deadline > now ? deadline - now : 0;
 
-		error = call_one(qp, attr, i, now + left / (address->count - i), ret_fd);
+		if (!pier_soft_may_call(peers, one, address->port)) {
+			inet_ntop(AF_INET6, one, refused, sizeof(refused));
+			continue;
+		}
+		error = call_one(qp, attr, i, now + left / (address->count - i), parked);
 		if (!error)
 			return 0;
-		inet_ntop(AF_INET6, &address->addresses[i], text, sizeof(text));
+		inet_ntop(AF_INET6, one, failed, sizeof(failed));
 	}
+	if (!*failed)
+		return pier_fail(EACCES,
+				 "soft0: QP %#x says that it is at %s port %u, which "
+				 "this process may not call: %s",
+				 attr->dest_qp_num, refused, address->port,
+				 address->port < SOFT_MIN_PORT
+					 ? "ports below 1024 are never called"
+					 : "set PIER_SOFT_PEERS to allow it");
 	return pier_fail(-error,
 			 "soft0: QP %#x cannot be reached by TCP: the last of %u "
 			 "addresses, %s port %u: %s",
-			 attr->dest_qp_num, address->count, text, address->port,
+			 attr->dest_qp_num, address->count, failed, address->port,
 			 strerror(-error));
 }
 
-int pier_soft_call(struct soft_qp *qp, const struct ibv_qp_attr *attr, int *ret_fd,
-		   struct soft_lane **ret_lane)
+int pier_soft_call(struct soft_qp *qp, const struct ibv_qp_attr *attr,
+		   struct soft_parked *ret_parked)
 {
 	uint64_t deadline = pier_soft_now() + DEADLINE;
 	int error;
 
-	*ret_lane = NULL;
-	error = call_unix(qp, attr, deadline, ret_fd, ret_lane);
+	*ret_parked = (struct soft_parked){
+		.fd = -1,
+		.gid = attr->ah_attr.grh.dgid,
+		.qpn = attr->dest_qp_num,
+		.proven = true,
+	};
+	error = call_unix(qp, attr, deadline, ret_parked);
 	if (error == -ENOENT)
-		error = call_tcp(qp, attr, deadline, ret_fd);
+		error = call_tcp(qp, attr, deadline, ret_parked);
+	ret_parked->tx_fd = ret_parked->fd;
 	if (!error)
-		pier_soft_tune_stream(*ret_fd);
+		pier_soft_tune_stream(ret_parked->fd);
 	return error;
 }

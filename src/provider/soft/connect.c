@@ -163,12 +163,19 @@ static int connect_within(struct soft_qp *qp, struct soft_context *peer_context,
 	return 0;
 }
 
-/* Of two queue pairs in different processes, the one with the lower name calls. */
+/*
+ * Both ends know which of them listen on TCP. If one alone does, the other one calls,
+ * also by a Unix socket, which both have; else the one with the lower name.
+ */
 static bool is_caller(const struct soft_qp *qp, const struct ibv_qp_attr *attr)
 {
+	bool we_listen = soft_context_of(qp)->listeners.count > 0;
+	bool it_listens = qp->peer_address.count > 0;
 	int order = memcmp(&soft_context_of(qp)->gid, &attr->ah_attr.grh.dgid,
 			   sizeof(union ibv_gid));
 
+	if (we_listen != it_listens)
+		return it_listens;
 	return order < 0 || (order == 0 && qp->ibv.qp_num < attr->dest_qp_num);
 }
 
@@ -176,8 +183,7 @@ int pier_soft_connect(struct soft_qp *qp, const struct ibv_qp_attr *attr)
 {
 	struct soft_context *peer = pier_soft_hold_registry(&attr->ah_attr.grh.dgid);
 	struct soft_parked parked;
-	struct soft_lane *lane;
-	int error = 0, fd;
+	int error = 0;
 
 	if (peer)
 		error = connect_within(qp, peer, attr);
@@ -191,10 +197,9 @@ int pier_soft_connect(struct soft_qp *qp, const struct ibv_qp_attr *attr)
 				 attr->dest_qp_num);
 	if (!is_caller(qp, attr))
 		return 0;
-	error = pier_soft_call(qp, attr, &fd, &lane);
-	if (error)
-		return error;
-	parked = parked_stream(fd, fd, lane, &attr->ah_attr.grh.dgid, attr->dest_qp_num);
-	park_locked(qp, &parked);
-	return 0;
+	error = pier_soft_call(qp, attr, &parked);
+	if (!error)
+		park_locked(qp, &parked);
+	explicit_bzero(&parked, sizeof(parked));
+	return error;
 }

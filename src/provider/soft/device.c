@@ -49,6 +49,7 @@ static struct soft_context *allocate_context(void)
 		return NULL;
 	engine = &context->engine;
 	engine->epoll_fd = engine->wake_fd = engine->timer_fd = -1;
+	engine->staging.fd = -1;
 	context->listeners.unix_fd = context->listeners.tcp_fd = -1;
 	context->pid = getpid();
 	context->ibv.device = &soft_device;

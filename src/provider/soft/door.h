@@ -11,11 +11,13 @@
 #include <infiniband/verbs.h>
 
 #include "limits.h"
+#include "peers.h"
 
 /* How streams come to be: addresses, callers, listeners, and proofs of identity. */
 
 struct soft_context;
 struct soft_lane;
+struct soft_parked;
 struct soft_qp;
 struct soft_segment;
 
@@ -51,15 +53,18 @@ struct soft_pending {
 	uint32_t have;
 	uint8_t bytes[96];
 	uint8_t transcript[SOFT_MAC_SIZE];
+	uint8_t agreed[SOFT_SHARE_SIZE]; /* TCP only */
 	union ibv_gid gid;
 	uint32_t qpn, target_qpn;
 };
 
 struct soft_listeners {
 	int unix_fd, tcp_fd;
+	bool tcp; /* PIER_SOFT_ADDRESS asks for it */
 	uint16_t port;
-	uint32_t count;
+	uint32_t count; /* of addresses; 0: this end cannot be called by TCP */
 	struct in6_addr addresses[SOFT_MAX_ADDRESSES];
+	struct soft_peers peers;
 	uint64_t paused_until; /* after EMFILE and its kin; 0: listening */
 	struct soft_pending pending[SOFT_MAX_PENDING];
 };
@@ -76,6 +81,8 @@ void pier_soft_continue_pending(struct soft_context *context, uint64_t id);
 void pier_soft_check_pending(struct soft_context *context);
 bool pier_soft_unix_allowed(void);
 socklen_t pier_soft_unix_name(const union ibv_gid *gid, struct sockaddr_un *ret_name);
+/* Anything but a Unix socket: its bytes may pass through other hands. */
+bool pier_soft_is_remote(int fd);
 void pier_soft_tune_stream(int fd);
 
 /* credentials.c: of the process at the other end of a Unix socket */
@@ -87,15 +94,15 @@ bool pier_soft_may_have_fds(int fd);
 /* Where the kernel can, lets it fail to send us fds, or to do so again. */
 void pier_soft_accept_fds(int fd, bool accepted);
 
-/* interfaces.c: what PIER_SOFT_ADDRESS selects */
+/* interfaces.c: what PIER_SOFT_ADDRESS and PIER_SOFT_PEERS select */
 int pier_soft_choose_addresses(struct soft_listeners *listeners,
-			       struct in6_addr *ret_bind, bool *ret_tcp);
+			       struct in6_addr *ret_bind);
 
 /* connect.c: finds and reaches the peer while the QP goes to RTR */
 int pier_soft_connect(struct soft_qp *qp, const struct ibv_qp_attr *attr);
 /* call.c: an authenticated stream to a peer in another process; blocks for seconds. */
-int pier_soft_call(struct soft_qp *qp, const struct ibv_qp_attr *attr, int *ret_fd,
-		   struct soft_lane **ret_lane);
+int pier_soft_call(struct soft_qp *qp, const struct ibv_qp_attr *attr,
+		   struct soft_parked *ret_parked);
 
 /* auth.c */
 enum {
@@ -106,7 +113,7 @@ enum {
 };
 
 struct soft_hello {
-	uint8_t nonce[32];
+	uint8_t nonce[SOFT_SHARE_SIZE];
 	union ibv_gid from, to;
 	uint32_t from_qpn, to_qpn;
 };
@@ -121,6 +128,8 @@ enum soft_role {
 
 void pier_soft_pack_hello(const struct soft_hello *hello, uint8_t *ret_bytes);
 bool pier_soft_unpack_hello(const uint8_t *bytes, struct soft_hello *ret_hello);
+/* A hello of pier's, but of a version that this one does not speak. */
+bool pier_soft_is_other_version(const uint8_t *bytes);
 void pier_soft_hash_transcript(const uint8_t *hello, const uint8_t *nonce,
 			       uint8_t *ret_transcript);
 void pier_soft_prove(const uint8_t *secret, enum soft_role role,
@@ -128,5 +137,26 @@ void pier_soft_prove(const uint8_t *secret, enum soft_role role,
 bool pier_soft_proves(const uint8_t *secret, enum soft_role role,
 		      const uint8_t *transcript, const uint8_t *mac);
 bool pier_soft_random(void *ret_bytes, size_t length);
+
+/* One end's secret half of a nonce. */
+struct soft_share {
+	bool wanted; /* over TCP */
+	uint8_t scalar[SOFT_SHARE_SIZE];
+};
+
+/* Over TCP the nonce is a fresh X25519 public key. */
+bool pier_soft_make_nonce(struct soft_share *share, int fd, uint8_t *ret_nonce);
+/* Wipes the share. False: the peer's nonce is not a valid public key. */
+bool pier_soft_agree(struct soft_share *share, const uint8_t *nonce, uint8_t *ret_agreed);
+
+/* All that the keys of a TCP link depend on. */
+struct soft_session {
+	uint8_t secrets[2 * SOFT_SECRET_SIZE]; /* of the listener, of the caller */
+	uint8_t transcript[SOFT_MAC_SIZE];
+	uint8_t agreed[SOFT_SHARE_SIZE];
+};
+
+void pier_soft_derive_key(const struct soft_session *session, bool from_caller,
+			  uint8_t *ret_key);
 
 #endif

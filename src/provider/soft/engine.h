@@ -10,6 +10,7 @@
 
 #include <infiniband/verbs.h>
 
+#include "region.h"
 #include "util/list.h"
 
 /* What plays the hardware: one turn for each queue pair that has something to do. */
@@ -40,7 +41,8 @@ struct soft_engine {
 	uint64_t spin_until;   /* the thread does not sleep before */
 	uint64_t looked;       /* for events, by an application */
 	uint64_t next_serial;
-	uint8_t *sink; /* where unwanted bytes go */
+	uint8_t *sink;		    /* where unwanted bytes go */
+	struct soft_extent staging; /* of seal.c, for one copy at a time */
 };
 
 /* thread.c */

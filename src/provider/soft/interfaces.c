@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <arpa/inet.h>
 #include <errno.h>
 #include <ifaddrs.h>
 #include <net/if.h>
@@ -8,25 +7,6 @@
 
 #include "util/error.h"
 #include "soft.h"
-
-static void map_v4(struct in_addr v4, struct in6_addr *ret_v6)
-{
-	memset(ret_v6, 0, sizeof(*ret_v6));
-	ret_v6->s6_addr[10] = ret_v6->s6_addr[11] = 0xff;
-	memcpy(ret_v6->s6_addr + 12, &v4, sizeof(v4));
-}
-
-static bool parse(const char *text, struct in6_addr *ret_address)
-{
-	struct in_addr v4;
-
-	if (inet_pton(AF_INET6, text, ret_address) == 1)
-		return true;
-	if (inet_pton(AF_INET, text, &v4) != 1)
-		return false;
-	map_v4(v4, ret_address);
-	return true;
-}
 
 /* "::" or "0.0.0.0": where to listen, but nowhere to call. */
 static bool is_any(const struct in6_addr *address)
@@ -45,7 +25,9 @@ static bool address_of(const struct ifaddrs *interface, struct in6_addr *ret_add
 		struct sockaddr_in v4;
 
 		memcpy(&v4, interface->ifa_addr, sizeof(v4));
-		map_v4(v4.sin_addr, ret_address);
+		memset(ret_address, 0, sizeof(*ret_address));
+		ret_address->s6_addr[10] = ret_address->s6_addr[11] = 0xff;
+		memcpy(ret_address->s6_addr + 12, &v4.sin_addr, 4);
 		return true;
 	}
 	if (interface->ifa_addr->sa_family == AF_INET6) {
@@ -58,8 +40,9 @@ static bool address_of(const struct ifaddrs *interface, struct in6_addr *ret_add
 	return false;
 }
 
-static int list_interfaces(struct soft_listeners *listeners)
+static int list_interfaces(struct soft_listeners *listeners, bool v4_only)
 {
+	struct in6_addr *ret_address;
 	struct ifaddrs *interfaces;
 
 	if (getifaddrs(&interfaces) < 0)
@@ -67,32 +50,54 @@ static int list_interfaces(struct soft_listeners *listeners)
 	for (const struct ifaddrs *one = interfaces; one; one = one->ifa_next) {
 		if (listeners->count == SOFT_MAX_ADDRESSES)
 			break;
-		if (address_of(one, &listeners->addresses[listeners->count]))
+		ret_address = &listeners->addresses[listeners->count];
+		if (address_of(one, ret_address) &&
+		    (!v4_only || IN6_IS_ADDR_V4MAPPED(ret_address)))
 			listeners->count++;
 	}
 	freeifaddrs(interfaces);
 	return 0;
 }
 
-int pier_soft_choose_addresses(struct soft_listeners *listeners,
-			       struct in6_addr *ret_bind, bool *ret_tcp)
+static const char *setting(const char *name)
 {
-	const char *wanted = secure_getenv("PIER_SOFT_ADDRESS");
+	const char *value = secure_getenv(name);
 
-	*ret_tcp = true;
-	*ret_bind = in6addr_any;
+	return value && *value ? value : NULL;
+}
+
+/* Who listens may also call, on the networks that this host is in. */
+static int choose_peers(struct soft_listeners *listeners, bool loopback)
+{
+	const char *wanted = setting("PIER_SOFT_PEERS");
+	int error = 0;
+
+	listeners->peers = (struct soft_peers){ .attached = listeners->tcp };
+	if (wanted)
+		error = pier_soft_parse_peers(wanted, &listeners->peers);
+	listeners->peers.loopback = loopback;
+	return error;
+}
+
+int pier_soft_choose_addresses(struct soft_listeners *listeners,
+			       struct in6_addr *ret_bind)
+{
+	const char *wanted = setting("PIER_SOFT_ADDRESS");
+
+	listeners->tcp = wanted && strcmp(wanted, "none") != 0;
 	listeners->count = 0;
-	if (wanted && strcmp(wanted, "none") == 0) {
-		*ret_tcp = false;
-		return 0;
-	}
-	if (wanted && *wanted && !parse(wanted, ret_bind))
+	if (!listeners->tcp)
+		return choose_peers(listeners, false);
+	if (!pier_soft_parse_ip(wanted, ret_bind))
 		return pier_fail(EINVAL,
 				 "soft0: PIER_SOFT_ADDRESS=%s is no IPv4 or IPv6 "
 				 "address, nor \"none\"",
 				 wanted);
-	if (is_any(ret_bind))
-		return list_interfaces(listeners);
+	if (is_any(ret_bind)) {
+		int error = list_interfaces(listeners, IN6_IS_ADDR_V4MAPPED(ret_bind));
+
+		return error ? error : choose_peers(listeners, false);
+	}
 	listeners->addresses[listeners->count++] = *ret_bind;
-	return 0;
+	return choose_peers(listeners, pier_soft_is_loopback(ret_bind));
 }

@@ -20,6 +20,8 @@ enum {
 	SOFT_MAX_RD_ATOMIC = 16,
 	SOFT_SECRET_SIZE = 16,
 	SOFT_MAC_SIZE = 32,
+	SOFT_SHARE_SIZE = 32, /* of X25519: a scalar, a public key, what is agreed on */
+	SOFT_KEY_SIZE = 32,
 	/* Addresses that fit PIER_PROVIDER_ADDRESS_MAX beside the rest. */
 	SOFT_MAX_ADDRESSES = 8,
 	/* Strangers at the door; one more waits, or pushes out one who dawdles. */
@@ -28,6 +30,8 @@ enum {
 	SOFT_MAX_STAGED = 16,
 	SOFT_MAX_VECTOR = 80,
 	SOFT_SINK_SIZE = 64 * 1024,
+	/* Plaintext of one record of a TCP link. */
+	SOFT_MAX_RECORD = 64 * 1024,
 	/* Regions that one peer copies into and out of on its own. */
 	SOFT_MAX_GRANTS = 64
 };

@@ -53,7 +53,7 @@ static void start_lane(struct soft_qp *qp)
 }
 
 int pier_soft_attach_link(struct soft_qp *qp, int rx_fd, int tx_fd,
-			  struct soft_lane *lane)
+			  struct soft_lane *lane, struct soft_seal *seal)
 {
 	struct soft_context *context = soft_context_of(qp);
 	int error;
@@ -64,6 +64,7 @@ int pier_soft_attach_link(struct soft_qp *qp, int rx_fd, int tx_fd,
 	qp->link.rx_fd = rx_fd;
 	qp->link.tx_fd = tx_fd;
 	qp->link.lane = lane;
+	qp->link.seal = seal;
 	context->engine.socket_links += !lane;
 	qp->link.serial = ++context->engine.next_serial;
 	error = watch_link(context, qp);
@@ -115,6 +116,7 @@ void pier_soft_close_link(struct soft_qp *qp)
 		pier_soft_hang_up(link->tx_fd);
 	}
 	pier_soft_hang_up(link->rx_fd);
+	pier_soft_free_seal(link->seal);
 	memset(link, 0, sizeof(*link));
 	link->rx_fd = link->tx_fd = -1;
 }
@@ -159,11 +161,34 @@ void pier_soft_unpark(struct soft_qp *qp)
 	pier_soft_free_lane(parked->lane);
 	parked->fd = parked->tx_fd = -1;
 	parked->lane = NULL;
+	explicit_bzero(parked->agreed, sizeof(parked->agreed));
+}
+
+/*
+ * Now both secrets are known, and no frame has been sent or read yet. Whoever knows
+ * that its peer is proven is the one that called.
+ */
+static struct soft_seal *seal_parked(struct soft_qp *qp, const struct soft_parked *parked)
+{
+	struct soft_session session;
+	struct soft_seal *seal;
+	uint8_t *listener = session.secrets, *caller = listener + SOFT_SECRET_SIZE;
+
+	memcpy(parked->proven ? caller : listener, qp->secret, SOFT_SECRET_SIZE);
+	memcpy(parked->proven ? listener : caller, qp->peer_address.secret,
+	       SOFT_SECRET_SIZE);
+	memcpy(session.transcript, parked->transcript, SOFT_MAC_SIZE);
+	memcpy(session.agreed, parked->agreed, SOFT_SHARE_SIZE);
+	seal = pier_soft_create_seal(&session, parked->proven,
+				     &soft_context_of(qp)->engine.staging);
+	explicit_bzero(&session, sizeof(session));
+	return seal;
 }
 
 void pier_soft_adopt_parked(struct soft_qp *qp)
 {
 	struct soft_parked parked = qp->parked;
+	struct soft_seal *seal = NULL;
 
 	if (parked.fd < 0)
 		return;
@@ -174,9 +199,22 @@ void pier_soft_adopt_parked(struct soft_qp *qp)
 		pier_soft_unpark(qp);
 		return;
 	}
+	/* Asked of the kernel: no mistake of ours can make a TCP link a plain one. */
+	if (pier_soft_is_remote(parked.fd)) {
+		seal = seal_parked(qp, &parked);
+		if (!seal) {
+			pier_warning("soft0: QP %#x dropped a TCP connection: no memory "
+				     "or fd to encrypt it",
+				     qp->ibv.qp_num);
+			pier_soft_unpark(qp);
+			return;
+		}
+	}
+	explicit_bzero(qp->parked.agreed, sizeof(qp->parked.agreed));
+	explicit_bzero(parked.agreed, sizeof(parked.agreed));
 	qp->parked.fd = qp->parked.tx_fd = -1;
 	qp->parked.lane = NULL;
-	pier_soft_attach_link(qp, parked.fd, parked.tx_fd, parked.lane);
+	pier_soft_attach_link(qp, parked.fd, parked.tx_fd, parked.lane, seal);
 }
 
 /* Consumes the fds in `parked`; the newest one counts. */

@@ -14,6 +14,7 @@
 
 struct soft_lane;
 struct soft_qp;
+struct soft_seal;
 
 /* A READ or an atomic operation whose response is to be sent. */
 struct soft_read {
@@ -52,6 +53,7 @@ enum soft_target {
 struct soft_link {
 	int rx_fd, tx_fd;	/* the same, but where a queue pair talks to itself */
 	struct soft_lane *lane; /* frames go by shared memory; NULL: by the fds */
+	struct soft_seal *seal; /* and encrypted; never NULL over TCP */
 	uint64_t serial;	/* tells a late epoll event from one of this link */
 	bool readable, writable, hung_up;
 	bool closing;	/* say the last words, then close */
@@ -81,8 +83,9 @@ struct soft_parked {
 	struct soft_lane *lane;
 	union ibv_gid gid;
 	uint32_t qpn;
-	bool proven; /* that the peer is who it says it is */
+	bool proven; /* that the peer is who it says it is: always if we called */
 	uint8_t transcript[SOFT_MAC_SIZE];
+	uint8_t agreed[SOFT_SHARE_SIZE]; /* TCP only */
 	uint8_t proof[SOFT_MAC_SIZE];
 };
 
@@ -94,9 +97,9 @@ void pier_soft_say_goodbye(struct soft_qp *qp);
 void pier_soft_receive(struct soft_qp *qp);
 void pier_soft_lose_link(struct soft_qp *qp);
 bool pier_soft_link_open(const struct soft_link *link);
-/* Consumes the fds and the lane, also when it fails. */
+/* Consumes the fds, the lane and the seal, also when it fails. */
 int pier_soft_attach_link(struct soft_qp *qp, int rx_fd, int tx_fd,
-			  struct soft_lane *lane);
+			  struct soft_lane *lane, struct soft_seal *seal);
 void pier_soft_close_link(struct soft_qp *qp);
 /* For an event about what is there already; false: the socket cannot be watched. */
 bool pier_soft_watch_again(struct soft_qp *qp);

@@ -11,7 +11,6 @@
 
 #include "util/error.h"
 #include "util/fd.h"
-#include "util/log.h"
 #include "soft.h"
 
 enum {
@@ -47,14 +46,19 @@ static void set(int fd, int level, int option, int value)
 	setsockopt(fd, level, option, &value, sizeof(value));
 }
 
-/* Each setting is a wish: those of the other family fail, which is fine. */
-void pier_soft_tune_stream(int fd)
+bool pier_soft_is_remote(int fd)
 {
 	int family = AF_UNSPEC;
 	socklen_t size = sizeof(family);
 
 	getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family, &size);
-	if (family == AF_UNIX) {
+	return family != AF_UNIX;
+}
+
+/* Best effort: a stream works without these options. */
+void pier_soft_tune_stream(int fd)
+{
+	if (!pier_soft_is_remote(fd)) {
 		set(fd, SOL_SOCKET, SO_SNDBUF, STREAM_BUFFER);
 		return;
 	}
@@ -130,27 +134,28 @@ static uint16_t bound_port(int fd)
 	return ntohs(((struct sockaddr_in6 *)&name)->sin6_port);
 }
 
+/* Only where the kernel has no IPv6: an address of IPv6 is not exchanged for any other.
+ */
+static bool may_be_v4(const struct in6_addr *address)
+{
+	return IN6_IS_ADDR_V4MAPPED(address) || IN6_IS_ADDR_UNSPECIFIED(address);
+}
+
 static int listen_tcp(struct soft_context *context)
 {
 	struct soft_listeners *listeners = &context->listeners;
 	struct in6_addr address;
-	bool tcp;
-	int error = pier_soft_choose_addresses(listeners, &address, &tcp);
+	int error = pier_soft_choose_addresses(listeners, &address);
 
-	if (error || !tcp)
+	if (error || !listeners->tcp)
 		return error;
 	listeners->tcp_fd = bind_tcp(address);
-	if (listeners->tcp_fd < 0)
+	if (listeners->tcp_fd < 0 && may_be_v4(&address))
 		listeners->tcp_fd = bind_tcp4(address);
-	if (listeners->tcp_fd >= 0) {
-		listeners->port = bound_port(listeners->tcp_fd);
-		return 0;
-	}
-	listeners->count = 0;
-	if (secure_getenv("PIER_SOFT_ADDRESS"))
+	if (listeners->tcp_fd < 0)
 		return pier_fail(errno, "soft0: cannot listen on PIER_SOFT_ADDRESS=%s",
 				 secure_getenv("PIER_SOFT_ADDRESS"));
-	pier_warning("soft0: no TCP, peers on other hosts cannot reach this one");
+	listeners->port = bound_port(listeners->tcp_fd);
 	return 0;
 }
 

@@ -37,6 +37,7 @@ static void drop(struct soft_context *context, struct soft_pending *pending,
 	pier_soft_unwatch(context, pending->fd);
 	pier_soft_hang_up(pending->fd);
 	pending->shared_fd = pier_close_fd(pending->shared_fd);
+	explicit_bzero(pending->agreed, sizeof(pending->agreed));
 	pending->fd = -1;
 	pending->step = SOFT_PENDING_FREE;
 	pending->generation++;
@@ -134,16 +135,21 @@ static const char *answer_hello(struct soft_context *context,
 {
 	uint8_t challenge[SOFT_CHALLENGE_SIZE];
 	struct soft_hello hello;
+	struct soft_share share;
 	struct soft_qp *qp;
 
+	if (pier_soft_is_other_version(pending->bytes))
+		return "it is of another version of pier";
 	if (!pier_soft_unpack_hello(pending->bytes, &hello) ||
 	    memcmp(&hello.to, &context->gid, sizeof(hello.to)) != 0)
 		return "it does not speak our language";
 	qp = pier_soft_find_qp(context, hello.to_qpn);
 	if (!qp)
 		return "it asks for a queue pair that is not there";
-	if (!pier_soft_random(challenge, 32))
+	if (!pier_soft_make_nonce(&share, pending->fd, challenge))
 		return "no random numbers";
+	if (!pier_soft_agree(&share, hello.nonce, pending->agreed))
+		return "its half of the key is not valid";
 	pier_soft_hash_transcript(pending->bytes, challenge, pending->transcript);
 	pier_soft_prove(qp->secret, SOFT_LISTENER_PROVES, pending->transcript,
 			challenge + 32);
@@ -167,6 +173,8 @@ static void hand_over(struct soft_context *context, struct soft_pending *pending
 	};
 
 	memcpy(parked.transcript, pending->transcript, SOFT_MAC_SIZE);
+	memcpy(parked.agreed, pending->agreed, SOFT_SHARE_SIZE);
+	explicit_bzero(pending->agreed, sizeof(pending->agreed));
 	memcpy(parked.proof, pending->bytes + SOFT_MAC_SIZE, SOFT_MAC_SIZE);
 	pier_soft_unwatch(context, pending->fd);
 	pending->fd = -1;
@@ -174,6 +182,7 @@ static void hand_over(struct soft_context *context, struct soft_pending *pending
 	pending->generation++;
 	pier_soft_tune_stream(parked.fd);
 	pier_soft_park(qp, &parked);
+	explicit_bzero(&parked, sizeof(parked));
 }
 
 /* The memory that came with the proof, if any, now that the proof holds. */

@@ -184,12 +184,23 @@ static void account_received(struct soft_qp *qp, uint64_t received)
 		take_header(qp);
 }
 
+/* The link is broken, as one whose peer is gone: who did this is not the peer. */
+static void forged(struct soft_qp *qp)
+{
+	pier_warning("soft0: QP %#x: what came by TCP is not what QP %#x sent: it was "
+		     "changed on the way; the link is broken",
+		     qp->ibv.qp_num, qp->attr.dest_qp_num);
+	pier_soft_lose_link(qp);
+}
+
 static void receive_failed(struct soft_qp *qp, int error)
 {
 	if (error == EAGAIN && !qp->link.hung_up)
 		qp->link.readable = false;
 	else if (error == EFAULT)
 		target_failed(qp);
+	else if (error == EBADMSG)
+		forged(qp);
 	else if (error != EINTR)
 		pier_soft_lose_link(qp);
 }
@@ -202,7 +213,17 @@ static void receive_failed(struct soft_qp *qp, int error)
 static bool is_drained(const struct soft_link *link, uint64_t received, uint64_t wanted,
 		       uint64_t payload)
 {
-	return received < wanted && received >= payload && !link->hung_up;
+	/* A seal delivers what is left of one record, and may hold the next. */
+	return !link->seal && received < wanted && received >= payload && !link->hung_up;
+}
+
+static ssize_t receive_vector(struct soft_qp *qp, struct soft_vector *vector)
+{
+	if (qp->link.lane)
+		return pier_soft_lane_receive(qp, vector);
+	if (qp->link.seal)
+		return pier_soft_seal_receive(qp->link.seal, vector, qp->link.rx_fd);
+	return pier_soft_vector_receive(vector, qp->link.rx_fd);
 }
 
 static uint64_t receive_once(struct soft_qp *qp)
@@ -216,8 +237,7 @@ static uint64_t receive_once(struct soft_qp *qp)
 		target_failed(qp);
 		return 0;
 	}
-	received = link->lane ? pier_soft_lane_receive(qp, &vector)
-			      : pier_soft_vector_receive(&vector, link->rx_fd);
+	received = receive_vector(qp, &vector);
 	if (received < 0) {
 		receive_failed(qp, errno);
 		return 0;

@@ -17,6 +17,7 @@
 #include "link.h"
 #include "qp.h"
 #include "region.h"
+#include "seal.h"
 #include "srq.h"
 #include "provider/provider.h"
 #include "util/list.h"

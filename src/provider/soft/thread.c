@@ -189,6 +189,7 @@ void pier_soft_stop_engine(struct soft_context *context)
 	pier_close_fd(engine->timer_fd);
 	pier_close_fd(engine->wake_fd);
 	pier_close_fd(engine->epoll_fd);
+	pier_soft_close_staging(&engine->staging);
 	free(engine->sink);
 	pthread_mutex_destroy(&engine->lock);
 }

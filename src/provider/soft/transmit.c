@@ -194,6 +194,8 @@ static ssize_t send_vector(struct soft_qp *qp, struct soft_vector *vector)
 {
 	if (qp->link.lane)
 		return pier_soft_lane_send(qp, vector);
+	if (qp->link.seal)
+		return pier_soft_seal_send(qp->link.seal, vector, qp->link.tx_fd);
 	return pier_soft_vector_send(vector, qp->link.tx_fd);
 }
 
@@ -203,6 +205,20 @@ static void wait_for_room(struct soft_qp *qp)
 	qp->link.writable = false;
 	if (qp->link.lane)
 		pier_soft_heat(qp);
+}
+
+/* False: the socket is full, or gone. */
+static bool flush_seal(struct soft_qp *qp)
+{
+	struct soft_link *link = &qp->link;
+
+	if (!link->seal || pier_soft_seal_flush(link->seal, link->tx_fd) == 0)
+		return true;
+	if (errno == EAGAIN)
+		wait_for_room(qp);
+	else
+		stop_sending(link);
+	return false;
 }
 
 /* How much was sent; 0: nothing more can be sent now. */
@@ -260,6 +276,8 @@ bool pier_soft_transmit(struct soft_qp *qp)
 
 	qp->sq.budget = stepped ? 1 : COPY_TURN_BYTES;
 	while (turn < TURN_BYTES && !link->tx_broken && !link->shut) {
+		if (!flush_seal(qp))
+			return false;
 		stage_frames(qp);
 		if (!pier_soft_link_open(link))
 			return false;

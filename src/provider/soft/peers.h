@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_SOFT_PEERS_H
+#define PIER_SOFT_PEERS_H
+
+#include <netinet/in.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/*
+ * Which addresses this end may call by TCP. An endpoint comes from a stranger, who could
+ * otherwise have us connect to any port of any host that we reach.
+ */
+
+enum {
+	SOFT_MAX_NETWORKS = 64,
+	/* Lower ports are those of system services; no listener of soft0 has one. */
+	SOFT_MIN_PORT = 1024
+};
+
+/* IPv4 as ::ffff:a.b.c.d, with 96 bits more. */
+struct soft_network {
+	struct in6_addr address;
+	uint8_t bits;
+};
+
+struct soft_peers {
+	bool attached; /* the networks that this host's interfaces are in */
+	bool loopback; /* `attached` has this host's loopback addresses too */
+	uint32_t count;
+	struct soft_network networks[SOFT_MAX_NETWORKS];
+};
+
+/* IPv4 as ::ffff:a.b.c.d. */
+bool pier_soft_parse_ip(const char *text, struct in6_addr *ret_address);
+bool pier_soft_is_loopback(const struct in6_addr *address);
+/*
+ * Addresses and networks (ADDRESS/BITS) separated by commas, and the word "attached";
+ * "none" is the empty list. 0; -EINVAL with a sentence.
+ */
+int pier_soft_parse_peers(const char *text, struct soft_peers *ret_peers);
+bool pier_soft_in_network(const struct soft_network *network,
+			  const struct in6_addr *address);
+bool pier_soft_calls_anybody(const struct soft_peers *peers);
+/* Asks the kernel for the interfaces as they are now. */
+bool pier_soft_may_call(const struct soft_peers *peers, const struct in6_addr *address,
+			uint16_t port);
+
+#endif

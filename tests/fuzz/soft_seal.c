@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The reader of a TCP link's records, with keys that the input knows: so it also comes
+ * to what is behind the authentication. Whatever is put into the stream, what is
+ * delivered is a beginning of what the peer sealed, and all of it if nobody interfered.
+ */
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <sodium.h>
+
+#include "fuzz.h"
+#include "provider/soft/soft.h"
+#include "util/wire.h"
+
+enum operation {
+	RECORD,	   /* of so many bytes, as the peer sends it */
+	LARGEST,   /* of so many bytes less than the most */
+	TAGGED,	   /* with any tag of libsodium's */
+	EMPTY,	   /* of no bytes */
+	TOO_LONG,  /* of one byte too many */
+	RAW,	   /* so many bytes of the input, as they are */
+	CHANGED,   /* with one byte of it changed */
+	REPEATED,  /* twice */
+	LEFT_OUT,  /* not at all */
+	UNSTARTED, /* the stream's header again */
+	OPERATIONS
+};
+
+enum {
+	CIPHER_MAX = SOFT_RECORD_LENGTH_SIZE + SOFT_MAX_RECORD + 1 + SOFT_RECORD_OVERHEAD,
+	EXPECTED_MAX = 1 << 22
+};
+
+struct stage {
+	struct soft_seal *seal; /* the reader */
+	struct soft_extent staging;
+	crypto_secretstream_xchacha20poly1305_state peer;
+	uint8_t start[SOFT_SEAL_START_SIZE];
+	int fds[2];
+	bool broken;   /* the reader refused */
+	bool tampered; /* the stream is no longer what the peer sealed */
+	uint8_t *expected;
+	size_t sealed, delivered;
+	uint8_t record[CIPHER_MAX];
+	uint8_t next; /* plaintext counts on */
+};
+
+static void open_stage(struct stage *stage)
+{
+	struct soft_session session = { .transcript = { 1 }, .agreed = { 2 } };
+	uint8_t key[SOFT_KEY_SIZE];
+
+	FUZZ_CHECK(sodium_init() >= 0);
+	memset(stage, 0, sizeof(*stage));
+	stage->staging.fd = -1;
+	stage->seal = pier_soft_create_seal(&session, false, &stage->staging);
+	FUZZ_CHECK(stage->seal);
+	FUZZ_CHECK(!socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0,
+			       stage->fds));
+	pier_soft_derive_key(&session, true, key);
+	crypto_secretstream_xchacha20poly1305_init_push(&stage->peer, stage->start, key);
+	stage->expected = malloc(EXPECTED_MAX);
+	FUZZ_CHECK(stage->expected);
+}
+
+static void close_stage(struct stage *stage)
+{
+	pier_soft_free_seal(stage->seal);
+	pier_soft_close_staging(&stage->staging);
+	close(stage->fds[0]);
+	close(stage->fds[1]);
+	free(stage->expected);
+}
+
+/* Into memory of `want` bytes with a guard behind it, as long as there is something. */
+static void read_all(struct stage *stage, size_t want)
+{
+	static uint8_t memory[SOFT_MAX_RECORD + 1];
+	struct soft_vector vector;
+	ssize_t received;
+
+	while (!stage->broken) {
+		memory[want] = 0x5a;
+		pier_soft_vector_init(&vector, true);
+		pier_soft_vector_add(&vector, memory, want);
+		received = pier_soft_seal_receive(stage->seal, &vector, stage->fds[1]);
+		FUZZ_CHECK(memory[want] == 0x5a);
+		if (received < 0 && errno == EAGAIN)
+			return;
+		if (received <= 0) {
+			FUZZ_CHECK(errno == EBADMSG && stage->tampered);
+			stage->broken = true;
+			return;
+		}
+		FUZZ_CHECK(stage->delivered + (size_t)received <= stage->sealed);
+		FUZZ_CHECK(!memcmp(memory, stage->expected + stage->delivered,
+				   (size_t)received));
+		stage->delivered += (size_t)received;
+	}
+}
+
+static void feed(struct stage *stage, const uint8_t *bytes, size_t length, size_t want)
+{
+	while (length > 0 && !stage->broken) {
+		ssize_t sent = send(stage->fds[0], bytes, length, MSG_NOSIGNAL);
+
+		FUZZ_CHECK(sent > 0);
+		bytes += sent;
+		length -= (size_t)sent;
+		read_all(stage, want);
+	}
+}
+
+/* Counts as sealed by the peer if a pier would have sent it like that. */
+static size_t make_record(struct stage *stage, size_t length, uint8_t tag)
+{
+	static uint8_t plain[SOFT_MAX_RECORD + 1];
+	bool good = length > 0 && length <= SOFT_MAX_RECORD &&
+		    (tag == crypto_secretstream_xchacha20poly1305_TAG_MESSAGE ||
+		     tag == crypto_secretstream_xchacha20poly1305_TAG_REKEY);
+
+	for (size_t i = 0; i < length; i++)
+		plain[i] = stage->next++;
+	pier_put_le32(stage->record, (uint32_t)length + SOFT_RECORD_OVERHEAD);
+	crypto_secretstream_xchacha20poly1305_push(
+		&stage->peer, stage->record + SOFT_RECORD_LENGTH_SIZE, NULL, plain,
+		length, stage->record, SOFT_RECORD_LENGTH_SIZE, tag);
+	stage->tampered |= !good;
+	if (!stage->tampered) {
+		if (stage->sealed + length > EXPECTED_MAX)
+			return 0;
+		memcpy(stage->expected + stage->sealed, plain, length);
+		stage->sealed += length;
+	}
+	return SOFT_RECORD_LENGTH_SIZE + length + SOFT_RECORD_OVERHEAD;
+}
+
+static void play(struct stage *stage, const uint8_t *four, const uint8_t *rest,
+		 size_t rest_size)
+{
+	enum operation operation = four[0] % OPERATIONS;
+	size_t number = 1 + four[1], want = 1 + (size_t)four[2] * four[3], length;
+
+	if (operation == RAW) {
+		stage->tampered = true;
+		feed(stage, rest, number < rest_size ? number : rest_size, want);
+		return;
+	}
+	if (operation == UNSTARTED) {
+		stage->tampered = true;
+		feed(stage, stage->start, sizeof(stage->start), want);
+		return;
+	}
+	if (operation == LARGEST || operation == TOO_LONG || operation == EMPTY)
+		number = operation == LARGEST ? SOFT_MAX_RECORD - four[1]
+			 : operation == EMPTY ? 0
+					      : SOFT_MAX_RECORD + 1;
+	if (number > 4096 && want < 64)
+		want = 64; /* byte by byte it would take long */
+	/* What is changed or left out is sealed, but must never be delivered. */
+	stage->tampered |= operation == CHANGED || operation == LEFT_OUT;
+	length = make_record(stage, number, operation == TAGGED ? four[3] : 0);
+	if (length == 0 || operation == LEFT_OUT)
+		return;
+	if (operation == CHANGED)
+		stage->record[four[3] % length] ^= (uint8_t)(1u << four[2] % 8);
+	feed(stage, stage->record, length, want);
+	if (operation == REPEATED) {
+		stage->tampered = true;
+		feed(stage, stage->record, length, want);
+	}
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	static struct stage stage;
+
+	open_stage(&stage);
+	feed(&stage, stage.start, sizeof(stage.start), 1);
+	for (int i = 0; i < 64 && size >= 4; i++) {
+		play(&stage, data, data + 4, size - 4);
+		if (data[0] % OPERATIONS == RAW) {
+			size_t used = 1u + data[1];
+
+			data += used < size - 4 ? used : size - 4;
+			size -= used < size - 4 ? used : size - 4;
+		}
+		data += 4;
+		size -= 4;
+	}
+	if (!stage.tampered)
+		FUZZ_CHECK(stage.delivered == stage.sealed);
+	close_stage(&stage);
+	return 0;
+}
