@@ -273,10 +273,10 @@ STREAMS = {
 
 
 
-def lane(words=b"", ring=b"", fd=False, serial=0, head=None):
+def lane(words=b"", ring=b"", fd=False, serial=0, head=None, more=False, loose=False):
     if head is not None:
         ring = struct.pack("<Q", head) + ring
-    return bytes([fd | (head is not None) << 1, serial]) + \
+    return bytes([fd | (head is not None) << 1 | more << 2 | loose << 3, serial]) + \
         struct.pack("<H", len(words)) + words + ring
 
 
@@ -288,8 +288,8 @@ def about(kind, slot, serial):
     return struct.pack("<BxxxII", kind, slot, serial)
 
 
-def leave(pieces=((0, 4096, 0),), fds=1, key=1, slot=0, serial=7, access=6, iova=0x10000, count=None):
-    form = struct.pack("<BBBxIIIIIQ8x", 5, fds, 0, key, slot, serial, access,
+def leave(pieces=((0, 4096, 0),), fds=1, key=1, slot=0, serial=7, iova=0x10000, count=None):
+    form = struct.pack("<BBBxIII4xIQ8x", 5, fds, 0, key, slot, serial,
                        len(pieces) if count is None else count, iova)
     return form + b"".join(struct.pack("<QQI4x", *piece) for piece in pieces)
 
@@ -299,12 +299,19 @@ LANES = {
     **{"ring_" + name: lane(ring=data) for name, data in STREAMS.items()},
     "ask": lane(ask()),
     "ask_often": lane(ask() * 70),
+    "ask_whole": lane(ask(b"wkey")),
+    "ask_whole_often": lane(ask(b"wkey") * 70),
+    "ask_whole_dropped": lane(ask(b"wkey") + about(3, 0, 1) + ask(b"wkey")),
     "ask_bad_key": lane(ask(b"\1\0\0\0")),
     "ask_dropped": lane(ask() + about(3, 0, 1) + ask() + about(3, 5, 5)),
     "revoked": lane(about(4, 0, 7)),
     "leave": lane(leave(), fd=True, serial=7),
     "leave_used": lane(leave(), frame(READ_RESPONSE, 256, 0) + frame(READ_RESPONSE, 256, 1),
                        fd=True, serial=7),
+    "leave_loose": lane(leave(), fd=True, serial=7, loose=True),
+    "leave_fds": lane(leave(((0, 4096, 0), (0, 4096, 2)), fds=3), fd=True, serial=7, more=True),
+    "leave_fds_surplus": lane(leave(), fd=True, serial=7, more=True),
+    "wake_fds": lane(b"\1", fd=True, more=True),
     "leave_revoked": lane(leave() + about(4, 0, 7), fd=True, serial=7),
     "leave_invalid": lane(leave(), fd=True, serial=6),
     "leave_twice": lane(leave() * 2, fd=True, serial=7),
@@ -320,7 +327,6 @@ LANES = {
     "leave_count": lane(leave(count=65), fd=True, serial=7),
     "leave_short": lane(leave(count=2), fd=True, serial=7),
     "leave_small": lane(leave(pieces=((0, 100, 0),)), fd=True, serial=7),
-    "leave_no_rights": lane(leave(access=0), fd=True, serial=7),
     "fd_alone": lane(b"\1", fd=True),
     "wakes": lane(b"\1" * 1000),
     "no_word": lane(b"\x63"),

@@ -28,49 +28,58 @@ enum {
 	LANDING = 3 * RECEIVE,
 	PATTERN = 0x5a,
 	/* Flags */
-	WITH_FD = 1,   /* a file comes with the words, as large as our region */
-	FALSE_HEAD = 2 /* the ring has 8 bytes of position before its own */
+	WITH_FD = 1,	/* a file comes with the words, as large as our region */
+	FALSE_HEAD = 2, /* the ring has 8 bytes of position before its own */
+	MORE_FDS = 4,	/* the file comes three times */
+	LOOSE_FD = 8	/* a file whose size is not final */
 };
 
-static const uint8_t key_mark[4] = { 'r', 'k', 'e', 'y' };
+/* In an input: the key of a region inside a file, and that of a whole file. */
+static const uint8_t part_mark[4] = { 'r', 'k', 'e', 'y' };
+static const uint8_t whole_mark[4] = { 'w', 'k', 'e', 'y' };
 
 struct stage {
 	struct rig rig;
-	struct ibv_mr *mr;
-	int file, theirs; /* memory of the region, and of a region of the peer's */
+	struct ibv_mr *mr, *whole;
+	int file, whole_file;
+	int theirs, loose; /* memory of a region of the peer's */
 	uint8_t *guarded;
 	struct soft_segment *segment;
 	int peer;
 };
 
-static int open_file(size_t size)
+static int open_file(size_t size, int seals)
 {
 	int fd = memfd_create("fuzz", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
 	FUZZ_CHECK(fd >= 0 && !ftruncate(fd, (off_t)size));
-	FUZZ_CHECK(!fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK));
+	FUZZ_CHECK(!fcntl(fd, F_ADD_SEALS, seals));
 	return fd;
 }
 
 static void open_stage(struct stage *stage)
 {
+	const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+			   IBV_ACCESS_REMOTE_READ;
 	const struct rig_options options = { .stepped = 1 };
 	struct rig_endpoint self;
 
 	rig_open(&stage->rig, &options);
 	rig_describe(&stage->rig, &self);
 	rig_connect(&stage->rig, &self);
-	stage->file = open_file(GUARD + REGION + GUARD);
-	stage->theirs = open_file(REGION);
+	stage->file = open_file(GUARD + REGION + GUARD, SOFT_FINAL_SEALS);
+	stage->whole_file = open_file(REGION, SOFT_FINAL_SEALS);
+	stage->theirs = open_file(REGION, SOFT_FINAL_SEALS);
+	stage->loose = open_file(REGION, F_SEAL_SHRINK);
 	stage->guarded = mmap(NULL, GUARD + REGION + GUARD, PROT_READ | PROT_WRITE,
 			      MAP_SHARED, stage->file, 0);
 	FUZZ_CHECK(stage->guarded != MAP_FAILED);
 	memset(stage->guarded, PATTERN, GUARD + REGION + GUARD);
-	stage->mr = pier_soft_provider.reg_dmabuf_mr(
-		stage->rig.pd, GUARD, REGION, IOVA, stage->file,
-		IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-			IBV_ACCESS_REMOTE_READ);
-	FUZZ_CHECK(stage->mr);
+	stage->mr = pier_soft_provider.reg_dmabuf_mr(stage->rig.pd, GUARD, REGION, IOVA,
+						     stage->file, access);
+	stage->whole = pier_soft_provider.reg_dmabuf_mr(stage->rig.pd, 0, REGION, IOVA,
+							stage->whole_file, access);
+	FUZZ_CHECK(stage->mr && stage->whole);
 }
 
 /* In place of the queue pair's link to itself; our side is that of the halves[1]. */
@@ -121,20 +130,23 @@ static void run(struct stage *stage)
 	FUZZ_CHECK(!"it comes to rest");
 }
 
-static void say(struct stage *stage, uint8_t *words, size_t length, bool with_fd)
+static void say(struct stage *stage, uint8_t *words, size_t length, uint8_t flags)
 {
-	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))] = { 0 };
+	_Alignas(struct cmsghdr) char control[CMSG_SPACE(3 * sizeof(int))] = { 0 };
+	const int fd = flags & LOOSE_FD ? stage->loose : stage->theirs;
+	const int fds[3] = { fd, fd, fd };
+	const size_t size = flags & MORE_FDS ? sizeof(fds) : sizeof(fd);
 	struct iovec part = { .iov_base = words, .iov_len = length };
 	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
 	struct cmsghdr *header = (struct cmsghdr *)control;
 
-	if (with_fd) {
+	if (flags & WITH_FD) {
 		header->cmsg_level = SOL_SOCKET;
 		header->cmsg_type = SCM_RIGHTS;
-		header->cmsg_len = CMSG_LEN(sizeof(int));
-		memcpy(CMSG_DATA(header), &stage->theirs, sizeof(int));
+		header->cmsg_len = CMSG_LEN(size);
+		memcpy(CMSG_DATA(header), fds, size);
 		message.msg_control = control;
-		message.msg_controllen = sizeof(control);
+		message.msg_controllen = CMSG_SPACE(size);
 	}
 	if (length > 0)
 		sendmsg(stage->peer, &message, MSG_NOSIGNAL);
@@ -162,9 +174,12 @@ static void feed(struct stage *stage, const uint8_t *data, size_t size)
 
 	FUZZ_CHECK(copy);
 	memcpy(copy, data, size);
-	for (size_t i = FORMS; i + sizeof(key_mark) <= size; i++)
-		if (!memcmp(copy + i, key_mark, sizeof(key_mark)))
-			memcpy(copy + i, &stage->mr->rkey, sizeof(key_mark));
+	for (size_t i = FORMS; i + sizeof(part_mark) <= size; i++) {
+		if (!memcmp(copy + i, part_mark, sizeof(part_mark)))
+			memcpy(copy + i, &stage->mr->rkey, sizeof(part_mark));
+		else if (!memcmp(copy + i, whole_mark, sizeof(whole_mark)))
+			memcpy(copy + i, &stage->whole->rkey, sizeof(whole_mark));
+	}
 	words = copy[2] | (size_t)copy[3] << 8;
 	if (words > size - FORMS)
 		words = size - FORMS;
@@ -173,7 +188,7 @@ static void feed(struct stage *stage, const uint8_t *data, size_t size)
 	run(stage); /* it asks */
 	fill_ring(stage, copy + FORMS + words, size - FORMS - words,
 		  copy[0] & FALSE_HEAD);
-	say(stage, copy + FORMS, words, copy[0] & WITH_FD);
+	say(stage, copy + FORMS, words, copy[0]);
 	free(copy);
 	run(stage);
 	/* Whatever leaves it has got, it makes use of them. */
@@ -197,11 +212,14 @@ static void check_guards(const struct stage *stage)
 static void close_stage(struct stage *stage)
 {
 	FUZZ_CHECK(!pier_soft_provider.dereg_mr(stage->mr));
+	FUZZ_CHECK(!pier_soft_provider.dereg_mr(stage->whole));
 	rig_close(&stage->rig);
 	pier_soft_drop_segment(stage->segment);
 	munmap(stage->guarded, GUARD + REGION + GUARD);
 	close(stage->file);
+	close(stage->whole_file);
 	close(stage->theirs);
+	close(stage->loose);
 	close(stage->peer);
 }
 

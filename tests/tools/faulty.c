@@ -44,10 +44,10 @@ static int parse(const char *unit, struct state *state)
 {
 	char end;
 
-	state->fixed = unit && strncmp(unit, "sealed", 6) == 0;
-	if (state->fixed)
+	state->sealed = unit && strncmp(unit, "sealed", 6) == 0;
+	if (state->sealed)
 		unit += 6;
-	if (!unit || (state->fixed && !unit[0]) ||
+	if (!unit || (state->sealed && !unit[0]) ||
 	    sscanf(unit, "flip%u%c", &state->flip, &end) == 1 ||
 	    sscanf(unit, "spoil%u%c", &state->spoil, &end) == 1)
 		return 0;
@@ -105,7 +105,7 @@ static int export_range(const struct pier_memory *memory, uint64_t address,
 	const struct state *state = memory->state;
 
 	(void)length;
-	if (state->fixed)
+	if (state->sealed)
 		return pier_fail(EPERM, "faulty is sealed");
 	ret_export->fd = fcntl(state->fd, F_DUPFD_CLOEXEC, 0);
 	if (ret_export->fd < 0)

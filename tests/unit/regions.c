@@ -34,7 +34,8 @@ static struct {
 	struct pier_buffer *buffer, *other; /* as long, of memfds */
 	/* Longer host registrations are refused with ENOMEM. */
 	uint64_t longest;
-	int failing; /* the registration of this number fails with EIO, from 1 */
+	int failing;	  /* the registration of this number fails with EIO, from 1 */
+	uint64_t padding; /* what the provider was told last */
 } rig;
 
 static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
@@ -49,6 +50,12 @@ static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t length, uint6
 	return NULL;
 }
 
+static void record_padding(struct ibv_mr *mr, uint64_t length)
+{
+	rig.padding = length;
+	rig.real->set_padding(mr, length);
+}
+
 static int setup(void **state)
 {
 	(void)state;
@@ -61,6 +68,7 @@ static int setup(void **state)
 	rig.real = rig.device->provider;
 	rig.provider = *rig.real;
 	rig.provider.reg_mr = reg_mr;
+	rig.provider.set_padding = record_padding;
 	rig.provider.reg_parts = NULL;
 	rig.provider.max_parts = rig.provider.max_key = 0;
 	rig.device->provider = &rig.provider;
@@ -630,6 +638,44 @@ static void property(void **state)
 	}
 }
 
+static void expect_padding(struct pier_buffer *buffer, size_t offset, size_t length,
+			   uint64_t padding)
+{
+	struct pier_mr *mr;
+
+	rig.padding = 0;
+	expect_ok(pier_reg_buffer_mr(rig.pd, buffer, offset, length, PIER_ACCESS_SHARED,
+				     PIER_POLICY_DIRECT, &mr));
+	assert_int_equal(rig.padding, padding);
+	expect_ok(pier_dereg_mr(mr));
+}
+
+/* Only what was allocated behind the buffer, and not what the caller left out. */
+static void tells_what_lies_behind_a_buffer(void **state)
+{
+	const size_t lengths[] = { 1, 100, rig.page - 1, rig.page, 2 * rig.page + 7 };
+	struct pier_buffer *buffer, *wrapped;
+	void *memory;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
+		size_t length = lengths[i];
+		uint64_t rest = (rig.page - length % rig.page) % rig.page;
+
+		expect_ok(pier_alloc_buffer("memfd", length, &buffer));
+		expect_ok(pier_map_buffer(buffer, &memory));
+		expect_ok(pier_wrap_pointer(memory, length, &wrapped));
+		expect_padding(buffer, 0, length, rest);
+		expect_padding(wrapped, 0, length, 0);
+		if (length > 1)
+			expect_padding(buffer, 0, length - 1, 0);
+		if (length > rig.page)
+			expect_padding(buffer, rig.page, length - rig.page, rest);
+		expect_ok(pier_free_buffer(wrapped));
+		expect_ok(pier_free_buffer(buffer));
+	}
+}
+
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -649,6 +695,7 @@ int main(void)
 		CASE(has_sub_regions),
 		CASE(has_sub_regions_over_seams),
 		CASE(has_no_sub_regions_of_an_fd),
+		CASE(tells_what_lies_behind_a_buffer),
 		CASE(property),
 	};
 

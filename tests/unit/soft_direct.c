@@ -371,6 +371,33 @@ static void test_part_of_file(void **state)
 	}
 }
 
+/* What belongs to nobody need not be in the region. */
+static void test_padding(void **state)
+{
+	struct pair pair;
+
+	(void)state;
+	for (uint32_t missing = 0; missing < 2; missing++) {
+		struct rig_endpoint remote = { 0 };
+		struct ibv_mr *mr;
+
+		open_with_leave(&pair, &stepped);
+		mr = soft->reg_dmabuf_mr(pair.b.pd, 0, AREA - 100, 0, pair.area.fd,
+					 WRITABLE);
+		assert_non_null(mr);
+		remote.rkey = mr->rkey;
+		soft->set_padding(mr, 100 - missing);
+		use_twice(&pair.a, &pair.b, &remote, IBV_WR_RDMA_WRITE);
+		assert_int_equal(has_leave(&pair.a, mr->rkey), missing == 0);
+		/* It is still no part of the region. */
+		transfer(&pair.a, &pair.b, IBV_WR_RDMA_WRITE, &remote, AREA - 100, 1,
+			 IBV_WC_REM_ACCESS_ERR);
+		assert_int_equal(pair.area.memory[AREA - 100], 0);
+		assert_int_equal(soft->dereg_mr(mr), 0);
+		close_pair(&pair);
+	}
+}
+
 /* Without the last seal, the file could still grow beyond the region. */
 static void test_growing_file(void **state)
 {
@@ -943,6 +970,7 @@ int main(void)
 		cmocka_unit_test(test_no_leave),
 		cmocka_unit_test(test_one_right),
 		cmocka_unit_test(test_part_of_file),
+		cmocka_unit_test(test_padding),
 		cmocka_unit_test(test_growing_file),
 		cmocka_unit_test(test_refused),
 		cmocka_unit_test(test_queue_pair_rights),
