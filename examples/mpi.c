@@ -6,6 +6,8 @@
  *	mpirun -n 4 example_mpi           each rank gets a block of every other one
  *	mpirun --enable-recovery -n 4 example_mpi --die 2
  *	                                  rank 2 kills itself; the others say so
+ *
+ * Ranks on several hosts that use soft0 need PIER_SOFT_ADDRESS=:: (mpirun -x).
  */
 #include <signal.h>
 #include <stdint.h>

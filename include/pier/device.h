@@ -137,7 +137,8 @@ PIER_API void pier_free_device_list(struct pier_device_info *list);
  *       as a warning.
  *
  * Every call gives an object of its own, to be closed with
- * pier_close_device(). soft0 starts a thread, which ends at the close.
+ * pier_close_device(). soft0 starts a thread, which ends at the close; it reads
+ * PIER_SOFT_ADDRESS and PIER_SOFT_PEERS, without which it does not use TCP (pier(1)).
  *
  * A plan of faults makes chosen calls of the device fail, so that a program's own
  * handling of errors can be tested where there is no NIC; with PIER_DEVICE the program

@@ -164,8 +164,9 @@ static int connect_within(struct soft_qp *qp, struct soft_context *peer_context,
 }
 
 /*
- * Both ends know which of them listen on TCP. If one alone does, the other one calls,
- * also by a Unix socket, which both have; else the one with the lower name.
+ * The endpoints tell both ends which of them listen on TCP. If only one listens, the
+ * other calls, even where a Unix socket then carries the link. Otherwise the lower
+ * (GID, QPN) calls.
  */
 static bool is_caller(const struct soft_qp *qp, const struct ibv_qp_attr *attr)
 {

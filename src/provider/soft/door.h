@@ -81,7 +81,7 @@ void pier_soft_continue_pending(struct soft_context *context, uint64_t id);
 void pier_soft_check_pending(struct soft_context *context);
 bool pier_soft_unix_allowed(void);
 socklen_t pier_soft_unix_name(const union ibv_gid *gid, struct sockaddr_un *ret_name);
-/* Anything but a Unix socket: its bytes may pass through other hands. */
+/* Not a Unix socket, so its bytes may cross a network. */
 bool pier_soft_is_remote(int fd);
 void pier_soft_tune_stream(int fd);
 

@@ -25,9 +25,7 @@ static bool address_of(const struct ifaddrs *interface, struct in6_addr *ret_add
 		struct sockaddr_in v4;
 
 		memcpy(&v4, interface->ifa_addr, sizeof(v4));
-		memset(ret_address, 0, sizeof(*ret_address));
-		ret_address->s6_addr[10] = ret_address->s6_addr[11] = 0xff;
-		memcpy(ret_address->s6_addr + 12, &v4.sin_addr, 4);
+		pier_soft_map_v4(v4.sin_addr, ret_address);
 		return true;
 	}
 	if (interface->ifa_addr->sa_family == AF_INET6) {
@@ -66,7 +64,7 @@ static const char *setting(const char *name)
 	return value && *value ? value : NULL;
 }
 
-/* Who listens may also call, on the networks that this host is in. */
+/* By default a process that listens may call the networks of this host's interfaces. */
 static int choose_peers(struct soft_listeners *listeners, bool loopback)
 {
 	const char *wanted = setting("PIER_SOFT_PEERS");

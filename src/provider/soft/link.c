@@ -165,8 +165,8 @@ void pier_soft_unpark(struct soft_qp *qp)
 }
 
 /*
- * Now both secrets are known, and no frame has been sent or read yet. Whoever knows
- * that its peer is proven is the one that called.
+ * Both secrets are known here, and no frame has been sent or read yet. Of two ends that
+ * are connected by TCP, only the caller has `proven` set.
  */
 static struct soft_seal *seal_parked(struct soft_qp *qp, const struct soft_parked *parked)
 {
@@ -199,7 +199,8 @@ void pier_soft_adopt_parked(struct soft_qp *qp)
 		pier_soft_unpark(qp);
 		return;
 	}
-	/* Asked of the kernel: no mistake of ours can make a TCP link a plain one. */
+	/* The kernel reports the family, so no state of ours can make TCP a plain link.
+	 */
 	if (pier_soft_is_remote(parked.fd)) {
 		seal = seal_parked(qp, &parked);
 		if (!seal) {

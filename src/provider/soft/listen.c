@@ -134,8 +134,7 @@ static uint16_t bound_port(int fd)
 	return ntohs(((struct sockaddr_in6 *)&name)->sin6_port);
 }
 
-/* Only where the kernel has no IPv6: an address of IPv6 is not exchanged for any other.
- */
+/* The fallback is for kernels without IPv6. No IPv6 address may turn into 0.0.0.0. */
 static bool may_be_v4(const struct in6_addr *address)
 {
 	return IN6_IS_ADDR_V4MAPPED(address) || IN6_IS_ADDR_UNSPECIFIED(address);

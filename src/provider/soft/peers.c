@@ -13,7 +13,7 @@ enum {
 	V6_BITS = 128
 };
 
-static void map_v4(struct in_addr v4, struct in6_addr *ret_v6)
+void pier_soft_map_v4(struct in_addr v4, struct in6_addr *ret_v6)
 {
 	memset(ret_v6, 0, sizeof(*ret_v6));
 	ret_v6->s6_addr[10] = ret_v6->s6_addr[11] = 0xff;
@@ -28,7 +28,7 @@ bool pier_soft_parse_ip(const char *text, struct in6_addr *ret_address)
 		return true;
 	if (inet_pton(AF_INET, text, &v4) != 1)
 		return false;
-	map_v4(v4, ret_address);
+	pier_soft_map_v4(v4, ret_address);
 	return true;
 }
 
@@ -144,7 +144,7 @@ static bool network_of(const struct ifaddrs *interface, struct soft_network *ret
 		return false;
 	if (interface->ifa_addr->sa_family == AF_INET) {
 		memcpy(&v4, interface->ifa_addr, sizeof(v4));
-		map_v4(v4.sin_addr, &ret_network->address);
+		pier_soft_map_v4(v4.sin_addr, &ret_network->address);
 		memcpy(&v4, interface->ifa_netmask, sizeof(v4));
 		ret_network->bits = (uint8_t)(V4_PREFIX + count_ones(&v4.sin_addr, 4));
 		return true;

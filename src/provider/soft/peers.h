@@ -7,8 +7,8 @@
 #include <stdint.h>
 
 /*
- * Which addresses this end may call by TCP. An endpoint comes from a stranger, who could
- * otherwise have us connect to any port of any host that we reach.
+ * Which addresses this end may call by TCP. An endpoint may come from a stranger, who
+ * could otherwise make this process connect to any port of any host that it reaches.
  */
 
 enum {
@@ -30,6 +30,7 @@ struct soft_peers {
 	struct soft_network networks[SOFT_MAX_NETWORKS];
 };
 
+void pier_soft_map_v4(struct in_addr v4, struct in6_addr *ret_v6);
 /* IPv4 as ::ffff:a.b.c.d. */
 bool pier_soft_parse_ip(const char *text, struct in6_addr *ret_address);
 bool pier_soft_is_loopback(const struct in6_addr *address);

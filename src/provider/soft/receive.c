@@ -184,11 +184,11 @@ static void account_received(struct soft_qp *qp, uint64_t received)
 		take_header(qp);
 }
 
-/* The link is broken, as one whose peer is gone: who did this is not the peer. */
+/* Reported as a lost peer: whoever changed the record is not the peer. */
 static void forged(struct soft_qp *qp)
 {
-	pier_warning("soft0: QP %#x: what came by TCP is not what QP %#x sent: it was "
-		     "changed on the way; the link is broken",
+	pier_warning("soft0: QP %#x: a record from QP %#x fails authentication: "
+		     "something on the path changed it",
 		     qp->ibv.qp_num, qp->attr.dest_qp_num);
 	pier_soft_lose_link(qp);
 }
@@ -213,7 +213,7 @@ static void receive_failed(struct soft_qp *qp, int error)
 static bool is_drained(const struct soft_link *link, uint64_t received, uint64_t wanted,
 		       uint64_t payload)
 {
-	/* A seal delivers what is left of one record, and may hold the next. */
+	/* A seal may hold more records that it has read already. */
 	return !link->seal && received < wanted && received >= payload && !link->hung_up;
 }
 

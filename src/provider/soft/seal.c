@@ -239,7 +239,7 @@ static int open_record(struct soft_seal *seal)
 	if (have < SOFT_RECORD_LENGTH_SIZE)
 		return 0;
 	length = pier_get_le32(record);
-	/* An empty record says nothing; who may send those could keep us busy. */
+	/* Empty records are refused: they would cost time and deliver nothing. */
 	if (length <= SOFT_RECORD_OVERHEAD || length > CIPHER_MAX)
 		return refuse();
 	if (have < SOFT_RECORD_LENGTH_SIZE + length)
