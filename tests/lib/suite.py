@@ -54,7 +54,8 @@ class Suite:
         say("-- %s: %s" % (self.name, what))
         output = []
         try:
-            status = run([str(a) for a in argv], self.left(), output.append, self.env, ROOT)
+            # A copy, since another thread may be setting one.
+            status = run([str(a) for a in argv], self.left(), output.append, dict(self.env), ROOT)
             problem = "%s failed" % what
         except Deadline:
             status = 1
