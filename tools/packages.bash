@@ -4,11 +4,14 @@
 
 missing_packages=()
 
-# need PACKAGE COMMAND...: the package is missing unless COMMAND succeeds. What
-# came some other way than by apt counts, so it is the thing that is looked for.
+# need PACKAGE COMMAND...: the package is missing unless COMMAND succeeds. The
+# command looks for the thing itself, which may have come without apt.
 need() {
     local package=$1
     shift
+    case " ${missing_packages[*]} " in
+    *" $package "*) return ;;
+    esac
     "$@" >/dev/null 2>&1 || missing_packages+=("$package")
 }
 
