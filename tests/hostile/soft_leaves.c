@@ -137,6 +137,30 @@ static int use_steady_elements(struct pair *pair)
 	return fd;
 }
 
+static bool write_text(const char *path, const char *text)
+{
+	int fd = open(path, O_WRONLY | O_CLOEXEC);
+	bool written = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
+
+	if (fd >= 0)
+		close(fd);
+	return written;
+}
+
+static bool enter_mount_namespace(void)
+{
+	char users[32], groups[32];
+
+	snprintf(users, sizeof(users), "0 %u 1", geteuid());
+	snprintf(groups, sizeof(groups), "0 %u 1", getegid());
+	if (unshare(CLONE_NEWNS) == 0)
+		return true;
+	return unshare(CLONE_NEWUSER | CLONE_NEWNS) == 0 &&
+	       write_text("/proc/self/uid_map", users) &&
+	       write_text("/proc/self/setgroups", "deny") &&
+	       write_text("/proc/self/gid_map", groups);
+}
+
 /*
  * In a child with mounts of its own: a file of a tmpfs, of which the link in /proc reads
  * "/dmabuf:". Users without rights need a user namespace for that.
@@ -145,9 +169,8 @@ static void false_dmabuf_body(int socket)
 {
 	int fd;
 
-	if (unshare(CLONE_NEWNS) < 0 && unshare(CLONE_NEWUSER | CLONE_NEWNS) < 0)
-		_exit(1);
-	if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+	if (!enter_mount_namespace() ||
+	    mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
 	    mount("false", "/tmp", "tmpfs", 0, NULL) < 0)
 		_exit(1);
 	fd = open("/tmp/dmabuf:", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
