@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-#include "soft_fake.h"
+#include "../unit/soft_fake.h"
 
 /* What hostile peers of the software NIC on this host have in common. */
 
