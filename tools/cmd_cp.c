@@ -12,6 +12,7 @@
 #include "cp_server.h"
 #include "cp_signals.h"
 #include "cp_transfer.h"
+#include "printable.h"
 #include "units.h"
 
 /* The client. */
@@ -138,7 +139,9 @@ static void print_log(enum pier_log_level level, const char *message, void *argu
 {
 	(void)level;
 	(void)argument;
-	fprintf(stderr, "pier: %s\n", message);
+	fputs("pier: ", stderr);
+	print_safely(stderr, message);
+	fputc('\n', stderr);
 }
 
 static int copy_file(const struct cp_options *options)

@@ -186,7 +186,7 @@ class Stub(Case):
         self.file("source", 10)
         words = b"bad\033[2J\r\nnews"
         shell = self.says(GREETING + frame(ERROR, struct.pack("<IH", 1, len(words)) + words))
-        self.failed(1, r"somewhere: bad\?\[2J\?\?news", "--rsh", shell, "source", "somewhere:x")
+        self.failed(1, r"somewhere: bad\\x1b\[2J\\x0d\\x0anews", "--rsh", shell, "source", "somewhere:x")
 
     def test_closing_half_way(self):
         self.file("source", 10)
