@@ -79,7 +79,7 @@ void print_result_json(const struct cp_result *result)
 		json_uint(&json, "bytes", result->bytes);
 		json_double(&json, "seconds", result->seconds);
 		json_double(&json, "bytes_per_second", rate(result));
-		json_string(&json, "checksum", settings->verify ? "xxh3-64" : NULL);
+		json_string(&json, "checksum", settings->verify ? "poly1305" : NULL);
 	}
 	json_bool(&json, "verified", !failed && settings->verify);
 	json_close(&json, '}');

@@ -167,7 +167,7 @@ class Words(Case):
         self.assertIs(facts["ok"], True)
         self.assertEqual(facts["bytes"], MIB + 1)
         self.assertIs(facts["verified"], True)
-        self.assertEqual(facts["checksum"], "xxh3-64")
+        self.assertEqual(facts["checksum"], "poly1305")
         for side, name in (("source", "source"), ("destination", "target")):
             self.assertIsNone(facts[side]["host"])
             self.assertEqual(facts[side]["file"], name)

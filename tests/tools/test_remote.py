@@ -16,7 +16,8 @@ import sys
 from harness import Case, MIB, PIER, PROMISE, STUB_RSH, STUB_SHELL, main, slowness
 
 MAGIC = b"\x89PIERCP\n"
-GREETING = MAGIC + struct.pack("<II", 2, 0)
+VERSION = 3
+GREETING = MAGIC + struct.pack("<II", VERSION, 0)
 ERROR = 8
 
 
@@ -140,7 +141,7 @@ class Stub(Case):
     def test_another_version(self):
         self.file("source", 10)
         shell = self.says(MAGIC + struct.pack("<II", 7, 0))
-        self.failed(4, "somewhere speaks version 7 .*this side version 2", "--rsh", shell,
+        self.failed(4, "somewhere speaks version 7 .*this side version %d" % VERSION, "--rsh", shell,
                     "source", "somewhere:x")
 
     def test_garbage(self):
@@ -168,10 +169,10 @@ class Stub(Case):
                             "source", "somewhere:x")
 
     def test_garbage_from_a_sender(self):
-        def source(size=10, mode=0o644, nanoseconds=0, name=b"n"):
-            return struct.pack("<QIQI", size, mode, 0, nanoseconds) + \
+        def source(size=10, sparse=0, mode=0o644, nanoseconds=0, name=b"n"):
+            return struct.pack("<QIIQI", size, sparse, mode, 0, nanoseconds) + \
                 struct.pack("<H", len(name)) + name + struct.pack("<HQQ", 0, 0, 0)
-        for payload in (source(size=1 << 63), source(mode=0o4755), source(nanoseconds=10**9),
+        for payload in (source(size=1 << 63), source(sparse=2), source(mode=0o4755), source(nanoseconds=10**9),
                         source(name=b""), source(name=b"../x"), source(name=b".."),
                         source(name=b"a\0b"), source(name=b"n" * 300), source()[:-1],
                         source() + b"x"):
@@ -207,7 +208,7 @@ class Stub(Case):
     def test_the_server_takes_garbage_too(self):
         for data in (b"", b"x", bytes(100), GREETING, GREETING + frame(1),
                      GREETING + frame(1, b"\xff" * 200), GREETING + frame(5),
-                     MAGIC + struct.pack("<II", 2, 0)):
+                     MAGIC + struct.pack("<II", VERSION, 0)):
             with self.subTest(data):
                 result = subprocess.run([PIER, "cp", "--server"], input=data, timeout=60,
                                         capture_output=True, env=self.environment())
