@@ -9,6 +9,7 @@
 enum {
 	SPOOL_MAX = 256 << 20,
 	SPOOL_STEP = 65536,
+	PROBE = 4096,
 };
 
 static ssize_t read_at(int fd, void *ret_data, size_t length, uint64_t offset)
@@ -30,10 +31,14 @@ static int fail_reading(const struct source *source, struct failure *failure)
 /* 1: the file ends where its size says; 0: elsewhere; -1: it cannot be read. */
 static int size_is_true(const struct source *source)
 {
-	char byte;
-	ssize_t count = read_at(source->fd, &byte, 1,
-				source->size ? source->size - 1 : 0);
+	char data[PROBE];
+	ssize_t count;
 
+	/* Some files of the kernel are read in units: 8 bytes in proc_pid_pagemap(5). */
+	if (source->size == 0)
+		count = read_at(source->fd, data, sizeof(data), 0);
+	else
+		count = read_at(source->fd, data, 1, source->size - 1);
 	if (count < 0)
 		return -1;
 	return (count > 0) == (source->size > 0);

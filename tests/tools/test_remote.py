@@ -82,6 +82,27 @@ class Stub(Case):
             self.check_same(source, self.home / "x")
             (self.home / "x").unlink()
 
+    def recorded(self, name, words=""):
+        """The words that a remote shell of this name is given before the host."""
+        shell = self.folder / name
+        record = self.folder / "words"
+        shell.write_text('#!/bin/sh\nwhile [ "$1" != somewhere ]; do echo "$1"; shift; done '
+                         '>"%s"\nexec "%s" "$@"\n' % (record, STUB_SHELL))
+        shell.chmod(0o755)
+        self.copy("--rsh", "'%s'%s" % (shell, words), "--remote-pier", PIER,
+                  self.file("source", 10), "somewhere:x", env={"STUB_HOME": str(self.home)})
+        return record.read_text().split()
+
+    def test_ssh_forwards_nothing(self):
+        words = self.recorded("ssh", " -A")
+        self.assertEqual(words[0], "-A", "the user's own words come first")
+        self.assertEqual(sorted(words[1:]), [
+            "-oClearAllForwardings=yes", "-oForwardAgent=no", "-oForwardX11=no",
+            "-oPermitLocalCommand=no", "-oRemoteCommand=none", "-oRequestTTY=no"])
+
+    def test_another_shell_gets_no_options(self):
+        self.assertEqual(self.recorded("my-ssh"), [])
+
     def failed(self, status, pattern, *arguments, **options):
         options.setdefault("env", self.stub)
         result = self.run_pier("cp", "--remote-pier", PIER, *arguments, **options)
@@ -289,6 +310,32 @@ class Sshd(Case):
                                "source", there + "x")
         self.assertEqual(result.status, 4)
         self.assertRegex(result.stderr, "status 127; is pier installed there")
+
+    def session(self, words=""):
+        """What the far side of a copy finds of our agent, display and terminal."""
+        program = self.folder / "pier there"
+        found = self.folder / "found"
+        program.write_text('#!/bin/sh\necho "${SSH_AUTH_SOCK:+agent} ${DISPLAY:+display} '
+                           '${SSH_TTY:+tty}" >"%s"\nexec "%s" "$@"\n' % (found, PIER))
+        program.chmod(0o755)
+        shell = self.ssh().replace("-F none", "-F '%s'" % (self.folder / "config"))
+        shell = shell.replace("-o IdentityAgent=none", "")
+        self.copy("--rsh", shell + words, "--remote-pier", program, self.file("source", 10),
+                  "127.0.0.1:%s" % (self.folder / "x"),
+                  env={"SSH_AUTH_SOCK": str(self.folder / "agent")})
+        return found.read_text().split()
+
+    def test_the_agent_stays_here(self):
+        (self.folder / "config").write_text(
+            "ForwardAgent yes\nForwardX11 yes\nRequestTTY force\nRemoteCommand false\n"
+            "PermitLocalCommand yes\nLocalCommand echo noise\n")
+        agent = subprocess.Popen(["ssh-agent", "-D", "-a", self.folder / "agent"],
+                                 stdout=subprocess.DEVNULL)
+        self.addCleanup(agent.wait)
+        self.addCleanup(agent.terminate)
+        self.wait_for((self.folder / "agent").exists, "no agent")
+        self.assertEqual(self.session(), [])
+        self.assertEqual(self.session(" -A"), ["agent"], "the user asked for it")
 
     def test_a_connection_that_breaks(self):
         process = self.start_slowly("--rsh", self.ssh(), "--remote-pier", PIER,
