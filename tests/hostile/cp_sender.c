@@ -26,8 +26,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cp_chunk.h"
-#include "cp_message.h"
+#include "../../tools/cp_chunk.h"
+#include "../../tools/cp_message.h"
 
 static struct failure failure;
 static struct control control = {

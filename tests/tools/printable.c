@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "../support/cmocka.h"
-#include "printable.h"
+#include "../../tools/printable.h"
 
 static void check(const char *text, const char *expected)
 {
