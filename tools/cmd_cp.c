@@ -169,8 +169,6 @@ static int copy_file(const struct cp_options *options)
 	run_copy(&copy);
 	finish_copy(&copy);
 	report(&copy, (double)(now_ns() - start) / 1e9);
-	sodium_memzero(&copy.request.settings.secret,
-		       sizeof(copy.request.settings.secret));
 	return copy.failure.status;
 }
 

@@ -28,6 +28,10 @@ int spool_source(struct source *source, struct failure *failure);
 void describe_source(const struct source *source, struct source_message *ret_message);
 /* What begins at chunk->offset: a hole, or `most` bytes of data, or fewer. */
 void find_chunk(struct source *source, size_t most, struct chunk *chunk);
+/* pread(2), again when a signal interrupts it. */
+ssize_t read_at(int fd, uint64_t offset, void *ret_data, size_t length);
+/* Note that the source cannot be read, for the reason in errno. Returns -1. */
+int fail_source(const struct source *source, struct failure *failure);
 /* Read exactly `length` bytes; any thread. */
 int read_source(const struct source *source, uint64_t offset, void *ret_data,
 		size_t length, struct failure *failure);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "cp_chunk.h"
 #include "cp_file.h"
@@ -88,13 +89,16 @@ static int take_announcement(struct receiver *receiver, struct slot *slot,
 	struct link *link = &transfer->link;
 	uint32_t number = (uint32_t)(receiver->announced % link->depth);
 	struct chunk chunk = { .offset = receiver->bytes_announced };
+	uint8_t tag[CP_TAG_SIZE];
 
-	load_announcement(link_incoming(link, number), &chunk, slot->tag);
+	load_announcement(link_incoming(link, number), &chunk, tag);
 	if (result->byte_length != ANNOUNCEMENT_SIZE || slot->state != SLOT_FREE ||
 	    !chunk_is_due(receiver, &chunk))
 		return fail(transfer->failure, EXIT_PEER,
 			    "the sender announced a chunk that is not due");
+	/* Not before: until it is free, the slot is a worker's. */
 	slot->chunk = chunk;
+	memcpy(slot->tag, tag, sizeof(tag));
 	receiver->announced++;
 	receiver->bytes_announced += chunk.length;
 	update_digest(&transfer->digest, slot->tag);

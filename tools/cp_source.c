@@ -7,7 +7,7 @@
 
 #include "cp_file.h"
 
-static int fail_reading(const struct source *source, struct failure *failure)
+int fail_source(const struct source *source, struct failure *failure)
 {
 	return fail(failure, EXIT_FILE, "cannot read %s: %s", source->path,
 		    strerror(errno));
@@ -19,7 +19,7 @@ int open_source(struct source *source, const char *path, struct failure *failure
 	/* Without O_NONBLOCK, opening a FIFO waits for a writer. */
 	source->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 	if (source->fd < 0 || fstat(source->fd, &source->stat) < 0)
-		return fail_reading(source, failure);
+		return fail_source(source, failure);
 	if (S_ISDIR(source->stat.st_mode))
 		return fail(failure, EXIT_FILE,
 			    "%s is a directory: pier cp copies one file", path);
@@ -99,18 +99,26 @@ void find_chunk(struct source *source, size_t most, struct chunk *chunk)
 		chunk->length = most;
 }
 
+ssize_t read_at(int fd, uint64_t offset, void *ret_data, size_t length)
+{
+	ssize_t count;
+
+	do
+		count = pread(fd, ret_data, length, (off_t)offset);
+	while (count < 0 && errno == EINTR);
+	return count;
+}
+
 int read_source(const struct source *source, uint64_t offset, void *ret_data,
 		size_t length, struct failure *failure)
 {
 	char *data = ret_data;
 
 	while (length > 0) {
-		ssize_t count = pread(source->content, data, length, (off_t)offset);
+		ssize_t count = read_at(source->content, offset, data, length);
 
-		if (count < 0 && errno == EINTR)
-			continue;
 		if (count < 0)
-			return fail_reading(source, failure);
+			return fail_source(source, failure);
 		if (count == 0)
 			return fail(failure, EXIT_FILE,
 				    "%s became shorter while it was copied",
@@ -140,7 +148,7 @@ int check_source(const struct source *source, struct failure *failure)
 	struct stat opened, named;
 
 	if (fstat(source->fd, &opened) < 0)
-		return fail_reading(source, failure);
+		return fail_source(source, failure);
 	if (!same_state(&source->stat, &opened))
 		return fail(failure, EXIT_FILE, "%s changed while it was copied",
 			    source->path);

@@ -12,22 +12,6 @@ enum {
 	PROBE = 4096,
 };
 
-static ssize_t read_at(int fd, void *ret_data, size_t length, uint64_t offset)
-{
-	ssize_t count;
-
-	do
-		count = pread(fd, ret_data, length, (off_t)offset);
-	while (count < 0 && errno == EINTR);
-	return count;
-}
-
-static int fail_reading(const struct source *source, struct failure *failure)
-{
-	return fail(failure, EXIT_FILE, "cannot read %s: %s", source->path,
-		    strerror(errno));
-}
-
 /* 1: the file ends where its size says; 0: elsewhere; -1: it cannot be read. */
 static int size_is_true(const struct source *source)
 {
@@ -36,9 +20,9 @@ static int size_is_true(const struct source *source)
 
 	/* Some files of the kernel are read in units: 8 bytes in proc_pid_pagemap(5). */
 	if (source->size == 0)
-		count = read_at(source->fd, data, sizeof(data), 0);
+		count = read_at(source->fd, 0, data, sizeof(data));
 	else
-		count = read_at(source->fd, data, 1, source->size - 1);
+		count = read_at(source->fd, source->size - 1, data, 1);
 	if (count < 0)
 		return -1;
 	return (count > 0) == (source->size > 0);
@@ -66,10 +50,10 @@ static int fill_spool(struct source *source, struct failure *failure)
 	uint64_t size = 0;
 
 	for (;;) {
-		ssize_t count = read_at(source->fd, data, sizeof(data), size);
+		ssize_t count = read_at(source->fd, size, data, sizeof(data));
 
 		if (count < 0)
-			return fail_reading(source, failure);
+			return fail_source(source, failure);
 		if (count == 0)
 			break;
 		size += (uint64_t)count;
@@ -95,7 +79,7 @@ int spool_source(struct source *source, struct failure *failure)
 	int is_true = size_is_true(source);
 
 	if (is_true < 0)
-		return fail_reading(source, failure);
+		return fail_source(source, failure);
 	if (is_true)
 		return 0;
 	source->content = memfd_create("pier cp", MFD_CLOEXEC);
