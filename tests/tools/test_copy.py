@@ -470,11 +470,11 @@ class Faults(Case):
                      "cp", source, disk / "target", before=before)
         self.assertEqual((disk / "target").read_text(), "old")
 
-    def changed(self, change):
-        source = self.file("slow", 3 * MIB)
+    def changed(self, change, source=None, pattern="changed while|became shorter"):
+        source = source or self.file("slow", 3 * MIB)
         process = self.start_slowly(source=source)
         change(source)
-        self.failure_of(process, 1, "changed while|became shorter", patience=30)
+        self.failure_of(process, 1, pattern, patience=30)
 
     def test_source_that_grows(self):
         def grow(source):
@@ -504,9 +504,17 @@ class Faults(Case):
         def replace(source):
             other = self.file("other", source.read_bytes())
             shutil.copystat(source, other)
-            os.link(source, self.folder / "kept")
             other.rename(source)
         self.changed(replace)
+
+    def test_source_in_a_directory_that_is_replaced(self):
+        def replace(source):
+            # The file that is open is what it was.
+            source.parent.rename(self.folder / "old")
+            source.parent.mkdir()
+            shutil.copy2(self.folder / "old/slow", source)
+        (self.folder / "directory").mkdir()
+        self.changed(replace, self.file("directory/slow", 3 * MIB), "was replaced while")
 
 
 class NamedTemporaries(Case):
