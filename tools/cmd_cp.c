@@ -13,6 +13,7 @@
 #include "cp_server.h"
 #include "cp_signals.h"
 #include "cp_transfer.h"
+#include "printable.h"
 #include "units.h"
 
 /* The client. */
@@ -53,6 +54,8 @@ static void plan(struct copy *copy)
 	copy->role = sender ? CP_SENDER : CP_RECEIVER;
 	copy->request.role = sender ? CP_RECEIVER : CP_SENDER;
 	copy->request.settings = options->settings;
+	randombytes_buf(copy->request.settings.secret,
+			sizeof(copy->request.settings.secret));
 	source = sender ? &copy->side : &copy->request.side;
 	destination = sender ? &copy->request.side : &copy->side;
 	source_device = sender ? options->device : remote_device;
@@ -65,7 +68,7 @@ static void plan(struct copy *copy)
 /* Nobody should type a password to learn that a file is not there. */
 static int look_at_source(struct copy *copy)
 {
-	struct source source = { .fd = -1 };
+	struct source source = { .fd = -1, .content = -1 };
 	int result = 0;
 
 	if (copy->role == CP_SENDER)
@@ -143,7 +146,9 @@ static void print_log(enum pier_log_level level, const char *message, void *argu
 {
 	(void)level;
 	(void)argument;
-	fprintf(stderr, "pier: %s\n", message);
+	fputs("pier: ", stderr);
+	print_safely(stderr, message);
+	fputc('\n', stderr);
 }
 
 static int copy_file(const struct cp_options *options)
@@ -159,7 +164,7 @@ static int copy_file(const struct cp_options *options)
 					 .peer = copy.host,
 					 .failure = &copy.failure };
 	copy.transfer = (struct transfer){ .role = copy.role,
-					   .settings = &options->settings,
+					   .settings = &copy.request.settings,
 					   .side = &copy.side,
 					   .control = &copy.control,
 					   .failure = &copy.failure,
@@ -176,6 +181,10 @@ int command_cp(int argc, char **argv)
 {
 	struct cp_options options;
 
+	if (sodium_init() < 0) {
+		fputs("pier: libsodium cannot be used here\n", stderr);
+		return EXIT_FILE;
+	}
 	if (argc == 2 && strcmp(argv[1], "--server") == 0)
 		return serve_copy(false);
 	if (argc == 3 && strcmp(argv[1], "--server") == 0 &&

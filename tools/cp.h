@@ -26,6 +26,10 @@ enum {
 	CP_WHY_MAX = 1024,
 };
 
+enum {
+	CP_SECRET_SIZE = 32
+};
+
 /* What both sides must agree on: the client's options. */
 struct cp_settings {
 	uint64_t chunk;	     /* bytes in one write */
@@ -34,8 +38,9 @@ struct cp_settings {
 	uint32_t threads;    /* that read, or verify and write; 0: chosen */
 	uint32_t timeout_ms; /* without a sign of life */
 	bool verify;
-	bool direct;   /* PIER_POLICY_DIRECT */
-	bool preserve; /* mode and modification time */
+	bool direct;			/* PIER_POLICY_DIRECT */
+	bool preserve;			/* mode and modification time */
+	uint8_t secret[CP_SECRET_SIZE]; /* of this copy; see cp_digest.h */
 };
 
 /* One side's file, memory and NIC, as asked for; "" is: choose. */

@@ -1,21 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <stdlib.h>
+#include <string.h>
 
 #include "cp_chunk.h"
 
-static int open_slot(struct link *link, struct slot *slot, uint32_t number)
-{
-	if (!link->mapped) {
-		slot->bounce = malloc(link->chunk);
-		if (!slot->bounce)
-			return fail(&slot->failure, EXIT_FILE, "out of memory");
-	}
-	if (link_recv(link, number, &slot->receive) < 0)
-		return fail_pier(&slot->failure, EXIT_DEVICE);
-	return 0;
-}
-
-struct slot *open_slots(struct link *link, void *owner, void (*run)(struct job *job),
+struct slot *open_slots(struct link *link, void *owner, job_function *run,
 			struct failure *failure)
 {
 	struct slot *slots = calloc(link->depth, sizeof(*slots));
@@ -28,54 +17,79 @@ struct slot *open_slots(struct link *link, void *owner, void (*run)(struct job *
 	for (i = 0; i < link->depth; i++) {
 		slots[i].job.run = run;
 		slots[i].owner = owner;
-		if (open_slot(link, &slots[i], i) < 0) {
-			*failure = slots[i].failure;
-			close_slots(link, slots);
+		if (link_recv(link, i, &slots[i].receive) < 0) {
+			fail_pier(failure, EXIT_DEVICE);
+			free(slots);
 			return NULL;
 		}
 	}
 	return slots;
 }
 
-void close_slots(const struct link *link, struct slot *slots)
+uint32_t slot_number(const struct link *link, const struct slot *slot)
 {
-	uint32_t i;
-
-	for (i = 0; slots && i < link->depth; i++)
-		free(slots[i].bounce);
-	free(slots);
+	return (uint32_t)(slot->chunk.number % link->depth);
 }
 
 static size_t slot_offset(const struct link *link, const struct slot *slot)
 {
-	return (size_t)(slot->index % link->depth) * link->chunk;
+	return (size_t)slot_number(link, slot) * link->chunk;
 }
 
-uint8_t *slot_data(const struct link *link, const struct slot *slot)
+size_t piece_length(const struct slot *slot, uint64_t done)
 {
-	return link->mapped ? link->mapped + slot_offset(link, slot) : slot->bounce;
+	uint64_t left = slot->chunk.length - done;
+
+	return left < PIECE ? (size_t)left : PIECE;
 }
 
-int slot_to_buffer(struct link *link, struct slot *slot)
+int put_piece(struct link *link, struct slot *slot, uint64_t done, const void *piece)
 {
-	size_t offset = slot_offset(link, slot);
-	int error = 0;
+	size_t offset = slot_offset(link, slot) + (size_t)done;
 
-	if (!link->mapped)
-		error = pier_copy_to_buffer(link->buffer, offset, slot->bounce,
-					    slot->length);
-	if (!error)
-		error = pier_sync_for_nic(link->mr, offset, slot->length);
-	return error ? fail_pier(&slot->failure, EXIT_DEVICE) : 0;
+	if (pier_copy_to_buffer(link->buffer, offset, piece, piece_length(slot, done)) <
+	    0)
+		return fail_pier(&slot->failure, EXIT_DEVICE);
+	return 0;
 }
 
-int slot_from_buffer(struct link *link, struct slot *slot)
+int get_piece(struct link *link, struct slot *slot, uint64_t done, void *ret_piece)
 {
-	size_t offset = slot_offset(link, slot);
-	int error = pier_sync_for_device(link->mr, offset, slot->length);
+	size_t offset = slot_offset(link, slot) + (size_t)done;
 
-	if (!error && !link->mapped)
-		error = pier_copy_from_buffer(link->buffer, offset, slot->bounce,
-					      slot->length);
-	return error ? fail_pier(&slot->failure, EXIT_DEVICE) : 0;
+	if (pier_copy_from_buffer(link->buffer, offset, ret_piece,
+				  piece_length(slot, done)) < 0)
+		return fail_pier(&slot->failure, EXIT_DEVICE);
+	return 0;
+}
+
+int sync_put_pieces(struct link *link, struct slot *slot)
+{
+	if (pier_sync_for_nic(link->mr, slot_offset(link, slot), slot->chunk.length) < 0)
+		return fail_pier(&slot->failure, EXIT_DEVICE);
+	return 0;
+}
+
+int sync_before_get(struct link *link, struct slot *slot)
+{
+	if (pier_sync_for_device(link->mr, slot_offset(link, slot), slot->chunk.length) <
+	    0)
+		return fail_pier(&slot->failure, EXIT_DEVICE);
+	return 0;
+}
+
+void store_announcement(const struct slot *slot, uint8_t *ret_message)
+{
+	store_u64(ret_message, slot->chunk.number);
+	store_u64(ret_message + 8, slot->chunk.length);
+	store_u64(ret_message + 16, slot->chunk.hole);
+	memcpy(ret_message + 24, slot->tag, CP_TAG_SIZE);
+}
+
+void load_announcement(const uint8_t *message, struct chunk *ret_chunk, uint8_t *ret_tag)
+{
+	ret_chunk->number = load_u64(message);
+	ret_chunk->length = load_u64(message + 8);
+	ret_chunk->hole = load_u64(message + 16) != 0;
+	memcpy(ret_tag, message + 24, CP_TAG_SIZE);
 }

@@ -140,26 +140,20 @@ static int write_all(struct control *control, const uint8_t *data, size_t size)
 static int fail_noise(struct control *control, const uint8_t *preamble, size_t length)
 {
 	struct pollfd pollfd = { .fd = control->in, .events = POLLIN };
-	uint8_t noise[64];
-	char text[64];
+	uint8_t noise[64] = { 0 };
 	ssize_t more;
-	size_t i;
 
 	memcpy(noise, preamble, length);
 	if (poll(&pollfd, 1, 0) == 1) {
-		more = read(control->in, noise + length, sizeof(noise) - length);
+		more = read(control->in, noise + length, sizeof(noise) - 1 - length);
 		length += more > 0 ? (size_t)more : 0;
 	}
-	for (i = 0; i < length && i < sizeof(text) - 1; i++) {
-		if (noise[i] == '\n' || noise[i] == '\r')
-			break;
-		text[i] = noise[i] >= 0x20 && noise[i] < 0x7f ? (char)noise[i] : '?';
-	}
-	text[i] = '\0';
+	noise[length] = '\0';
+	noise[strcspn((const char *)noise, "\r\n")] = '\0';
 	return fail(control->failure, EXIT_PEER,
 		    "%s sent something else than the protocol, beginning with \"%s\": is "
 		    "your shell clean? Its start-up files must print nothing",
-		    peer_name(control), text);
+		    peer_name(control), (const char *)noise);
 }
 
 static int read_preamble(struct control *control)
@@ -226,20 +220,16 @@ static int fail_frame(struct control *control, const struct frame *frame)
 		    peer_name(control), frame->type, frame->length);
 }
 
-/* The other side's own words; whatever could steer a terminal is taken out. */
+/* The other side's own words, as they came: print_safely() when they are shown. */
 static int fail_told(struct control *control, const struct frame *frame)
 {
 	struct wire_reader reader = { frame->payload, frame->length, false };
 	uint32_t status = get_u32(&reader);
 	char text[sizeof(control->failure->text)];
-	char *c;
 
 	get_string(&reader, text, sizeof(text));
 	if (!wire_complete(&reader) || status == 0 || status > 255)
 		return fail_frame(control, frame);
-	for (c = text; *c; c++)
-		if ((unsigned char)*c < 0x20 || *c == 0x7f)
-			*c = '?';
 	control->told = true;
 	/* A Ctrl-C reaches both sides; ours is the one to speak of. */
 	if (status > EXIT_SIGNAL && control_check_signal(control) < 0)

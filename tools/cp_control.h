@@ -16,7 +16,7 @@
  */
 
 enum {
-	CP_PROTOCOL_VERSION = 2
+	CP_PROTOCOL_VERSION = 3
 };
 
 enum frame_type {
@@ -24,7 +24,7 @@ enum frame_type {
 	FRAME_SOURCE = 2,  /* sender: what the file is */
 	FRAME_SETUP = 3,   /* both: endpoint, region, report */
 	FRAME_READY = 4,   /* both: connected */
-	FRAME_END = 5,	   /* sender: all was sent, and the file did not change */
+	FRAME_END = 5,	   /* sender: all was sent, the file did not change; digest */
 	FRAME_DONE = 6,	   /* receiver: the destination is in its place */
 	FRAME_ALIVE = 7,   /* both: busy with something that takes long */
 	FRAME_ERROR = 8,   /* both, last: exit status and sentence */

@@ -177,6 +177,25 @@ static int create_file(struct destination *destination)
 	return take_temporary_name(destination, create_temporary);
 }
 
+/*
+ * A disk that is too small is better found now than after an hour. A sparse file
+ * gets its size alone: holes stay holes until data is written into them.
+ */
+static int reserve_room(const struct destination *destination, struct failure *failure)
+{
+	off_t size = (off_t)destination->source.size;
+
+	if (destination->source.sparse)
+		return ftruncate(destination->fd, size) < 0
+			       ? fail_path(destination, "write", failure)
+			       : 0;
+	if (size > 0 && fallocate(destination->fd, 0, 0, size) < 0 &&
+	    errno != EOPNOTSUPP && errno != ENOSYS)
+		return fail(failure, EXIT_FILE, "no room for the %lld bytes of %s: %s",
+			    (long long)size, destination->path, strerror(errno));
+	return 0;
+}
+
 int open_destination(struct destination *destination, const char *path,
 		     const struct source_message *source, bool preserve,
 		     struct failure *failure)
@@ -189,14 +208,7 @@ int open_destination(struct destination *destination, const char *path,
 		return -1;
 	if (create_file(destination) < 0)
 		return fail_path(destination, "write", failure);
-	/* A disk that is too small is better found now than after an hour. */
-	if (source->size > 0 &&
-	    fallocate(destination->fd, 0, 0, (off_t)source->size) < 0 &&
-	    errno != EOPNOTSUPP && errno != ENOSYS)
-		return fail(failure, EXIT_FILE, "no room for the %llu bytes of %s: %s",
-			    (unsigned long long)source->size, destination->path,
-			    strerror(errno));
-	return 0;
+	return reserve_room(destination, failure);
 }
 
 int write_destination(const struct destination *destination, uint64_t offset,

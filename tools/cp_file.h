@@ -5,21 +5,40 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
+#include "cp_digest.h"
 #include "cp_message.h"
 
-/* The file that is read. Begin with fd -1. */
+/* The file that is read. Begin with both descriptors -1. */
 struct source {
-	int fd;
-	const char *path; /* borrowed */
-	struct stat stat; /* when it was opened */
+	int fd, content;   /* the file; where its bytes are read from */
+	const char *path;  /* borrowed */
+	struct stat stat;  /* when it was opened */
+	uint64_t size;	   /* of the content */
+	bool sparse;	   /* it may have holes */
+	uint64_t data_end; /* where the data that find_chunk() found ends */
 };
 
 int open_source(struct source *source, const char *path, struct failure *failure);
+/*
+ * Files of /proc and /sys have a size of 0, or of a page, whatever they hold
+ * (proc(5)). If the file does not end where its size says, read it to its end
+ * into memory, which is then the content. Files that really are empty stay so.
+ */
+int spool_source(struct source *source, struct failure *failure);
 void describe_source(const struct source *source, struct source_message *ret_message);
+/* What begins at chunk->offset: a hole, or `most` bytes of data, or fewer. */
+void find_chunk(struct source *source, size_t most, struct chunk *chunk);
+/* pread(2), again when a signal interrupts it. */
+ssize_t read_at(int fd, uint64_t offset, void *ret_data, size_t length);
+/* Note that the source cannot be read, for the reason in errno. Returns -1. */
+int fail_source(const struct source *source, struct failure *failure);
 /* Read exactly `length` bytes; any thread. */
 int read_source(const struct source *source, uint64_t offset, void *ret_data,
 		size_t length, struct failure *failure);
-/* Whether it is still what it was when it was opened. */
+/*
+ * Whether it is still what it was when it was opened, under the same name. A
+ * change through a mapping may escape: mmap(2) updates the times when it likes.
+ */
 int check_source(const struct source *source, struct failure *failure);
 void close_source(struct source *source);
 

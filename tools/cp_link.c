@@ -57,7 +57,6 @@ static int register_memory(struct link *link, enum cp_role role, bool direct,
 	size_t length = link->chunk * link->depth;
 	struct pier_mr_range range = PIER_MR_RANGE_BUFFER(link->buffer, 0, length);
 	struct pier_mr_attr attr = PIER_MR_ATTR_INIT;
-	void *mapped;
 
 	attr.ranges = &range;
 	attr.range_count = 1;
@@ -67,8 +66,6 @@ static int register_memory(struct link *link, enum cp_role role, bool direct,
 	attr.split = PIER_SPLIT_NEVER;
 	if (pier_reg_mr_attr(link->pd, &attr, &link->mr) < 0)
 		return fail_pier(failure, EXIT_DEVICE);
-	if (pier_map_buffer(link->buffer, &mapped) == 0)
-		link->mapped = mapped;
 	snprintf(link->report.path, sizeof(link->report.path), "%s",
 		 pier_path_name(pier_mr_path(link->mr)));
 	snprintf(link->report.why, sizeof(link->report.why), "%s", pier_mr_why(link->mr));

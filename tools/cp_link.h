@@ -25,7 +25,6 @@ struct link {
 	struct pier_channel *channel;
 	size_t chunk;
 	uint32_t depth;
-	uint8_t *mapped; /* the buffer as the CPU sees it; NULL: it does not */
 	struct cp_report report;
 };
 

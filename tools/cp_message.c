@@ -40,6 +40,7 @@ int send_request(struct control *control, const struct request *request)
 	put_u32(&writer, (settings->verify ? FLAG_VERIFY : 0) |
 				 (settings->direct ? FLAG_DIRECT : 0) |
 				 (settings->preserve ? FLAG_PRESERVE : 0));
+	put_bytes(&writer, settings->secret, sizeof(settings->secret));
 	put_string(&writer, request->side.path);
 	put_string(&writer, request->side.memory);
 	put_string(&writer, request->side.device);
@@ -58,6 +59,7 @@ int receive_request(struct control *control, struct request *ret_request)
 {
 	struct cp_settings *settings = &ret_request->settings;
 	struct wire_reader reader;
+	const uint8_t *secret;
 	struct frame frame;
 	uint32_t role, flags;
 
@@ -71,6 +73,7 @@ int receive_request(struct control *control, struct request *ret_request)
 	settings->threads = get_u32(&reader);
 	settings->timeout_ms = get_u32(&reader);
 	flags = get_u32(&reader);
+	secret = get_bytes(&reader, sizeof(settings->secret));
 	get_string(&reader, ret_request->side.path, sizeof(ret_request->side.path));
 	get_string(&reader, ret_request->side.memory, sizeof(ret_request->side.memory));
 	get_string(&reader, ret_request->side.device, sizeof(ret_request->side.device));
@@ -81,6 +84,7 @@ int receive_request(struct control *control, struct request *ret_request)
 	settings->verify = flags & FLAG_VERIFY;
 	settings->direct = flags & FLAG_DIRECT;
 	settings->preserve = flags & FLAG_PRESERVE;
+	memcpy(settings->secret, secret, sizeof(settings->secret));
 	return 0;
 }
 
@@ -89,6 +93,7 @@ int send_source(struct control *control, const struct source_message *source)
 	struct wire_writer writer = { .length = 0 };
 
 	put_u64(&writer, source->size);
+	put_u32(&writer, source->sparse);
 	put_u32(&writer, source->mode);
 	put_u64(&writer, source->mtime_seconds);
 	put_u32(&writer, source->mtime_nanoseconds);
@@ -110,11 +115,13 @@ int receive_source(struct control *control, struct source_message *ret_source)
 {
 	struct wire_reader reader;
 	struct frame frame;
+	uint32_t sparse;
 
 	if (control_expect(control, FRAME_SOURCE, &frame) < 0)
 		return -1;
 	reader = reader_of(&frame);
 	ret_source->size = get_u64(&reader);
+	sparse = get_u32(&reader);
 	ret_source->mode = get_u32(&reader);
 	ret_source->mtime_seconds = get_u64(&reader);
 	ret_source->mtime_nanoseconds = get_u32(&reader);
@@ -122,10 +129,11 @@ int receive_source(struct control *control, struct source_message *ret_source)
 	get_string(&reader, ret_source->identity.boot, sizeof(ret_source->identity.boot));
 	ret_source->identity.device = get_u64(&reader);
 	ret_source->identity.inode = get_u64(&reader);
-	if (!wire_complete(&reader) || ret_source->size > INT64_MAX ||
+	if (!wire_complete(&reader) || ret_source->size > INT64_MAX || sparse > 1 ||
 	    ret_source->mode > 0777 || ret_source->mtime_nanoseconds >= 1000000000 ||
 	    !name_valid(ret_source->name))
 		return refuse(control, "description of the file");
+	ret_source->sparse = sparse;
 	return 0;
 }
 

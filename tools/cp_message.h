@@ -24,6 +24,7 @@ struct identity {
 
 struct source_message {
 	uint64_t size;
+	bool sparse;   /* has holes, which need no room on disk */
 	uint32_t mode; /* permission bits */
 	uint64_t mtime_seconds;
 	uint32_t mtime_nanoseconds;

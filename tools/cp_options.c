@@ -230,7 +230,7 @@ static int take_places(int argc, char **argv, struct cp_options *options)
 	}
 	if (parse_place(argv[optind], &options->source, &failure) < 0 ||
 	    parse_place(argv[optind + 1], &options->destination, &failure) < 0) {
-		fprintf(stderr, "pier cp: %s\n", failure.text);
+		print_failure(&failure);
 		return -1;
 	}
 	if (options->source.host[0] && options->destination.host[0]) {

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <inttypes.h>
 #include <stdlib.h>
-
-#define XXH_INLINE_ALL
-#include <xxhash.h>
+#include <string.h>
 
 #include "cp_chunk.h"
 #include "cp_file.h"
@@ -13,49 +11,75 @@ struct receiver {
 	struct transfer *transfer;
 	struct destination destination;
 	struct slot *slots;
-	uint64_t announced; /* number of the chunk that comes next */
-	uint64_t written;   /* how many; these are done in any order */
-	uint64_t bytes_written;
+	uint64_t announced;	  /* number of the chunk that comes next */
+	uint64_t bytes_announced; /* of the file, holes included */
+	uint64_t bytes_written;	  /* the same; chunks are done in any order */
 	struct job commit;
 	struct failure commit_failure;
 	bool committing, committed;
 };
 
-/* On a worker: compare with the announced checksum, and write to the file. */
-static void write_chunk(struct job *job)
+static void check_tag(const struct transfer *transfer, struct slot *slot,
+		      struct tag_state *state)
+{
+	const struct chunk *chunk = &slot->chunk;
+	uint8_t tag[CP_TAG_SIZE];
+
+	finish_tag(state, chunk, tag);
+	if (!tags_equal(tag, slot->tag))
+		fail(&slot->failure, EXIT_VERIFY,
+		     "verification failed: bytes %" PRIu64 " to %" PRIu64
+		     " did not arrive in %s memory as they were read",
+		     chunk->offset, chunk->offset + chunk->length - 1,
+		     transfer->link.report.memory);
+}
+
+/* On a worker: write to the file, and compare with the announced tag. */
+static void write_chunk(struct job *job, void *piece)
 {
 	struct slot *slot = (struct slot *)job;
 	struct receiver *receiver = slot->owner;
 	struct transfer *transfer = receiver->transfer;
-	uint64_t offset = slot->index * transfer->link.chunk;
-	uint8_t *data = slot_data(&transfer->link, slot);
-	size_t done = 0, piece;
-	XXH3_state_t state;
+	const struct chunk *chunk = &slot->chunk;
+	uint64_t done = chunk->hole ? chunk->length : 0;
+	struct tag_state tag;
+	size_t length;
 
-	if (slot_from_buffer(&transfer->link, slot) < 0)
+	if (!chunk->hole && sync_before_get(&transfer->link, slot) < 0)
 		return;
-	XXH3_64bits_reset(&state);
-	for (; done < slot->length; done += piece) {
-		piece = slot->length - done < PIECE ? slot->length - done : PIECE;
+	begin_tag(&tag, transfer->settings->secret, chunk->number);
+	for (; done < chunk->length; done += length) {
+		length = piece_length(slot, done);
+		if (get_piece(&transfer->link, slot, done, piece) < 0)
+			return;
 		if (transfer->settings->verify)
-			XXH3_64bits_update(&state, data + done, piece);
-		if (write_destination(&receiver->destination, offset + done, data + done,
-				      piece, &slot->failure) < 0)
+			update_tag(&tag, piece, length);
+		if (write_destination(&receiver->destination, chunk->offset + done, piece,
+				      length, &slot->failure) < 0)
 			return;
 	}
-	if (transfer->settings->verify && XXH3_64bits_digest(&state) != slot->checksum)
-		fail(&slot->failure, EXIT_VERIFY,
-		     "verification failed: bytes %" PRIu64 " to %" PRIu64
-		     " did not arrive in %s memory as they were read",
-		     offset, offset + slot->length - 1, transfer->link.report.memory);
+	if (transfer->settings->verify)
+		check_tag(transfer, slot, &tag);
 }
 
-static void run_commit(struct job *job)
+static void run_commit(struct job *job, void *scratch)
 {
 	struct receiver *receiver =
 		(struct receiver *)((char *)job - offsetof(struct receiver, commit));
 
+	(void)scratch;
 	commit_destination(&receiver->destination, &receiver->commit_failure);
+}
+
+/* Chunks follow each other; a file that is not sparse has no holes. */
+static bool chunk_is_due(const struct receiver *receiver, const struct chunk *chunk)
+{
+	const struct transfer *transfer = receiver->transfer;
+
+	return chunk->number == receiver->announced && chunk->length > 0 &&
+	       chunk->length <= transfer->size - receiver->bytes_announced &&
+	       (chunk->hole ? receiver->destination.source.sparse
+			    : chunk->length <= transfer->link.chunk);
 }
 
 static int take_announcement(struct receiver *receiver, struct slot *slot,
@@ -64,17 +88,20 @@ static int take_announcement(struct receiver *receiver, struct slot *slot,
 	struct transfer *transfer = receiver->transfer;
 	struct link *link = &transfer->link;
 	uint32_t number = (uint32_t)(receiver->announced % link->depth);
-	const uint8_t *message = link_incoming(link, number);
+	struct chunk chunk = { .offset = receiver->bytes_announced };
+	uint8_t tag[CP_TAG_SIZE];
 
+	load_announcement(link_incoming(link, number), &chunk, tag);
 	if (result->byte_length != ANNOUNCEMENT_SIZE || slot->state != SLOT_FREE ||
-	    receiver->announced >= transfer->chunks ||
-	    load_u64(message) != receiver->announced ||
-	    load_u64(message + 8) != chunk_length(transfer, receiver->announced))
+	    !chunk_is_due(receiver, &chunk))
 		return fail(transfer->failure, EXIT_PEER,
 			    "the sender announced a chunk that is not due");
-	slot->index = receiver->announced++;
-	slot->length = chunk_length(transfer, slot->index);
-	slot->checksum = load_u64(message + 16);
+	/* Not before: until it is free, the slot is a worker's. */
+	slot->chunk = chunk;
+	memcpy(slot->tag, tag, sizeof(tag));
+	receiver->announced++;
+	receiver->bytes_announced += chunk.length;
+	update_digest(&transfer->digest, slot->tag);
 	slot->state = SLOT_WORKING;
 	give_job(transfer->workers, &slot->job);
 	if (link_recv(link, number, &slot->receive) < 0)
@@ -106,12 +133,11 @@ static int collect_announcements(struct receiver *receiver)
 static int give_credit(struct receiver *receiver, struct slot *slot)
 {
 	struct link *link = &receiver->transfer->link;
-	uint32_t number = (uint32_t)(slot->index % link->depth);
+	uint32_t number = slot_number(link, slot);
 
 	/* The message is the slot's: the next one follows this one's arrival. */
-	store_u64(link_outgoing(link, number), slot->index);
-	receiver->written++;
-	receiver->bytes_written += slot->length;
+	store_u64(link_outgoing(link, number), slot->chunk.number);
+	receiver->bytes_written += slot->chunk.length;
 	slot->state = SLOT_FREE;
 	if (link_send(link, number, CREDIT_SIZE, NULL) < 0)
 		return fail_channel(receiver->transfer, "acknowledging");
@@ -143,13 +169,36 @@ static int collect_written(struct receiver *receiver)
 	return count;
 }
 
+/* All tags are as announced: are these the announcements that were made? */
+static int check_digest(struct transfer *transfer)
+{
+	uint8_t digest[CP_DIGEST_SIZE];
+
+	if (!transfer->settings->verify)
+		return 0;
+	finish_digest(&transfer->digest, digest);
+	if (digests_equal(digest, transfer->peer_digest))
+		return 0;
+	return fail(transfer->failure, EXIT_VERIFY,
+		    "verification failed: what arrived is not what the sender announced");
+}
+
+static int start_commit(struct receiver *receiver)
+{
+	if (check_digest(receiver->transfer) < 0)
+		return -1;
+	receiver->committing = true;
+	give_job(receiver->transfer->workers, &receiver->commit);
+	return 0;
+}
+
 static int step(struct receiver *receiver)
 {
 	struct transfer *transfer = receiver->transfer;
 	int announced, written;
 
 	/* Once all is here the sender may go, and the channel does not matter. */
-	announced = receiver->announced < transfer->chunks
+	announced = receiver->bytes_announced < transfer->size
 			    ? collect_announcements(receiver)
 			    : 0;
 	if (announced < 0)
@@ -157,11 +206,9 @@ static int step(struct receiver *receiver)
 	written = collect_written(receiver);
 	if (written < 0)
 		return -1;
-	if (transfer->peer_ended && receiver->written == transfer->chunks &&
-	    !receiver->committing) {
-		receiver->committing = true;
-		give_job(transfer->workers, &receiver->commit);
-	}
+	if (transfer->peer_ended && receiver->bytes_written == transfer->size &&
+	    !receiver->committing && start_commit(receiver) < 0)
+		return -1;
 	return announced + written > 0;
 }
 
@@ -214,7 +261,7 @@ int run_receiver(struct transfer *transfer)
 	end_progress(transfer->progress);
 	stop_workers(transfer->workers);
 	transfer->workers = NULL;
-	close_slots(&transfer->link, receiver.slots);
+	free(receiver.slots);
 	close_destination(&receiver.destination);
 	return result;
 }

@@ -15,6 +15,7 @@
 
 enum {
 	WORDS_MAX = 64,
+	SSH_OPTIONS = 6,
 	/* Then SIGTERM, then SIGKILL: together less than the 5 s we promise. */
 	PATIENCE_MS = 2000,
 	TERM_MS = 1000,
@@ -117,11 +118,33 @@ static int start_here(struct remote *remote, struct control *control)
 	return spawn_with_pipes(remote, argv, control);
 }
 
+/*
+ * As scp(1) does: the far side needs neither our agent nor our display, and
+ * nothing of what is configured for sessions with a person. Behind the user's
+ * words, of which ssh_config(5) takes the first for each option.
+ */
+static size_t add_ssh_options(char **argv, size_t count)
+{
+	static const char *const options[SSH_OPTIONS] = {
+		"-oForwardAgent=no",	     "-oForwardX11=no",
+		"-oClearAllForwardings=yes", "-oPermitLocalCommand=no",
+		"-oRemoteCommand=none",	     "-oRequestTTY=no",
+	};
+	const char *slash = strrchr(argv[0], '/');
+	size_t i;
+
+	if (strcmp(slash ? slash + 1 : argv[0], "ssh") != 0)
+		return count;
+	for (i = 0; i < SSH_OPTIONS; i++)
+		argv[count++] = (char *)options[i];
+	return count;
+}
+
 int start_remote(struct remote *remote, const char *host, const char *rsh,
 		 const char *remote_pier, struct control *control)
 {
 	char words[4096], quoted[4096], target[256], cp[] = "cp", server[] = "--server";
-	char *argv[WORDS_MAX + 5], *rest = words;
+	char *argv[WORDS_MAX + SSH_OPTIONS + 5], *rest = words;
 	size_t count = 0;
 
 	if (!host)
@@ -137,6 +160,7 @@ int start_remote(struct remote *remote, const char *host, const char *rsh,
 	quote_for_shell(remote_pier, quoted, sizeof(quoted));
 	snprintf(target, sizeof(target), "%s", host);
 	snprintf(remote->command, sizeof(remote->command), "%s", argv[0]);
+	count = add_ssh_options(argv, count);
 	argv[count++] = target;
 	argv[count++] = quoted;
 	argv[count++] = cp;

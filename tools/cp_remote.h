@@ -19,7 +19,8 @@ struct remote {
  * NULL; fills in the control's descriptors.
  *
  * rsh          command line of the remote shell, split at blanks; 'a b' and
- *              "a b" are one word
+ *              "a b" are one word. ssh(1), by its file name, also gets options
+ *              that turn off the forwarding of the agent, X11 and ports
  * remote_pier  the program there
  */
 int start_remote(struct remote *remote, const char *host, const char *rsh,

@@ -4,6 +4,7 @@
 
 #include "cp_result.h"
 #include "json.h"
+#include "printable.h"
 
 static double rate(const struct cp_result *result)
 {
@@ -12,25 +13,38 @@ static double rate(const struct cp_result *result)
 
 static void print_why(const char *name, const struct cp_report *report)
 {
-	if (report->why[0])
-		printf("%s memory is reached as %s; %s\n", name, report->path,
-		       report->why);
+	if (!report->why[0])
+		return;
+	printf("%s memory is reached as ", name);
+	print_safely(stdout, report->path);
+	fputs("; ", stdout);
+	print_safely(stdout, report->why);
+	fputc('\n', stdout);
+}
+
+static void print_used(const struct cp_report *report)
+{
+	print_safely(stdout, report->memory);
+	fputs(" memory on ", stdout);
+	print_safely(stdout, report->device);
+	fputs(" (", stdout);
+	print_safely(stdout, report->path);
+	fputc(')', stdout);
 }
 
 void print_result(const struct cp_result *result)
 {
-	const struct cp_report *from = &result->source_report;
-	const struct cp_report *to = &result->destination_report;
-
-	printf("%" PRIu64 " bytes in %.2f s, %.2f GB/s, %s: "
-	       "%s memory on %s (%s) -> %s memory on %s (%s)\n",
-	       result->bytes, result->seconds, rate(result) / 1e9,
-	       result->settings->verify ? "verified" : "not verified", from->memory,
-	       from->device, from->path, to->memory, to->device, to->path);
+	printf("%" PRIu64 " bytes in %.2f s, %.2f GB/s, %s: ", result->bytes,
+	       result->seconds, rate(result) / 1e9,
+	       result->settings->verify ? "verified" : "not verified");
+	print_used(&result->source_report);
+	fputs(" -> ", stdout);
+	print_used(&result->destination_report);
+	fputc('\n', stdout);
 	if (!result->verbose)
 		return;
-	print_why("source", from);
-	print_why("destination", to);
+	print_why("source", &result->source_report);
+	print_why("destination", &result->destination_report);
 }
 
 static void print_side(struct json *json, const char *name, const struct place *place,
@@ -65,7 +79,7 @@ void print_result_json(const struct cp_result *result)
 		json_uint(&json, "bytes", result->bytes);
 		json_double(&json, "seconds", result->seconds);
 		json_double(&json, "bytes_per_second", rate(result));
-		json_string(&json, "checksum", settings->verify ? "xxh3-64" : NULL);
+		json_string(&json, "checksum", settings->verify ? "poly1305" : NULL);
 	}
 	json_bool(&json, "verified", !failed && settings->verify);
 	json_close(&json, '}');

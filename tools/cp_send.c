@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <stdlib.h>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 #include "cp_chunk.h"
 #include "cp_file.h"
 #include "cp_transfer.h"
@@ -15,8 +12,9 @@ struct sender {
 	struct slot *slots;
 	/* Numbers of the chunks that come next at each station. */
 	uint64_t read, posted, sent, received;
-	uint64_t credited; /* how many; these come in any order */
-	uint64_t bytes_posted, bytes_credited;
+	uint64_t bytes_read;	 /* of the file, holes included */
+	uint64_t bytes_posted;	 /* to the NIC */
+	uint64_t bytes_credited; /* in any order */
 };
 
 static struct slot *slot_of(const struct sender *sender, uint64_t index)
@@ -24,41 +22,45 @@ static struct slot *slot_of(const struct sender *sender, uint64_t index)
 	return &sender->slots[index % sender->transfer->link.depth];
 }
 
-/* On a worker: fill the slot, and note the checksum of what the file gave. */
-static void read_chunk(struct job *job)
+/* On a worker: fill the slot, and make the tag of what the file gave. */
+static void read_chunk(struct job *job, void *piece)
 {
 	struct slot *slot = (struct slot *)job;
 	struct sender *sender = slot->owner;
 	struct transfer *transfer = sender->transfer;
-	uint64_t offset = slot->index * transfer->link.chunk;
-	uint8_t *data = slot_data(&transfer->link, slot);
-	size_t done = 0, piece;
-	XXH3_state_t state;
+	const struct chunk *chunk = &slot->chunk;
+	uint64_t done = chunk->hole ? chunk->length : 0;
+	struct tag_state tag;
+	size_t length;
 
-	XXH3_64bits_reset(&state);
-	for (; done < slot->length; done += piece) {
-		piece = slot->length - done < PIECE ? slot->length - done : PIECE;
-		if (read_source(&sender->source, offset + done, data + done, piece,
-				&slot->failure) < 0)
+	begin_tag(&tag, transfer->settings->secret, chunk->number);
+	for (; done < chunk->length; done += length) {
+		length = piece_length(slot, done);
+		if (read_source(&sender->source, chunk->offset + done, piece, length,
+				&slot->failure) < 0 ||
+		    put_piece(&transfer->link, slot, done, piece) < 0)
 			return;
 		if (transfer->settings->verify)
-			XXH3_64bits_update(&state, data + done, piece);
+			update_tag(&tag, piece, length);
 	}
-	slot->checksum = transfer->settings->verify ? XXH3_64bits_digest(&state) : 0;
-	slot_to_buffer(&transfer->link, slot);
+	finish_tag(&tag, chunk, slot->tag);
+	if (!chunk->hole)
+		sync_put_pieces(&transfer->link, slot);
 }
 
 static void start_reading(struct sender *sender)
 {
 	struct transfer *transfer = sender->transfer;
-	struct slot *slot;
 
-	while (sender->read < transfer->chunks) {
-		slot = slot_of(sender, sender->read);
+	while (sender->bytes_read < transfer->size) {
+		struct slot *slot = slot_of(sender, sender->read);
+
 		if (slot->state != SLOT_FREE)
 			return;
-		slot->index = sender->read++;
-		slot->length = chunk_length(transfer, slot->index);
+		slot->chunk.number = sender->read++;
+		slot->chunk.offset = sender->bytes_read;
+		find_chunk(&sender->source, transfer->link.chunk, &slot->chunk);
+		sender->bytes_read += slot->chunk.length;
 		slot->state = SLOT_WORKING;
 		slot->sent = slot->credited = false;
 		give_job(transfer->workers, &slot->job);
@@ -100,18 +102,17 @@ static int post_chunk(struct sender *sender, struct slot *slot)
 {
 	struct transfer *transfer = sender->transfer;
 	struct link *link = &transfer->link;
-	uint32_t number = (uint32_t)(slot->index % link->depth);
-	uint8_t *message = link_outgoing(link, number);
+	uint32_t number = slot_number(link, slot);
+	size_t length = slot->chunk.hole ? 0 : (size_t)slot->chunk.length;
 
-	store_u64(message, slot->index);
-	store_u64(message + 8, slot->length);
-	store_u64(message + 16, slot->checksum);
-	if (link_write(link, number, slot->length, &transfer->peer.remote) < 0 ||
+	store_announcement(slot, link_outgoing(link, number));
+	update_digest(&transfer->digest, slot->tag);
+	if ((length && link_write(link, number, length, &transfer->peer.remote) < 0) ||
 	    link_send(link, number, ANNOUNCEMENT_SIZE, &slot->send) < 0)
 		return fail_channel(transfer, "posting a write");
 	slot->state = SLOT_POSTED;
 	sender->posted++;
-	sender->bytes_posted += slot->length;
+	sender->bytes_posted += length;
 	return 0;
 }
 
@@ -164,13 +165,13 @@ static int take_credit(struct sender *sender, const struct pier_result *result,
 	struct slot *slot;
 
 	if (result->byte_length != CREDIT_SIZE || index >= sender->posted ||
-	    slot_of(sender, index)->index != index || slot_of(sender, index)->credited)
+	    slot_of(sender, index)->chunk.number != index ||
+	    slot_of(sender, index)->credited)
 		return fail(transfer->failure, EXIT_PEER,
 			    "the receiver acknowledged a chunk that was not sent");
 	slot = slot_of(sender, index);
 	slot->credited = true;
-	sender->credited++;
-	sender->bytes_credited += slot->length;
+	sender->bytes_credited += slot->chunk.length;
 	free_if_unused(slot);
 	if (link_recv(&transfer->link, number, &sender->slots[number].receive) < 0)
 		return fail_channel(transfer, "posting a receive");
@@ -210,11 +211,17 @@ static int step(struct sender *sender)
 	return credited < 0 ? -1 : read + posted + sent + credited > 0;
 }
 
+static bool all_sent(const struct sender *sender)
+{
+	return sender->bytes_credited == sender->transfer->size &&
+	       sender->sent == sender->read;
+}
+
 static int send_chunks(struct sender *sender)
 {
 	struct transfer *transfer = sender->transfer;
 
-	while (sender->credited < transfer->chunks || sender->sent < transfer->chunks) {
+	while (!all_sent(sender)) {
 		int moved = step(sender);
 		uint64_t wake;
 
@@ -233,12 +240,23 @@ static int send_chunks(struct sender *sender)
 	return 0;
 }
 
+static int send_end(struct transfer *transfer)
+{
+	struct wire_writer writer = { .length = 0 };
+	uint8_t digest[CP_DIGEST_SIZE];
+
+	finish_digest(&transfer->digest, digest);
+	if (transfer->settings->verify)
+		put_bytes(&writer, digest, sizeof(digest));
+	return control_send(transfer->control, FRAME_END, &writer);
+}
+
 static int finish(struct sender *sender)
 {
 	struct transfer *transfer = sender->transfer;
 
 	if (check_source(&sender->source, transfer->failure) < 0 ||
-	    control_send(transfer->control, FRAME_END, NULL) < 0)
+	    send_end(transfer) < 0)
 		return -1;
 	note_progress(transfer);
 	while (!transfer->peer_done)
@@ -252,7 +270,8 @@ static int send_file(struct sender *sender)
 	struct transfer *transfer = sender->transfer;
 	struct source_message message;
 
-	if (open_source(&sender->source, transfer->side->path, transfer->failure) < 0)
+	if (open_source(&sender->source, transfer->side->path, transfer->failure) < 0 ||
+	    spool_source(&sender->source, transfer->failure) < 0)
 		return -1;
 	describe_source(&sender->source, &message);
 	begin_progress(transfer->progress, message.size);
@@ -268,13 +287,14 @@ static int send_file(struct sender *sender)
 
 int run_sender(struct transfer *transfer)
 {
-	struct sender sender = { .transfer = transfer, .source.fd = -1 };
+	struct sender sender = { .transfer = transfer,
+				 .source = { .fd = -1, .content = -1 } };
 	int result = send_file(&sender);
 
 	end_progress(transfer->progress);
 	stop_workers(transfer->workers);
 	transfer->workers = NULL;
-	close_slots(&transfer->link, sender.slots);
+	free(sender.slots);
 	close_source(&sender.source);
 	return result;
 }

@@ -7,19 +7,28 @@
 
 #include "cp_file.h"
 
+int fail_source(const struct source *source, struct failure *failure)
+{
+	return fail(failure, EXIT_FILE, "cannot read %s: %s", source->path,
+		    strerror(errno));
+}
+
 int open_source(struct source *source, const char *path, struct failure *failure)
 {
 	source->path = path;
 	/* Without O_NONBLOCK, opening a FIFO waits for a writer. */
 	source->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 	if (source->fd < 0 || fstat(source->fd, &source->stat) < 0)
-		return fail(failure, EXIT_FILE, "cannot read %s: %s", path,
-			    strerror(errno));
+		return fail_source(source, failure);
 	if (S_ISDIR(source->stat.st_mode))
 		return fail(failure, EXIT_FILE,
 			    "%s is a directory: pier cp copies one file", path);
 	if (!S_ISREG(source->stat.st_mode))
 		return fail(failure, EXIT_FILE, "%s is not a regular file", path);
+	source->content = source->fd;
+	source->size = (uint64_t)source->stat.st_size;
+	/* stat(3type): st_blocks counts units of 512 bytes. */
+	source->sparse = (uint64_t)source->stat.st_blocks < source->size / 512;
 	posix_fadvise(source->fd, 0, 0, POSIX_FADV_SEQUENTIAL);
 	return 0;
 }
@@ -42,7 +51,8 @@ void describe_source(const struct source *source, struct source_message *ret_mes
 	const char *slash = strrchr(source->path, '/');
 
 	memset(ret_message, 0, sizeof(*ret_message));
-	ret_message->size = (uint64_t)stat->st_size;
+	ret_message->size = source->size;
+	ret_message->sparse = source->sparse;
 	ret_message->mode = stat->st_mode & 0777;
 	ret_message->mtime_seconds = (uint64_t)stat->st_mtim.tv_sec;
 	ret_message->mtime_nanoseconds = (uint32_t)stat->st_mtim.tv_nsec;
@@ -53,19 +63,62 @@ void describe_source(const struct source *source, struct source_message *ret_mes
 	ret_message->identity.inode = stat->st_ino;
 }
 
+/* lseek(2): where data, or a hole, begins at or behind `offset`; or the end. */
+static uint64_t find(const struct source *source, uint64_t offset, int whence)
+{
+	off_t found = lseek(source->content, (off_t)offset, whence);
+
+	if (found < 0 && !(whence == SEEK_DATA && errno == ENXIO))
+		/* It cannot tell: all of it is data. */
+		return whence == SEEK_DATA ? offset : source->size;
+	if (found < 0 || (uint64_t)found > source->size)
+		return source->size;
+	return (uint64_t)found;
+}
+
+void find_chunk(struct source *source, size_t most, struct chunk *chunk)
+{
+	uint64_t data = chunk->offset;
+
+	if (!source->sparse) {
+		source->data_end = source->size;
+	} else if (chunk->offset >= source->data_end) {
+		data = find(source, chunk->offset, SEEK_DATA);
+		source->data_end = find(source, data, SEEK_HOLE);
+	}
+	chunk->hole = data > chunk->offset;
+	if (chunk->hole) {
+		chunk->length = data - chunk->offset;
+		return;
+	}
+	/* No data at all: a hole was made here since we looked. Read the zeroes. */
+	if (source->data_end <= chunk->offset)
+		source->data_end = source->size;
+	chunk->length = source->data_end - chunk->offset;
+	if (chunk->length > most)
+		chunk->length = most;
+}
+
+ssize_t read_at(int fd, uint64_t offset, void *ret_data, size_t length)
+{
+	ssize_t count;
+
+	do
+		count = pread(fd, ret_data, length, (off_t)offset);
+	while (count < 0 && errno == EINTR);
+	return count;
+}
+
 int read_source(const struct source *source, uint64_t offset, void *ret_data,
 		size_t length, struct failure *failure)
 {
 	char *data = ret_data;
 
 	while (length > 0) {
-		ssize_t count = pread(source->fd, data, length, (off_t)offset);
+		ssize_t count = read_at(source->content, offset, data, length);
 
-		if (count < 0 && errno == EINTR)
-			continue;
 		if (count < 0)
-			return fail(failure, EXIT_FILE, "cannot read %s: %s",
-				    source->path, strerror(errno));
+			return fail_source(source, failure);
 		if (count == 0)
 			return fail(failure, EXIT_FILE,
 				    "%s became shorter while it was copied",
@@ -77,25 +130,39 @@ int read_source(const struct source *source, uint64_t offset, void *ret_data,
 	return 0;
 }
 
+static bool same_time(const struct timespec *a, const struct timespec *b)
+{
+	return a->tv_sec == b->tv_sec && a->tv_nsec == b->tv_nsec;
+}
+
+/* Programs can set the modification time, but not the time of change: inode(7). */
+static bool same_state(const struct stat *a, const struct stat *b)
+{
+	return a->st_dev == b->st_dev && a->st_ino == b->st_ino &&
+	       a->st_size == b->st_size && same_time(&a->st_mtim, &b->st_mtim) &&
+	       same_time(&a->st_ctim, &b->st_ctim);
+}
+
 int check_source(const struct source *source, struct failure *failure)
 {
-	const struct stat *before = &source->stat;
-	struct stat now;
+	struct stat opened, named;
 
-	if (fstat(source->fd, &now) < 0)
-		return fail(failure, EXIT_FILE, "cannot read %s: %s", source->path,
-			    strerror(errno));
-	if (now.st_size != before->st_size ||
-	    now.st_mtim.tv_sec != before->st_mtim.tv_sec ||
-	    now.st_mtim.tv_nsec != before->st_mtim.tv_nsec)
+	if (fstat(source->fd, &opened) < 0)
+		return fail_source(source, failure);
+	if (!same_state(&source->stat, &opened))
 		return fail(failure, EXIT_FILE, "%s changed while it was copied",
+			    source->path);
+	if (stat(source->path, &named) < 0 || !same_state(&opened, &named))
+		return fail(failure, EXIT_FILE, "%s was replaced while it was copied",
 			    source->path);
 	return 0;
 }
 
 void close_source(struct source *source)
 {
+	if (source->content >= 0 && source->content != source->fd)
+		close(source->content);
 	if (source->fd >= 0)
 		close(source->fd);
-	source->fd = -1;
+	source->fd = source->content = -1;
 }

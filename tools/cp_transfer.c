@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cp_chunk.h"
 #include "cp_transfer.h"
 #include "units.h"
 
@@ -32,9 +33,8 @@ int prepare_transfer(struct transfer *transfer, uint64_t size)
 		      size, transfer->failure) < 0)
 		return -1;
 	transfer->report = transfer->link.report;
-	transfer->chunks = size / transfer->link.chunk +
-			   (size % transfer->link.chunk != 0);
-	return start_workers(choose_threads(transfer), &transfer->workers,
+	begin_digest(&transfer->digest, transfer->settings->secret, size);
+	return start_workers(choose_threads(transfer), PIECE, &transfer->workers,
 			     transfer->failure);
 }
 
@@ -78,17 +78,28 @@ void close_transfer(struct transfer *transfer)
 		fail_pier(transfer->failure, EXIT_DEVICE);
 }
 
-size_t chunk_length(const struct transfer *transfer, uint64_t index)
-{
-	uint64_t left = transfer->size - index * transfer->link.chunk;
-
-	return left < transfer->link.chunk ? (size_t)left : transfer->link.chunk;
-}
-
 void note_progress(struct transfer *transfer)
 {
 	transfer->deadline_ns = now_ns() +
 				(uint64_t)transfer->settings->timeout_ms * 1000000;
+}
+
+/* Whether it is a frame that the other side may send during a transfer. */
+static bool take_frame(struct transfer *transfer, const struct frame *frame)
+{
+	size_t digest_size = transfer->settings->verify ? CP_DIGEST_SIZE : 0;
+
+	if (frame->type == FRAME_END && transfer->role == CP_RECEIVER &&
+	    frame->length == digest_size) {
+		memcpy(transfer->peer_digest, frame->payload, digest_size);
+		transfer->peer_ended = true;
+		return true;
+	}
+	if (frame->type == FRAME_DONE && transfer->role == CP_SENDER) {
+		transfer->peer_done = true;
+		return true;
+	}
+	return frame->type == FRAME_ALIVE;
 }
 
 static int handle_frame(struct transfer *transfer)
@@ -98,11 +109,7 @@ static int handle_frame(struct transfer *transfer)
 	if (control_receive(transfer->control, &frame) < 0)
 		return -1;
 	note_progress(transfer);
-	if (frame.type == FRAME_END)
-		transfer->peer_ended = true;
-	else if (frame.type == FRAME_DONE)
-		transfer->peer_done = true;
-	else if (frame.type != FRAME_ALIVE)
+	if (!take_frame(transfer, &frame))
 		return fail(transfer->failure, EXIT_PEER,
 			    "unexpected control message of type %u", frame.type);
 	return 0;

@@ -3,6 +3,7 @@
 #define PIER_TOOLS_CP_TRANSFER_H
 
 #include "cp_control.h"
+#include "cp_digest.h"
 #include "cp_link.h"
 #include "cp_workers.h"
 #include "progress.h"
@@ -19,10 +20,11 @@ struct transfer {
 	struct workers *workers;
 	struct cp_report report; /* what this side uses */
 	struct setup_message peer;
-	uint64_t size;	 /* of the file */
-	uint64_t chunks; /* that it is cut into */
-	bool peer_ended; /* FRAME_END came */
-	bool peer_done;	 /* FRAME_DONE came */
+	uint64_t size;		    /* of the file */
+	struct digest_state digest; /* of the chunks that were posted or announced */
+	bool peer_ended;	    /* FRAME_END came */
+	uint8_t peer_digest[CP_DIGEST_SIZE]; /* in it */
+	bool peer_done;			     /* FRAME_DONE came */
 	uint64_t deadline_ns, alive_ns;
 	uint64_t started_ns; /* when both were connected */
 };
@@ -34,9 +36,6 @@ int prepare_transfer(struct transfer *transfer, uint64_t size);
 /* Exchange endpoints, connect, and wait until both are connected. */
 int connect_transfer(struct transfer *transfer);
 void close_transfer(struct transfer *transfer);
-
-/* The length of a chunk: the last may be shorter. */
-size_t chunk_length(const struct transfer *transfer, uint64_t index);
 
 /* Something moved: the other side has all of its time again. */
 void note_progress(struct transfer *transfer);

@@ -13,6 +13,12 @@ struct queue {
 	struct job *first, **last;
 };
 
+struct worker {
+	pthread_t thread;
+	struct workers *workers;
+	void *scratch;
+};
+
 struct workers {
 	pthread_mutex_t lock;
 	pthread_cond_t wanted;
@@ -21,7 +27,7 @@ struct workers {
 	int event;
 	unsigned int busy; /* of the owner's thread alone */
 	unsigned int count;
-	pthread_t threads[CP_THREADS_MAX];
+	struct worker all[CP_THREADS_MAX];
 };
 
 static void append(struct queue *queue, struct job *job)
@@ -45,7 +51,8 @@ static struct job *take_first(struct queue *queue)
 
 static void *work(void *argument)
 {
-	struct workers *workers = argument;
+	struct worker *worker = argument;
+	struct workers *workers = worker->workers;
 	struct job *job;
 
 	pthread_mutex_lock(&workers->lock);
@@ -56,7 +63,7 @@ static void *work(void *argument)
 			break;
 		job = take_first(&workers->todo);
 		pthread_mutex_unlock(&workers->lock);
-		job->run(job);
+		job->run(job, worker->scratch);
 		pthread_mutex_lock(&workers->lock);
 		append(&workers->done, job);
 		eventfd_write(workers->event, 1);
@@ -65,7 +72,24 @@ static void *work(void *argument)
 	return NULL;
 }
 
-int start_workers(unsigned int count, struct workers **ret_workers,
+static int start_worker(struct workers *workers, size_t scratch_size)
+{
+	struct worker *worker = &workers->all[workers->count];
+	int error;
+
+	worker->workers = workers;
+	worker->scratch = malloc(scratch_size);
+	if (!worker->scratch)
+		return ENOMEM;
+	error = pthread_create(&worker->thread, NULL, work, worker);
+	if (error)
+		free(worker->scratch);
+	else
+		workers->count++;
+	return error;
+}
+
+int start_workers(unsigned int count, size_t scratch_size, struct workers **ret_workers,
 		  struct failure *failure)
 {
 	struct workers *workers = calloc(1, sizeof(*workers));
@@ -80,11 +104,8 @@ int start_workers(unsigned int count, struct workers **ret_workers,
 	workers->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (workers->event < 0)
 		error = errno;
-	while (!error && workers->count < count) {
-		error = pthread_create(&workers->threads[workers->count], NULL, work,
-				       workers);
-		workers->count += !error;
-	}
+	while (!error && workers->count < count)
+		error = start_worker(workers, scratch_size);
 	if (!error) {
 		*ret_workers = workers;
 		return 0;
@@ -103,8 +124,10 @@ void stop_workers(struct workers *workers)
 	workers->stopping = true;
 	pthread_cond_broadcast(&workers->wanted);
 	pthread_mutex_unlock(&workers->lock);
-	for (i = 0; i < workers->count; i++)
-		pthread_join(workers->threads[i], NULL);
+	for (i = 0; i < workers->count; i++) {
+		pthread_join(workers->all[i].thread, NULL);
+		free(workers->all[i].scratch);
+	}
 	if (workers->event >= 0)
 		close(workers->event);
 	pthread_cond_destroy(&workers->wanted);

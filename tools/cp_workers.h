@@ -3,20 +3,27 @@
 #define PIER_TOOLS_CP_WORKERS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "failure.h"
 
 /* Threads that take jobs in order and hand them back when they are done. */
 
+struct job;
+
+/* `scratch` is memory of the thread that runs the job. */
+typedef void job_function(struct job *job, void *scratch);
+
 struct job {
-	void (*run)(struct job *job);
+	job_function *run;
 	struct job *next; /* the workers' */
 };
 
 struct workers;
 
-int start_workers(unsigned int count, struct workers **ret_workers,
+/* Each thread has scratch memory of so many bytes. */
+int start_workers(unsigned int count, size_t scratch_size, struct workers **ret_workers,
 		  struct failure *failure);
 /* Wait for the jobs that run, forget those that do not, and end. NULL is fine. */
 void stop_workers(struct workers *workers);

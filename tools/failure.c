@@ -5,6 +5,7 @@
 #include <pier/error.h>
 
 #include "failure.h"
+#include "printable.h"
 
 int fail(struct failure *failure, int status, const char *format, ...)
 {
@@ -26,5 +27,7 @@ int fail_pier(struct failure *failure, int status)
 
 void print_failure(const struct failure *failure)
 {
-	fprintf(stderr, "pier: %s\n", failure->text);
+	fputs("pier: ", stderr);
+	print_safely(stderr, failure->text);
+	fputc('\n', stderr);
 }

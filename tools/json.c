@@ -3,57 +3,35 @@
 #include <stddef.h>
 
 #include "json.h"
+#include "printable.h"
 
-/*
- * Length of the UTF-8 sequence that starts here, by table 3-7 of the Unicode
- * standard; 0 where none does. The string ends with NUL, which no sequence
- * continues with, so nothing beyond it is read.
- */
-static size_t sequence_length(const unsigned char *s)
+/* RFC 8259, section 7: two halves for what does not fit into 16 bits. */
+static void write_escape(FILE *file, uint32_t code)
 {
-	unsigned char low = 0x80, high = 0xbf;
-	size_t length, i;
-
-	if (s[0] < 0x80)
-		return 1;
-	if (s[0] >= 0xc2 && s[0] <= 0xdf)
-		length = 2;
-	else if (s[0] >= 0xe0 && s[0] <= 0xef)
-		length = 3;
-	else if (s[0] >= 0xf0 && s[0] <= 0xf4)
-		length = 4;
-	else
-		return 0;
-	if (s[0] == 0xe0)
-		low = 0xa0;
-	else if (s[0] == 0xed)
-		high = 0x9f;
-	else if (s[0] == 0xf0)
-		low = 0x90;
-	else if (s[0] == 0xf4)
-		high = 0x8f;
-	for (i = 1; i < length; i++, low = 0x80, high = 0xbf)
-		if (s[i] < low || s[i] > high)
-			return 0;
-	return length;
+	if (code > 0xffff) {
+		code -= 0x10000;
+		fprintf(file, "\\u%04" PRIx32, 0xd800 + (code >> 10));
+		code = 0xdc00 + (code & 0x3ff);
+	}
+	fprintf(file, "\\u%04" PRIx32, code);
 }
 
 static void write_string(FILE *file, const char *value)
 {
-	const unsigned char *s = (const unsigned char *)value;
+	uint32_t code;
 	size_t length;
 
 	fputc('"', file);
-	for (; *s; s += length ? length : 1) {
-		length = sequence_length(s);
+	for (; *value; value += length ? length : 1) {
+		length = decode_utf8(value, &code);
 		if (length == 0)
 			fputs("\\ufffd", file);
-		else if (*s == '"' || *s == '\\')
-			fprintf(file, "\\%c", *s);
-		else if (*s < 0x20 || *s == 0x7f)
-			fprintf(file, "\\u%04x", *s);
+		else if (code == '"' || code == '\\')
+			fprintf(file, "\\%c", (char)code);
+		else if (is_printable(code))
+			fwrite(value, 1, length, file);
 		else
-			fwrite(s, 1, length, file);
+			write_escape(file, code);
 	}
 	fputc('"', file);
 }

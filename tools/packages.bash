@@ -37,7 +37,6 @@ need_for_build() {
     need pkg-config have pkg-config
     need libibverbs-dev have_library libibverbs
     need libsodium-dev have_library libsodium
-    need libxxhash-dev have_library libxxhash
 }
 
 # What the tests need besides.

@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """pier cp between two files of this host."""
 
+import errno
 import os
+import pathlib
 import pty
 import re
 import resource
@@ -11,7 +13,7 @@ import signal
 import stat
 import subprocess
 
-from harness import Case, MIB, default_signals, json, main
+from harness import Case, MIB, default_signals, json, main, slowness
 
 KIB = 1024
 CHUNK = 64 * KIB
@@ -71,6 +73,118 @@ class Sizes(Case):
                 file.write(self.bytes(7))
         self.copy("--chunk", "4M", source, "target")
         self.check_same(source, self.folder / "target")
+
+
+class Sparse(Case):
+    """Holes stay holes."""
+
+    def sparse(self, size, data):
+        """A file of this size, with data of (offset, length)."""
+        source = self.folder / "source"
+        with open(source, "wb") as file:
+            file.truncate(size)
+            for offset, length in data:
+                file.seek(offset)
+                file.write(self.bytes(length))
+        if source.stat().st_blocks * 512 >= size:
+            self.skipTest("%s is on a file system without holes" % source)
+        return source
+
+    def extents(self, path):
+        """Where data is: lseek(2)."""
+        found, end = [], 0
+        with open(path, "rb") as file:
+            while True:
+                try:
+                    start = os.lseek(file.fileno(), end, os.SEEK_DATA)
+                except OSError as error:
+                    self.assertEqual(error.errno, errno.ENXIO)
+                    return found
+                end = os.lseek(file.fileno(), start, os.SEEK_HOLE)
+                found.append((start, end))
+
+    def check_extents(self, source, target):
+        self.assertEqual(target.stat().st_size, source.stat().st_size)
+        self.assertEqual(self.extents(target), self.extents(source))
+        with open(source, "rb") as ours, open(target, "rb") as theirs:
+            for start, end in self.extents(source):
+                ours.seek(start)
+                theirs.seek(start)
+                self.assertTrue(ours.read(end - start) == theirs.read(end - start))
+
+    def test_a_tebibyte(self):
+        source = self.sparse(1 << 40, [(0, 4096), (1 << 30, 3 * MIB), (5 << 37, 77),
+                                       ((1 << 40) - 4097, 4097)])
+        target = self.folder / "target"
+        result = self.copy(source, target)
+        self.assertIn("1099511627776 bytes in ", result.stdout)
+        self.assertLess(result.seconds, 10 * slowness())
+        self.check_extents(source, target)
+        self.assertLess(target.stat().st_blocks * 512, 8 * MIB)
+
+    def test_places_of_holes(self):
+        size = 20 * CHUNK + 17
+        for data in ([], [(0, 1)], [(size - 1, 1)], [(CHUNK - 1, 2)], [(3 * CHUNK, CHUNK)],
+                     [(4096 * i, 4096) for i in range(0, 100, 2)],
+                     [(4096 * i, 4096) for i in range(1, 100, 3)]):
+            for options in ((), ("--no-verify",)):
+                with self.subTest((data[:3], options)):
+                    target = self.folder / "target"
+                    source = self.sparse(size, data)
+                    self.copy("--chunk", "64K", "--depth", 3, *options, source, target)
+                    self.check_same(source, target)
+                    self.check_extents(source, target)
+
+    def test_random_holes(self):
+        for _ in range(10):
+            size = self.random.randrange(MIB, 8 * MIB)
+            data = [(self.random.randrange(size), self.random.randrange(1, CHUNK))
+                    for _ in range(self.random.randrange(8))]
+            source = self.sparse(size, data)
+            self.copy("--chunk", "16K", "--depth", self.random.randrange(1, 9), source, "target")
+            self.check_same(source, self.folder / "target")
+
+    def test_over_an_old_file(self):
+        source = self.sparse(2 * MIB, [(MIB, 5)])
+        target = self.file("target", 3 * MIB)
+        self.copy(source, target)
+        self.check_extents(source, target)
+
+
+class Kernel(Case):
+    """Files whose size says nothing."""
+
+    def test_files_that_claim_to_be_empty(self):
+        for name in ("/proc/cpuinfo", "/proc/filesystems", "/proc/self/limits"):
+            with self.subTest(name):
+                facts = json.loads(self.copy("--json", name, "target").stdout)
+                content = (self.folder / "target").read_bytes()
+                self.assertGreater(len(content), 10)
+                self.assertEqual(facts["bytes"], len(content))
+        self.copy("/proc/filesystems", "target")
+        self.assertEqual((self.folder / "target").read_bytes(),
+                         pathlib.Path("/proc/filesystems").read_bytes())
+
+    def test_files_that_claim_a_page(self):
+        name = pathlib.Path("/sys/devices/system/cpu/possible")
+        if not name.exists():
+            self.skipTest("there is no %s" % name)
+        self.assertGreater(name.stat().st_size, len(name.read_bytes()))
+        self.copy(name, "target")
+        self.assertEqual((self.folder / "target").read_bytes(), name.read_bytes())
+
+    def test_files_that_really_are_empty(self):
+        self.copy(self.file("source", b""), "target")
+        self.assertEqual((self.folder / "target").read_bytes(), b"")
+
+    def test_files_that_cannot_be_read(self):
+        self.refused(1, "cannot read /proc/self/mem: Input/output error", "cp",
+                     "/proc/self/mem", "target")
+
+    def test_files_without_an_end(self):
+        self.refused(1, r"/proc/self/pagemap does not end where its size says \(0 bytes\), "
+                     "and has more than the 256 MiB", "cp", "/proc/self/pagemap", "target")
+        self.assertFalse((self.folder / "target").exists())
 
 
 class Memory(Case):
@@ -167,7 +281,7 @@ class Words(Case):
         self.assertIs(facts["ok"], True)
         self.assertEqual(facts["bytes"], MIB + 1)
         self.assertIs(facts["verified"], True)
-        self.assertEqual(facts["checksum"], "xxh3-64")
+        self.assertEqual(facts["checksum"], "poly1305")
         for side, name in (("source", "source"), ("destination", "target")):
             self.assertIsNone(facts[side]["host"])
             self.assertEqual(facts[side]["file"], name)
@@ -356,11 +470,11 @@ class Faults(Case):
                      "cp", source, disk / "target", before=before)
         self.assertEqual((disk / "target").read_text(), "old")
 
-    def changed(self, change):
-        source = self.file("slow", 3 * MIB)
+    def changed(self, change, source=None, pattern="changed while|became shorter"):
+        source = source or self.file("slow", 3 * MIB)
         process = self.start_slowly(source=source)
         change(source)
-        self.failure_of(process, 1, "changed while|became shorter", patience=30)
+        self.failure_of(process, 1, pattern, patience=30)
 
     def test_source_that_grows(self):
         def grow(source):
@@ -376,6 +490,31 @@ class Faults(Case):
             with open(source, "r+b") as file:
                 file.write(b"other")
         self.changed(write)
+
+
+    def test_source_that_is_written_to_in_secret(self):
+        def write(source):
+            times = source.stat()
+            with open(source, "r+b") as file:
+                file.write(b"other")
+            os.utime(source, ns=(times.st_atime_ns, times.st_mtime_ns))
+        self.changed(write)
+
+    def test_source_that_is_replaced(self):
+        def replace(source):
+            other = self.file("other", source.read_bytes())
+            shutil.copystat(source, other)
+            other.rename(source)
+        self.changed(replace)
+
+    def test_source_in_a_directory_that_is_replaced(self):
+        def replace(source):
+            # The file that is open is what it was.
+            source.parent.rename(self.folder / "old")
+            source.parent.mkdir()
+            shutil.copy2(self.folder / "old/slow", source)
+        (self.folder / "directory").mkdir()
+        self.changed(replace, self.file("directory/slow", 3 * MIB), "was replaced while")
 
 
 class NamedTemporaries(Case):

@@ -16,7 +16,8 @@ import sys
 from harness import Case, MIB, PIER, PROMISE, STUB_RSH, STUB_SHELL, main, slowness
 
 MAGIC = b"\x89PIERCP\n"
-GREETING = MAGIC + struct.pack("<II", 2, 0)
+VERSION = 3
+GREETING = MAGIC + struct.pack("<II", VERSION, 0)
 ERROR = 8
 
 
@@ -81,6 +82,27 @@ class Stub(Case):
             self.check_same(source, self.home / "x")
             (self.home / "x").unlink()
 
+    def recorded(self, name, words=""):
+        """The words that a remote shell of this name is given before the host."""
+        shell = self.folder / name
+        record = self.folder / "words"
+        shell.write_text('#!/bin/sh\nwhile [ "$1" != somewhere ]; do echo "$1"; shift; done '
+                         '>"%s"\nexec "%s" "$@"\n' % (record, STUB_SHELL))
+        shell.chmod(0o755)
+        self.copy("--rsh", "'%s'%s" % (shell, words), "--remote-pier", PIER,
+                  self.file("source", 10), "somewhere:x", env={"STUB_HOME": str(self.home)})
+        return record.read_text().split()
+
+    def test_ssh_forwards_nothing(self):
+        words = self.recorded("ssh", " -A")
+        self.assertEqual(words[0], "-A", "the user's own words come first")
+        self.assertEqual(sorted(words[1:]), [
+            "-oClearAllForwardings=yes", "-oForwardAgent=no", "-oForwardX11=no",
+            "-oPermitLocalCommand=no", "-oRemoteCommand=none", "-oRequestTTY=no"])
+
+    def test_another_shell_gets_no_options(self):
+        self.assertEqual(self.recorded("my-ssh"), [])
+
     def failed(self, status, pattern, *arguments, **options):
         options.setdefault("env", self.stub)
         result = self.run_pier("cp", "--remote-pier", PIER, *arguments, **options)
@@ -140,7 +162,7 @@ class Stub(Case):
     def test_another_version(self):
         self.file("source", 10)
         shell = self.says(MAGIC + struct.pack("<II", 7, 0))
-        self.failed(4, "somewhere speaks version 7 .*this side version 2", "--rsh", shell,
+        self.failed(4, "somewhere speaks version 7 .*this side version %d" % VERSION, "--rsh", shell,
                     "source", "somewhere:x")
 
     def test_garbage(self):
@@ -168,10 +190,10 @@ class Stub(Case):
                             "source", "somewhere:x")
 
     def test_garbage_from_a_sender(self):
-        def source(size=10, mode=0o644, nanoseconds=0, name=b"n"):
-            return struct.pack("<QIQI", size, mode, 0, nanoseconds) + \
+        def source(size=10, sparse=0, mode=0o644, nanoseconds=0, name=b"n"):
+            return struct.pack("<QIIQI", size, sparse, mode, 0, nanoseconds) + \
                 struct.pack("<H", len(name)) + name + struct.pack("<HQQ", 0, 0, 0)
-        for payload in (source(size=1 << 63), source(mode=0o4755), source(nanoseconds=10**9),
+        for payload in (source(size=1 << 63), source(sparse=2), source(mode=0o4755), source(nanoseconds=10**9),
                         source(name=b""), source(name=b"../x"), source(name=b".."),
                         source(name=b"a\0b"), source(name=b"n" * 300), source()[:-1],
                         source() + b"x"):
@@ -186,7 +208,7 @@ class Stub(Case):
         self.file("source", 10)
         words = b"bad\033[2J\r\nnews"
         shell = self.says(GREETING + frame(ERROR, struct.pack("<IH", 1, len(words)) + words))
-        self.failed(1, r"somewhere: bad\?\[2J\?\?news", "--rsh", shell, "source", "somewhere:x")
+        self.failed(1, r"somewhere: bad\\x1b\[2J\\x0d\\x0anews", "--rsh", shell, "source", "somewhere:x")
 
     def test_closing_half_way(self):
         self.file("source", 10)
@@ -207,7 +229,7 @@ class Stub(Case):
     def test_the_server_takes_garbage_too(self):
         for data in (b"", b"x", bytes(100), GREETING, GREETING + frame(1),
                      GREETING + frame(1, b"\xff" * 200), GREETING + frame(5),
-                     MAGIC + struct.pack("<II", 2, 0)):
+                     MAGIC + struct.pack("<II", VERSION, 0)):
             with self.subTest(data):
                 result = subprocess.run([PIER, "cp", "--server"], input=data, timeout=60,
                                         capture_output=True, env=self.environment())
@@ -288,6 +310,32 @@ class Sshd(Case):
                                "source", there + "x")
         self.assertEqual(result.status, 4)
         self.assertRegex(result.stderr, "status 127; is pier installed there")
+
+    def session(self, words=""):
+        """What the far side of a copy finds of our agent, display and terminal."""
+        program = self.folder / "pier there"
+        found = self.folder / "found"
+        program.write_text('#!/bin/sh\necho "${SSH_AUTH_SOCK:+agent} ${DISPLAY:+display} '
+                           '${SSH_TTY:+tty}" >"%s"\nexec "%s" "$@"\n' % (found, PIER))
+        program.chmod(0o755)
+        shell = self.ssh().replace("-F none", "-F '%s'" % (self.folder / "config"))
+        shell = shell.replace("-o IdentityAgent=none", "")
+        self.copy("--rsh", shell + words, "--remote-pier", program, self.file("source", 10),
+                  "127.0.0.1:%s" % (self.folder / "x"),
+                  env={"SSH_AUTH_SOCK": str(self.folder / "agent")})
+        return found.read_text().split()
+
+    def test_the_agent_stays_here(self):
+        (self.folder / "config").write_text(
+            "ForwardAgent yes\nForwardX11 yes\nRequestTTY force\nRemoteCommand false\n"
+            "PermitLocalCommand yes\nLocalCommand echo noise\n")
+        agent = subprocess.Popen(["ssh-agent", "-D", "-a", self.folder / "agent"],
+                                 stdout=subprocess.DEVNULL)
+        self.addCleanup(agent.wait)
+        self.addCleanup(agent.terminate)
+        self.wait_for((self.folder / "agent").exists, "no agent")
+        self.assertEqual(self.session(), [])
+        self.assertEqual(self.session(" -A"), ["agent"], "the user asked for it")
 
     def test_a_connection_that_breaks(self):
         process = self.start_slowly("--rsh", self.ssh(), "--remote-pier", PIER,

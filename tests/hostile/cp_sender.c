@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * The sending side of `pier cp`, started in place of ssh(1), with an attacker on
+ * the wire between the NICs. It speaks the protocol as it should, and the first
+ * argument names what the attacker does:
+ *
+ *	honest    nothing
+ *	payload   changes bytes of chunk 1
+ *	tag       changes them, and makes a tag without knowing the secret
+ *	replay    sends chunk 0 again, with its tag, in place of chunk 1
+ *	digest    changes them, with the right tag: only the digest is against it
+ *	hole      announces chunk 1 as a hole, with the right tag
+ *	length    announces chunk 1 as longer than a slot
+ *	beyond    announces a hole that ends behind the file
+ *	short     leaves chunk 1 out
+ *	rewrite   changes chunk 0 to and fro while the receiver works on it
+ *	silent    sends no digest
+ *	words     reports memory and device with control characters
+ *
+ * Byte n of the file is n * 7; with the argument "sparse" behind the mode the file is
+ * said to have holes.
+ */
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../../tools/cp_chunk.h"
+#include "../../tools/cp_message.h"
+
+static struct failure failure;
+static struct control control = {
+	.in = 0, .out = 1, .signal_fd = -1, .failure = &failure
+};
+static struct request request;
+static struct setup_message peer;
+static struct link nic;
+static struct digest_state digest;
+static const char *mode;
+static uint64_t size;
+
+/* Of the sender itself: it ends, and the receiver will say what it thinks of that. */
+static void need(bool good, const char *step)
+{
+	if (good)
+		return;
+	fprintf(stderr, "hostile sender: %s: %s; %s\n", step, failure.text,
+		pier_last_error());
+	exit(1);
+}
+
+static bool is_mode(const char *name)
+{
+	return strcmp(mode, name) == 0;
+}
+
+static void fill(uint8_t *data, uint64_t offset, uint64_t length)
+{
+	uint64_t i;
+
+	for (i = 0; i < length; i++)
+		data[i] = (uint8_t)((offset + i) * 7);
+}
+
+static void connect_link(bool sparse)
+{
+	struct source_message source = {
+		.size = size, .sparse = sparse, .mode = 0644, .name = "file"
+	};
+	struct setup_message setup;
+	struct frame frame;
+
+	need(send_source(&control, &source) == 0, "source");
+	need(open_link(&nic, CP_SENDER, &request.settings, &request.side, size,
+		       &failure) == 0,
+	     "link");
+	need(link_setup(&nic, CP_SENDER, &setup, &failure) == 0, "set-up");
+	if (is_mode("words")) {
+		strcpy(setup.report.device, "dev\033]0;x\a\xc2\x9b"
+					    "2J");
+		strcpy(setup.report.memory, "mem\x9b"
+					    "2J\xe2\x80\xae\r\n");
+		strcpy(setup.report.path, "\xf0\x9f\x9a\xa2\xed\xa0\x80\xc0\xaf\x7f");
+		strcpy(setup.report.why, "why\xe2\x81\xa6\xef\xbb\xbf\xe2\x80\xa8\"\\");
+	}
+	need(send_setup(&control, &setup) == 0, "send set-up");
+	need(receive_setup(&control, &peer) == 0, "receive set-up");
+	need(pier_connect_channel(nic.channel, &peer.endpoint) == 0, "connect");
+	need(control_send(&control, FRAME_READY, NULL) == 0 &&
+		     control_expect(&control, FRAME_READY, &frame) == 0,
+	     "ready");
+}
+
+static void make_tag(struct slot *slot, const uint8_t *secret, const uint8_t *data)
+{
+	struct tag_state state;
+
+	begin_tag(&state, secret, slot->chunk.number);
+	update_tag(&state, data, slot->chunk.hole ? 0 : slot->chunk.length);
+	finish_tag(&state, &slot->chunk, slot->tag);
+}
+
+static void put(const struct slot *slot, const uint8_t *data)
+{
+	need(pier_copy_to_buffer(nic.buffer, slot_number(&nic, slot) * nic.chunk, data,
+				 slot->chunk.length) == 0,
+	     "put");
+}
+
+static void post(struct slot *slot)
+{
+	uint32_t number = slot_number(&nic, slot);
+
+	store_announcement(slot, link_outgoing(&nic, number));
+	need(slot->chunk.hole || slot->chunk.length > nic.chunk ||
+		     link_write(&nic, number, slot->chunk.length, &peer.remote) == 0,
+	     "write");
+	need(link_send(&nic, number, ANNOUNCEMENT_SIZE, &slot->send) == 0, "announce");
+}
+
+/* What the attacker makes of chunk 1, whose tag was already made. */
+static void attack(struct slot *slot, uint8_t *data)
+{
+	static const uint8_t guess[CP_SECRET_SIZE];
+	const uint8_t *secret = request.settings.secret;
+
+	if (is_mode("payload") || is_mode("tag") || is_mode("digest"))
+		data[slot->chunk.length / 2] ^= 0x10;
+	if (is_mode("tag"))
+		make_tag(slot, guess, data);
+	if (is_mode("replay")) {
+		struct slot first = { .chunk = { 0, 0, nic.chunk, false } };
+
+		fill(data, 0, nic.chunk);
+		make_tag(&first, secret, data);
+		memcpy(slot->tag, first.tag, CP_TAG_SIZE);
+	}
+	slot->chunk.hole = is_mode("hole") || is_mode("beyond");
+	slot->chunk.length += is_mode("beyond") ? size : is_mode("length");
+	if (is_mode("digest") || is_mode("hole"))
+		make_tag(slot, secret, data);
+}
+
+/* Chunk 0 is announced: change its bytes until the receiver is done with them. */
+static void rewrite(struct slot *slot)
+{
+	static const uint8_t bad[64] = { 1, 2, 3, 4 };
+	struct pier_gather from[2];
+	struct pier_remote target;
+	struct pier_result result;
+	struct pier_work work;
+	unsigned int turn;
+	/* At the end of a piece. */
+	size_t place = PIECE - 2 * sizeof(bad);
+
+	need(pier_copy_to_buffer(nic.buffer, nic.chunk, bad, sizeof(bad)) == 0, "bad");
+	need(pier_gather(nic.mr, pier_mr_iova(nic.mr) + place, sizeof(bad), &from[0]) ==
+		     0,
+	     "good");
+	need(pier_gather(nic.mr, pier_mr_iova(nic.mr) + nic.chunk, sizeof(bad),
+			 &from[1]) == 0,
+	     "bad");
+	need(pier_remote_sub(&peer.remote, place, sizeof(bad), &target) == 0, "target");
+	for (turn = 1; pier_poll_work(nic.channel, slot->receive, &result) == 0; turn++) {
+		/* The last word is the truth, in case nobody looked before. */
+		if (pier_post_write(nic.channel, &from[turn % 2], 1, &target, &work) < 0)
+			return;
+		while (pier_poll_work(nic.channel, work, &result) == 0)
+			;
+	}
+}
+
+static void send_chunk(struct slot *slot, uint64_t number)
+{
+	uint8_t *data = malloc(nic.chunk);
+
+	need(data, "memory");
+	slot->chunk = (struct chunk){ number, number * nic.chunk, nic.chunk, false };
+	fill(data, slot->chunk.offset, slot->chunk.length);
+	need(link_recv(&nic, slot_number(&nic, slot), &slot->receive) == 0, "receive");
+	make_tag(slot, request.settings.secret, data);
+	update_digest(&digest, slot->tag);
+	if (number == 1)
+		attack(slot, data);
+	if (!slot->chunk.hole && slot->chunk.length <= nic.chunk)
+		put(slot, data);
+	if (number != 1 || !is_mode("short"))
+		post(slot);
+	if (number == 0 && is_mode("rewrite"))
+		rewrite(slot);
+	free(data);
+}
+
+static void end(void)
+{
+	struct wire_writer writer = { .length = 0 };
+	uint8_t bytes[CP_DIGEST_SIZE];
+	struct frame frame;
+
+	finish_digest(&digest, bytes);
+	if (!is_mode("silent"))
+		put_bytes(&writer, bytes, sizeof(bytes));
+	need(control_send(&control, FRAME_END, &writer) == 0, "end");
+	/* Completions need not be polled: the receiver waits for nothing but these. */
+	need(control_expect(&control, FRAME_DONE, &frame) == 0, "done");
+}
+
+int main(int argc, char **argv)
+{
+	static struct slot slots[4];
+	uint64_t i, count;
+
+	mode = argc > 1 ? argv[1] : "honest";
+	control.timeout_ms = 60000;
+	need(sodium_init() >= 0 && control_greet(&control) == 0 &&
+		     receive_request(&control, &request) == 0,
+	     "request");
+	count = is_mode("rewrite") ? 2 : 4;
+	size = count * request.settings.chunk;
+	connect_link(argc > 2 && strcmp(argv[2], "sparse") == 0);
+	begin_digest(&digest, request.settings.secret, size);
+	for (i = 0; i < count; i++)
+		send_chunk(&slots[i], i);
+	end();
+	close_link(&nic);
+	return 0;
+}
