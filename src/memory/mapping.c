@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "memory/buffer.h"
+#include "memory/page.h"
 #include "memory/piece.h"
 #include "util/error.h"
 #include "util/log.h"
@@ -31,12 +32,12 @@ static void set_padding(const struct pier_piece *piece, struct ibv_mr *mr)
 {
 	const struct pier_provider *provider = piece->pd->device->provider;
 	const struct pier_buffer *buffer = piece->range.buffer;
-	const struct pier_memory *memory = &buffer->memory;
+	uint64_t end = buffer->address + buffer->length;
+	uint64_t padding = buffer->memory.address + buffer->memory.length - end;
 
-	if (provider->set_padding && !buffer->wrapped &&
+	if (provider->set_padding && !buffer->wrapped && padding < pier_host_page() &&
 	    piece->range.offset + piece->range.length == buffer->length)
-		provider->set_padding(mr, memory->address + memory->length -
-						  (buffer->address + buffer->length));
+		provider->set_padding(mr, padding);
 }
 
 static int register_mapped(const struct pier_piece *piece, enum pier_mapping mapping,

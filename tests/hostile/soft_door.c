@@ -2,9 +2,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -291,6 +294,72 @@ static void stranger_leaves_no_fds_with_root(void **state)
 	check_stranger(false);
 }
 
+enum {
+	CROWD = 256 /* more than slots and backlog together */
+};
+
+/* Connects as often as it can, says nothing, and comes again when it is turned away. */
+static void crowd_body(const struct rig *rig, int ready)
+{
+	struct sockaddr_un name;
+	socklen_t length = pier_soft_unix_name(&soft_context(rig->context)->gid, &name);
+	struct pollfd doors[CROWD];
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (geteuid() == 0)
+		peer_become_nobody();
+	for (int i = 0; i < CROWD; i++)
+		doors[i].fd = -1;
+	for (int round = 0;; round++) {
+		for (int i = 0; i < CROWD; i++) {
+			if (doors[i].fd >= 0 && !(doors[i].revents & POLLHUP))
+				continue;
+			close(doors[i].fd);
+			doors[i] = (struct pollfd){
+				.fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0),
+			};
+			connect(doors[i].fd, (struct sockaddr *)&name, length);
+		}
+		if (round == 3)
+			rig_write_all(ready, "r", 1);
+		poll(doors, CROWD, 10);
+	}
+}
+
+/* A caller that knows the secret gets through before its own deadline, of 5 seconds. */
+static void crowd_only_delays_a_caller(void **state)
+{
+	int sockets[2], door;
+	struct fake fake;
+	uint64_t start;
+	struct rig rig;
+	pid_t child;
+	char byte;
+
+	(void)state;
+	rig_open(&rig, NULL);
+	fake_make(&fake, &rig);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets), 0);
+	child = fork();
+	assert_true(child >= 0);
+	if (child == 0)
+		crowd_body(&rig, sockets[1]);
+	rig_read_all(sockets[0], &byte, 1);
+	start = rig_milliseconds();
+	for (int i = 0; i < 3; i++) {
+		door = fake_call(&fake, &rig);
+		close(door);
+	}
+	print_message("three calls through the crowd: %llu ms\n",
+		      (unsigned long long)(rig_milliseconds() - start));
+	assert_in_range(rig_milliseconds() - start, 0, 3 * 5000);
+	kill(child, SIGKILL);
+	assert_int_equal(waitpid(child, NULL, 0), child);
+	close(sockets[0]);
+	close(sockets[1]);
+	rig_close(&rig);
+}
+
 static bool kernel_refuses_fds(void)
 {
 	int sockets[2], error;
@@ -324,6 +393,7 @@ int main(void)
 		cmocka_unit_test(fds_with_a_false_proof_do_not_pile_up),
 		cmocka_unit_test(fds_with_words_do_not_pile_up),
 		cmocka_unit_test(endless_words_do_not_stop_the_engine),
+		cmocka_unit_test(crowd_only_delays_a_caller),
 		cmocka_unit_test(stranger_leaves_no_fds_with_root),
 		cmocka_unit_test(stranger_cannot_block_root_with_a_lingering_socket),
 	};

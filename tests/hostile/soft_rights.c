@@ -167,7 +167,7 @@ static void key_of_something_else_gives_no_fd(void **state)
 	close(file);
 }
 
-/* What all the others lack. */
+/* The peer's fd has flags of its own: the application's stay as they are. */
 static void key_of_a_whole_file_gives_its_fd(void **state)
 {
 	int file = peer_memfd(SIZE, 0, FINAL), fd;
@@ -180,6 +180,10 @@ static void key_of_a_whole_file_gives_its_fd(void **state)
 	assert_non_null(mr);
 	fd = ask(&attacker, &owner, mr->rkey);
 	assert_true(fd >= 0);
+	assert_int_equal(fcntl(fd, F_SETFL, O_APPEND), 0);
+	assert_int_equal(fcntl(file, F_GETFL) & O_APPEND, 0);
+	assert_int_equal(lseek(fd, 100, SEEK_SET), 100);
+	assert_int_equal(lseek(file, 0, SEEK_CUR), 0);
 	close(fd);
 	assert_int_equal(soft->dereg_mr(mr), 0);
 	rig_close(&attacker);

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <fcntl.h>
 #include <sched.h>
+#include <stdio.h>
 
+#include "util/fd.h"
 #include "util/log.h"
 #include "soft.h"
 
@@ -78,7 +81,20 @@ static uint32_t find_fd(const struct soft_mr *mr, const struct soft_leave_word *
 	return word->fd_count;
 }
 
-static void describe(const struct soft_mr *mr, struct soft_leave_word *word, int *fds)
+/*
+ * The peer gets an open file description of its own. Through ours it could change the
+ * flags and the offset of the application's fd.
+ */
+static int open_again(int fd)
+{
+	char path[32];
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	return open(path, O_RDWR | O_CLOEXEC);
+}
+
+/* False: a file cannot be opened. The caller closes `fds` in any case. */
+static bool describe(const struct soft_mr *mr, struct soft_leave_word *word, int *fds)
 {
 	for (uint32_t i = 0; i < mr->count; i++) {
 		const struct soft_piece *piece = &mr->pieces[i];
@@ -86,10 +102,15 @@ static void describe(const struct soft_mr *mr, struct soft_leave_word *word, int
 		word->pieces[i].offset = piece->offset;
 		word->pieces[i].length = piece->end - piece->start;
 		word->pieces[i].fd = find_fd(mr, word, i);
-		if (word->pieces[i].fd == word->fd_count)
-			fds[word->fd_count++] = piece->fd;
 		word->count++;
+		if (word->pieces[i].fd < word->fd_count)
+			continue;
+		fds[word->fd_count] = open_again(piece->fd);
+		if (fds[word->fd_count] < 0)
+			return false;
+		word->fd_count++;
 	}
+	return true;
 }
 
 static bool find_slot(const struct soft_lane *lane, uint32_t *ret_slot)
@@ -108,6 +129,7 @@ static bool give(struct soft_qp *qp, struct soft_mr *mr, struct soft_leave_word 
 	struct soft_lane *lane = qp->link.lane;
 	struct soft_given *given;
 	int fds[SOFT_WORD_PIECES];
+	bool said;
 
 	if (!find_slot(lane, &word->slot))
 		return false;
@@ -116,8 +138,10 @@ static bool give(struct soft_qp *qp, struct soft_mr *mr, struct soft_leave_word 
 	word->iova = mr->iova;
 	word->counted = mr->counter;
 	atomic_store(&lane->in->valid[word->slot], word->serial);
-	describe(mr, word, fds);
-	if (!pier_soft_say_leave(qp, word, fds)) {
+	said = describe(mr, word, fds) && pier_soft_say_leave(qp, word, fds);
+	for (uint32_t i = 0; i < word->fd_count; i++)
+		pier_close_fd(fds[i]);
+	if (!said) {
 		atomic_store(&lane->in->valid[word->slot], 0);
 		return false;
 	}

@@ -110,7 +110,7 @@ struct soft_lane {
 	bool is_hot;
 	uint64_t stirred; /* when something was last found here */
 	uint64_t checked; /* when the peer was last seen to be there */
-	bool shares_fds;  /* see pier_soft_may_have_fds() */
+	bool shares_fds;  /* pier_soft_may_have_fds() when the link was made */
 
 	uint8_t heard[SOFT_MAX_WORD];
 	uint32_t heard_length;

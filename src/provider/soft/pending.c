@@ -14,9 +14,10 @@
  * processes of our own user may send.
  *
  * Strangers can fill all slots: over TCP, and if we are root over the Unix socket too.
- * A caller then waits in the backlog of the socket until the connections before it were
- * accepted, 64 of them every 250 ms. Processes of other users, unless one of the two is
- * root, are turned away when they are accepted and take no slot.
+ * A caller then waits in the backlog of the socket until the connections before it, 128
+ * at most, were accepted, 64 of them every 250 ms: about half a second. Processes of
+ * other users, unless one of the two is root, are turned away when they are accepted and
+ * take no slot.
  */
 
 enum {
