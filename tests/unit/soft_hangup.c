@@ -42,10 +42,11 @@ static void miss_events(struct rig *rig)
 /* A send that fails finds the answers to those before it on the stream. */
 static void test_answers_before_hangup(void **state)
 {
+	const struct rig_options impatient = { .stepped = 1, .timeout = RIG_IMPATIENT };
 	struct rig a, b;
 
 	(void)state;
-	rig_open_pair(&a, &b, &stepped);
+	rig_open_pair(&a, &b, &impatient);
 	assert_int_equal(rig_post_recv(&b, 11, 0, 8), 0);
 	assert_int_equal(rig_post(&a, IBV_WR_SEND, 1, 0, 8, NULL, 0, IBV_SEND_SIGNALED),
 			 0);
