@@ -177,9 +177,10 @@ PIER_API void pier_free_device_list(struct pier_device_info *list);
  *	overrun@N	the completion queue overruns: the completion is lost, polling
  *			fails from then on, its queue pairs go to the error state
  *	dead@N=TIME	counted in requests that are sent: from this one on the peer of
- *			its queue pair is dead. Nothing is sent any more, and after
- *			that time (without one: 500ms) the request ends with
- *			RETRY_EXC_ERR and what is behind it is flushed
+ *			its queue pair is dead. Nothing is sent any more. After that
+ *			time (without one: 500ms), when the requests before it have
+ *			completed, the request ends with RETRY_EXC_ERR and what is
+ *			behind it is flushed
  *	event@N=TIME	counted in requests for an event: the event comes no sooner than
  *			that after it was asked for
  *

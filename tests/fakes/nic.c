@@ -322,19 +322,38 @@ static int post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr,
 	return take_recvs(wr, bad, fake.shared_ids, &fake.shared);
 }
 
-static int poll_cq(struct ibv_cq *cq, int count, struct ibv_wc *ret_wc)
+static void complete_oldest_send(void)
 {
-	(void)cq;
-	if (++fake.polls == fake.complete_at_poll && fake.sends > 0)
+	fake.complete_at_poll = 0;
+	if (fake.sends > 0)
 		fake_complete(fake.send_ids[0], IBV_WC_SUCCESS, IBV_WC_SEND, 0);
-	if (fake.poll_error)
-		return fake.poll_error;
+}
+
+static int take_completions(int count, struct ibv_wc *ret_wc)
+{
 	if (count > fake.queued)
 		count = fake.queued;
 	memcpy(ret_wc, fake.queue, (size_t)count * sizeof(*ret_wc));
 	fake.queued -= count;
 	memmove(fake.queue, fake.queue + count,
 		(size_t)fake.queued * sizeof(fake.queue[0]));
+	return count;
+}
+
+/*
+ * A caller that has armed the CQ and polls it once more is about to sleep. A send that
+ * was to complete at a later poll completes right after this one, and raises the event.
+ */
+static int poll_cq(struct ibv_cq *cq, int count, struct ibv_wc *ret_wc)
+{
+	(void)cq;
+	if (++fake.polls == fake.complete_at_poll)
+		complete_oldest_send();
+	if (fake.poll_error)
+		return fake.poll_error;
+	count = take_completions(count, ret_wc);
+	if (fake.armed && count == 0 && fake.polls < fake.complete_at_poll)
+		complete_oldest_send();
 	return count;
 }
 

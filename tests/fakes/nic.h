@@ -34,7 +34,10 @@ struct fake_nic {
 	int poll_error;	      /* what poll_cq returns instead of completions */
 	uint32_t less_inline; /* bytes that a queue pair has less than was asked for */
 	uint32_t sq_psn;      /* what query_qp() says */
-	/* With this call of poll_cq(), the oldest send completes; 0: none. */
+	/*
+	 * The oldest send completes with this call of poll_cq(), or earlier, with an
+	 * event, when the channel is about to sleep; 0: never.
+	 */
 	int complete_at_poll;
 	/* What is sent completes at once, in this way. */
 	bool completes;

@@ -22,6 +22,13 @@ enum {
 	LONG = 20000, /* milliseconds, for what comes */
 	SHORT = 10,   /* for what does not */
 	ROOM = 8,
+	WAYS_TO_WAIT = 3,
+};
+
+static const enum pier_waiting ways_to_wait[WAYS_TO_WAIT] = {
+	PIER_WAIT_POLL,
+	PIER_WAIT_EVENT,
+	PIER_WAIT_ADAPTIVE,
 };
 
 static const struct pier_endpoint peer = {
@@ -112,14 +119,14 @@ static void expect_untouched(const struct list *list, uint32_t from)
 		assert_int_equal(bytes[i], 0x5a);
 }
 
-static void collects_what_nobody_asked_for(void **state)
+static void collect_unasked(enum pier_waiting waiting)
 {
 	struct pier_channel *channel = connected();
 	struct pier_work before = post_send(channel), first, second, receive;
 	struct pier_scope_report report;
 	struct pier_scope scope;
 
-	(void)state;
+	channel->attr.waiting = waiting;
 	expect_ok(pier_scope_begin(channel, NULL, &scope));
 	first = post_send(channel);
 	second = post_send(channel);
@@ -129,7 +136,7 @@ static void collects_what_nobody_asked_for(void **state)
 	complete(first);
 	complete(receive);
 	expect_result(pier_poll_work(channel, first, NULL), 1);
-	/* The last two, which nobody has heard of when the end begins to wait. */
+	/* The end of the scope has to wait for the last one. */
 	complete(second);
 	fake.complete_at_poll = fake.polls + 30;
 	expect_ok(pier_scope_end(&scope, 0, &report));
@@ -142,9 +149,16 @@ static void collects_what_nobody_asked_for(void **state)
 	assert_int_equal(report.first_unpolled.id, second.id);
 	expect_stale(channel, second);
 	expect_stale(channel, receive);
-	/* What was posted before is its poster's. */
+	/* The scope does not take the result of a request posted before it. */
 	expect_result(pier_poll_work(channel, before, NULL), 1);
 	destroy(channel);
+}
+
+static void collects_what_nobody_asked_for(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < WAYS_TO_WAIT; i++)
+		collect_unasked(ways_to_wait[i]);
 }
 
 /* A receive that never comes does not hold up a scope that posted none. */
@@ -202,16 +216,13 @@ static void stops_what_is_late(void **state)
 /* Whoever has what it needs is not late, however long its body took. */
 static void looks_once_more_when_the_time_is_up(void **state)
 {
-	static const enum pier_waiting all[] = { PIER_WAIT_POLL, PIER_WAIT_EVENT,
-						 PIER_WAIT_ADAPTIVE };
-
 	(void)state;
-	for (size_t i = 0; i < 3; i++) {
+	for (size_t i = 0; i < WAYS_TO_WAIT; i++) {
 		struct pier_scope_attr attr = PIER_SCOPE_ATTR_INIT;
 		struct pier_channel *channel = connected();
 		struct pier_scope scope;
 
-		channel->attr.waiting = all[i];
+		channel->attr.waiting = ways_to_wait[i];
 		attr.timeout_ms = 0;
 		expect_ok(pier_scope_begin(channel, &attr, &scope));
 		complete(post_send(channel));
@@ -828,7 +839,7 @@ static void is_the_parents_after_a_fork(void **state)
 	destroy(channel);
 }
 
-/* The ways out of a block. Each leaves a request that completes some time later. */
+/* The ways out of a block. Each leaves a request that completes later. */
 enum way {
 	FALL_OFF,
 	BREAK,
@@ -860,22 +871,30 @@ out:
 	assert_int_equal(pier_channel_outstanding(channel), 0);
 }
 
+static void end_by(enum way way, enum pier_waiting waiting)
+{
+	struct pier_channel *channel = connected();
+	struct pier_scope_report report;
+
+	channel->attr.waiting = waiting;
+	memset(&report, 0x5a, sizeof(report));
+	leave(channel, way, &report);
+	assert_int_equal(pier_channel_outstanding(channel), 0);
+	assert_null(channel->scope);
+	assert_int_equal(report.error, (int)way);
+	assert_int_equal(report.body_error, (int)way);
+	assert_int_equal(report.posted, 1);
+	assert_int_equal(report.drain_error, 0);
+	destroy(channel);
+}
+
+/* The request completes while the scope polls, or while it sleeps. */
 static void ends_on_every_way_out(void **state)
 {
 	(void)state;
 	for (enum way way = FALL_OFF; way <= GOTO; way++) {
-		struct pier_channel *channel = connected();
-		struct pier_scope_report report;
-
-		memset(&report, 0x5a, sizeof(report));
-		leave(channel, way, &report);
-		assert_int_equal(pier_channel_outstanding(channel), 0);
-		assert_null(channel->scope);
-		assert_int_equal(report.error, (int)way);
-		assert_int_equal(report.body_error, (int)way);
-		assert_int_equal(report.posted, 1);
-		assert_int_equal(report.drain_error, 0);
-		destroy(channel);
+		for (size_t i = 0; i < WAYS_TO_WAIT; i++)
+			end_by(way, ways_to_wait[i]);
 	}
 }
 

@@ -42,10 +42,11 @@ static void miss_events(struct rig *rig)
 /* A send that fails finds the answers to those before it on the stream. */
 static void test_answers_before_hangup(void **state)
 {
+	const struct rig_options impatient = { .stepped = 1, .timeout = RIG_IMPATIENT };
 	struct rig a, b;
 
 	(void)state;
-	rig_open_pair(&a, &b, &stepped);
+	rig_open_pair(&a, &b, &impatient);
 	assert_int_equal(rig_post_recv(&b, 11, 0, 8), 0);
 	assert_int_equal(rig_post(&a, IBV_WR_SEND, 1, 0, 8, NULL, 0, IBV_SEND_SIGNALED),
 			 0);
@@ -172,9 +173,30 @@ static void test_stopped_ourselves(void **state)
 	rig_close(&b);
 }
 
+/* Answers of ours do not arrive, and so the peer may never give any: 2 s, and not 9. */
+static void test_stream_that_broke(void **state)
+{
+	struct rig_endpoint to_b;
+	struct rig a, b;
+	uint64_t begun;
+
+	(void)state;
+	rig_open_pair(&a, &b, &stepped);
+	rig_describe(&b, &to_b);
+	step_often(&a);
+	soft_qp(&a)->link.tx_broken = true;
+	begun = rig_milliseconds();
+	assert_int_equal(rig_post(&a, IBV_WR_RDMA_WRITE, 1, 0, 8, &to_b, 0, 0), 0);
+	rig_expect(&a, a.send_cq, &b, 1, IBV_WC_RETRY_EXC_ERR);
+	assert_true(rig_milliseconds() - begun < 8000);
+	rig_close(&a);
+	rig_close(&b);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_stream_that_broke),
 		cmocka_unit_test(test_answers_before_hangup),
 		cmocka_unit_test(test_goodbye_with_answers),
 		cmocka_unit_test(test_copies_in_a_child),

@@ -17,6 +17,8 @@ enum {
 		    IBV_ACCESS_REMOTE_READ | IBV_ACCESS_ON_DEMAND
 };
 
+static const struct rig_options stepped = { .stepped = 1 };
+
 /* Two ends, and a region of the second one that only has addresses. */
 struct demand {
 	struct rig a, b;
@@ -37,7 +39,7 @@ static void punch_hole(struct demand *demand, size_t offset, size_t length)
 	assert_int_equal(munmap(demand->memory + offset, length), 0);
 }
 
-/* Fails rather than to unmap in the end what somebody else has got there. */
+/* Fails where something else was mapped meanwhile, so as not to unmap that. */
 static void plug_hole(struct demand *demand, size_t offset, size_t length)
 {
 	assert_ptr_equal(mmap(demand->memory + offset, length, PROT_NONE,
@@ -45,7 +47,10 @@ static void plug_hole(struct demand *demand, size_t offset, size_t length)
 			 demand->memory + offset);
 }
 
-/* Nobody else maps anything there: the range is reserved, but not accessible. */
+/*
+ * The NICs are stepped: a thread of theirs might map something into a hole. Else the
+ * range is reserved, but not accessible.
+ */
 static void set_up(struct demand *demand)
 {
 	demand->page = sysconf(_SC_PAGESIZE);
@@ -53,7 +58,7 @@ static void set_up(struct demand *demand)
 	demand->memory = mmap(NULL, demand->length, PROT_NONE,
 			      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	assert_ptr_not_equal(demand->memory, MAP_FAILED);
-	rig_open_pair(&demand->a, &demand->b, NULL);
+	rig_open_pair(&demand->a, &demand->b, &stepped);
 	demand->mr = soft->reg_mr(demand->b.pd, demand->memory, demand->length,
 				  (uintptr_t)demand->memory, ON_DEMAND);
 	assert_non_null(demand->mr);

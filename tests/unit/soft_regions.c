@@ -17,6 +17,17 @@ enum {
 		   IBV_ACCESS_REMOTE_READ
 };
 
+/*
+ * As munmap(2) to whoever accesses it. But nothing else can be mapped there, such as the
+ * stack of a thread that has just begun: then the access would succeed.
+ */
+static void vanish(char *memory, size_t length)
+{
+	assert_ptr_equal(mmap(memory, length, PROT_NONE,
+			      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
+			 memory);
+}
+
 static void refuse_host(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
 			int access, int error)
 {
@@ -42,7 +53,7 @@ static void test_host_refusals(void **state)
 	refuse_host(rig.pd, memory, page, at, IBV_ACCESS_REMOTE_WRITE, EINVAL);
 	refuse_host(rig.pd, memory, page, at, IBV_ACCESS_REMOTE_ATOMIC, EINVAL);
 	refuse_host(rig.pd, memory, page, at, WRITABLE | 1 << 19, EINVAL);
-	munmap(memory + 2 * page, page);
+	vanish(memory + 2 * page, page);
 	refuse_host(rig.pd, memory, 4 * page, at, WRITABLE, EFAULT);
 	refuse_host(rig.pd, memory + 2 * page - 1, 2, at + 2 * page - 1, WRITABLE,
 		    EFAULT);
@@ -161,9 +172,11 @@ static void test_vanished_source(void **state)
 	char *memory = mmap(NULL, page, PROT_READ | PROT_WRITE,
 			    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	struct ibv_sge sge = { .addr = (uintptr_t)memory, .length = (uint32_t)page };
-	struct ibv_send_wr *bad, wr = {
-		.wr_id = 1, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE
-	};
+	struct ibv_send_wr *bad, wr = { .wr_id = 1,
+					.sg_list = &sge,
+					.num_sge = 1,
+					.opcode = IBV_WR_RDMA_WRITE,
+					.send_flags = IBV_SEND_SIGNALED };
 	struct rig_endpoint to_b;
 	struct ibv_mr *mr;
 	struct rig a, b;
@@ -173,13 +186,14 @@ static void test_vanished_source(void **state)
 	rig_describe(&b, &to_b);
 	mr = soft->reg_mr(a.pd, memory, page, (uintptr_t)memory, WRITABLE);
 	assert_non_null(mr);
-	munmap(memory, page);
+	vanish(memory, page);
 	sge.lkey = mr->lkey;
 	wr.wr.rdma.remote_addr = to_b.address;
 	wr.wr.rdma.rkey = to_b.rkey;
 	assert_int_equal(ibv_post_send(a.qp, &wr, &bad), 0);
 	rig_expect(&a, a.send_cq, &b, 1, IBV_WC_LOC_PROT_ERR);
 	assert_int_equal(soft->dereg_mr(mr), 0);
+	munmap(memory, page);
 	rig_close(&a);
 	rig_close(&b);
 }

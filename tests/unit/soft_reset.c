@@ -151,11 +151,12 @@ static void test_stale_endpoint_of_its_own(void **state)
 /* One that waits for the peer of before does not take the stream of the one after. */
 static void test_stale_peer(void **state)
 {
+	const struct rig_options impatient = { .stepped = 1, .timeout = RIG_IMPATIENT };
 	struct pair pair;
 
 	(void)state;
-	rig_open(&pair.a, &stepped);
-	rig_open(&pair.b, &stepped);
+	rig_open(&pair.a, &impatient);
+	rig_open(&pair.b, &impatient);
 	describe(&pair);
 	/* It gives the other a stream, which goes when that is reset. */
 	rig_connect(&pair.a, &pair.to_b);

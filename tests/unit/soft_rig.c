@@ -87,6 +87,8 @@ void rig_open(struct rig *rig, const struct rig_options *options)
 		rig->options.depth = 16;
 	if (!rig->options.cq_depth)
 		rig->options.cq_depth = 256;
+	if (!rig->options.timeout)
+		rig->options.timeout = 21;
 	if (!rig->options.max_rd_atomic)
 		rig->options.max_rd_atomic = 4;
 	rig->context = open_context(rig->options.stepped);
@@ -191,7 +193,7 @@ int rig_to_rts(struct rig *rig)
 {
 	struct ibv_qp_attr attr = {
 		.qp_state = IBV_QPS_RTS,
-		.timeout = 10,
+		.timeout = rig->options.timeout,
 		.retry_cnt = 0,
 		.rnr_retry = rig->options.rnr_retry,
 		.max_rd_atomic = rig->options.max_rd_atomic,

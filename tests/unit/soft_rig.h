@@ -14,7 +14,9 @@
 
 enum {
 	RIG_MEMORY = 1 << 16,
-	RIG_DEADLINE_MS = 20000
+	RIG_DEADLINE_MS = 20000,
+	/* Of rig_options.timeout: the shortest that soft0 has, 2 s. */
+	RIG_IMPATIENT = 10
 };
 
 struct rig_options {
@@ -23,6 +25,11 @@ struct rig_options {
 	int sq_sig_all;
 	int access; /* of region and queue pair; 0: everything */
 	uint8_t rnr_retry, min_rnr_timer, max_rd_atomic;
+	/*
+	 * How long the peer may be silent, as in ibv_modify_qp(3). 0: 21, which is 9 s; a
+	 * busy machine may keep the peer's thread waiting for seconds.
+	 */
+	uint8_t timeout;
 	int stepped;
 	int with_channel;
 	uint32_t srq_depth; /* 0: receives of the queue pair's own */

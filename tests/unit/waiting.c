@@ -6,16 +6,23 @@
 #include "../support/expect.h"
 
 #include <errno.h>
+#include <limits.h>
 
 #include <pier/post.h>
 #include <pier/waiting.h>
 
+#include "channel/spin.h"
 #include "nic.h"
 
 enum {
 	DEPTH = 4,
-	MANY = 1000, /* looks that only somebody makes who does not sleep */
-	FEW = 8,     /* no more than sleeping twice takes */
+	MANY = 1000,
+	/*
+	 * More than sleeping twice takes. A channel that polls makes at least
+	 * PIER_LOOKS_PER_CLOCK and two more for arming, however busy the machine is.
+	 */
+	FEW = PIER_LOOKS_PER_CLOCK,
+	LONGEST_SPIN_US = 1000000,
 };
 
 static const struct pier_endpoint peer = {
@@ -52,7 +59,7 @@ static void looks_as_it_is_told(void **state)
 	(void)state;
 	expect_ok(pier_post_send(channel, NULL, 0, NULL));
 	wait_in_vain(channel, 20);
-	assert_true(fake.polls > MANY);
+	assert_true(fake.polls > FEW);
 	/* Looking once more when the time is up arms, and does not sleep. */
 	assert_int_equal(fake.notifies, 1);
 	expect_ok(pier_set_waiting(channel, PIER_WAIT_EVENT, 50));
@@ -65,27 +72,50 @@ static void looks_as_it_is_told(void **state)
 	/* Looks for 10 ms, and sleeps for the rest. */
 	expect_ok(pier_set_waiting(channel, PIER_WAIT_ADAPTIVE, 10000));
 	wait_in_vain(channel, 20);
-	assert_true(fake.polls > MANY);
+	assert_true(fake.polls > FEW);
 	assert_true(fake.notifies >= 1);
 	/* And no longer than the wait. */
-	expect_ok(pier_set_waiting(channel, PIER_WAIT_ADAPTIVE, 1000000));
+	expect_ok(pier_set_waiting(channel, PIER_WAIT_ADAPTIVE, LONGEST_SPIN_US));
 	wait_in_vain(channel, 1);
 	expect_ok(pier_destroy_channel(channel));
 }
 
-/* What comes while it looks needs no event; what came before it looks neither. */
+/*
+ * A completion that comes while the channel polls needs no event. A channel with
+ * PIER_WAIT_ADAPTIVE may have slept on a machine that took longer than its spin.
+ */
 static void finds_what_comes_while_it_looks(void **state)
 {
 	static const enum pier_waiting lookers[] = { PIER_WAIT_POLL, PIER_WAIT_ADAPTIVE };
 
 	(void)state;
 	for (size_t i = 0; i < 2; i++) {
-		struct pier_channel *channel = connected(lookers[i], 1000000);
+		struct pier_channel *channel = connected(lookers[i], LONGEST_SPIN_US);
+		int64_t spin_end = pier_now() + LONGEST_SPIN_US * INT64_C(1000);
 
-		fake.complete_at_poll = 100;
+		fake.complete_at_poll = MANY;
 		expect_ok(pier_send(channel, NULL, 0, 20000));
-		assert_int_equal(fake.polls, 100);
-		assert_int_equal(fake.notifies, 0);
+		if (lookers[i] == PIER_WAIT_POLL || pier_now() < spin_end) {
+			assert_int_equal(fake.polls, MANY);
+			assert_int_equal(fake.notifies, 0);
+		}
+		expect_ok(pier_destroy_channel(channel));
+	}
+}
+
+/* A busy machine lets the channel sleep after any number of polls. */
+static void is_woken_by_what_comes_while_it_sleeps(void **state)
+{
+	static const enum pier_waiting sleepers[] = { PIER_WAIT_EVENT,
+						      PIER_WAIT_ADAPTIVE };
+
+	(void)state;
+	for (size_t i = 0; i < 2; i++) {
+		struct pier_channel *channel = connected(sleepers[i], 1);
+
+		fake.complete_at_poll = INT_MAX;
+		expect_ok(pier_send(channel, NULL, 0, 20000));
+		assert_int_equal(fake.events_given, 1);
 		expect_ok(pier_destroy_channel(channel));
 	}
 }
@@ -115,7 +145,7 @@ static void refuses_what_it_does_not_know(void **state)
 	expect_result(pier_set_waiting(channel, (enum pier_waiting)3, 0), -EINVAL);
 	test_assert_sentence("waiting 3");
 	expect_result(pier_set_waiting(channel, (enum pier_waiting) - 1, 0), -EINVAL);
-	expect_ok(pier_set_waiting(channel, PIER_WAIT_POLL, 1000000));
+	expect_ok(pier_set_waiting(channel, PIER_WAIT_POLL, LONGEST_SPIN_US));
 	expect_result(pier_set_waiting(channel, PIER_WAIT_EVENT, 1000001), -EINVAL);
 	test_assert_sentence("spin_us 1000001");
 	expect_ok(pier_destroy_channel(channel));
@@ -172,6 +202,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(looks_as_it_is_told),
 		cmocka_unit_test(finds_what_comes_while_it_looks),
+		cmocka_unit_test(is_woken_by_what_comes_while_it_sleeps),
 		cmocka_unit_test(finds_what_comes_while_it_arms),
 		cmocka_unit_test(refuses_what_it_does_not_know),
 		cmocka_unit_test(cancels_all_that_is_outstanding),

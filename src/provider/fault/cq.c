@@ -147,6 +147,15 @@ static struct ibv_wc failure(const struct ibv_wc *wc, enum ibv_wc_status status)
 	};
 }
 
+/* A failure has broken the queue pair: the device flushes whatever is left. */
+static void note_answer(struct fault_qp *qp, const struct ibv_wc *wc)
+{
+	if (wc->status != IBV_WC_SUCCESS)
+		qp->unanswered = 0;
+	else if (!(wc->opcode & IBV_WC_RECV) && qp->unanswered > 0)
+		qp->unanswered--;
+}
+
 /*
  * What the plan and earlier failures make of a completion. Behind a failure the same
  * queue is flushed, also what the device had done by then: no initiator can tell. The
@@ -161,6 +170,7 @@ static void change_status(struct fault_context *context, struct ibv_wc *wc)
 
 	if (!qp)
 		return;
+	note_answer(qp, wc);
 	if (wc->status == IBV_WC_WR_FLUSH_ERR && qp->has_victim &&
 	    wc->wr_id == qp->victim) {
 		*wc = failure(wc, IBV_WC_RETRY_EXC_ERR);

@@ -117,9 +117,8 @@ static int64_t next_due(const struct fault_cq *cq)
 		const struct fault_qp *qp = pier_container_of(link, const struct fault_qp,
 							      link);
 
-		if (qp->dies_at &&
-		    (qp->ibv.send_cq == &cq->ibv || qp->ibv.recv_cq == &cq->ibv))
-			next = earlier(next, qp->dies_at);
+		if (qp->ibv.send_cq == &cq->ibv || qp->ibv.recv_cq == &cq->ibv)
+			next = earlier(next, fault_death(qp));
 	}
 	return next;
 }

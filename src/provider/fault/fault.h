@@ -96,9 +96,12 @@ struct fault_qp {
 	struct ibv_qp *under;
 	struct pier_list link;
 	bool failed[FAULT_QUEUES];
+	bool signals_all;
+	/* Signalled sends that were given to the device and have not completed. */
+	uint32_t unanswered;
 	/*
-	 * The peer is dead: what is posted is kept here, and becomes an error at
-	 * `dies_at`; 0: it lives, or that is done.
+	 * The peer is dead: requests are kept here and fail at `dies_at`, or when the
+	 * last unanswered one has completed. 0: the peer lives, or they have failed.
 	 */
 	int64_t dies_at;
 	uint64_t *withheld; /* wr_ids */
@@ -121,6 +124,15 @@ static inline struct fault_cq *fault_cq(struct ibv_cq *cq)
 static inline struct fault_qp *fault_qp(struct ibv_qp *qp)
 {
 	return pier_container_of(qp, struct fault_qp, ibv);
+}
+
+/*
+ * When requests to a dead peer fail; INT64_MAX: not yet. Completions of a send queue come
+ * in order (IBTA 10.8.5), so requests that were sent before complete first.
+ */
+static inline int64_t fault_death(const struct fault_qp *qp)
+{
+	return qp->dies_at && qp->unanswered == 0 ? qp->dies_at : INT64_MAX;
 }
 
 static inline struct ibv_pd *fault_under_pd(struct ibv_pd *pd)

@@ -61,7 +61,7 @@ void pier_fault_bury(struct fault_context *context, int64_t now)
 	pier_list_for_each(link, &context->qps) {
 		struct fault_qp *qp = pier_container_of(link, struct fault_qp, link);
 
-		if (!qp->dies_at || now < qp->dies_at)
+		if (now < fault_death(qp))
 			continue;
 		qp->has_victim = true;
 		qp->victim = qp->withheld[0];
@@ -100,10 +100,21 @@ static void watch_death(const struct fault_qp *qp)
 }
 
 /* 0, or a positive errno. */
+static int pass_on(struct fault_qp *qp, struct ibv_send_wr *under)
+{
+	struct ibv_send_wr *bad;
+	int error = ibv_post_send(qp->under, under, &bad);
+
+	if (!error && (qp->signals_all || (under->send_flags & IBV_SEND_SIGNALED)))
+		qp->unanswered++;
+	return error;
+}
+
+/* 0, or a positive errno. */
 static int send_one(struct fault_qp *qp, const struct ibv_send_wr *wr)
 {
 	struct pier_fault_plan *plan = &context_of(qp)->plan;
-	struct ibv_send_wr under = translate(wr), *bad;
+	struct ibv_send_wr under = translate(wr);
 	const struct pier_fault_rule *dead;
 	int error = pier_fault_fails(plan, FAULT_POST_SEND);
 
@@ -113,7 +124,7 @@ static int send_one(struct fault_qp *qp, const struct ibv_send_wr *wr)
 	if (dead && !qp->dies_at && qp->ibv.state != IBV_QPS_ERR)
 		qp->dies_at = pier_now() + (int64_t)dead->value;
 	if (!qp->dies_at)
-		return ibv_post_send(qp->under, &under, &bad);
+		return pass_on(qp, &under);
 	error = -withhold(qp, wr);
 	watch_death(qp);
 	return error;

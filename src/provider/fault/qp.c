@@ -50,6 +50,7 @@ static void fill_in(struct fault_qp *qp, struct ibv_pd *pd,
 	qp->ibv.qp_num = qp->under->qp_num;
 	qp->ibv.qp_type = attr->qp_type;
 	qp->ibv.state = IBV_QPS_RESET;
+	qp->signals_all = attr->sq_sig_all;
 }
 
 static int check_init(const struct ibv_pd *pd, const struct ibv_qp_init_attr *attr)
@@ -102,6 +103,7 @@ static void forget_requests(struct fault_qp *qp)
 	pier_fault_purge_cq(qp->ibv.recv_cq, qp->ibv.qp_num);
 	memset(qp->failed, 0, sizeof(qp->failed));
 	qp->dies_at = 0;
+	qp->unanswered = 0;
 	qp->withheld_count = 0;
 	qp->has_victim = false;
 }

@@ -317,7 +317,10 @@ static uint64_t rnr_nanoseconds(uint8_t timer)
 	return (uint64_t)units[timer & 31] * 10000;
 }
 
-/* Back to the refused request: all from there on is sent again, later. */
+/*
+ * Back to the refused request: all from there on is sent again, later. A frame that has
+ * begun is finished first; the peer ignores it.
+ */
 static void go_back(struct soft_qp *qp, uint64_t position, uint8_t timer)
 {
 	struct soft_send_queue *sq = &qp->sq;
@@ -327,10 +330,14 @@ static void go_back(struct soft_qp *qp, uint64_t position, uint8_t timer)
 		pier_soft_fail_qp(qp, IBV_WC_RNR_RETRY_EXC_ERR);
 		return;
 	}
+	if (link->tx_broken) {
+		pier_soft_fail_qp(qp, IBV_WC_RETRY_EXC_ERR);
+		return;
+	}
 	if (qp->attr.rnr_retry != 7) /* 7: for ever */
 		sq->rnr_left--;
-	for (uint32_t i = 0; i < link->staged_count; i++)
-		link->staged[(link->first_staged + i) % SOFT_MAX_STAGED].stale = true;
+	pier_soft_drop_requests(link);
+	link->staged[link->first_staged].stale = true;
 	sq->staged = sq->transmitted = position;
 	sq->staged_msn = sq->done_msn;
 	sq->reads = 0;

@@ -19,13 +19,16 @@ static uint64_t silence_limit(const struct soft_qp *qp)
 	return asked > least ? asked : least;
 }
 
-/* Without a link the peer is not there yet: it may take as long as a connect. */
+/* Without a link the peer is not there yet, and may take as long as a connect. */
 static uint64_t limit_now(const struct soft_qp *qp)
 {
 	uint64_t limit = silence_limit(qp);
 
 	if (!pier_soft_link_open(&qp->link) && limit < 5 * SECOND)
 		limit = 5 * SECOND;
+	/* The peer gets no answer from us, and so may have none to give. */
+	if (qp->link.tx_broken && limit > 2 * SECOND)
+		limit = 2 * SECOND;
 	return limit;
 }
 

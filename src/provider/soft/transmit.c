@@ -104,21 +104,53 @@ static bool add_frame(struct soft_qp *qp, struct soft_staged *frame,
 }
 
 /*
- * What the first frame takes from memory is gone: deregistered or unmapped. A
- * frame that has begun cannot be taken back, so nothing can follow it.
+ * The request of the first frame and all behind it are not sent. What goes on are answers
+ * to the peer, and requests before it that the peer wants to have again.
  */
+static void give_up_requests(struct soft_qp *qp)
+{
+	uint64_t position = staged_at(&qp->link, 0)->position;
+
+	pier_soft_drop_requests(&qp->link);
+	pier_soft_activate(qp);
+	pier_soft_break_sends(qp, position, IBV_WC_LOC_PROT_ERR);
+}
+
+/*
+ * A frame that has begun cannot be taken back, so nothing can follow it: neither a NAK
+ * where the link is closing, nor a request that the peer wants to have again.
+ */
+static void break_stream(struct soft_qp *qp)
+{
+	struct soft_link *link = &qp->link;
+	struct soft_staged frame = *staged_at(link, 0);
+
+	if (link->closing) {
+		pier_soft_lose_link(qp);
+		return;
+	}
+	if (frame.source == SOFT_FROM_REGION) {
+		pier_soft_fail_qp(qp, IBV_WC_SUCCESS);
+		return;
+	}
+	link->tx_broken = true;
+	pier_soft_break_sends(qp, frame.position, IBV_WC_LOC_PROT_ERR);
+	if (frame.stale && qp->ibv.state == IBV_QPS_RTS)
+		pier_soft_fail_qp(qp, IBV_WC_RETRY_EXC_ERR);
+}
+
+/* What the first frame takes from memory is gone: deregistered or unmapped. */
 static void source_failed(struct soft_qp *qp)
 {
 	struct soft_link *link = &qp->link;
 	struct soft_staged frame = *staged_at(link, 0);
 
-	if (frame.source == SOFT_FROM_SEND) {
-		link->tx_broken = true;
-		pier_soft_break_sends(qp, frame.position, IBV_WC_LOC_PROT_ERR);
+	if (link->sent_of_first > 0) {
+		break_stream(qp);
 		return;
 	}
-	if (link->sent_of_first > 0) {
-		pier_soft_fail_qp(qp, IBV_WC_SUCCESS);
+	if (frame.source == SOFT_FROM_SEND) {
+		give_up_requests(qp);
 		return;
 	}
 	link->staged_count = 0;
