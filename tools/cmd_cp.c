@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,7 +69,7 @@ static int look_at_source(struct copy *copy)
 	int result = 0;
 
 	if (copy->role == CP_SENDER)
-		result = open_source(&source, copy->side.path, &copy->failure);
+		result = open_source(&source, AT_FDCWD, copy->side.path, &copy->failure);
 	close_source(&source);
 	return result;
 }
@@ -156,6 +157,7 @@ static int copy_file(const struct cp_options *options)
 	copy.transfer = (struct transfer){ .role = copy.role,
 					   .settings = &options->settings,
 					   .side = &copy.side,
+					   .root = AT_FDCWD,
 					   .control = &copy.control,
 					   .failure = &copy.failure,
 					   .progress = &copy.progress };
@@ -171,8 +173,8 @@ int command_cp(int argc, char **argv)
 {
 	struct cp_options options;
 
-	if (argc == 2 && strcmp(argv[1], "--server") == 0)
-		return serve_copy();
+	if (argc > 1 && strcmp(argv[1], "--server") == 0)
+		return serve_copy(argc, argv);
 	if (parse_cp_options(argc, argv, &options) < 0)
 		return EXIT_USAGE;
 	if (options.help) {

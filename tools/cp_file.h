@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include "cp_message.h"
+#include "cp_temporary.h"
 
 /* The file that is read. Begin with fd -1. */
 struct source {
@@ -14,7 +15,9 @@ struct source {
 	struct stat stat; /* when it was opened */
 };
 
-int open_source(struct source *source, const char *path, struct failure *failure);
+/* root: see cp_path.h. */
+int open_source(struct source *source, int root, const char *path,
+		struct failure *failure);
 void describe_source(const struct source *source, struct source_message *ret_message);
 /* Read exactly `length` bytes; any thread. */
 int read_source(const struct source *source, uint64_t offset, void *ret_data,
@@ -28,16 +31,16 @@ void close_source(struct source *source);
  * that a temporary one, until all of it is on disk. Begin with fd -1.
  */
 struct destination {
-	int fd, directory;	 /* -1: not open */
-	char path[PATH_MAX];	 /* as the user knows it */
-	char name[NAME_MAX + 1]; /* in the directory */
-	char temporary[64];	 /* "": there is no such name */
+	int fd, directory;	       /* -1: not open */
+	char path[PATH_MAX];	       /* as the user knows it */
+	char name[NAME_MAX + 1];       /* in the directory */
+	char temporary[TEMPORARY_MAX]; /* "": there is no such name */
 	struct source_message source;
 	mode_t mode;
 	bool preserve;
 };
 
-int open_destination(struct destination *destination, const char *path,
+int open_destination(struct destination *destination, int root, const char *path,
 		     const struct source_message *source, bool preserve,
 		     struct failure *failure);
 /* Write, and start writing back to disk; any thread. */

@@ -189,8 +189,9 @@ static int receive_file(struct receiver *receiver)
 	struct source_message source;
 
 	if (receive_source(transfer->control, &source) < 0 ||
-	    open_destination(&receiver->destination, transfer->side->path, &source,
-			     transfer->settings->preserve, transfer->failure) < 0)
+	    open_destination(&receiver->destination, transfer->root, transfer->side->path,
+			     &source, transfer->settings->preserve,
+			     transfer->failure) < 0)
 		return -1;
 	begin_progress(transfer->progress, source.size);
 	if (prepare_transfer(transfer, source.size) < 0)

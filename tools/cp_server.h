@@ -3,9 +3,9 @@
 #define PIER_TOOLS_CP_SERVER_H
 
 /*
- * The other side of a copy, told what to do over standard input and output.
- * Returns an exit status.
+ * The other side of a copy: `pier cp --server [OPTION...]`, which takes its
+ * request from standard input. Returns an exit status.
  */
-int serve_copy(void);
+int serve_copy(int argc, char **argv);
 
 #endif

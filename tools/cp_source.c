@@ -6,22 +6,43 @@
 #include <unistd.h>
 
 #include "cp_file.h"
+#include "cp_path.h"
 
-int open_source(struct source *source, const char *path, struct failure *failure)
+static int fail_open(const char *path, struct failure *failure)
 {
-	source->path = path;
-	/* Without O_NONBLOCK, opening a FIFO waits for a writer. */
-	source->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-	if (source->fd < 0 || fstat(source->fd, &source->stat) < 0)
-		return fail(failure, EXIT_FILE, "cannot read %s: %s", path,
-			    strerror(errno));
+	return fail(failure, EXIT_FILE, "cannot read %s: %s", path, path_error(errno));
+}
+
+/* To open a FIFO or a device has effects: only a regular file is opened for reading. */
+static int open_regular(struct source *source, int found, struct failure *failure)
+{
+	const char *path = source->path;
+
+	if (fstat(found, &source->stat) < 0)
+		return fail_open(path, failure);
 	if (S_ISDIR(source->stat.st_mode))
 		return fail(failure, EXIT_FILE,
 			    "%s is a directory: pier cp copies one file", path);
 	if (!S_ISREG(source->stat.st_mode))
 		return fail(failure, EXIT_FILE, "%s is not a regular file", path);
+	source->fd = reopen(found, O_RDONLY | O_NONBLOCK);
+	if (source->fd < 0 || fstat(source->fd, &source->stat) < 0)
+		return fail_open(path, failure);
 	posix_fadvise(source->fd, 0, 0, POSIX_FADV_SEQUENTIAL);
 	return 0;
+}
+
+int open_source(struct source *source, int root, const char *path,
+		struct failure *failure)
+{
+	int found = open_path(root, path, O_PATH), result;
+
+	source->path = path;
+	if (found < 0)
+		return fail_open(path, failure);
+	result = open_regular(source, found, failure);
+	close(found);
+	return result;
 }
 
 /* Names the running kernel, so that inode numbers of two hosts are kept apart. */
@@ -39,15 +60,13 @@ static void read_boot_id(char *ret_id, size_t size)
 void describe_source(const struct source *source, struct source_message *ret_message)
 {
 	const struct stat *stat = &source->stat;
-	const char *slash = strrchr(source->path, '/');
 
 	memset(ret_message, 0, sizeof(*ret_message));
 	ret_message->size = (uint64_t)stat->st_size;
 	ret_message->mode = stat->st_mode & 0777;
 	ret_message->mtime_seconds = (uint64_t)stat->st_mtim.tv_sec;
 	ret_message->mtime_nanoseconds = (uint32_t)stat->st_mtim.tv_nsec;
-	snprintf(ret_message->name, sizeof(ret_message->name), "%s",
-		 slash ? slash + 1 : source->path);
+	base_name(source->path, ret_message->name);
 	read_boot_id(ret_message->identity.boot, sizeof(ret_message->identity.boot));
 	ret_message->identity.device = stat->st_dev;
 	ret_message->identity.inode = stat->st_ino;

@@ -12,6 +12,7 @@ struct transfer {
 	enum cp_role role;
 	const struct cp_settings *settings;
 	const struct cp_side *side;
+	int root; /* where its path begins: see cp_path.h */
 	struct control *control;
 	struct failure *failure; /* the control's too */
 	struct progress *progress;
