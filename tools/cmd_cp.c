@@ -158,6 +158,9 @@ static int copy_file(const struct cp_options *options)
 					   .settings = &options->settings,
 					   .side = &copy.side,
 					   .root = AT_FDCWD,
+					   .requested = copy.role == CP_RECEIVER
+								? copy.request.side.path
+								: NULL,
 					   .control = &copy.control,
 					   .failure = &copy.failure,
 					   .progress = &copy.progress };

@@ -179,7 +179,7 @@ class Stub(Case):
                 self.failed(4, "not valid", "--timeout", 1, "--rsh",
                             self.says(GREETING + frame(2, payload)), "somewhere:x", "target")
         self.failed(4, "sign of life", "--timeout", 1, "--rsh",
-                    self.says(GREETING + frame(2, source())), "somewhere:x", "target")
+                    self.says(GREETING + frame(2, source())), "somewhere:n", "target")
         self.assertFalse((self.folder / "target").exists())
 
     def test_words_of_a_peer_cannot_steer_the_terminal(self):
