@@ -185,6 +185,7 @@ int open_destination(struct destination *destination, int root, const char *path
 		return -1;
 	if (create_file(destination) < 0)
 		return fail_path(destination, "write", failure);
+	remove_leftovers(destination->directory, destination->name, destination->fd);
 	/* A disk that is too small is better found now than after an hour. */
 	if (source->size > 0 &&
 	    fallocate(destination->fd, 0, 0, (off_t)source->size) < 0 &&
