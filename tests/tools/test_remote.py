@@ -289,6 +289,26 @@ class Sshd(Case):
         self.assertEqual(result.status, 4)
         self.assertRegex(result.stderr, "status 127; is pier installed there")
 
+    def test_a_restricted_key(self):
+        """As the manual page shows it: the client's own command counts for nothing."""
+        inside = self.folder / "inside"
+        inside.mkdir()
+        (inside / "file").write_bytes(self.bytes(1000))
+        source = self.file("source", 10)
+        (self.folder / "authorized_keys").write_text(
+            'restrict,command="\'%s\' cp --server --under \'%s\' --read-only" %s'
+            % (PIER, inside, (self.folder / "user.pub").read_text()))
+        there = "%s@127.0.0.1:" % getpass.getuser()
+        self.copy("--rsh", self.ssh(), there + "/file", "copy")
+        self.check_same(inside / "file", self.folder / "copy")
+        for arguments, pattern in (((there + "../source", "x"), "leads out of the directory"),
+                                   ((there + str(source), "x"), "cannot read .*No such file"),
+                                   ((source, there + "x"), "the server is read-only")):
+            with self.subTest(pattern):
+                result = self.run_pier("cp", "--rsh", self.ssh(), "--remote-pier",
+                                       PIER + " cp --server #", *arguments)
+                self.check_failure(result, 1, "127.0.0.1: .*" + pattern)
+
     def test_a_connection_that_breaks(self):
         process = self.start_slowly("--rsh", self.ssh(), "--remote-pier", PIER,
                                     target="127.0.0.1:%s" % (self.folder / "copy"))
