@@ -58,26 +58,28 @@ static int look_at_existing(struct destination *destination, struct failure *fai
 	return 0;
 }
 
+static bool is_directory(int fd)
+{
+	struct stat stat;
+
+	return fd >= 0 && fstat(fd, &stat) == 0 && S_ISDIR(stat.st_mode);
+}
+
 /* Open what the path leads to; within a directory, the file of the source's name. */
 static int open_target(struct destination *destination, int root, const char *path)
 {
-	char *full = destination->path;
+	const char *slash = path[strlen(path) - 1] == '/' ? "" : "/";
 	int target = open_path(root, path, O_PATH), length;
-	struct stat stat;
 
-	length = snprintf(full, PATH_MAX, "%s", path);
-	if (target >= 0 && fstat(target, &stat) == 0 && S_ISDIR(stat.st_mode)) {
-		close(target);
-		length = snprintf(full, PATH_MAX, "%s%s%s", path,
-				  path[strlen(path) - 1] == '/' ? "" : "/",
-				  destination->source.name);
-		if (length < PATH_MAX)
-			return open_path(root, full, O_PATH);
-	}
-	if (length < PATH_MAX)
+	if (!is_directory(target)) {
+		strcpy(destination->path, path);
 		return target;
-	if (target >= 0)
-		close(target);
+	}
+	close(target);
+	length = snprintf(destination->path, sizeof(destination->path), "%s%s%s", path,
+			  slash, destination->source.name);
+	if (length < PATH_MAX)
+		return open_path(root, destination->path, O_PATH);
 	errno = ENAMETOOLONG;
 	return -1;
 }
@@ -138,7 +140,7 @@ static int resolve_once(struct destination *destination, int root, const char *p
 	return result;
 }
 
-/* Find the directory that the file goes to, and its name there. */
+/* Find the directory that the file goes to, and its name there; path is not empty. */
 static int resolve(struct destination *destination, int root, const char *path,
 		   struct failure *failure)
 {

@@ -89,8 +89,7 @@ int open_parent(int root, const char *path, char ret_name[NAME_MAX + 1])
 	return open_path(root, directory, O_RDONLY | O_DIRECTORY);
 }
 
-/* The kernel's own name for what is open, from the root of the process: proc_pid_fd(5).
- */
+/* The kernel's own name for what is open: proc_pid_fd(5). */
 static int read_path(int fd, char ret_path[PATH_MAX])
 {
 	char self[32];

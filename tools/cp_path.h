@@ -24,11 +24,10 @@
 /* Returns the descriptor, or -1: also when the kernel cannot confine paths to it. */
 int open_root(const char *path, struct failure *failure);
 
-/* EXDEV: the path leads out of the root, whatever is or is not there. */
+/* EXDEV: the path, which is shorter than PATH_MAX, leads out of the root. */
 int open_path(int root, const char *path, int flags);
 
-/* Open what an O_PATH descriptor refers to: a second look at a path might find another
- * file. */
+/* Open the file of an O_PATH descriptor; its path may be another file's by now. */
 int reopen(int fd, int flags);
 
 /*

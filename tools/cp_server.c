@@ -111,13 +111,15 @@ static int take_request(struct control *control, struct request *ret_request)
 	return 0;
 }
 
-static int check_role(const struct server_options *options, enum cp_role role,
-		      struct failure *failure)
+static int check_request(const struct server_options *options,
+			 const struct request *request, struct failure *failure)
 {
-	if (role == CP_RECEIVER && options->read_only)
+	if (request->role == CP_RECEIVER && options->read_only)
 		return fail(failure, EXIT_FILE, "the server is read-only");
-	if (role == CP_SENDER && options->write_only)
+	if (request->role == CP_SENDER && options->write_only)
 		return fail(failure, EXIT_FILE, "the server is write-only");
+	if (!request->side.path[0])
+		return fail(failure, EXIT_FILE, "an empty path names no file");
 	return 0;
 }
 
@@ -135,7 +137,7 @@ static void serve(const struct server_options *options, int root, struct control
 	};
 
 	if (take_request(control, &request) == 0 &&
-	    check_role(options, request.role, control->failure) == 0) {
+	    check_request(options, &request, control->failure) == 0) {
 		transfer.role = request.role;
 		if (transfer.role == CP_SENDER)
 			run_sender(&transfer);

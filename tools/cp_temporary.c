@@ -155,20 +155,22 @@ static void remove_leftover(int directory, const char *entry, uid_t owner)
 
 void remove_leftovers(int directory, const char *name, int fd)
 {
-	/* Its position is shared by all copies of a descriptor: open it anew. */
-	int list = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	DIR *entries = list >= 0 ? fdopendir(list) : NULL;
 	char prefix[TEMPORARY_MAX];
 	size_t length = write_prefix(name, prefix);
 	struct dirent *entry;
+	DIR *entries = NULL;
 	struct stat own;
+	int list;
 
-	if (!entries && list >= 0)
+	/* The owner of new files, which on NFS may be another than geteuid(). */
+	if (fstat(fd, &own) < 0)
+		return;
+	list = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (list >= 0 && !(entries = fdopendir(list)))
 		close(list);
 	if (!entries)
 		return;
-	/* The owner of new files, which on NFS may be another than geteuid(). */
-	while (fstat(fd, &own) == 0 && (entry = readdir(entries)))
+	while ((entry = readdir(entries)))
 		if (is_temporary_name(entry->d_name, prefix, length))
 			remove_leftover(directory, entry->d_name, own.st_uid);
 	closedir(entries);

@@ -52,15 +52,18 @@ class Pull(Case):
         self.home.mkdir()
         (self.there / "notes.txt").write_bytes(b"alias ls=evil\n")
 
+    def renamer(self, changes):
+        program = self.folder / "renamer"
+        program.write_text(RENAMER % (sys.executable, changes, PIER))
+        program.chmod(0o755)
+        return "'%s'" % program
+
     def pull(self, sent, target, asked=None):
         served = os.fsencode(self.there / "notes.txt")
         asked = served if asked is None else asked
-        program = self.folder / "renamer"
-        changes = {1: (asked, served), 2: (b"notes.txt", sent)}
-        program.write_text(RENAMER % (sys.executable, changes, PIER))
-        program.chmod(0o755)
-        return self.run_pier("cp", "--rsh", "'%s'" % program,
-                             "somewhere:%s" % os.fsdecode(asked), target, cwd=self.home)
+        shell = self.renamer({1: (asked, served), 2: (b"notes.txt", sent)})
+        return self.run_pier("cp", "--rsh", shell, "somewhere:%s" % os.fsdecode(asked), target,
+                             cwd=self.home)
 
     def test_another_name_is_refused(self):
         victim = self.home / ".bashrc"
@@ -99,6 +102,15 @@ class Pull(Case):
         for asked in (b".", b"..", b"/", b"a/.."):
             with self.subTest(asked):
                 self.check_failure(self.pull(b".bashrc", ".", asked), 4, "'.bashrc'")
+        self.assertEqual(list(self.home.iterdir()), [])
+
+    def test_an_empty_path(self):
+        """No command line has one, so only a hostile client sends it."""
+        shell = self.renamer({1: (b"path", b"")})
+        for places in (("somewhere:path", "x"), (self.there / "notes.txt", "somewhere:path")):
+            with self.subTest(places):
+                result = self.run_pier("cp", "--rsh", shell, *places, cwd=self.home)
+                self.check_failure(result, 1, "an empty path names no file")
         self.assertEqual(list(self.home.iterdir()), [])
 
 
