@@ -14,7 +14,7 @@ import shutil
 import signal
 import time
 
-from harness import Case, MIB, children_of, main
+from harness import Case, MIB, arguments_of, children_of, main
 
 KILLS = int(os.environ.get("PIER_KILLS", "40"))
 SIZES = (0, 1, 4096, 100_000, MIB, 3 * MIB + 17)
@@ -62,7 +62,7 @@ class Kills(Case):
         def kill(process, ended):
             # The end of the copy is an end of the wait too.
             readable(ended, moment)
-            if side == "client" or not kill_child(process.pid):
+            if side == "client" or not kill_server(process.pid):
                 os.kill(process.pid, signal.SIGKILL)
         return kill
 
@@ -105,15 +105,20 @@ class Kills(Case):
         self.assertEqual(os.listdir(self.place), ["copy"])
 
 
-def kill_child(parent):
+def servers(client):
+    # A leak checker is a child too.
+    return [child for child in children_of(client) if "--server" in arguments_of(child)]
+
+
+def kill_server(client):
     """Returns whether there was one. Its number may belong to another process by now."""
-    for child in children_of(parent):
+    for child in servers(client):
         try:
             descriptor = os.pidfd_open(child)
         except ProcessLookupError:
             return False
         try:
-            if child in children_of(parent):
+            if child in servers(client):
                 signal.pidfd_send_signal(descriptor, signal.SIGKILL)
                 return True
         finally:
