@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,7 +73,7 @@ static int look_at_source(struct copy *copy)
 	int result = 0;
 
 	if (copy->role == CP_SENDER)
-		result = open_source(&source, copy->side.path, &copy->failure);
+		result = open_source(&source, AT_FDCWD, copy->side.path, &copy->failure);
 	close_source(&source);
 	return result;
 }
@@ -166,6 +167,10 @@ static int copy_file(const struct cp_options *options)
 	copy.transfer = (struct transfer){ .role = copy.role,
 					   .settings = &copy.request.settings,
 					   .side = &copy.side,
+					   .root = AT_FDCWD,
+					   .requested = copy.role == CP_RECEIVER
+								? copy.request.side.path
+								: NULL,
 					   .control = &copy.control,
 					   .failure = &copy.failure,
 					   .progress = &copy.progress };
@@ -185,11 +190,8 @@ int command_cp(int argc, char **argv)
 		fputs("pier: libsodium cannot be used here\n", stderr);
 		return EXIT_FILE;
 	}
-	if (argc == 2 && strcmp(argv[1], "--server") == 0)
-		return serve_copy(false);
-	if (argc == 3 && strcmp(argv[1], "--server") == 0 &&
-	    strcmp(argv[2], "--local") == 0)
-		return serve_copy(true);
+	if (argc > 1 && strcmp(argv[1], "--server") == 0)
+		return serve_copy(argc, argv);
 	if (parse_cp_options(argc, argv, &options) < 0)
 		return EXIT_USAGE;
 	if (options.help) {

@@ -4,20 +4,23 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include "cp_file.h"
+#include "cp_path.h"
+#include "cp_temporary.h"
 
 enum {
-	NAME_ATTEMPTS = 100
+	RESOLVE_ATTEMPTS = 100,
+	/* The file was replaced while it was looked up. */
+	STALE = 1,
 };
 
 static int fail_path(const struct destination *destination, const char *what,
 		     struct failure *failure)
 {
 	return fail(failure, EXIT_FILE, "cannot %s %s: %s", what, destination->path,
-		    strerror(errno));
+		    path_error(errno));
 }
 
 static bool same_file(const struct identity *source, const struct stat *stat)
@@ -55,110 +58,105 @@ static int look_at_existing(struct destination *destination, struct failure *fai
 	return 0;
 }
 
-/*
- * Find the directory and the name in it: inside a directory the source's name;
- * behind a symbolic link what it points to, since rename(2) would replace the
- * link.
- */
-static int resolve(struct destination *destination, const char *path,
-		   struct failure *failure)
+static bool is_directory(int fd)
 {
-	char *full = destination->path, *slash;
 	struct stat stat;
-	int length;
 
-	length = snprintf(full, PATH_MAX, "%s", path);
-	if (fstatat(AT_FDCWD, path, &stat, 0) == 0 && S_ISDIR(stat.st_mode))
-		length = snprintf(full, PATH_MAX, "%s%s%s", path,
-				  path[strlen(path) - 1] == '/' ? "" : "/",
-				  destination->source.name);
-	if (length >= PATH_MAX)
-		return fail(failure, EXIT_FILE, "the destination's path is too long");
-	if (fstatat(AT_FDCWD, full, &stat, AT_SYMLINK_NOFOLLOW) == 0 &&
-	    S_ISLNK(stat.st_mode)) {
-		char real[PATH_MAX];
+	return fd >= 0 && fstat(fd, &stat) == 0 && S_ISDIR(stat.st_mode);
+}
 
-		if (!realpath(full, real))
-			return fail(failure, EXIT_FILE,
-				    "cannot write through the symbolic link %s: %s", full,
-				    strerror(errno));
-		strcpy(full, real);
+/* Open what the path leads to; within a directory, the file of the source's name. */
+static int open_target(struct destination *destination, int root, const char *path)
+{
+	const char *slash = path[strlen(path) - 1] == '/' ? "" : "/";
+	int target = open_path(root, path, O_PATH), length;
+
+	if (!is_directory(target)) {
+		strcpy(destination->path, path);
+		return target;
 	}
-	slash = strrchr(full, '/');
-	length = snprintf(destination->name, sizeof(destination->name), "%s",
-			  slash ? slash + 1 : full);
-	if (length == 0)
-		return fail(failure, EXIT_FILE, "%s: no such directory", full);
-	if (length >= (int)sizeof(destination->name)) {
-		errno = ENAMETOOLONG;
-		return fail_path(destination, "write", failure);
+	close(target);
+	length = snprintf(destination->path, sizeof(destination->path), "%s%s%s", path,
+			  slash, destination->source.name);
+	if (length < PATH_MAX)
+		return open_path(root, destination->path, O_PATH);
+	errno = ENAMETOOLONG;
+	return -1;
+}
+
+static int fail_link(const struct destination *destination, struct failure *failure)
+{
+	return fail(failure, EXIT_FILE, "cannot write through the symbolic link %s: %s",
+		    destination->path, path_error(errno));
+}
+
+/* rename(2) would replace the link: go to the directory of the file that it leads to. */
+static int follow_link(struct destination *destination, int root, int target,
+		       struct failure *failure)
+{
+	int directory;
+
+	if (target < 0) {
+		errno = ENOENT;
+		return fail_link(destination, failure);
 	}
+	directory = open_parent_of(root, target, destination->name);
+	if (directory < 0)
+		return errno == ESTALE ? STALE : fail_link(destination, failure);
+	close(destination->directory);
+	destination->directory = directory;
 	return 0;
 }
 
-static int open_directory(struct destination *destination, struct failure *failure)
+/* Returns 0, -1, or STALE. */
+static int find_name(struct destination *destination, int root, int target,
+		     struct failure *failure)
 {
-	char directory[PATH_MAX];
-	char *slash;
+	const char *path = destination->path;
+	struct stat stat;
 
-	strcpy(directory, destination->path);
-	slash = strrchr(directory, '/');
-	if (!slash)
-		strcpy(directory, ".");
-	else
-		slash[slash == directory] = '\0';
-	destination->directory = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (path[strlen(path) - 1] == '/')
+		return fail(failure, EXIT_FILE, "%s: no such directory", path);
+	destination->directory = open_parent(root, path, destination->name);
 	if (destination->directory < 0)
 		return fail_path(destination, "write", failure);
+	if (fstatat(destination->directory, destination->name, &stat,
+		    AT_SYMLINK_NOFOLLOW) == 0 &&
+	    S_ISLNK(stat.st_mode))
+		return follow_link(destination, root, target, failure);
 	return 0;
 }
 
-/* A name that nobody has, for the file (create) or for a second link to it. */
-static int take_temporary_name(struct destination *destination,
-			       int (*take)(struct destination *destination))
+static int resolve_once(struct destination *destination, int root, const char *path,
+			struct failure *failure)
 {
-	static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789";
-	int attempt, result = -1;
-	unsigned char random[6];
-	char text[7] = "";
-	size_t i;
+	int target = open_target(destination, root, path), result;
 
-	for (attempt = 0; attempt < NAME_ATTEMPTS && result < 0; attempt++) {
-		if (getrandom(random, sizeof(random), 0) != sizeof(random))
-			break;
-		for (i = 0; i < sizeof(random); i++)
-			text[i] = letters[random[i] % (sizeof(letters) - 1)];
-		/* A long name is cut, so that the whole stays under NAME_MAX. */
-		snprintf(destination->temporary, sizeof(destination->temporary),
-			 ".%.40s.pier-%s", destination->name, text);
-		result = take(destination);
-		if (result < 0 && errno != EEXIST)
-			break;
-	}
-	if (result < 0)
-		destination->temporary[0] = '\0';
+	if (target < 0 && errno != ENOENT)
+		return fail_path(destination, "write", failure);
+	result = find_name(destination, root, target, failure);
+	if (target >= 0)
+		close(target);
 	return result;
 }
 
-static int create_temporary(struct destination *destination)
+/* Find the directory that the file goes to, and its name there; path is not empty. */
+static int resolve(struct destination *destination, int root, const char *path,
+		   struct failure *failure)
 {
-	destination->fd = openat(destination->directory, destination->temporary,
-				 O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-	return destination->fd < 0 ? -1 : 0;
-}
+	int attempt;
 
-static int link_as(const struct destination *destination, const char *name)
-{
-	char self[64];
+	/* Another copy may replace the file between two of our looks. */
+	for (attempt = 0; attempt < RESOLVE_ATTEMPTS; attempt++) {
+		int result = resolve_once(destination, root, path, failure);
 
-	/* AT_EMPTY_PATH would need CAP_DAC_READ_SEARCH: open(2), O_TMPFILE. */
-	snprintf(self, sizeof(self), "/proc/self/fd/%d", destination->fd);
-	return linkat(AT_FDCWD, self, destination->directory, name, AT_SYMLINK_FOLLOW);
-}
-
-static int link_temporary(struct destination *destination)
-{
-	return link_as(destination, destination->temporary);
+		if (result != STALE)
+			return result;
+		close(destination->directory);
+		destination->directory = -1;
+	}
+	errno = ESTALE;
+	return fail_link(destination, failure);
 }
 
 /*
@@ -170,11 +168,12 @@ static int create_file(struct destination *destination)
 {
 	destination->fd = openat(destination->directory, ".",
 				 O_WRONLY | O_TMPFILE | O_CLOEXEC, 0600);
-	if (destination->fd >= 0)
-		return 0;
-	if (errno != EOPNOTSUPP && errno != EISDIR && errno != ENOENT && errno != EINVAL)
-		return -1;
-	return take_temporary_name(destination, create_temporary);
+	if (destination->fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR ||
+				    errno == ENOENT || errno == EINVAL))
+		destination->fd = create_temporary(destination->directory,
+						   destination->name,
+						   destination->temporary);
+	return destination->fd < 0 ? -1 : 0;
 }
 
 /*
@@ -196,18 +195,18 @@ static int reserve_room(const struct destination *destination, struct failure *f
 	return 0;
 }
 
-int open_destination(struct destination *destination, const char *path,
+int open_destination(struct destination *destination, int root, const char *path,
 		     const struct source_message *source, bool preserve,
 		     struct failure *failure)
 {
 	destination->source = *source;
 	destination->preserve = preserve;
-	if (resolve(destination, path, failure) < 0 ||
-	    open_directory(destination, failure) < 0 ||
+	if (resolve(destination, root, path, failure) < 0 ||
 	    look_at_existing(destination, failure) < 0)
 		return -1;
 	if (create_file(destination) < 0)
 		return fail_path(destination, "write", failure);
+	remove_leftovers(destination->directory, destination->name, destination->fd);
 	return reserve_room(destination, failure);
 }
 
@@ -252,10 +251,12 @@ static int set_attributes(const struct destination *destination)
 static int give_name(struct destination *destination)
 {
 	if (!destination->temporary[0]) {
-		if (link_as(destination, destination->name) == 0)
+		if (link_file(destination->fd, destination->directory,
+			      destination->name) == 0)
 			return 0;
 		if (errno != EEXIST ||
-		    take_temporary_name(destination, link_temporary) < 0)
+		    link_temporary(destination->fd, destination->directory,
+				   destination->name, destination->temporary) < 0)
 			return -1;
 	}
 	if (renameat(destination->directory, destination->temporary,

@@ -7,18 +7,22 @@
 
 #include "cp_digest.h"
 #include "cp_message.h"
+#include "cp_temporary.h"
 
 /* The file that is read. Begin with both descriptors -1. */
 struct source {
-	int fd, content;   /* the file; where its bytes are read from */
-	const char *path;  /* borrowed */
+	int fd, content; /* the file; where its bytes are read from */
+	int root;	 /* borrowed, as the path */
+	const char *path;
 	struct stat stat;  /* when it was opened */
 	uint64_t size;	   /* of the content */
 	bool sparse;	   /* it may have holes */
 	uint64_t data_end; /* where the data that find_chunk() found ends */
 };
 
-int open_source(struct source *source, const char *path, struct failure *failure);
+/* root: see cp_path.h. */
+int open_source(struct source *source, int root, const char *path,
+		struct failure *failure);
 /*
  * Files of /proc and /sys have a size of 0, or of a page, whatever they hold
  * (proc(5)). If the file does not end where its size says, read it to its end
@@ -47,16 +51,16 @@ void close_source(struct source *source);
  * that a temporary one, until all of it is on disk. Begin with fd -1.
  */
 struct destination {
-	int fd, directory;	 /* -1: not open */
-	char path[PATH_MAX];	 /* as the user knows it */
-	char name[NAME_MAX + 1]; /* in the directory */
-	char temporary[64];	 /* "": there is no such name */
+	int fd, directory;	       /* -1: not open */
+	char path[PATH_MAX];	       /* as the user knows it */
+	char name[NAME_MAX + 1];       /* in the directory */
+	char temporary[TEMPORARY_MAX]; /* "": there is no such name */
 	struct source_message source;
 	mode_t mode;
 	bool preserve;
 };
 
-int open_destination(struct destination *destination, const char *path,
+int open_destination(struct destination *destination, int root, const char *path,
 		     const struct source_message *source, bool preserve,
 		     struct failure *failure);
 /* Write, and start writing back to disk; any thread. */

@@ -5,6 +5,7 @@
 
 #include "cp_chunk.h"
 #include "cp_file.h"
+#include "cp_path.h"
 #include "cp_transfer.h"
 
 struct receiver {
@@ -230,14 +231,31 @@ static int receive_chunks(struct receiver *receiver)
 	return control_send(transfer->control, FRAME_DONE, NULL);
 }
 
+/* Otherwise a server could choose which file of a directory is written. */
+static int check_name(const struct transfer *transfer, const char *sent)
+{
+	char asked[NAME_MAX + 1];
+
+	if (!transfer->requested)
+		return 0;
+	base_name(transfer->requested, asked);
+	if (strcmp(asked, sent) == 0)
+		return 0;
+	return fail(transfer->failure, EXIT_PEER,
+		    "%s sent the file '%s', but '%s' was asked for",
+		    transfer->control->peer, sent, asked);
+}
+
 static int receive_file(struct receiver *receiver)
 {
 	struct transfer *transfer = receiver->transfer;
 	struct source_message source;
 
 	if (receive_source(transfer->control, &source) < 0 ||
-	    open_destination(&receiver->destination, transfer->side->path, &source,
-			     transfer->settings->preserve, transfer->failure) < 0)
+	    check_name(transfer, source.name) < 0 ||
+	    open_destination(&receiver->destination, transfer->root, transfer->side->path,
+			     &source, transfer->settings->preserve,
+			     transfer->failure) < 0)
 		return -1;
 	begin_progress(transfer->progress, source.size);
 	if (prepare_transfer(transfer, source.size) < 0)

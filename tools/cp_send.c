@@ -270,7 +270,8 @@ static int send_file(struct sender *sender)
 	struct transfer *transfer = sender->transfer;
 	struct source_message message;
 
-	if (open_source(&sender->source, transfer->side->path, transfer->failure) < 0 ||
+	if (open_source(&sender->source, transfer->root, transfer->side->path,
+			transfer->failure) < 0 ||
 	    spool_source(&sender->source, transfer->failure) < 0)
 		return -1;
 	describe_source(&sender->source, &message);

@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 #include <fcntl.h>
+#include <getopt.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "commands.h"
 #include "cp_network.h"
+#include "cp_path.h"
 #include "cp_server.h"
 #include "cp_signals.h"
 #include "cp_transfer.h"
@@ -13,6 +17,77 @@ enum {
 	/* Until the request tells. */
 	FIRST_TIMEOUT_MS = 30000
 };
+
+struct server_options {
+	const char *under; /* NULL: all paths are served */
+	bool read_only, write_only;
+	bool local; /* the client is on this host: no network */
+};
+
+enum {
+	OPTION_SERVER = 256,
+	OPTION_UNDER,
+	OPTION_READ_ONLY,
+	OPTION_WRITE_ONLY,
+	OPTION_LOCAL,
+};
+
+static const struct option names[] = {
+	{ "server", no_argument, NULL, OPTION_SERVER },
+	{ "under", required_argument, NULL, OPTION_UNDER },
+	{ "read-only", no_argument, NULL, OPTION_READ_ONLY },
+	{ "write-only", no_argument, NULL, OPTION_WRITE_ONLY },
+	{ "local", no_argument, NULL, OPTION_LOCAL },
+	{ NULL, 0, NULL, 0 },
+};
+
+static int refuse_options(const char *complaint)
+{
+	fprintf(stderr, "pier cp: %s\n", complaint);
+	return -1;
+}
+
+static int take_server_option(int option, struct server_options *options)
+{
+	switch (option) {
+	case OPTION_SERVER:
+		return 0;
+	case OPTION_UNDER:
+		if (options->under)
+			return refuse_options("--under is given twice");
+		options->under = optarg;
+		return 0;
+	case OPTION_READ_ONLY:
+		options->read_only = true;
+		return 0;
+	case OPTION_WRITE_ONLY:
+		options->write_only = true;
+		return 0;
+	case OPTION_LOCAL:
+		options->local = true;
+		return 0;
+	default:
+		return -1;
+	}
+}
+
+static int parse_server_options(int argc, char **argv, struct server_options *ret_options)
+{
+	struct server_options options = { .under = NULL };
+	int option;
+
+	while ((option = next_option(argc, argv, ":", names)) != -1)
+		if (take_server_option(option, &options) < 0)
+			return -1;
+	if (optind < argc)
+		return refuse_options("a server takes no paths: its client sends them");
+	if (options.read_only && options.write_only)
+		return refuse_options("--read-only and --write-only exclude each other");
+	if ((options.read_only || options.write_only) && !options.under)
+		return refuse_options("--read-only and --write-only need --under");
+	*ret_options = options;
+	return 0;
+}
 
 /*
  * The protocol has its two descriptors to itself: whatever else writes to
@@ -43,19 +118,33 @@ static int take_request(struct control *control, struct request *ret_request)
 	return 0;
 }
 
-static void serve(struct control *control)
+static int check_request(const struct server_options *options,
+			 const struct request *request, struct failure *failure)
+{
+	if (request->role == CP_RECEIVER && options->read_only)
+		return fail(failure, EXIT_FILE, "the server is read-only");
+	if (request->role == CP_SENDER && options->write_only)
+		return fail(failure, EXIT_FILE, "the server is write-only");
+	if (!request->side.path[0])
+		return fail(failure, EXIT_FILE, "an empty path names no file");
+	return 0;
+}
+
+static void serve(const struct server_options *options, int root, struct control *control)
 {
 	struct progress none = { .shown = false };
 	struct request request;
 	struct transfer transfer = {
 		.settings = &request.settings,
 		.side = &request.side,
+		.root = root,
 		.control = control,
 		.failure = control->failure,
 		.progress = &none,
 	};
 
-	if (take_request(control, &request) == 0) {
+	if (take_request(control, &request) == 0 &&
+	    check_request(options, &request, control->failure) == 0) {
 		transfer.role = request.role;
 		if (transfer.role == CP_SENDER)
 			run_sender(&transfer);
@@ -66,7 +155,7 @@ static void serve(struct control *control)
 	close_transfer(&transfer);
 }
 
-int serve_copy(bool local)
+static int serve_under(const struct server_options *options, int root)
 {
 	struct failure failure = { 0 };
 	struct control control = {
@@ -77,9 +166,9 @@ int serve_copy(bool local)
 		.failure = &failure,
 	};
 
-	if (!local)
+	if (!options->local)
 		listen_for_client();
-	serve(&control);
+	serve(options, root, &control);
 	control_close(&control);
 	/* Otherwise the client has heard it, and speaks to the user. */
 	if (failure.status && failure.status < EXIT_SIGNAL && control.gone &&
@@ -88,4 +177,24 @@ int serve_copy(bool local)
 	if (control.signal_fd >= 0)
 		close(control.signal_fd);
 	return failure.status;
+}
+
+int serve_copy(int argc, char **argv)
+{
+	struct server_options options;
+	struct failure failure = { 0 };
+	int root = AT_FDCWD, status;
+
+	if (parse_server_options(argc, argv, &options) < 0)
+		return EXIT_USAGE;
+	if (options.under)
+		root = open_root(options.under, &failure);
+	if (failure.status) {
+		print_failure(&failure);
+		return failure.status;
+	}
+	status = serve_under(&options, root);
+	if (root >= 0)
+		close(root);
+	return status;
 }

@@ -2,13 +2,10 @@
 #ifndef PIER_TOOLS_CP_SERVER_H
 #define PIER_TOOLS_CP_SERVER_H
 
-#include <stdbool.h>
-
 /*
- * The other side of a copy, told what to do over standard input and output.
- * A local one was started by a client on this host, and does not use the network.
- * Returns an exit status.
+ * The other side of a copy: `pier cp --server [OPTION...]`, which takes its
+ * request from standard input. Returns an exit status.
  */
-int serve_copy(bool local);
+int serve_copy(int argc, char **argv);
 
 #endif

@@ -6,31 +6,49 @@
 #include <unistd.h>
 
 #include "cp_file.h"
+#include "cp_path.h"
 
 int fail_source(const struct source *source, struct failure *failure)
 {
 	return fail(failure, EXIT_FILE, "cannot read %s: %s", source->path,
-		    strerror(errno));
+		    path_error(errno));
 }
 
-int open_source(struct source *source, const char *path, struct failure *failure)
+/* To open a FIFO or a device has effects: only a regular file is opened for reading. */
+static int open_regular(struct source *source, int found, struct failure *failure)
 {
-	source->path = path;
-	/* Without O_NONBLOCK, opening a FIFO waits for a writer. */
-	source->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-	if (source->fd < 0 || fstat(source->fd, &source->stat) < 0)
+	const char *path = source->path;
+
+	if (fstat(found, &source->stat) < 0)
 		return fail_source(source, failure);
 	if (S_ISDIR(source->stat.st_mode))
 		return fail(failure, EXIT_FILE,
 			    "%s is a directory: pier cp copies one file", path);
 	if (!S_ISREG(source->stat.st_mode))
 		return fail(failure, EXIT_FILE, "%s is not a regular file", path);
+	source->fd = reopen(found, O_RDONLY | O_NONBLOCK);
+	if (source->fd < 0 || fstat(source->fd, &source->stat) < 0)
+		return fail_source(source, failure);
 	source->content = source->fd;
 	source->size = (uint64_t)source->stat.st_size;
 	/* stat(3type): st_blocks counts units of 512 bytes. */
 	source->sparse = (uint64_t)source->stat.st_blocks < source->size / 512;
 	posix_fadvise(source->fd, 0, 0, POSIX_FADV_SEQUENTIAL);
 	return 0;
+}
+
+int open_source(struct source *source, int root, const char *path,
+		struct failure *failure)
+{
+	int found = open_path(root, path, O_PATH), result;
+
+	source->root = root;
+	source->path = path;
+	if (found < 0)
+		return fail_source(source, failure);
+	result = open_regular(source, found, failure);
+	close(found);
+	return result;
 }
 
 /* Names the running kernel, so that inode numbers of two hosts are kept apart. */
@@ -48,7 +66,6 @@ static void read_boot_id(char *ret_id, size_t size)
 void describe_source(const struct source *source, struct source_message *ret_message)
 {
 	const struct stat *stat = &source->stat;
-	const char *slash = strrchr(source->path, '/');
 
 	memset(ret_message, 0, sizeof(*ret_message));
 	ret_message->size = source->size;
@@ -56,8 +73,7 @@ void describe_source(const struct source *source, struct source_message *ret_mes
 	ret_message->mode = stat->st_mode & 0777;
 	ret_message->mtime_seconds = (uint64_t)stat->st_mtim.tv_sec;
 	ret_message->mtime_nanoseconds = (uint32_t)stat->st_mtim.tv_nsec;
-	snprintf(ret_message->name, sizeof(ret_message->name), "%s",
-		 slash ? slash + 1 : source->path);
+	base_name(source->path, ret_message->name);
 	read_boot_id(ret_message->identity.boot, sizeof(ret_message->identity.boot));
 	ret_message->identity.device = stat->st_dev;
 	ret_message->identity.inode = stat->st_ino;
@@ -143,6 +159,17 @@ static bool same_state(const struct stat *a, const struct stat *b)
 	       same_time(&a->st_ctim, &b->st_ctim);
 }
 
+/* The file that has the source's path now. */
+static int stat_path(const struct source *source, struct stat *ret_stat)
+{
+	int found = open_path(source->root, source->path, O_PATH);
+	int result = found < 0 ? -1 : fstat(found, ret_stat);
+
+	if (found >= 0)
+		close(found);
+	return result;
+}
+
 int check_source(const struct source *source, struct failure *failure)
 {
 	struct stat opened, named;
@@ -152,7 +179,7 @@ int check_source(const struct source *source, struct failure *failure)
 	if (!same_state(&source->stat, &opened))
 		return fail(failure, EXIT_FILE, "%s changed while it was copied",
 			    source->path);
-	if (stat(source->path, &named) < 0 || !same_state(&opened, &named))
+	if (stat_path(source, &named) < 0 || !same_state(&opened, &named))
 		return fail(failure, EXIT_FILE, "%s was replaced while it was copied",
 			    source->path);
 	return 0;

@@ -13,6 +13,8 @@ struct transfer {
 	enum cp_role role;
 	const struct cp_settings *settings;
 	const struct cp_side *side;
+	int root;	       /* where its path begins: see cp_path.h */
+	const char *requested; /* the path that we asked a server for, or NULL */
 	struct control *control;
 	struct failure *failure; /* the control's too */
 	struct progress *progress;

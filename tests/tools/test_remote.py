@@ -201,7 +201,7 @@ class Stub(Case):
                 self.failed(4, "not valid", "--timeout", 1, "--rsh",
                             self.says(GREETING + frame(2, payload)), "somewhere:x", "target")
         self.failed(4, "sign of life", "--timeout", 1, "--rsh",
-                    self.says(GREETING + frame(2, source())), "somewhere:x", "target")
+                    self.says(GREETING + frame(2, source())), "somewhere:n", "target")
         self.assertFalse((self.folder / "target").exists())
 
     def test_words_of_a_peer_cannot_steer_the_terminal(self):
@@ -336,6 +336,26 @@ class Sshd(Case):
         self.wait_for((self.folder / "agent").exists, "no agent")
         self.assertEqual(self.session(), [])
         self.assertEqual(self.session(" -A"), ["agent"], "the user asked for it")
+
+    def test_a_restricted_key(self):
+        """As the manual page shows it: the client's own command counts for nothing."""
+        inside = self.folder / "inside"
+        inside.mkdir()
+        (inside / "file").write_bytes(self.bytes(1000))
+        source = self.file("source", 10)
+        (self.folder / "authorized_keys").write_text(
+            'restrict,command="\'%s\' cp --server --under \'%s\' --read-only" %s'
+            % (PIER, inside, (self.folder / "user.pub").read_text()))
+        there = "%s@127.0.0.1:" % getpass.getuser()
+        self.copy("--rsh", self.ssh(), there + "/file", "copy")
+        self.check_same(inside / "file", self.folder / "copy")
+        for arguments, pattern in (((there + "../source", "x"), "leads out of the directory"),
+                                   ((there + str(source), "x"), "cannot read .*No such file"),
+                                   ((source, there + "x"), "the server is read-only")):
+            with self.subTest(pattern):
+                result = self.run_pier("cp", "--rsh", self.ssh(), "--remote-pier",
+                                       PIER + " cp --server #", *arguments)
+                self.check_failure(result, 1, "127.0.0.1: .*" + pattern)
 
     def test_a_connection_that_breaks(self):
         process = self.start_slowly("--rsh", self.ssh(), "--remote-pier", PIER,

@@ -1,0 +1,176 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Temporary files of copies that were killed, and files that only look like them."""
+
+import fcntl
+import os
+import pwd
+import shutil
+import signal
+import stat
+
+from harness import Case, MIB, main
+
+
+class Leftovers(Case):
+    def setUp(self):
+        super().setUp()
+        # LD_PRELOAD is split at blanks, which the build's path may have.
+        self.libraries = self.folder / "libraries"
+        self.libraries.mkdir()
+        self.preloads = {name: shutil.copy(os.environ[name], self.libraries)
+                         for name in ("NO_TMPFILE", "KILL_AT_RENAME")}
+        self.source = self.file("source", 3 * MIB)
+        self.place = self.folder / "place"
+        self.place.mkdir()
+        self.target = self.place / "copy"
+
+    def preload(self, *names):
+        # A sanitizer's runtime is not the first library then, and says so.
+        return {"LD_PRELOAD": " ".join(self.preloads[name] for name in names),
+                "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") +
+                ":verify_asan_link_order=0"}
+
+    def left(self):
+        return sorted(p.name for p in self.place.glob(".*.pier-*"))
+
+    def leave(self, *libraries, name="copy"):
+        """What a copy leaves that is killed just before the rename."""
+        before = self.left()
+        result = self.run_pier("cp", self.source, self.place / name,
+                               env=self.preload("KILL_AT_RENAME", *libraries))
+        self.assertEqual(result.status, 4, str(result))
+        left, = set(self.left()) - set(before)
+        return left
+
+    def plant(self, name, content=b"mine"):
+        return self.file("place/" + name, content)
+
+    def copies(self, **options):
+        self.copy(self.source, self.target, **options)
+        self.check_same(self.source, self.target)
+
+
+class Killed(Leftovers):
+    def test_just_before_the_old_file_is_replaced(self):
+        for libraries in ((), ("NO_TMPFILE",)):
+            with self.subTest(libraries):
+                self.target.write_bytes(b"old")
+                self.leave(*libraries)
+                self.assertEqual(self.target.read_bytes(), b"old")
+                self.copies(env=self.preload(*libraries))
+                self.assertEqual(self.left(), [])
+
+    def test_several(self):
+        self.target.write_bytes(b"old")
+        name = self.leave()
+        for suffix in ("abcdef", "000000", "zzzzz9"):
+            shutil.copy(self.place / name, self.place / (name[:-6] + suffix))
+        self.copies()
+        self.assertEqual(self.left(), [])
+
+    def test_in_the_middle(self):
+        for role in ("client", "server"):
+            with self.subTest(role):
+                process = self.start_slowly(target=self.target, env=self.preload("NO_TMPFILE"))
+                server = self.server_of(process)
+                os.kill(process.pid if role == "client" else server, signal.SIGKILL)
+                self.finish(process)
+                self.wait_for(lambda: not self.processes(), "processes are left")
+                self.assertEqual(len(self.left()), role == "server")
+                self.copies()
+                self.assertEqual(self.left(), [])
+                self.target.unlink()
+
+    def test_with_a_read_only_mode(self):
+        self.source.chmod(0o444)
+        self.target.write_bytes(b"old")
+        self.target.chmod(0o444)
+        before = ("setpriv", "--bounding-set", "-dac_override") if os.geteuid() == 0 else ()
+        self.leave()
+        self.copies(before=before)
+        self.assertEqual(self.left(), [])
+
+    def test_a_long_name(self):
+        self.target = self.place / ("n" * 255)
+        self.target.write_bytes(b"old")
+        self.leave(name=self.target.name)
+        self.copies()
+        self.assertEqual(self.left(), [])
+
+
+class Others(Leftovers):
+    """What is not a leftover of this name stays."""
+
+    def stays(self, *names):
+        self.copies()
+        self.assertEqual(self.left(), sorted(names))
+        for name in names:
+            path = self.place / name
+            if path.is_dir() and not path.is_symlink():
+                path.rmdir()
+            else:
+                path.unlink()
+
+    def test_a_running_copy(self):
+        slow = self.start_slowly(target=self.target, env=self.preload("NO_TMPFILE"))
+        name, = self.left()
+        for libraries in ((), ("NO_TMPFILE",)):
+            self.copies(env=self.preload(*libraries))
+            self.assertEqual(self.left(), [name])
+        slow.send_signal(signal.SIGINT)
+        self.assertEqual(self.finish(slow).status, 130)
+        self.assertEqual(self.left(), [])
+
+    def test_a_locked_file(self):
+        self.target.write_bytes(b"old")
+        name = self.leave()
+        with open(self.place / name, "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH)
+            self.copies()
+            self.assertEqual(self.left(), [name])
+        self.copies()
+        self.assertEqual(self.left(), [])
+
+    def test_other_names(self):
+        names = (".copy.pier-abcde", ".copy.pier-abcdefg", ".copy.pier-ABCDEF",
+                 ".copy.pier-abc_ef", ".copy2.pier-abcdef", ".cop.pier-abcdef",
+                 ".copy.pier-abcdef~", ".copy.pier-abcdef.pier-abcdef", "x.copy.pier-abcdef")
+        for name in names:
+            self.plant(name)
+        self.stays(*(n for n in names if n.startswith(".")))
+        self.assertTrue((self.place / "x.copy.pier-abcdef").exists())
+
+    def test_symbolic_links(self):
+        victim = self.file("victim", b"mine")
+        (self.place / ".copy.pier-aaaaaa").symlink_to(victim)
+        (self.place / ".copy.pier-bbbbbb").symlink_to("nowhere")
+        self.stays(".copy.pier-aaaaaa", ".copy.pier-bbbbbb")
+        self.assertEqual(victim.read_bytes(), b"mine")
+
+    def test_hard_links(self):
+        victim = self.file("victim", b"mine")
+        os.link(victim, self.place / ".copy.pier-aaaaaa")
+        self.stays(".copy.pier-aaaaaa")
+        self.assertEqual(victim.read_bytes(), b"mine")
+
+    def test_directories_and_pipes(self):
+        (self.place / ".copy.pier-aaaaaa").mkdir()
+        os.mkfifo(self.place / ".copy.pier-bbbbbb")
+        self.stays(".copy.pier-aaaaaa", ".copy.pier-bbbbbb")
+
+    def test_devices(self):
+        if os.geteuid() != 0:
+            self.skipTest("only root can make devices")
+        os.mknod(self.place / ".copy.pier-aaaaaa", stat.S_IFCHR | 0o600, os.makedev(1, 3))
+        self.stays(".copy.pier-aaaaaa")
+
+    def test_files_of_another_user(self):
+        if os.geteuid() != 0:
+            self.skipTest("only root can make a file that belongs to another user")
+        self.place.chmod(0o1777)
+        os.chown(self.plant(".copy.pier-aaaaaa"), pwd.getpwnam("nobody").pw_uid, -1)
+        self.stays(".copy.pier-aaaaaa")
+
+
+main()
