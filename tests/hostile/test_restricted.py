@@ -108,6 +108,8 @@ class Served(Restricted):
 
 
 class Escapes(Restricted):
+    """Only files of the test are aimed at: a server that is broken must do no harm."""
+
     def refused_everywhere(self, path, pattern="leads out of the directory that is served"):
         for result in (self.pull(path), self.push(path), self.push(path + "/new")):
             self.check_failure(result, 1, pattern)
@@ -115,12 +117,12 @@ class Escapes(Restricted):
 
     def test_parent_directories(self):
         for path in ("..", "../outside", "../outside/secret", "/../outside/secret",
-                     "directory/../../outside/secret", "../inside/file", "../../../etc/passwd"):
+                     "directory/../../outside/secret", "../inside/file", "./../outside/secret"):
             with self.subTest(path):
                 self.refused_everywhere(path)
 
     def test_absolute_paths_begin_at_the_directory(self):
-        for path in (str(self.secret), "/etc/passwd", "//etc/passwd"):
+        for path in (str(self.secret), "/" + str(self.secret)):
             with self.subTest(path):
                 self.check_failure(self.pull(path), 1, "cannot read .*: No such file")
                 self.check_failure(self.push(path), 1, "cannot write .*: No such file")
@@ -129,7 +131,7 @@ class Escapes(Restricted):
     def test_symbolic_links(self):
         for name, target in (("file-out", "../outside/secret"), ("absolute", self.secret),
                              ("directory-out", "../outside"), ("up", ".."),
-                             ("root", "/"), ("nowhere", "../outside/nowhere"),
+                             ("folder-out", self.outside), ("nowhere", "../outside/nowhere"),
                              ("twice", "directory-out/secret"),
                              ("back", self.inside / "file")):
             with self.subTest(name):
@@ -167,7 +169,7 @@ class Escapes(Restricted):
     def test_magic_links(self):
         """proc_pid_root(5) and its like lead anywhere, without a path."""
         for path in ("self/root%s" % self.secret, "self/cwd/x", "self/exe", "self/fd/0",
-                     "thread-self/root/etc/passwd"):
+                     "thread-self/root%s" % self.secret):
             with self.subTest(path):
                 result = self.pull(path, under="/proc")
                 self.check_failure(result, 1, "leads out|Too many levels")
