@@ -173,7 +173,7 @@ static void test_stopped_ourselves(void **state)
 	rig_close(&b);
 }
 
-/* Answers of ours do not arrive, and so the peer may never give any: 2 s, and not 9. */
+/* The limit is 2 s, and not the 9 s of the rig: the peer may wait for our answers. */
 static void test_stream_that_broke(void **state)
 {
 	struct rig_endpoint to_b;

@@ -18,8 +18,8 @@ enum {
 };
 
 /*
- * As munmap(2) to whoever accesses it. But nothing else can be mapped there, such as the
- * stack of a thread that has just begun: then the access would succeed.
+ * Accesses fail as after munmap(2), but the address stays reserved. Else a thread that
+ * starts meanwhile may map its stack there, and the access succeeds.
  */
 static void vanish(char *memory, size_t length)
 {

@@ -285,6 +285,22 @@ static void sources_at_both_ends(void **state)
 	explore(&story, BY_RINGS);
 }
 
+/* The end that refuses a write has begun one of its own, which it cannot finish. */
+static void source_while_refusing(void **state)
+{
+	const struct story story = {
+		.name = "while refusing",
+		.requests = { { { IBV_WR_RDMA_WRITE, LARGE, .peer_kept = true } },
+			      { { IBV_WR_RDMA_WRITE, SMALL, .kept = true } } },
+		.vanishes = { true, false },
+		.deviations = 1,
+	};
+
+	(void)state;
+	explore(&story, BY_SOCKETS);
+	explore(&story, BY_RINGS);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -295,6 +311,7 @@ int main(void)
 		cmocka_unit_test(memory_of_the_peer),
 		cmocka_unit_test(landing_of_a_read),
 		cmocka_unit_test(sources_at_both_ends),
+		cmocka_unit_test(source_while_refusing),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

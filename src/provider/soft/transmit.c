@@ -104,8 +104,8 @@ static bool add_frame(struct soft_qp *qp, struct soft_staged *frame,
 }
 
 /*
- * The request of the first frame and all behind it are not sent. What goes on are answers
- * to the peer, and requests before it that the peer wants to have again.
+ * The request of the first frame and all behind it are not sent. Answers to the peer
+ * still go out, and so do earlier requests that the peer asks for again.
  */
 static void give_up_requests(struct soft_qp *qp)
 {
@@ -117,8 +117,8 @@ static void give_up_requests(struct soft_qp *qp)
 }
 
 /*
- * A frame that has begun cannot be taken back, so nothing can follow it: neither a NAK
- * where the link is closing, nor a request that the peer wants to have again.
+ * A frame that has begun cannot be taken back, so nothing can follow it: no NAK where the
+ * link is closing, and no request that the peer asks for again.
  */
 static void break_stream(struct soft_qp *qp)
 {
