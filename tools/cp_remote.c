@@ -15,7 +15,7 @@
 
 enum {
 	WORDS_MAX = 64,
-	SSH_OPTIONS = 6,
+	SSH_OPTIONS = 7,
 	/* Then SIGTERM, then SIGKILL: together less than the 5 s we promise. */
 	PATIENCE_MS = 2000,
 	TERM_MS = 1000,
@@ -119,16 +119,20 @@ static int start_here(struct remote *remote, struct control *control)
 }
 
 /*
- * As scp(1) does: the far side needs neither our agent nor our display, and
- * nothing of what is configured for sessions with a person. Behind the user's
- * words, of which ssh_config(5) takes the first for each option.
+ * The server needs neither our agent, credentials nor display, nor anything that is
+ * configured for interactive sessions; scp(1) adds most of these options, too. They
+ * follow the user's words, since ssh_config(5) uses the first value of each option.
  */
 static size_t add_ssh_options(char **argv, size_t count)
 {
 	static const char *const options[SSH_OPTIONS] = {
-		"-oForwardAgent=no",	     "-oForwardX11=no",
-		"-oClearAllForwardings=yes", "-oPermitLocalCommand=no",
-		"-oRemoteCommand=none",	     "-oRequestTTY=no",
+		"-oForwardAgent=no",
+		"-oForwardX11=no",
+		"-oGSSAPIDelegateCredentials=no",
+		"-oClearAllForwardings=yes",
+		"-oPermitLocalCommand=no",
+		"-oRemoteCommand=none",
+		"-oRequestTTY=no",
 	};
 	const char *slash = strrchr(argv[0], '/');
 	size_t i;
