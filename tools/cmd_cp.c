@@ -23,6 +23,8 @@ struct copy {
 	enum cp_role role; /* ours */
 	const char *host;  /* of the server; NULL: here */
 	struct cp_side side;
+	struct shell shell; /* if there is a host */
+	struct callees callees;
 	struct request request;
 	struct failure failure;
 	struct control control;
@@ -78,21 +80,33 @@ static int look_at_source(struct copy *copy)
 	return result;
 }
 
+/* Looking up a name takes seconds if no server answers: let Ctrl-C end the program. */
+static int prepare_copy(struct copy *copy)
+{
+	if (look_at_source(copy) < 0)
+		return -1;
+	if (!copy->host)
+		return 0;
+	if (split_shell(copy->options->rsh, &copy->shell, &copy->failure) < 0)
+		return -1;
+	find_callees(copy->host, &copy->shell, copy->side.device, &copy->callees);
+	return 0;
+}
+
 static int run_copy(struct copy *copy)
 {
-	const struct cp_options *options = copy->options;
 	struct control *control = &copy->control;
 
-	if (look_at_source(copy) < 0)
+	if (prepare_copy(copy) < 0)
 		return -1;
 	control->signal_fd = open_signals(&copy->failure);
 	if (control->signal_fd < 0 ||
-	    start_remote(&copy->remote, copy->host, options->rsh, options->remote_pier,
-			 control) < 0 ||
+	    start_remote(&copy->remote, copy->host, &copy->shell,
+			 copy->options->remote_pier, control) < 0 ||
 	    control_greet(control) < 0)
 		return -1;
 	if (copy->host)
-		call_host_only(copy->host);
+		call_only(&copy->callees);
 	if (send_request(control, &copy->request) < 0)
 		return -1;
 	return copy->role == CP_SENDER ? run_sender(&copy->transfer)

@@ -297,7 +297,8 @@ void control_tell(struct control *control)
 	if (!ours->status || control->told || control->gone || control->out < 0)
 		return;
 	put_u32(&writer, (uint32_t)ours->status);
-	put_string(&writer, ours->text);
+	put_string(&writer,
+		   control->withheld ? "the client could not connect" : ours->text);
 	/* The last word: nobody is left to hear why it did not arrive. */
 	control->failure = &ignored;
 	control->timeout_ms = WHY_MS;

@@ -38,6 +38,7 @@ struct control {
 	bool greeted;	  /* the other side's preamble was read */
 	bool gone;	  /* the other side went away without a word */
 	bool told;	  /* the failure is the other side's own, told by it */
+	bool withheld;	  /* the other side is not told why connecting failed */
 	struct failure *failure;
 };
 
@@ -67,7 +68,7 @@ void control_ask_why(struct control *control);
 
 /*
  * Tell the other side of our failure, if there is one that it does not know.
- * Before the channel goes, or the other side would take that for the cause.
+ * Call it before the channel is closed, or the other side takes that for the cause.
  */
 void control_tell(struct control *control);
 void control_close(struct control *control);

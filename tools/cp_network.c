@@ -10,11 +10,6 @@
 
 #include "cp_network.h"
 
-enum {
-	/* Fewer than soft0 takes. */
-	ADDRESSES_MAX = 16
-};
-
 /* An address that peers can call too: not link-local, and one of this host's. */
 static bool is_ours(const char *text)
 {
@@ -37,7 +32,7 @@ static bool is_ours(const char *text)
 
 /*
  * sshd(8) sets SSH_CONNECTION to client address, client port, server address, server
- * port. Other remote shells leave no trace of the address: then it is all of them.
+ * port. Other remote shells do not tell the address; then listen on all.
  */
 void listen_for_client(void)
 {
@@ -50,11 +45,11 @@ void listen_for_client(void)
 	setenv("PIER_SOFT_PEERS", "none", 0);
 }
 
-/* False: an address of one link, which is not called. */
-static bool add_address(char *list, size_t size, const struct addrinfo *one)
+/* False if it is not added: an address of one link is of no use to soft0. */
+static bool add_address(struct callees *callees, const struct addrinfo *one)
 {
-	char text[NI_MAXHOST];
-	size_t used = strlen(list);
+	char text[NI_MAXHOST], *list = callees->list;
+	size_t size = sizeof(callees->list), used = strlen(list);
 
 	if (getnameinfo(one->ai_addr, one->ai_addrlen, text, sizeof(text), NULL, 0,
 			NI_NUMERICHOST) != 0 ||
@@ -64,22 +59,45 @@ static bool add_address(char *list, size_t size, const struct addrinfo *one)
 	return true;
 }
 
-void call_host_only(const char *host)
+static bool resolve(const char *name, struct callees *callees)
 {
-	struct addrinfo hints = { .ai_socktype = SOCK_STREAM }, *found = NULL;
-	const char *user_end = strrchr(host, '@');
-	char list[ADDRESSES_MAX * INET6_ADDRSTRLEN] = "";
+	struct addrinfo hints = { .ai_socktype = SOCK_STREAM }, *found;
 	int count = 0;
 
-	if (secure_getenv("PIER_SOFT_PEERS"))
-		return;
-	if (getaddrinfo(user_end ? user_end + 1 : host, NULL, &hints, &found) != 0)
-		found = NULL;
-	for (const struct addrinfo *one = found; one && count < ADDRESSES_MAX;
+	if (getaddrinfo(name, NULL, &hints, &found) != 0)
+		return false;
+	callees->list[0] = '\0';
+	for (const struct addrinfo *one = found; one && count < CALLEES_MAX;
 	     one = one->ai_next)
-		count += add_address(list, sizeof(list), one);
-	if (found)
-		freeaddrinfo(found);
-	/* An alias of ssh's own, say. */
-	setenv("PIER_SOFT_PEERS", count > 0 ? list : "attached", 0);
+		count += add_address(callees, one);
+	freeaddrinfo(found);
+	return count > 0;
+}
+
+static bool find_addresses(const char *host, const struct shell *shell,
+			   struct callees *callees)
+{
+	const char *user_end = strrchr(host, '@');
+	char name[NI_MAXHOST];
+
+	if (resolve(user_end ? user_end + 1 : host, callees))
+		return true;
+	return shell_is_ssh(shell) && ask_ssh_for_host(shell, host, name, sizeof(name)) &&
+	       resolve(name, callees);
+}
+
+void find_callees(const char *host, const struct shell *shell, const char *device,
+		  struct callees *ret_callees)
+{
+	/* Only the software NIC makes connections. */
+	bool may_call = !*device || strstr(device, "soft");
+
+	if (!may_call || secure_getenv("PIER_SOFT_PEERS") ||
+	    !find_addresses(host, shell, ret_callees))
+		strcpy(ret_callees->list, "none");
+}
+
+void call_only(const struct callees *callees)
+{
+	setenv("PIER_SOFT_PEERS", callees->list, 0);
 }

@@ -14,33 +14,13 @@
 #include "cp_remote.h"
 
 enum {
-	WORDS_MAX = 64,
-	SSH_OPTIONS = 6,
+	SSH_OPTIONS = 7,
 	/* Then SIGTERM, then SIGKILL: together less than the 5 s we promise. */
 	PATIENCE_MS = 2000,
 	TERM_MS = 1000,
 };
 
 extern char **environ;
-
-/* Takes the next word out of *text, in place; NULL at the end. */
-static char *next_word(char **text)
-{
-	char *from = *text + strspn(*text, " \t"), *word = from, *to = from;
-	char quote = '\0';
-
-	if (!*from)
-		return NULL;
-	for (; *from && (quote || (*from != ' ' && *from != '\t')); from++) {
-		if (quote ? *from == quote : (*from == '\'' || *from == '"'))
-			quote = quote ? '\0' : *from;
-		else
-			*to++ = *from;
-	}
-	*text = *from ? from + 1 : from;
-	*to = '\0';
-	return word;
-}
 
 /* ssh(1) hands its words, joined by blanks, to a shell. */
 static void quote_for_shell(const char *text, char *ret_quoted, size_t size)
@@ -119,48 +99,44 @@ static int start_here(struct remote *remote, struct control *control)
 }
 
 /*
- * As scp(1) does: the far side needs neither our agent nor our display, and
- * nothing of what is configured for sessions with a person. Behind the user's
- * words, of which ssh_config(5) takes the first for each option.
+ * The server needs neither our agent, credentials nor display, nor anything that is
+ * configured for interactive sessions; scp(1) adds most of these options, too. They
+ * follow the user's words, since ssh_config(5) uses the first value of each option.
  */
-static size_t add_ssh_options(char **argv, size_t count)
+static size_t add_ssh_options(const struct shell *shell, char **argv, size_t count)
 {
 	static const char *const options[SSH_OPTIONS] = {
-		"-oForwardAgent=no",	     "-oForwardX11=no",
-		"-oClearAllForwardings=yes", "-oPermitLocalCommand=no",
-		"-oRemoteCommand=none",	     "-oRequestTTY=no",
+		"-oForwardAgent=no",
+		"-oForwardX11=no",
+		"-oGSSAPIDelegateCredentials=no",
+		"-oClearAllForwardings=yes",
+		"-oPermitLocalCommand=no",
+		"-oRemoteCommand=none",
+		"-oRequestTTY=no",
 	};
-	const char *slash = strrchr(argv[0], '/');
 	size_t i;
 
-	if (strcmp(slash ? slash + 1 : argv[0], "ssh") != 0)
+	if (!shell_is_ssh(shell))
 		return count;
 	for (i = 0; i < SSH_OPTIONS; i++)
 		argv[count++] = (char *)options[i];
 	return count;
 }
 
-int start_remote(struct remote *remote, const char *host, const char *rsh,
+int start_remote(struct remote *remote, const char *host, const struct shell *shell,
 		 const char *remote_pier, struct control *control)
 {
-	char words[4096], quoted[4096], target[256], cp[] = "cp", server[] = "--server";
-	char *argv[WORDS_MAX + SSH_OPTIONS + 5], *rest = words;
-	size_t count = 0;
+	char quoted[4096], target[256], cp[] = "cp", server[] = "--server";
+	char *argv[SHELL_WORDS_MAX + SSH_OPTIONS + 5];
+	size_t count = shell->count;
 
 	if (!host)
 		return start_here(remote, control);
-	if (strlen(rsh) >= sizeof(words))
-		return fail(control->failure, EXIT_USAGE, "--rsh is too long");
-	strcpy(words, rsh);
-	while (count < WORDS_MAX && (argv[count] = next_word(&rest)))
-		count++;
-	if (count == 0 || count == WORDS_MAX)
-		return fail(control->failure, EXIT_USAGE,
-			    "--rsh needs a command of 1 to %d words", WORDS_MAX - 1);
 	quote_for_shell(remote_pier, quoted, sizeof(quoted));
 	snprintf(target, sizeof(target), "%s", host);
-	snprintf(remote->command, sizeof(remote->command), "%s", argv[0]);
-	count = add_ssh_options(argv, count);
+	snprintf(remote->command, sizeof(remote->command), "%s", shell->words[0]);
+	memcpy(argv, shell->words, count * sizeof(argv[0]));
+	count = add_ssh_options(shell, argv, count);
 	argv[count++] = target;
 	argv[count++] = quoted;
 	argv[count++] = cp;

@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #include "cp_control.h"
+#include "cp_shell.h"
 
 /* The server: a process that we started. Begin with pid 0. */
 struct remote {
@@ -18,12 +19,12 @@ struct remote {
  * Start `pier cp --server` on a host through a remote shell, or here if host is
  * NULL; fills in the control's descriptors.
  *
- * rsh          command line of the remote shell, split at blanks; 'a b' and
- *              "a b" are one word. ssh(1), by its file name, also gets options
- *              that turn off the forwarding of the agent, X11 and ports
+ * shell        the remote shell, unused if host is NULL. ssh(1) also gets options
+ *              that turn off the forwarding of the agent, credentials, X11 and
+ *              ports
  * remote_pier  the program there
  */
-int start_remote(struct remote *remote, const char *host, const char *rsh,
+int start_remote(struct remote *remote, const char *host, const struct shell *shell,
 		 const char *remote_pier, struct control *control);
 
 /*

@@ -49,6 +49,21 @@ static int check_peer(struct transfer *transfer)
 	return 0;
 }
 
+/*
+ * The server's endpoint says where to connect to. "Refused", "no route" and "timed out"
+ * would tell a hostile server about the client's network.
+ */
+static int connect_channel(struct transfer *transfer)
+{
+	struct control *control = transfer->control;
+
+	if (pier_connect_channel(transfer->link.channel, &transfer->peer.endpoint) == 0)
+		return 0;
+	fail_channel(transfer, "connecting");
+	control->withheld = control->peer && transfer->failure->status == EXIT_PEER;
+	return -1;
+}
+
 int connect_transfer(struct transfer *transfer)
 {
 	struct control *control = transfer->control;
@@ -57,11 +72,9 @@ int connect_transfer(struct transfer *transfer)
 
 	if (link_setup(&transfer->link, transfer->role, &setup, transfer->failure) < 0 ||
 	    send_setup(control, &setup) < 0 ||
-	    receive_setup(control, &transfer->peer) < 0 || check_peer(transfer) < 0)
-		return -1;
-	if (pier_connect_channel(transfer->link.channel, &transfer->peer.endpoint) < 0)
-		return fail_channel(transfer, "connecting");
-	if (control_send(control, FRAME_READY, NULL) < 0 ||
+	    receive_setup(control, &transfer->peer) < 0 || check_peer(transfer) < 0 ||
+	    connect_channel(transfer) < 0 ||
+	    control_send(control, FRAME_READY, NULL) < 0 ||
 	    control_expect(control, FRAME_READY, &frame) < 0)
 		return -1;
 	transfer->started_ns = now_ns();

@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""What pier cp opens to the network: nothing for a copy on this host."""
+"""What pier cp does on the network: where it listens, and whom it calls."""
 
 import os
 import re
+import shutil
+import signal
+import struct
 import subprocess
 
-from harness import Case, MIB, PIER, STUB_RSH, main
+from harness import Case, MIB, PIER, PROMISE, STUB_RSH, STUB_SHELL, main, slowness
 
 LISTEN = "0A"  # enum in the kernel's include/net/tcp_states.h
 
@@ -31,7 +34,22 @@ def tcp_sockets(pid):
     return sockets
 
 
-class Listen(Case):
+class Network(Case):
+    def environment(self, **more):
+        environment = super().environment(**more)
+        for name in "PIER_SOFT_ADDRESS", "PIER_SOFT_PEERS", "SSH_CONNECTION":
+            if name not in more:
+                environment.pop(name, None)
+        return environment
+
+    def script(self, name, text):
+        path = self.folder / name
+        path.write_text("#!/bin/sh\n" + text)
+        path.chmod(0o755)
+        return path
+
+
+class Listen(Network):
     def look(self, *arguments, **options):
         """The TCP sockets of the client and the server of a copy that is under way."""
         process = self.start_slowly("--chunk", "64K", *arguments, **options)
@@ -40,13 +58,6 @@ class Listen(Case):
         process.terminate()
         process.communicate()
         return found
-
-    def environment(self, **more):
-        environment = super().environment(**more)
-        for name in "PIER_SOFT_ADDRESS", "PIER_SOFT_PEERS", "SSH_CONNECTION":
-            if name not in more:
-                environment.pop(name, None)
-        return environment
 
     def test_a_local_copy_has_no_tcp_socket(self):
         self.assertEqual(self.look(), ([], []))
@@ -61,7 +72,7 @@ class Listen(Case):
         self.assertEqual([state for _, state in server], [LISTEN])
         self.assertRegex(server[0][0], "^(0000000000000000FFFF0000)?0200007F:")
 
-    def test_another_shell_leaves_no_address(self):
+    def test_another_shell_tells_no_address(self):
         for connection in (None, "nonsense", "a b fe80::1%lo 22", "1 2 192.0.2.77 22"):
             with self.subTest(connection):
                 client, server = self.remote(
@@ -75,7 +86,38 @@ class Listen(Case):
         self.assertEqual((client, server), ([], []))
 
 
-class Hosts(Case):
+class Lookup(Network):
+    """Finding the addresses of a host takes a bounded time, and Ctrl-C ends it."""
+
+    def test_ctrl_c_while_no_name_server_answers(self):
+        self.file("source", 1000)
+        # LD_PRELOAD is split at blanks, which the build's path may have.
+        library = shutil.copy(os.environ["HANG_AT_LOOKUP"], self.folder)
+        process = self.start("cp", "--remote-pier", PIER, "source", "somewhere:copy", env={
+            "PIER_RSH": STUB_RSH, "STUB_HOME": str(self.folder), "LD_PRELOAD": library,
+            "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"})
+        self.assertEqual(process.stderr.readline(), "asked\n")
+        process.send_signal(signal.SIGINT)
+        result = self.finish(process, PROMISE * slowness())
+        self.assertEqual(result.status, -signal.SIGINT, str(result))
+        self.assertFalse((self.folder / "copy").exists())
+
+    def test_ssh_that_does_not_answer(self):
+        source = self.file("source", 1000)
+        for name, answer in (("endless", "exec yes hostname"), ("late", "exec sleep 1000"),
+                             ("none", "exit 0"), ("failing", "echo hostname >&2; exit 255")):
+            with self.subTest(name):
+                (self.folder / name).mkdir()
+                shell = self.script(name + "/ssh", '''
+                    for word; do [ "$word" != -G ] || { %s; }; done
+                    while [ "$1" != somewhere.invalid ]; do shift; done
+                    STUB_HOST=somewhere.invalid exec "%s" "$@"\n''' % (answer, STUB_SHELL))
+                result = self.copy("--rsh", shell, "--remote-pier", PIER, source,
+                                   "somewhere.invalid:%s" % (self.folder / name / "copy"))
+                self.assertLess(result.seconds, 2 * PROMISE * slowness())
+
+
+class Hosts(Network):
     """A client and a server on two hosts, played by two network namespaces."""
 
     def setUp(self):
@@ -94,37 +136,87 @@ class Hosts(Case):
             self.ip("-n", host, "address", "add", address + "/24", "dev", "v")
             self.ip("-n", host, "link", "set", "v", "up")
             self.ip("-n", host, "link", "set", "lo", "up")
-        self.shell = self.folder / "shell"
-        self.shell.write_text('#!/bin/sh\nshift\nexport SSH_CONNECTION="198.51.100.1 1 $SERVER 22"\n'
-                              'exec ip netns exec %s sh -c "$*"\n' % self.far)
-        self.shell.chmod(0o755)
+        self.shell = self.script("shell", '''
+            while :; do
+                case "$1" in
+                -G) printf "user me\\nhostname $SSH_HOSTNAME\\nport 22\\n"; exit ;;
+                -o*) shift ;;
+                *) break ;;
+                esac
+            done
+            shift
+            export SSH_CONNECTION="198.51.100.1 1 $SERVER 22"
+            tee "%s" | ip netns exec %s sh -c "$*"\n''' % (self.folder / "heard", self.far))
+        self.ssh = self.folder / "ssh"
+        self.ssh.symlink_to(self.shell)
 
     def ip(self, *arguments):
         subprocess.run(["ip", *arguments], check=True)
 
-    def arguments(self, host):
-        return ("--rsh", self.shell, "--remote-pier", PIER, "source",
+    def arguments(self, host, shell=None):
+        return ("--rsh", shell or self.shell, "--remote-pier", PIER, "source",
                 "%s:%s" % (host, self.folder / "copy"))
 
     def run_there(self, *arguments, **env):
         return self.run_pier("cp", *arguments, before=("ip", "netns", "exec", self.near),
-                             env={"SERVER": "198.51.100.2", **env})
+                             env={"SERVER": "198.51.100.2", "SSH_HOSTNAME": "", **env})
+
+    def calls(self):
+        """How often the client's host has opened a TCP connection (SNMP's ActiveOpens)."""
+        table = subprocess.run(["ip", "netns", "exec", self.near, "cat", "/proc/net/snmp"],
+                               check=True, capture_output=True, text=True).stdout
+        names, values = (line.split() for line in table.splitlines() if line.startswith("Tcp:"))
+        return int(values[names.index("ActiveOpens")])
+
+    def check_heard(self):
+        """The server heard that connecting failed, and not why."""
+        sentence = b"the client could not connect"
+        words = struct.pack("<IH", 4, len(sentence)) + sentence
+        heard = (self.folder / "heard").read_bytes()
+        self.assertTrue(heard.endswith(struct.pack("<II", len(words), 8) + words), heard[-200:])
 
     def test_copy(self):
         source = self.file("source", 3 * MIB + 1)
-        for host in "198.51.100.2", "an-alias-of-ssh":
-            result = self.run_there(*self.arguments(host))
-            self.assertEqual((result.status, result.stderr), (0, ""), str(result))
-            self.check_same(source, self.folder / "copy")
+        for shell, host in ((self.shell, "198.51.100.2"), (self.ssh, "198.51.100.2"),
+                            (self.ssh, "me@an-alias-of-ssh.invalid")):
+            with self.subTest((shell, host)):
+                result = self.run_there(*self.arguments(host, shell), SSH_HOSTNAME="198.51.100.2")
+                self.assertEqual((result.status, result.stderr), (0, ""), str(result))
+                self.check_same(source, self.folder / "copy")
+        self.assertEqual(self.calls(), 3)
+
+    def test_a_host_without_addresses_is_not_called(self):
+        """Otherwise its server could have the client try any port of its networks."""
+        self.file("source", 1000)
+        alias = "an-alias-of-ssh.invalid"
+        for shell, answer in ((self.shell, "198.51.100.2"), (self.ssh, ""), (self.ssh, alias)):
+            with self.subTest((shell, answer)):
+                result = self.run_there(*self.arguments(alias, shell), SSH_HOSTNAME=answer)
+                self.check_failure(result, 4, "PIER_SOFT_PEERS")
+                self.check_heard()
+        self.assertEqual(self.calls(), 0)
 
     def test_a_server_that_is_elsewhere_is_not_called(self):
         """As of one that has the client look for open ports in its network."""
         self.file("source", 1000)
-        result = self.run_there(*self.arguments("198.51.100.77"))
-        self.check_failure(result, 4, "198.51.100.2 port [0-9]+.*PIER_SOFT_PEERS")
+        for shell, host in (self.shell, "198.51.100.77"), (self.ssh, "an-alias-of-ssh.invalid"):
+            with self.subTest(host):
+                result = self.run_there(*self.arguments(host, shell), SSH_HOSTNAME="198.51.100.77")
+                self.check_failure(result, 4, "198.51.100.2 port [0-9]+.*PIER_SOFT_PEERS")
+                self.check_heard()
+        self.assertEqual(self.calls(), 0)
         result = self.run_there(*self.arguments("198.51.100.77"),
                                 PIER_SOFT_PEERS="198.51.100.0/24")
         self.assertEqual(result.status, 0, str(result))
+
+    def test_the_server_does_not_hear_why_connecting_failed(self):
+        self.file("source", 1000)
+        for route, reason in ("unreachable", "No route to host"), ("prohibit", "Permission denied"):
+            with self.subTest(route):
+                self.ip("-n", self.near, "route", "replace", route, "198.51.100.2/32")
+                result = self.run_there(*self.arguments("198.51.100.2"))
+                self.check_failure(result, 4, "198.51.100.2 port [0-9]+: " + reason)
+                self.check_heard()
 
     def test_nobody_listens(self):
         self.file("source", 1000)

@@ -98,7 +98,8 @@ class Stub(Case):
         self.assertEqual(words[0], "-A", "the user's own words come first")
         self.assertEqual(sorted(words[1:]), [
             "-oClearAllForwardings=yes", "-oForwardAgent=no", "-oForwardX11=no",
-            "-oPermitLocalCommand=no", "-oRemoteCommand=none", "-oRequestTTY=no"])
+            "-oGSSAPIDelegateCredentials=no", "-oPermitLocalCommand=no", "-oRemoteCommand=none",
+            "-oRequestTTY=no"])
 
     def test_another_shell_gets_no_options(self):
         self.assertEqual(self.recorded("my-ssh"), [])

@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Words that the program does not take, and those that ask for help."""
 
+import re
+
 from harness import Case, main
 
 
@@ -58,6 +60,22 @@ class Usage(Case):
         self.usage("host name", "cp", ":a", "b")
         self.usage("host name", "cp", "a", "--", "-oProxyCommand=x:b")
         self.usage("too long", "cp", "a" * 5000, "b")
+
+    def test_hosts_that_are_not_complete(self):
+        self.file("a", 1)
+        for place in "[::1:x", "me@[::1:x", "[::1]x", "[a:b]":
+            with self.subTest(place):
+                self.usage(r"'%s' has no '\]:'.*\./NAME" % re.escape(place), "cp", "a", place)
+        for place in "me@:x", "@host:x", "me@[]:x", "me@-oProxyCommand=x:x", "[]:x":
+            with self.subTest(place):
+                self.usage("does not begin with a host name", "cp", "a", place)
+        self.assertEqual([path.name for path in self.folder.iterdir()], ["a"])
+
+    def test_brackets_in_names_of_files(self):
+        self.file("[a]", 1)
+        (self.folder / "[b").mkdir()
+        self.copy("[a]", "[b/c:d")
+        self.copy("[a]", "./[b:c")
 
     def test_remote_shell_without_words(self):
         self.file("a", 1)
