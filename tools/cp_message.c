@@ -51,8 +51,10 @@ static bool settings_valid(const struct cp_settings *settings)
 {
 	return settings->chunk >= CP_CHUNK_MIN && settings->chunk <= CP_CHUNK_MAX &&
 	       settings->chunk % CP_CHUNK_MIN == 0 && settings->depth >= 1 &&
-	       settings->depth <= CP_DEPTH_MAX && settings->threads <= CP_THREADS_MAX &&
-	       settings->timeout_ms > 0 && settings->timeout_ms <= INT32_MAX;
+	       settings->depth <= CP_DEPTH_MAX &&
+	       settings->chunk * settings->depth <= CP_SLOTS_MAX &&
+	       settings->threads <= CP_THREADS_MAX && settings->timeout_ms > 0 &&
+	       settings->timeout_ms <= INT32_MAX;
 }
 
 int receive_request(struct control *control, struct request *ret_request)

@@ -24,7 +24,9 @@ static const char help[] =
 	"  -p, --preserve       keep mode and modification time\n"
 	"\n"
 	"  --chunk SIZE         bytes in one write, such as 512K or 4MiB (1M)\n"
-	"  --depth N            chunks under way at once (8)\n"
+	"  --depth N            chunks under way at once (8); fewer if they need more "
+	"than\n"
+	"                       1G of memory together\n"
 	"  --threads N          that read, or verify and write, on each side\n"
 	"  --bwlimit RATE       at most so many bytes a second, such as 100M\n"
 	"  --timeout SECONDS    give up without a sign of life (30)\n"
@@ -255,6 +257,15 @@ static void smooth_rate(struct cp_settings *settings)
 		settings->chunk = most;
 }
 
+/* The server refuses to allocate more for the slots of one copy. */
+static void limit_depth(struct cp_settings *settings)
+{
+	uint32_t most = (uint32_t)(CP_SLOTS_MAX / settings->chunk);
+
+	if (settings->depth > most)
+		settings->depth = most;
+}
+
 int parse_cp_options(int argc, char **argv, struct cp_options *ret_options)
 {
 	const char *rsh = secure_getenv("PIER_RSH");
@@ -276,6 +287,7 @@ int parse_cp_options(int argc, char **argv, struct cp_options *ret_options)
 	if (!options.help && take_places(argc, argv, &options) < 0)
 		return -1;
 	smooth_rate(&options.settings);
+	limit_depth(&options.settings);
 	*ret_options = options;
 	return 0;
 }
