@@ -93,7 +93,7 @@ void print_cp_help(void)
 
 static int refuse(const char *option, const char *value, const char *rule)
 {
-	fprintf(stderr, "pier cp: '%s' is no value for %s: %s\n", value, option, rule);
+	print_error("pier cp: '%s' is not valid for %s: %s", value, option, rule);
 	return -1;
 }
 
@@ -225,9 +225,9 @@ static int take_places(int argc, char **argv, struct cp_options *options)
 	struct failure failure = { 0 };
 
 	if (argc - optind != 2) {
-		fprintf(stderr, "pier cp: %s; usage: pier cp [OPTION...] SRC DST\n",
-			argc - optind < 2 ? "SRC and DST are needed"
-					  : "one SRC and one DST, no more");
+		print_error("pier cp: %s; usage: pier cp [OPTION...] SRC DST",
+			    argc - optind < 2 ? "SRC and DST are needed"
+					      : "one SRC and one DST, no more");
 		return -1;
 	}
 	if (parse_place(argv[optind], &options->source, &failure) < 0 ||
@@ -236,9 +236,8 @@ static int take_places(int argc, char **argv, struct cp_options *options)
 		return -1;
 	}
 	if (options->source.host[0] && options->destination.host[0]) {
-		fputs("pier cp: SRC and DST are both on other hosts: run it on one of "
-		      "them\n",
-		      stderr);
+		print_error("pier cp: SRC and DST are both on other hosts: run it on one "
+			    "of them");
 		return -1;
 	}
 	return 0;

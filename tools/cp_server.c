@@ -43,7 +43,7 @@ static const struct option names[] = {
 
 static int refuse_options(const char *complaint)
 {
-	fprintf(stderr, "pier cp: %s\n", complaint);
+	print_error("pier cp: %s", complaint);
 	return -1;
 }
 
