@@ -102,6 +102,19 @@ class Client(Case):
                 settings = SETTINGS.unpack_from(data, 8)
                 self.assertEqual((settings[1], settings[3]), (chunk, depth))
 
+    def test_a_push_does_not_tell_where_the_source_is(self):
+        source = self.file("source", 10)
+        with open("/proc/sys/kernel/random/boot_id", "rb") as file:
+            boot = file.read().strip()
+        said = [self.record(2, source, "host:target") for _ in range(2)]
+        for data in said:
+            self.assertNotIn(boot, data)
+            # Size, flag, mode, time, name, and a hash of 16 bytes: nothing else.
+            length, kind = struct.unpack_from("<II", data, 8 + struct.unpack("<I", data[:4])[0])
+            self.assertEqual((length, kind), (28 + len(string("source")) + 16, SOURCE))
+        # It has another key in every copy.
+        self.assertNotEqual(said[0][-16:], said[1][-16:])
+
     def test_the_largest_chunks_copy_a_small_file(self):
         source = self.file("source", 3 * MIB + 5)
         self.copy("--chunk", "1G", source, "target")
