@@ -7,7 +7,7 @@ import struct
 import subprocess
 import sys
 
-from harness import Case, MIB, PATIENCE, PIER, main
+from harness import Case, MIB, PATIENCE, PIER, end_process, main
 
 GREETING = b"\x89PIERCP\n" + struct.pack("<II", 3, 0)
 REQUEST, SOURCE, ERROR = 1, 2, 8
@@ -53,6 +53,7 @@ class HostileClient(Case):
         server = subprocess.Popen([PIER, "cp", "--server", "--local", *options],
                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                   stderr=subprocess.PIPE, env=self.environment())
+        self.addCleanup(end_process, server)
         output, _ = server.communicate(GREETING + data, timeout=PATIENCE)
         self.assertEqual(output[:8], GREETING[:8])
         length, kind = struct.unpack_from("<II", output, len(GREETING))
