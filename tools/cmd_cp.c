@@ -14,7 +14,6 @@
 #include "cp_server.h"
 #include "cp_signals.h"
 #include "cp_transfer.h"
-#include "printable.h"
 #include "units.h"
 
 /* The client. */
@@ -161,9 +160,7 @@ static void print_log(enum pier_log_level level, const char *message, void *argu
 {
 	(void)level;
 	(void)argument;
-	fputs("pier: ", stderr);
-	print_safely(stderr, message);
-	fputc('\n', stderr);
+	print_error("pier: %s", message);
 }
 
 static int copy_file(const struct cp_options *options)
@@ -201,7 +198,7 @@ int command_cp(int argc, char **argv)
 	struct cp_options options;
 
 	if (sodium_init() < 0) {
-		fputs("pier: libsodium cannot be used here\n", stderr);
+		print_error("pier: libsodium cannot be used here");
 		return EXIT_FILE;
 	}
 	if (argc > 1 && strcmp(argv[1], "--server") == 0)

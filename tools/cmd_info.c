@@ -177,9 +177,9 @@ int command_info(int argc, char **argv)
 		chosen = &json;
 	}
 	if (optind < argc) {
-		fprintf(stderr,
+		print_error(
 			"pier info: takes no argument, '%s' was given; see 'pier info "
-			"--help'\n",
+			"--help'",
 			argv[optind]);
 		return EXIT_USAGE;
 	}

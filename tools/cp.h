@@ -62,6 +62,8 @@ enum {
 	CP_CHUNK_MIN = 4096,
 	CP_CHUNK_MAX = 1 << 30,
 	CP_DEPTH_MAX = 4096,
+	/* Chunk times depth at most: a server allocates what its client asks for. */
+	CP_SLOTS_MAX = CP_CHUNK_MAX,
 	CP_THREADS_MAX = 64,
 };
 

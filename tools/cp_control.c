@@ -150,10 +150,11 @@ static int fail_noise(struct control *control, const uint8_t *preamble, size_t l
 	}
 	noise[length] = '\0';
 	noise[strcspn((const char *)noise, "\r\n")] = '\0';
-	return fail(control->failure, EXIT_PEER,
-		    "%s sent something else than the protocol, beginning with \"%s\": is "
-		    "your shell clean? Its start-up files must print nothing",
-		    peer_name(control), (const char *)noise);
+	return fail(
+		control->failure, EXIT_PEER,
+		"%s sent something other than the protocol, beginning with \"%s\": is "
+		"your shell clean? Its start-up files must print nothing",
+		peer_name(control), (const char *)noise);
 }
 
 static int read_preamble(struct control *control)

@@ -23,18 +23,9 @@ static int fail_path(const struct destination *destination, const char *what,
 		    path_error(errno));
 }
 
-static bool same_file(const struct identity *source, const struct stat *stat)
-{
-	struct source_message here;
-	const struct source none = { .path = "", .stat = *stat };
-
-	describe_source(&none, &here);
-	return source->boot[0] && strcmp(source->boot, here.identity.boot) == 0 &&
-	       source->device == stat->st_dev && source->inode == stat->st_ino;
-}
-
 /* What is there already decides the mode, as with cp(1); or that we refuse. */
-static int look_at_existing(struct destination *destination, struct failure *failure)
+static int look_at_existing(struct destination *destination, const uint8_t *secret,
+			    struct failure *failure)
 {
 	mode_t mask = umask(0);
 	struct stat stat;
@@ -49,7 +40,7 @@ static int look_at_existing(struct destination *destination, struct failure *fai
 	if (!S_ISREG(stat.st_mode))
 		return fail(failure, EXIT_FILE, "%s exists and is not a regular file",
 			    destination->path);
-	if (same_file(&destination->source.identity, &stat))
+	if (is_identity_of(destination->source.identity, &stat, secret))
 		return fail(failure, EXIT_FILE,
 			    "source and destination are the same file (%s)",
 			    destination->path);
@@ -196,13 +187,13 @@ static int reserve_room(const struct destination *destination, struct failure *f
 }
 
 int open_destination(struct destination *destination, int root, const char *path,
-		     const struct source_message *source, bool preserve,
-		     struct failure *failure)
+		     const struct source_message *source,
+		     const struct cp_settings *settings, struct failure *failure)
 {
 	destination->source = *source;
-	destination->preserve = preserve;
+	destination->preserve = settings->preserve;
 	if (resolve(destination, root, path, failure) < 0 ||
-	    look_at_existing(destination, failure) < 0)
+	    look_at_existing(destination, settings->secret, failure) < 0)
 		return -1;
 	if (create_file(destination) < 0)
 		return fail_path(destination, "write", failure);

@@ -29,7 +29,9 @@ int open_source(struct source *source, int root, const char *path,
  * into memory, which is then the content. Files that really are empty stay so.
  */
 int spool_source(struct source *source, struct failure *failure);
-void describe_source(const struct source *source, struct source_message *ret_message);
+/* `secret` is the copy's. */
+void describe_source(const struct source *source, const uint8_t *secret,
+		     struct source_message *ret_message);
 /* What begins at chunk->offset: a hole, or `most` bytes of data, or fewer. */
 void find_chunk(struct source *source, size_t most, struct chunk *chunk);
 /* pread(2), again when a signal interrupts it. */
@@ -61,8 +63,8 @@ struct destination {
 };
 
 int open_destination(struct destination *destination, int root, const char *path,
-		     const struct source_message *source, bool preserve,
-		     struct failure *failure);
+		     const struct source_message *source,
+		     const struct cp_settings *settings, struct failure *failure);
 /* Write, and start writing back to disk; any thread. */
 int write_destination(const struct destination *destination, uint64_t offset,
 		      const void *data, size_t length, struct failure *failure);

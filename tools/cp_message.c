@@ -51,8 +51,10 @@ static bool settings_valid(const struct cp_settings *settings)
 {
 	return settings->chunk >= CP_CHUNK_MIN && settings->chunk <= CP_CHUNK_MAX &&
 	       settings->chunk % CP_CHUNK_MIN == 0 && settings->depth >= 1 &&
-	       settings->depth <= CP_DEPTH_MAX && settings->threads <= CP_THREADS_MAX &&
-	       settings->timeout_ms > 0 && settings->timeout_ms <= INT32_MAX;
+	       settings->depth <= CP_DEPTH_MAX &&
+	       settings->chunk * settings->depth <= CP_SLOTS_MAX &&
+	       settings->threads <= CP_THREADS_MAX && settings->timeout_ms > 0 &&
+	       settings->timeout_ms <= INT32_MAX;
 }
 
 int receive_request(struct control *control, struct request *ret_request)
@@ -98,9 +100,7 @@ int send_source(struct control *control, const struct source_message *source)
 	put_u64(&writer, source->mtime_seconds);
 	put_u32(&writer, source->mtime_nanoseconds);
 	put_string(&writer, source->name);
-	put_string(&writer, source->identity.boot);
-	put_u64(&writer, source->identity.device);
-	put_u64(&writer, source->identity.inode);
+	put_bytes(&writer, source->identity, sizeof(source->identity));
 	return control_send(control, FRAME_SOURCE, &writer);
 }
 
@@ -114,6 +114,7 @@ static bool name_valid(const char *name)
 int receive_source(struct control *control, struct source_message *ret_source)
 {
 	struct wire_reader reader;
+	const uint8_t *identity;
 	struct frame frame;
 	uint32_t sparse;
 
@@ -126,14 +127,13 @@ int receive_source(struct control *control, struct source_message *ret_source)
 	ret_source->mtime_seconds = get_u64(&reader);
 	ret_source->mtime_nanoseconds = get_u32(&reader);
 	get_string(&reader, ret_source->name, sizeof(ret_source->name));
-	get_string(&reader, ret_source->identity.boot, sizeof(ret_source->identity.boot));
-	ret_source->identity.device = get_u64(&reader);
-	ret_source->identity.inode = get_u64(&reader);
+	identity = get_bytes(&reader, sizeof(ret_source->identity));
 	if (!wire_complete(&reader) || ret_source->size > INT64_MAX || sparse > 1 ||
 	    ret_source->mode > 0777 || ret_source->mtime_nanoseconds >= 1000000000 ||
 	    !name_valid(ret_source->name))
 		return refuse(control, "description of the file");
 	ret_source->sparse = sparse;
+	memcpy(ret_source->identity, identity, sizeof(ret_source->identity));
 	return 0;
 }
 

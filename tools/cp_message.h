@@ -7,6 +7,7 @@
 
 #include "cp.h"
 #include "cp_control.h"
+#include "cp_identity.h"
 
 /* What the frames say. Reading fails on anything out of its range. */
 
@@ -16,12 +17,6 @@ struct request {
 	struct cp_side side; /* the server's */
 };
 
-/* Where a file is, so that it can be told whether two paths are one file. */
-struct identity {
-	char boot[40]; /* of the kernel that it is seen from */
-	uint64_t device, inode;
-};
-
 struct source_message {
 	uint64_t size;
 	bool sparse;   /* has holes, which need no room on disk */
@@ -29,7 +24,7 @@ struct source_message {
 	uint64_t mtime_seconds;
 	uint32_t mtime_nanoseconds;
 	char name[NAME_MAX + 1];
-	struct identity identity;
+	uint8_t identity[CP_IDENTITY_SIZE];
 };
 
 struct setup_message {

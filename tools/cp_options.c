@@ -24,7 +24,9 @@ static const char help[] =
 	"  -p, --preserve       keep mode and modification time\n"
 	"\n"
 	"  --chunk SIZE         bytes in one write, such as 512K or 4MiB (1M)\n"
-	"  --depth N            chunks under way at once (8)\n"
+	"  --depth N            chunks under way at once (8); fewer if they need more "
+	"than\n"
+	"                       1G of memory together\n"
 	"  --threads N          that read, or verify and write, on each side\n"
 	"  --bwlimit RATE       at most so many bytes a second, such as 100M\n"
 	"  --timeout SECONDS    give up without a sign of life (30)\n"
@@ -91,7 +93,7 @@ void print_cp_help(void)
 
 static int refuse(const char *option, const char *value, const char *rule)
 {
-	fprintf(stderr, "pier cp: '%s' is no value for %s: %s\n", value, option, rule);
+	print_error("pier cp: '%s' is not valid for %s: %s", value, option, rule);
 	return -1;
 }
 
@@ -223,9 +225,9 @@ static int take_places(int argc, char **argv, struct cp_options *options)
 	struct failure failure = { 0 };
 
 	if (argc - optind != 2) {
-		fprintf(stderr, "pier cp: %s; usage: pier cp [OPTION...] SRC DST\n",
-			argc - optind < 2 ? "SRC and DST are needed"
-					  : "one SRC and one DST, no more");
+		print_error("pier cp: %s; usage: pier cp [OPTION...] SRC DST",
+			    argc - optind < 2 ? "SRC and DST are needed"
+					      : "one SRC and one DST, no more");
 		return -1;
 	}
 	if (parse_place(argv[optind], &options->source, &failure) < 0 ||
@@ -234,9 +236,8 @@ static int take_places(int argc, char **argv, struct cp_options *options)
 		return -1;
 	}
 	if (options->source.host[0] && options->destination.host[0]) {
-		fputs("pier cp: SRC and DST are both on other hosts: run it on one of "
-		      "them\n",
-		      stderr);
+		print_error("pier cp: SRC and DST are both on other hosts: run it on one "
+			    "of them");
 		return -1;
 	}
 	return 0;
@@ -253,6 +254,15 @@ static void smooth_rate(struct cp_settings *settings)
 		most = CP_CHUNK_MIN;
 	if (settings->chunk > most)
 		settings->chunk = most;
+}
+
+/* The server refuses to allocate more for the slots of one copy. */
+static void limit_depth(struct cp_settings *settings)
+{
+	uint32_t most = (uint32_t)(CP_SLOTS_MAX / settings->chunk);
+
+	if (settings->depth > most)
+		settings->depth = most;
 }
 
 int parse_cp_options(int argc, char **argv, struct cp_options *ret_options)
@@ -276,6 +286,7 @@ int parse_cp_options(int argc, char **argv, struct cp_options *ret_options)
 	if (!options.help && take_places(argc, argv, &options) < 0)
 		return -1;
 	smooth_rate(&options.settings);
+	limit_depth(&options.settings);
 	*ret_options = options;
 	return 0;
 }

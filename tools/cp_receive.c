@@ -254,8 +254,7 @@ static int receive_file(struct receiver *receiver)
 	if (receive_source(transfer->control, &source) < 0 ||
 	    check_name(transfer, source.name) < 0 ||
 	    open_destination(&receiver->destination, transfer->root, transfer->side->path,
-			     &source, transfer->settings->preserve,
-			     transfer->failure) < 0)
+			     &source, transfer->settings, transfer->failure) < 0)
 		return -1;
 	begin_progress(transfer->progress, source.size);
 	if (prepare_transfer(transfer, source.size) < 0)

@@ -274,7 +274,7 @@ static int send_file(struct sender *sender)
 			transfer->failure) < 0 ||
 	    spool_source(&sender->source, transfer->failure) < 0)
 		return -1;
-	describe_source(&sender->source, &message);
+	describe_source(&sender->source, transfer->settings->secret, &message);
 	begin_progress(transfer->progress, message.size);
 	if (send_source(transfer->control, &message) < 0 ||
 	    prepare_transfer(transfer, message.size) < 0)

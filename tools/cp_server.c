@@ -43,7 +43,7 @@ static const struct option names[] = {
 
 static int refuse_options(const char *complaint)
 {
-	fprintf(stderr, "pier cp: %s\n", complaint);
+	print_error("pier cp: %s", complaint);
 	return -1;
 }
 
@@ -127,6 +127,10 @@ static int check_request(const struct server_options *options,
 		return fail(failure, EXIT_FILE, "the server is write-only");
 	if (!request->side.path[0])
 		return fail(failure, EXIT_FILE, "an empty path names no file");
+	/* A plan makes calls of the server's process fail or wait. */
+	if (options->under && strncmp(request->side.device, "fault:", 6) == 0)
+		return fail(failure, EXIT_DEVICE,
+			    "the server does not take a fault plan for its device");
 	return 0;
 }
 

@@ -51,19 +51,8 @@ int open_source(struct source *source, int root, const char *path,
 	return result;
 }
 
-/* Names the running kernel, so that inode numbers of two hosts are kept apart. */
-static void read_boot_id(char *ret_id, size_t size)
-{
-	int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-	ssize_t length = fd >= 0 ? read(fd, ret_id, size - 1) : -1;
-
-	ret_id[length > 0 ? length : 0] = '\0';
-	ret_id[strcspn(ret_id, "\n")] = '\0';
-	if (fd >= 0)
-		close(fd);
-}
-
-void describe_source(const struct source *source, struct source_message *ret_message)
+void describe_source(const struct source *source, const uint8_t *secret,
+		     struct source_message *ret_message)
 {
 	const struct stat *stat = &source->stat;
 
@@ -74,9 +63,7 @@ void describe_source(const struct source *source, struct source_message *ret_mes
 	ret_message->mtime_seconds = (uint64_t)stat->st_mtim.tv_sec;
 	ret_message->mtime_nanoseconds = (uint32_t)stat->st_mtim.tv_nsec;
 	base_name(source->path, ret_message->name);
-	read_boot_id(ret_message->identity.boot, sizeof(ret_message->identity.boot));
-	ret_message->identity.device = stat->st_dev;
-	ret_message->identity.inode = stat->st_ino;
+	identify_file(stat, secret, ret_message->identity);
 }
 
 /* lseek(2): where data, or a hole, begins at or behind `offset`; or the end. */

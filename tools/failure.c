@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include <pier/error.h>
 
@@ -25,9 +26,22 @@ int fail_pier(struct failure *failure, int status)
 	return fail(failure, status, "%s", pier_last_error());
 }
 
+void print_error(const char *format, ...)
+{
+	va_list arguments;
+	char *line;
+	int length;
+
+	va_start(arguments, format);
+	length = vasprintf(&line, format, arguments);
+	va_end(arguments);
+	print_safely(stderr, length < 0 ? "pier: out of memory" : line);
+	fputc('\n', stderr);
+	if (length >= 0)
+		free(line);
+}
+
 void print_failure(const struct failure *failure)
 {
-	fputs("pier: ", stderr);
-	print_safely(stderr, failure->text);
-	fputc('\n', stderr);
+	print_error("pier: %s", failure->text);
 }

@@ -17,7 +17,12 @@ int fail(struct failure *failure, int status, const char *format, ...)
 /* The same, of a failed call of the library. */
 int fail_pier(struct failure *failure, int status);
 
-/* Tell the user. */
+/*
+ * Print one line on standard error, with what print_safely() escapes escaped: the
+ * arguments may hold file names and text from a peer. The only way to report an error.
+ */
+void print_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
 void print_failure(const struct failure *failure);
 
 #endif

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <getopt.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "commands.h"
+#include "failure.h"
 
 static int refuse(const char *command, const char *word, const char *complaint)
 {
-	fprintf(stderr, "pier %s: option '%.*s' %s; see 'pier %s --help'\n", command,
-		(int)strcspn(word, "="), word, complaint, command);
+	print_error("pier %s: option '%.*s' %s; see 'pier %s --help'", command,
+		    (int)strcspn(word, "="), word, complaint, command);
 	return '?';
 }
 

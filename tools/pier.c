@@ -7,7 +7,7 @@
 #include <pier/version.h>
 
 #include "commands.h"
-#include "exit.h"
+#include "failure.h"
 
 static const struct command {
 	const char *name;
@@ -48,7 +48,7 @@ static const struct command *find_command(const char *name)
 	for (i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
 		if (strcmp(commands[i].name, name) == 0)
 			return &commands[i];
-	fprintf(stderr, "pier: unknown command '%s'; 'pier help' lists them\n", name);
+	print_error("pier: unknown command '%s'; 'pier help' lists them", name);
 	return NULL;
 }
 
@@ -86,7 +86,7 @@ static int run(int argc, char **argv)
 	const struct command *command;
 
 	if (argc < 2) {
-		fputs("pier: no command given; 'pier help' lists them\n", stderr);
+		print_error("pier: no command given; 'pier help' lists them");
 		return EXIT_USAGE;
 	}
 	if (strcmp(argv[1], "help") == 0)
@@ -98,8 +98,7 @@ static int run(int argc, char **argv)
 		return EXIT_OK;
 	}
 	if (argv[1][0] == '-') {
-		fprintf(stderr, "pier: unknown option '%s'; 'pier help' lists them\n",
-			argv[1]);
+		print_error("pier: unknown option '%s'; 'pier help' lists them", argv[1]);
 		return EXIT_USAGE;
 	}
 	command = find_command(argv[1]);
@@ -113,7 +112,7 @@ int main(int argc, char **argv)
 	open_standard_descriptors();
 	status = run(argc, argv);
 	if ((fflush(stdout) != 0 || ferror(stdout)) && status == EXIT_OK) {
-		fputs("pier: cannot write to standard output\n", stderr);
+		print_error("pier: cannot write to standard output");
 		return EXIT_FILE;
 	}
 	return status;

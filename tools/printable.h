@@ -9,8 +9,8 @@
 
 /*
  * Text from a peer or from a file name may hold control characters, with which
- * it could steer the user's terminal. Print it with print_safely(), and nothing
- * else.
+ * it could steer the user's terminal. Print it with print_safely() only; for a line on
+ * standard error there is print_error() (failure.h).
  */
 
 /*

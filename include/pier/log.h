@@ -16,7 +16,8 @@ enum pier_log_level {
 };
 
 /**
- * Receives a message: one line without a newline, valid during the call only.
+ * Receives a message: one line without a newline, valid during the call only. It
+ * may hold file names and text from peers: escape what a terminal would act on.
  * It runs on whichever thread has something to say, possibly several at once,
  * with locks of the library held: it must not call back into pier.
  */
@@ -27,8 +28,9 @@ typedef void (*pier_log_callback)(enum pier_log_level level, const char *message
  * Send messages up to `level` to `callback`; NULL stops them.
  *
  * Until this is called the environment variable PIER_LOG decides: error,
- * warning, info or debug writes to standard error; unset, empty or anything
- * else is silence. The library has no other output.
+ * warning, info or debug writes to standard error, where bytes that are not
+ * printable ASCII appear as \xNN; unset, empty or anything else is silence. The
+ * library has no other output.
  *
  * The library keeps `callback` and `argument` until the next call. Call it
  * before other threads use the library. Cannot fail.

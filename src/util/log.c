@@ -7,17 +7,43 @@
 
 #include "log.h"
 
+enum {
+	MESSAGE_MAX = 1024 /* with its NUL; longer ones are cut */
+};
+
 static const char *const level_names[] = {
 	[PIER_LOG_NONE] = "none",	[PIER_LOG_ERROR] = "error",
 	[PIER_LOG_WARNING] = "warning", [PIER_LOG_INFO] = "info",
 	[PIER_LOG_DEBUG] = "debug",
 };
 
+/*
+ * Messages hold file names and text from peers, which must not steer the user's
+ * terminal or pass for a line of their own.
+ */
+static void escape(const char *message, char *ret_line, size_t size)
+{
+	char *end = ret_line;
+
+	for (; *message && size - (size_t)(end - ret_line) > 4; message++) {
+		unsigned char byte = (unsigned char)*message;
+
+		if (byte >= ' ' && byte <= '~')
+			*end++ = (char)byte;
+		else
+			end += sprintf(end, "\\x%02x", byte);
+	}
+	*end = '\0';
+}
+
 static void print_to_stderr(enum pier_log_level level, const char *message,
 			    void *argument)
 {
+	char line[4 * MESSAGE_MAX];
+
 	(void)argument;
-	fprintf(stderr, "pier: %s: %s\n", level_names[level], message);
+	escape(message, line, sizeof(line));
+	fprintf(stderr, "pier: %s: %s\n", level_names[level], line);
 }
 
 static struct {
@@ -57,7 +83,7 @@ bool pier_log_takes(enum pier_log_level level)
 
 void pier_log(enum pier_log_level level, const char *format, ...)
 {
-	char message[1024];
+	char message[MESSAGE_MAX];
 	va_list args;
 
 	if (!pier_log_takes(level))

@@ -137,7 +137,8 @@ class Words(Case):
         program.write_text("#!/bin/sh\nprintf 'Hi \\033[2J\\302\\2332J\\n'\ncat >/dev/null\n")
         program.chmod(0o755)
         result = self.run_pier("cp", "--rsh", "'%s'" % program, "host:file", "target")
-        self.check_failure(result, 4, r'beginning with "Hi \\x1b\[2J\\xc2\\x9b2J"')
+        self.check_failure(result, 4, r'sent something other than the protocol, beginning with '
+                           r'"Hi \\x1b\[2J\\xc2\\x9b2J"')
 
     def test_a_file_name(self):
         name = "no\033[2J\x9b\u2028such"

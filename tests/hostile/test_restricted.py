@@ -50,14 +50,14 @@ class Restricted(Case):
         program.chmod(0o755)
         return "'%s'" % program
 
-    def pull(self, path, *options, under=None, target="fetched"):
+    def pull(self, path, *server, under=None, options=()):
         (self.folder / "fetched").unlink(missing_ok=True)
-        return self.run_pier("cp", "--rsh", self.shell(*options, under=under),
-                             "somewhere:%s" % path, target)
+        return self.run_pier("cp", *options, "--rsh", self.shell(*server, under=under),
+                             "somewhere:%s" % path, "fetched")
 
-    def push(self, path, *options, under=None):
-        return self.run_pier("cp", "--rsh", self.shell(*options, under=under), self.source,
-                             "somewhere:%s" % path)
+    def push(self, path, *server, under=None, options=()):
+        return self.run_pier("cp", *options, "--rsh", self.shell(*server, under=under),
+                             self.source, "somewhere:%s" % path)
 
     def check_done(self, result):
         self.assertEqual((result.status, result.stderr), (0, ""), str(result))
@@ -268,6 +268,15 @@ class Directions(Restricted):
                 result = self.pull(path, "--write-only")
                 self.check_failure(result, 1, "the server is write-only")
                 self.check_outside()
+
+    def test_a_fault_plan(self):
+        plan = "fault:reg@1=ENOMEM:soft0"
+        for copy in (self.pull, self.push):
+            result = copy("file", options=("--remote-device", plan))
+            self.check_failure(result, 3, "the server does not take a fault plan")
+        self.check_outside()
+        self.assertEqual((self.inside / "file").read_bytes(), b"inside\n")
+        self.check_done(self.pull("file", options=("--remote-device", "soft0")))
 
     def test_the_words_of_the_client_are_ignored(self):
         """It cannot name a program, nor options of the server."""

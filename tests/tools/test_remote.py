@@ -193,7 +193,7 @@ class Stub(Case):
     def test_garbage_from_a_sender(self):
         def source(size=10, sparse=0, mode=0o644, nanoseconds=0, name=b"n"):
             return struct.pack("<QIIQI", size, sparse, mode, 0, nanoseconds) + \
-                struct.pack("<H", len(name)) + name + struct.pack("<HQQ", 0, 0, 0)
+                struct.pack("<H", len(name)) + name + bytes(16)
         for payload in (source(size=1 << 63), source(sparse=2), source(mode=0o4755), source(nanoseconds=10**9),
                         source(name=b""), source(name=b"../x"), source(name=b".."),
                         source(name=b"a\0b"), source(name=b"n" * 300), source()[:-1],

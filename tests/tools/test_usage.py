@@ -85,6 +85,30 @@ class Usage(Case):
         self.usage("'x'", "info", "x")
         self.usage("'--jso'", "info", "--jso")
 
+    def test_words_cannot_steer_the_terminal(self):
+        """Words may be file names of another user's, which the shell put for a *."""
+        word, shown = "\033]0;owned\a\x9b2J\n", r"\x1b]0;owned\x07\xc2\x9b2J\x0a"
+        self.file("--chunk=" + word, 1)
+        self.file("z", 1)
+        names = sorted(path.name for path in self.folder.iterdir())
+        for words in ([word], ["--" + word], ["help", word], ["cp", *names, "target"],
+                      ["cp", "--" + word, "a", "b"], ["cp", "-\033", "a", "b"],
+                      ["cp", "--direct=" + word, "a", "b"], ["cp", "--device", word * 9],
+                      ["cp", "--depth", word], ["cp", "a" + word, "b"],
+                      ["cp", "-oX%s:a" % word, "b"], ["cp", word, "h:b", "c"],
+                      ["info", word], ["info", "--json" + word],
+                      ["cp", "--server", "--" + word],
+                      ["cp", "--server", "--under", "a" + word]):
+            with self.subTest(words):
+                result = self.run_pier(*words)
+                self.assertNotEqual(result.status, 0)
+                self.assertRegex(result.stderr, r"\Apier( \w+)?: [ -~]+\n\Z")
+        for words in (("cp", *names, "target"), ("info", word), (word,)):
+            self.assertIn(shown, self.run_pier(*words).stderr)
+
+    def test_a_long_word_does_not_hide_the_rule(self):
+        self.usage(r"from 1 to 4096\n", "cp", "--depth", "x" * 5000, "a", "b")
+
     def test_help_and_version(self):
         for words in (("--help",), ("-h",), ("help",), ("help", "cp"), ("cp", "--help"),
                       ("cp", "-h"), ("help", "info"), ("info", "--help")):

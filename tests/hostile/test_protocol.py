@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Both ends of the control connection of pier cp, spoken to byte by byte."""
+
+import os
+import struct
+import subprocess
+import sys
+
+from harness import Case, MIB, PATIENCE, PIER, end_process, main
+
+GREETING = b"\x89PIERCP\n" + struct.pack("<II", 3, 0)
+REQUEST, SOURCE, ERROR = 1, 2, 8
+SENDER, RECEIVER = 1, 2
+GIB = 1 << 30
+DEPTH_MAX = 4096
+SETTINGS = struct.Struct("<IQQIIII")
+# Greets, and writes the frames of the client to a file: as many as are asked for.
+RECORDER = """#!%s
+import os, struct
+def take(length):
+    data = b""
+    while len(data) < length:
+        more = os.read(0, length - len(data))
+        if not more:
+            break
+        data += more
+    return data
+os.write(1, %r)
+data = take(16)
+for _ in range(%d):
+    header = take(8)
+    data += header + take(struct.unpack("<I", header[:4])[0])
+with open(%r, "wb") as file:
+    file.write(data)
+"""
+
+
+def string(text):
+    data = os.fsencode(str(text))
+    return struct.pack("<H", len(data)) + data
+
+
+def request(role, path, *, chunk=MIB, depth=8, device=""):
+    payload = SETTINGS.pack(role, chunk, 0, depth, 1, 30000, 1) + bytes(32) \
+        + string(path) + string("") + string(device)
+    return struct.pack("<II", len(payload), REQUEST) + payload
+
+
+class HostileClient(Case):
+    def answer(self, data, *options):
+        """The first frame after the server's greeting, as a type and a payload."""
+        server = subprocess.Popen([PIER, "cp", "--server", "--local", *options],
+                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE, env=self.environment())
+        self.addCleanup(end_process, server)
+        output, _ = server.communicate(GREETING + data, timeout=PATIENCE)
+        self.assertEqual(output[:8], GREETING[:8])
+        length, kind = struct.unpack_from("<II", output, len(GREETING))
+        start = len(GREETING) + 8
+        return kind, output[start:start + length]
+
+    def sparse_file(self, size):
+        path = self.folder / "sparse"
+        with open(path, "wb") as file:
+            file.truncate(size)
+        return path
+
+    def test_more_memory_than_a_copy_may_have(self):
+        path = self.sparse_file(64 * GIB)
+        for chunk, depth in ((GIB, 2), (GIB, DEPTH_MAX), (MIB, 1025), (256 * 1024, 4097)):
+            with self.subTest((chunk, depth)):
+                kind, payload = self.answer(request(SENDER, path, chunk=chunk, depth=depth))
+                self.assertEqual(kind, ERROR)
+                self.assertIn(b"request that was sent is not valid", payload)
+
+    def test_as_much_memory_as_a_copy_may_have(self):
+        """The server goes on: the next frame describes the file."""
+        path = self.file("small", 1)
+        for chunk, depth in ((GIB, 1), (MIB, 1024), (256 * 1024, DEPTH_MAX)):
+            with self.subTest((chunk, depth)):
+                kind, _ = self.answer(request(SENDER, path, chunk=chunk, depth=depth))
+                self.assertEqual(kind, SOURCE)
+
+
+class Client(Case):
+    def record(self, frames, *arguments):
+        """What the client sends to a server that says nothing but hello."""
+        program, said = self.folder / "recorder", self.folder / "said"
+        program.write_text(RECORDER % (sys.executable, GREETING, frames, str(said)))
+        program.chmod(0o755)
+        result = self.run_pier("cp", "--rsh", "'%s'" % program, *arguments)
+        self.assertEqual(result.status, 4, str(result))
+        return said.read_bytes()[len(GREETING):]
+
+    def test_slots_fit_into_the_memory_of_a_copy(self):
+        for options, chunk, depth in (
+                (("--chunk", "1G"), GIB, 1), (("--chunk", "1G", "--depth", "4096"), GIB, 1),
+                (("--chunk", "384M"), 384 * MIB, 2), (("--depth", "4096"), MIB, 1024),
+                (("--chunk", "256K", "--depth", "4096"), 256 * 1024, 4096), ((), MIB, 8)):
+            with self.subTest(options):
+                data = self.record(1, *options, "host:file", "target")
+                settings = SETTINGS.unpack_from(data, 8)
+                self.assertEqual((settings[1], settings[3]), (chunk, depth))
+
+    def test_a_push_does_not_tell_where_the_source_is(self):
+        source = self.file("source", 10)
+        with open("/proc/sys/kernel/random/boot_id", "rb") as file:
+            boot = file.read().strip()
+        said = [self.record(2, source, "host:target") for _ in range(2)]
+        for data in said:
+            self.assertNotIn(boot, data)
+            # Size, flag, mode, time, name, and a hash of 16 bytes: nothing else.
+            length, kind = struct.unpack_from("<II", data, 8 + struct.unpack("<I", data[:4])[0])
+            self.assertEqual((length, kind), (28 + len(string("source")) + 16, SOURCE))
+        # It has another key in every copy.
+        self.assertNotEqual(said[0][-16:], said[1][-16:])
+
+    def test_the_largest_chunks_copy_a_small_file(self):
+        source = self.file("source", 3 * MIB + 5)
+        self.copy("--chunk", "1G", source, "target")
+        self.check_same(source, self.folder / "target")
+
+
+main()

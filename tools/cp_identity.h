@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_TOOLS_CP_IDENTITY_H
+#define PIER_TOOLS_CP_IDENTITY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/stat.h>
+
+/*
+ * Which file this is, so that a receiver can refuse to overwrite the source: a
+ * keyed hash of the kernel's boot id, the device number and the inode number.
+ * Equal identities of one copy mean the same file. The peer knows the key, but not
+ * the boot id of another host (122 random bits), so it learns none of the three.
+ */
+enum {
+	CP_IDENTITY_SIZE = 16
+};
+
+/* `secret` is the copy's. Returns false, and sets zeroes, if there is no boot id. */
+bool identify_file(const struct stat *stat, const uint8_t *secret, uint8_t *ret_identity);
+
+/* Whether `identity`, which a peer of this copy sent, is that of this file. */
+bool is_identity_of(const uint8_t *identity, const struct stat *stat,
+		    const uint8_t *secret);
+
+#endif
