@@ -266,10 +266,25 @@ static int give_name(struct destination *destination)
 	return 0;
 }
 
+static bool decide_fate(struct destination *destination, enum destination_fate fate)
+{
+	enum destination_fate open = DESTINATION_OPEN;
+
+	return atomic_compare_exchange_strong(&destination->fate, &open, fate);
+}
+
+bool abandon_destination(struct destination *destination)
+{
+	return decide_fate(destination, DESTINATION_ABANDONED);
+}
+
 int commit_destination(struct destination *destination, struct failure *failure)
 {
-	if (set_attributes(destination) < 0 || fsync(destination->fd) < 0 ||
-	    give_name(destination) < 0)
+	if (set_attributes(destination) < 0 || fsync(destination->fd) < 0)
+		return fail_path(destination, "write", failure);
+	if (!decide_fate(destination, DESTINATION_NAMING))
+		return fail(failure, EXIT_FILE, "%s was abandoned", destination->path);
+	if (give_name(destination) < 0)
 		return fail_path(destination, "write", failure);
 	/* Some file systems cannot synchronise directories: EINVAL. */
 	if (fsync(destination->directory) < 0 && errno != EINVAL)

@@ -2,6 +2,7 @@
 #ifndef PIER_TOOLS_CP_FILE_H
 #define PIER_TOOLS_CP_FILE_H
 
+#include <stdatomic.h>
 #include <stdint.h>
 #include <sys/stat.h>
 
@@ -46,6 +47,13 @@ int read_source(const struct source *source, uint64_t offset, void *ret_data,
 int check_source(const struct source *source, struct failure *failure);
 void close_source(struct source *source);
 
+/* commit_destination() and abandon_destination() race: the first one decides. */
+enum destination_fate {
+	DESTINATION_OPEN,
+	DESTINATION_NAMING, /* it gets its name, or the commit fails */
+	DESTINATION_ABANDONED,
+};
+
 /*
  * The file that is written: it has no name, or where the file system cannot do
  * that a temporary one, until all of it is on disk. Begin with fd -1.
@@ -58,6 +66,7 @@ struct destination {
 	struct source_message source;
 	mode_t mode;
 	bool preserve;
+	_Atomic enum destination_fate fate;
 };
 
 int open_destination(struct destination *destination, int root, const char *path,
@@ -66,8 +75,13 @@ int open_destination(struct destination *destination, int root, const char *path
 /* Write, and start writing back to disk; any thread. */
 int write_destination(const struct destination *destination, uint64_t offset,
 		      const void *data, size_t length, struct failure *failure);
-/* Make it appear: synchronise, name, synchronise the directory. */
+/* Make it appear: synchronise, name, synchronise the directory. Any thread. */
 int commit_destination(struct destination *destination, struct failure *failure);
+/*
+ * Keep a commit that runs on another thread from naming the file. Returns false
+ * if it is too late: the result of the commit counts then.
+ */
+bool abandon_destination(struct destination *destination);
 /* What was not committed disappears. */
 void close_destination(struct destination *destination);
 
