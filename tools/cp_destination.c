@@ -33,28 +33,45 @@ static bool same_file(const struct identity *source, const struct stat *stat)
 	       source->device == stat->st_dev && source->inode == stat->st_ino;
 }
 
-/* What is there already decides the mode, as with cp(1); or that we refuse. */
-static int look_at_existing(struct destination *destination, struct failure *failure)
+/* The file that is replaced; its st_mode is 0 if there is none. Some are refused. */
+static int look_at_existing(const struct destination *destination, struct stat *ret_old,
+			    struct failure *failure)
 {
-	mode_t mask = umask(0);
-	struct stat stat;
-
-	umask(mask);
-	destination->mode = (mode_t)destination->source.mode & ~mask;
-	if (destination->preserve)
-		destination->mode = (mode_t)destination->source.mode;
-	if (fstatat(destination->directory, destination->name, &stat,
+	memset(ret_old, 0, sizeof(*ret_old));
+	if (fstatat(destination->directory, destination->name, ret_old,
 		    AT_SYMLINK_NOFOLLOW) < 0)
 		return errno == ENOENT ? 0 : fail_path(destination, "write", failure);
-	if (!S_ISREG(stat.st_mode))
+	if (!S_ISREG(ret_old->st_mode))
 		return fail(failure, EXIT_FILE, "%s exists and is not a regular file",
 			    destination->path);
-	if (same_file(&destination->source.identity, &stat))
+	if (same_file(&destination->source.identity, ret_old))
 		return fail(failure, EXIT_FILE,
 			    "source and destination are the same file (%s)",
 			    destination->path);
-	if (!destination->preserve)
-		destination->mode = stat.st_mode & 0777;
+	return 0;
+}
+
+/*
+ * An old file keeps its mode, as with cp(1), if it has the new file's owner. In a
+ * directory like /tmp, anybody else could open the copy of a secret to all by
+ * creating a file of its name first.
+ */
+static int choose_mode(struct destination *destination, const struct stat *old,
+		       struct failure *failure)
+{
+	mode_t mask = umask(0);
+	struct stat own;
+
+	umask(mask);
+	/* On NFS the owner of new files may be another than geteuid(). */
+	if (fstat(destination->fd, &own) < 0)
+		return fail_path(destination, "write", failure);
+	if (destination->preserve)
+		destination->mode = (mode_t)destination->source.mode;
+	else if (old->st_mode && old->st_uid == own.st_uid)
+		destination->mode = old->st_mode & 0777;
+	else
+		destination->mode = (mode_t)destination->source.mode & ~mask;
 	return 0;
 }
 
@@ -199,13 +216,17 @@ int open_destination(struct destination *destination, int root, const char *path
 		     const struct source_message *source, bool preserve,
 		     struct failure *failure)
 {
+	struct stat old;
+
 	destination->source = *source;
 	destination->preserve = preserve;
 	if (resolve(destination, root, path, failure) < 0 ||
-	    look_at_existing(destination, failure) < 0)
+	    look_at_existing(destination, &old, failure) < 0)
 		return -1;
 	if (create_file(destination) < 0)
 		return fail_path(destination, "write", failure);
+	if (choose_mode(destination, &old, failure) < 0)
+		return -1;
 	remove_leftovers(destination->directory, destination->name, destination->fd);
 	return reserve_room(destination, failure);
 }

@@ -6,6 +6,7 @@ import errno
 import os
 import pathlib
 import pty
+import pwd
 import re
 import resource
 import shutil
@@ -373,6 +374,25 @@ class Places(Case):
         self.check_same(source, target)
         self.assertEqual(stat.S_IMODE(target.stat().st_mode), 0o640)
         self.assertNotEqual(target.stat().st_ino, inode, "it was replaced in one step")
+
+    def test_a_file_of_another_user_does_not_choose_the_mode(self):
+        if os.geteuid() != 0:
+            self.skipTest("only root can make a file that belongs to another user")
+        source = self.file("secret", 100)
+        place = self.folder / "place"
+        place.mkdir()
+        place.chmod(0o1777)
+        for mode in (0o600, 0o640, 0o755):
+            with self.subTest("%o" % mode):
+                source.chmod(mode)
+                target = place / ("target-%o" % mode)
+                target.write_bytes(b"planted")
+                target.chmod(0o666)
+                os.chown(target, pwd.getpwnam("nobody").pw_uid, -1)
+                self.copy(source, target)
+                self.check_same(source, target)
+                facts = target.stat()
+                self.assertEqual((stat.S_IMODE(facts.st_mode), facts.st_uid), (mode, 0))
 
     def test_mode_is_the_source_less_umask(self):
         source = self.file("source", 10)
