@@ -568,7 +568,7 @@ class NamedTemporaries(Case):
             with self.subTest(role):
                 process = self.start_slowly()
                 name, = self.temporaries()
-                self.assertRegex(name, r"\A\.copy\.pier-[a-z0-9]{6}\Z")
+                self.assertRegex(name, r"\A\.copy\.pier-tmp-[0-9a-f]{16}\Z")
                 os.kill(process.pid if role == "client" else self.server_of(process),
                         signal.SIGINT)
                 self.failure_of(process, 130, "interrupted")
