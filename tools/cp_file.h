@@ -26,8 +26,9 @@ int open_source(struct source *source, int root, const char *path,
 		struct failure *failure);
 /*
  * Files of /proc and /sys have a size of 0, or of a page, whatever they hold
- * (proc(5)). If the file does not end where its size says, read it to its end
- * into memory, which is then the content. Files that really are empty stay so.
+ * (proc(5)); file systems in user space can say anything. If the file does not
+ * end where its size says, read it to its end into memory, which is then the content.
+ * Files that really are empty stay so.
  */
 int spool_source(struct source *source, struct failure *failure);
 void describe_source(const struct source *source, struct source_message *ret_message);
@@ -40,9 +41,12 @@ int fail_source(const struct source *source, struct failure *failure);
 /* Read exactly `length` bytes; any thread. */
 int read_source(const struct source *source, uint64_t offset, void *ret_data,
 		size_t length, struct failure *failure);
+/* 1: reading at `offset` finds the end of the file; 0: it finds data; -1: errno. */
+int ends_at(const struct source *source, uint64_t offset);
 /*
- * Whether it is still what it was when it was opened, under the same name. A
- * change through a mapping may escape: mmap(2) updates the times when it likes.
+ * Whether it is still what it was when it was opened, under the same name, and
+ * ends where its size says. A change through a mapping may escape: mmap(2) updates the
+ * times when it likes.
  */
 int check_source(const struct source *source, struct failure *failure);
 void close_source(struct source *source);

@@ -188,6 +188,39 @@ class Kernel(Case):
         self.assertFalse((self.folder / "target").exists())
 
 
+class Claims(Case):
+    """Files whose size is wrong, and whose times never change, as FUSE allows."""
+
+    def claiming(self, source, size):
+        # LD_PRELOAD is split at blanks, which the build's path may have.
+        return {"LD_PRELOAD": shutil.copy(os.environ["CLAIM_SIZE"], self.folder),
+                "CLAIM_INODE": str(source.stat().st_ino), "CLAIM_SIZE": str(size),
+                "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"}
+
+    def test_any_size(self):
+        source = self.file("source", 3 * MIB + 17)
+        for size in (0, 1, 4096, 3 * MIB, 3 * MIB + 16, 3 * MIB + 17, 3 * MIB + 18, 9 * MIB):
+            with self.subTest(size):
+                result = self.copy("--json", source, "target", env=self.claiming(source, size))
+                self.assertEqual(json.loads(result.stdout)["bytes"], 3 * MIB + 17)
+                self.check_same(source, self.folder / "target")
+
+    def test_too_small_for_more_than_can_be_set_aside(self):
+        source = self.folder / "source"
+        with open(source, "wb") as file:
+            file.truncate(257 * MIB)
+        self.refused(1, r"does not end where its size says \(1048576 bytes\)", "cp", source,
+                     "target", env=self.claiming(source, MIB))
+        self.assertFalse((self.folder / "target").exists())
+
+    def test_growing(self):
+        source = self.file("source", 3 * MIB)
+        process = self.start_slowly(source=source, env=self.claiming(source, 3 * MIB))
+        with open(source, "ab") as file:
+            file.write(b"more")
+        self.failure_of(process, 1, "changed while", patience=30)
+
+
 class Memory(Case):
     def test_every_pair(self):
         source = self.file("source", 5 * MIB + 3)
