@@ -17,6 +17,8 @@ enum {
 	HEADER_SIZE = 8,
 	/* How long a reason may lag behind its effect. */
 	WHY_MS = 1000,
+	/* How long the receiver may take to name its file: see PATIENCE_MS too. */
+	NAMING_MS = 1500,
 };
 
 /* At the start of a sentence about the other side. */
@@ -305,6 +307,26 @@ void control_tell(struct control *control)
 	control->timeout_ms = WHY_MS;
 	control_send(control, FRAME_ERROR, &writer);
 	control->failure = ours;
+}
+
+bool control_tell_unless_done(struct control *control)
+{
+	struct failure ignored = { 0 }, *ours = control->failure;
+	struct frame frame = { 0 };
+	uint64_t deadline;
+
+	if (control->told || control->gone)
+		return false;
+	control_tell(control);
+	/* This was the last word: later calls of control_tell() send nothing. */
+	close(control->out);
+	control->out = -1;
+	deadline = deadline_after(NAMING_MS);
+	control->failure = &ignored;
+	while (frame.type != FRAME_DONE && receive_until(control, &frame, deadline) == 0)
+		;
+	control->failure = ours;
+	return frame.type == FRAME_DONE;
 }
 
 void control_close(struct control *control)

@@ -71,6 +71,12 @@ void control_ask_why(struct control *control);
  * Call it before the channel is closed, or the other side takes that for the cause.
  */
 void control_tell(struct control *control);
+
+/*
+ * Tell the other side, a receiver, and listen for its last word. Returns whether
+ * that was FRAME_DONE: the destination was in its place before our failure came.
+ */
+bool control_tell_unless_done(struct control *control);
 void control_close(struct control *control);
 
 #endif

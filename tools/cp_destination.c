@@ -23,29 +23,45 @@ static int fail_path(const struct destination *destination, const char *what,
 		    path_error(errno));
 }
 
-/* What is there already decides the mode, as with cp(1); or that we refuse. */
-static int look_at_existing(struct destination *destination, const uint8_t *secret,
-			    struct failure *failure)
+/* The file that is replaced; its st_mode is 0 if there is none. Some are refused. */
+static int look_at_existing(const struct destination *destination, const uint8_t *secret,
+			    struct stat *ret_old, struct failure *failure)
 {
-	mode_t mask = umask(0);
-	struct stat stat;
-
-	umask(mask);
-	destination->mode = (mode_t)destination->source.mode & ~mask;
-	if (destination->preserve)
-		destination->mode = (mode_t)destination->source.mode;
-	if (fstatat(destination->directory, destination->name, &stat,
+	memset(ret_old, 0, sizeof(*ret_old));
+	if (fstatat(destination->directory, destination->name, ret_old,
 		    AT_SYMLINK_NOFOLLOW) < 0)
 		return errno == ENOENT ? 0 : fail_path(destination, "write", failure);
-	if (!S_ISREG(stat.st_mode))
+	if (!S_ISREG(ret_old->st_mode))
 		return fail(failure, EXIT_FILE, "%s exists and is not a regular file",
 			    destination->path);
-	if (is_identity_of(destination->source.identity, &stat, secret))
+	if (is_identity_of(destination->source.identity, ret_old, secret))
 		return fail(failure, EXIT_FILE,
 			    "source and destination are the same file (%s)",
 			    destination->path);
-	if (!destination->preserve)
-		destination->mode = stat.st_mode & 0777;
+	return 0;
+}
+
+/*
+ * An old file keeps its mode, as with cp(1), if it has the new file's owner. In a
+ * directory like /tmp, anybody else could open the copy of a secret to all by
+ * creating a file of its name first.
+ */
+static int choose_mode(struct destination *destination, const struct stat *old,
+		       struct failure *failure)
+{
+	mode_t mask = umask(0);
+	struct stat own;
+
+	umask(mask);
+	/* On NFS the owner of new files may be another than geteuid(). */
+	if (fstat(destination->fd, &own) < 0)
+		return fail_path(destination, "write", failure);
+	if (destination->preserve)
+		destination->mode = (mode_t)destination->source.mode;
+	else if (old->st_mode && old->st_uid == own.st_uid)
+		destination->mode = old->st_mode & 0777;
+	else
+		destination->mode = (mode_t)destination->source.mode & ~mask;
 	return 0;
 }
 
@@ -190,13 +206,17 @@ int open_destination(struct destination *destination, int root, const char *path
 		     const struct source_message *source,
 		     const struct cp_settings *settings, struct failure *failure)
 {
+	struct stat old;
+
 	destination->source = *source;
 	destination->preserve = settings->preserve;
 	if (resolve(destination, root, path, failure) < 0 ||
-	    look_at_existing(destination, settings->secret, failure) < 0)
+	    look_at_existing(destination, settings->secret, &old, failure) < 0)
 		return -1;
 	if (create_file(destination) < 0)
 		return fail_path(destination, "write", failure);
+	if (choose_mode(destination, &old, failure) < 0)
+		return -1;
 	remove_leftovers(destination->directory, destination->name, destination->fd);
 	return reserve_room(destination, failure);
 }
@@ -257,10 +277,25 @@ static int give_name(struct destination *destination)
 	return 0;
 }
 
+static bool decide_fate(struct destination *destination, enum destination_fate fate)
+{
+	enum destination_fate open = DESTINATION_OPEN;
+
+	return atomic_compare_exchange_strong(&destination->fate, &open, fate);
+}
+
+bool abandon_destination(struct destination *destination)
+{
+	return decide_fate(destination, DESTINATION_ABANDONED);
+}
+
 int commit_destination(struct destination *destination, struct failure *failure)
 {
-	if (set_attributes(destination) < 0 || fsync(destination->fd) < 0 ||
-	    give_name(destination) < 0)
+	if (set_attributes(destination) < 0 || fsync(destination->fd) < 0)
+		return fail_path(destination, "write", failure);
+	if (!decide_fate(destination, DESTINATION_NAMING))
+		return fail(failure, EXIT_FILE, "%s was abandoned", destination->path);
+	if (give_name(destination) < 0)
 		return fail_path(destination, "write", failure);
 	/* Some file systems cannot synchronise directories: EINVAL. */
 	if (fsync(destination->directory) < 0 && errno != EINVAL)

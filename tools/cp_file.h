@@ -2,6 +2,7 @@
 #ifndef PIER_TOOLS_CP_FILE_H
 #define PIER_TOOLS_CP_FILE_H
 
+#include <stdatomic.h>
 #include <stdint.h>
 #include <sys/stat.h>
 
@@ -25,8 +26,9 @@ int open_source(struct source *source, int root, const char *path,
 		struct failure *failure);
 /*
  * Files of /proc and /sys have a size of 0, or of a page, whatever they hold
- * (proc(5)). If the file does not end where its size says, read it to its end
- * into memory, which is then the content. Files that really are empty stay so.
+ * (proc(5)); file systems in user space can say anything. If the file does not
+ * end where its size says, read it to its end into memory, which is then the content.
+ * Files that really are empty stay so.
  */
 int spool_source(struct source *source, struct failure *failure);
 /* `secret` is the copy's. */
@@ -41,12 +43,22 @@ int fail_source(const struct source *source, struct failure *failure);
 /* Read exactly `length` bytes; any thread. */
 int read_source(const struct source *source, uint64_t offset, void *ret_data,
 		size_t length, struct failure *failure);
+/* 1: reading at `offset` finds the end of the file; 0: it finds data; -1: errno. */
+int ends_at(const struct source *source, uint64_t offset);
 /*
- * Whether it is still what it was when it was opened, under the same name. A
- * change through a mapping may escape: mmap(2) updates the times when it likes.
+ * Whether it is still what it was when it was opened, under the same name, and
+ * ends where its size says. A change through a mapping may escape: mmap(2) updates the
+ * times when it likes.
  */
 int check_source(const struct source *source, struct failure *failure);
 void close_source(struct source *source);
+
+/* commit_destination() and abandon_destination() race: the first one decides. */
+enum destination_fate {
+	DESTINATION_OPEN,
+	DESTINATION_NAMING, /* it gets its name, or the commit fails */
+	DESTINATION_ABANDONED,
+};
 
 /*
  * The file that is written: it has no name, or where the file system cannot do
@@ -60,6 +72,7 @@ struct destination {
 	struct source_message source;
 	mode_t mode;
 	bool preserve;
+	_Atomic enum destination_fate fate;
 };
 
 int open_destination(struct destination *destination, int root, const char *path,
@@ -68,8 +81,13 @@ int open_destination(struct destination *destination, int root, const char *path
 /* Write, and start writing back to disk; any thread. */
 int write_destination(const struct destination *destination, uint64_t offset,
 		      const void *data, size_t length, struct failure *failure);
-/* Make it appear: synchronise, name, synchronise the directory. */
+/* Make it appear: synchronise, name, synchronise the directory. Any thread. */
 int commit_destination(struct destination *destination, struct failure *failure);
+/*
+ * Keep a commit that runs on another thread from naming the file. Returns false
+ * if it is too late: the result of the commit counts then.
+ */
+bool abandon_destination(struct destination *destination);
 /* What was not committed disappears. */
 void close_destination(struct destination *destination);
 

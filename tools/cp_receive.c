@@ -189,6 +189,7 @@ static int start_commit(struct receiver *receiver)
 	if (check_digest(receiver->transfer) < 0)
 		return -1;
 	receiver->committing = true;
+	receiver->transfer->channel_idle = true;
 	give_job(receiver->transfer->workers, &receiver->commit);
 	return 0;
 }
@@ -213,6 +214,21 @@ static int step(struct receiver *receiver)
 	return announced + written > 0;
 }
 
+/*
+ * After FRAME_END a client needs nothing more from its server. A server needs its
+ * client: a file that nobody hears of is not put in place.
+ */
+static bool can_finish_alone(struct receiver *receiver)
+{
+	struct transfer *transfer = receiver->transfer;
+
+	if (!receiver->committing || !transfer->requested || !transfer->control->gone)
+		return false;
+	control_close(transfer->control);
+	*transfer->failure = (struct failure){ 0 };
+	return true;
+}
+
 static int receive_chunks(struct receiver *receiver)
 {
 	struct transfer *transfer = receiver->transfer;
@@ -225,10 +241,46 @@ static int receive_chunks(struct receiver *receiver)
 		show_progress(transfer->progress, receiver->bytes_written);
 		if (moved)
 			note_progress(transfer);
-		else if (transfer_wait(transfer, workers_busy(transfer->workers), 0) < 0)
+		else if (transfer_wait(transfer, workers_busy(transfer->workers), 0) <
+				 0 &&
+			 !can_finish_alone(receiver))
 			return -1;
 	}
-	return control_send(transfer->control, FRAME_DONE, NULL);
+	return 0;
+}
+
+/* The copy has succeeded. A signal or a lost sender changes nothing about that. */
+static void say_done(struct control *control)
+{
+	struct failure *ours = control->failure, ignored;
+
+	if (control->out < 0)
+		return;
+	control->failure = &ignored;
+	do
+		ignored = (struct failure){ 0 };
+	while (control_send(control, FRAME_DONE, NULL) < 0 &&
+	       ignored.status > EXIT_SIGNAL && !control->told);
+	control->failure = ours;
+}
+
+/* The failure counts only if the file did not get its name before it. */
+static int give_up(struct receiver *receiver)
+{
+	struct transfer *transfer = receiver->transfer;
+	bool abandoned = abandon_destination(&receiver->destination);
+
+	if (abandoned) {
+		/* The sender need not wait for a slow disk. */
+		control_tell(transfer->control);
+		control_close(transfer->control);
+	}
+	stop_workers(transfer->workers);
+	transfer->workers = NULL;
+	if (abandoned)
+		return -1;
+	*transfer->failure = receiver->commit_failure;
+	return transfer->failure->status ? -1 : 0;
 }
 
 /* Otherwise a server could choose which file of a directory is written. */
@@ -276,6 +328,10 @@ int run_receiver(struct transfer *transfer)
 	int result = receive_file(&receiver);
 
 	end_progress(transfer->progress);
+	if (result < 0)
+		result = give_up(&receiver);
+	if (result == 0)
+		say_done(transfer->control);
 	stop_workers(transfer->workers);
 	transfer->workers = NULL;
 	free(receiver.slots);

@@ -251,6 +251,15 @@ static int send_end(struct transfer *transfer)
 	return control_send(transfer->control, FRAME_END, &writer);
 }
 
+/* The receiver may have named its file before it hears of our failure. */
+static int ask_whether_done(struct transfer *transfer)
+{
+	if (!control_tell_unless_done(transfer->control))
+		return -1;
+	*transfer->failure = (struct failure){ 0 };
+	return 0;
+}
+
 static int finish(struct sender *sender)
 {
 	struct transfer *transfer = sender->transfer;
@@ -259,9 +268,10 @@ static int finish(struct sender *sender)
 	    send_end(transfer) < 0)
 		return -1;
 	note_progress(transfer);
+	transfer->channel_idle = true;
 	while (!transfer->peer_done)
 		if (transfer_wait(transfer, false, 0) < 0)
-			return -1;
+			return ask_whether_done(transfer);
 	return 0;
 }
 

@@ -112,6 +112,15 @@ ssize_t read_at(int fd, uint64_t offset, void *ret_data, size_t length)
 	return count;
 }
 
+int ends_at(const struct source *source, uint64_t offset)
+{
+	/* Some files of the kernel are read in units: 8 bytes in proc_pid_pagemap(5). */
+	char data[4096];
+	ssize_t count = read_at(source->fd, offset, data, sizeof(data));
+
+	return count < 0 ? -1 : count == 0;
+}
+
 int read_source(const struct source *source, uint64_t offset, void *ret_data,
 		size_t length, struct failure *failure)
 {
@@ -157,13 +166,20 @@ static int stat_path(const struct source *source, struct stat *ret_stat)
 	return result;
 }
 
+/* FUSE file systems can grow a file, and keep its size and its times as they were. */
+static int is_complete(const struct source *source)
+{
+	return source->content == source->fd ? ends_at(source, source->size) : 1;
+}
+
 int check_source(const struct source *source, struct failure *failure)
 {
 	struct stat opened, named;
+	int complete = is_complete(source);
 
-	if (fstat(source->fd, &opened) < 0)
+	if (complete < 0 || fstat(source->fd, &opened) < 0)
 		return fail_source(source, failure);
-	if (!same_state(&source->stat, &opened))
+	if (!complete || !same_state(&source->stat, &opened))
 		return fail(failure, EXIT_FILE, "%s changed while it was copied",
 			    source->path);
 	if (stat_path(source, &named) < 0 || !same_state(&opened, &named))

@@ -9,23 +9,19 @@
 enum {
 	SPOOL_MAX = 256 << 20,
 	SPOOL_STEP = 65536,
-	PROBE = 4096,
 };
 
 /* 1: the file ends where its size says; 0: elsewhere; -1: it cannot be read. */
 static int size_is_true(const struct source *source)
 {
-	char data[PROBE];
-	ssize_t count;
+	if (source->size > 0) {
+		char last;
+		ssize_t count = read_at(source->fd, source->size - 1, &last, 1);
 
-	/* Some files of the kernel are read in units: 8 bytes in proc_pid_pagemap(5). */
-	if (source->size == 0)
-		count = read_at(source->fd, 0, data, sizeof(data));
-	else
-		count = read_at(source->fd, source->size - 1, data, 1);
-	if (count < 0)
-		return -1;
-	return (count > 0) == (source->size > 0);
+		if (count <= 0)
+			return (int)count;
+	}
+	return ends_at(source, source->size);
 }
 
 static int write_spool(int spool, const char *data, size_t length)

@@ -2,6 +2,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,27 +15,39 @@
 
 enum {
 	NAME_ATTEMPTS = 100,
-	RANDOM_LETTERS = 6,
+	NAME_BYTES = 40,
+	RANDOM_BYTES = 8,
+	DIGITS = 2 * RANDOM_BYTES,
+	/* RFC 3629: a character has at most three bytes 10xxxxxx behind its first. */
+	UTF8_TRAIL_MAX = 3,
 };
 
-static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789";
-
 /* A long name is cut, so that the whole stays under NAME_MAX. */
+static size_t cut_name(const char *name)
+{
+	size_t length = strnlen(name, NAME_BYTES + 1), cut = NAME_BYTES;
+
+	if (length <= NAME_BYTES)
+		return length;
+	while (cut > NAME_BYTES - UTF8_TRAIL_MAX && (name[cut] & 0xc0) == 0x80)
+		cut--;
+	return cut;
+}
+
 static size_t write_prefix(const char *name, char ret_prefix[TEMPORARY_MAX])
 {
-	return (size_t)snprintf(ret_prefix, TEMPORARY_MAX, ".%.40s.pier-", name);
+	return (size_t)snprintf(ret_prefix, TEMPORARY_MAX, ".%.*s.pier-tmp-",
+				(int)cut_name(name), name);
 }
 
 static int choose_name(const char *name, char ret_temporary[TEMPORARY_MAX])
 {
-	char *random = ret_temporary + write_prefix(name, ret_temporary);
-	int i;
+	size_t length = write_prefix(name, ret_temporary);
+	uint64_t random;
 
-	if (getrandom(random, RANDOM_LETTERS, 0) != RANDOM_LETTERS)
+	if (getrandom(&random, sizeof(random), 0) != RANDOM_BYTES)
 		return -1;
-	for (i = 0; i < RANDOM_LETTERS; i++)
-		random[i] = letters[(unsigned char)random[i] % (sizeof(letters) - 1)];
-	random[RANDOM_LETTERS] = '\0';
+	snprintf(ret_temporary + length, TEMPORARY_MAX - length, "%016" PRIx64, random);
 	return 0;
 }
 
@@ -118,9 +131,8 @@ int link_temporary(int fd, int directory, const char *name,
 
 static bool is_temporary_name(const char *entry, const char *prefix, size_t length)
 {
-	return strncmp(entry, prefix, length) == 0 &&
-	       strlen(entry) == length + RANDOM_LETTERS &&
-	       strspn(entry + length, letters) == RANDOM_LETTERS;
+	return strncmp(entry, prefix, length) == 0 && strlen(entry) == length + DIGITS &&
+	       strspn(entry + length, "0123456789abcdef") == DIGITS;
 }
 
 /* Nothing is opened that pier cannot have made: to open a device has effects. */

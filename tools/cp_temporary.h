@@ -3,14 +3,16 @@
 #define PIER_TOOLS_CP_TEMPORARY_H
 
 /*
- * Names for a file that is not complete yet: .NAME.pier-XXXXXX, in the directory
- * where NAME will be. The process that writes the file holds flock(2) on it for
- * as long as it has such a name, so a file of that name without a lock was left
- * behind by a process that was killed.
+ * Names for a file that is not complete yet: .NAME.pier-tmp-X, in the directory
+ * where NAME will be. X is 16 random hexadecimal digits, which nobody types, so
+ * no file of a user has such a name by accident. Of NAME these are at most 40
+ * bytes, cut between two characters of UTF-8. The process that writes the file holds
+ * flock(2) on it for as long as it has such a name, so a file of that name without a lock
+ * was left behind by a process that was killed.
  */
 
 enum {
-	TEMPORARY_MAX = 64
+	TEMPORARY_MAX = 80
 };
 
 /* Create the file, locked. Returns its descriptor, or -1 with errno. */

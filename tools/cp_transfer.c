@@ -142,6 +142,8 @@ static int say_alive(struct transfer *transfer, uint64_t now)
 	if (now - transfer->alive_ns < alive_interval(transfer))
 		return 0;
 	transfer->alive_ns = now;
+	if (transfer->control->out < 0)
+		return 0;
 	return control_send(transfer->control, FRAME_ALIVE, NULL);
 }
 
@@ -157,11 +159,14 @@ int transfer_wait(struct transfer *transfer, bool working, uint64_t wake_ns)
 	struct pollfd fds[] = {
 		{ .fd = transfer->control->signal_fd, .events = POLLIN },
 		{ .fd = transfer->control->in, .events = POLLIN },
-		{ .fd = pier_channel_fd(transfer->link.channel), .events = POLLIN },
+		{ .fd = transfer->channel_idle ? -1
+					       : pier_channel_fd(transfer->link.channel),
+		  .events = POLLIN },
 		{ .fd = workers_fd(transfer->workers), .events = POLLIN },
 	};
 	uint64_t now = now_ns(), until = now + alive_interval(transfer);
-	int collected = pier_arm_channel(transfer->link.channel);
+	int collected = transfer->channel_idle ? 0
+					       : pier_arm_channel(transfer->link.channel);
 
 	if (collected < 0)
 		return fail_channel(transfer, "waiting");

@@ -27,6 +27,7 @@ struct transfer {
 	bool peer_ended;	    /* FRAME_END came */
 	uint8_t peer_digest[CP_DIGEST_SIZE]; /* in it */
 	bool peer_done;			     /* FRAME_DONE came */
+	bool channel_idle; /* all was moved: the channel no longer matters */
 	uint64_t deadline_ns, alive_ns;
 	uint64_t started_ns; /* when both were connected */
 };

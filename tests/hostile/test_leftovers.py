@@ -12,6 +12,10 @@ import stat
 from harness import Case, MIB, main
 
 
+# The digits of a temporary name.
+A, B = "a" * 16, "b" * 16
+
+
 class Leftovers(Case):
     def setUp(self):
         super().setUp()
@@ -64,8 +68,8 @@ class Killed(Leftovers):
     def test_several(self):
         self.target.write_bytes(b"old")
         name = self.leave()
-        for suffix in ("abcdef", "000000", "zzzzz9"):
-            shutil.copy(self.place / name, self.place / (name[:-6] + suffix))
+        for digits in ("0123456789abcdef", "0" * 16, "f" * 16):
+            shutil.copy(self.place / name, self.place / (name[:-16] + digits))
         self.copies()
         self.assertEqual(self.left(), [])
 
@@ -92,11 +96,17 @@ class Killed(Leftovers):
         self.assertEqual(self.left(), [])
 
     def test_a_long_name(self):
-        self.target = self.place / ("n" * 255)
-        self.target.write_bytes(b"old")
-        self.leave(name=self.target.name)
-        self.copies()
-        self.assertEqual(self.left(), [])
+        for name, kept in (("n" * 255, "n" * 40), ("n" * 40, "n" * 40), ("n" * 41, "n" * 40),
+                           ("é" * 100, "é" * 20), ("n" + "é" * 20, "n" + "é" * 19),
+                           ("nn" + "€" * 20, "nn" + "€" * 12), ("n" + "😀" * 10, "n" + "😀" * 9),
+                           (b"\xbf" * 60, b"\xbf" * 37)):
+            with self.subTest(name):
+                self.target = self.place / os.fsdecode(name)
+                self.target.write_bytes(b"old")
+                left = self.leave(name=self.target.name)
+                self.assertEqual(left[:-16], ".%s.pier-tmp-" % os.fsdecode(kept))
+                self.copies()
+                self.assertEqual(self.left(), [])
 
 
 class Others(Leftovers):
@@ -133,44 +143,46 @@ class Others(Leftovers):
         self.assertEqual(self.left(), [])
 
     def test_other_names(self):
-        names = (".copy.pier-abcde", ".copy.pier-abcdefg", ".copy.pier-ABCDEF",
-                 ".copy.pier-abc_ef", ".copy2.pier-abcdef", ".cop.pier-abcdef",
-                 ".copy.pier-abcdef~", ".copy.pier-abcdef.pier-abcdef", "x.copy.pier-abcdef")
+        names = (".copy.pier-backup", ".copy.pier-tmp-backup", ".copy.pier-" + A,
+                 ".copy.pier-tmp-" + A[1:], ".copy.pier-tmp-a" + A,
+                 ".copy.pier-tmp-" + A.upper(), ".copy.pier-tmp-g" + A[1:],
+                 ".copy2.pier-tmp-" + A, ".cop.pier-tmp-" + A, ".copy.pier-tmp-" + A + "~",
+                 ".copy.pier-tmp-" + A + ".pier-tmp-" + A, "x.copy.pier-tmp-" + A)
         for name in names:
             self.plant(name)
         self.stays(*(n for n in names if n.startswith(".")))
-        self.assertTrue((self.place / "x.copy.pier-abcdef").exists())
+        self.assertTrue((self.place / ("x.copy.pier-tmp-" + A)).exists())
 
     def test_symbolic_links(self):
         victim = self.file("victim", b"mine")
-        (self.place / ".copy.pier-aaaaaa").symlink_to(victim)
-        (self.place / ".copy.pier-bbbbbb").symlink_to("nowhere")
-        self.stays(".copy.pier-aaaaaa", ".copy.pier-bbbbbb")
+        (self.place / (".copy.pier-tmp-" + A)).symlink_to(victim)
+        (self.place / (".copy.pier-tmp-" + B)).symlink_to("nowhere")
+        self.stays(".copy.pier-tmp-" + A, ".copy.pier-tmp-" + B)
         self.assertEqual(victim.read_bytes(), b"mine")
 
     def test_hard_links(self):
         victim = self.file("victim", b"mine")
-        os.link(victim, self.place / ".copy.pier-aaaaaa")
-        self.stays(".copy.pier-aaaaaa")
+        os.link(victim, self.place / (".copy.pier-tmp-" + A))
+        self.stays(".copy.pier-tmp-" + A)
         self.assertEqual(victim.read_bytes(), b"mine")
 
     def test_directories_and_pipes(self):
-        (self.place / ".copy.pier-aaaaaa").mkdir()
-        os.mkfifo(self.place / ".copy.pier-bbbbbb")
-        self.stays(".copy.pier-aaaaaa", ".copy.pier-bbbbbb")
+        (self.place / (".copy.pier-tmp-" + A)).mkdir()
+        os.mkfifo(self.place / (".copy.pier-tmp-" + B))
+        self.stays(".copy.pier-tmp-" + A, ".copy.pier-tmp-" + B)
 
     def test_devices(self):
         if os.geteuid() != 0:
             self.skipTest("only root can make devices")
-        os.mknod(self.place / ".copy.pier-aaaaaa", stat.S_IFCHR | 0o600, os.makedev(1, 3))
-        self.stays(".copy.pier-aaaaaa")
+        os.mknod(self.place / (".copy.pier-tmp-" + A), stat.S_IFCHR | 0o600, os.makedev(1, 3))
+        self.stays(".copy.pier-tmp-" + A)
 
     def test_files_of_another_user(self):
         if os.geteuid() != 0:
             self.skipTest("only root can make a file that belongs to another user")
         self.place.chmod(0o1777)
-        os.chown(self.plant(".copy.pier-aaaaaa"), pwd.getpwnam("nobody").pw_uid, -1)
-        self.stays(".copy.pier-aaaaaa")
+        os.chown(self.plant(".copy.pier-tmp-" + A), pwd.getpwnam("nobody").pw_uid, -1)
+        self.stays(".copy.pier-tmp-" + A)
 
 
 main()

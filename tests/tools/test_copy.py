@@ -6,6 +6,7 @@ import errno
 import os
 import pathlib
 import pty
+import pwd
 import re
 import resource
 import shutil
@@ -185,6 +186,39 @@ class Kernel(Case):
         self.refused(1, r"/proc/self/pagemap does not end where its size says \(0 bytes\), "
                      "and has more than the 256 MiB", "cp", "/proc/self/pagemap", "target")
         self.assertFalse((self.folder / "target").exists())
+
+
+class Claims(Case):
+    """Files whose size is wrong, and whose times never change, as FUSE allows."""
+
+    def claiming(self, source, size):
+        # LD_PRELOAD is split at blanks, which the build's path may have.
+        return {"LD_PRELOAD": shutil.copy(os.environ["CLAIM_SIZE"], self.folder),
+                "CLAIM_INODE": str(source.stat().st_ino), "CLAIM_SIZE": str(size),
+                "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"}
+
+    def test_any_size(self):
+        source = self.file("source", 3 * MIB + 17)
+        for size in (0, 1, 4096, 3 * MIB, 3 * MIB + 16, 3 * MIB + 17, 3 * MIB + 18, 9 * MIB):
+            with self.subTest(size):
+                result = self.copy("--json", source, "target", env=self.claiming(source, size))
+                self.assertEqual(json.loads(result.stdout)["bytes"], 3 * MIB + 17)
+                self.check_same(source, self.folder / "target")
+
+    def test_too_small_for_more_than_can_be_set_aside(self):
+        source = self.folder / "source"
+        with open(source, "wb") as file:
+            file.truncate(257 * MIB)
+        self.refused(1, r"does not end where its size says \(1048576 bytes\)", "cp", source,
+                     "target", env=self.claiming(source, MIB))
+        self.assertFalse((self.folder / "target").exists())
+
+    def test_growing(self):
+        source = self.file("source", 3 * MIB)
+        process = self.start_slowly(source=source, env=self.claiming(source, 3 * MIB))
+        with open(source, "ab") as file:
+            file.write(b"more")
+        self.failure_of(process, 1, "changed while", patience=30)
 
 
 class Memory(Case):
@@ -374,6 +408,25 @@ class Places(Case):
         self.assertEqual(stat.S_IMODE(target.stat().st_mode), 0o640)
         self.assertNotEqual(target.stat().st_ino, inode, "it was replaced in one step")
 
+    def test_a_file_of_another_user_does_not_choose_the_mode(self):
+        if os.geteuid() != 0:
+            self.skipTest("only root can make a file that belongs to another user")
+        source = self.file("secret", 100)
+        place = self.folder / "place"
+        place.mkdir()
+        place.chmod(0o1777)
+        for mode in (0o600, 0o640, 0o755):
+            with self.subTest("%o" % mode):
+                source.chmod(mode)
+                target = place / ("target-%o" % mode)
+                target.write_bytes(b"planted")
+                target.chmod(0o666)
+                os.chown(target, pwd.getpwnam("nobody").pw_uid, -1)
+                self.copy(source, target)
+                self.check_same(source, target)
+                facts = target.stat()
+                self.assertEqual((stat.S_IMODE(facts.st_mode), facts.st_uid), (mode, 0))
+
     def test_mode_is_the_source_less_umask(self):
         source = self.file("source", 10)
         for mode in (0o755, 0o666, 0o400, 0o4711):
@@ -548,7 +601,7 @@ class NamedTemporaries(Case):
             with self.subTest(role):
                 process = self.start_slowly()
                 name, = self.temporaries()
-                self.assertRegex(name, r"\A\.copy\.pier-[a-z0-9]{6}\Z")
+                self.assertRegex(name, r"\A\.copy\.pier-tmp-[0-9a-f]{16}\Z")
                 os.kill(process.pid if role == "client" else self.server_of(process),
                         signal.SIGINT)
                 self.failure_of(process, 130, "interrupted")

@@ -1,0 +1,140 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""
+A signal, or the end of the other side, while the destination is synchronised and
+put in its place: the status and the destination must tell the same.
+"""
+
+import os
+import shutil
+import signal
+import sys
+
+from harness import Case, PIER, STUB_RSH, main, slowness
+
+# Stands in for ssh: a server that is gone once it has sent END (frame 5).
+LEAVES_AFTER_END = """#!%s
+import os, struct, subprocess, sys, threading
+server = subprocess.Popen([%r, "cp", "--server"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+def pump():
+    while data := os.read(0, 65536):
+        os.write(server.stdin.fileno(), data)
+
+threading.Thread(target=pump, daemon=True).start()
+out = sys.stdout.buffer
+out.write(server.stdout.read(16))
+kind = None
+while kind != 5:
+    out.flush()
+    header = server.stdout.read(8)
+    length, kind = struct.unpack("<II", header)
+    out.write(header + server.stdout.read(length))
+server.kill()
+server.wait()
+out.flush()
+os._exit(0)
+"""
+
+
+# Long enough for a signal to be taken; short of the patience with the other side.
+LONG_MS = int(1000 * slowness())
+SHORT_MS = 300
+
+
+class LastMoment(Case):
+    def setUp(self):
+        super().setUp()
+        # LD_PRELOAD is split at blanks, which the build's path may have.
+        self.library = shutil.copy(os.environ["HOLD_FSYNC"], self.folder)
+        self.reached = self.folder / "reached"
+        self.source = self.file("source", 100_000)
+        self.target = self.folder / "copy"
+
+    def held(self, kind, ms, *arguments, **options):
+        """A copy that is in fsync(2) of the file or the directory."""
+        self.reached.unlink(missing_ok=True)
+        self.target.write_bytes(b"old")
+        process = self.start("cp", *arguments, env={
+            "LD_PRELOAD": self.library, "HOLD_KIND": kind, "HOLD_MS": str(ms),
+            "HOLD_REACHED": str(self.reached),
+            "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0",
+        }, **options)
+        self.wait_for(lambda: self.reached.exists() or process.poll() is not None,
+                      "no fsync(2)")
+        return process
+
+    def check_verdict(self, process, status):
+        result = self.finish(process)
+        self.wait_for(lambda: not self.processes(), "processes are left")
+        new = self.target.read_bytes() == self.source.read_bytes()
+        self.assertEqual(new, result.status == 0, str(result))
+        if not new:
+            self.assertEqual(self.target.read_bytes(), b"old")
+        self.assertIn(result.status, (0, status), str(result))
+        return result.status
+
+    def pull_arguments(self):
+        return ("--rsh", STUB_RSH, "--remote-pier", PIER, "somewhere:%s" % self.source, self.target)
+
+    def test_client_that_sends_is_interrupted(self):
+        for number, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+            with self.subTest(number):
+                process = self.held("file", LONG_MS, self.source, self.target)
+                process.send_signal(number)
+                self.assertEqual(self.check_verdict(process, status), status)
+
+    def test_client_that_receives_is_interrupted(self):
+        process = self.held("file", LONG_MS, *self.pull_arguments())
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(self.check_verdict(process, 130), 130)
+
+    def test_both_are_interrupted(self):
+        for arguments in ((self.source, self.target), self.pull_arguments()):
+            with self.subTest(arguments):
+                process = self.held("file", LONG_MS, *arguments, start_new_session=True)
+                os.killpg(process.pid, signal.SIGINT)
+                self.assertEqual(self.check_verdict(process, 130), 130)
+
+    def test_receiver_is_interrupted(self):
+        process = self.held("file", LONG_MS, self.source, self.target)
+        os.kill(self.server_of(process), signal.SIGINT)
+        self.assertEqual(self.check_verdict(process, 130), 130)
+
+    def test_the_new_file_has_its_name(self):
+        """From here on it is too late to fail."""
+        for who in ("client", "server", "both"):
+            with self.subTest(who):
+                process = self.held("directory", SHORT_MS, self.source, self.target,
+                                    start_new_session=True)
+                if who == "both":
+                    os.killpg(process.pid, signal.SIGINT)
+                else:
+                    os.kill(process.pid if who == "client" else self.server_of(process),
+                            signal.SIGINT)
+                self.assertEqual(self.check_verdict(process, 0), 0)
+
+    def test_a_pulled_file_has_its_name(self):
+        process = self.held("directory", SHORT_MS, *self.pull_arguments())
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(self.check_verdict(process, 0), 0)
+
+    def test_a_server_that_leaves_after_the_end(self):
+        program = self.folder / "leaves"
+        program.write_text(LEAVES_AFTER_END % (sys.executable, PIER))
+        program.chmod(0o755)
+        for kind in ("file", "directory"):
+            with self.subTest(kind):
+                process = self.held(kind, LONG_MS, "--rsh", "'%s'" % program,
+                                    "somewhere:%s" % self.source, self.target)
+                self.assertEqual(self.check_verdict(process, 0), 0)
+
+    def test_a_client_that_is_killed(self):
+        process = self.held("file", LONG_MS, self.source, self.target)
+        process.kill()
+        self.finish(process)
+        self.wait_for(lambda: not self.processes(), "the server is left")
+        self.assertEqual(self.target.read_bytes(), b"old")
+
+
+main()
