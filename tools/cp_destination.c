@@ -279,9 +279,9 @@ static int give_name(struct destination *destination)
 
 static bool decide_fate(struct destination *destination, enum destination_fate fate)
 {
-	enum destination_fate open = DESTINATION_OPEN;
+	enum destination_fate undecided = DESTINATION_UNDECIDED;
 
-	return atomic_compare_exchange_strong(&destination->fate, &open, fate);
+	return atomic_compare_exchange_strong(&destination->fate, &undecided, fate);
 }
 
 bool abandon_destination(struct destination *destination)

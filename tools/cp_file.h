@@ -55,8 +55,8 @@ void close_source(struct source *source);
 
 /* commit_destination() and abandon_destination() race: the first one decides. */
 enum destination_fate {
-	DESTINATION_OPEN,
-	DESTINATION_NAMING, /* it gets its name, or the commit fails */
+	DESTINATION_UNDECIDED,
+	DESTINATION_NAMING, /* it gets its name now, unless that fails */
 	DESTINATION_ABANDONED,
 };
 

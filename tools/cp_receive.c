@@ -229,6 +229,16 @@ static bool can_finish_alone(struct receiver *receiver)
 	return true;
 }
 
+static int wait_for_more(struct receiver *receiver)
+{
+	struct transfer *transfer = receiver->transfer;
+
+	if (transfer_wait(transfer, workers_busy(transfer->workers), 0) < 0 &&
+	    !can_finish_alone(receiver))
+		return -1;
+	return 0;
+}
+
 static int receive_chunks(struct receiver *receiver)
 {
 	struct transfer *transfer = receiver->transfer;
@@ -241,9 +251,7 @@ static int receive_chunks(struct receiver *receiver)
 		show_progress(transfer->progress, receiver->bytes_written);
 		if (moved)
 			note_progress(transfer);
-		else if (transfer_wait(transfer, workers_busy(transfer->workers), 0) <
-				 0 &&
-			 !can_finish_alone(receiver))
+		else if (wait_for_more(receiver) < 0)
 			return -1;
 	}
 	return 0;
