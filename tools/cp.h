@@ -59,6 +59,7 @@ struct cp_report {
 };
 
 enum {
+	CP_RATE_MIN = 1024,
 	CP_CHUNK_MIN = 4096,
 	CP_CHUNK_MAX = 1 << 30,
 	CP_DEPTH_MAX = 4096,

@@ -113,9 +113,9 @@ static int take_bwlimit(const char *value, struct cp_settings *settings)
 {
 	uint64_t bytes;
 
-	if (parse_bytes(value, &bytes) < 0 || bytes < CP_CHUNK_MIN)
+	if (parse_bytes(value, &bytes) < 0 || bytes < CP_RATE_MIN)
 		return refuse("--bwlimit", value,
-			      "bytes a second, 4K or more, with K, M or G behind it");
+			      "bytes a second, 1K or more, with K, M or G behind it");
 	settings->rate = bytes;
 	return 0;
 }

@@ -167,6 +167,7 @@ int transfer_wait(struct transfer *transfer, bool working, uint64_t wake_ns)
 	uint64_t now = now_ns(), until = now + alive_interval(transfer);
 	int collected = transfer->channel_idle ? 0
 					       : pier_arm_channel(transfer->link.channel);
+	int ready;
 
 	if (collected < 0)
 		return fail_channel(transfer, "waiting");
@@ -174,13 +175,16 @@ int transfer_wait(struct transfer *transfer, bool working, uint64_t wake_ns)
 		return -1;
 	if (wake_ns && wake_ns < until)
 		until = wake_ns;
-	if (poll(fds, 4, collected ? 0 : milliseconds_until(until, now)) < 0 &&
-	    errno != EINTR)
+	ready = poll(fds, 4, collected ? 0 : milliseconds_until(until, now));
+	if (ready < 0 && errno != EINTR)
 		return fail(transfer->failure, EXIT_PEER, "poll: %s", strerror(errno));
 	if (control_check_signal(transfer->control) < 0 ||
 	    (fds[1].revents && handle_frame(transfer) < 0))
 		return -1;
-	if (now_ns() > transfer->deadline_ns)
+	/* We were stopped (Ctrl-Z), or had no processor: so was the other side, maybe. */
+	if (now_ns() - now > 2 * alive_interval(transfer))
+		note_progress(transfer);
+	if (ready <= 0 && !collected && now_ns() > transfer->deadline_ns)
 		return fail(transfer->failure, EXIT_PEER,
 			    "nothing moved for %g s (see --timeout)",
 			    transfer->settings->timeout_ms / 1e3);

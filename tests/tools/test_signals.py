@@ -5,6 +5,7 @@
 import os
 import signal
 import subprocess
+import time
 
 from harness import Case, MIB, PIER, STUB_RSH, main
 
@@ -80,11 +81,25 @@ class Here(Case):
         self.assertEqual(self.finish(process).status, 130)
         self.assertEqual(old.read_bytes(), b"old")
 
+    def test_stopped_for_longer_than_the_timeout(self):
+        """Ctrl-Z stops both sides, and fg lets them go on."""
+        source = self.file("slow", 3 * MIB)
+        process = self.start_slowly(*self.options, "--timeout", "1", source=source,
+                                    target=self.place)
+        both = [process.pid, *(p for p in self.processes() if p != process.pid)]
+        for number in (signal.SIGSTOP, signal.SIGCONT):
+            for pid in both:
+                os.kill(pid, number)
+            if number == signal.SIGSTOP:
+                time.sleep(2.5)
+        self.assertEqual(self.finish(process).status, 0)
+        self.check_same(source, self.folder / "copy")
+
     def test_without_a_timeout_it_goes_on(self):
         """A rate limit makes the sides wait for longer than they wait for each other."""
-        source = self.file("little", 3 * 4096)
-        result = self.copy("--timeout", "0.8", "--bwlimit", "4K", source, "slowly")
-        self.assertGreater(result.seconds, 2, "a chunk a second")
+        source = self.file("little", 2 * 4096)
+        result = self.copy("--timeout", "3", "--bwlimit", "1K", source, "slowly")
+        self.assertGreater(result.seconds, 3.5, "a chunk in four seconds")
         self.check_same(source, self.folder / "slowly")
 
 
