@@ -10,7 +10,9 @@
 void fake_make(struct fake *fake, struct rig *rig)
 {
 	memset(fake, 0, sizeof(*fake));
-	fake->gid.raw[15] = 1; /* the lowest name: it is the one to call */
+	/* The lowest name of soft0's form, so it is the one to call. */
+	memcpy(fake->gid.raw, soft_context(rig->context)->gid.raw, 8);
+	fake->gid.raw[15] = 1;
 	fake->qpn = 77;
 	assert_true(pier_soft_random(fake->address.secret, SOFT_SECRET_SIZE));
 	rig_describe(rig, &fake->to_rig);
