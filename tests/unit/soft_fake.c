@@ -64,7 +64,7 @@ void fake_say_hello(const struct fake *fake, int fd, uint8_t *ret_transcript)
 	pier_soft_pack_hello(&hello, bytes);
 	rig_write_all(fd, bytes, sizeof(bytes));
 	rig_read_all(fd, challenge, sizeof(challenge));
-	pier_soft_hash_transcript(bytes, challenge, ret_transcript);
+	pier_soft_hash_transcript(bytes, challenge, false, ret_transcript);
 }
 
 void fake_prove(const struct fake *fake, int fd, const uint8_t *transcript)
@@ -122,7 +122,7 @@ int fake_call_stepped(const struct fake *fake, struct rig *rig)
 	rig_write_all(fd, bytes, sizeof(bytes));
 	fake_step(rig);
 	rig_read_all(fd, challenge, sizeof(challenge));
-	pier_soft_hash_transcript(bytes, challenge, transcript);
+	pier_soft_hash_transcript(bytes, challenge, false, transcript);
 	fake_prove(fake, fd, transcript);
 	fake_step(rig);
 	rig_read_all(fd, challenge, SOFT_WELCOME_SIZE);
