@@ -347,18 +347,18 @@ LANES = {
 LOOPBACK = bytes(10) + b"\xff\xff\x7f\x00\x00\x01"
 
 
-def soft_address(version=2, count=1, port=4791, secret=bytes(range(16)), addresses=LOOPBACK):
+def soft_address(version=3, count=1, port=4791, secret=bytes(range(16)), addresses=LOOPBACK):
     return struct.pack("<BBH", version, count, port) + secret + addresses
 
 
 FORMS = {
     "header": frame(WRITE, 64, payload=b""),
     "header_nak": frame(NAK, 0, 0, syndrome=1, timer=31),
-    "hello": b"piersof\2" + bytes(range(32)) + LOOPBACK * 2 + struct.pack("<II", 5, 6),
-    "hello_version": b"piersof\1" + bytes(72),
+    "hello": b"piersof\3" + bytes(range(32)) + LOOPBACK * 2 + struct.pack("<II", 5, 6),
+    "hello_version": b"piersof\2" + bytes(72),
     "address": soft_address(),
     "address_none": soft_address(count=0, addresses=b""),
-    "address_version": soft_address(version=1),
+    "address_version": soft_address(version=2),
     "address_count": soft_address(count=255),
     "address_port": soft_address(port=0),
     "address_multicast": soft_address(addresses=b"\xff\x02" + bytes(14)),

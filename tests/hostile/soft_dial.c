@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <arpa/inet.h>
+#include <errno.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,6 +56,7 @@ static struct rig_endpoint make_bait(uint16_t port)
 	struct rig_endpoint bait = { .qpn = 77 };
 
 	memset(bait.gid.raw, 0xff, sizeof(bait.gid.raw));
+	memcpy(bait.gid.raw, "\xfd\0pier\0", 8);
 	address.addresses[0].s6_addr[10] = address.addresses[0].s6_addr[11] = 0xff;
 	address.addresses[0].s6_addr[12] = 127;
 	address.addresses[0].s6_addr[15] = 1;
@@ -169,6 +171,31 @@ static void test_listed_address_is_called(void **state)
 	close(canary.fd);
 }
 
+/* A GID that would be a line of its own for a service that reads text. */
+static void test_gid_that_is_not_of_a_soft_nic(void **state)
+{
+	struct rig_endpoint bait;
+	struct canary canary;
+	struct rig rig;
+
+	(void)state;
+	assert_true(try_port(&canary, 0));
+	bait = make_bait(canary.port);
+	memcpy(bait.gid.raw, "\r\nflush_all\r\n\r\n\r", sizeof(bait.gid.raw));
+	setenv("PIER_SOFT_PEERS", "127.0.0.1", 1);
+	rig_open(&rig, NULL);
+	unsetenv("PIER_SOFT_PEERS");
+	assert_int_equal(
+		pier_soft_provider.set_qp_address(rig.qp, bait.blob, bait.blob_length),
+		0);
+	assert_int_equal(rig_to_init(&rig), 0);
+	assert_int_equal(rig_to_rtr(&rig, &bait), EINVAL);
+	test_assert_sentence("GID");
+	assert_false(was_called(&canary));
+	rig_close(&rig);
+	close(canary.fd);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -177,6 +204,7 @@ int main(void)
 		cmocka_unit_test(test_loopback_of_one_that_listens_elsewhere),
 		cmocka_unit_test(test_port_of_a_system_service),
 		cmocka_unit_test(test_listed_address_is_called),
+		cmocka_unit_test(test_gid_that_is_not_of_a_soft_nic),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -201,6 +201,7 @@ static void check_other_user(const char *calls)
 		rig_post(&rig, IBV_WR_RDMA_WRITE, 1, 0, 8, &its, 0, IBV_SEND_SIGNALED),
 		0);
 	rig_expect(&rig, rig.send_cq, NULL, 1, IBV_WC_SUCCESS);
+	assert_non_null(((struct soft_qp *)rig.qp)->link.seal);
 	rig_write_all(fd, "x", 1);
 	join(child);
 	rig_close(&rig);

@@ -10,7 +10,9 @@
 void fake_make(struct fake *fake, struct rig *rig)
 {
 	memset(fake, 0, sizeof(*fake));
-	fake->gid.raw[15] = 1; /* the lowest name: it is the one to call */
+	/* The lowest name of soft0's form, so it is the one to call. */
+	memcpy(fake->gid.raw, soft_context(rig->context)->gid.raw, 8);
+	fake->gid.raw[15] = 1;
 	fake->qpn = 77;
 	assert_true(pier_soft_random(fake->address.secret, SOFT_SECRET_SIZE));
 	rig_describe(rig, &fake->to_rig);
@@ -62,7 +64,7 @@ void fake_say_hello(const struct fake *fake, int fd, uint8_t *ret_transcript)
 	pier_soft_pack_hello(&hello, bytes);
 	rig_write_all(fd, bytes, sizeof(bytes));
 	rig_read_all(fd, challenge, sizeof(challenge));
-	pier_soft_hash_transcript(bytes, challenge, ret_transcript);
+	pier_soft_hash_transcript(bytes, challenge, false, ret_transcript);
 }
 
 void fake_prove(const struct fake *fake, int fd, const uint8_t *transcript)
@@ -120,7 +122,7 @@ int fake_call_stepped(const struct fake *fake, struct rig *rig)
 	rig_write_all(fd, bytes, sizeof(bytes));
 	fake_step(rig);
 	rig_read_all(fd, challenge, sizeof(challenge));
-	pier_soft_hash_transcript(bytes, challenge, transcript);
+	pier_soft_hash_transcript(bytes, challenge, false, transcript);
 	fake_prove(fake, fd, transcript);
 	fake_step(rig);
 	rig_read_all(fd, challenge, SOFT_WELCOME_SIZE);

@@ -98,7 +98,7 @@ static void be_refused(struct rig *rig, const struct rig_endpoint *its)
 		pier_soft_provider.set_qp_address(rig->qp, other.blob, other.blob_length),
 		0);
 	assert_int_equal(rig_to_init(rig), 0);
-	memset(other.gid.raw + 2, 0xff, 14); /* the higher name, so that we call */
+	memset(other.gid.raw + 8, 0xff, 8); /* the higher name, so that we call */
 	assert_int_not_equal(rig_to_rtr(rig, &other), 0);
 	test_assert_sentence("PIER_SOFT_ADDRESS");
 }

@@ -87,10 +87,10 @@ static void test_address_blobs(void **state)
 	assert_memory_equal(&again, &address, sizeof(address));
 	for (int cut = 0; cut < length; cut++)
 		assert_int_equal(pier_soft_unpack_address(bytes, cut, &again), -EINVAL);
-	bytes[0] = 1; /* before TCP links were encrypted */
+	bytes[0] = 2; /* of versions that bind no sealing into the transcript */
 	assert_int_equal(pier_soft_unpack_address(bytes, length, &again),
 			 -EPROTONOSUPPORT);
-	bytes[0] = 2;
+	bytes[0] = 3;
 	bytes[1] = 255;
 	assert_int_equal(pier_soft_unpack_address(bytes, length, &again), -EINVAL);
 	bytes[1] = 2;
@@ -337,10 +337,10 @@ static void test_wrong_secret(void **state)
 	rig_close(&rig);
 }
 
-/* That of version 1, whose TCP links were not encrypted, knew the secrets as well. */
+/* A peer of version 2, which does not say whether it seals the link. */
 static void test_hello_of_another_version(void **state)
 {
-	uint8_t bytes[SOFT_HELLO_SIZE] = "piersof\1";
+	uint8_t bytes[SOFT_HELLO_SIZE] = "piersof\2";
 	struct fake fake;
 	struct rig rig;
 	int fd;

@@ -12,7 +12,7 @@
  */
 enum {
 	/* That of the handshake and of what follows it; the form is that of 1. */
-	ADDRESS_VERSION = 2,
+	ADDRESS_VERSION = 3,
 	FIXED_SIZE = 20,
 	ONE_SIZE = 16
 };

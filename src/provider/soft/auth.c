@@ -20,17 +20,24 @@
  * On one host the caller's MACs come with an fd, if there is one to be had: memory for
  * both to share. Whether the listener takes it is part of its last MAC.
  *
- * The transcript is the hash of hello and the listener's nonce. A listener may
+ * The transcript is the hash of hello, the listener's nonce and whether the link is
+ * sealed, so every MAC covers all three. A listener may
  * not know the secret of the caller yet; it checks that MAC when its queue pair
  * goes to RTR.
  *
- * Over TCP the nonces are fresh X25519 public keys (RFC 7748), and the keys of the
- * encrypted stream (seal.c) depend on both secrets, the transcript and what the two
- * ends agree on. An endpoint that leaks later does not open traffic that was recorded.
+ * A link is sealed, that is encrypted and authenticated (seal.c), unless it is a Unix
+ * socket between two processes of one user. The nonces of a sealed link are fresh X25519
+ * public keys (RFC 7748). Its stream keys depend on both secrets, the transcript and the
+ * X25519 result, so an endpoint that leaks later does not open recorded traffic.
+ *
+ * Each end decides by what its own kernel says of its socket, and hashes the decision
+ * into the transcript. So a relay that is the peer's user for one end and a stranger for
+ * the other cannot make one of them send plaintext: the MACs do not match. A process of
+ * the same user can still relay a plain link and read it, but it can also ptrace(2) us.
  */
 
 /* The last byte is the version of all that follows on the stream. */
-static const uint8_t magic[8] = { 'p', 'i', 'e', 'r', 's', 'o', 'f', 2 };
+static const uint8_t magic[8] = { 'p', 'i', 'e', 'r', 's', 'o', 'f', 3 };
 
 bool pier_soft_random(void *ret_bytes, size_t length)
 {
@@ -68,13 +75,14 @@ bool pier_soft_unpack_hello(const uint8_t *bytes, struct soft_hello *ret_hello)
 	return true;
 }
 
-void pier_soft_hash_transcript(const uint8_t *hello, const uint8_t *nonce,
+void pier_soft_hash_transcript(const uint8_t *hello, const uint8_t *nonce, bool sealed,
 			       uint8_t *ret_transcript)
 {
-	uint8_t all[SOFT_HELLO_SIZE + 32];
+	uint8_t all[SOFT_HELLO_SIZE + SOFT_SHARE_SIZE + 1];
 
 	memcpy(all, hello, SOFT_HELLO_SIZE);
-	memcpy(all + SOFT_HELLO_SIZE, nonce, 32);
+	memcpy(all + SOFT_HELLO_SIZE, nonce, SOFT_SHARE_SIZE);
+	all[SOFT_HELLO_SIZE + SOFT_SHARE_SIZE] = sealed;
 	crypto_generichash(ret_transcript, SOFT_MAC_SIZE, all, sizeof(all), NULL, 0);
 }
 
@@ -101,9 +109,9 @@ bool pier_soft_proves(const uint8_t *secret, enum soft_role role,
 	return sodium_memcmp(expected, mac, sizeof(expected)) == 0;
 }
 
-bool pier_soft_make_nonce(struct soft_share *share, int fd, uint8_t *ret_nonce)
+bool pier_soft_make_nonce(struct soft_share *share, bool sealed, uint8_t *ret_nonce)
 {
-	share->wanted = pier_soft_is_remote(fd);
+	share->wanted = sealed;
 	if (!share->wanted)
 		return pier_soft_random(ret_nonce, SOFT_SHARE_SIZE);
 	return pier_soft_random(share->scalar, SOFT_SHARE_SIZE) &&

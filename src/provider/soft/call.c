@@ -5,13 +5,20 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "util/error.h"
 #include "util/fd.h"
 #include "soft.h"
 
-/* Calls a peer in another process; it waits, but not for longer than this. */
-#define DEADLINE UINT64_C(5000000000)
+/* Calls a peer in another process. It waits for at most DEADLINE. */
+#define DEADLINE	    UINT64_C(5000000000)
+/*
+ * Any process can hold the peer's name in the abstract namespace, and fill the backlog or
+ * accept and stay silent. So if the peer can be called by TCP too, a Unix listener has
+ * this long to prove itself.
+ */
+#define UNIX_PROOF_DEADLINE UINT64_C(1000000000)
 
 /* 0 when it is ready; -errno. */
 static int wait_for(int fd, short events, uint64_t deadline)
@@ -131,7 +138,7 @@ static int exchange_nonces(const struct soft_qp *qp, const struct ibv_qp_attr *a
 	struct soft_share share;
 	int error;
 
-	if (!pier_soft_make_nonce(&share, fd, hello.nonce))
+	if (!pier_soft_make_nonce(&share, parked->sealed, hello.nonce))
 		return -EIO;
 	pier_soft_pack_hello(&hello, bytes);
 	error = send_all(fd, bytes, sizeof(bytes));
@@ -142,33 +149,40 @@ static int exchange_nonces(const struct soft_qp *qp, const struct ibv_qp_attr *a
 	explicit_bzero(&share, sizeof(share));
 	if (error)
 		return error;
-	pier_soft_hash_transcript(bytes, challenge, parked->transcript);
-	return pier_soft_proves(qp->peer_address.secret, SOFT_LISTENER_PROVES,
-				parked->transcript, challenge + SOFT_SHARE_SIZE)
-		       ? 0
-		       : -ECONNREFUSED;
+	pier_soft_hash_transcript(bytes, challenge, parked->sealed, parked->transcript);
+	parked->proven = pier_soft_proves(qp->peer_address.secret, SOFT_LISTENER_PROVES,
+					  parked->transcript,
+					  challenge + SOFT_SHARE_SIZE);
+	return parked->proven ? 0 : -ECONNREFUSED;
 }
 
-static int introduce(const struct soft_qp *qp, const struct ibv_qp_attr *attr, int fd,
-		     uint64_t deadline, struct soft_segment **shared,
-		     struct soft_parked *parked)
+/* Without SO_SNDTIMEO, a Unix connect(2) waits without limit for room in the backlog. */
+static int limit_connect(int fd, uint64_t deadline)
 {
-	int error = exchange_nonces(qp, attr, fd, deadline, parked);
+	uint64_t now = pier_soft_now();
+	uint64_t left = now < deadline ? (deadline - now) / 1000 : 0;
+	struct timeval limit = {
+		.tv_sec = (time_t)(left / 1000000),
+		.tv_usec = (suseconds_t)(left % 1000000),
+	};
 
-	return error ? error
-		     : prove_ourselves(qp, fd, parked->transcript, deadline, shared);
+	if (left == 0) /* which would mean no limit */
+		return -ETIMEDOUT;
+	if (setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)) < 0)
+		return -errno;
+	return 0;
 }
 
-/* A Unix connect(2) waits only for room in the backlog, by SO_SNDTIMEO. */
 static int dial(int fd, const void *name, socklen_t length, uint64_t deadline)
 {
-	struct timeval limit = { .tv_sec = DEADLINE / 1000000000 };
-	int error = 0;
+	int error;
 	socklen_t size = sizeof(error);
 
-	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
-	while (connect(fd, name, length) < 0) {
-		if (errno == EINPROGRESS)
+	for (;;) {
+		error = limit_connect(fd, deadline);
+		if (error)
+			return error;
+		if (connect(fd, name, length) == 0 || errno == EINPROGRESS)
 			break;
 		if (errno != EINTR)
 			return errno == EAGAIN ? -ETIMEDOUT : -errno;
@@ -181,11 +195,35 @@ static int dial(int fd, const void *name, socklen_t length, uint64_t deadline)
 	return -error;
 }
 
+/* The listener's user is known to be one that may connect. */
+static int introduce_unix(const struct soft_qp *qp, const struct ibv_qp_attr *attr,
+			  int fd, uint64_t proof_deadline, uint64_t deadline,
+			  struct soft_parked *parked)
+{
+	struct soft_segment *shared = NULL;
+	int error;
+
+	parked->sealed = pier_soft_must_seal(fd, geteuid());
+	error = exchange_nonces(qp, attr, fd, proof_deadline, parked);
+	if (error)
+		return error;
+	if (!parked->sealed) /* otherwise the listener does not accept it */
+		shared = pier_soft_create_segment();
+	error = prove_ourselves(qp, fd, parked->transcript, deadline, &shared);
+	if (!error && shared) {
+		parked->lane = pier_soft_create_lane(shared, 0);
+		/* The peer relies on it. */
+		return parked->lane ? 0 : -ENOMEM;
+	}
+	pier_soft_drop_segment(shared);
+	return error;
+}
+
 /* ENOENT: no such socket on this host, so the peer is on another one. */
 static int call_unix(const struct soft_qp *qp, const struct ibv_qp_attr *attr,
-		     uint64_t deadline, struct soft_parked *parked)
+		     uint64_t proof_deadline, uint64_t deadline,
+		     struct soft_parked *parked)
 {
-	struct soft_segment *shared;
 	struct sockaddr_un name;
 	socklen_t length = pier_soft_unix_name(&attr->ah_attr.grh.dgid, &name);
 	pier_auto_fd fd = -1;
@@ -197,20 +235,11 @@ static int call_unix(const struct soft_qp *qp, const struct ibv_qp_attr *attr,
 	if (fd < 0)
 		return pier_fail(errno, "soft0: no socket");
 	pier_soft_accept_fds(fd, false);
-	error = dial(fd, &name, length, deadline);
+	error = dial(fd, &name, length, proof_deadline);
 	if (error == -ECONNREFUSED || (!error && !pier_soft_may_connect(fd)))
 		return -ENOENT;
-	/* Another user's process, as root's may be, would not take it. */
-	shared = !error && pier_soft_is_same_user(fd) ? pier_soft_create_segment() : NULL;
 	if (!error)
-		error = introduce(qp, attr, fd, deadline, &shared, parked);
-	if (!error && shared) {
-		parked->lane = pier_soft_create_lane(shared, 0);
-		shared = NULL;
-		if (!parked->lane)
-			error = -ENOMEM; /* the peer relies on it */
-	}
-	pier_soft_drop_segment(shared);
+		error = introduce_unix(qp, attr, fd, proof_deadline, deadline, parked);
 	if (error)
 		return pier_fail(-error,
 				 "soft0: QP %#x of another process (Unix socket "
@@ -257,11 +286,27 @@ static int call_one(const struct soft_qp *qp, const struct ibv_qp_attr *attr,
 	if (fd < 0)
 		return -errno;
 	error = dial(fd, &name, length, deadline);
+	parked->sealed = true;
 	if (!error)
-		error = introduce(qp, attr, fd, deadline, &shared, parked);
+		error = exchange_nonces(qp, attr, fd, deadline, parked);
+	if (!error)
+		error = prove_ourselves(qp, fd, parked->transcript, deadline, &shared);
 	if (!error)
 		parked->fd = pier_take_fd(&fd);
 	return error;
+}
+
+/* Whether the peer gives an address that we may call. */
+static bool has_tcp_way(const struct soft_qp *qp)
+{
+	const struct soft_peers *peers = &soft_context_of(qp)->listeners.peers;
+	const struct soft_address *address = &qp->peer_address;
+
+	for (uint32_t i = 0; i < address->count; i++) {
+		if (pier_soft_may_call(peers, &address->addresses[i], address->port))
+			return true;
+	}
+	return false;
 }
 
 static int check_tcp(const struct soft_qp *qp, const struct ibv_qp_attr *attr)
@@ -324,17 +369,19 @@ static int call_tcp(const struct soft_qp *qp, const struct ibv_qp_attr *attr,
 int pier_soft_call(struct soft_qp *qp, const struct ibv_qp_attr *attr,
 		   struct soft_parked *ret_parked)
 {
-	uint64_t deadline = pier_soft_now() + DEADLINE;
+	uint64_t now = pier_soft_now(), deadline = now + DEADLINE;
+	bool has_tcp = has_tcp_way(qp);
 	int error;
 
 	*ret_parked = (struct soft_parked){
 		.fd = -1,
 		.gid = attr->ah_attr.grh.dgid,
 		.qpn = attr->dest_qp_num,
-		.proven = true,
 	};
-	error = call_unix(qp, attr, deadline, ret_parked);
-	if (error == -ENOENT)
+	error = call_unix(qp, attr, has_tcp ? now + UNIX_PROOF_DEADLINE : deadline,
+			  deadline, ret_parked);
+	/* Once the peer may have our proof, a second connection would be one too many. */
+	if (error == -ENOENT || (error && has_tcp && !ret_parked->proven))
 		error = call_tcp(qp, attr, deadline, ret_parked);
 	ret_parked->tx_fd = ret_parked->fd;
 	if (!error)

@@ -180,6 +180,23 @@ static bool is_caller(const struct soft_qp *qp, const struct ibv_qp_attr *attr)
 	return order < 0 || (order == 0 && qp->ibv.qp_num < attr->dest_qp_num);
 }
 
+/*
+ * The hello contains the GID, which an endpoint from a stranger chooses. With 16 bytes of
+ * its choice it could send a command to a service that is not soft0.
+ */
+static int check_gid(const union ibv_gid *gid)
+{
+	char text[INET6_ADDRSTRLEN];
+
+	if (pier_soft_is_gid(gid))
+		return 0;
+	inet_ntop(AF_INET6, gid->raw, text, sizeof(text));
+	return pier_fail(EINVAL,
+			 "soft0: the peer's GID %s is not that of a soft0: those begin "
+			 "with fd00:7069:6572:0",
+			 text);
+}
+
 int pier_soft_connect(struct soft_qp *qp, const struct ibv_qp_attr *attr)
 {
 	struct soft_context *peer = pier_soft_hold_registry(&attr->ah_attr.grh.dgid);
@@ -190,6 +207,9 @@ int pier_soft_connect(struct soft_qp *qp, const struct ibv_qp_attr *attr)
 		error = connect_within(qp, peer, attr);
 	pier_soft_release_registry();
 	if (peer)
+		return error;
+	error = check_gid(&attr->ah_attr.grh.dgid);
+	if (error)
 		return error;
 	if (!qp->has_peer_address)
 		return pier_fail(ENOTCONN,

@@ -28,11 +28,11 @@ static bool get_credentials(int fd, struct ucred *ret_peer)
 	return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, ret_peer, &size) == 0;
 }
 
-bool pier_soft_is_same_user(int fd)
+bool pier_soft_must_seal(int fd, uid_t uid)
 {
 	struct ucred peer;
 
-	return get_credentials(fd, &peer) && peer.uid == geteuid();
+	return pier_soft_is_remote(fd) || !get_credentials(fd, &peer) || peer.uid != uid;
 }
 
 bool pier_soft_may_connect(int fd)

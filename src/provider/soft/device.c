@@ -32,12 +32,17 @@ static void free_device_list(struct ibv_device **list)
 }
 
 /* fd00::/8 is for addresses that are unique by chance (RFC 4193). */
+static const uint8_t gid_prefix[8] = { 0xfd, 0, 'p', 'i', 'e', 'r', 0, 0 };
+
 static bool make_gid(union ibv_gid *ret_gid)
 {
-	static const uint8_t prefix[8] = { 0xfd, 0, 'p', 'i', 'e', 'r', 0, 0 };
-
-	memcpy(ret_gid->raw, prefix, sizeof(prefix));
+	memcpy(ret_gid->raw, gid_prefix, sizeof(gid_prefix));
 	return pier_soft_random(ret_gid->raw + 8, 8);
+}
+
+bool pier_soft_is_gid(const union ibv_gid *gid)
+{
+	return memcmp(gid->raw, gid_prefix, sizeof(gid_prefix)) == 0;
 }
 
 static struct soft_context *allocate_context(void)

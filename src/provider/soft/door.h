@@ -46,21 +46,22 @@ enum soft_pending_step {
 struct soft_pending {
 	enum soft_pending_step step;
 	int fd;
-	bool may_share; /* the peer is our own user's process on this host */
-	int shared_fd;	/* that came with the proof; -1: none */
+	bool sealed;   /* pier_soft_must_seal() */
+	int shared_fd; /* came with the proof of a link that is not sealed; -1: none */
 	uint64_t deadline;
 	uint32_t generation;
 	uint32_t have;
 	uint8_t bytes[96];
 	uint8_t transcript[SOFT_MAC_SIZE];
-	uint8_t agreed[SOFT_SHARE_SIZE]; /* TCP only */
+	uint8_t agreed[SOFT_SHARE_SIZE]; /* of a sealed link */
 	union ibv_gid gid;
 	uint32_t qpn, target_qpn;
 };
 
 struct soft_listeners {
 	int unix_fd, tcp_fd;
-	bool tcp; /* PIER_SOFT_ADDRESS asks for it */
+	uid_t uid; /* our effective one at listen(2): callers see it in SO_PEERCRED */
+	bool tcp;  /* PIER_SOFT_ADDRESS asks for it */
 	uint16_t port;
 	uint32_t count; /* of addresses; 0: this end cannot be called by TCP */
 	struct in6_addr addresses[SOFT_MAX_ADDRESSES];
@@ -86,7 +87,11 @@ bool pier_soft_is_remote(int fd);
 void pier_soft_tune_stream(int fd);
 
 /* credentials.c: of the process at the other end of a Unix socket */
-bool pier_soft_is_same_user(int fd);
+/*
+ * Whether the link must be encrypted. It need not only if `fd` is a Unix socket and the
+ * process at its other end is of the user `uid`.
+ */
+bool pier_soft_must_seal(int fd, uid_t uid);
 /* Or one of the two is root: it must not matter which of them calls. */
 bool pier_soft_may_connect(int fd);
 /* Whether it could take our fds out of /proc anyway, so that giving one adds nothing. */
@@ -130,7 +135,7 @@ void pier_soft_pack_hello(const struct soft_hello *hello, uint8_t *ret_bytes);
 bool pier_soft_unpack_hello(const uint8_t *bytes, struct soft_hello *ret_hello);
 /* A hello of pier's, but of a version that this one does not speak. */
 bool pier_soft_is_other_version(const uint8_t *bytes);
-void pier_soft_hash_transcript(const uint8_t *hello, const uint8_t *nonce,
+void pier_soft_hash_transcript(const uint8_t *hello, const uint8_t *nonce, bool sealed,
 			       uint8_t *ret_transcript);
 void pier_soft_prove(const uint8_t *secret, enum soft_role role,
 		     const uint8_t *transcript, uint8_t *ret_mac);
@@ -140,16 +145,16 @@ bool pier_soft_random(void *ret_bytes, size_t length);
 
 /* One end's secret half of a nonce. */
 struct soft_share {
-	bool wanted; /* over TCP */
+	bool wanted; /* the link is sealed */
 	uint8_t scalar[SOFT_SHARE_SIZE];
 };
 
-/* Over TCP the nonce is a fresh X25519 public key. */
-bool pier_soft_make_nonce(struct soft_share *share, int fd, uint8_t *ret_nonce);
+/* The nonce of a sealed link is a fresh X25519 public key. */
+bool pier_soft_make_nonce(struct soft_share *share, bool sealed, uint8_t *ret_nonce);
 /* Wipes the share. False: the peer's nonce is not a valid public key. */
 bool pier_soft_agree(struct soft_share *share, const uint8_t *nonce, uint8_t *ret_agreed);
 
-/* All that the keys of a TCP link depend on. */
+/* All that the keys of a sealed link depend on. */
 struct soft_session {
 	uint8_t secrets[2 * SOFT_SECRET_SIZE]; /* of the listener, of the caller */
 	uint8_t transcript[SOFT_MAC_SIZE];

@@ -165,8 +165,8 @@ void pier_soft_unpark(struct soft_qp *qp)
 }
 
 /*
- * Both secrets are known here, and no frame has been sent or read yet. Of two ends that
- * are connected by TCP, only the caller has `proven` set.
+ * Both secrets are known here, and no frame has been sent or read yet. Of the two ends of
+ * a sealed link, only the caller has `proven` set.
  */
 static struct soft_seal *seal_parked(struct soft_qp *qp, const struct soft_parked *parked)
 {
@@ -199,13 +199,11 @@ void pier_soft_adopt_parked(struct soft_qp *qp)
 		pier_soft_unpark(qp);
 		return;
 	}
-	/* The kernel reports the family, so no state of ours can make TCP a plain link.
-	 */
-	if (pier_soft_is_remote(parked.fd)) {
+	if (parked.sealed) {
 		seal = seal_parked(qp, &parked);
 		if (!seal) {
-			pier_warning("soft0: QP %#x dropped a TCP connection: no memory "
-				     "or fd to encrypt it",
+			pier_warning("soft0: QP %#x dropped a connection: no memory or "
+				     "fd to encrypt it",
 				     qp->ibv.qp_num);
 			pier_soft_unpark(qp);
 			return;

@@ -53,7 +53,7 @@ enum soft_target {
 struct soft_link {
 	int rx_fd, tx_fd;	/* the same, but where a queue pair talks to itself */
 	struct soft_lane *lane; /* frames go by shared memory; NULL: by the fds */
-	struct soft_seal *seal; /* and encrypted; never NULL over TCP */
+	struct soft_seal *seal; /* and encrypted; NULL: the link is not sealed */
 	uint64_t serial;	/* tells a late epoll event from one of this link */
 	bool readable, writable, hung_up;
 	bool closing;	/* say the last words, then close */
@@ -85,7 +85,8 @@ struct soft_parked {
 	uint32_t qpn;
 	bool proven; /* that the peer is who it says it is: always if we called */
 	uint8_t transcript[SOFT_MAC_SIZE];
-	uint8_t agreed[SOFT_SHARE_SIZE]; /* TCP only */
+	bool sealed;
+	uint8_t agreed[SOFT_SHARE_SIZE]; /* of a sealed link */
 	uint8_t proof[SOFT_MAC_SIZE];
 };
 

@@ -79,6 +79,7 @@ static int listen_unix(struct soft_context *context)
 
 	if (!pier_soft_unix_allowed())
 		return 0;
+	listeners->uid = geteuid();
 	listeners->unix_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK,
 				    0);
 	/* Connections inherit that, so nothing comes with them before they are accepted.

@@ -61,7 +61,7 @@ static struct soft_pending *find_slot(struct soft_context *context)
 }
 
 static void admit(struct soft_context *context, struct soft_pending *pending, int fd,
-		  bool may_share)
+		  bool sealed)
 {
 	uint64_t index = (uint64_t)(pending - context->listeners.pending);
 	uint64_t id;
@@ -74,10 +74,10 @@ static void admit(struct soft_context *context, struct soft_pending *pending, in
 		pier_close_fd(fd);
 		return;
 	}
-	if (may_share)
+	if (!sealed)
 		pier_soft_accept_fds(fd, true);
 	pending->fd = fd;
-	pending->may_share = may_share;
+	pending->sealed = sealed;
 	pending->shared_fd = -1;
 	pending->step = SOFT_PENDING_HELLO;
 	pending->have = 0;
@@ -107,7 +107,7 @@ static bool accept_one(struct soft_context *context, int listener, bool is_unix)
 		pier_close_fd(fd);
 		return true;
 	}
-	admit(context, pending, fd, is_unix && pier_soft_is_same_user(fd));
+	admit(context, pending, fd, pier_soft_must_seal(fd, context->listeners.uid));
 	return true;
 }
 
@@ -147,11 +147,12 @@ static const char *answer_hello(struct soft_context *context,
 	qp = pier_soft_find_qp(context, hello.to_qpn);
 	if (!qp)
 		return "it asks for a queue pair that is not there";
-	if (!pier_soft_make_nonce(&share, pending->fd, challenge))
+	if (!pier_soft_make_nonce(&share, pending->sealed, challenge))
 		return "no random numbers";
 	if (!pier_soft_agree(&share, hello.nonce, pending->agreed))
 		return "its half of the key is not valid";
-	pier_soft_hash_transcript(pending->bytes, challenge, pending->transcript);
+	pier_soft_hash_transcript(pending->bytes, challenge, pending->sealed,
+				  pending->transcript);
 	pier_soft_prove(qp->secret, SOFT_LISTENER_PROVES, pending->transcript,
 			challenge + 32);
 	pending->gid = hello.from;
@@ -171,6 +172,7 @@ static void hand_over(struct soft_context *context, struct soft_pending *pending
 		.lane = lane,
 		.gid = pending->gid,
 		.qpn = pending->qpn,
+		.sealed = pending->sealed,
 	};
 
 	memcpy(parked.transcript, pending->transcript, SOFT_MAC_SIZE);
@@ -244,7 +246,7 @@ static bool take_fd(struct soft_pending *pending, struct msghdr *message)
 static ssize_t receive(struct soft_pending *pending, uint32_t wanted)
 {
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))];
-	bool has_room = pending->may_share && pending->step == SOFT_PENDING_PROOF &&
+	bool has_room = !pending->sealed && pending->step == SOFT_PENDING_PROOF &&
 			pending->shared_fd < 0;
 	struct iovec part = {
 		.iov_base = pending->bytes + pending->have,

@@ -10,7 +10,7 @@
 #include "region.h"
 
 /*
- * The encrypted stream of a TCP link, between frames and socket. Each direction has a
+ * The encrypted stream of a sealed link, between frames and socket. Each direction has a
  * key of its own and begins with the 24 bytes that crypto_secretstream_xchacha20poly1305
  * calls its header; records follow:
  *

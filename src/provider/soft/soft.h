@@ -69,6 +69,8 @@ static inline struct soft_context *soft_context_of(const struct soft_qp *qp)
 
 /* device.c */
 struct ibv_context *pier_soft_open(bool stepped);
+/* Whether the GID has the form of those that this file makes: fd00:7069:6572::/64. */
+bool pier_soft_is_gid(const union ibv_gid *gid);
 
 /* registry.c */
 bool pier_soft_init_sodium(void);
