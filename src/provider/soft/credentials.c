@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
 #include <linux/capability.h>
 #include <stdio.h>
 #include <sys/prctl.h>
@@ -7,6 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "util/fd.h"
 #include "soft.h"
 
 /*
@@ -99,8 +101,8 @@ bool pier_soft_may_have_fds(int fd)
 }
 
 /*
- * An fd that arrives has to be closed, and closing can block for as long as the sender
- * likes: on a socket with SO_LINGER, for example, also where recv(2) discards it.
+ * An fd that arrives has to be closed, which can block as long as the sender likes (see
+ * pier_soft_close_foreign()), also where recv(2) discards it.
  */
 void pier_soft_accept_fds(int fd, bool accepted)
 {
@@ -110,4 +112,23 @@ void pier_soft_accept_fds(int fd, bool accepted)
 	/* Fails before Linux 6.16. */
 	setsockopt(fd, SOL_SOCKET, SO_PASSRIGHTS, &value, sizeof(value));
 #endif
+}
+
+/*
+ * The last close(2) of a socket with SO_LINGER waits for unsent bytes (socket(7)), so
+ * SO_LINGER is switched off first; on other files setsockopt(2) fails with ENOTSOCK and
+ * asks no file system. Three ways remain to block us: a sender that sets SO_LINGER again
+ * between the two calls, a socket with SO_LINGER that the kernel itself closes because
+ * recv(2) had no room for it, and a file of FUSE, for which close(2) waits until the
+ * server has answered FUSE_FLUSH.
+ */
+int pier_soft_close_foreign(int fd)
+{
+	const struct linger off = { 0 };
+	int saved = errno;
+
+	if (fd >= 0)
+		setsockopt(fd, SOL_SOCKET, SO_LINGER, &off, sizeof(off));
+	errno = saved;
+	return pier_close_fd(fd);
 }

@@ -191,7 +191,7 @@ void pier_soft_close_listeners(struct soft_context *context)
 		if (listeners->pending[i].step == SOFT_PENDING_FREE)
 			continue;
 		pier_soft_hang_up(listeners->pending[i].fd);
-		pier_close_fd(listeners->pending[i].shared_fd);
+		pier_soft_close_foreign(listeners->pending[i].shared_fd);
 	}
 	pier_soft_hang_up(listeners->unix_fd);
 	pier_soft_hang_up(listeners->tcp_fd);

@@ -37,7 +37,7 @@ static void drop(struct soft_context *context, struct soft_pending *pending,
 		pier_info("soft0: dropped a connection: %s", why);
 	pier_soft_unwatch(context, pending->fd);
 	pier_soft_hang_up(pending->fd);
-	pending->shared_fd = pier_close_fd(pending->shared_fd);
+	pending->shared_fd = pier_soft_close_foreign(pending->shared_fd);
 	explicit_bzero(pending->agreed, sizeof(pending->agreed));
 	pending->fd = -1;
 	pending->step = SOFT_PENDING_FREE;
@@ -193,7 +193,7 @@ static struct soft_lane *share_memory(struct soft_pending *pending)
 
 	if (pending->shared_fd >= 0)
 		segment = pier_soft_adopt_segment(pending->shared_fd);
-	pending->shared_fd = pier_close_fd(pending->shared_fd);
+	pending->shared_fd = pier_soft_close_foreign(pending->shared_fd);
 	return pier_soft_create_lane(segment, 1);
 }
 
