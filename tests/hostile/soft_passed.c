@@ -204,6 +204,7 @@ static void lingering_socket_with_a_false_proof(void **state)
 	const uint8_t junk[SOFT_PROOF_SIZE] = { 0 };
 	int door, sent, listener, before;
 	struct fake fake;
+	uint64_t start;
 	struct rig rig;
 
 	(void)state;
@@ -218,7 +219,12 @@ static void lingering_socket_with_a_false_proof(void **state)
 	close(sent); /* not the last copy any more: one is on its way */
 	pier_soft_unlock(soft_context(rig.context));
 	assert_true(fake_hangs_up(door));
+	/* It hangs up before it closes the fd, with the engine locked until then. */
+	start = rig_milliseconds();
+	pier_soft_lock(soft_context(rig.context));
+	assert_in_range(rig_milliseconds() - start, 0, LIMIT_MS);
 	assert_int_equal(rig_count_fds(), before + 2);
+	pier_soft_unlock(soft_context(rig.context));
 	close(door);
 	close(listener);
 	rig_close(&rig);
