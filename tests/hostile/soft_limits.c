@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -106,11 +110,52 @@ static void file_size_limit_leaves_a_link_of_the_host(void **state)
 	assert_int_equal(WEXITSTATUS(status), IBV_WC_SUCCESS);
 }
 
+/* In a mount namespace of its own, where the file reads as under strict overcommit. */
+static void strict_overcommit_body(void)
+{
+	FILE *setting;
+	int fd;
+
+	if (unshare(CLONE_NEWNS) < 0 ||
+	    mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+	    mount("hostile", "/tmp", "tmpfs", 0, NULL) < 0)
+		_exit(1);
+	setting = fopen("/tmp/strict", "we");
+	if (!setting || fputs("2\n", setting) < 0 || fclose(setting) != 0 ||
+	    mount("/tmp/strict", "/proc/sys/vm/overcommit_memory", NULL, MS_BIND, NULL) <
+		    0)
+		_exit(1);
+	fd = peer_memfd(SOFT_SEGMENT_SIZE, 0, SOFT_FINAL_SEALS);
+	if (pier_soft_create_segment() || pier_soft_adopt_segment(fd))
+		_exit(2);
+	_exit(0);
+}
+
+/* A peer could punch holes into shared memory, which then may be a SIGBUS. */
+static void strict_overcommit_shares_no_memory(void **state)
+{
+	int status;
+	pid_t child = fork();
+
+	(void)state;
+	assert_true(child >= 0);
+	if (child == 0)
+		strict_overcommit_body();
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_true(WIFEXITED(status));
+	if (WEXITSTATUS(status) == 1) {
+		puts("skip: no mounts in a namespace of its own");
+		skip();
+	}
+	assert_int_equal(WEXITSTATUS(status), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(file_size_limit_fails_a_tcp_link),
 		cmocka_unit_test(file_size_limit_leaves_a_link_of_the_host),
+		cmocka_unit_test(strict_overcommit_shares_no_memory),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
