@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
 #include <linux/capability.h>
+#include <poll.h>
 #include <stdio.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -7,6 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "util/fd.h"
 #include "soft.h"
 
 /*
@@ -19,6 +22,13 @@
 /* Linux 6.16. The number is that of asm-generic/socket.h. */
 #if !defined(SO_PASSRIGHTS) && !defined(__sparc__) && !defined(__hppa__)
 #define SO_PASSRIGHTS 83
+#endif
+
+/* Linux 6.5, likewise; -1 is no option of any kernel. */
+#if !defined(SO_PEERPIDFD) && !defined(__sparc__) && !defined(__hppa__)
+#define SO_PEERPIDFD 77
+#elif !defined(SO_PEERPIDFD)
+#define SO_PEERPIDFD -1
 #endif
 
 static bool get_credentials(int fd, struct ucred *ret_peer)
@@ -85,22 +95,47 @@ static bool has_our_capabilities(pid_t pid)
 }
 
 /* What __ptrace_may_access() in the kernel asks before it opens /proc/PID/fd/N. */
-bool pier_soft_may_have_fds(int fd)
+static bool may_open_our_fds(const struct ucred *peer)
 {
-	struct ucred peer;
-
-	if (!get_credentials(fd, &peer))
-		return false;
-	if (peer.pid == getpid())
+	if (peer->pid == getpid())
 		return true;
-	return peer.pid > 0 && has_our_ids(&peer) && prctl(PR_GET_DUMPABLE) == 1 &&
-	       is_in_our_namespace(peer.pid, "user") &&
-	       is_in_our_namespace(peer.pid, "pid") && has_our_capabilities(peer.pid);
+	return peer->pid > 0 && has_our_ids(peer) && prctl(PR_GET_DUMPABLE) == 1 &&
+	       is_in_our_namespace(peer->pid, "user") &&
+	       is_in_our_namespace(peer->pid, "pid") && has_our_capabilities(peer->pid);
+}
+
+/* A pidfd becomes readable when the process exits: pidfd_open(2). */
+static bool is_running(int pidfd)
+{
+	struct pollfd waited = { .fd = pidfd, .events = POLLIN };
+
+	return poll(&waited, 1, 0) == 0;
 }
 
 /*
- * An fd that arrives has to be closed, and closing can block for as long as the sender
- * likes: on a socket with SO_LINGER, for example, also where recv(2) discards it.
+ * The checks use the pid, which may be another process' by now. If the process that
+ * connected still runs after them, they were about it. Before Linux 6.5 there is no
+ * SO_PEERPIDFD: a process of our ids that exits, and whose pid is then taken by one that
+ * passes the checks, leaves its connection to a child that gets fds.
+ *
+ * Security modules such as Yama and Landlock are not asked.
+ */
+bool pier_soft_may_have_fds(int fd)
+{
+	pier_auto_fd pidfd = -1;
+	socklen_t size = sizeof(pidfd);
+	struct ucred peer;
+
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &size) < 0 &&
+	    errno != ENOPROTOOPT)
+		return false;
+	return get_credentials(fd, &peer) && may_open_our_fds(&peer) &&
+	       (pidfd < 0 || is_running(pidfd));
+}
+
+/*
+ * An fd that arrives has to be closed, which can block as long as the sender likes (see
+ * pier_soft_close_foreign()), also where recv(2) discards it.
  */
 void pier_soft_accept_fds(int fd, bool accepted)
 {
@@ -110,4 +145,23 @@ void pier_soft_accept_fds(int fd, bool accepted)
 	/* Fails before Linux 6.16. */
 	setsockopt(fd, SOL_SOCKET, SO_PASSRIGHTS, &value, sizeof(value));
 #endif
+}
+
+/*
+ * The last close(2) of a socket with SO_LINGER waits for unsent bytes (socket(7)), so
+ * SO_LINGER is switched off first; on other files setsockopt(2) fails with ENOTSOCK and
+ * asks no file system. Three ways remain to block us: a sender that sets SO_LINGER again
+ * between the two calls, a socket with SO_LINGER that the kernel itself closes because
+ * recv(2) had no room for it, and a file of FUSE, for which close(2) waits until the
+ * server has answered FUSE_FLUSH.
+ */
+int pier_soft_close_foreign(int fd)
+{
+	const struct linger off = { 0 };
+	int saved = errno;
+
+	if (fd >= 0)
+		setsockopt(fd, SOL_SOCKET, SO_LINGER, &off, sizeof(off));
+	errno = saved;
+	return pier_close_fd(fd);
 }

@@ -21,9 +21,11 @@ enum kind {
 };
 
 /*
- * The file system decides, because fstatfs(2) cannot be imitated by a file's name or by
- * a FUSE server. Only tmpfs and hugetlbfs have seals: memfd_file_seals_ptr() in the
- * kernel. Files of a mounted tmpfs count as memfds whose seals are missing.
+ * The file system decides, because neither a file's name nor a FUSE server can imitate
+ * the type that fstatfs(2) reports. But fstatfs(2) can wait for a FUSE server as long as
+ * that likes, so it is for fds of the application's own, or with seals. Only tmpfs and
+ * hugetlbfs have seals: memfd_file_seals_ptr() in the kernel. Files of a mounted tmpfs
+ * count as memfds whose seals are missing.
  */
 static enum kind kind_of(int fd)
 {
@@ -48,9 +50,14 @@ static bool has_seals(int fd, enum kind kind, int seals)
 	return kind == KIND_MEMFD && (fcntl(fd, F_GET_SEALS) & seals) == seals;
 }
 
+/*
+ * The fd may be a peer's. F_GET_SEALS fails at once on files without seals and asks no
+ * file system; after it, fstatfs(2) only tells small pages from huge ones.
+ */
 bool pier_soft_is_fixed(int fd)
 {
-	return has_seals(fd, kind_of(fd), SOFT_FINAL_SEALS);
+	return fcntl(fd, F_GET_SEALS) >= 0 &&
+	       has_seals(fd, kind_of(fd), SOFT_FINAL_SEALS);
 }
 
 /* A dma-buf tells its size by lseek(2) only, which would move a memfd. */

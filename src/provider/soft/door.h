@@ -92,12 +92,14 @@ void pier_soft_tune_stream(int fd);
  * process at its other end is of the user `uid`.
  */
 bool pier_soft_must_seal(int fd, uid_t uid);
-/* Or one of the two is root: it must not matter which of them calls. */
+/* Also true if either of the two is root, whichever of them calls. */
 bool pier_soft_may_connect(int fd);
 /* Whether it could take our fds out of /proc anyway, so that giving one adds nothing. */
 bool pier_soft_may_have_fds(int fd);
 /* Where the kernel can, lets it fail to send us fds, or to do so again. */
 void pier_soft_accept_fds(int fd, bool accepted);
+/* Closes an fd that a peer sent, of which nothing is known; -1 as pier_close_fd(). */
+int pier_soft_close_foreign(int fd);
 
 /* interfaces.c: what PIER_SOFT_ADDRESS and PIER_SOFT_PEERS select */
 int pier_soft_choose_addresses(struct soft_listeners *listeners,

@@ -131,7 +131,8 @@ static bool give(struct soft_qp *qp, struct soft_mr *mr, struct soft_leave_word 
 	int fds[SOFT_WORD_PIECES];
 	bool said;
 
-	if (!find_slot(lane, &word->slot))
+	/* Asked again each time, because we may have become undumpable since. */
+	if (!find_slot(lane, &word->slot) || !pier_soft_may_have_fds(qp->link.tx_fd))
 		return false;
 	given = &lane->given[word->slot];
 	word->serial = ++lane->next_serial ? lane->next_serial : ++lane->next_serial;

@@ -148,7 +148,7 @@ static bool is_safe(const struct soft_leave_word *word, const int *fds)
 		if (!pier_soft_may_write(word->pieces[i].offset, word->pieces[i].length))
 			return false;
 	}
-	return true;
+	return pier_soft_may_touch_holes();
 }
 
 static bool has_room(const struct soft_lane *lane, uint64_t bytes, uint32_t pieces)

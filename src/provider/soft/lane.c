@@ -4,7 +4,6 @@
 
 #include <linux/dma-buf.h>
 
-#include "util/fd.h"
 #include "soft.h"
 
 enum {
@@ -45,7 +44,7 @@ void pier_soft_free_lane(struct soft_lane *lane)
 		return;
 	pier_soft_drop_held(lane);
 	for (int i = 0; i < lane->fd_count; i++)
-		pier_close_fd(lane->fds[i]);
+		pier_soft_close_foreign(lane->fds[i]);
 	pier_soft_drop_segment(lane->segment);
 	free(lane);
 }

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <fcntl.h>
 #include <stdatomic.h>
 #include <sys/resource.h>
 
 #include "util/checked.h"
+#include "util/fd.h"
 #include "soft.h"
 
 /*
@@ -40,6 +42,20 @@ bool pier_soft_may_write(uint64_t offset, uint64_t length)
 
 	return pier_add_u64(offset, length, &end) &&
 	       getrlimit(RLIMIT_FSIZE, &limit) == 0 && end <= limit.rlim_cur;
+}
+
+/*
+ * A peer can punch holes into a file that it shares, and the pages of a memfd are
+ * accounted for when they are touched (VM_NORESERVE). With vm.overcommit_memory=2 that
+ * fails at the commit limit, which is a SIGBUS: shmem_fault() in the kernel. Without
+ * /proc the answer is no.
+ */
+bool pier_soft_may_touch_holes(void)
+{
+	pier_auto_fd fd = open("/proc/sys/vm/overcommit_memory", O_RDONLY | O_CLOEXEC);
+	char mode = '2';
+
+	return fd >= 0 && read(fd, &mode, 1) == 1 && mode != '2';
 }
 
 static uint64_t max_mapped_bytes(void)

@@ -14,7 +14,6 @@
 #include "soft.h"
 
 enum {
-	BACKLOG = 128,
 	STREAM_BUFFER = 2 * 1024 * 1024
 };
 
@@ -87,7 +86,7 @@ static int listen_unix(struct soft_context *context)
 	pier_soft_accept_fds(listeners->unix_fd, false);
 	if (listeners->unix_fd < 0 ||
 	    bind(listeners->unix_fd, (struct sockaddr *)&name, length) < 0 ||
-	    listen(listeners->unix_fd, BACKLOG) < 0)
+	    listen(listeners->unix_fd, SOMAXCONN) < 0)
 		return pier_fail(errno, "soft0: cannot listen on the Unix socket @%s",
 				 name.sun_path + 1);
 	return 0;
@@ -102,7 +101,7 @@ static int bind_tcp(struct in6_addr address)
 		return -1;
 	set(fd, IPPROTO_IPV6, IPV6_V6ONLY, 0);
 	if (bind(fd, (struct sockaddr *)&name, sizeof(name)) == 0 &&
-	    listen(fd, BACKLOG) == 0)
+	    listen(fd, SOMAXCONN) == 0)
 		return fd;
 	return pier_close_fd(fd);
 }
@@ -118,7 +117,7 @@ static int bind_tcp4(struct in6_addr address)
 	if (IN6_IS_ADDR_V4MAPPED(&address))
 		memcpy(&name.sin_addr, address.s6_addr + 12, 4);
 	if (bind(fd, (struct sockaddr *)&name, sizeof(name)) == 0 &&
-	    listen(fd, BACKLOG) == 0)
+	    listen(fd, SOMAXCONN) == 0)
 		return fd;
 	return pier_close_fd(fd);
 }
@@ -192,7 +191,7 @@ void pier_soft_close_listeners(struct soft_context *context)
 		if (listeners->pending[i].step == SOFT_PENDING_FREE)
 			continue;
 		pier_soft_hang_up(listeners->pending[i].fd);
-		pier_close_fd(listeners->pending[i].shared_fd);
+		pier_soft_close_foreign(listeners->pending[i].shared_fd);
 	}
 	pier_soft_hang_up(listeners->unix_fd);
 	pier_soft_hang_up(listeners->tcp_fd);

@@ -14,17 +14,25 @@
  * processes of our own user may send.
  *
  * Strangers can fill all slots: over TCP, and if we are root over the Unix socket too.
- * A caller then waits in the backlog of the socket until the connections before it, 128
- * at most, were accepted, 64 of them every 250 ms: about half a second. Processes of
- * other users, unless one of the two is root, are turned away when they are accepted and
- * take no slot.
+ * A caller then waits in the backlog of the socket until the connections ahead of it have
+ * been accepted: silent ones at 64 every 250 ms, those with a valid hello at 64 a second.
+ * A hello is valid only with our GID and the number of a queue pair. A caller gives up
+ * after 5 seconds, so about 1280 silent connections that always come back keep callers
+ * out. The backlog is SOMAXCONN, which the kernel cuts to net.core.somaxconn; when a TCP
+ * backlog is full, the kernel drops the caller's SYN, which is repeated after 1, 3 and
+ * 7 s. Processes of other users, unless one of the two is root, are turned away when they
+ * are accepted and take no slot.
  */
 
 enum {
 	ACCEPTS_PER_EVENT = 16,
 	DEADLINE_NANOSECONDS = 2000000000,
-	/* Who has had this long may be pushed out: honest callers take less. */
-	PATIENCE_NANOSECONDS = 250000000,
+	/*
+	 * Connections older than this may be pushed out. The hello follows the connect
+	 * at once; the proof takes a round trip more.
+	 */
+	HELLO_PATIENCE_NANOSECONDS = 250000000,
+	PROOF_PATIENCE_NANOSECONDS = 1000000000,
 	/* How long to look away when the door is full, or the process out of fds. */
 	FULL_NANOSECONDS = 5000000,
 	NO_FD_NANOSECONDS = 100000000
@@ -37,27 +45,35 @@ static void drop(struct soft_context *context, struct soft_pending *pending,
 		pier_info("soft0: dropped a connection: %s", why);
 	pier_soft_unwatch(context, pending->fd);
 	pier_soft_hang_up(pending->fd);
-	pending->shared_fd = pier_close_fd(pending->shared_fd);
+	pending->shared_fd = pier_soft_close_foreign(pending->shared_fd);
 	explicit_bzero(pending->agreed, sizeof(pending->agreed));
 	pending->fd = -1;
 	pending->step = SOFT_PENDING_FREE;
 	pending->generation++;
 }
 
-/* A free slot, or else that of the oldest if it dawdles; NULL: the door is full. */
+/* When a connection may be pushed out. */
+static uint64_t pushable_at(const struct soft_pending *pending)
+{
+	uint64_t accepted = pending->deadline - DEADLINE_NANOSECONDS;
+
+	return accepted + (pending->step == SOFT_PENDING_HELLO
+				   ? HELLO_PATIENCE_NANOSECONDS
+				   : PROOF_PATIENCE_NANOSECONDS);
+}
+
+/* A free slot, or else one whose connection takes too long; NULL: the door is full. */
 static struct soft_pending *find_slot(struct soft_context *context)
 {
-	struct soft_pending *slots = context->listeners.pending, *oldest = &slots[0];
-	uint64_t pushable = context->engine.now + DEADLINE_NANOSECONDS -
-			    PATIENCE_NANOSECONDS;
+	struct soft_pending *slots = context->listeners.pending, *slowest = &slots[0];
 
 	for (int i = 0; i < SOFT_MAX_PENDING; i++) {
 		if (slots[i].step == SOFT_PENDING_FREE)
 			return &slots[i];
-		if (slots[i].deadline < oldest->deadline)
-			oldest = &slots[i];
+		if (pushable_at(&slots[i]) < pushable_at(slowest))
+			slowest = &slots[i];
 	}
-	return oldest->deadline <= pushable ? oldest : NULL;
+	return pushable_at(slowest) <= context->engine.now ? slowest : NULL;
 }
 
 static void admit(struct soft_context *context, struct soft_pending *pending, int fd,
@@ -195,7 +211,7 @@ static struct soft_lane *share_memory(struct soft_pending *pending)
 
 	if (pending->shared_fd >= 0)
 		segment = pier_soft_adopt_segment(pending->shared_fd);
-	pending->shared_fd = pier_close_fd(pending->shared_fd);
+	pending->shared_fd = pier_soft_close_foreign(pending->shared_fd);
 	return pier_soft_create_lane(segment, 1);
 }
 
@@ -224,8 +240,8 @@ static const char *answer_proof(struct soft_context *context,
 
 /*
  * Keeps the fd that came along, if there was room for it. False: there were more than
- * the protocol has. MSG_CTRUNC says that some were discarded; it is no fault of a peer
- * that sent one when our own fd table is full.
+ * the protocol has. MSG_CTRUNC says that some were discarded; a peer
+ * that sent one is not to blame if our own fd table is full.
  */
 static bool take_fd(struct soft_pending *pending, struct msghdr *message)
 {

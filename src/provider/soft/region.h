@@ -154,6 +154,8 @@ bool pier_soft_is_fixed(int fd);
 bool pier_soft_is_spare(int fd);
 /* Whether pwrite(2) on these bytes of a file is no SIGXFSZ (RLIMIT_FSIZE). */
 bool pier_soft_may_write(uint64_t offset, uint64_t length);
+/* Whether a hole in memory that is shared with a peer cannot be a SIGBUS. */
+bool pier_soft_may_touch_holes(void);
 /* For the memory of a peer; false: this process has mapped too much of that. */
 bool pier_soft_reserve_mapping(uint64_t bytes, uint32_t pieces);
 void pier_soft_release_mapping(uint64_t bytes, uint32_t pieces);

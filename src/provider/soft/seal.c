@@ -11,6 +11,7 @@
 #include <sodium.h>
 
 #include "util/fd.h"
+#include "util/log.h"
 #include "util/wire.h"
 #include "soft.h"
 
@@ -53,13 +54,22 @@ struct soft_seal {
 	uint8_t plain[SOFT_MAX_RECORD];
 };
 
-/* fallocate(2), so that no write to the mapping can end with SIGBUS. */
+/*
+ * fallocate(2) reserves the pages, so no write to the mapping can end with SIGBUS.
+ * Beyond RLIMIT_FSIZE it sends SIGXFSZ instead: inode_newsize_ok() in the kernel.
+ */
 static bool open_staging(struct soft_extent *staging)
 {
 	void *memory;
 
 	if (staging->fd >= 0)
 		return true;
+	if (!pier_soft_may_write(0, SOFT_MAX_RECORD)) {
+		pier_warning("soft0: a TCP link needs a file size limit (RLIMIT_FSIZE, "
+			     "\"ulimit -f\") of at least %d bytes",
+			     SOFT_MAX_RECORD);
+		return false;
+	}
 	staging->fd = memfd_create("pier-soft-staging", MFD_CLOEXEC);
 	if (staging->fd < 0)
 		return false;

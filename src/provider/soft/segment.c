@@ -14,7 +14,7 @@ static bool is_wanted(void)
 	const char *wanted = secure_getenv("PIER_SOFT_SHARED");
 
 	return (!wanted || strcmp(wanted, "off") != 0) &&
-	       pier_soft_may_write(0, SOFT_SEGMENT_SIZE);
+	       pier_soft_may_write(0, SOFT_SEGMENT_SIZE) && pier_soft_may_touch_holes();
 }
 
 /* Consumes the fd. */

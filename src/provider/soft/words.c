@@ -4,7 +4,6 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "util/fd.h"
 #include "util/wire.h"
 #include "soft.h"
 
@@ -151,7 +150,7 @@ static bool unpack_leave(const uint8_t *bytes, struct soft_leave_word *ret_word)
 static void close_fds(struct soft_lane *lane)
 {
 	for (int i = 0; i < lane->fd_count; i++)
-		pier_close_fd(lane->fds[i]);
+		pier_soft_close_foreign(lane->fds[i]);
 	lane->fd_count = 0;
 }
 
@@ -263,7 +262,7 @@ static bool take_fds(struct soft_lane *lane, struct msghdr *message)
 			if (sane)
 				lane->fds[lane->fd_count++] = fd;
 			else
-				pier_close_fd(fd);
+				pier_soft_close_foreign(fd);
 		}
 	}
 	return sane;
