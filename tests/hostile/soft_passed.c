@@ -17,7 +17,7 @@
 
 #include "soft_peer.h"
 
-/* Fds that block the process to which a peer passes them. */
+/* Fds that block the process to which a peer passes them, or are never used. */
 
 enum {
 	LINGER_SECONDS = 20,
@@ -260,12 +260,69 @@ static void lingering_socket_with_words(void **state)
 	}
 }
 
+/* A leave that does not become complete, with more fds than it may have. */
+static void leave_with_too_many_fds_ends_the_link(void **state)
+{
+	const uint8_t leave[] = { 5, 1 };
+	struct rig victim, peer;
+	int before;
+
+	(void)state;
+	rig_open_pair(&victim, &peer, &stepped);
+	expect_quick_steps(&victim);
+	before = rig_count_fds();
+	assert_int_equal(peer_send(peer_qp(&peer)->link.tx_fd, leave, sizeof(leave),
+				   STDIN_FILENO, SOFT_WORD_PIECES),
+			 sizeof(leave));
+	expect_quick_steps(&victim);
+	assert_false(pier_soft_link_open(&peer_qp(&victim)->link));
+	assert_in_range(rig_count_fds(), 0, before);
+	rig_close(&victim);
+	rig_close(&peer);
+}
+
+/* A peer that drops a leave by which it says that it copies would stall its owner. */
+static void dropping_a_leave_in_use_ends_the_link(void **state)
+{
+	const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+			   IBV_ACCESS_REMOTE_READ;
+	int file = peer_memfd(RIG_MEMORY, 0, SOFT_FINAL_SEALS);
+	struct rig victim, peer;
+	struct soft_given *given;
+	uint64_t start;
+	struct ibv_mr *mr;
+
+	(void)state;
+	rig_open_pair(&victim, &peer, &stepped);
+	mr = pier_soft_provider.reg_dmabuf_mr(victim.pd, 0, RIG_MEMORY, 0, file, access);
+	assert_non_null(mr);
+	assert_true(pier_soft_say_ask(peer_qp(&peer), mr->rkey));
+	expect_quick_steps(&victim);
+	given = &peer_lane(&victim)->given[0];
+	assert_non_null(given->mr);
+	atomic_store(&peer_lane(&peer)->out->busy, 1);
+	pier_soft_say_dropped(peer_qp(&peer), 0, given->serial);
+	start = rig_milliseconds();
+	for (int i = 0; i < 20; i++)
+		rig_step(&victim, NULL);
+	atomic_store(&peer_lane(&peer)->out->busy, 0);
+	/* Less than the second that a copy which was stopped is waited for. */
+	assert_in_range(rig_milliseconds() - start, 0, 900);
+	assert_false(pier_soft_link_open(&peer_qp(&victim)->link));
+	assert_int_equal(pier_soft_provider.dereg_mr(mr), 0);
+	rig_close(&victim);
+	rig_close(&peer);
+	close(file);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(file_of_a_silent_fuse_server_is_refused_at_once),
 		cmocka_unit_test(lingering_socket_with_a_false_proof),
 		cmocka_unit_test(lingering_socket_with_words),
+		cmocka_unit_test(leave_with_too_many_fds_ends_the_link),
+		cmocka_unit_test(dropping_a_leave_in_use_ends_the_link),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

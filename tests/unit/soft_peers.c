@@ -75,6 +75,7 @@ static void test_mapped_addresses(void **state)
 	assert_true(may_call("192.0.2.0/24", "::ffff:192.0.2.1"));
 	assert_true(may_call("::ffff:192.0.2.0/120", "192.0.2.1"));
 	assert_false(may_call("::ffff:192.0.2.0/120", "192.0.3.1"));
+	assert_true(may_call("::ffff:0.0.0.0/96", "192.0.3.1"));
 	/* Deprecated ::a.b.c.d (RFC 4291, section 2.5.5.1) is another address. */
 	assert_false(may_call("192.0.2.1", "::192.0.2.1"));
 }
@@ -126,6 +127,8 @@ static void test_bad_lists(void **state)
 {
 	static const char *const bad[] = {
 		"",
+		"::ffff:10.0.0.0/8",
+		"::ffff:10.0.0.0/95",
 		",",
 		"192.0.2.1,",
 		",192.0.2.1",

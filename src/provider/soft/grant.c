@@ -204,12 +204,18 @@ static bool take_back(struct soft_qp *qp, struct soft_given *given)
 	return false;
 }
 
-void pier_soft_forget_given(struct soft_qp *qp, uint32_t slot, uint32_t serial)
+bool pier_soft_forget_given(struct soft_qp *qp, uint32_t slot, uint32_t serial)
 {
-	struct soft_given *given = &qp->link.lane->given[slot % SOFT_MAX_GRANTS];
+	struct soft_lane *lane = qp->link.lane;
+	uint32_t index = slot % SOFT_MAX_GRANTS;
+	struct soft_given *given = &lane->given[index];
 
-	if (given->mr && given->serial == serial)
-		take_back(qp, given);
+	if (!given->mr || given->serial != serial)
+		return true;
+	/* It is not waited for: an honest peer ends its copy first. */
+	if (atomic_load(&lane->in->busy) == index + 1)
+		lane->stubborn = true;
+	return take_back(qp, given);
 }
 
 void pier_soft_revoke_region(struct soft_mr *mr)

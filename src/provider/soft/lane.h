@@ -175,7 +175,8 @@ bool pier_soft_is_gone(const struct soft_qp *qp);
 
 /* grant.c: as target. Engine locked. */
 void pier_soft_answer_ask(struct soft_qp *qp, uint32_t key);
-void pier_soft_forget_given(struct soft_qp *qp, uint32_t slot, uint32_t serial);
+/* The peer has dropped it. False: it says so in the middle of a copy, which is a lie. */
+bool pier_soft_forget_given(struct soft_qp *qp, uint32_t slot, uint32_t serial);
 /*
  * No byte is touched by the peer any more when these return; a link on which it would
  * not stop is broken then.

@@ -67,7 +67,9 @@ static bool parse_network(char *text, struct soft_network *ret_network)
 	if (slash && !parse_bits(slash + 1, bits, &bits))
 		return false;
 	ret_network->bits = (uint8_t)(first + bits);
-	return true;
+	/* ::ffff:10.0.0.0/8 would be all of ::/8. */
+	return !IN6_IS_ADDR_V4MAPPED(&ret_network->address) ||
+	       ret_network->bits >= V4_PREFIX;
 }
 
 static bool parse_peer(char *text, struct soft_peers *peers)

@@ -26,7 +26,7 @@ static uint64_t limit_now(const struct soft_qp *qp)
 
 	if (!pier_soft_link_open(&qp->link) && limit < 5 * SECOND)
 		limit = 5 * SECOND;
-	/* The peer gets no more answers from us, and may wait for them itself. */
+	/* The peer may be waiting for an answer that we can no longer send. */
 	if (qp->link.tx_broken && limit > 2 * SECOND)
 		limit = 2 * SECOND;
 	return limit;

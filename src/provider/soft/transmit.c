@@ -104,8 +104,8 @@ static bool add_frame(struct soft_qp *qp, struct soft_staged *frame,
 }
 
 /*
- * The request of the first frame and all behind it are not sent. Answers to the peer
- * still go out, and so do earlier requests that the peer asks for again.
+ * The request of the first frame and all behind it are not sent. Answers still go out,
+ * and so do earlier requests that the peer asks for again.
  */
 static void give_up_requests(struct soft_qp *qp)
 {

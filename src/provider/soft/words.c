@@ -154,13 +154,14 @@ static void close_fds(struct soft_lane *lane)
 	lane->fd_count = 0;
 }
 
-/* Fewer fds than it says: our table is full, so there is no leave. */
+/* With fewer fds than it says there is no leave: we are short of them. */
 static bool hear_leave(struct soft_qp *qp, const uint8_t *bytes)
 {
 	struct soft_lane *lane = qp->link.lane;
 	struct soft_leave_word word;
 	bool fits = unpack_leave(bytes, &word);
 
+	fits = fits && (uint32_t)lane->fd_count <= word.fd_count;
 	if (fits && (uint32_t)lane->fd_count < word.fd_count) {
 		pier_soft_say_dropped(qp, word.slot, word.serial);
 		word.count = 0;
@@ -202,9 +203,8 @@ static bool hear_word(struct soft_qp *qp, const uint8_t *bytes)
 		pier_soft_answer_ask(qp, pier_get_le32(bytes + 4));
 		return true;
 	case DROPPED:
-		pier_soft_forget_given(qp, pier_get_le32(bytes + 4),
-				       pier_get_le32(bytes + 8));
-		return true;
+		return pier_soft_forget_given(qp, pier_get_le32(bytes + 4),
+					      pier_get_le32(bytes + 8));
 	case REVOKED:
 		pier_soft_forget_held(qp, pier_get_le32(bytes + 4),
 				      pier_get_le32(bytes + 8));
@@ -236,13 +236,18 @@ static bool hear_words(struct soft_qp *qp)
 	lane->heard_length -= at;
 	memmove(lane->heard, lane->heard + at, lane->heard_length);
 	/* Only a leave that is not all here yet has fds to wait for. */
-	return lane->fd_count == 0 || (lane->heard_length > 0 && lane->heard[0] == LEAVE);
+	if (lane->fd_count == 0)
+		return true;
+	if (lane->heard_length == 0 || lane->heard[0] != LEAVE)
+		return false;
+	return lane->heard_length < 2 || lane->fd_count <= lane->heard[1];
 }
 
 /*
  * Keeps or closes every fd of every control message. False: the peer sent fds that do
  * not belong to one leave. With MSG_CTRUNC the kernel discarded some, because they were
- * more than a leave can have or our fd table is full: hear_leave() compares the number.
+ * more than a leave can have or our fd table is full; those that leave us short of fds
+ * are closed here. hear_leave() compares the number.
  */
 static bool take_fds(struct soft_lane *lane, struct msghdr *message)
 {
@@ -259,7 +264,7 @@ static bool take_fds(struct soft_lane *lane, struct msghdr *message)
 
 			memcpy(&fd, CMSG_DATA(header) + i * sizeof(int), sizeof(fd));
 			sane = sane && none_yet && lane->fd_count < SOFT_WORD_PIECES;
-			if (sane)
+			if (sane && pier_soft_is_spare(fd))
 				lane->fds[lane->fd_count++] = fd;
 			else
 				pier_soft_close_foreign(fd);
