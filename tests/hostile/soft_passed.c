@@ -315,6 +315,37 @@ static void dropping_a_leave_in_use_ends_the_link(void **state)
 	close(file);
 }
 
+/* One read of an honest peer's socket can bring a refusal and a leave with its fds. */
+static void refusal_in_front_of_a_leave_leaves_it_its_fds(void **state)
+{
+	const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+			   IBV_ACCESS_REMOTE_READ;
+	int file = peer_memfd(RIG_MEMORY, 0, SOFT_FINAL_SEALS);
+	struct soft_held *held;
+	struct rig owner, asker;
+	struct ibv_mr *mr;
+
+	(void)state;
+	rig_open_pair(&owner, &asker, &stepped);
+	mr = pier_soft_provider.reg_dmabuf_mr(owner.pd, 0, RIG_MEMORY, 0, file, access);
+	assert_non_null(mr);
+	held = peer_lane(&asker)->held;
+	for (int i = 0; i < 2; i++) {
+		held[i].key = i == 0 ? owner.mr->rkey : mr->rkey;
+		held[i].leave = SOFT_LEAVE_ASKED;
+		assert_true(pier_soft_say_ask(peer_qp(&asker), held[i].key));
+	}
+	expect_quick_steps(&owner);
+	expect_quick_steps(&asker);
+	assert_true(pier_soft_link_open(&peer_qp(&asker)->link));
+	assert_int_equal(held[0].leave, SOFT_LEAVE_DENIED);
+	assert_int_equal(held[1].leave, SOFT_LEAVE_GIVEN);
+	rig_close(&asker);
+	assert_int_equal(pier_soft_provider.dereg_mr(mr), 0);
+	rig_close(&owner);
+	close(file);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -323,6 +354,7 @@ int main(void)
 		cmocka_unit_test(lingering_socket_with_words),
 		cmocka_unit_test(leave_with_too_many_fds_ends_the_link),
 		cmocka_unit_test(dropping_a_leave_in_use_ends_the_link),
+		cmocka_unit_test(refusal_in_front_of_a_leave_leaves_it_its_fds),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -154,13 +154,18 @@ static void close_fds(struct soft_lane *lane)
 	lane->fd_count = 0;
 }
 
-/* With fewer fds than it says there is no leave: we are short of them. */
+/*
+ * With fewer fds than it says there is no leave: we are short of them. A leave that says
+ * it has none takes none: those that came are of a leave behind it, in the same read.
+ */
 static bool hear_leave(struct soft_qp *qp, const uint8_t *bytes)
 {
 	struct soft_lane *lane = qp->link.lane;
 	struct soft_leave_word word;
 	bool fits = unpack_leave(bytes, &word);
 
+	if (word.fd_count == 0)
+		return fits && pier_soft_take_leave(qp, &word, NULL);
 	fits = fits && (uint32_t)lane->fd_count <= word.fd_count;
 	if (fits && (uint32_t)lane->fd_count < word.fd_count) {
 		pier_soft_say_dropped(qp, word.slot, word.serial);
@@ -273,13 +278,28 @@ static bool take_fds(struct soft_lane *lane, struct msghdr *message)
 	return sane;
 }
 
+/*
+ * A read ends behind the bytes that fds came with: unix_stream_read_generic() in the
+ * kernel. The rest of a leave whose fds are here is read alone, since what follows it may
+ * have fds of its own.
+ */
+static size_t room_for_words(const struct soft_lane *lane)
+{
+	size_t room = sizeof(lane->heard) - lane->heard_length, wanted;
+
+	if (lane->fd_count == 0)
+		return room;
+	wanted = word_size(lane->heard, lane->heard_length) - lane->heard_length;
+	return wanted < room ? wanted : room;
+}
+
 static ssize_t receive_words(struct soft_qp *qp, bool *ret_sane)
 {
 	struct soft_lane *lane = qp->link.lane;
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int) * SOFT_WORD_PIECES)];
 	struct iovec part = {
 		.iov_base = lane->heard + lane->heard_length,
-		.iov_len = sizeof(lane->heard) - lane->heard_length,
+		.iov_len = room_for_words(lane),
 	};
 	struct msghdr message = {
 		.msg_iov = &part,
