@@ -14,6 +14,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+enum {
+	RTR_ATTEMPTS = 20
+};
+
 void fail(const char *format, ...)
 {
 	va_list arguments;
@@ -184,6 +188,25 @@ static void make_qp(struct pair *pair, int i, const struct device *device)
 	must(pair->qp[i]);
 }
 
+/*
+ * The kernel looks up the peer's MAC address here and gives the network a second for it
+ * (rdma_addr_find_l2_eth_by_grh()), which a guest under load can need for a cold
+ * neighbour: ETIMEDOUT then means "again".
+ */
+static int go_to_rtr(struct ibv_qp *qp, struct ibv_qp_attr *attr)
+{
+	int error = -1;
+
+	errno = ETIMEDOUT;
+	for (int i = 0; i < RTR_ATTEMPTS && error && errno == ETIMEDOUT; i++)
+		error = ibv_modify_qp(qp, attr,
+				      IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
+					      IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+					      IBV_QP_MAX_DEST_RD_ATOMIC |
+					      IBV_QP_MIN_RNR_TIMER);
+	return error;
+}
+
 static void bring_up(struct ibv_qp *qp, const struct device *device,
 		     const struct ibv_qp *peer, const struct device *peer_device)
 {
@@ -204,10 +227,7 @@ static void bring_up(struct ibv_qp *qp, const struct device *device,
 	attr.ah_attr.grh.hop_limit = 1;
 	attr.ah_attr.grh.sgid_index = (uint8_t)find_gid(device, &own);
 	find_gid(peer_device, &attr.ah_attr.grh.dgid);
-	must(ibv_modify_qp(qp, &attr,
-			   IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-				   IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
-				   IBV_QP_MIN_RNR_TIMER) == 0);
+	must(go_to_rtr(qp, &attr) == 0);
 	attr.qp_state = IBV_QPS_RTS;
 	attr.timeout = 14;
 	attr.retry_cnt = 7;
