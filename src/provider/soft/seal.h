@@ -31,8 +31,8 @@ enum {
 struct soft_seal;
 
 /*
- * NULL: no memory or fd, or RLIMIT_FSIZE is too small. `staging` is the engine's, opened by the first seal; it must
- * outlive all of them, and no two are used at once.
+ * NULL: no memory or fd, or RLIMIT_FSIZE is too small. `staging` is the engine's, opened
+ * by the first seal; it must outlive all of them, and no two are used at once.
  */
 struct soft_seal *pier_soft_create_seal(const struct soft_session *session, bool caller,
 					struct soft_extent *staging);
