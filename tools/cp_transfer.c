@@ -181,7 +181,7 @@ int transfer_wait(struct transfer *transfer, bool working, uint64_t wake_ns)
 	if (control_check_signal(transfer->control) < 0 ||
 	    (fds[1].revents && handle_frame(transfer) < 0))
 		return -1;
-	/* We were stopped (Ctrl-Z), or had no processor: so was the other side, maybe. */
+	/* This process was stopped (Ctrl-Z) or starved; the other side perhaps too. */
 	if (now_ns() - now > 2 * alive_interval(transfer))
 		note_progress(transfer);
 	if (ready <= 0 && !collected && now_ns() > transfer->deadline_ns)

@@ -21,9 +21,8 @@
  * both to share. Whether the listener takes it is part of its last MAC.
  *
  * The transcript is the hash of hello, the listener's nonce and whether the link is
- * sealed, so every MAC covers all three. A listener may
- * not know the secret of the caller yet; it checks that MAC when its queue pair
- * goes to RTR.
+ * sealed, so every MAC covers all three. A listener may not know the secret of the
+ * caller yet; it checks that MAC when its queue pair goes to RTR.
  *
  * A link is sealed, that is encrypted and authenticated (seal.c), unless it is a Unix
  * socket between two processes of one user. The nonces of a sealed link are fresh X25519
