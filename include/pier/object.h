@@ -14,7 +14,7 @@ PIER_BEGIN_DECLS
  *
  * A device that cannot be closed because of what it still has also logs that,
  * object by object, if debug messages are taken (PIER_LOG=debug, or
- * pier_set_log() with PIER_LOG_DEBUG).
+ * pier_log_set() with PIER_LOG_DEBUG).
  *
  * Threads: any thread may call any function, whatever the others do.
  *
@@ -38,7 +38,7 @@ enum pier_object_kind {
 	PIER_OBJECT_GROUP, /**< its channels are below it */
 	PIER_OBJECT_SRQ,   /**< a shared receive queue */
 	PIER_OBJECT_RECV_POOL,
-	PIER_OBJECT_LANDING,
+	PIER_OBJECT_RECEIVER,
 	PIER_OBJECT_KINDS, /**< how many kinds there are */
 };
 
@@ -52,12 +52,12 @@ PIER_API const char *pier_object_kind_name(enum pier_object_kind kind);
  * How many objects of a kind this process has. Returns 0 for an unknown kind.
  * Cannot fail.
  */
-PIER_API size_t pier_count_objects(enum pier_object_kind kind);
+PIER_API size_t pier_object_count(enum pier_object_kind kind);
 
 #define PIER_OBJECT_WHERE_SIZE	     256
 #define PIER_OBJECT_DESCRIPTION_SIZE 128
 
-/** One entry of pier_list_objects(). */
+/** One entry of pier_object_list(). */
 struct pier_object_info {
 	enum pier_object_kind kind;
 	/**
@@ -89,15 +89,15 @@ struct pier_object_info {
  * List the live objects of this process, in the order in which they were made:
  * parents before children.
  *
- * ret_list   the caller's, to be given to pier_free_object_list()
+ * ret_list   the caller's, to be given to pier_object_list_free()
  * ret_count  its length
  *
  * Errors: -ENOMEM.
  */
-PIER_API int pier_list_objects(struct pier_object_info **ret_list, size_t *ret_count);
+PIER_API int pier_object_list(struct pier_object_info **ret_list, size_t *ret_count);
 
-/** Free what pier_list_objects() gave; NULL is fine. */
-PIER_API void pier_free_object_list(struct pier_object_info *list);
+/** Free what pier_object_list() gave; NULL is fine. */
+PIER_API void pier_object_list_free(struct pier_object_info *list);
 
 PIER_END_DECLS
 
