@@ -69,7 +69,7 @@ struct pier_object_info {
 	/** What keeps it from outliving that: of a region its PD; or NULL. */
 	const void *parent;
 	/** Where the call that made it returns to, in the caller's code. */
-	const void *place;
+	const void *caller;
 	/**
 	 * The same for addr2line(1), as found by dladdr(3) when the list was made:
 	 * "PROGRAM(FUNCTION+0x1f)" is `addr2line -e PROGRAM FUNCTION+0x1f`, and

@@ -65,7 +65,7 @@ static int submit(struct pier_registration *registration,
 	atomic_fetch_add(&registration->pd->registrations, 1);
 	registration->object.describe = describe_registration;
 	pier_object_born(&registration->object, PIER_OBJECT_REGISTRATION, &queue->object,
-			 registration->object.place);
+			 registration->object.caller);
 	*ret_registration = registration;
 	pier_list_append(&queue->queued, &registration->link);
 	pthread_cond_signal(&queue->work);
@@ -82,7 +82,7 @@ static int make_registration(struct pier_event_queue *queue, struct pier_pd *pd,
 
 	if (!registration)
 		return pier_fail(ENOMEM, "registering memory: out of memory");
-	registration->object.place = place;
+	registration->object.caller = place;
 	registration->queue = queue;
 	registration->pd = pd;
 	registration->requested_key = attr->requested_key;

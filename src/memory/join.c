@@ -44,7 +44,7 @@ static int export_range(const struct pier_mr *region, const struct pier_mr_range
 			struct pier_dmabuf *ret_dmabuf)
 {
 	int error = pier_export_for(range->buffer, range->offset, range->length,
-				    region->mapping, region->object.place, ret_dmabuf);
+				    region->mapping, region->object.caller, ret_dmabuf);
 
 	if (error)
 		return error;

@@ -85,7 +85,7 @@ static int find_memories(struct pier_mr *region, const struct pier_mr_attr *attr
 
 		memory->range = attr->ranges[i];
 		region->memory_count++;
-		error = find_memory(memory, region->object.place);
+		error = find_memory(memory, region->object.caller);
 		if (error)
 			return error;
 		if (!pier_add_u64(region->length, memory->range.length, &region->length))
@@ -149,7 +149,7 @@ struct pier_piece pier_piece_of(const struct pier_mr *region, uint32_t index,
 		.policy = region->policy,
 		.mapping = region->mapping,
 		.base = region->base,
-		.place = region->object.place,
+		.place = region->object.caller,
 	};
 
 	piece.has_segments = region->split != PIER_SPLIT_NEVER && piece.range.buffer &&
@@ -237,7 +237,7 @@ int pier_new_region(struct pier_pd *pd, const struct pier_mr_attr *attr,
 	if (!region)
 		return pier_fail(ENOMEM, "registering memory: out of memory");
 	*region = (struct pier_mr){
-		.object.place = place,
+		.object.caller = place,
 		.pd = pd,
 		.access = attr->access,
 		.policy = attr->policy,
@@ -269,7 +269,7 @@ int pier_register_region(struct pier_mr *region, uint32_t key)
 		pier_free_region(region);
 		return error;
 	}
-	pier_adopt_region(region, region->object.place);
+	pier_adopt_region(region, region->object.caller);
 	return 0;
 }
 

@@ -3,10 +3,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "caller.h"
 #include "error.h"
 #include "log.h"
 #include "object.h"
-#include "place.h"
 
 /*
  * Global, since what was forgotten is known to nobody else. Nothing but births,
@@ -50,7 +50,7 @@ void pier_object_born(struct pier_object *object, enum pier_object_kind kind,
 	object->kind = kind;
 	object->generation = pier_fork_generation;
 	object->parent = parent;
-	object->place = place;
+	object->caller = place;
 	pier_fork_lock(&table.mutex);
 	pier_list_append(&table.objects, &object->link);
 	table.counts[kind]++;
@@ -123,7 +123,7 @@ static size_t copy_below(const struct pier_object *ancestor,
 			.kind = object->kind,
 			.object = object,
 			.parent = object->parent,
-			.place = object->place,
+			.caller = object->caller,
 		};
 		describe(object, list[count - 1].description, sizeof(list->description));
 	}
@@ -157,7 +157,7 @@ static struct pier_object_info *list_below(const struct pier_object *ancestor,
 		list = grown;
 	}
 	for (size_t i = 0; i < count; i++)
-		pier_print_place(list[i].place, list[i].where, sizeof(list[i].where));
+		pier_print_caller(list[i].caller, list[i].where, sizeof(list[i].where));
 	*ret_count = count;
 	return list;
 }

@@ -18,7 +18,7 @@ struct pier_object {
 	enum pier_object_kind kind;
 	unsigned int generation; /* pier_fork_generation at its birth */
 	const struct pier_object *parent;
-	const void *place; /* that the call which made it returns to */
+	const void *caller; /* that the call which made it returns to */
 	/*
 	 * Writes a few words, "region of 4096 bytes on soft0". Set before the birth,
 	 * or NULL. Runs on any thread until pier_object_gone(), with the table
