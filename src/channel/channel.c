@@ -16,6 +16,7 @@
 #include "recv_pool.h"
 #include "srq.h"
 #include "status.h"
+#include "util/caller.h"
 #include "util/error.h"
 #include "util/object.h"
 
@@ -373,8 +374,7 @@ static void free_channel(struct pier_channel *channel)
 }
 
 int pier_make_channel(struct pier_pd *pd, const struct pier_channel_attr *attr,
-		      const struct pier_object *owner, const void *place,
-		      struct pier_channel **ret_channel)
+		      const struct pier_object *owner, struct pier_channel **ret_channel)
 {
 	struct pier_channel_attr known;
 	struct pier_channel *channel;
@@ -402,7 +402,7 @@ int pier_make_channel(struct pier_pd *pd, const struct pier_channel_attr *attr,
 	atomic_fetch_add(&pd->children, 1);
 	pier_add_region_user(pd, &channel->region_user);
 	pier_join_srq(channel);
-	pier_object_born(&channel->object, PIER_OBJECT_CHANNEL, owner, place);
+	pier_object_born(&channel->object, PIER_OBJECT_CHANNEL, owner);
 	pier_update_ready(channel);
 	*ret_channel = channel;
 	return 0;
@@ -411,11 +411,10 @@ int pier_make_channel(struct pier_pd *pd, const struct pier_channel_attr *attr,
 int pier_prepare_channel(struct pier_pd *pd, const struct pier_channel_attr *attr,
 			 struct pier_channel **ret_channel)
 {
+	PIER_ENTRY();
 	int error = pier_check_process(&pd->object);
 
-	return error ? error
-		     : pier_make_channel(pd, attr, &pd->object,
-					 __builtin_return_address(0), ret_channel);
+	return error ? error : pier_make_channel(pd, attr, &pd->object, ret_channel);
 }
 
 int pier_check_owner(const struct pier_channel *channel, const char *doing)

@@ -5,6 +5,7 @@
 
 #include "channel.h"
 #include "counter.h"
+#include "util/caller.h"
 #include "util/error.h"
 #include "util/object.h"
 #include "util/thread.h"
@@ -57,6 +58,7 @@ static int new_counter(struct pier_pd *pd, struct pier_counter **ret_counter)
 
 int pier_create_counter(struct pier_pd *pd, struct pier_counter **ret_counter)
 {
+	PIER_ENTRY();
 	struct pier_counter *counter = NULL;
 	int error = pier_check_process(&pd->object);
 
@@ -65,8 +67,7 @@ int pier_create_counter(struct pier_pd *pd, struct pier_counter **ret_counter)
 	if (error)
 		return error;
 	atomic_fetch_add(&pd->children, 1);
-	pier_object_born(&counter->object, PIER_OBJECT_COUNTER, &pd->object,
-			 __builtin_return_address(0));
+	pier_object_born(&counter->object, PIER_OBJECT_COUNTER, &pd->object);
 	*ret_counter = counter;
 	return 0;
 }

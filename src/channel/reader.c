@@ -10,6 +10,7 @@
 #include <pier/sync.h>
 
 #include "memory/mr.h"
+#include "util/caller.h"
 #include "util/error.h"
 
 /* A NIC that reads what it wrote: see <pier/sync.h>. */
@@ -52,6 +53,7 @@ static int open_reader(struct pier_reader *reader, int timeout_ms)
 
 int pier_alloc_reader(struct pier_pd *pd, int timeout_ms, struct pier_reader **ret_reader)
 {
+	PIER_ENTRY();
 	struct pier_reader *reader = calloc(1, sizeof(*reader));
 	int error;
 

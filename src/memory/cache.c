@@ -5,6 +5,7 @@
 
 #include "memory/cache.h"
 #include "memory/device.h"
+#include "util/caller.h"
 #include "util/checked.h"
 #include "util/error.h"
 #include "util/extensible.h"
@@ -78,6 +79,7 @@ static void start_watching(struct pier_mr_cache *cache)
 int pier_create_mr_cache(struct pier_pd *pd, const struct pier_mr_cache_attr *attr,
 			 struct pier_mr_cache **ret_cache)
 {
+	PIER_ENTRY();
 	struct pier_mr_cache_attr known;
 	struct pier_mr_cache *cache;
 	int error = pier_check_process(&pd->object);
@@ -103,8 +105,7 @@ int pier_create_mr_cache(struct pier_pd *pd, const struct pier_mr_cache_attr *at
 	atomic_fetch_add(&pd->children, 1);
 	pier_caches_add(cache);
 	cache->object.describe = describe_cache;
-	pier_object_born(&cache->object, PIER_OBJECT_MR_CACHE, &pd->object,
-			 __builtin_return_address(0));
+	pier_object_born(&cache->object, PIER_OBJECT_MR_CACHE, &pd->object);
 	*ret_cache = cache;
 	return 0;
 }

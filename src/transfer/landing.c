@@ -7,6 +7,7 @@
 #include "announce.h"
 #include "channel/channel.h"
 #include "landing.h"
+#include "util/caller.h"
 #include "util/deadline.h"
 #include "util/error.h"
 #include "util/extensible.h"
@@ -221,6 +222,7 @@ static void free_landing(struct pier_landing *landing)
 int pier_begin_landing(const struct pier_landing_attr *attr,
 		       struct pier_landing **ret_landing)
 {
+	PIER_ENTRY();
 	struct pier_landing_attr known;
 	struct pier_landing *landing;
 	int error = read_attr(attr, &known);
@@ -238,8 +240,7 @@ int pier_begin_landing(const struct pier_landing_attr *attr,
 		return error;
 	}
 	landing->object.describe = describe_landing;
-	pier_object_born(&landing->object, PIER_OBJECT_LANDING, NULL,
-			 __builtin_return_address(0));
+	pier_object_born(&landing->object, PIER_OBJECT_LANDING, NULL);
 	*ret_landing = landing;
 	return 0;
 }

@@ -45,12 +45,12 @@ const char *pier_object_kind_name(enum pier_object_kind kind)
 }
 
 void pier_object_born(struct pier_object *object, enum pier_object_kind kind,
-		      const struct pier_object *parent, const void *place)
+		      const struct pier_object *parent)
 {
 	object->kind = kind;
 	object->generation = pier_fork_generation;
 	object->parent = parent;
-	object->caller = place;
+	object->caller = pier_caller;
 	pier_fork_lock(&table.mutex);
 	pier_list_append(&table.objects, &object->link);
 	table.counts[kind]++;

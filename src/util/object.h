@@ -18,7 +18,7 @@ struct pier_object {
 	enum pier_object_kind kind;
 	unsigned int generation; /* pier_fork_generation at its birth */
 	const struct pier_object *parent;
-	const void *caller; /* that the call which made it returns to */
+	const void *caller; /* see util/caller.h */
 	/*
 	 * Writes a few words, "region of 4096 bytes on soft0". Set before the birth,
 	 * or NULL. Runs on any thread until pier_object_gone(), with the table
@@ -39,13 +39,10 @@ void pier_objects_forked(void);
 /*
  * Put an object into the table, and take it out: after it was made, and before
  * what its description reads is given back. The parent is kept by its child, or
- * NULL.
- *
- * place  __builtin_return_address(0) in the public function that the user
- *        called; where that calls others, it hands it down
+ * NULL. Its caller is that of PIER_ENTRY().
  */
 void pier_object_born(struct pier_object *object, enum pier_object_kind kind,
-		      const struct pier_object *parent, const void *place);
+		      const struct pier_object *parent);
 void pier_object_gone(struct pier_object *object);
 
 /*
@@ -54,7 +51,7 @@ void pier_object_gone(struct pier_object *object);
  */
 void pier_object_tally(const struct pier_object *ancestor, char *ret_text, size_t size);
 
-/* Log each of those, with its place; nothing unless debug messages are taken. */
+/* Log each of those, with its caller; nothing unless debug messages are taken. */
 void pier_object_log_below(const struct pier_object *ancestor);
 
 /* How many of a kind have this object for their parent. */
