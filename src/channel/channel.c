@@ -402,7 +402,7 @@ int pier_make_channel(struct pier_pd *pd, const struct pier_channel_attr *attr,
 	atomic_fetch_add(&pd->children, 1);
 	pier_add_region_user(pd, &channel->region_user);
 	pier_join_srq(channel);
-	pier_object_born(&channel->object, PIER_OBJECT_CHANNEL, owner);
+	pier_object_track(&channel->object, PIER_OBJECT_CHANNEL, owner);
 	pier_update_ready(channel);
 	*ret_channel = channel;
 	return 0;
@@ -451,7 +451,7 @@ int pier_end_channel(struct pier_channel *channel)
 	pier_end_scopes(channel);
 	pier_end_pool(channel);
 	pier_end_arrivals(channel);
-	pier_object_gone(&channel->object);
+	pier_object_untrack(&channel->object);
 	pier_remove_region_user(channel->pd, &channel->region_user);
 	atomic_fetch_sub(&channel->pd->children, 1);
 	free_channel(channel);

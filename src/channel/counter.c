@@ -67,7 +67,7 @@ int pier_create_counter(struct pier_pd *pd, struct pier_counter **ret_counter)
 	if (error)
 		return error;
 	atomic_fetch_add(&pd->children, 1);
-	pier_object_born(&counter->object, PIER_OBJECT_COUNTER, &pd->object);
+	pier_object_track(&counter->object, PIER_OBJECT_COUNTER, &pd->object);
 	*ret_counter = counter;
 	return 0;
 }
@@ -88,7 +88,7 @@ int pier_destroy_counter(struct pier_counter *counter)
 				 "destroying a counter: it is bound %u time%s; "
 				 "pier_unbind_counter() ends that",
 				 bindings, bindings == 1 ? "" : "s");
-	pier_object_gone(&counter->object);
+	pier_object_untrack(&counter->object);
 	pthread_mutex_destroy(&counter->lock);
 	pthread_mutex_destroy(&counter->sleeping);
 	pthread_cond_destroy(&counter->grown);

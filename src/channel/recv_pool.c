@@ -195,7 +195,7 @@ static int free_memory(struct pier_recv_pool *pool)
 
 static void free_pool(struct pier_recv_pool *pool)
 {
-	pier_object_gone(&pool->object);
+	pier_object_untrack(&pool->object);
 	atomic_fetch_sub(&pool->pd->children, 1);
 	free(pool->fds);
 	free(pool->slots);
@@ -241,7 +241,7 @@ static int create(struct pier_pd *pd, struct pier_channel *channel,
 		return pier_fail(ENOMEM, "no memory for a receive pool of %u slots",
 				 attr->count);
 	atomic_fetch_add(&pd->children, 1);
-	pier_object_born(&pool->object, PIER_OBJECT_RECV_POOL, &pd->object);
+	pier_object_track(&pool->object, PIER_OBJECT_RECV_POOL, &pd->object);
 	error = build(pool, !channel);
 	if (!error) {
 		pier_add_region_user(pd, &pool->region_user);

@@ -191,7 +191,7 @@ int pier_make_srq(struct pier_pd *pd, const struct pier_srq_attr *attr,
 	srq->pool = pool;
 	atomic_fetch_add(&pd->children, 1);
 	pier_add_region_user(pd, &srq->region_user);
-	pier_object_born(&srq->object, PIER_OBJECT_SRQ, owner);
+	pier_object_track(&srq->object, PIER_OBJECT_SRQ, owner);
 	*ret_srq = srq;
 	return 0;
 }
@@ -230,7 +230,7 @@ int pier_end_srq(struct pier_srq *srq)
 	if (error)
 		return pier_fail_because(error, "destroy a shared receive queue on %s",
 					 srq->pd->device->name);
-	pier_object_gone(&srq->object);
+	pier_object_untrack(&srq->object);
 	pier_remove_region_user(srq->pd, &srq->region_user);
 	atomic_fetch_sub(&srq->pd->children, 1);
 	free_srq(srq);

@@ -162,7 +162,7 @@ static int end_group(struct pier_group *group)
 	}
 	if (error)
 		return error;
-	pier_object_gone(&group->object);
+	pier_object_untrack(&group->object);
 	atomic_fetch_sub(&group->pd->children, 1);
 	free_group(group);
 	return 0;
@@ -188,7 +188,7 @@ int pier_create_group(struct pier_pd *pd, uint32_t rank, uint32_t size,
 		return pier_fail(ENOMEM, "no memory for a group of %u", size);
 	group->barrier = known.barrier;
 	atomic_fetch_add(&pd->children, 1);
-	pier_object_born(&group->object, PIER_OBJECT_GROUP, &pd->object);
+	pier_object_track(&group->object, PIER_OBJECT_GROUP, &pd->object);
 	error = make_members(group, known.channel);
 	if (error) {
 		error = pier_fail_because(-error, "making rank %u of a group of %u", rank,

@@ -65,7 +65,8 @@ static int submit(struct pier_registration *registration,
 	atomic_fetch_add(&registration->pd->children, 1);
 	atomic_fetch_add(&registration->pd->registrations, 1);
 	registration->object.describe = describe_registration;
-	pier_object_born(&registration->object, PIER_OBJECT_REGISTRATION, &queue->object);
+	pier_object_track(&registration->object, PIER_OBJECT_REGISTRATION,
+			  &queue->object);
 	*ret_registration = registration;
 	pier_list_append(&queue->queued, &registration->link);
 	pthread_cond_signal(&queue->work);
@@ -118,7 +119,7 @@ int pier_reg_mr_async(struct pier_event_queue *queue, struct pier_pd *pd,
 
 static void free_registration(struct pier_registration *registration)
 {
-	pier_object_gone(&registration->object);
+	pier_object_untrack(&registration->object);
 	free(registration);
 }
 

@@ -57,7 +57,7 @@ static struct pier_buffer *new_buffer(const struct pier_backend *backend,
 		.length = length,
 		.wrapped = wrapped,
 	};
-	pier_object_born(&buffer->object, PIER_OBJECT_BUFFER, NULL);
+	pier_object_track(&buffer->object, PIER_OBJECT_BUFFER, NULL);
 	return buffer;
 }
 
@@ -266,7 +266,7 @@ int pier_free_buffer_alone(struct pier_buffer *buffer)
 	users = atomic_load(&buffer->users);
 	if (users)
 		return refuse_to_free(buffer, users);
-	pier_object_gone(&buffer->object);
+	pier_object_untrack(&buffer->object);
 	if (buffer->wrapped)
 		release_memory(buffer->backend, &buffer->memory);
 	else

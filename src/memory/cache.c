@@ -105,7 +105,7 @@ int pier_create_mr_cache(struct pier_pd *pd, const struct pier_mr_cache_attr *at
 	atomic_fetch_add(&pd->children, 1);
 	pier_caches_add(cache);
 	cache->object.describe = describe_cache;
-	pier_object_born(&cache->object, PIER_OBJECT_MR_CACHE, &pd->object);
+	pier_object_track(&cache->object, PIER_OBJECT_MR_CACHE, &pd->object);
 	*ret_cache = cache;
 	return 0;
 }
@@ -147,7 +147,7 @@ int pier_destroy_mr_cache(struct pier_mr_cache *cache)
 		return error;
 	if (cache->watching)
 		pier_watch_stop();
-	pier_object_gone(&cache->object);
+	pier_object_untrack(&cache->object);
 	atomic_fetch_sub(&cache->pd->children, 1);
 	pthread_cond_destroy(&cache->settled);
 	pthread_mutex_destroy(&cache->lock);

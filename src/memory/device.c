@@ -393,7 +393,7 @@ int pier_open_in_order(const char *name, const struct pier_near_device *order,
 	if (!opening.device)
 		return -opening.error;
 	atomic_init(&opening.device->pds, 0);
-	pier_object_born(&opening.device->object, PIER_OBJECT_DEVICE, NULL);
+	pier_object_track(&opening.device->object, PIER_OBJECT_DEVICE, NULL);
 	pier_info("opened %s (%s), dma-buf registration: %s", opening.device->name,
 		  opening.device->provider->name, opening.device->dmabuf ? "yes" : "no");
 	*ret_device = opening.device;
@@ -433,7 +433,7 @@ int pier_close_device(struct pier_device *device)
 	errno = 0;
 	if (device->provider->close_device(device->context))
 		return pier_fail_because(errno ? errno : EIO, "closing %s", device->name);
-	pier_object_gone(&device->object);
+	pier_object_untrack(&device->object);
 	free(device);
 	return 0;
 }

@@ -129,7 +129,7 @@ int pier_create_event_queue(const struct pier_event_queue_attr *attr,
 		return error;
 	}
 	queue->object.describe = describe_queue;
-	pier_object_born(&queue->object, PIER_OBJECT_EVENT_QUEUE, NULL);
+	pier_object_track(&queue->object, PIER_OBJECT_EVENT_QUEUE, NULL);
 	*ret_queue = queue;
 	return 0;
 }
@@ -158,7 +158,7 @@ int pier_destroy_event_queue(struct pier_event_queue *queue)
 			"destroying an event queue: the driver still works on %u "
 			"registration%s that %s closed; try again later",
 			busy, busy == 1 ? "" : "s", busy == 1 ? "is" : "are");
-	pier_object_gone(&queue->object);
+	pier_object_untrack(&queue->object);
 	free_queue(queue);
 	return 0;
 }

@@ -143,7 +143,7 @@ static int export_range(struct pier_buffer *buffer, size_t offset, size_t length
 					 "of %s",
 					 length, offset, buffer->backend->name);
 	pier_buffer_hold(buffer);
-	pier_object_born(&owner->object, PIER_OBJECT_DMABUF, &buffer->object);
+	pier_object_track(&owner->object, PIER_OBJECT_DMABUF, &buffer->object);
 	*ret_dmabuf = (struct pier_dmabuf){
 		.fd = owner->dmabuf.fd,
 		.offset = owner->dmabuf.offset + range.offset,
@@ -180,7 +180,7 @@ void pier_close_dmabuf(struct pier_dmabuf *dmabuf)
 	if (!dmabuf || dmabuf->fd < 0)
 		return;
 	owner = (struct dmabuf_owner *)dmabuf->owner;
-	pier_object_gone(&owner->object);
+	pier_object_untrack(&owner->object);
 	owner->buffer->backend->close_export(&owner->dmabuf);
 	pier_buffer_unhold(owner->buffer);
 	free(owner);

@@ -218,8 +218,8 @@ void pier_adopt_region(struct pier_mr *region)
 	atomic_fetch_add(&region->pd->children, 1);
 	set_uses(region);
 	region->object.describe = describe_region;
-	pier_object_born(&region->object, PIER_OBJECT_MR,
-			 base ? &base->object : &region->pd->object);
+	pier_object_track(&region->object, PIER_OBJECT_MR,
+			  base ? &base->object : &region->pd->object);
 }
 
 int pier_new_region(struct pier_pd *pd, const struct pier_mr_attr *attr,

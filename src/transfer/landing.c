@@ -240,7 +240,7 @@ int pier_begin_landing(const struct pier_landing_attr *attr,
 		return error;
 	}
 	landing->object.describe = describe_landing;
-	pier_object_born(&landing->object, PIER_OBJECT_LANDING, NULL);
+	pier_object_track(&landing->object, PIER_OBJECT_LANDING, NULL);
 	*ret_landing = landing;
 	return 0;
 }
@@ -352,7 +352,7 @@ int pier_destroy_landing(struct pier_landing *landing)
 		return error;
 	for (uint32_t i = 0; i < landing->side_count; i++)
 		pier_side_leave(&landing->sides[i]);
-	pier_object_gone(&landing->object);
+	pier_object_untrack(&landing->object);
 	free_landing(landing);
 	return 0;
 }

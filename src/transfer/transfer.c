@@ -232,7 +232,7 @@ int pier_begin_transfer(const struct pier_transfer_attr *attr,
 		return error;
 	}
 	transfer->object.describe = describe_transfer;
-	pier_object_born(&transfer->object, PIER_OBJECT_TRANSFER, NULL);
+	pier_object_track(&transfer->object, PIER_OBJECT_TRANSFER, NULL);
 	*ret_transfer = transfer;
 	return 0;
 }
@@ -298,7 +298,7 @@ int pier_destroy_transfer(struct pier_transfer *transfer)
 		pier_stop_transfer(transfer, -ECANCELED, "it was destroyed");
 	while (!transfer->ended)
 		pier_wait_transfer(transfer, INT_MAX);
-	pier_object_gone(&transfer->object);
+	pier_object_untrack(&transfer->object);
 	free_transfer(transfer);
 	return 0;
 }

@@ -6,7 +6,7 @@
 
 /*
  * The caller: the address in the user's code that the public call of this thread
- * returns to. pier_object_born() stores it in the objects that the call creates.
+ * returns to. pier_object_track() stores it in the objects that the call creates.
  *
  * Every public function that creates objects begins with PIER_ENTRY(). If it runs
  * within another public function, it keeps the caller that is set. This also holds
