@@ -13,7 +13,7 @@ PIER_BEGIN_DECLS
  * them. Use this in tests, and to find leaks.
  *
  * If pier_close_device() fails because the device still has objects, it logs each of
- * them as a debug message (PIER_LOG=debug, or pier_set_log() with PIER_LOG_DEBUG).
+ * them as a debug message (PIER_LOG=debug, or pier_log_set() with PIER_LOG_DEBUG).
  *
  * Threads: any thread may call any of these functions at any time.
  *
@@ -37,7 +37,7 @@ enum pier_object_kind {
 	PIER_OBJECT_GROUP, /**< the parent of its channels */
 	PIER_OBJECT_SRQ,   /**< a shared receive queue */
 	PIER_OBJECT_RECV_POOL,
-	PIER_OBJECT_LANDING,
+	PIER_OBJECT_RECEIVER,
 	PIER_OBJECT_KINDS, /**< the number of kinds */
 };
 
@@ -51,12 +51,12 @@ PIER_API const char *pier_object_kind_name(enum pier_object_kind kind);
  * Return the number of live objects of a kind in this process; 0 for an unknown kind.
  * Cannot fail.
  */
-PIER_API size_t pier_count_objects(enum pier_object_kind kind);
+PIER_API size_t pier_object_count(enum pier_object_kind kind);
 
 #define PIER_OBJECT_WHERE_SIZE	     256
 #define PIER_OBJECT_DESCRIPTION_SIZE 128
 
-/** One entry of pier_list_objects(). */
+/** One entry of pier_object_list(). */
 struct pier_object_info {
 	enum pier_object_kind kind;
 	/**
@@ -94,15 +94,15 @@ struct pier_object_info {
  * List the live objects of this process in the order of their creation: parents before
  * children.
  *
- * ret_list   the list; free it with pier_free_object_list()
+ * ret_list   the list; free it with pier_object_list_free()
  * ret_count  its length
  *
  * Errors: -ENOMEM.
  */
-PIER_API int pier_list_objects(struct pier_object_info **ret_list, size_t *ret_count);
+PIER_API int pier_object_list(struct pier_object_info **ret_list, size_t *ret_count);
 
-/** Free a list from pier_list_objects(). NULL is allowed. */
-PIER_API void pier_free_object_list(struct pier_object_info *list);
+/** Free a list from pier_object_list(). NULL is allowed. */
+PIER_API void pier_object_list_free(struct pier_object_info *list);
 
 PIER_END_DECLS
 

@@ -6,19 +6,19 @@
 #include <string.h>
 #include <sys/random.h>
 
-#include "attr.h"
+#include "channel/setup/attr.h"
 #include "channel.h"
-#include "counter.h"
-#include "gid.h"
-#include "memory/window.h"
-#include "mtu.h"
-#include "scope.h"
-#include "recv_pool.h"
-#include "srq.h"
+#include "channel/extra/counter.h"
+#include "channel/setup/gid.h"
+#include "region/window.h"
+#include "channel/setup/mtu.h"
+#include "channel/extra/scope.h"
+#include "channel/recv/recv_pool.h"
+#include "channel/recv/srq.h"
 #include "status.h"
-#include "util/caller.h"
-#include "util/error.h"
-#include "util/object.h"
+#include "core/caller.h"
+#include "core/error.h"
+#include "core/object.h"
 
 static enum pier_link_layer link_layer_of(const struct ibv_port_attr *port)
 {
@@ -126,7 +126,7 @@ static int last_errno(void)
 	return errno ? errno : EIO;
 }
 
-/* Events are taken in pier_arm_channel(), which must not sleep in read(2). */
+/* Events are taken in pier_channel_arm(), which must not sleep in read(2). */
 static int create_events(struct pier_channel *channel)
 {
 	int flags;
@@ -408,8 +408,8 @@ int pier_make_channel(struct pier_pd *pd, const struct pier_channel_attr *attr,
 	return 0;
 }
 
-int pier_prepare_channel(struct pier_pd *pd, const struct pier_channel_attr *attr,
-			 struct pier_channel **ret_channel)
+int pier_channel_create(struct pier_pd *pd, const struct pier_channel_attr *attr,
+			struct pier_channel **ret_channel)
 {
 	PIER_ENTRY();
 	int error = pier_check_process(&pd->object);
@@ -428,7 +428,7 @@ int pier_check_owner(const struct pier_channel *channel, const char *doing)
 	return pier_fail(EBUSY, "%s a channel: it belongs to the %s", doing, text);
 }
 
-int pier_destroy_channel(struct pier_channel *channel)
+int pier_channel_destroy(struct pier_channel *channel)
 {
 	int error;
 

@@ -4,18 +4,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "channel/attr.h"
+#include "channel/setup/attr.h"
 #include "group.h"
-#include "util/caller.h"
-#include "util/error.h"
-#include "util/extensible.h"
+#include "core/caller.h"
+#include "core/error.h"
+#include "core/extensible.h"
 
 enum {
 	/* Of the first version. What comes behind it is not in all callers'. */
 	FIRST_SIZE = offsetof(struct pier_group_attr, flags) + sizeof(uint32_t),
 	/*
 	 * 4.096 us * 2^16 is 268 ms, for at least seven tries: as long as one member may
-	 * come later to pier_connect_group() than another.
+	 * come later to pier_group_connect() than another.
 	 */
 	LEAST_TIMEOUT = 16,
 	LEAST_RETRIES = 6,
@@ -168,7 +168,7 @@ static int end_group(struct pier_group *group)
 	return 0;
 }
 
-int pier_create_group(struct pier_pd *pd, uint32_t rank, uint32_t size,
+int pier_group_create(struct pier_pd *pd, uint32_t rank, uint32_t size,
 		      const struct pier_group_attr *attr, struct pier_group **ret_group)
 {
 	PIER_ENTRY();
@@ -200,7 +200,7 @@ int pier_create_group(struct pier_pd *pd, uint32_t rank, uint32_t size,
 	return 0;
 }
 
-int pier_destroy_group(struct pier_group *group)
+int pier_group_destroy(struct pier_group *group)
 {
 	int error = group ? pier_check_process(&group->object) : 0;
 

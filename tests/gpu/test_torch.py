@@ -53,7 +53,7 @@ class Pier:
 
     def __init__(self):
         self.library = ctypes.CDLL(os.environ.get("PIER_LIBRARY", "libpier.so.0"))
-        for name in "pier_last_error", "pier_path_name", "pier_mr_why":
+        for name in "pier_error_message", "pier_path_name", "pier_mr_reason":
             getattr(self.library, name).restype = ctypes.c_char_p
         self.library.pier_mr_iova.restype = ctypes.c_uint64
 
@@ -63,7 +63,7 @@ class Pier:
         def call(*arguments):
             result = function(*arguments)
             if isinstance(result, int) and result < 0:
-                raise RuntimeError("pier_%s: %s" % (name, self.library.pier_last_error().decode()))
+                raise RuntimeError("pier_%s: %s" % (name, self.library.pier_error_message().decode()))
             return result
         return call
 

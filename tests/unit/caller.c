@@ -9,7 +9,7 @@
 
 #include <pier/pier.h>
 
-#include "util/caller.h"
+#include "core/caller.h"
 
 enum {
 	LENGTH = 4096,
@@ -40,7 +40,7 @@ struct pier_recv_pool *test_make_pool(struct pier_pd *pd)
 {
 	struct pier_recv_pool *pool = NULL;
 
-	expect_ok(pier_create_shared_pool(pd, NULL, &pool));
+	expect_ok(pier_recv_pool_create_shared(pd, NULL, &pool));
 	return pool;
 }
 
@@ -48,7 +48,7 @@ struct pier_group *test_make_group(struct pier_pd *pd)
 {
 	struct pier_group *group = NULL;
 
-	expect_ok(pier_create_group(pd, 0, 2, NULL, &group));
+	expect_ok(pier_group_create(pd, 0, 2, NULL, &group));
 	return group;
 }
 
@@ -56,7 +56,7 @@ struct pier_reader *test_make_reader(struct pier_pd *pd)
 {
 	struct pier_reader *reader = NULL;
 
-	expect_ok(pier_alloc_reader(pd, TIME_MS, &reader));
+	expect_ok(pier_reader_create(pd, TIME_MS, &reader));
 	return reader;
 }
 
@@ -94,7 +94,7 @@ struct pier_buffer *test_make_buffer(void)
 {
 	struct pier_buffer *buffer = NULL;
 
-	expect_ok(pier_alloc_buffer("host", LENGTH, &buffer));
+	expect_ok(pier_buffer_alloc("host", LENGTH, &buffer));
 	return buffer;
 }
 
@@ -130,7 +130,7 @@ static void expect_made_by(const char *maker, size_t first, size_t count)
 	struct pier_object_info *list = NULL;
 	size_t total = 0;
 
-	expect_ok(pier_list_objects(&list, &total));
+	expect_ok(pier_object_list(&list, &total));
 	assert_int_equal(total, first + count);
 	for (size_t i = first; i < total; i++) {
 		Dl_info found = { 0 };
@@ -140,7 +140,7 @@ static void expect_made_by(const char *maker, size_t first, size_t count)
 		assert_string_equal(found.dli_sname, maker);
 		assert_ptr_equal(list[i].caller, list[first].caller);
 	}
-	pier_free_object_list(list);
+	pier_object_list_free(list);
 	assert_null(pier_caller);
 }
 
@@ -151,7 +151,7 @@ static void is_that_of_a_pool_for_its_parts(void **state)
 	struct pier_recv_pool *pool = test_make_pool(fixture->pd);
 
 	expect_made_by("test_make_pool", FIXED, 4);
-	expect_ok(pier_destroy_recv_pool(pool));
+	expect_ok(pier_recv_pool_destroy(pool));
 }
 
 /* The group, its channel to itself, and two channels to the other rank. */
@@ -161,7 +161,7 @@ static void is_that_of_a_group_for_its_channels(void **state)
 	struct pier_group *group = test_make_group(fixture->pd);
 
 	expect_made_by("test_make_group", FIXED, 4);
-	expect_ok(pier_destroy_group(group));
+	expect_ok(pier_group_destroy(group));
 }
 
 /* A region and two channels. */
@@ -171,7 +171,7 @@ static void is_that_of_a_reader_for_its_parts(void **state)
 	struct pier_reader *reader = test_make_reader(fixture->pd);
 
 	expect_made_by("test_make_reader", FIXED, 3);
-	expect_ok(pier_free_reader(reader));
+	expect_ok(pier_reader_destroy(reader));
 }
 
 /* The region and the buffer around its memory. */
@@ -181,11 +181,11 @@ static void is_that_of_the_miss_in_a_cache(void **state)
 	struct pier_mr_cache *cache = NULL;
 	struct pier_mr *mr;
 
-	expect_ok(pier_create_mr_cache(fixture->pd, NULL, &cache));
+	expect_ok(pier_mr_cache_create(fixture->pd, NULL, &cache));
 	mr = test_get_cached(cache, fixture->memory);
 	expect_made_by("test_get_cached", FIXED + 1, 2);
 	expect_ok(pier_mr_cache_put(cache, mr));
-	expect_ok(pier_destroy_mr_cache(cache));
+	expect_ok(pier_mr_cache_destroy(cache));
 }
 
 /* The buffer, the registration, and the region, which a thread of the queue creates. */
@@ -196,14 +196,14 @@ static void is_that_of_the_call_for_a_worker(void **state)
 	struct pier_registration *registration;
 	struct pier_event event;
 
-	expect_ok(pier_create_event_queue(NULL, &queue));
+	expect_ok(pier_event_queue_create(NULL, &queue));
 	registration = test_register_async(queue, fixture->pd, fixture->memory);
-	expect_ok(pier_wait_event(queue, TIME_MS, &event));
+	expect_ok(pier_event_queue_wait(queue, TIME_MS, &event));
 	expect_ok(event.error);
 	expect_made_by("test_register_async", FIXED + 1, 3);
-	expect_ok(pier_close_registration(registration));
+	expect_ok(pier_registration_close(registration));
 	expect_ok(pier_dereg_mr(event.mr));
-	expect_ok(pier_destroy_event_queue(queue));
+	expect_ok(pier_event_queue_destroy(queue));
 }
 
 static void ends_with_a_call_that_fails(void **state)
@@ -215,7 +215,7 @@ static void ends_with_a_call_that_fails(void **state)
 	assert_null(pier_caller);
 	buffer = test_make_buffer();
 	expect_made_by("test_make_buffer", FIXED, 1);
-	expect_ok(pier_free_buffer(buffer));
+	expect_ok(pier_buffer_free(buffer));
 }
 
 #define TEST(function) \
