@@ -10,7 +10,7 @@
 
 #include <infiniband/verbs.h>
 
-#include "region.h"
+#include "provider/soft/regions/region.h"
 #include "core/list.h"
 
 /* What plays the hardware: one turn for each queue pair that has something to do. */

@@ -8,17 +8,17 @@
 
 #include <infiniband/verbs.h>
 
-#include "cq.h"
-#include "door.h"
+#include "provider/soft/queues/cq.h"
+#include "provider/soft/connect/door.h"
 #include "engine.h"
-#include "frame.h"
-#include "lane.h"
+#include "provider/soft/link/frame.h"
+#include "provider/soft/link/ring.h"
 #include "limits.h"
-#include "link.h"
-#include "qp.h"
-#include "region.h"
-#include "seal.h"
-#include "srq.h"
+#include "provider/soft/link/link.h"
+#include "provider/soft/queues/qp.h"
+#include "provider/soft/regions/region.h"
+#include "provider/soft/link/seal.h"
+#include "provider/soft/queues/srq.h"
 #include "provider/provider.h"
 #include "core/list.h"
 

@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+
+#include "core/fd.h"
+#include "core/log.h"
+#include "provider/soft/soft.h"
+
+/*
+ * Leaves: a peer on this host gets the fds of a region's memory and copies into and out
+ * of it by itself.
+ *
+ * An fd gives its holder the right to read and to write every byte of the file, because
+ * one that was opened for reading can be opened again through /proc/self/fd. So a leave
+ * is given only for a region that the peer may read and write, and that consists of whole
+ * files, whose size is final. All other requests go by the ring, where we check them.
+ *
+ * There is one difference from hardware. A hostile peer can keep its fd and its mapping
+ * after the region was deregistered: Linux cannot revoke either of them. So an fd is
+ * given only to a process that could take the same one out of /proc/PID/fd at any time;
+ * see pier_soft_may_have_fds().
+ */
+
+enum {
+	REMOTE = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE,
+	SPINS = 1000,
+	/* A copy takes 0.1 ms or so; a peer that was stopped in one may take for ever. */
+	DEADLINE_NANOSECONDS = 1000000000
+};
+
+/* How much of the file, from its first byte on, belongs to the region. */
+static uint64_t covered_bytes(const struct soft_mr *mr, int fd)
+{
+	uint64_t covered = 0, before;
+
+	do {
+		before = covered;
+		for (uint32_t i = 0; i < mr->count; i++) {
+			const struct soft_piece *piece = &mr->pieces[i];
+			uint64_t end = piece->offset + (piece->end - piece->start);
+
+			if (piece->fd == fd && piece->offset <= covered && end > covered)
+				covered = end;
+		}
+	} while (covered > before);
+	return covered;
+}
+
+static bool is_grantable(const struct soft_mr *mr)
+{
+	if (mr->count > SOFT_WORD_PIECES)
+		return false;
+	for (uint32_t i = 0; i < mr->count; i++) {
+		const struct soft_piece *piece = &mr->pieces[i];
+
+		if (piece->fd < 0 || !piece->fixed)
+			return false;
+		if (!piece->fd_shared &&
+		    piece->file_size - covered_bytes(mr, piece->fd) > mr->padding)
+			return false;
+	}
+	return true;
+}
+
+/* Memory windows never get here: a leave is for the key of a region. */
+static bool may_read_and_write(const struct soft_qp *qp, const struct soft_mr *mr)
+{
+	return mr->ibv.pd == qp->ibv.pd && !qp->link.closing &&
+	       (mr->access & qp->attr.qp_access_flags & REMOTE) == REMOTE;
+}
+
+/* Pieces of one file follow the first of them, which brought the fd. */
+static uint32_t find_fd(const struct soft_mr *mr, const struct soft_leave_word *word,
+			uint32_t index)
+{
+	for (uint32_t i = 0; i < index; i++) {
+		if (mr->pieces[i].fd == mr->pieces[index].fd)
+			return word->pieces[i].fd;
+	}
+	return word->fd_count;
+}
+
+/*
+ * The peer gets an open file description of its own. Through ours it could change the
+ * flags and the offset of the application's fd.
+ */
+static int open_again(int fd)
+{
+	char path[32];
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	return open(path, O_RDWR | O_CLOEXEC);
+}
+
+/* False: a file cannot be opened. The caller closes `fds` in any case. */
+static bool describe(const struct soft_mr *mr, struct soft_leave_word *word, int *fds)
+{
+	for (uint32_t i = 0; i < mr->count; i++) {
+		const struct soft_piece *piece = &mr->pieces[i];
+
+		word->pieces[i].offset = piece->offset;
+		word->pieces[i].length = piece->end - piece->start;
+		word->pieces[i].fd = find_fd(mr, word, i);
+		word->count++;
+		if (word->pieces[i].fd < word->fd_count)
+			continue;
+		fds[word->fd_count] = open_again(piece->fd);
+		if (fds[word->fd_count] < 0)
+			return false;
+		word->fd_count++;
+	}
+	return true;
+}
+
+static bool find_slot(const struct soft_lane *lane, uint32_t *ret_slot)
+{
+	for (uint32_t i = 0; i < SOFT_MAX_GRANTS; i++) {
+		if (!lane->given[i].mr) {
+			*ret_slot = i;
+			return true;
+		}
+	}
+	return false;
+}
+
+static bool give(struct soft_qp *qp, struct soft_mr *mr, struct soft_leave_word *word)
+{
+	struct soft_lane *lane = qp->link.lane;
+	struct soft_given *given;
+	int fds[SOFT_WORD_PIECES];
+	bool said;
+
+	/* Asked again each time, because we may have become undumpable since. */
+	if (!find_slot(lane, &word->slot) || !pier_soft_may_have_fds(qp->link.tx_fd))
+		return false;
+	given = &lane->given[word->slot];
+	word->serial = ++lane->next_serial ? lane->next_serial : ++lane->next_serial;
+	word->iova = mr->iova;
+	word->counted = mr->counter;
+	atomic_store(&lane->in->valid[word->slot], word->serial);
+	said = describe(mr, word, fds) && pier_soft_say_leave(qp, word, fds);
+	for (uint32_t i = 0; i < word->fd_count; i++)
+		pier_close_fd(fds[i]);
+	if (!said) {
+		atomic_store(&lane->in->valid[word->slot], 0);
+		return false;
+	}
+	given->qp = qp;
+	given->mr = mr;
+	given->serial = word->serial;
+	pier_list_append(&mr->given, &given->of_mr);
+	return true;
+}
+
+void pier_soft_answer_ask(struct soft_qp *qp, uint32_t key)
+{
+	struct soft_mr *mr = pier_soft_find_key(&soft_context_of(qp)->mrs, key);
+	struct soft_leave_word word = { .key = key }, denied = { .key = key };
+
+	if (mr && qp->link.lane->shares_fds && may_read_and_write(qp, mr) &&
+	    is_grantable(mr) && give(qp, mr, &word))
+		return;
+	/* What its memory is made of does not change while it has its key. */
+	denied.never = mr && !is_grantable(mr);
+	pier_soft_say_leave(qp, &denied, NULL);
+}
+
+/*
+ * The peer says that it copies and then looks whether it still may; we say that it may
+ * not and then look whether it copies; all of it sequentially consistent. Who is gone
+ * does not copy. False: it does not stop.
+ */
+static bool wait_until_unused(const struct soft_qp *qp, uint32_t slot)
+{
+	_Atomic uint32_t *busy = &qp->link.lane->in->busy;
+	uint64_t deadline = pier_soft_now() + DEADLINE_NANOSECONDS;
+
+	for (uint64_t i = 0; atomic_load(busy) == slot + 1; i++) {
+		if (i < SPINS)
+			continue;
+		if (pier_soft_is_gone(qp))
+			return true;
+		if (pier_soft_now() > deadline)
+			return false;
+		sched_yield();
+	}
+	return true;
+}
+
+static bool take_back(struct soft_qp *qp, struct soft_given *given)
+{
+	struct soft_lane *lane = qp->link.lane;
+	uint32_t slot = (uint32_t)(given - lane->given);
+
+	atomic_store(&lane->in->valid[slot], 0);
+	pier_list_remove(&given->of_mr);
+	given->mr = NULL;
+	if (lane->stubborn || wait_until_unused(qp, slot))
+		return !lane->stubborn;
+	lane->stubborn = true;
+	pier_warning("soft0: QP %#x: QP %#x was stopped while it copied into a region",
+		     qp->ibv.qp_num, qp->attr.dest_qp_num);
+	return false;
+}
+
+bool pier_soft_forget_given(struct soft_qp *qp, uint32_t slot, uint32_t serial)
+{
+	struct soft_lane *lane = qp->link.lane;
+	uint32_t index = slot % SOFT_MAX_GRANTS;
+	struct soft_given *given = &lane->given[index];
+
+	if (!given->mr || given->serial != serial)
+		return true;
+	/* It is not waited for: an honest peer ends its copy first. */
+	if (atomic_load(&lane->in->busy) == index + 1)
+		lane->stubborn = true;
+	return take_back(qp, given);
+}
+
+void pier_soft_revoke_region(struct soft_mr *mr)
+{
+	while (!pier_list_empty(&mr->given)) {
+		struct soft_given *given = pier_container_of(mr->given.next,
+							     struct soft_given, of_mr);
+		struct soft_qp *qp = given->qp;
+		uint32_t slot = (uint32_t)(given - qp->link.lane->given);
+
+		if (take_back(qp, given))
+			pier_soft_say_revoked(qp, slot, given->serial);
+		else
+			pier_soft_lose_link(qp);
+	}
+}
+
+void pier_soft_revoke_link(struct soft_qp *qp)
+{
+	struct soft_lane *lane = qp->link.lane;
+
+	for (uint32_t i = 0; lane && i < SOFT_MAX_GRANTS; i++) {
+		if (!lane->given[i].mr)
+			continue;
+		if (take_back(qp, &lane->given[i]))
+			pier_soft_say_revoked(qp, i, lane->given[i].serial);
+	}
+}
