@@ -3,7 +3,10 @@
 #include <errno.h>
 #include <string.h>
 
+#include "provider/provider.h"
+#include "address.h"
 #include "core/error.h"
+#include "provider/soft/engine.h"
 #include "provider/soft/soft.h"
 
 /*

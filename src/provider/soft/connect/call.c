@@ -7,8 +7,17 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "call.h"
 #include "core/error.h"
 #include "core/fd.h"
+#include "listen.h"
+#include "peers.h"
+#include "provider/soft/engine.h"
+#include "provider/soft/link/auth.h"
+#include "provider/soft/link/credentials.h"
+#include "provider/soft/link/ring.h"
+#include "provider/soft/link/shared_memory.h"
+#include "provider/soft/link/stream.h"
 #include "provider/soft/soft.h"
 
 /* Calls a peer in another process. It waits for at most DEADLINE. */
@@ -71,19 +80,19 @@ static int send_all(int fd, const uint8_t *bytes, size_t length)
 }
 
 /* The proof, and with it the memory to share. */
-static int send_proof(int fd, uint8_t *proof, const struct soft_segment *segment)
+static int send_proof(int fd, uint8_t *proof, const struct soft_shared_memory *memory)
 {
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))] = { 0 };
 	struct iovec part = { .iov_base = proof, .iov_len = SOFT_PROOF_SIZE };
 	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
 	struct cmsghdr *header = (struct cmsghdr *)control;
 
-	if (!segment)
+	if (!memory)
 		return send_all(fd, proof, SOFT_PROOF_SIZE);
 	header->cmsg_level = SOL_SOCKET;
 	header->cmsg_type = SCM_RIGHTS;
 	header->cmsg_len = CMSG_LEN(sizeof(int));
-	memcpy(CMSG_DATA(header), &segment->fd, sizeof(int));
+	memcpy(CMSG_DATA(header), &memory->fd, sizeof(int));
 	message.msg_control = control;
 	message.msg_controllen = sizeof(control);
 	if (sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == SOFT_PROOF_SIZE)
@@ -94,14 +103,14 @@ static int send_proof(int fd, uint8_t *proof, const struct soft_segment *segment
 
 /* Of `*shared` nothing is left if the listener does without. */
 static int check_welcome(const struct soft_qp *qp, const uint8_t *transcript,
-			 const uint8_t *welcome, struct soft_segment **shared)
+			 const uint8_t *welcome, struct soft_shared_memory **shared)
 {
 	const uint8_t *secret = qp->peer_address.secret;
 
 	if (*shared &&
 	    pier_soft_proves(secret, SOFT_LISTENER_SHARES, transcript, welcome))
 		return 0;
-	pier_soft_drop_segment(*shared);
+	pier_soft_release_shared_memory(*shared);
 	*shared = NULL;
 	return pier_soft_proves(secret, SOFT_LISTENER_WELCOMES, transcript, welcome)
 		       ? 0
@@ -109,7 +118,7 @@ static int check_welcome(const struct soft_qp *qp, const uint8_t *transcript,
 }
 
 static int prove_ourselves(const struct soft_qp *qp, int fd, const uint8_t *transcript,
-			   uint64_t deadline, struct soft_segment **shared)
+			   uint64_t deadline, struct soft_shared_memory **shared)
 {
 	const uint8_t *secret = qp->peer_address.secret;
 	uint8_t proof[SOFT_PROOF_SIZE], welcome[SOFT_WELCOME_SIZE];
@@ -124,9 +133,9 @@ static int prove_ourselves(const struct soft_qp *qp, int fd, const uint8_t *tran
 	return error ? error : check_welcome(qp, transcript, welcome, shared);
 }
 
-/* The listener has proven itself when this returns 0; `parked` has the transcript. */
+/* The listener has proven itself when this returns 0; `early` has the transcript. */
 static int exchange_nonces(const struct soft_qp *qp, const struct ibv_qp_attr *attr,
-			   int fd, uint64_t deadline, struct soft_parked *parked)
+			   int fd, uint64_t deadline, struct soft_early_stream *early)
 {
 	struct soft_hello hello = {
 		.from = soft_context_of(qp)->gid,
@@ -138,22 +147,21 @@ static int exchange_nonces(const struct soft_qp *qp, const struct ibv_qp_attr *a
 	struct soft_share share;
 	int error;
 
-	if (!pier_soft_make_nonce(&share, parked->sealed, hello.nonce))
+	if (!pier_soft_make_nonce(&share, early->sealed, hello.nonce))
 		return -EIO;
 	pier_soft_pack_hello(&hello, bytes);
 	error = send_all(fd, bytes, sizeof(bytes));
 	if (!error)
 		error = receive_all(fd, challenge, sizeof(challenge), deadline);
-	if (!error && !pier_soft_agree(&share, challenge, parked->agreed))
+	if (!error && !pier_soft_agree(&share, challenge, early->agreed))
 		error = -ECONNREFUSED;
 	explicit_bzero(&share, sizeof(share));
 	if (error)
 		return error;
-	pier_soft_hash_transcript(bytes, challenge, parked->sealed, parked->transcript);
-	parked->proven = pier_soft_proves(qp->peer_address.secret, SOFT_LISTENER_PROVES,
-					  parked->transcript,
-					  challenge + SOFT_SHARE_SIZE);
-	return parked->proven ? 0 : -ECONNREFUSED;
+	pier_soft_hash_transcript(bytes, challenge, early->sealed, early->transcript);
+	early->proven = pier_soft_proves(qp->peer_address.secret, SOFT_LISTENER_PROVES,
+					 early->transcript, challenge + SOFT_SHARE_SIZE);
+	return early->proven ? 0 : -ECONNREFUSED;
 }
 
 /* Without SO_SNDTIMEO, a Unix connect(2) waits without limit for room in the backlog. */
@@ -198,31 +206,31 @@ static int dial(int fd, const void *name, socklen_t length, uint64_t deadline)
 /* The listener's user is known to be one that may connect. */
 static int introduce_unix(const struct soft_qp *qp, const struct ibv_qp_attr *attr,
 			  int fd, uint64_t proof_deadline, uint64_t deadline,
-			  struct soft_parked *parked)
+			  struct soft_early_stream *early)
 {
-	struct soft_segment *shared = NULL;
+	struct soft_shared_memory *shared = NULL;
 	int error;
 
-	parked->sealed = pier_soft_must_seal(fd, geteuid());
-	error = exchange_nonces(qp, attr, fd, proof_deadline, parked);
+	early->sealed = pier_soft_must_seal(fd, geteuid());
+	error = exchange_nonces(qp, attr, fd, proof_deadline, early);
 	if (error)
 		return error;
-	if (!parked->sealed) /* otherwise the listener does not accept it */
-		shared = pier_soft_create_segment();
-	error = prove_ourselves(qp, fd, parked->transcript, deadline, &shared);
+	if (!early->sealed) /* otherwise the listener does not accept it */
+		shared = pier_soft_create_shared_memory();
+	error = prove_ourselves(qp, fd, early->transcript, deadline, &shared);
 	if (!error && shared) {
-		parked->lane = pier_soft_create_lane(shared, 0);
+		early->ring = pier_soft_create_ring(shared, 0);
 		/* The peer relies on it. */
-		return parked->lane ? 0 : -ENOMEM;
+		return early->ring ? 0 : -ENOMEM;
 	}
-	pier_soft_drop_segment(shared);
+	pier_soft_release_shared_memory(shared);
 	return error;
 }
 
 /* ENOENT: no such socket on this host, so the peer is on another one. */
 static int call_unix(const struct soft_qp *qp, const struct ibv_qp_attr *attr,
 		     uint64_t proof_deadline, uint64_t deadline,
-		     struct soft_parked *parked)
+		     struct soft_early_stream *early)
 {
 	struct sockaddr_un name;
 	socklen_t length = pier_soft_unix_name(&attr->ah_attr.grh.dgid, &name);
@@ -239,7 +247,7 @@ static int call_unix(const struct soft_qp *qp, const struct ibv_qp_attr *attr,
 	if (error == -ECONNREFUSED || (!error && !pier_soft_may_connect(fd)))
 		return -ENOENT;
 	if (!error)
-		error = introduce_unix(qp, attr, fd, proof_deadline, deadline, parked);
+		error = introduce_unix(qp, attr, fd, proof_deadline, deadline, early);
 	if (error)
 		return pier_fail(-error,
 				 "soft0: QP %#x of another process (Unix socket "
@@ -249,7 +257,7 @@ static int call_unix(const struct soft_qp *qp, const struct ibv_qp_attr *attr,
 					 ? "refuses: it is gone, or was set "
 					   "up with another address"
 					 : "does not answer");
-	parked->fd = pier_take_fd(&fd);
+	early->fd = pier_take_fd(&fd);
 	return 0;
 }
 
@@ -274,25 +282,25 @@ static socklen_t tcp_name(const struct soft_address *address, uint32_t index,
 }
 
 static int call_one(const struct soft_qp *qp, const struct ibv_qp_attr *attr,
-		    uint32_t index, uint64_t deadline, struct soft_parked *parked)
+		    uint32_t index, uint64_t deadline, struct soft_early_stream *early)
 {
 	struct sockaddr_storage name;
 	socklen_t length = tcp_name(&qp->peer_address, index, &name);
 	pier_auto_fd fd = socket(name.ss_family,
 				 SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	struct soft_segment *shared = NULL;
+	struct soft_shared_memory *shared = NULL;
 	int error;
 
 	if (fd < 0)
 		return -errno;
 	error = dial(fd, &name, length, deadline);
-	parked->sealed = true;
+	early->sealed = true;
 	if (!error)
-		error = exchange_nonces(qp, attr, fd, deadline, parked);
+		error = exchange_nonces(qp, attr, fd, deadline, early);
 	if (!error)
-		error = prove_ourselves(qp, fd, parked->transcript, deadline, &shared);
+		error = prove_ourselves(qp, fd, early->transcript, deadline, &shared);
 	if (!error)
-		parked->fd = pier_take_fd(&fd);
+		early->fd = pier_take_fd(&fd);
 	return error;
 }
 
@@ -327,7 +335,7 @@ static int check_tcp(const struct soft_qp *qp, const struct ibv_qp_attr *attr)
 
 /* Each of the peer's addresses that may be called, in turn. */
 static int call_tcp(const struct soft_qp *qp, const struct ibv_qp_attr *attr,
-		    uint64_t deadline, struct soft_parked *parked)
+		    uint64_t deadline, struct soft_early_stream *early)
 {
 	const struct soft_peers *peers = &soft_context_of(qp)->listeners.peers;
 	const struct soft_address *address = &qp->peer_address;
@@ -346,7 +354,7 @@ static int call_tcp(const struct soft_qp *qp, const struct ibv_qp_attr *attr,
 			inet_ntop(AF_INET6, one, refused, sizeof(refused));
 			continue;
 		}
-		error = call_one(qp, attr, i, now + left / (address->count - i), parked);
+		error = call_one(qp, attr, i, now + left / (address->count - i), early);
 		if (!error)
 			return 0;
 		inet_ntop(AF_INET6, one, failed, sizeof(failed));
@@ -367,13 +375,13 @@ static int call_tcp(const struct soft_qp *qp, const struct ibv_qp_attr *attr,
 }
 
 int pier_soft_call(struct soft_qp *qp, const struct ibv_qp_attr *attr,
-		   struct soft_parked *ret_parked)
+		   struct soft_early_stream *ret_parked)
 {
 	uint64_t now = pier_soft_now(), deadline = now + DEADLINE;
 	bool has_tcp = has_tcp_way(qp);
 	int error;
 
-	*ret_parked = (struct soft_parked){
+	*ret_parked = (struct soft_early_stream){
 		.fd = -1,
 		.gid = attr->ah_attr.grh.dgid,
 		.qpn = attr->dest_qp_num,

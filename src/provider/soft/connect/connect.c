@@ -7,23 +7,34 @@
 
 #include <sodium.h>
 
+#include "connect.h"
+#include "call.h"
 #include "core/error.h"
 #include "core/fd.h"
+#include "gid.h"
+#include "provider/soft/engine.h"
+#include "provider/soft/link/auth.h"
+#include "provider/soft/link/early_stream.h"
+#include "provider/soft/link/ring.h"
+#include "provider/soft/link/shared_memory.h"
+#include "provider/soft/link/stream.h"
+#include "provider/soft/registry.h"
 #include "provider/soft/soft.h"
 
-static struct soft_parked parked_stream(int rx_fd, int tx_fd, struct soft_lane *lane,
-					const union ibv_gid *gid, uint32_t qpn)
+static struct soft_early_stream parked_stream(int rx_fd, int tx_fd,
+					      struct soft_ring *ring,
+					      const union ibv_gid *gid, uint32_t qpn)
 {
-	struct soft_parked parked = {
+	struct soft_early_stream early = {
 		.fd = rx_fd,
 		.tx_fd = tx_fd,
-		.lane = lane,
+		.ring = ring,
 		.gid = *gid,
 		.qpn = qpn,
 		.proven = true,
 	};
 
-	return parked;
+	return early;
 }
 
 /*
@@ -31,16 +42,15 @@ static struct soft_parked parked_stream(int rx_fd, int tx_fd, struct soft_lane *
  * peer takes it only if it was told of this queue pair as it is since its last RESET.
  * The proof stays in this process, so that any transcript will do.
  */
-static struct soft_parked stream_for_peer(const struct soft_qp *qp, int fd,
-					  struct soft_lane *lane)
+static struct soft_early_stream stream_for_peer(const struct soft_qp *qp, int fd,
+						struct soft_ring *ring)
 {
-	struct soft_parked parked = parked_stream(fd, fd, lane, &soft_context_of(qp)->gid,
-						  qp->ibv.qp_num);
+	struct soft_early_stream early = parked_stream(
+		fd, fd, ring, &soft_context_of(qp)->gid, qp->ibv.qp_num);
 
-	parked.proven = false;
-	pier_soft_prove(qp->secret, SOFT_CALLER_IDENTITY, parked.transcript,
-			parked.proof);
-	return parked;
+	early.proven = false;
+	pier_soft_prove(qp->secret, SOFT_CALLER_IDENTITY, early.transcript, early.proof);
+	return early;
 }
 
 /* And the other way around, with the context of the peer locked. */
@@ -73,16 +83,16 @@ static int check_peer(const struct soft_qp *qp, struct soft_context *peer_contex
 	return error;
 }
 
-static void park_locked(struct soft_qp *qp, const struct soft_parked *parked)
+static void park_locked(struct soft_qp *qp, const struct soft_early_stream *early)
 {
 	pier_soft_lock(soft_context_of(qp));
-	pier_soft_park(qp, parked);
+	pier_soft_store_stream(qp, early);
 	pier_soft_unlock(soft_context_of(qp));
 }
 
 /* Gives one end to the peer, where it waits until that goes to RTR. */
 static bool give_to_peer(const struct soft_qp *qp, struct soft_context *context,
-			 uint32_t qpn, const struct soft_parked *parked)
+			 uint32_t qpn, const struct soft_early_stream *early)
 {
 	struct soft_qp *peer;
 	bool taken;
@@ -92,26 +102,26 @@ static bool give_to_peer(const struct soft_qp *qp, struct soft_context *context,
 	/* It may have been reset meanwhile. */
 	taken = peer && check_told(qp, peer) == 0;
 	if (taken)
-		pier_soft_park(peer, parked);
+		pier_soft_store_stream(peer, early);
 	pier_soft_unlock(context);
 	return taken;
 }
 
 /* Both, or none: then frames go by the sockets. */
-static void create_lanes(struct soft_lane **ret_lanes)
+static void create_rings(struct soft_ring **ret_lanes)
 {
-	struct soft_segment *segment = pier_soft_create_segment();
+	struct soft_shared_memory *memory = pier_soft_create_shared_memory();
 
 	ret_lanes[0] = ret_lanes[1] = NULL;
-	if (!segment)
+	if (!memory)
 		return;
-	atomic_fetch_add(&segment->users, 1);
-	ret_lanes[0] = pier_soft_create_lane(segment, 0);
-	ret_lanes[1] = pier_soft_create_lane(segment, 1);
+	atomic_fetch_add(&memory->users, 1);
+	ret_lanes[0] = pier_soft_create_ring(memory, 0);
+	ret_lanes[1] = pier_soft_create_ring(memory, 1);
 	if (ret_lanes[0] && ret_lanes[1])
 		return;
-	pier_soft_free_lane(ret_lanes[0]);
-	pier_soft_free_lane(ret_lanes[1]);
+	pier_soft_free_ring(ret_lanes[0]);
+	pier_soft_free_ring(ret_lanes[1]);
 	ret_lanes[0] = ret_lanes[1] = NULL;
 }
 
@@ -125,17 +135,17 @@ static int connect_within(struct soft_qp *qp, struct soft_context *peer_context,
 {
 	struct soft_context *context = soft_context_of(qp);
 	const union ibv_gid *gid = &attr->ah_attr.grh.dgid;
-	struct soft_parked mine, its;
-	struct soft_lane *lanes[2];
+	struct soft_early_stream mine, its;
+	struct soft_ring *rings[2];
 	int fds[2], error = check_peer(qp, peer_context, attr->dest_qp_num);
-	bool parked;
+	bool early;
 
 	if (error)
 		return error;
 	pier_soft_lock(context);
-	parked = pier_soft_has_parked(qp, gid, attr->dest_qp_num);
+	early = pier_soft_has_stream(qp, gid, attr->dest_qp_num);
 	pier_soft_unlock(context);
-	if (parked)
+	if (early)
 		return 0;
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) < 0)
 		return pier_fail(errno, "soft0: no socket pair to QP %#x",
@@ -143,22 +153,23 @@ static int connect_within(struct soft_qp *qp, struct soft_context *peer_context,
 	pier_soft_tune_stream(fds[0]);
 	pier_soft_tune_stream(fds[1]);
 	if (peer_context == context && attr->dest_qp_num == qp->ibv.qp_num) {
-		mine = parked_stream(fds[1], fds[0],
-				     pier_soft_create_loop(pier_soft_create_segment()),
-				     gid, attr->dest_qp_num);
+		mine = parked_stream(
+			fds[1], fds[0],
+			pier_soft_create_loop_ring(pier_soft_create_shared_memory()), gid,
+			attr->dest_qp_num);
 		park_locked(qp, &mine);
 		return 0;
 	}
-	create_lanes(lanes);
-	mine = parked_stream(fds[0], fds[0], lanes[0], gid, attr->dest_qp_num);
-	its = stream_for_peer(qp, fds[1], lanes[1]);
+	create_rings(rings);
+	mine = parked_stream(fds[0], fds[0], rings[0], gid, attr->dest_qp_num);
+	its = stream_for_peer(qp, fds[1], rings[1]);
 	if (give_to_peer(qp, peer_context, attr->dest_qp_num, &its)) {
 		park_locked(qp, &mine);
 	} else {
 		pier_close_fd(fds[0]);
 		pier_close_fd(fds[1]);
-		pier_soft_free_lane(lanes[0]);
-		pier_soft_free_lane(lanes[1]);
+		pier_soft_free_ring(rings[0]);
+		pier_soft_free_ring(rings[1]);
 	}
 	return 0;
 }
@@ -200,7 +211,7 @@ static int check_gid(const union ibv_gid *gid)
 int pier_soft_connect(struct soft_qp *qp, const struct ibv_qp_attr *attr)
 {
 	struct soft_context *peer = pier_soft_hold_registry(&attr->ah_attr.grh.dgid);
-	struct soft_parked parked;
+	struct soft_early_stream early;
 	int error = 0;
 
 	if (peer)
@@ -218,9 +229,9 @@ int pier_soft_connect(struct soft_qp *qp, const struct ibv_qp_attr *attr)
 				 attr->dest_qp_num);
 	if (!is_caller(qp, attr))
 		return 0;
-	error = pier_soft_call(qp, attr, &parked);
+	error = pier_soft_call(qp, attr, &early);
 	if (!error)
-		park_locked(qp, &parked);
-	explicit_bzero(&parked, sizeof(parked));
+		park_locked(qp, &early);
+	explicit_bzero(&early, sizeof(early));
 	return error;
 }

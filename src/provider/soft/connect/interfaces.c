@@ -5,8 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "interfaces.h"
+#include "listen.h"
 #include "core/error.h"
-#include "provider/soft/soft.h"
+#include "peers.h"
+#include "provider/soft/limits.h"
 
 /* "::" or "0.0.0.0": where to listen, but nowhere to call. */
 static bool is_any(const struct in6_addr *address)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
-#include <netinet/tcp.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,13 +9,14 @@
 
 #include <sys/epoll.h>
 
+#include "listen.h"
 #include "core/error.h"
 #include "core/fd.h"
+#include "interfaces.h"
+#include "provider/soft/engine.h"
+#include "provider/soft/link/credentials.h"
+#include "provider/soft/link/stream.h"
 #include "provider/soft/soft.h"
-
-enum {
-	STREAM_BUFFER = 2 * 1024 * 1024
-};
 
 /* A switch for tests: TCP between two processes of one host. */
 bool pier_soft_unix_allowed(void)
@@ -38,36 +39,6 @@ socklen_t pier_soft_unix_name(const union ibv_gid *gid, struct sockaddr_un *ret_
 	for (int i = 8; i < 16; i++)
 		used += snprintf(text + used, size - used, "%02x", gid->raw[i]);
 	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + used);
-}
-
-static void set(int fd, int level, int option, int value)
-{
-	setsockopt(fd, level, option, &value, sizeof(value));
-}
-
-bool pier_soft_is_remote(int fd)
-{
-	int family = AF_UNSPEC;
-	socklen_t size = sizeof(family);
-
-	getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family, &size);
-	return family != AF_UNIX;
-}
-
-/* Best effort: a stream works without these options. */
-void pier_soft_tune_stream(int fd)
-{
-	if (!pier_soft_is_remote(fd)) {
-		set(fd, SOL_SOCKET, SO_SNDBUF, STREAM_BUFFER);
-		return;
-	}
-	set(fd, IPPROTO_TCP, TCP_NODELAY, 1);
-	/* A host that vanished is noticed after about 20 s even when idle. */
-	set(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
-	set(fd, IPPROTO_TCP, TCP_KEEPIDLE, 10);
-	set(fd, IPPROTO_TCP, TCP_KEEPINTVL, 3);
-	set(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
-	set(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 20000);
 }
 
 static int listen_unix(struct soft_context *context)
@@ -96,10 +67,11 @@ static int bind_tcp(struct in6_addr address)
 {
 	struct sockaddr_in6 name = { .sin6_family = AF_INET6, .sin6_addr = address };
 	int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	const int off = 0;
 
 	if (fd < 0)
 		return -1;
-	set(fd, IPPROTO_IPV6, IPV6_V6ONLY, 0);
+	setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
 	if (bind(fd, (struct sockaddr *)&name, sizeof(name)) == 0 &&
 	    listen(fd, SOMAXCONN) == 0)
 		return fd;

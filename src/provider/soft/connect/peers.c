@@ -5,8 +5,8 @@
 #include <net/if.h>
 #include <string.h>
 
-#include "core/error.h"
 #include "peers.h"
+#include "core/error.h"
 
 enum {
 	V4_PREFIX = 96, /* of ::ffff:0:0/96 (RFC 4291, section 2.5.5.2) */

@@ -4,8 +4,17 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
+#include "pending.h"
 #include "core/fd.h"
 #include "core/log.h"
+#include "listen.h"
+#include "provider/soft/engine.h"
+#include "provider/soft/link/auth.h"
+#include "provider/soft/link/credentials.h"
+#include "provider/soft/link/early_stream.h"
+#include "provider/soft/link/ring.h"
+#include "provider/soft/link/shared_memory.h"
+#include "provider/soft/link/stream.h"
 #include "provider/soft/soft.h"
 
 /*
@@ -180,39 +189,39 @@ static const char *answer_hello(struct soft_context *context,
 }
 
 static void hand_over(struct soft_context *context, struct soft_pending *pending,
-		      struct soft_qp *qp, struct soft_lane *lane)
+		      struct soft_qp *qp, struct soft_ring *ring)
 {
-	struct soft_parked parked = {
+	struct soft_early_stream early = {
 		.fd = pending->fd,
 		.tx_fd = pending->fd,
-		.lane = lane,
+		.ring = ring,
 		.gid = pending->gid,
 		.qpn = pending->qpn,
 		.sealed = pending->sealed,
 	};
 
-	memcpy(parked.transcript, pending->transcript, SOFT_MAC_SIZE);
-	memcpy(parked.agreed, pending->agreed, SOFT_SHARE_SIZE);
+	memcpy(early.transcript, pending->transcript, SOFT_MAC_SIZE);
+	memcpy(early.agreed, pending->agreed, SOFT_SHARE_SIZE);
 	explicit_bzero(pending->agreed, sizeof(pending->agreed));
-	memcpy(parked.proof, pending->bytes + SOFT_MAC_SIZE, SOFT_MAC_SIZE);
+	memcpy(early.proof, pending->bytes + SOFT_MAC_SIZE, SOFT_MAC_SIZE);
 	pier_soft_unwatch(context, pending->fd);
 	pending->fd = -1;
 	pending->step = SOFT_PENDING_FREE;
 	pending->generation++;
-	pier_soft_tune_stream(parked.fd);
-	pier_soft_park(qp, &parked);
-	explicit_bzero(&parked, sizeof(parked));
+	pier_soft_tune_stream(early.fd);
+	pier_soft_store_stream(qp, &early);
+	explicit_bzero(&early, sizeof(early));
 }
 
 /* The memory that came with the proof, if any, now that the proof holds. */
-static struct soft_lane *share_memory(struct soft_pending *pending)
+static struct soft_ring *share_memory(struct soft_pending *pending)
 {
-	struct soft_segment *segment = NULL;
+	struct soft_shared_memory *memory = NULL;
 
 	if (pending->shared_fd >= 0)
-		segment = pier_soft_adopt_segment(pending->shared_fd);
+		memory = pier_soft_adopt_shared_memory(pending->shared_fd);
 	pending->shared_fd = pier_soft_close_foreign(pending->shared_fd);
-	return pier_soft_create_lane(segment, 1);
+	return pier_soft_create_ring(memory, 1);
 }
 
 static const char *answer_proof(struct soft_context *context,
@@ -220,21 +229,21 @@ static const char *answer_proof(struct soft_context *context,
 {
 	struct soft_qp *qp = pier_soft_find_qp(context, pending->target_qpn);
 	uint8_t welcome[SOFT_WELCOME_SIZE];
-	struct soft_lane *lane;
+	struct soft_ring *ring;
 
 	if (!qp)
 		return "its queue pair is gone";
 	if (!pier_soft_proves(qp->secret, SOFT_CALLER_PROVES, pending->transcript,
 			      pending->bytes))
 		return "it does not know the secret";
-	lane = share_memory(pending);
-	pier_soft_prove(qp->secret, lane ? SOFT_LISTENER_SHARES : SOFT_LISTENER_WELCOMES,
+	ring = share_memory(pending);
+	pier_soft_prove(qp->secret, ring ? SOFT_LISTENER_SHARES : SOFT_LISTENER_WELCOMES,
 			pending->transcript, welcome);
 	if (!say(pending, welcome, sizeof(welcome))) {
-		pier_soft_free_lane(lane);
+		pier_soft_free_ring(ring);
 		return "it does not listen";
 	}
-	hand_over(context, pending, qp, lane);
+	hand_over(context, pending, qp, ring);
 	return NULL;
 }
 

@@ -5,7 +5,8 @@
 
 #include <sodium.h>
 
-#include "provider/soft/soft.h"
+#include "auth.h"
+#include "provider/soft/limits.h"
 
 /*
  * How two queue pairs authenticate each other before a frame is read. Each has

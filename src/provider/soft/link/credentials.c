@@ -9,8 +9,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "credentials.h"
 #include "core/fd.h"
 #include "provider/soft/soft.h"
+#include "stream.h"
 
 /*
  * Which process is at the other end of a Unix socket. SO_PEERCRED (unix(7)) gives the

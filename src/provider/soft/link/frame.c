@@ -44,9 +44,9 @@ static bool is_plausible(const struct soft_header *header)
 {
 	if (!is_opcode(header->opcode) || !is_length(header->opcode, header->length))
 		return false;
-	if (header->flags & ~(SOFT_FLAG_SOLICITED | SOFT_FLAG_PLACED))
+	if (header->flags & ~(SOFT_FLAG_SOLICITED | SOFT_FLAG_COPIED))
 		return false;
-	if ((header->flags & SOFT_FLAG_PLACED) && header->opcode != SOFT_WRITE &&
+	if ((header->flags & SOFT_FLAG_COPIED) && header->opcode != SOFT_WRITE &&
 	    header->opcode != SOFT_WRITE_IMM && header->opcode != SOFT_READ)
 		return false;
 	if (header->opcode != SOFT_NAK)
@@ -77,7 +77,7 @@ bool pier_soft_unpack_header(const uint8_t *bytes, struct soft_header *ret_heade
 
 uint32_t pier_soft_payload_length(const struct soft_header *header)
 {
-	if (header->opcode == SOFT_READ || (header->flags & SOFT_FLAG_PLACED))
+	if (header->opcode == SOFT_READ || (header->flags & SOFT_FLAG_COPIED))
 		return 0;
 	return pier_soft_is_atomic(header->opcode) ? SOFT_OPERANDS_SIZE : header->length;
 }

@@ -34,7 +34,7 @@ enum soft_opcode {
 	SOFT_NAK,	      /* the same, and msn was refused */
 	SOFT_READ_RESPONSE,   /* every request up to msn is done */
 	SOFT_ATOMIC_RESPONSE, /* the same; its payload is what the word was */
-	/* On a lane, of the requester: those before msn are done, and need no answer. */
+	/* On a ring, of the requester: those before msn are done, and need no answer. */
 	SOFT_SKIP = 32
 };
 
@@ -49,7 +49,7 @@ enum soft_syndrome {
 
 enum {
 	SOFT_FLAG_SOLICITED = 1,
-	SOFT_FLAG_PLACED = 2 /* on a lane: the bytes are where they belong already */
+	SOFT_FLAG_COPIED = 2 /* on a lane: the bytes are where they belong already */
 };
 
 struct soft_header {

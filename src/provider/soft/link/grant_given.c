@@ -3,9 +3,17 @@
 #include <sched.h>
 #include <stdio.h>
 
+#include "grant_given.h"
+#include "control.h"
 #include "core/fd.h"
 #include "core/log.h"
+#include "credentials.h"
+#include "provider/soft/engine.h"
+#include "provider/soft/regions/keys.h"
+#include "provider/soft/regions/region.h"
 #include "provider/soft/soft.h"
+#include "ring.h"
+#include "stream.h"
 
 /*
  * Leaves: a peer on this host gets the fds of a region's memory and copies into and out
@@ -49,7 +57,7 @@ static uint64_t covered_bytes(const struct soft_mr *mr, int fd)
 
 static bool is_grantable(const struct soft_mr *mr)
 {
-	if (mr->count > SOFT_WORD_PIECES)
+	if (mr->count > SOFT_GRANT_PIECES)
 		return false;
 	for (uint32_t i = 0; i < mr->count; i++) {
 		const struct soft_piece *piece = &mr->pieces[i];
@@ -71,14 +79,14 @@ static bool may_read_and_write(const struct soft_qp *qp, const struct soft_mr *m
 }
 
 /* Pieces of one file follow the first of them, which brought the fd. */
-static uint32_t find_fd(const struct soft_mr *mr, const struct soft_leave_word *word,
-			uint32_t index)
+static uint32_t find_fd(const struct soft_mr *mr,
+			const struct soft_grant_message *message, uint32_t index)
 {
 	for (uint32_t i = 0; i < index; i++) {
 		if (mr->pieces[i].fd == mr->pieces[index].fd)
-			return word->pieces[i].fd;
+			return message->pieces[i].fd;
 	}
-	return word->fd_count;
+	return message->fd_count;
 }
 
 /*
@@ -94,29 +102,30 @@ static int open_again(int fd)
 }
 
 /* False: a file cannot be opened. The caller closes `fds` in any case. */
-static bool describe(const struct soft_mr *mr, struct soft_leave_word *word, int *fds)
+static bool describe(const struct soft_mr *mr, struct soft_grant_message *message,
+		     int *fds)
 {
 	for (uint32_t i = 0; i < mr->count; i++) {
 		const struct soft_piece *piece = &mr->pieces[i];
 
-		word->pieces[i].offset = piece->offset;
-		word->pieces[i].length = piece->end - piece->start;
-		word->pieces[i].fd = find_fd(mr, word, i);
-		word->count++;
-		if (word->pieces[i].fd < word->fd_count)
+		message->pieces[i].offset = piece->offset;
+		message->pieces[i].length = piece->end - piece->start;
+		message->pieces[i].fd = find_fd(mr, message, i);
+		message->count++;
+		if (message->pieces[i].fd < message->fd_count)
 			continue;
-		fds[word->fd_count] = open_again(piece->fd);
-		if (fds[word->fd_count] < 0)
+		fds[message->fd_count] = open_again(piece->fd);
+		if (fds[message->fd_count] < 0)
 			return false;
-		word->fd_count++;
+		message->fd_count++;
 	}
 	return true;
 }
 
-static bool find_slot(const struct soft_lane *lane, uint32_t *ret_slot)
+static bool find_slot(const struct soft_ring *ring, uint32_t *ret_slot)
 {
 	for (uint32_t i = 0; i < SOFT_MAX_GRANTS; i++) {
-		if (!lane->given[i].mr) {
+		if (!ring->given[i].mr) {
 			*ret_slot = i;
 			return true;
 		}
@@ -124,46 +133,47 @@ static bool find_slot(const struct soft_lane *lane, uint32_t *ret_slot)
 	return false;
 }
 
-static bool give(struct soft_qp *qp, struct soft_mr *mr, struct soft_leave_word *word)
+static bool give(struct soft_qp *qp, struct soft_mr *mr,
+		 struct soft_grant_message *message)
 {
-	struct soft_lane *lane = qp->link.lane;
-	struct soft_given *given;
-	int fds[SOFT_WORD_PIECES];
+	struct soft_ring *ring = qp->link.ring;
+	struct soft_given_grant *grant;
+	int fds[SOFT_GRANT_PIECES];
 	bool said;
 
 	/* Asked again each time, because we may have become undumpable since. */
-	if (!find_slot(lane, &word->slot) || !pier_soft_may_have_fds(qp->link.tx_fd))
+	if (!find_slot(ring, &message->slot) || !pier_soft_may_have_fds(qp->link.tx_fd))
 		return false;
-	given = &lane->given[word->slot];
-	word->serial = ++lane->next_serial ? lane->next_serial : ++lane->next_serial;
-	word->iova = mr->iova;
-	word->counted = mr->counter;
-	atomic_store(&lane->in->valid[word->slot], word->serial);
-	said = describe(mr, word, fds) && pier_soft_say_leave(qp, word, fds);
-	for (uint32_t i = 0; i < word->fd_count; i++)
+	grant = &ring->given[message->slot];
+	message->serial = ++ring->next_serial ? ring->next_serial : ++ring->next_serial;
+	message->iova = mr->iova;
+	message->counted = mr->counter;
+	atomic_store(&ring->in->valid[message->slot], message->serial);
+	said = describe(mr, message, fds) && pier_soft_send_grant(qp, message, fds);
+	for (uint32_t i = 0; i < message->fd_count; i++)
 		pier_close_fd(fds[i]);
 	if (!said) {
-		atomic_store(&lane->in->valid[word->slot], 0);
+		atomic_store(&ring->in->valid[message->slot], 0);
 		return false;
 	}
-	given->qp = qp;
-	given->mr = mr;
-	given->serial = word->serial;
-	pier_list_append(&mr->given, &given->of_mr);
+	grant->qp = qp;
+	grant->mr = mr;
+	grant->serial = message->serial;
+	pier_list_append(&mr->grants, &grant->of_mr);
 	return true;
 }
 
-void pier_soft_answer_ask(struct soft_qp *qp, uint32_t key)
+void pier_soft_answer_grant_request(struct soft_qp *qp, uint32_t key)
 {
 	struct soft_mr *mr = pier_soft_find_key(&soft_context_of(qp)->mrs, key);
-	struct soft_leave_word word = { .key = key }, denied = { .key = key };
+	struct soft_grant_message message = { .key = key }, denied = { .key = key };
 
-	if (mr && qp->link.lane->shares_fds && may_read_and_write(qp, mr) &&
-	    is_grantable(mr) && give(qp, mr, &word))
+	if (mr && qp->link.ring->shares_fds && may_read_and_write(qp, mr) &&
+	    is_grantable(mr) && give(qp, mr, &message))
 		return;
 	/* What its memory is made of does not change while it has its key. */
 	denied.never = mr && !is_grantable(mr);
-	pier_soft_say_leave(qp, &denied, NULL);
+	pier_soft_send_grant(qp, &denied, NULL);
 }
 
 /*
@@ -173,13 +183,13 @@ void pier_soft_answer_ask(struct soft_qp *qp, uint32_t key)
  */
 static bool wait_until_unused(const struct soft_qp *qp, uint32_t slot)
 {
-	_Atomic uint32_t *busy = &qp->link.lane->in->busy;
+	_Atomic uint32_t *busy = &qp->link.ring->in->busy;
 	uint64_t deadline = pier_soft_now() + DEADLINE_NANOSECONDS;
 
 	for (uint64_t i = 0; atomic_load(busy) == slot + 1; i++) {
 		if (i < SPINS)
 			continue;
-		if (pier_soft_is_gone(qp))
+		if (pier_soft_has_hung_up(qp->link.rx_fd))
 			return true;
 		if (pier_soft_now() > deadline)
 			return false;
@@ -188,59 +198,59 @@ static bool wait_until_unused(const struct soft_qp *qp, uint32_t slot)
 	return true;
 }
 
-static bool take_back(struct soft_qp *qp, struct soft_given *given)
+static bool take_back(struct soft_qp *qp, struct soft_given_grant *grant)
 {
-	struct soft_lane *lane = qp->link.lane;
-	uint32_t slot = (uint32_t)(given - lane->given);
+	struct soft_ring *ring = qp->link.ring;
+	uint32_t slot = (uint32_t)(grant - ring->given);
 
-	atomic_store(&lane->in->valid[slot], 0);
-	pier_list_remove(&given->of_mr);
-	given->mr = NULL;
-	if (lane->stubborn || wait_until_unused(qp, slot))
-		return !lane->stubborn;
-	lane->stubborn = true;
+	atomic_store(&ring->in->valid[slot], 0);
+	pier_list_remove(&grant->of_mr);
+	grant->mr = NULL;
+	if (ring->unresponsive || wait_until_unused(qp, slot))
+		return !ring->unresponsive;
+	ring->unresponsive = true;
 	pier_warning("soft0: QP %#x: QP %#x was stopped while it copied into a region",
 		     qp->ibv.qp_num, qp->attr.dest_qp_num);
 	return false;
 }
 
-bool pier_soft_forget_given(struct soft_qp *qp, uint32_t slot, uint32_t serial)
+bool pier_soft_take_returned_grant(struct soft_qp *qp, uint32_t slot, uint32_t serial)
 {
-	struct soft_lane *lane = qp->link.lane;
+	struct soft_ring *ring = qp->link.ring;
 	uint32_t index = slot % SOFT_MAX_GRANTS;
-	struct soft_given *given = &lane->given[index];
+	struct soft_given_grant *grant = &ring->given[index];
 
-	if (!given->mr || given->serial != serial)
+	if (!grant->mr || grant->serial != serial)
 		return true;
 	/* It is not waited for: an honest peer ends its copy first. */
-	if (atomic_load(&lane->in->busy) == index + 1)
-		lane->stubborn = true;
-	return take_back(qp, given);
+	if (atomic_load(&ring->in->busy) == index + 1)
+		ring->unresponsive = true;
+	return take_back(qp, grant);
 }
 
-void pier_soft_revoke_region(struct soft_mr *mr)
+void pier_soft_revoke_region_grants(struct soft_mr *mr)
 {
-	while (!pier_list_empty(&mr->given)) {
-		struct soft_given *given = pier_container_of(mr->given.next,
-							     struct soft_given, of_mr);
-		struct soft_qp *qp = given->qp;
-		uint32_t slot = (uint32_t)(given - qp->link.lane->given);
+	while (!pier_list_empty(&mr->grants)) {
+		struct soft_given_grant *grant = pier_container_of(
+			mr->grants.next, struct soft_given_grant, of_mr);
+		struct soft_qp *qp = grant->qp;
+		uint32_t slot = (uint32_t)(grant - qp->link.ring->given);
 
-		if (take_back(qp, given))
-			pier_soft_say_revoked(qp, slot, given->serial);
+		if (take_back(qp, grant))
+			pier_soft_send_grant_revoked(qp, slot, grant->serial);
 		else
-			pier_soft_lose_link(qp);
+			soft_context_of(qp)->engine.ops->lose_link(qp);
 	}
 }
 
-void pier_soft_revoke_link(struct soft_qp *qp)
+void pier_soft_revoke_link_grants(struct soft_qp *qp)
 {
-	struct soft_lane *lane = qp->link.lane;
+	struct soft_ring *ring = qp->link.ring;
 
-	for (uint32_t i = 0; lane && i < SOFT_MAX_GRANTS; i++) {
-		if (!lane->given[i].mr)
+	for (uint32_t i = 0; ring && i < SOFT_MAX_GRANTS; i++) {
+		if (!ring->given[i].mr)
 			continue;
-		if (take_back(qp, &lane->given[i]))
-			pier_soft_say_revoked(qp, i, lane->given[i].serial);
+		if (take_back(qp, &ring->given[i]))
+			pier_soft_send_grant_revoked(qp, i, ring->given[i].serial);
 	}
 }

@@ -5,15 +5,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include <infiniband/verbs.h>
-
 #include "frame.h"
 #include "provider/soft/limits.h"
 
-/* The byte stream between two queue pairs, and the frames on their way. */
+/* The byte stream between two queue pairs, and the frames on it. With the engine locked.
+ */
 
-struct soft_lane;
 struct soft_qp;
+struct soft_ring;
 struct soft_seal;
 
 /* A READ or an atomic operation whose response is to be sent. */
@@ -21,24 +20,24 @@ struct soft_read {
 	uint8_t opcode; /* of the response */
 	uint32_t msn, length, key;
 	uint64_t address;
-	uint64_t word; /* of an atomic operation: what was there before it */
+	uint64_t word; /* of an atomic operation: the value before it */
 };
 
 enum soft_source {
 	SOFT_FROM_NOWHERE, /* header only */
-	SOFT_FROM_FRAME,   /* its own words */
+	SOFT_FROM_FRAME,   /* its own payload */
 	SOFT_FROM_SEND,	   /* the elements of a send request */
-	SOFT_FROM_REGION   /* what a peer reads */
+	SOFT_FROM_REGION   /* memory that the peer reads */
 };
 
-struct soft_staged {
+struct soft_frame {
 	uint8_t header[SOFT_HEADER_SIZE];
 	enum soft_source source;
 	bool request;
-	bool stale; /* sent before an RNR NAK; will be sent again */
+	bool stale; /* sent before an RNR NAK, to be sent again */
 	uint64_t position;
 	struct soft_read read;
-	uint8_t words[SOFT_OPERANDS_SIZE];
+	uint8_t payload[SOFT_OPERANDS_SIZE];
 	uint32_t length;
 };
 
@@ -46,19 +45,19 @@ enum soft_target {
 	SOFT_TO_NOWHERE,
 	SOFT_TO_REGION,
 	SOFT_TO_RECV,
-	SOFT_TO_WORDS, /* the link's own: operands */
-	SOFT_TO_READER /* the elements of our own READ or atomic operation */
+	SOFT_TO_OPERANDS, /* the link's own memory */
+	SOFT_TO_READER	  /* the elements of our own READ or atomic operation */
 };
 
 struct soft_link {
-	int rx_fd, tx_fd;	/* the same, but where a queue pair talks to itself */
-	struct soft_lane *lane; /* frames go by shared memory; NULL: by the fds */
+	int rx_fd, tx_fd;	/* differ if a queue pair talks to itself */
+	struct soft_ring *ring; /* carries the frames; NULL: the fds do */
 	struct soft_seal *seal; /* and encrypted; NULL: the link is not sealed */
-	uint64_t serial;	/* tells a late epoll event from one of this link */
+	uint64_t serial;	/* in epoll events, to ignore late ones of another link */
 	bool readable, writable, hung_up;
-	bool closing;	/* say the last words, then close */
-	bool shut;	/* they are said */
-	bool tx_broken; /* a frame that began cannot be finished, or the peer is gone */
+	bool closing;	/* send the last answers, then close */
+	bool shut;	/* they are sent */
+	bool tx_broken; /* a frame cannot be finished, or the peer is gone */
 	bool answers_first;
 	uint64_t closing_deadline;
 
@@ -67,51 +66,25 @@ struct soft_link {
 	bool in_payload;
 	struct soft_header header;
 	enum soft_target target;
-	bool ignored; /* a request that will come again */
+	bool ignored; /* a request that the peer sends again */
 	uint32_t payload_done;
-	uint8_t words[SOFT_OPERANDS_SIZE];
+	uint8_t operands[SOFT_OPERANDS_SIZE];
 
-	struct soft_staged staged[SOFT_MAX_STAGED];
-	uint32_t first_staged, staged_count;
+	struct soft_frame frames[SOFT_MAX_FRAMES];
+	uint32_t first_frame, frame_count;
 	uint64_t sent_of_first;
 };
 
-/* An authenticated stream for a queue pair that does not want it yet. */
-struct soft_parked {
-	int fd;	   /* -1: none */
-	int tx_fd; /* the same, but where a queue pair talks to itself */
-	struct soft_lane *lane;
-	union ibv_gid gid;
-	uint32_t qpn;
-	bool proven; /* that the peer is who it says it is: always if we called */
-	uint8_t transcript[SOFT_MAC_SIZE];
-	bool sealed;
-	uint8_t agreed[SOFT_SHARE_SIZE]; /* of a sealed link */
-	uint8_t proof[SOFT_MAC_SIZE];
-};
+static inline bool pier_soft_link_open(const struct soft_link *link)
+{
+	return link->rx_fd >= 0;
+}
 
-/* transmit.c, receive.c, link.c; with the engine locked */
-struct soft_staged *pier_soft_stage(struct soft_qp *qp, const struct soft_header *header);
-/* One turn; whether the next can go on at once. */
-bool pier_soft_transmit(struct soft_qp *qp);
-void pier_soft_say_goodbye(struct soft_qp *qp);
-void pier_soft_receive(struct soft_qp *qp);
-void pier_soft_lose_link(struct soft_qp *qp);
-bool pier_soft_link_open(const struct soft_link *link);
-/* Consumes the fds, the lane and the seal, also when it fails. */
+/* Consumes the fds, the ring and the seal, also when it fails. */
 int pier_soft_attach_link(struct soft_qp *qp, int rx_fd, int tx_fd,
-			  struct soft_lane *lane, struct soft_seal *seal);
+			  struct soft_ring *ring, struct soft_seal *seal);
 void pier_soft_close_link(struct soft_qp *qp);
-/* For an event about what is there already; false: the socket cannot be watched. */
-bool pier_soft_watch_again(struct soft_qp *qp);
-/* Closes the socket in other processes as well. Takes -1. */
-void pier_soft_hang_up(int fd);
-void pier_soft_park(struct soft_qp *qp, const struct soft_parked *parked);
-void pier_soft_unpark(struct soft_qp *qp);
-/* Whether a live stream from that peer is parked. */
-bool pier_soft_has_parked(const struct soft_qp *qp, const union ibv_gid *gid,
-			  uint32_t qpn);
-/* Takes the parked stream if it comes from the peer that this QP is set to. */
-void pier_soft_adopt_parked(struct soft_qp *qp);
+/* Watches the socket again, for an event about bytes that are there already. */
+bool pier_soft_rewatch_link(struct soft_qp *qp);
 
 #endif

@@ -4,64 +4,69 @@
 
 #include <linux/dma-buf.h>
 
+#include "ring.h"
+#include "credentials.h"
+#include "polling.h"
+#include "provider/soft/regions/copy.h"
+#include "provider/soft/regions/vector.h"
 #include "provider/soft/soft.h"
+#include "shared_memory.h"
 
 enum {
 	/* So that the other end works on one part while we copy the next. */
 	COPY_BYTES = SOFT_RING_SIZE / 3
 };
 
-static struct soft_lane *create_lane(struct soft_segment *segment, int out, int in)
+static struct soft_ring *create_ring(struct soft_shared_memory *memory, int out, int in)
 {
-	struct soft_lane *lane = calloc(1, sizeof(*lane));
+	struct soft_ring *ring = calloc(1, sizeof(*ring));
 
-	if (!lane) {
-		pier_soft_drop_segment(segment);
+	if (!ring) {
+		pier_soft_release_shared_memory(memory);
 		return NULL;
 	}
-	lane->segment = segment;
-	lane->out = &segment->shared->halves[out];
-	lane->in = &segment->shared->halves[in];
-	pier_list_init(&lane->hot);
+	ring->memory = memory;
+	ring->out = &memory->layout->directions[out];
+	ring->in = &memory->layout->directions[in];
+	pier_list_init(&ring->polled);
 	for (int i = 0; i < SOFT_MAX_GRANTS; i++)
-		pier_list_init(&lane->given[i].of_mr);
-	return lane;
+		pier_list_init(&ring->given[i].of_mr);
+	return ring;
 }
 
-struct soft_lane *pier_soft_create_lane(struct soft_segment *segment, int side)
+struct soft_ring *pier_soft_create_ring(struct soft_shared_memory *memory, int side)
 {
-	return segment ? create_lane(segment, side, 1 - side) : NULL;
+	return memory ? create_ring(memory, side, 1 - side) : NULL;
 }
 
-struct soft_lane *pier_soft_create_loop(struct soft_segment *segment)
+struct soft_ring *pier_soft_create_loop_ring(struct soft_shared_memory *memory)
 {
-	return segment ? create_lane(segment, 0, 0) : NULL;
+	return memory ? create_ring(memory, 0, 0) : NULL;
 }
 
-void pier_soft_free_lane(struct soft_lane *lane)
+void pier_soft_free_ring(struct soft_ring *ring)
 {
-	if (!lane)
+	if (!ring)
 		return;
-	pier_soft_drop_held(lane);
-	for (int i = 0; i < lane->fd_count; i++)
-		pier_soft_close_foreign(lane->fds[i]);
-	pier_soft_drop_segment(lane->segment);
-	free(lane);
+	for (int i = 0; i < ring->fd_count; i++)
+		pier_soft_close_foreign(ring->fds[i]);
+	pier_soft_release_shared_memory(ring->memory);
+	free(ring);
 }
 
 /* The bytes of a ring from `position` on, to its end at most. */
-static struct soft_extent extent_at(const struct soft_lane *lane,
-				    const struct soft_half *half, uint64_t position,
+static struct soft_extent extent_at(const struct soft_ring *ring,
+				    const struct soft_direction *half, uint64_t position,
 				    size_t length)
 {
-	struct soft_shared *shared = lane->segment->shared;
+	struct soft_ring_layout *shared = ring->memory->layout;
 	uint64_t in_ring = position % SOFT_RING_SIZE;
 	uint64_t offset = SOFT_RINGS_OFFSET + in_ring +
-			  (uint64_t)(half - shared->halves) * SOFT_RING_SIZE;
+			  (uint64_t)(half - shared->directions) * SOFT_RING_SIZE;
 
 	return (struct soft_extent){
 		.memory = (char *)shared + offset,
-		.fd = lane->segment->fd,
+		.fd = ring->memory->fd,
 		.offset = offset,
 		.length = length < SOFT_RING_SIZE - in_ring ? length
 							    : SOFT_RING_SIZE - in_ring,
@@ -73,13 +78,13 @@ static struct soft_extent extent_at(const struct soft_lane *lane,
  * as in a packet of a socket, so that no header leaves without what it announces; of
  * what is received, all before the gap is there.
  */
-static ssize_t copy_parts(struct soft_lane *lane, const struct soft_half *half,
+static ssize_t copy_parts(struct soft_ring *ring, const struct soft_direction *half,
 			  uint64_t position, size_t length, struct soft_vector *vector)
 {
 	size_t done = 0;
 
 	while (done < length && vector->first < vector->count) {
-		struct soft_extent extent = extent_at(lane, half, position + done,
+		struct soft_extent extent = extent_at(ring, half, position + done,
 						      length - done);
 		ssize_t copied = pier_soft_copy(vector, &extent);
 		bool gap = copied < (ssize_t)extent.length &&
@@ -97,29 +102,29 @@ static ssize_t copy_parts(struct soft_lane *lane, const struct soft_half *half,
 	return (ssize_t)done;
 }
 
-static ssize_t copy(struct soft_lane *lane, const struct soft_half *half,
+static ssize_t copy(struct soft_ring *ring, const struct soft_direction *half,
 		    uint64_t position, size_t length, struct soft_vector *vector)
 {
 	ssize_t copied;
 
 	pier_soft_vector_sync(vector, DMA_BUF_SYNC_START);
-	copied = copy_parts(lane, half, position, length, vector);
+	copied = copy_parts(ring, half, position, length, vector);
 	pier_soft_vector_sync(vector, DMA_BUF_SYNC_END);
 	return copied;
 }
 
 /*
  * No wake-up is lost: we publish the position and then look whether the reader sleeps;
- * the reader says that it sleeps and then looks at the position (pier_soft_cool()).
- * All four are sequentially consistent, so one of the two sees the other. The byte on
- * the socket stays there until it is read, and the reader, which waits for events of
- * that socket, gets one for it.
+ * the reader says that it sleeps and then looks at the position
+ * (pier_soft_sleep_on_ring()). All four are sequentially consistent, so one of the two
+ * sees the other. The byte on the socket stays there until it is read, and the reader,
+ * which waits for events of that socket, gets one for it.
  */
-ssize_t pier_soft_lane_send(struct soft_qp *qp, struct soft_vector *vector)
+ssize_t pier_soft_ring_send(struct soft_qp *qp, struct soft_vector *vector)
 {
-	struct soft_lane *lane = qp->link.lane;
-	uint64_t used = lane->put -
-			atomic_load_explicit(&lane->out->tail, memory_order_acquire);
+	struct soft_ring *ring = qp->link.ring;
+	uint64_t used = ring->put -
+			atomic_load_explicit(&ring->out->tail, memory_order_acquire);
 	ssize_t sent;
 
 	if (used >= SOFT_RING_SIZE) {
@@ -127,12 +132,12 @@ ssize_t pier_soft_lane_send(struct soft_qp *qp, struct soft_vector *vector)
 		return -1;
 	}
 	used = SOFT_RING_SIZE - used;
-	sent = copy(lane, lane->out, lane->put, used < COPY_BYTES ? used : COPY_BYTES,
+	sent = copy(ring, ring->out, ring->put, used < COPY_BYTES ? used : COPY_BYTES,
 		    vector);
 	if (sent > 0) {
-		lane->put += (uint64_t)sent;
-		atomic_store(&lane->out->head, lane->put);
-		pier_soft_wake(qp, &lane->out->reader_sleeps);
+		ring->put += (uint64_t)sent;
+		atomic_store(&ring->out->head, ring->put);
+		pier_soft_wake_peer(qp, &ring->out->reader_sleeps);
 	}
 	return sent;
 }
@@ -146,12 +151,12 @@ static ssize_t nothing_there(const struct soft_link *link)
 	return -1;
 }
 
-/* The same for a writer that waits for room; see pier_soft_lane_send(). */
-ssize_t pier_soft_lane_receive(struct soft_qp *qp, struct soft_vector *vector)
+/* The same for a writer that waits for room; see pier_soft_ring_send(). */
+ssize_t pier_soft_ring_receive(struct soft_qp *qp, struct soft_vector *vector)
 {
-	struct soft_lane *lane = qp->link.lane;
-	uint64_t there = atomic_load_explicit(&lane->in->head, memory_order_acquire) -
-			 lane->taken;
+	struct soft_ring *ring = qp->link.ring;
+	uint64_t there = atomic_load_explicit(&ring->in->head, memory_order_acquire) -
+			 ring->taken;
 	ssize_t received;
 
 	if (there == 0)
@@ -160,12 +165,12 @@ ssize_t pier_soft_lane_receive(struct soft_qp *qp, struct soft_vector *vector)
 		errno = EPROTO;
 		return -1;
 	}
-	received = copy(lane, lane->in, lane->taken,
+	received = copy(ring, ring->in, ring->taken,
 			there < COPY_BYTES ? there : COPY_BYTES, vector);
 	if (received > 0) {
-		lane->taken += (uint64_t)received;
-		atomic_store(&lane->in->tail, lane->taken);
-		pier_soft_wake(qp, &lane->in->writer_sleeps);
+		ring->taken += (uint64_t)received;
+		atomic_store(&ring->in->tail, ring->taken);
+		pier_soft_wake_peer(qp, &ring->in->writer_sleeps);
 	}
 	return received;
 }

@@ -10,10 +10,15 @@
 
 #include <sodium.h>
 
+#include "seal.h"
+#include "auth.h"
 #include "core/fd.h"
 #include "core/log.h"
 #include "core/wire.h"
-#include "provider/soft/soft.h"
+#include "provider/soft/limits.h"
+#include "provider/soft/regions/copy.h"
+#include "provider/soft/regions/rlimits.h"
+#include "provider/soft/regions/vector.h"
 
 /*
  * Memory of the application may vanish, so only the kernel touches it: bytes go

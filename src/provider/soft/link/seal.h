@@ -6,8 +6,9 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "provider/soft/connect/door.h"
-#include "provider/soft/regions/region.h"
+#include "auth.h"
+#include "provider/soft/regions/copy.h"
+#include "provider/soft/regions/vector.h"
 
 /*
  * The encrypted stream of a sealed link, between frames and socket. Each direction has a

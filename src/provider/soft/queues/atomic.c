@@ -6,6 +6,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "atomic.h"
+#include "provider/soft/regions/dmabuf.h"
+#include "provider/soft/regions/pieces.h"
+#include "provider/soft/regions/region.h"
+#include "provider/soft/regions/window.h"
 #include "provider/soft/soft.h"
 
 /*
@@ -97,7 +102,7 @@ static uint64_t operand(const struct soft_link *link, int index)
 {
 	uint64_t value;
 
-	memcpy(&value, link->words + index * SOFT_WORD_SIZE, sizeof(value));
+	memcpy(&value, link->operands + index * SOFT_WORD_SIZE, sizeof(value));
 	return le64toh(value);
 }
 

@@ -5,8 +5,10 @@
 #include <stdlib.h>
 #include <sys/eventfd.h>
 
+#include "channel.h"
 #include "core/error.h"
 #include "core/fd.h"
+#include "cq.h"
 #include "provider/soft/soft.h"
 
 /*

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include "complete.h"
 #include "core/log.h"
+#include "cq.h"
+#include "provider/soft/link/grant_given.h"
+#include "provider/soft/link/link.h"
 #include "provider/soft/soft.h"
 
 static enum ibv_wc_opcode completed_opcode(enum ibv_wr_opcode opcode)
@@ -69,6 +73,11 @@ void pier_soft_complete_send(struct soft_qp *qp, enum ibv_wc_status status)
 		push(qp, qp->ibv.send_cq, &cqe, false);
 }
 
+const struct soft_recv *pier_soft_current_recv(const struct soft_qp *qp)
+{
+	return qp->srq ? &qp->taken.recv : &qp->rq.slots[qp->rq.done % qp->rq.depth];
+}
+
 static bool carries_immediate(const struct soft_header *header)
 {
 	return header->opcode == SOFT_SEND_IMM || header->opcode == SOFT_WRITE_IMM;
@@ -134,8 +143,8 @@ static bool sends_left(const struct soft_send_queue *sq)
  */
 static bool frame_is_leaving(const struct soft_link *link)
 {
-	return link->closing && link->staged_count > 0 &&
-	       link->staged[link->first_staged].source == SOFT_FROM_SEND;
+	return link->closing && link->frame_count > 0 &&
+	       link->frames[link->first_frame].source == SOFT_FROM_SEND;
 }
 
 void pier_soft_flush_sends(struct soft_qp *qp)
@@ -144,6 +153,15 @@ void pier_soft_flush_sends(struct soft_qp *qp)
 		return;
 	while (sends_left(&qp->sq))
 		pier_soft_complete_send(qp, IBV_WC_WR_FLUSH_ERR);
+}
+
+void pier_soft_set_state(struct soft_qp *qp, enum ibv_qp_state state)
+{
+	pthread_mutex_lock(&qp->sq.lock);
+	pthread_mutex_lock(&qp->rq.lock);
+	qp->ibv.state = state;
+	pthread_mutex_unlock(&qp->rq.lock);
+	pthread_mutex_unlock(&qp->sq.lock);
 }
 
 void pier_soft_fail_qp(struct soft_qp *qp, enum ibv_wc_status status)
@@ -155,11 +173,23 @@ void pier_soft_fail_qp(struct soft_qp *qp, enum ibv_wc_status status)
 	/* First, so that no completion finds the queue pair alive. */
 	pier_soft_set_state(qp, IBV_QPS_ERR);
 	if (qp->link.closing)
-		pier_soft_revoke_link(qp);
+		pier_soft_revoke_link_grants(qp);
 	else
 		pier_soft_close_link(qp);
 	if (status != IBV_WC_SUCCESS && sends_left(sq))
 		pier_soft_complete_send(qp, status);
 	pier_soft_flush_sends(qp);
 	pier_soft_flush_recvs(qp);
+}
+
+/* The peer is gone, or talks nonsense. */
+void pier_soft_lose_link(struct soft_qp *qp)
+{
+	/* Once closing, it was expected, and the cause has been reported. */
+	bool closing = qp->link.closing;
+
+	pier_debug("soft0: QP %#x lost its peer, QP %#x", qp->ibv.qp_num,
+		   qp->attr.dest_qp_num);
+	pier_soft_close_link(qp);
+	pier_soft_fail_qp(qp, closing ? IBV_WC_SUCCESS : IBV_WC_RETRY_EXC_ERR);
 }

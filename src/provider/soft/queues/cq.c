@@ -2,6 +2,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "cq.h"
+#include "channel.h"
 #include "core/error.h"
 #include "provider/soft/soft.h"
 
@@ -87,14 +89,6 @@ static void notify(struct soft_cq *cq, enum ibv_wc_status status, bool solicited
 	pier_soft_queue_event(cq);
 }
 
-static void free_slots(const struct soft_cqe *cqe)
-{
-	if (cqe->shared)
-		atomic_fetch_add_explicit(cqe->tail, 1, memory_order_release);
-	else
-		atomic_store_explicit(cqe->tail, cqe->freed, memory_order_release);
-}
-
 bool pier_soft_push_cqe(struct soft_cq *cq, const struct soft_cqe *cqe, bool solicited)
 {
 	bool fits, known;
@@ -108,70 +102,11 @@ bool pier_soft_push_cqe(struct soft_cq *cq, const struct soft_cqe *cqe, bool sol
 	}
 	/* A queue pair dies of it, and its queues with it, but not a shared one. */
 	if (!fits && cqe->shared)
-		free_slots(cqe);
+		pier_soft_free_slots(cqe);
 	cq->overrun |= !fits;
 	notify(cq, fits ? cqe->wc.status : IBV_WC_GENERAL_ERR, solicited);
 	pthread_mutex_unlock(&cq->lock);
 	return fits || known;
-}
-
-static int take_completions(struct soft_cq *cq, int count, struct ibv_wc *ret_wc)
-{
-	int taken = 0;
-
-	for (; taken < count && cq->count > 0; taken++) {
-		const struct soft_cqe *cqe = &cq->ring[cq->first];
-
-		ret_wc[taken] = cqe->wc;
-		free_slots(cqe);
-		cq->first = cq->first + 1 == cq->capacity ? 0 : cq->first + 1;
-		cq->count--;
-	}
-	return taken;
-}
-
-static int poll_once(struct soft_cq *cq, int count, struct ibv_wc *ret_wc)
-{
-	int taken;
-
-	pthread_mutex_lock(&cq->lock);
-	taken = take_completions(cq, count, ret_wc);
-	if (taken == 0 && cq->overrun)
-		taken = -EIO;
-	pthread_mutex_unlock(&cq->lock);
-	return taken;
-}
-
-int pier_soft_poll_cq(struct ibv_cq *ibv_cq, int count, struct ibv_wc *ret_wc)
-{
-	struct soft_cq *cq = (struct soft_cq *)ibv_cq;
-	int taken;
-
-	if (count <= 0)
-		return count < 0 ? -EINVAL : 0;
-	pier_soft_count_poll(soft_context(ibv_cq->context));
-	taken = poll_once(cq, count, ret_wc);
-	if (taken == 0) {
-		pier_soft_poll_engine(soft_context(ibv_cq->context));
-		taken = poll_once(cq, count, ret_wc);
-	}
-	if (taken == -EIO)
-		pier_fail(EIO, "soft0: the CQ of %u entries has overrun", cq->capacity);
-	return taken;
-}
-
-int pier_soft_req_notify_cq(struct ibv_cq *ibv_cq, int solicited_only)
-{
-	struct soft_cq *cq = (struct soft_cq *)ibv_cq;
-
-	pthread_mutex_lock(&cq->lock);
-	if (!solicited_only)
-		cq->armed = SOFT_ARMED_ANY;
-	else if (cq->armed == SOFT_UNARMED)
-		cq->armed = SOFT_ARMED_SOLICITED;
-	pthread_mutex_unlock(&cq->lock);
-	pier_soft_end_rest(soft_context(ibv_cq->context));
-	return 0;
 }
 
 /* What a queue pair that goes away left in the ring, as drivers clean it. */
@@ -187,7 +122,7 @@ void pier_soft_purge_cq(struct soft_cq *cq, const struct soft_qp *qp)
 			cq->ring[(cq->first + kept) % cq->capacity] = *cqe;
 			kept++;
 		} else if (cqe->shared) {
-			free_slots(cqe);
+			pier_soft_free_slots(cqe);
 		}
 	}
 	cq->count = kept;

@@ -11,23 +11,16 @@
 
 #include "core/list.h"
 
-/* Completion queues and the channels that carry their events. */
+/* Completion queues. */
 
 struct soft_qp;
-
-struct soft_channel {
-	struct ibv_comp_channel ibv;
-	pthread_mutex_t lock;
-	struct pier_list events; /* CQs with events; fd is readable iff not empty */
-	unsigned int users;
-};
 
 struct soft_cqe {
 	struct ibv_wc wc;
 	struct soft_qp *qp;
 	/*
-	 * Polling it frees the slots of this queue before this position; of a shared
-	 * queue, where completions are in any order, one more of them.
+	 * Polling it frees the slots of the work queue before position `freed`. In a
+	 * shared receive queue, which completes in any order, it frees one more slot.
 	 */
 	_Atomic uint64_t *tail;
 	uint64_t freed;
@@ -53,22 +46,20 @@ struct soft_cq {
 	unsigned int events_queued, events_taken;
 };
 
-/* cq.c, channel.c */
-struct ibv_comp_channel *pier_soft_create_comp_channel(struct ibv_context *context);
-int pier_soft_destroy_comp_channel(struct ibv_comp_channel *channel);
-int pier_soft_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **ret_cq,
-			   void **ret_cq_context);
-void pier_soft_ack_cq_events(struct ibv_cq *cq, unsigned int count);
-void pier_soft_queue_event(struct soft_cq *cq);
-/* Forgets the events nobody took; waits until those taken are acknowledged. */
-void pier_soft_retire_events(struct soft_cq *cq);
+static inline void pier_soft_free_slots(const struct soft_cqe *cqe)
+{
+	if (cqe->shared)
+		atomic_fetch_add_explicit(cqe->tail, 1, memory_order_release);
+	else
+		atomic_store_explicit(cqe->tail, cqe->freed, memory_order_release);
+}
+
 struct ibv_cq *pier_soft_create_cq(struct ibv_context *context, int cqe, void *cq_context,
 				   struct ibv_comp_channel *channel, int comp_vector);
 int pier_soft_destroy_cq(struct ibv_cq *cq);
-int pier_soft_poll_cq(struct ibv_cq *cq, int count, struct ibv_wc *ret_wc);
-int pier_soft_req_notify_cq(struct ibv_cq *cq, int solicited_only);
-/* False when the CQ has just overrun; it drops what comes from then on. */
+/* False when the CQ has just overrun; it drops all further completions. */
 bool pier_soft_push_cqe(struct soft_cq *cq, const struct soft_cqe *cqe, bool solicited);
+/* Removes the completions of a queue pair. */
 void pier_soft_purge_cq(struct soft_cq *cq, const struct soft_qp *qp);
 
 #endif

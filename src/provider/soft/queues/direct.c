@@ -2,7 +2,15 @@
 #include <errno.h>
 #include <linux/dma-buf.h>
 
+#include "direct.h"
 #include "core/checked.h"
+#include "provider/soft/link/grant_received.h"
+#include "provider/soft/link/ring.h"
+#include "provider/soft/link/stream.h"
+#include "provider/soft/regions/copy.h"
+#include "provider/soft/regions/pieces.h"
+#include "provider/soft/regions/region.h"
+#include "provider/soft/regions/vector.h"
 #include "provider/soft/soft.h"
 
 /*
@@ -40,17 +48,17 @@ static bool list_elements(struct soft_qp *qp, const struct soft_send *send,
 			  struct soft_vector *ret_vector, uint64_t limit)
 {
 	bool reads = send->opcode == IBV_WR_RDMA_READ;
-	uint64_t left = send->length - send->placed;
+	uint64_t left = send->length - send->copied;
 
 	if (limit > left)
 		limit = left;
 	pier_soft_vector_init(ret_vector, reads);
 	if (send->flags & IBV_SEND_INLINE) {
-		pier_soft_vector_add(ret_vector, send->inline_data + send->placed, limit);
+		pier_soft_vector_add(ret_vector, send->inline_data + send->copied, limit);
 		return true;
 	}
 	return pier_soft_vector_add_sges(ret_vector, qp, send->sges, send->sge_count,
-					 send->placed, limit,
+					 send->copied, limit,
 					 reads ? IBV_ACCESS_LOCAL_WRITE : 0);
 }
 
@@ -79,12 +87,12 @@ static ssize_t copy_bracketed(struct soft_vector *vector,
 }
 
 /* False: the leave was held back. See wait_until_unused() in grant.c. */
-static bool begin_copy(struct soft_lane *lane, const struct soft_held *held)
+static bool begin_copy(struct soft_ring *ring, const struct soft_received_grant *grant)
 {
-	atomic_store(&lane->out->busy, held->slot + 1);
-	if (atomic_load(&lane->out->valid[held->slot]) == held->serial)
+	atomic_store(&ring->out->busy, grant->slot + 1);
+	if (atomic_load(&ring->out->valid[grant->slot]) == grant->serial)
 		return true;
-	atomic_store(&lane->out->busy, 0);
+	atomic_store(&ring->out->busy, 0);
 	return false;
 }
 
@@ -96,46 +104,46 @@ static void charge(struct soft_send_queue *sq, uint64_t bytes)
 	sq->budget -= cost < sq->budget ? cost : sq->budget;
 }
 
-static enum soft_placing copy_chunk(struct soft_qp *qp, struct soft_send *send,
-				    struct soft_held *held)
+static enum soft_direct_result copy_chunk(struct soft_qp *qp, struct soft_send *send,
+					  struct soft_received_grant *grant)
 {
-	struct soft_lane *lane = qp->link.lane;
-	uint64_t offset = send->address - held->mapped->iova + send->placed;
-	const struct soft_piece *piece = pier_soft_find_piece(held->mapped, offset);
-	struct soft_extent extent = extent_in(piece, offset, send->length - send->placed);
+	struct soft_ring *ring = qp->link.ring;
+	uint64_t offset = send->address - grant->mapped->iova + send->copied;
+	const struct soft_piece *piece = pier_soft_find_piece(grant->mapped, offset);
+	struct soft_extent extent = extent_in(piece, offset, send->length - send->copied);
 	struct soft_vector vector;
 	ssize_t copied;
 
 	if (!list_elements(qp, send, &vector, CHUNK_BYTES))
-		return SOFT_PLACE_FAILED;
-	if (!begin_copy(lane, held)) {
-		pier_soft_release_held(held);
-		return SOFT_PLACE_NOT;
+		return SOFT_DIRECT_FAILED;
+	if (!begin_copy(ring, grant)) {
+		pier_soft_release_grant(grant);
+		return SOFT_DIRECT_UNUSED;
 	}
 	copied = copy_bracketed(&vector, &extent);
-	atomic_store(&lane->out->busy, 0);
+	atomic_store(&ring->out->busy, 0);
 	if (copied < 0 && errno == EFAULT)
-		return SOFT_PLACE_FAILED;
+		return SOFT_DIRECT_FAILED;
 	if (copied <= 0) {
-		pier_soft_reject_leave(qp, held);
-		return SOFT_PLACE_NOT;
+		pier_soft_reject_grant(qp, grant);
+		return SOFT_DIRECT_UNUSED;
 	}
-	send->placed += (uint64_t)copied;
+	send->copied += (uint64_t)copied;
 	charge(&qp->sq, (uint64_t)copied);
-	return SOFT_PLACE_LATER;
+	return SOFT_DIRECT_LATER;
 }
 
-static enum soft_placing copy(struct soft_qp *qp, struct soft_send *send,
-			      struct soft_held *held)
+static enum soft_direct_result copy(struct soft_qp *qp, struct soft_send *send,
+				    struct soft_received_grant *grant)
 {
-	enum soft_placing placing = SOFT_PLACE_LATER;
+	enum soft_direct_result result = SOFT_DIRECT_LATER;
 
-	while (placing == SOFT_PLACE_LATER && send->placed < send->length &&
+	while (result == SOFT_DIRECT_LATER && send->copied < send->length &&
 	       qp->sq.budget > 0)
-		placing = copy_chunk(qp, send, held);
-	if (placing == SOFT_PLACE_NOT)
-		send->placed = 0;
-	return send->placed == send->length ? SOFT_PLACE_DONE : placing;
+		result = copy_chunk(qp, send, grant);
+	if (result == SOFT_DIRECT_UNUSED)
+		send->copied = 0;
+	return send->copied == send->length ? SOFT_DIRECT_DONE : result;
 }
 
 static bool is_one_sided(const struct soft_send *send)
@@ -150,43 +158,44 @@ static bool peer_has_gone(struct soft_qp *qp)
 	struct soft_link *link = &qp->link;
 	uint64_t now = soft_context_of(qp)->engine.now;
 
-	if (now - link->lane->checked < CHECK_NANOSECONDS)
+	if (now - link->ring->last_checked < CHECK_NANOSECONDS)
 		return false;
-	link->lane->checked = now;
-	if (pier_soft_is_gone(qp))
+	link->ring->last_checked = now;
+	if (pier_soft_has_hung_up(link->rx_fd))
 		link->hung_up = link->readable = true;
 	return link->hung_up;
 }
 
 static bool needs_header(const struct soft_send_queue *sq, const struct soft_send *send,
-			 const struct soft_held *held)
+			 const struct soft_received_grant *grant)
 {
-	return send->opcode == IBV_WR_RDMA_WRITE_WITH_IMM || sq->done != sq->staged ||
-	       (held->counted && send->opcode == IBV_WR_RDMA_WRITE);
+	return send->opcode == IBV_WR_RDMA_WRITE_WITH_IMM || sq->done != sq->queued ||
+	       (grant->counted && send->opcode == IBV_WR_RDMA_WRITE);
 }
 
-enum soft_placing pier_soft_place(struct soft_qp *qp, struct soft_send *send)
+enum soft_direct_result pier_soft_copy_directly(struct soft_qp *qp,
+						struct soft_send *send)
 {
 	struct soft_send_queue *sq = &qp->sq;
-	enum soft_placing placing;
-	struct soft_held *held;
+	enum soft_direct_result result;
+	struct soft_received_grant *grant;
 	bool header;
 
-	if (!qp->link.lane || !is_one_sided(send) || send->length == 0)
-		return SOFT_PLACE_NOT;
-	if (send->placed == send->length) /* and only the header is sent again */
-		return SOFT_PLACE_DONE;
-	held = pier_soft_find_leave(qp, send);
+	if (!qp->link.ring || !is_one_sided(send) || send->length == 0)
+		return SOFT_DIRECT_UNUSED;
+	if (send->copied == send->length) /* and only the header is sent again */
+		return SOFT_DIRECT_DONE;
+	grant = pier_soft_find_grant(qp, send->key, send->length);
 	/* One that went by the ring before stays there. */
-	if (!held || sq->staged < sq->barrier || !covers(held->mapped, send)) {
-		send->placed = 0;
-		return SOFT_PLACE_NOT;
+	if (!grant || sq->queued < sq->barrier || !covers(grant->mapped, send)) {
+		send->copied = 0;
+		return SOFT_DIRECT_UNUSED;
 	}
 	if (sq->done < sq->barrier)
-		return send->length < WAIT_BYTES ? SOFT_PLACE_NOT : SOFT_PLACE_LATER;
+		return send->length < WAIT_BYTES ? SOFT_DIRECT_UNUSED : SOFT_DIRECT_LATER;
 	if (peer_has_gone(qp))
-		return SOFT_PLACE_LATER;
-	header = needs_header(sq, send, held);
-	placing = copy(qp, send, held);
-	return placing == SOFT_PLACE_DONE && !header ? SOFT_PLACE_SILENT : placing;
+		return SOFT_DIRECT_LATER;
+	header = needs_header(sq, send, grant);
+	result = copy(qp, send, grant);
+	return result == SOFT_DIRECT_DONE && !header ? SOFT_DIRECT_SILENT : result;
 }

@@ -2,8 +2,20 @@
 #include <errno.h>
 #include <string.h>
 
+#include "modify.h"
+#include "complete.h"
 #include "core/error.h"
+#include "cq.h"
+#include "provider/soft/connect/connect.h"
+#include "provider/soft/engine.h"
+#include "provider/soft/link/auth.h"
+#include "provider/soft/link/early_stream.h"
+#include "provider/soft/link/grant_given.h"
+#include "provider/soft/link/link.h"
 #include "provider/soft/soft.h"
+#include "srq.h"
+#include "transition.h"
+#include "transmit.h"
 
 static void store_path(struct ibv_qp_attr *to, const struct ibv_qp_attr *from, int mask)
 {
@@ -55,8 +67,8 @@ static void reset_queues(struct soft_qp *qp)
 	atomic_store(&sq->tail, 0);
 	atomic_store(&rq->head, 0);
 	atomic_store(&rq->tail, 0);
-	sq->done = sq->transmitted = sq->staged = rq->done = 0;
-	sq->done_msn = sq->staged_msn = 0;
+	sq->done = sq->transmitted = sq->queued = rq->done = 0;
+	sq->done_msn = sq->queued_msn = 0;
 	sq->reads = 0;
 	sq->barrier = 0;
 	sq->silent = sq->broken = false;
@@ -86,7 +98,7 @@ static int to_reset(struct soft_qp *qp)
 	explicit_bzero(secret, sizeof(secret));
 	pier_soft_set_state(qp, IBV_QPS_RESET);
 	pier_soft_close_link(qp);
-	pier_soft_unpark(qp);
+	pier_soft_discard_stream(qp);
 	reset_queues(qp);
 	explicit_bzero(&qp->peer_address, sizeof(qp->peer_address));
 	qp->has_peer_address = false;
@@ -95,7 +107,7 @@ static int to_reset(struct soft_qp *qp)
 
 static void to_error(struct soft_qp *qp)
 {
-	pier_soft_say_goodbye(qp);
+	pier_soft_send_last_answers(qp);
 	pier_soft_close_link(qp);
 	pier_soft_fail_qp(qp, IBV_WC_SUCCESS);
 }
@@ -109,7 +121,7 @@ static int enter(struct soft_qp *qp, enum ibv_qp_state to, const struct ibv_qp_a
 		return to_reset(qp);
 	store(&qp->attr, attr, mask);
 	if (mask & IBV_QP_ACCESS_FLAGS)
-		pier_soft_revoke_link(qp);
+		pier_soft_revoke_link_grants(qp);
 	if (to == IBV_QPS_ERR) {
 		to_error(qp);
 		return 0;
@@ -118,7 +130,7 @@ static int enter(struct soft_qp *qp, enum ibv_qp_state to, const struct ibv_qp_a
 		qp->sq.rnr_left = qp->attr.rnr_retry;
 	pier_soft_set_state(qp, to);
 	if (to == IBV_QPS_RTR && !pier_soft_link_open(&qp->link))
-		pier_soft_adopt_parked(qp);
+		pier_soft_adopt_stream(qp);
 	return 0;
 }
 

@@ -2,7 +2,11 @@
 #include <errno.h>
 #include <string.h>
 
+#include "post.h"
+#include "atomic.h"
 #include "core/error.h"
+#include "provider/soft/pass.h"
+#include "provider/soft/regions/region.h"
 #include "provider/soft/soft.h"
 
 static bool may_send(enum ibv_qp_state state)
@@ -138,7 +142,7 @@ static int queue_send(struct soft_qp *qp, const struct ibv_send_wr *wr)
 		store_binding(send, wr);
 	send->immediate = wr->imm_data;
 	send->sge_count = wr->num_sge;
-	send->placed = 0;
+	send->copied = 0;
 	if (wr->send_flags & IBV_SEND_INLINE)
 		copy_inline(send->inline_data, wr);
 	else if (wr->num_sge > 0)
@@ -160,7 +164,7 @@ int pier_soft_post_send(struct ibv_qp *ibv_qp, struct ibv_send_wr *wr,
 			*bad_wr = wr;
 	}
 	pthread_mutex_unlock(&qp->sq.lock);
-	pier_soft_ring(qp);
+	pier_soft_ring_doorbell(qp);
 	return -error;
 }
 
@@ -209,6 +213,6 @@ int pier_soft_post_recv(struct ibv_qp *ibv_qp, struct ibv_recv_wr *wr,
 	flush = qp->ibv.state == IBV_QPS_ERR;
 	pthread_mutex_unlock(&qp->rq.lock);
 	if (flush)
-		pier_soft_ring(qp);
+		pier_soft_ring_doorbell(qp);
 	return -error;
 }

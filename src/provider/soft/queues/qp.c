@@ -3,8 +3,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "qp.h"
 #include "core/error.h"
+#include "cq.h"
+#include "provider/soft/engine.h"
+#include "provider/soft/link/auth.h"
+#include "provider/soft/link/early_stream.h"
+#include "provider/soft/link/link.h"
+#include "provider/soft/regions/window.h"
 #include "provider/soft/soft.h"
+#include "srq.h"
+#include "transmit.h"
 
 /* What is said of the receive queue is ignored with an SRQ (ibv_create_qp(3)). */
 static struct ibv_qp_cap effective_cap(const struct ibv_qp_init_attr *attr)
@@ -102,7 +111,7 @@ static struct soft_qp *allocate_qp(const struct ibv_qp_init_attr *attr)
 	qp->init.cap = effective_cap(attr);
 	qp->srq = (struct soft_srq *)attr->srq;
 	qp->link.rx_fd = qp->link.tx_fd = -1;
-	qp->parked.fd = qp->parked.tx_fd = -1;
+	qp->early.fd = qp->early.tx_fd = -1;
 	pier_list_init(&qp->active);
 	pier_list_init(&qp->windows);
 	pthread_mutex_init(&qp->ibv.mutex, NULL);
@@ -195,22 +204,6 @@ struct ibv_qp *pier_soft_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *a
 	return &qp->ibv;
 }
 
-struct soft_qp *pier_soft_find_qp(struct soft_context *context, uint32_t qpn)
-{
-	struct soft_qp *qp = context->qps[qpn % SOFT_MAX_QP];
-
-	return qp && qp->ibv.qp_num == qpn ? qp : NULL;
-}
-
-void pier_soft_set_state(struct soft_qp *qp, enum ibv_qp_state state)
-{
-	pthread_mutex_lock(&qp->sq.lock);
-	pthread_mutex_lock(&qp->rq.lock);
-	qp->ibv.state = state;
-	pthread_mutex_unlock(&qp->rq.lock);
-	pthread_mutex_unlock(&qp->sq.lock);
-}
-
 int pier_soft_destroy_qp(struct ibv_qp *ibv_qp)
 {
 	struct soft_qp *qp = (struct soft_qp *)ibv_qp;
@@ -218,13 +211,13 @@ int pier_soft_destroy_qp(struct ibv_qp *ibv_qp)
 
 	pthread_mutex_lock(&ibv_qp->mutex);
 	pier_soft_lock(context);
-	pier_soft_say_goodbye(qp);
+	pier_soft_send_last_answers(qp);
 	pier_soft_close_link(qp);
-	pier_soft_unpark(qp);
-	pier_soft_orphan_windows(qp);
+	pier_soft_discard_stream(qp);
+	pier_soft_detach_windows(qp);
 	context->qps[ibv_qp->handle] = NULL;
 	/* Nothing of the engine knows it any more, once its doorbell is taken. */
-	pier_soft_empty_doorbells(context);
+	pier_soft_collect_doorbells(context);
 	pier_list_remove(&qp->active);
 	pier_soft_unlock(context);
 	pthread_mutex_unlock(&ibv_qp->mutex);

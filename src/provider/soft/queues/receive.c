@@ -1,24 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 
+#include "receive.h"
+#include "complete.h"
 #include "core/log.h"
+#include "provider/soft/link/frame.h"
+#include "provider/soft/link/link.h"
+#include "provider/soft/link/ring.h"
+#include "provider/soft/link/seal.h"
+#include "provider/soft/regions/vector.h"
 #include "provider/soft/soft.h"
+#include "requester.h"
+#include "responder.h"
 
 enum {
 	TURN_BYTES = 1024 * 1024
 };
-
-/* The peer is gone, or talks nonsense. */
-void pier_soft_lose_link(struct soft_qp *qp)
-{
-	/* Once closing, it was expected, and the cause has been reported. */
-	bool closing = qp->link.closing;
-
-	pier_debug("soft0: QP %#x lost its peer, QP %#x", qp->ibv.qp_num,
-		   qp->attr.dest_qp_num);
-	pier_soft_close_link(qp);
-	pier_soft_fail_qp(qp, closing ? IBV_WC_SUCCESS : IBV_WC_RETRY_EXC_ERR);
-}
 
 static void malformed(struct soft_qp *qp)
 {
@@ -52,8 +49,8 @@ static bool add_target(struct soft_qp *qp, struct soft_vector *vector, uint64_t 
 		return pier_soft_vector_add_sges(vector, qp, recv->sges, recv->sge_count,
 						 link->payload_done, limit,
 						 IBV_ACCESS_LOCAL_WRITE);
-	case SOFT_TO_WORDS:
-		pier_soft_vector_add(vector, link->words + link->payload_done, limit);
+	case SOFT_TO_OPERANDS:
+		pier_soft_vector_add(vector, link->operands + link->payload_done, limit);
 		return true;
 	case SOFT_TO_READER:
 		send = &qp->sq.slots[qp->sq.done % qp->sq.depth];
@@ -72,11 +69,11 @@ static void target_failed(struct soft_qp *qp)
 {
 	switch (qp->link.target) {
 	case SOFT_TO_REGION:
-		pier_soft_refuse(qp, SOFT_NAK_ACCESS);
+		pier_soft_refuse_request(qp, SOFT_NAK_ACCESS);
 		break;
 	case SOFT_TO_RECV:
 		pier_soft_complete_recv(qp, IBV_WC_LOC_PROT_ERR, &qp->link.header);
-		pier_soft_refuse(qp, SOFT_NAK_OPERATION);
+		pier_soft_refuse_request(qp, SOFT_NAK_OPERATION);
 		break;
 	default:
 		pier_soft_fail_qp(qp, IBV_WC_LOC_PROT_ERR);
@@ -219,8 +216,8 @@ static bool is_drained(const struct soft_link *link, uint64_t received, uint64_t
 
 static ssize_t receive_vector(struct soft_qp *qp, struct soft_vector *vector)
 {
-	if (qp->link.lane)
-		return pier_soft_lane_receive(qp, vector);
+	if (qp->link.ring)
+		return pier_soft_ring_receive(qp, vector);
 	if (qp->link.seal)
 		return pier_soft_seal_receive(qp->link.seal, vector, qp->link.rx_fd);
 	return pier_soft_vector_receive(vector, qp->link.rx_fd);

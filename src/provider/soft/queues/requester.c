@@ -2,6 +2,12 @@
 #include <endian.h>
 #include <string.h>
 
+#include "requester.h"
+#include "complete.h"
+#include "direct.h"
+#include "provider/soft/link/outgoing.h"
+#include "provider/soft/regions/vector.h"
+#include "provider/soft/regions/window.h"
 #include "provider/soft/soft.h"
 
 static struct soft_send *send_at(struct soft_send_queue *sq, uint64_t position)
@@ -72,17 +78,17 @@ static bool must_wait(const struct soft_qp *qp, const struct soft_send *send)
 		return true;
 	/* All before it, not only what a fence waits for (IBTA 10.6.5.1). */
 	if (send->opcode == IBV_WR_LOCAL_INV)
-		return qp->sq.done != qp->sq.staged;
+		return qp->sq.done != qp->sq.queued;
 	return has_response(send) && qp->attr.max_rd_atomic > 0 &&
 	       qp->sq.reads >= qp->attr.max_rd_atomic;
 }
 
-static void add_operands(struct soft_staged *frame, const struct soft_send *send)
+static void add_operands(struct soft_frame *frame, const struct soft_send *send)
 {
 	for (int i = 0; i < 2; i++) {
 		uint64_t word = htole64(send->operands[i]);
 
-		memcpy(frame->words + i * SOFT_WORD_SIZE, &word, SOFT_WORD_SIZE);
+		memcpy(frame->payload + i * SOFT_WORD_SIZE, &word, SOFT_WORD_SIZE);
 	}
 	frame->source = SOFT_FROM_FRAME;
 	frame->length = SOFT_OPERANDS_SIZE;
@@ -91,7 +97,7 @@ static void add_operands(struct soft_staged *frame, const struct soft_send *send
 /* Whether nothing of it is left that the peer could put off or refuse in order. */
 static bool is_settled(const struct soft_send *send)
 {
-	return send->placed > 0 && send->opcode != IBV_WR_RDMA_WRITE_WITH_IMM;
+	return send->copied > 0 && send->opcode != IBV_WR_RDMA_WRITE_WITH_IMM;
 }
 
 static void stage_send(struct soft_qp *qp, const struct soft_send *send)
@@ -99,22 +105,22 @@ static void stage_send(struct soft_qp *qp, const struct soft_send *send)
 	struct soft_header header = {
 		.opcode = frame_opcode(send->opcode),
 		.flags = send->flags & IBV_SEND_SOLICITED ? SOFT_FLAG_SOLICITED : 0,
-		.msn = qp->sq.staged_msn++,
+		.msn = qp->sq.queued_msn++,
 		.length = (uint32_t)send->length,
 		.key = send->key,
 		.address = send->address,
 		.immediate = send->immediate,
 	};
-	struct soft_staged *frame;
+	struct soft_frame *frame;
 
-	if (send->placed > 0)
-		header.flags |= SOFT_FLAG_PLACED;
-	frame = pier_soft_stage(qp, &header);
+	if (send->copied > 0)
+		header.flags |= SOFT_FLAG_COPIED;
+	frame = pier_soft_queue_frame(&qp->link, &header);
 	frame->request = true;
-	frame->position = qp->sq.staged++;
+	frame->position = qp->sq.queued++;
 	if (!is_settled(send))
-		qp->sq.barrier = qp->sq.staged;
-	if (send->placed > 0)
+		qp->sq.barrier = qp->sq.queued;
+	if (send->copied > 0)
 		return;
 	if (has_response(send)) {
 		qp->sq.reads++;
@@ -132,11 +138,11 @@ static struct soft_send *next_send(struct soft_qp *qp)
 	struct soft_send_queue *sq = &qp->sq;
 	uint64_t head = atomic_load_explicit(&sq->head, memory_order_acquire);
 
-	if (qp->ibv.state != IBV_QPS_RTS || sq->rnr_until || sq->staged == head)
+	if (qp->ibv.state != IBV_QPS_RTS || sq->rnr_until || sq->queued == head)
 		return NULL;
-	if (sq->broken && sq->staged >= sq->broken_at)
+	if (sq->broken && sq->queued >= sq->broken_at)
 		return NULL;
-	return must_wait(qp, send_at(sq, sq->staged)) ? NULL : send_at(sq, sq->staged);
+	return must_wait(qp, send_at(sq, sq->queued)) ? NULL : send_at(sq, sq->queued);
 }
 
 static bool is_local_at(struct soft_send_queue *sq, uint64_t position)
@@ -149,25 +155,34 @@ static void complete_local(struct soft_qp *qp)
 {
 	struct soft_send_queue *sq = &qp->sq;
 
-	while (qp->ibv.state == IBV_QPS_RTS && sq->done < sq->staged &&
+	while (qp->ibv.state == IBV_QPS_RTS && sq->done < sq->queued &&
 	       is_local_at(sq, sq->done))
 		pier_soft_complete_send(qp, IBV_WC_SUCCESS);
+}
+
+static enum ibv_wc_status execute_local(struct soft_qp *qp, const struct soft_send *send)
+{
+	if (send->opcode == IBV_WR_BIND_MW)
+		return pier_soft_bind_window(qp, &send->bind) ? IBV_WC_SUCCESS
+							      : IBV_WC_MW_BIND_ERR;
+	return pier_soft_invalidate(qp, send->key) ? IBV_WC_SUCCESS
+						   : IBV_WC_LOC_QP_OP_ERR;
 }
 
 static void run_one(struct soft_qp *qp, struct soft_send *send)
 {
 	struct soft_send_queue *sq = &qp->sq;
 	enum ibv_wc_status status = send->executed ? IBV_WC_SUCCESS
-						   : pier_soft_execute_local(qp, send);
+						   : execute_local(qp, send);
 
 	if (status != IBV_WC_SUCCESS) {
-		pier_soft_break_sends(qp, sq->staged, status);
+		pier_soft_break_sends(qp, sq->queued, status);
 		return;
 	}
 	send->executed = true;
-	if (sq->transmitted == sq->staged)
+	if (sq->transmitted == sq->queued)
 		sq->transmitted++;
-	sq->staged++;
+	sq->queued++;
 	complete_local(qp);
 }
 
@@ -184,8 +199,8 @@ static void made_progress(struct soft_qp *qp);
 /* All before it are done, and now it is. */
 static void finish_silently(struct soft_qp *qp)
 {
-	qp->sq.transmitted = ++qp->sq.staged;
-	qp->sq.staged_msn++;
+	qp->sq.transmitted = ++qp->sq.queued;
+	qp->sq.queued_msn++;
 	qp->sq.silent = true;
 	qp->last_progress = soft_context_of(qp)->engine.now;
 	pier_soft_complete_send(qp, IBV_WC_SUCCESS);
@@ -197,43 +212,43 @@ static void stage_skip(struct soft_qp *qp)
 {
 	const struct soft_header header = {
 		.opcode = SOFT_SKIP,
-		.msn = qp->sq.staged_msn,
+		.msn = qp->sq.queued_msn,
 	};
 
-	pier_soft_stage(qp, &header);
+	pier_soft_queue_frame(&qp->link, &header);
 	qp->sq.silent = false;
 }
 
 /* LATER as well when it cannot be sent at all. */
-static enum soft_placing place(struct soft_qp *qp, struct soft_send *send)
+static enum soft_direct_result place(struct soft_qp *qp, struct soft_send *send)
 {
 	enum ibv_wc_status status = check_local(qp, send);
-	enum soft_placing placing = SOFT_PLACE_LATER;
+	enum soft_direct_result result = SOFT_DIRECT_LATER;
 
 	if (status == IBV_WC_SUCCESS)
-		placing = pier_soft_place(qp, send);
-	if (placing == SOFT_PLACE_FAILED)
+		result = pier_soft_copy_directly(qp, send);
+	if (result == SOFT_DIRECT_FAILED)
 		status = IBV_WC_LOC_PROT_ERR;
 	if (status == IBV_WC_SUCCESS)
-		return placing;
-	pier_soft_break_sends(qp, qp->sq.staged, status);
-	return SOFT_PLACE_LATER;
+		return result;
+	pier_soft_break_sends(qp, qp->sq.queued, status);
+	return SOFT_DIRECT_LATER;
 }
 
 /* Places what can be placed at once, and stages what cannot. */
-bool pier_soft_stage_request(struct soft_qp *qp)
+bool pier_soft_queue_request(struct soft_qp *qp)
 {
-	enum soft_placing placing = SOFT_PLACE_SILENT;
+	enum soft_direct_result result = SOFT_DIRECT_SILENT;
 	struct soft_send *send = NULL;
 
-	while (placing == SOFT_PLACE_SILENT) {
+	while (result == SOFT_DIRECT_SILENT) {
 		pier_soft_run_local(qp);
 		send = next_send(qp);
-		placing = send ? place(qp, send) : SOFT_PLACE_LATER;
-		if (placing == SOFT_PLACE_SILENT)
+		result = send ? place(qp, send) : SOFT_DIRECT_LATER;
+		if (result == SOFT_DIRECT_SILENT)
 			finish_silently(qp);
 	}
-	if (placing == SOFT_PLACE_LATER)
+	if (result == SOFT_DIRECT_LATER)
 		return false;
 	if (qp->sq.silent)
 		stage_skip(qp);
@@ -243,14 +258,14 @@ bool pier_soft_stage_request(struct soft_qp *qp)
 }
 
 /* The last byte of it is on the stream: from now on the peer may answer. */
-void pier_soft_finish_transmit(struct soft_qp *qp, const struct soft_staged *frame)
+void pier_soft_finish_transmit(struct soft_qp *qp, const struct soft_frame *frame)
 {
 	struct soft_send_queue *sq = &qp->sq;
 
 	if (frame->position != sq->transmitted)
 		return;
 	sq->transmitted++;
-	while (sq->transmitted < sq->staged && is_local_at(sq, sq->transmitted))
+	while (sq->transmitted < sq->queued && is_local_at(sq, sq->transmitted))
 		sq->transmitted++;
 }
 
@@ -260,7 +275,7 @@ static uint64_t position_of(struct soft_send_queue *sq, uint32_t msn)
 	uint64_t position = sq->done;
 	uint32_t left = msn - sq->done_msn;
 
-	for (; position < sq->staged; position++) {
+	for (; position < sq->queued; position++) {
 		bool local = is_local_at(sq, position);
 
 		if (left == 0 && !local)
@@ -292,7 +307,7 @@ static bool complete_before(struct soft_qp *qp, uint64_t position)
 	while (sq->done < position && qp->ibv.state == IBV_QPS_RTS) {
 		const struct soft_send *send = send_at(sq, sq->done);
 
-		if (has_response(send) && send->placed == 0)
+		if (has_response(send) && send->copied == 0)
 			return false;
 		pier_soft_complete_send(qp, IBV_WC_SUCCESS);
 	}
@@ -336,10 +351,10 @@ static void go_back(struct soft_qp *qp, uint64_t position, uint8_t timer)
 	}
 	if (qp->attr.rnr_retry != 7) /* 7: for ever */
 		sq->rnr_left--;
-	pier_soft_drop_requests(link);
-	link->staged[link->first_staged].stale = true;
-	sq->staged = sq->transmitted = position;
-	sq->staged_msn = sq->done_msn;
+	pier_soft_drop_queued_requests(link);
+	link->frames[link->first_frame].stale = true;
+	sq->queued = sq->transmitted = position;
+	sq->queued_msn = sq->done_msn;
 	sq->reads = 0;
 	sq->rnr_until = soft_context_of(qp)->engine.now + rnr_nanoseconds(timer);
 }
@@ -360,7 +375,7 @@ bool pier_soft_handle_nak(struct soft_qp *qp, const struct soft_header *header)
 {
 	uint64_t position = position_of(&qp->sq, header->msn);
 
-	if (!complete_before(qp, position) || position >= qp->sq.staged)
+	if (!complete_before(qp, position) || position >= qp->sq.queued)
 		return false;
 	if (qp->ibv.state != IBV_QPS_RTS)
 		return true;
@@ -382,7 +397,7 @@ bool pier_soft_begin_read_response(struct soft_qp *qp, const struct soft_header 
 	if (qp->ibv.state != IBV_QPS_RTS)
 		return true;
 	send = send_at(sq, position);
-	if (!has_response(send) || send->placed > 0 || send->length != header->length)
+	if (!has_response(send) || send->copied > 0 || send->length != header->length)
 		return false;
 	if (pier_soft_is_atomic_wr(send->opcode) !=
 	    (header->opcode == SOFT_ATOMIC_RESPONSE))

@@ -2,33 +2,28 @@
 #include <endian.h>
 #include <string.h>
 
+#include "provider/provider.h"
+#include "responder.h"
+#include "atomic.h"
+#include "complete.h"
+#include "provider/soft/engine.h"
+#include "provider/soft/link/frame.h"
+#include "provider/soft/link/link.h"
+#include "provider/soft/link/outgoing.h"
+#include "provider/soft/regions/pieces.h"
+#include "provider/soft/regions/region.h"
+#include "provider/soft/regions/vector.h"
+#include "provider/soft/regions/window.h"
 #include "provider/soft/soft.h"
+#include "srq.h"
 
 enum {
 	/* How long the last words may take, and the peer to hang up after them. */
 	CLOSING_NANOSECONDS = 2000000000
 };
 
-/* Requests that have not begun are dropped; answers go out before the NAK. */
-void pier_soft_drop_requests(struct soft_link *link)
-{
-	uint32_t kept = 0;
-
-	for (uint32_t i = 0; i < link->staged_count; i++) {
-		uint32_t from = (link->first_staged + i) % SOFT_MAX_STAGED;
-		uint32_t to = (link->first_staged + kept) % SOFT_MAX_STAGED;
-		bool begun = i == 0 && link->sent_of_first > 0;
-
-		if (link->staged[from].request && !begun)
-			continue;
-		link->staged[to] = link->staged[from];
-		kept++;
-	}
-	link->staged_count = kept;
-}
-
 /* Refuses the expected request for good: NAK, and this queue pair is in ERR. */
-void pier_soft_refuse(struct soft_qp *qp, enum soft_syndrome syndrome)
+void pier_soft_refuse_request(struct soft_qp *qp, enum soft_syndrome syndrome)
 {
 	struct soft_link *link = &qp->link;
 
@@ -39,14 +34,9 @@ void pier_soft_refuse(struct soft_qp *qp, enum soft_syndrome syndrome)
 	qp->responder.syndrome = syndrome;
 	link->closing = true;
 	link->closing_deadline = soft_context_of(qp)->engine.now + CLOSING_NANOSECONDS;
-	pier_soft_drop_requests(link);
+	pier_soft_drop_queued_requests(link);
 	pier_soft_fail_qp(qp, IBV_WC_SUCCESS);
 	pier_soft_activate(qp);
-}
-
-const struct soft_recv *pier_soft_current_recv(const struct soft_qp *qp)
-{
-	return qp->srq ? &qp->taken.recv : &qp->rq.slots[qp->rq.done % qp->rq.depth];
 }
 
 /* One of an SRQ is this queue pair's from here on, whatever becomes of the message. */
@@ -74,13 +64,13 @@ static void begin_send(struct soft_qp *qp, const struct soft_header *header)
 		room += recv->sges[i].length;
 	if (header->length > room) {
 		pier_soft_complete_recv(qp, IBV_WC_LOC_LEN_ERR, header);
-		pier_soft_refuse(qp, SOFT_NAK_INVALID_REQUEST);
+		pier_soft_refuse_request(qp, SOFT_NAK_INVALID_REQUEST);
 		return;
 	}
 	if (!pier_soft_check_sges(qp, recv->sges, recv->sge_count, header->length,
 				  IBV_ACCESS_LOCAL_WRITE)) {
 		pier_soft_complete_recv(qp, IBV_WC_LOC_PROT_ERR, header);
-		pier_soft_refuse(qp, SOFT_NAK_OPERATION);
+		pier_soft_refuse_request(qp, SOFT_NAK_OPERATION);
 		return;
 	}
 	qp->link.target = SOFT_TO_RECV;
@@ -104,7 +94,7 @@ static bool may_access(struct soft_qp *qp, const struct soft_header *header, int
 /* A write can be refused at every byte; a response that has begun cannot. */
 static bool can_respond(struct soft_qp *qp, const struct soft_header *header)
 {
-	return header->length == 0 || (header->flags & SOFT_FLAG_PLACED) ||
+	return header->length == 0 || (header->flags & SOFT_FLAG_COPIED) ||
 	       pier_soft_is_present(find_region(qp, header, IBV_ACCESS_REMOTE_READ),
 				    header->address, header->length);
 }
@@ -114,7 +104,7 @@ static void begin_write(struct soft_qp *qp, const struct soft_header *header)
 	if (may_access(qp, header, IBV_ACCESS_REMOTE_WRITE))
 		qp->link.target = SOFT_TO_REGION;
 	else
-		pier_soft_refuse(qp, SOFT_NAK_ACCESS);
+		pier_soft_refuse_request(qp, SOFT_NAK_ACCESS);
 }
 
 static bool is_full(const struct soft_qp *qp)
@@ -125,9 +115,9 @@ static bool is_full(const struct soft_qp *qp)
 static void begin_read(struct soft_qp *qp, const struct soft_header *header)
 {
 	if (!may_access(qp, header, IBV_ACCESS_REMOTE_READ) || !can_respond(qp, header))
-		pier_soft_refuse(qp, SOFT_NAK_ACCESS);
-	else if (!(header->flags & SOFT_FLAG_PLACED) && is_full(qp))
-		pier_soft_refuse(qp, SOFT_NAK_INVALID_REQUEST);
+		pier_soft_refuse_request(qp, SOFT_NAK_ACCESS);
+	else if (!(header->flags & SOFT_FLAG_COPIED) && is_full(qp))
+		pier_soft_refuse_request(qp, SOFT_NAK_INVALID_REQUEST);
 }
 
 static void begin_atomic(struct soft_qp *qp, const struct soft_header *header)
@@ -137,9 +127,9 @@ static void begin_atomic(struct soft_qp *qp, const struct soft_header *header)
 	if (syndrome == SOFT_NO_NAK && is_full(qp))
 		syndrome = SOFT_NAK_INVALID_REQUEST;
 	if (syndrome == SOFT_NO_NAK)
-		qp->link.target = SOFT_TO_WORDS;
+		qp->link.target = SOFT_TO_OPERANDS;
 	else
-		pier_soft_refuse(qp, syndrome);
+		pier_soft_refuse_request(qp, syndrome);
 }
 
 static bool takes_recv(uint8_t opcode)
@@ -152,7 +142,7 @@ bool pier_soft_begin_request(struct soft_qp *qp, const struct soft_header *heade
 {
 	struct soft_responder *responder = &qp->responder;
 
-	if ((header->flags & SOFT_FLAG_PLACED) && !qp->link.lane)
+	if ((header->flags & SOFT_FLAG_COPIED) && !qp->link.ring)
 		return false;
 	if (header->msn != responder->expected) {
 		qp->link.ignored = true;
@@ -187,7 +177,7 @@ bool pier_soft_handle_skip(struct soft_qp *qp, const struct soft_header *header)
 {
 	struct soft_responder *responder = &qp->responder;
 
-	if (!qp->link.lane || responder->resync ||
+	if (!qp->link.ring || responder->resync ||
 	    responder->acked != responder->expected)
 		return false;
 	responder->expected = responder->acked = header->msn;
@@ -219,7 +209,7 @@ static bool finish_atomic(struct soft_qp *qp, const struct soft_header *header)
 	if (syndrome == SOFT_NO_NAK)
 		queue_response(&qp->responder, header, word);
 	else
-		pier_soft_refuse(qp, syndrome);
+		pier_soft_refuse_request(qp, syndrome);
 	return syndrome == SOFT_NO_NAK;
 }
 
@@ -246,7 +236,7 @@ static bool finish_invalidate(struct soft_qp *qp, const struct soft_header *head
 	if (pier_soft_invalidate(qp, header->key))
 		return true;
 	pier_soft_complete_recv(qp, IBV_WC_REM_INV_REQ_ERR, header);
-	pier_soft_refuse(qp, SOFT_NAK_ACCESS);
+	pier_soft_refuse_request(qp, SOFT_NAK_ACCESS);
 	return false;
 }
 
@@ -261,14 +251,14 @@ void pier_soft_finish_request(struct soft_qp *qp)
 	qp->responder.expected++;
 	if (qp->link.target == SOFT_TO_REGION && header->length > 0)
 		count_write(qp, header);
-	if (header->opcode == SOFT_READ && !(header->flags & SOFT_FLAG_PLACED))
+	if (header->opcode == SOFT_READ && !(header->flags & SOFT_FLAG_COPIED))
 		queue_response(&qp->responder, header, 0);
 	else if (takes_recv(header->opcode))
 		pier_soft_complete_recv(qp, IBV_WC_SUCCESS, header);
 }
 
 /* An ACK must not overtake the data of a READ before it, nor may a NAK. */
-bool pier_soft_stage_ack(struct soft_qp *qp)
+bool pier_soft_queue_ack(struct soft_qp *qp)
 {
 	struct soft_responder *responder = &qp->responder;
 	struct soft_header header = { .opcode = SOFT_ACK, .msn = responder->expected };
@@ -285,11 +275,11 @@ bool pier_soft_stage_ack(struct soft_qp *qp)
 		header.timer = qp->attr.min_rnr_timer;
 		responder->nak = false;
 	}
-	pier_soft_stage(qp, &header);
+	pier_soft_queue_frame(&qp->link, &header);
 	return true;
 }
 
-bool pier_soft_stage_read_response(struct soft_qp *qp)
+bool pier_soft_queue_read_response(struct soft_qp *qp)
 {
 	struct soft_responder *responder = &qp->responder;
 	struct soft_read *read = &responder->reads[responder->first_read];
@@ -298,18 +288,18 @@ bool pier_soft_stage_read_response(struct soft_qp *qp)
 		.msn = read->msn,
 		.length = read->length,
 	};
-	struct soft_staged *frame;
+	struct soft_frame *frame;
 
 	/* A request that was to be sent may have cost the link. */
 	if (responder->read_count == 0 || !pier_soft_link_open(&qp->link))
 		return false;
-	frame = pier_soft_stage(qp, &header);
+	frame = pier_soft_queue_frame(&qp->link, &header);
 	frame->source = SOFT_FROM_REGION;
 	if (read->opcode == SOFT_ATOMIC_RESPONSE) {
 		uint64_t word = htole64(read->word);
 
 		frame->source = SOFT_FROM_FRAME;
-		memcpy(frame->words, &word, sizeof(word));
+		memcpy(frame->payload, &word, sizeof(word));
 	}
 	frame->read = *read;
 	frame->length = read->length;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "srq.h"
 #include "core/error.h"
 #include "provider/soft/soft.h"
 

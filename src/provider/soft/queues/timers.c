@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include "timers.h"
+#include "complete.h"
 #include "core/log.h"
+#include "provider/soft/engine.h"
+#include "provider/soft/link/link.h"
 #include "provider/soft/soft.h"
 
 #define SECOND UINT64_C(1000000000)

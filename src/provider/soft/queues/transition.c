@@ -3,8 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "transition.h"
 #include "core/error.h"
-#include "provider/soft/soft.h"
+#include "provider/soft/limits.h"
 
 /* The RC rows of qp_state_table in the kernel's ib_core, which follow IBTA 11.2.5.2. */
 static const struct transition {

@@ -3,7 +3,18 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "transmit.h"
+#include "complete.h"
+#include "provider/soft/engine.h"
+#include "provider/soft/link/link.h"
+#include "provider/soft/link/outgoing.h"
+#include "provider/soft/link/polling.h"
+#include "provider/soft/link/ring.h"
+#include "provider/soft/link/seal.h"
+#include "provider/soft/regions/vector.h"
 #include "provider/soft/soft.h"
+#include "requester.h"
+#include "responder.h"
 
 enum {
 	/* What one queue pair may send before others have their turn. */
@@ -14,35 +25,19 @@ enum {
 	BATCH_BYTES = 64 * 1024
 };
 
-static struct soft_staged *staged_at(struct soft_link *link, uint32_t index)
-{
-	return &link->staged[(link->first_staged + index) % SOFT_MAX_STAGED];
-}
-
-struct soft_staged *pier_soft_stage(struct soft_qp *qp, const struct soft_header *header)
-{
-	struct soft_staged *frame = staged_at(&qp->link, qp->link.staged_count++);
-
-	pier_soft_pack_header(header, frame->header);
-	frame->source = SOFT_FROM_NOWHERE;
-	frame->request = frame->stale = false;
-	frame->length = 0;
-	return frame;
-}
-
 /* Answers and requests take turns: neither side of a busy pair starves. */
 static bool stage_one(struct soft_qp *qp)
 {
 	struct soft_link *link = &qp->link;
 
-	if (pier_soft_stage_ack(qp))
+	if (pier_soft_queue_ack(qp))
 		return true;
 	if (link->closing)
-		return pier_soft_stage_read_response(qp);
+		return pier_soft_queue_read_response(qp);
 	link->answers_first = !link->answers_first;
 	if (link->answers_first)
-		return pier_soft_stage_read_response(qp) || pier_soft_stage_request(qp);
-	return pier_soft_stage_request(qp) || pier_soft_stage_read_response(qp);
+		return pier_soft_queue_read_response(qp) || pier_soft_queue_request(qp);
+	return pier_soft_queue_request(qp) || pier_soft_queue_read_response(qp);
 }
 
 static void stage_frames(struct soft_qp *qp)
@@ -50,16 +45,16 @@ static void stage_frames(struct soft_qp *qp)
 	struct soft_link *link = &qp->link;
 	uint64_t bytes = 0;
 
-	for (uint32_t i = 0; i < link->staged_count; i++)
-		bytes += staged_at(link, i)->length;
-	while (link->staged_count < SOFT_MAX_STAGED && bytes < BATCH_BYTES) {
+	for (uint32_t i = 0; i < link->frame_count; i++)
+		bytes += pier_soft_frame_at(link, i)->length;
+	while (link->frame_count < SOFT_MAX_FRAMES && bytes < BATCH_BYTES) {
 		if (!stage_one(qp))
 			break;
-		bytes += staged_at(link, link->staged_count - 1)->length;
+		bytes += pier_soft_frame_at(link, link->frame_count - 1)->length;
 	}
 }
 
-static bool add_payload(struct soft_qp *qp, struct soft_staged *frame,
+static bool add_payload(struct soft_qp *qp, struct soft_frame *frame,
 			struct soft_vector *vector, uint64_t skip, uint64_t limit)
 {
 	const struct soft_send *send;
@@ -72,7 +67,7 @@ static bool add_payload(struct soft_qp *qp, struct soft_staged *frame,
 	if (frame->source == SOFT_FROM_NOWHERE || frame->length == 0)
 		return true;
 	if (frame->source == SOFT_FROM_FRAME) {
-		pier_soft_vector_add(vector, frame->words + skip, frame->length - skip);
+		pier_soft_vector_add(vector, frame->payload + skip, frame->length - skip);
 		return true;
 	}
 	if (frame->source == SOFT_FROM_REGION)
@@ -90,7 +85,7 @@ static bool add_payload(struct soft_qp *qp, struct soft_staged *frame,
 					 limit, 0);
 }
 
-static bool add_frame(struct soft_qp *qp, struct soft_staged *frame,
+static bool add_frame(struct soft_qp *qp, struct soft_frame *frame,
 		      struct soft_vector *vector, uint64_t sent)
 {
 	uint64_t skip = 0;
@@ -109,9 +104,9 @@ static bool add_frame(struct soft_qp *qp, struct soft_staged *frame,
  */
 static void give_up_requests(struct soft_qp *qp)
 {
-	uint64_t position = staged_at(&qp->link, 0)->position;
+	uint64_t position = pier_soft_frame_at(&qp->link, 0)->position;
 
-	pier_soft_drop_requests(&qp->link);
+	pier_soft_drop_queued_requests(&qp->link);
 	pier_soft_activate(qp);
 	pier_soft_break_sends(qp, position, IBV_WC_LOC_PROT_ERR);
 }
@@ -123,7 +118,7 @@ static void give_up_requests(struct soft_qp *qp)
 static void break_stream(struct soft_qp *qp)
 {
 	struct soft_link *link = &qp->link;
-	struct soft_staged frame = *staged_at(link, 0);
+	struct soft_frame frame = *pier_soft_frame_at(link, 0);
 
 	if (link->closing) {
 		pier_soft_lose_link(qp);
@@ -143,7 +138,7 @@ static void break_stream(struct soft_qp *qp)
 static void source_failed(struct soft_qp *qp)
 {
 	struct soft_link *link = &qp->link;
-	struct soft_staged frame = *staged_at(link, 0);
+	struct soft_frame frame = *pier_soft_frame_at(link, 0);
 
 	if (link->sent_of_first > 0) {
 		break_stream(qp);
@@ -153,22 +148,22 @@ static void source_failed(struct soft_qp *qp)
 		give_up_requests(qp);
 		return;
 	}
-	link->staged_count = 0;
+	link->frame_count = 0;
 	qp->responder.read_count = 0;
 	qp->responder.expected = frame.read.msn;
-	pier_soft_refuse(qp, SOFT_NAK_ACCESS);
+	pier_soft_refuse_request(qp, SOFT_NAK_ACCESS);
 }
 
 static bool finish_first(struct soft_qp *qp)
 {
 	struct soft_link *link = &qp->link;
-	struct soft_staged *frame = staged_at(link, 0);
+	struct soft_frame *frame = pier_soft_frame_at(link, 0);
 
 	if (frame->request && !frame->stale)
 		pier_soft_finish_transmit(qp, frame);
 	link->sent_of_first = 0;
-	link->first_staged = (link->first_staged + 1) % SOFT_MAX_STAGED;
-	return --link->staged_count > 0;
+	link->first_frame = (link->first_frame + 1) % SOFT_MAX_FRAMES;
+	return --link->frame_count > 0;
 }
 
 static void account_sent(struct soft_qp *qp, uint64_t sent)
@@ -177,8 +172,8 @@ static void account_sent(struct soft_qp *qp, uint64_t sent)
 	uint64_t rest;
 
 	qp->last_progress = soft_context_of(qp)->engine.now;
-	while (link->staged_count > 0) {
-		rest = SOFT_HEADER_SIZE + staged_at(link, 0)->length -
+	while (link->frame_count > 0) {
+		rest = SOFT_HEADER_SIZE + pier_soft_frame_at(link, 0)->length -
 		       link->sent_of_first;
 		if (sent < rest)
 			break;
@@ -198,13 +193,13 @@ static bool build_batch(struct soft_qp *qp, struct soft_vector *vector,
 	struct soft_link *link = &qp->link;
 
 	pier_soft_vector_init(vector, false);
-	for (uint32_t i = 0; i < link->staged_count && i < max_frames; i++) {
+	for (uint32_t i = 0; i < link->frame_count && i < max_frames; i++) {
 		int count = vector->count;
 		size_t bytes = vector->bytes;
 
 		if (count == SOFT_MAX_VECTOR || bytes >= BATCH_BYTES)
 			break;
-		if (!add_frame(qp, staged_at(link, i), vector,
+		if (!add_frame(qp, pier_soft_frame_at(link, i), vector,
 			       i == 0 ? link->sent_of_first : 0)) {
 			vector->count = count;
 			vector->bytes = bytes;
@@ -224,8 +219,8 @@ static void stop_sending(struct soft_link *link)
 
 static ssize_t send_vector(struct soft_qp *qp, struct soft_vector *vector)
 {
-	if (qp->link.lane)
-		return pier_soft_lane_send(qp, vector);
+	if (qp->link.ring)
+		return pier_soft_ring_send(qp, vector);
 	if (qp->link.seal)
 		return pier_soft_seal_send(qp->link.seal, vector, qp->link.tx_fd);
 	return pier_soft_vector_send(vector, qp->link.tx_fd);
@@ -235,8 +230,8 @@ static ssize_t send_vector(struct soft_qp *qp, struct soft_vector *vector)
 static void wait_for_room(struct soft_qp *qp)
 {
 	qp->link.writable = false;
-	if (qp->link.lane)
-		pier_soft_heat(qp);
+	if (qp->link.ring)
+		pier_soft_start_polling(qp);
 }
 
 /* False: the socket is full, or gone. */
@@ -257,7 +252,7 @@ static bool flush_seal(struct soft_qp *qp)
 static uint64_t send_batch(struct soft_qp *qp)
 {
 	struct soft_link *link = &qp->link;
-	uint32_t max_frames = SOFT_MAX_STAGED;
+	uint32_t max_frames = SOFT_MAX_FRAMES;
 	struct soft_vector vector;
 	ssize_t sent;
 
@@ -287,7 +282,7 @@ static uint64_t send_batch(struct soft_qp *qp)
 
 static void shut_when_silent(struct soft_link *link)
 {
-	if (!link->closing || link->shut || link->staged_count > 0)
+	if (!link->closing || link->shut || link->frame_count > 0)
 		return;
 	shutdown(link->tx_fd, SHUT_WR);
 	link->shut = true;
@@ -297,7 +292,7 @@ static void shut_when_silent(struct soft_link *link)
 static bool is_cut_short(struct soft_qp *qp)
 {
 	return qp->sq.budget == 0 &&
-	       qp->sq.staged != atomic_load_explicit(&qp->sq.head, memory_order_acquire);
+	       qp->sq.queued != atomic_load_explicit(&qp->sq.head, memory_order_acquire);
 }
 
 bool pier_soft_transmit(struct soft_qp *qp)
@@ -313,7 +308,7 @@ bool pier_soft_transmit(struct soft_qp *qp)
 		stage_frames(qp);
 		if (!pier_soft_link_open(link))
 			return false;
-		if (link->staged_count == 0) {
+		if (link->frame_count == 0) {
 			shut_when_silent(link);
 			return is_cut_short(qp);
 		}
@@ -329,17 +324,17 @@ bool pier_soft_transmit(struct soft_qp *qp)
  * Answers that are due go out before the link does, if they can at once: the
  * peer's requests did arrive.
  */
-void pier_soft_say_goodbye(struct soft_qp *qp)
+void pier_soft_send_last_answers(struct soft_qp *qp)
 {
 	struct soft_link *link = &qp->link;
 
 	if (!pier_soft_link_open(link) || link->closing || link->tx_broken)
 		return;
-	pier_soft_drop_requests(link);
-	if (link->staged_count > 0 && staged_at(link, 0)->request)
+	pier_soft_drop_queued_requests(link);
+	if (link->frame_count > 0 && pier_soft_frame_at(link, 0)->request)
 		return;
-	if (link->staged_count < SOFT_MAX_STAGED)
-		pier_soft_stage_ack(qp);
-	if (link->staged_count > 0)
+	if (link->frame_count < SOFT_MAX_FRAMES)
+		pier_soft_queue_ack(qp);
+	if (link->frame_count > 0)
 		send_batch(qp);
 }

@@ -3,7 +3,8 @@
 #include <string.h>
 #include <sys/uio.h>
 
-#include "provider/soft/soft.h"
+#include "copy.h"
+#include "vector.h"
 
 /*
  * Memory that may vanish under us, as that of an application may, is touched by the

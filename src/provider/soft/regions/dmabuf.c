@@ -1,17 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/dma-buf.h>
 #include <linux/magic.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "dmabuf.h"
 #include "core/checked.h"
 #include "core/error.h"
 #include "core/fd.h"
-#include "provider/soft/soft.h"
+#include "provider/provider.h"
+#include "region.h"
+#include "rlimits.h"
 
 enum kind {
 	KIND_OTHER,
@@ -114,12 +119,12 @@ static int map_window(struct soft_piece *piece, const struct pier_provider_part 
 
 	if (access & IBV_ACCESS_LOCAL_WRITE)
 		protection |= PROT_WRITE;
-	piece->window_size = (skipped + part->length + page - 1) & ~(page - 1);
-	window = mmap(NULL, piece->window_size, protection, MAP_SHARED, part->fd,
+	piece->mapping_size = (skipped + part->length + page - 1) & ~(page - 1);
+	window = mmap(NULL, piece->mapping_size, protection, MAP_SHARED, part->fd,
 		      (off_t)(part->offset - skipped));
 	if (window == MAP_FAILED)
 		return fail_map(piece, part, errno);
-	piece->window = window;
+	piece->mapping = window;
 	piece->memory = (char *)window + skipped;
 	return 0;
 }
@@ -178,8 +183,20 @@ int pier_soft_attach_fd(struct soft_piece *piece, const struct pier_provider_par
 
 void pier_soft_detach(struct soft_piece *piece)
 {
-	if (piece->window)
-		munmap(piece->window, piece->window_size);
+	if (piece->mapping)
+		munmap(piece->mapping, piece->mapping_size);
 	if (!piece->fd_shared)
 		piece->fd = pier_close_fd(piece->fd);
+}
+
+void pier_soft_sync(int fd, uint64_t flags)
+{
+	struct dma_buf_sync sync = { .flags = flags };
+	int result, saved = errno;
+
+	/* To be repeated, as dma-buf.h says: posters may get signals. */
+	do {
+		result = ioctl(fd, DMA_BUF_IOCTL_SYNC, &sync);
+	} while (result < 0 && (errno == EINTR || errno == EAGAIN));
+	errno = saved; /* of the copy that this brackets */
 }

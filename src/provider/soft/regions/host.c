@@ -3,9 +3,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "host.h"
 #include "core/checked.h"
 #include "core/error.h"
-#include "provider/soft/soft.h"
+#include "provider/provider.h"
+#include "region.h"
 
 /* Whether the kernel knows MADV_POPULATE_*, asked with memory that must work. */
 static bool kernel_populates(int advice)

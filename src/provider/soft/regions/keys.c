@@ -2,8 +2,12 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "keys.h"
 #include "core/error.h"
-#include "provider/soft/soft.h"
+#include "provider/soft/limits.h"
+#include "provider/soft/link/auth.h"
+#include "region.h"
+#include "window.h"
 
 enum {
 	GENERATION_MASK = (1 << SOFT_GENERATION_BITS) - 1,

@@ -3,9 +3,9 @@
 #include <stdatomic.h>
 #include <sys/resource.h>
 
+#include "rlimits.h"
 #include "core/checked.h"
 #include "core/fd.h"
-#include "provider/soft/soft.h"
 
 /*
  * What the software NIC leaves to the rest of the process: fds, address space and

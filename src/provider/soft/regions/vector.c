@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 #include <linux/dma-buf.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 
+#include "vector.h"
+#include "dmabuf.h"
+#include "pieces.h"
 #include "provider/soft/soft.h"
+#include "region.h"
+#include "window.h"
 
 void pier_soft_vector_init(struct soft_vector *vector, bool writes)
 {
@@ -111,18 +115,6 @@ bool pier_soft_check_sges(struct soft_qp *qp, const struct ibv_sge *sges, int co
 		limit -= sges[i].length < limit ? sges[i].length : limit;
 	}
 	return true;
-}
-
-void pier_soft_sync(int fd, uint64_t flags)
-{
-	struct dma_buf_sync sync = { .flags = flags };
-	int result, saved = errno;
-
-	/* To be repeated, as dma-buf.h says: posters may get signals. */
-	do {
-		result = ioctl(fd, DMA_BUF_IOCTL_SYNC, &sync);
-	} while (result < 0 && (errno == EINTR || errno == EAGAIN));
-	errno = saved; /* of the copy that this brackets */
 }
 
 /* Caches between the CPU and the device that owns the memory; see dma-buf.h. */

@@ -2,9 +2,13 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "window.h"
 #include "core/checked.h"
 #include "core/error.h"
+#include "keys.h"
+#include "provider/soft/engine.h"
 #include "provider/soft/soft.h"
+#include "region.h"
 
 /*
  * Memory windows of type 2B: a piece of a region, with rights of its own, for the
@@ -77,7 +81,7 @@ int pier_soft_dealloc_mw(struct ibv_mw *ibv_mw)
 }
 
 /* They hold their regions on, as windows do in hardware, but nobody has their key. */
-void pier_soft_orphan_windows(struct soft_qp *qp)
+void pier_soft_detach_windows(struct soft_qp *qp)
 {
 	while (!pier_list_empty(&qp->windows)) {
 		struct soft_mw *mw = pier_container_of(qp->windows.next, struct soft_mw,
@@ -132,7 +136,7 @@ static bool may_bind(const struct soft_qp *qp, const struct soft_bind *bind,
 	return true;
 }
 
-static bool bind_window(struct soft_qp *qp, const struct soft_bind *bind)
+bool pier_soft_bind_window(struct soft_qp *qp, const struct soft_bind *bind)
 {
 	struct soft_context *context = soft_context_of(qp);
 	struct soft_mw *mw = pier_soft_find_window(&context->mrs, bind->window);
@@ -162,13 +166,4 @@ bool pier_soft_invalidate(struct soft_qp *qp, uint32_t key)
 		return false;
 	unbind(mw);
 	return true;
-}
-
-enum ibv_wc_status pier_soft_execute_local(struct soft_qp *qp,
-					   const struct soft_send *send)
-{
-	if (send->opcode == IBV_WR_BIND_MW)
-		return bind_window(qp, &send->bind) ? IBV_WC_SUCCESS : IBV_WC_MW_BIND_ERR;
-	return pier_soft_invalidate(qp, send->key) ? IBV_WC_SUCCESS
-						   : IBV_WC_LOC_QP_OP_ERR;
 }
