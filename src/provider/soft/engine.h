@@ -10,7 +10,7 @@
 
 #include "core/deadline.h"
 #include "core/list.h"
-#include "regions/copy.h"
+#include "provider/soft/regions/copy.h"
 
 /*
  * The engine plays the hardware: it gives one turn to each queue pair that has something

@@ -11,16 +11,16 @@
 #include <infiniband/verbs.h>
 
 #include "core/list.h"
-#include "connect/address.h"
-#include "connect/listen.h"
+#include "provider/soft/connect/address.h"
+#include "provider/soft/connect/listen.h"
 #include "engine.h"
 #include "limits.h"
-#include "link/early_stream.h"
-#include "link/frame.h"
-#include "link/link.h"
-#include "queues/srq.h"
-#include "regions/keys.h"
-#include "regions/window.h"
+#include "provider/soft/link/early_stream.h"
+#include "provider/soft/link/frame.h"
+#include "provider/soft/link/link.h"
+#include "provider/soft/queues/srq.h"
+#include "provider/soft/regions/keys.h"
+#include "provider/soft/regions/window.h"
 
 /*
  * A NIC in software. One *engine* per opened context plays the hardware; each connected
