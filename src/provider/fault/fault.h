@@ -18,9 +18,9 @@
  * ops finds the plan, and neither libibverbs nor soft0 ever sees an object that is not
  * its own.
  *
- * Locks: the context's is taken before those of the provider beneath, and held while
- * that polls, posts, and brings a queue pair to ERR, all of which return at once. No
- * other call is made with it held. The plan's is the innermost.
+ * Locks: the context's lock is taken before those of the provider beneath. It is held
+ * while that provider polls, posts, or brings a queue pair to ERR, which all return at
+ * once, and during no other of its calls. The plan's lock is the innermost.
  */
 
 /* The vendor_err of completions that were turned into errors. */
