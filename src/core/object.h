@@ -33,9 +33,6 @@ struct pier_object {
 	const void *unused; /* what follows is at an address that callers know */
 };
 
-/* In a child of fork(2), with the table locked. */
-void pier_objects_forked(void);
-
 /*
  * Put an object into the table, and take it out: after it was made, and before
  * what its description reads is given back. The parent is kept by its child, or
