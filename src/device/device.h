@@ -7,6 +7,7 @@
 
 #include <pier/buffer.h>
 #include <pier/device.h>
+#include <pier/topology.h>
 #include <pier/verbs.h>
 
 #include "provider/provider.h"
@@ -43,6 +44,14 @@ struct pier_pd {
 	 */
 	pthread_mutex_t windows_lock;
 };
+
+/*
+ * pier_open_device() for the call that returns to `place`. Where neither the caller
+ * nor PIER_DEVICE names a device, the first of `order` that works and has an active
+ * port; an order of NULL is that of pier_device_list().
+ */
+int pier_open_in_order(const char *name, const struct pier_near_device *order,
+		       size_t count, const void *place, struct pier_device **ret_device);
 
 /* Something that has requests outstanding on regions of a PD: a channel. */
 struct pier_region_user {

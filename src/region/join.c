@@ -3,7 +3,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "backends/backend.h"
 #include "buffer/buffer.h"
 #include "join.h"
 #include "core/page.h"
@@ -168,18 +167,12 @@ static bool has_pages(const struct pier_mr *region, uint32_t index)
 
 static const struct pier_backend *find_joiner(const struct pier_mr *region)
 {
-	const struct pier_backend_entry *entries;
-	size_t count = pier_backend_entries(&entries);
-
 	if (!region->pd->device->dmabuf || region->memory_count < 2)
 		return NULL;
 	for (uint32_t i = 0; i < region->memory_count; i++)
 		if (!has_pages(region, i))
 			return NULL;
-	for (size_t i = 0; i < count; i++)
-		if (entries[i].backend && entries[i].backend->join)
-			return entries[i].backend;
-	return NULL;
+	return pier_find_joiner();
 }
 
 /* The whole pages around the ranges. */

@@ -15,15 +15,6 @@
  * the other. Only what worked is remembered.
  */
 
-const char *pier_mapping_name(enum pier_mapping mapping)
-{
-	static const char *const names[] = { "auto", "default", "pcie" };
-
-	if (mapping < PIER_MAPPING_AUTO || mapping > PIER_MAPPING_PCIE)
-		return "unknown";
-	return names[mapping];
-}
-
 /*
  * Allocations are whole pages, and nobody was given the rest of the last one. A wrapped
  * pointer's memory belongs to its owner up to the end.
