@@ -6,6 +6,7 @@
 #include <pier/buffer.h>
 
 #include "region/mr.h"
+#include "region/reg.h"
 #include "recv_pool.h"
 #include "core/error.h"
 #include "core/extensible.h"

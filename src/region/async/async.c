@@ -7,7 +7,11 @@
 #include <string.h>
 
 #include "event_queue.h"
-#include "region/mr.h"
+#include "region/attr.h"
+#include "region/dereg.h"
+#include "region/plan.h"
+#include "region/register.h"
+#include "region/resolve.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/object.h"
@@ -67,13 +71,15 @@ static void tell_cancelled(struct pier_registration *registration, uint64_t leng
 static void register_now(struct pier_registration *registration)
 {
 	struct pier_mr *region = registration->region;
-	int error = pier_register_region(region, registration->requested_key);
+	int error = pier_register_region(region);
 
 	registration->region = NULL;
-	if (error)
+	if (error) {
+		pier_free_region(region);
 		tell_error(registration, error);
-	else
+	} else {
 		registration->event.mr = region;
+	}
 }
 
 /* The same. Nobody has seen the region. */
@@ -112,18 +118,18 @@ static void run_registration(struct pier_registration *registration)
 /* The caller may close its fds. */
 static int duplicate_fds(struct pier_mr *region)
 {
-	for (uint32_t i = 0; i < region->memory_count; i++) {
-		struct pier_mr_memory *memory = &region->memory[i];
+	for (uint32_t i = 0; i < region->range_count; i++) {
+		struct pier_resolved_range *resolved = &region->ranges[i];
 		int fd;
 
-		if (memory->range.source != PIER_MR_DMABUF)
+		if (resolved->range.source != PIER_MR_DMABUF)
 			continue;
-		fd = fcntl(memory->range.fd, F_DUPFD_CLOEXEC, 0);
+		fd = fcntl(resolved->range.fd, F_DUPFD_CLOEXEC, 0);
 		if (fd < 0)
 			return pier_fail(errno, "duplicating fd %d of a dma-buf: %s",
-					 memory->range.fd, strerror(errno));
-		memory->range.fd = fd;
-		memory->owns_fd = true;
+					 resolved->range.fd, strerror(errno));
+		resolved->range.fd = fd;
+		resolved->owns_fd = true;
 	}
 	return 0;
 }
@@ -176,18 +182,18 @@ static int make_registration(struct pier_event_queue *queue, struct pier_pd *pd,
 	registration->queue = queue;
 	registration->run = run_registration;
 	registration->pd = pd;
-	registration->requested_key = attr->requested_key;
 	registration->event.kind = PIER_EVENT_MR_REGISTERED;
 	registration->event.registration = registration;
 	registration->event.context = attr->context;
-	error = pier_new_region(pd, attr, NULL, place, &registration->region);
+	error = pier_resolve_region(pd, attr, NULL, place, &registration->region);
+	if (!error)
+		error = pier_plan_region(registration->region, attr);
 	if (!error)
 		error = duplicate_fds(registration->region);
 	if (!error)
 		error = submit(registration, ret_registration);
 	if (error) {
-		if (registration->region)
-			pier_free_region(registration->region);
+		pier_free_region(registration->region);
 		free(registration);
 	}
 	return error;

@@ -42,7 +42,6 @@ struct pier_registration {
 	void (*run)(struct pier_registration *registration);
 	struct pier_pd *pd;	/* kept; NULL when it is over */
 	struct pier_mr *region; /* until it is registered or freed */
-	uint32_t requested_key;
 	enum pier_registration_state state;
 	bool cancelled, closed;
 	struct pier_event event;

@@ -5,6 +5,7 @@
 #include "buffer/buffer.h"
 #include "cache.h"
 #include "region/mr.h"
+#include "region/reg.h"
 #include "core/page.h"
 #include "core/checked.h"
 #include "core/error.h"
