@@ -10,8 +10,8 @@
 int pier_list_near_in(const char *sysfs, const struct pier_location *location,
 		      struct pier_near_device **ret_list, size_t *ret_count);
 
-/* pier_open_near_device() by that sysfs, for the call that returns to `place`. */
+/* pier_open_near_device() by that sysfs. */
 int pier_open_near_in(const char *sysfs, const struct pier_buffer *buffer,
-		      const void *place, struct pier_device **ret_device);
+		      struct pier_device **ret_device);
 
 #endif

@@ -46,12 +46,12 @@ struct pier_pd {
 };
 
 /*
- * pier_open_device() for the call that returns to `place`. Where neither the caller
- * nor PIER_DEVICE names a device, the first of `order` that works and has an active
- * port; an order of NULL is that of pier_device_list().
+ * Open a device as pier_open_device() does. If neither `name` nor PIER_DEVICE names
+ * one, open the first of `order` that works and has an active port; NULL stands for
+ * the order of pier_device_list().
  */
 int pier_open_in_order(const char *name, const struct pier_near_device *order,
-		       size_t count, const void *place, struct pier_device **ret_device);
+		       size_t count, struct pier_device **ret_device);
 
 /* Something that has requests outstanding on regions of a PD: a channel. */
 struct pier_region_user {

@@ -44,7 +44,7 @@ static void lock_pages(struct pier_bounce *bounce)
 			   buffer->backend->name, pier_error_message());
 }
 
-static int make_shadow(struct pier_bounce *bounce, const void *place)
+static int make_shadow(struct pier_bounce *bounce)
 {
 	void *cpu = NULL;
 	uint64_t length;
@@ -53,7 +53,7 @@ static int make_shadow(struct pier_bounce *bounce, const void *place)
 	if (!pier_add_u64(bounce->skew, bounce->length, &length) || length > SIZE_MAX)
 		return pier_fail(ENOMEM, "no host memory for %" PRIu64 " bytes",
 				 bounce->length);
-	error = pier_alloc_for(SHADOW, (size_t)length, place, &bounce->shadow);
+	error = pier_buffer_alloc(SHADOW, (size_t)length, &bounce->shadow);
 	if (!error)
 		error = pier_buffer_map(bounce->shadow, &cpu);
 	if (!error)
@@ -77,7 +77,7 @@ static int make_bounce(const struct pier_segment *segment,
 	bounce->offset = segment->range.offset;
 	bounce->length = segment->range.length;
 	bounce->skew = page_offset(segment);
-	error = make_shadow(bounce, segment->region->object.place);
+	error = make_shadow(bounce);
 	if (error) {
 		pier_bounce_put(bounce);
 		return error;

@@ -35,9 +35,9 @@ static int register_with_mapping(const struct pier_segment *segment,
 				 enum pier_mapping mapping, struct pier_mr_part *ret_part)
 {
 	struct pier_dmabuf dmabuf;
-	int error = pier_export_for(segment->range.buffer, segment->range.offset,
-				    segment->range.length, mapping,
-				    segment->region->object.place, &dmabuf);
+	int error = pier_dmabuf_export_mapped(segment->range.buffer,
+					      segment->range.offset,
+					      segment->range.length, mapping, &dmabuf);
 
 	if (error)
 		return error;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "attr.h"
-#include "reg.h"
+#include "core/caller.h"
 #include "register.h"
 
 /*
@@ -20,57 +20,52 @@ static struct pier_mr_attr attr_for(const struct pier_mr_range *range, int acces
 int pier_reg_mr(struct pier_pd *pd, void *addr, size_t length, int access,
 		struct pier_mr **ret_mr)
 {
+	PIER_ENTRY();
 	struct pier_mr_range range = PIER_MR_RANGE_HOST(addr, length);
 	struct pier_mr_attr attr = attr_for(&range, access);
 
-	return pier_register(pd, &attr, NULL, __builtin_return_address(0), ret_mr);
+	return pier_register(pd, &attr, NULL, ret_mr);
 }
 
 int pier_reg_dmabuf_mr(struct pier_pd *pd, uint64_t offset, size_t length, uint64_t iova,
 		       int fd, int access, struct pier_mr **ret_mr)
 {
+	PIER_ENTRY();
 	struct pier_mr_range range = PIER_MR_RANGE_DMABUF(fd, offset, length);
 	struct pier_mr_attr attr = attr_for(&range, access);
 
 	attr.addressing = PIER_ADDRESSING_IOVA;
 	attr.iova = iova;
-	return pier_register(pd, &attr, NULL, __builtin_return_address(0), ret_mr);
-}
-
-int pier_reg_buffer_for(struct pier_pd *pd, struct pier_buffer *buffer, size_t offset,
-			size_t length, int access, enum pier_policy policy,
-			const void *place, struct pier_mr **ret_mr)
-{
-	struct pier_mr_range range = PIER_MR_RANGE_BUFFER(buffer, offset, length);
-	struct pier_mr_attr attr = attr_for(&range, access);
-	int error = pier_check_policy(policy);
-
-	attr.policy = policy;
-	return error ? error : pier_register(pd, &attr, NULL, place, ret_mr);
+	return pier_register(pd, &attr, NULL, ret_mr);
 }
 
 int pier_reg_buffer_mr(struct pier_pd *pd, struct pier_buffer *buffer, size_t offset,
 		       size_t length, int access, enum pier_policy policy,
 		       struct pier_mr **ret_mr)
 {
-	return pier_reg_buffer_for(pd, buffer, offset, length, access, policy,
-				   __builtin_return_address(0), ret_mr);
+	PIER_ENTRY();
+	struct pier_mr_range range = PIER_MR_RANGE_BUFFER(buffer, offset, length);
+	struct pier_mr_attr attr = attr_for(&range, access);
+	int error = pier_check_policy(policy);
+
+	attr.policy = policy;
+	return error ? error : pier_register(pd, &attr, NULL, ret_mr);
 }
 
 int pier_reg_mr_attr(struct pier_pd *pd, const struct pier_mr_attr *attr,
 		     struct pier_mr **ret_mr)
 {
+	PIER_ENTRY();
 	struct pier_mr_attr known = PIER_MR_ATTR_INIT;
 	int error = pier_read_mr_attr(attr, &known);
 
-	return error ? error
-		     : pier_register(pd, &known, NULL, __builtin_return_address(0),
-				     ret_mr);
+	return error ? error : pier_register(pd, &known, NULL, ret_mr);
 }
 
 int pier_reg_mr_vec(struct pier_pd *pd, const struct pier_mr_range *ranges,
 		    uint32_t range_count, int access, struct pier_mr **ret_mr)
 {
+	PIER_ENTRY();
 	struct pier_mr_attr attr = PIER_MR_ATTR_INIT;
 	int error;
 
@@ -78,7 +73,5 @@ int pier_reg_mr_vec(struct pier_pd *pd, const struct pier_mr_range *ranges,
 	attr.range_count = range_count;
 	attr.access = access;
 	error = pier_read_mr_attr(&attr, &attr);
-	return error ? error
-		     : pier_register(pd, &attr, NULL, __builtin_return_address(0),
-				     ret_mr);
+	return error ? error : pier_register(pd, &attr, NULL, ret_mr);
 }

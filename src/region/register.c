@@ -54,7 +54,7 @@ static void set_uses(struct pier_mr *region)
 		region->uses |= PIER_HOT_SCATTER;
 }
 
-void pier_adopt_region(struct pier_mr *region, const void *place)
+void pier_track_region(struct pier_mr *region)
 {
 	struct pier_mr *base = region->base;
 
@@ -63,8 +63,8 @@ void pier_adopt_region(struct pier_mr *region, const void *place)
 	atomic_fetch_add(&region->pd->children, 1);
 	set_uses(region);
 	region->object.describe = describe_region;
-	pier_object_born(&region->object, PIER_OBJECT_MR,
-			 base ? &base->object : &region->pd->object, place);
+	pier_object_track(&region->object, PIER_OBJECT_MR,
+			  base ? &base->object : &region->pd->object);
 }
 
 int pier_register_region(struct pier_mr *region)
@@ -74,15 +74,15 @@ int pier_register_region(struct pier_mr *region)
 	if (error)
 		return error;
 	pier_forget_fds(region);
-	pier_adopt_region(region, region->object.place);
+	pier_track_region(region);
 	return 0;
 }
 
 int pier_register(struct pier_pd *pd, const struct pier_mr_attr *attr,
-		  struct pier_mr *base, const void *place, struct pier_mr **ret_mr)
+		  struct pier_mr *base, struct pier_mr **ret_mr)
 {
 	struct pier_mr *region = NULL;
-	int error = pier_resolve_region(pd, attr, base, place, &region);
+	int error = pier_resolve_region(pd, attr, base, &region);
 
 	if (!error)
 		error = pier_plan_region(region, attr);

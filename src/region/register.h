@@ -9,13 +9,12 @@
  * pier_resolve_region(), pier_plan_region(), pier_register_region(). On an error nothing
  * stays registered.
  *
- * base   the region that this will be a sub-region of, or NULL
- * place  what the caller's call returns to
+ * base  the region that this will be a sub-region of, or NULL
  *
  * Errors: those of pier_reg_mr_attr().
  */
 int pier_register(struct pier_pd *pd, const struct pier_mr_attr *attr,
-		  struct pier_mr *base, const void *place, struct pier_mr **ret_mr);
+		  struct pier_mr *base, struct pier_mr **ret_mr);
 
 /*
  * Step 3: register a planned region with the driver. From then on the region counts as
@@ -24,10 +23,7 @@ int pier_register(struct pier_pd *pd, const struct pier_mr_attr *attr,
  */
 int pier_register_region(struct pier_mr *region);
 
-/*
- * Add a complete region to its parents' counts and to the table of objects.
- * place: what the public function that made it returns to.
- */
-void pier_adopt_region(struct pier_mr *region, const void *place);
+/* Add a complete region to its parents' counts and to the table of objects. */
+void pier_track_region(struct pier_mr *region);
 
 #endif

@@ -29,10 +29,10 @@ static int hold_buffer(struct pier_resolved_range *resolved)
 }
 
 /* The backends are asked whose pointer it is: from here on it is a buffer. */
-static int wrap_pointer(struct pier_resolved_range *resolved, const void *place)
+static int wrap_pointer(struct pier_resolved_range *resolved)
 {
 	struct pier_mr_range *range = &resolved->range;
-	int error = pier_wrap_for(range->addr, range->length, place, &range->buffer);
+	int error = pier_buffer_wrap(range->addr, range->length, &range->buffer);
 
 	if (error)
 		return error;
@@ -43,7 +43,7 @@ static int wrap_pointer(struct pier_resolved_range *resolved, const void *place)
 	return 0;
 }
 
-static int resolve_range(struct pier_resolved_range *resolved, const void *place)
+static int resolve_range(struct pier_resolved_range *resolved)
 {
 	struct pier_mr_range *range = &resolved->range;
 
@@ -62,7 +62,7 @@ static int resolve_range(struct pier_resolved_range *resolved, const void *place
 		resolved->address = range->offset;
 		return 0;
 	case PIER_MR_POINTER:
-		return wrap_pointer(resolved, place);
+		return wrap_pointer(resolved);
 	default:
 		return pier_fail(EINVAL, "source %d: not one of enum pier_mr_source",
 				 (int)range->source);
@@ -78,7 +78,7 @@ static int resolve_ranges(struct pier_mr *region, const struct pier_mr_attr *att
 		int error;
 
 		resolved->range = attr->ranges[index];
-		error = resolve_range(resolved, region->object.place);
+		error = resolve_range(resolved);
 		if (error)
 			return error;
 		if (!pier_add_u64(region->length, resolved->range.length,
@@ -89,8 +89,7 @@ static int resolve_ranges(struct pier_mr *region, const struct pier_mr_attr *att
 }
 
 int pier_resolve_region(struct pier_pd *pd, const struct pier_mr_attr *attr,
-			struct pier_mr *base, const void *place,
-			struct pier_mr **ret_region)
+			struct pier_mr *base, struct pier_mr **ret_region)
 {
 	struct pier_mr *region;
 	size_t size = sizeof(*region) + attr->range_count * sizeof(region->ranges[0]);
@@ -103,7 +102,6 @@ int pier_resolve_region(struct pier_pd *pd, const struct pier_mr_attr *attr,
 	if (!region)
 		return pier_fail(ENOMEM, "registering memory: out of memory");
 	memset(region, 0, size);
-	region->object.place = place;
 	region->pd = pd;
 	region->base = base;
 	region->access = attr->access;

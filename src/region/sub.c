@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "core/caller.h"
 #include "core/checked.h"
 #include "core/error.h"
 #include "register.h"
@@ -56,9 +57,10 @@ static int check_sources(const struct pier_mr_range *ranges, uint32_t count)
 	return 0;
 }
 
-int pier_reg_part(struct pier_mr *mr, uint64_t offset, uint64_t length, int access,
-		  const void *place, struct pier_mr **ret_mr)
+int pier_reg_sub_mr(struct pier_mr *mr, uint64_t offset, uint64_t length, int access,
+		    struct pier_mr **ret_mr)
 {
+	PIER_ENTRY();
 	struct pier_mr_attr attr = {
 		.access = access,
 		.addressing = PIER_ADDRESSING_IOVA,
@@ -85,14 +87,7 @@ int pier_reg_part(struct pier_mr *mr, uint64_t offset, uint64_t length, int acce
 	attr.range_count = slice_ranges(mr, offset, length, ranges);
 	error = check_sources(ranges, attr.range_count);
 	if (!error)
-		error = pier_register(mr->pd, &attr, mr, place, ret_mr);
+		error = pier_register(mr->pd, &attr, mr, ret_mr);
 	free(ranges);
 	return error;
-}
-
-int pier_reg_sub_mr(struct pier_mr *mr, uint64_t offset, uint64_t length, int access,
-		    struct pier_mr **ret_mr)
-{
-	return pier_reg_part(mr, offset, length, access, __builtin_return_address(0),
-			     ret_mr);
 }

@@ -6,9 +6,9 @@
 
 /*
  * A window for [offset, offset + length) of a region, which lie in it. It is not
- * bound: see pier_window_under(). place: that the public function returns to.
+ * bound: see pier_window_under().
  */
 int pier_make_window(struct pier_mr *mr, uint64_t offset, uint64_t length, int access,
-		     const void *place, struct pier_mr **ret_window);
+		     struct pier_mr **ret_window);
 
 #endif

@@ -8,6 +8,7 @@
 #include <sys/eventfd.h>
 
 #include "event_queue.h"
+#include "core/caller.h"
 #include "core/deadline.h"
 #include "core/error.h"
 #include "core/extensible.h"
@@ -106,6 +107,7 @@ static int start_workers(struct pier_event_queue *queue, uint32_t count)
 int pier_event_queue_create(const struct pier_event_queue_attr *attr,
 			    struct pier_event_queue **ret_queue)
 {
+	PIER_ENTRY();
 	struct pier_event_queue_attr known = PIER_EVENT_QUEUE_ATTR_INIT;
 	struct pier_event_queue *queue;
 	int error = read_attr(attr, &known);
@@ -131,8 +133,7 @@ int pier_event_queue_create(const struct pier_event_queue_attr *attr,
 		return error;
 	}
 	queue->object.describe = describe_queue;
-	pier_object_born(&queue->object, PIER_OBJECT_EVENT_QUEUE, NULL,
-			 __builtin_return_address(0));
+	pier_object_track(&queue->object, PIER_OBJECT_EVENT_QUEUE, NULL);
 	*ret_queue = queue;
 	return 0;
 }
@@ -161,7 +162,7 @@ int pier_event_queue_destroy(struct pier_event_queue *queue)
 			"destroying an event queue: the driver still works on %u "
 			"registration%s that %s closed; try again later",
 			busy, busy == 1 ? "" : "s", busy == 1 ? "is" : "are");
-	pier_object_gone(&queue->object);
+	pier_object_untrack(&queue->object);
 	free_queue(queue);
 	return 0;
 }
