@@ -4,9 +4,8 @@
 #include <stdio.h>
 #include <sys/resource.h>
 
-#include "buffer/buffer.h"
 #include "core/page.h"
-#include "piece.h"
+#include "segment.h"
 #include "core/error.h"
 #include "core/log.h"
 
@@ -65,100 +64,90 @@ int pier_fail_registration(int error, const struct pier_pd *pd, uint64_t length,
 				 registration_hint(error, path, text, sizeof(text)));
 }
 
-static void set_part(const struct pier_piece *piece, struct ibv_mr *mr,
+static void set_part(const struct pier_segment *segment, struct ibv_mr *mr,
 		     enum pier_path path, struct pier_mr_part *ret_part)
 {
 	*ret_part = (struct pier_mr_part){
 		.mr = mr,
-		.length = piece->range.length,
-		.iova = piece->iova,
+		.start = segment->start,
+		.length = segment->range.length,
+		.iova = segment->iova,
 		.path = path,
 	};
 }
 
-static int check_pages(const struct pier_piece *piece, const void *addr)
+static int check_pages(const struct pier_segment *segment, const void *addr)
 {
 	struct pier_check_limits limits;
 
-	if (piece->checked)
+	if (segment->checked)
 		return 0;
-	limits = pier_limits_of(piece->pd);
-	return pier_check_host(&limits, (uintptr_t)addr, piece->range.length, piece->iova,
-			       piece->access);
+	limits = pier_limits_of(segment->region->pd);
+	return pier_check_host(&limits, (uintptr_t)addr, segment->range.length,
+			       segment->iova, segment->region->access);
 }
 
-int pier_register_pages(const struct pier_piece *piece, void *addr, enum pier_path path,
-			struct pier_mr_part *ret_part)
+int pier_register_pages(const struct pier_segment *segment, void *addr,
+			enum pier_path path, struct pier_mr_part *ret_part)
 {
+	const struct pier_pd *pd = segment->region->pd;
 	struct ibv_mr *mr;
-	int error = check_pages(piece, addr);
+	int error = check_pages(segment, addr);
 
 	if (error)
 		return error;
 	pier_clear_error();
 	errno = 0;
-	mr = piece->pd->device->provider->reg_mr(piece->pd->pd, addr, piece->range.length,
-						 piece->iova, piece->access);
+	mr = pd->device->provider->reg_mr(pd->pd, addr, segment->range.length,
+					  segment->iova, segment->region->access);
 	if (!mr)
-		return pier_fail_registration(errno ? errno : EIO, piece->pd,
-					      piece->range.length, path);
-	set_part(piece, mr, path, ret_part);
+		return pier_fail_registration(errno ? errno : EIO, segment->region->pd,
+					      segment->range.length, path);
+	set_part(segment, mr, path, ret_part);
 	return 0;
 }
 
-int pier_check_numbers(struct pier_check_limits limits, const struct pier_piece *piece,
-		       int fd, uint64_t offset)
+static int check_fd(const struct pier_segment *segment, int fd, uint64_t offset)
 {
-	limits.trust_fd = true;
-	if (pier_check_dmabuf(&limits, offset, piece->range.length, piece->iova, fd,
-			      piece->access) == 0)
+	struct pier_check_limits limits;
+
+	if (segment->checked)
 		return 0;
-	limits.trust_fd = false;
-	return pier_check_dmabuf(&limits, offset, piece->range.length, piece->iova, fd,
-				 piece->access);
+	limits = pier_limits_of(segment->region->pd);
+	return pier_check_dmabuf_numbers(&limits, offset, segment->range.length,
+					 segment->iova, fd, segment->region->access);
 }
 
-/* By the rule that is broken, if pier knows it. */
-static int refuse_fd(const struct pier_piece *piece, int fd, uint64_t offset, int refusal)
+/* Name the rule that is broken, if pier knows it. */
+static int explain_refusal(const struct pier_segment *segment, int fd, uint64_t offset,
+			   int refusal)
 {
-	struct pier_check_limits limits = pier_limits_of(piece->pd);
-	int error = pier_check_dmabuf(&limits, offset, piece->range.length, piece->iova,
-				      fd, piece->access);
+	struct pier_check_limits limits = pier_limits_of(segment->region->pd);
+	int error = pier_check_dmabuf(&limits, offset, segment->range.length,
+				      segment->iova, fd, segment->region->access);
 
 	if (error)
 		return error;
-	return pier_fail_registration(refusal, piece->pd, piece->range.length,
+	return pier_fail_registration(refusal, segment->region->pd, segment->range.length,
 				      PIER_PATH_DMABUF);
 }
 
-int pier_register_fd(const struct pier_piece *piece, int fd, uint64_t offset,
+int pier_register_fd(const struct pier_segment *segment, int fd, uint64_t offset,
 		     struct pier_mr_part *ret_part)
 {
+	const struct pier_pd *pd = segment->region->pd;
 	struct ibv_mr *mr;
-	int error = 0;
+	int error = check_fd(segment, fd, offset);
 
-	if (!piece->checked)
-		error = pier_check_numbers(pier_limits_of(piece->pd), piece, fd, offset);
 	if (error)
 		return error;
 	pier_clear_error();
 	errno = 0;
-	mr = piece->pd->device->provider->reg_dmabuf_mr(piece->pd->pd, offset,
-							piece->range.length, piece->iova,
-							fd, piece->access);
+	mr = pd->device->provider->reg_dmabuf_mr(pd->pd, offset, segment->range.length,
+						 segment->iova, fd,
+						 segment->region->access);
 	if (!mr)
-		return refuse_fd(piece, fd, offset, errno ? errno : EIO);
-	set_part(piece, mr, PIER_PATH_DMABUF, ret_part);
+		return explain_refusal(segment, fd, offset, errno ? errno : EIO);
+	set_part(segment, mr, PIER_PATH_DMABUF, ret_part);
 	return 0;
-}
-
-int pier_register_piece(const struct pier_piece *piece, struct pier_mr_part *ret_part)
-{
-	if (piece->range.source == PIER_MR_HOST)
-		return pier_register_pages(piece, piece->range.addr, PIER_PATH_HOST,
-					   ret_part);
-	if (piece->range.source == PIER_MR_DMABUF)
-		return pier_register_fd(piece, piece->range.fd, piece->range.offset,
-					ret_part);
-	return pier_register_buffer(piece, ret_part);
 }
