@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <string.h>
 
 #include <pier/channel.h>
 #include <pier/export.h>
@@ -63,7 +64,7 @@ struct pier_scope_failure {
 	struct pier_result result;
 };
 
-/** How a scope is made. Begin with PIER_SCOPE_ATTR_INIT. */
+/** How a scope is made. Begin with pier_scope_attr_init(). */
 struct pier_scope_attr {
 	/** sizeof(struct pier_scope_attr), so that fields can be added. */
 	size_t size;
@@ -86,10 +87,13 @@ struct pier_scope_attr {
 	struct pier_scope_failure *failures;
 };
 
-#define PIER_SCOPE_ATTR_INIT                                                        \
-	{                                                                           \
-		sizeof(struct pier_scope_attr), PIER_TIMEOUT_DEFAULT, 0, 0, 0, NULL \
-	}
+/** Set every field to its default. Cannot fail. */
+static inline void pier_scope_attr_init(struct pier_scope_attr *attr)
+{
+	memset(attr, 0, sizeof(*attr));
+	attr->size = sizeof(*attr);
+	attr->timeout_ms = PIER_TIMEOUT_DEFAULT;
+}
 
 /** How a scope ended. */
 struct pier_scope_report {

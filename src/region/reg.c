@@ -56,12 +56,13 @@ static int check_attr(const struct pier_mr_attr *attr)
 
 int pier_read_mr_attr(const struct pier_mr_attr *attr, struct pier_mr_attr *ret_attr)
 {
-	struct pier_mr_attr known = PIER_MR_ATTR_INIT;
+	struct pier_mr_attr known;
 	int error;
 
+	pier_mr_attr_init(&known);
 	if (!attr)
 		return pier_fail(EINVAL, "region attributes: attr is NULL");
-	error = pier_read_extensible("region attributes", "PIER_MR_ATTR_INIT", attr,
+	error = pier_read_extensible("region attributes", "pier_mr_attr_init()", attr,
 				     offsetof(struct pier_mr_attr, mapping),
 				     sizeof(known), &known);
 	if (!error)
@@ -74,7 +75,7 @@ int pier_read_mr_attr(const struct pier_mr_attr *attr, struct pier_mr_attr *ret_
 static int reg_attr(struct pier_pd *pd, const struct pier_mr_attr *attr,
 		    const void *place, struct pier_mr **ret_mr)
 {
-	struct pier_mr_attr known = PIER_MR_ATTR_INIT;
+	struct pier_mr_attr known;
 	int error = pier_read_mr_attr(attr, &known);
 
 	return error ? error : pier_register(pd, &known, NULL, place, ret_mr);
@@ -89,8 +90,9 @@ int pier_reg_mr_attr(struct pier_pd *pd, const struct pier_mr_attr *attr,
 static struct pier_mr_attr attr_of(const struct pier_mr_range *ranges, uint32_t count,
 				   int access)
 {
-	struct pier_mr_attr attr = PIER_MR_ATTR_INIT;
+	struct pier_mr_attr attr;
 
+	pier_mr_attr_init(&attr);
 	attr.ranges = ranges;
 	attr.range_count = count;
 	attr.access = access;
@@ -116,7 +118,7 @@ int pier_reg_mr_vec(struct pier_pd *pd, const struct pier_mr_range *ranges,
 int pier_reg_mr(struct pier_pd *pd, void *addr, size_t length, int access,
 		struct pier_mr **ret_mr)
 {
-	struct pier_mr_range range = PIER_MR_RANGE_HOST(addr, length);
+	struct pier_mr_range range = pier_mr_range_host(addr, length);
 
 	return reg_ranges(pd, &range, 1, access, __builtin_return_address(0), ret_mr);
 }
@@ -124,7 +126,7 @@ int pier_reg_mr(struct pier_pd *pd, void *addr, size_t length, int access,
 int pier_reg_dmabuf_mr(struct pier_pd *pd, uint64_t offset, size_t length, uint64_t iova,
 		       int fd, int access, struct pier_mr **ret_mr)
 {
-	struct pier_mr_range range = PIER_MR_RANGE_DMABUF(fd, offset, length);
+	struct pier_mr_range range = pier_mr_range_dmabuf(fd, offset, length);
 	struct pier_mr_attr attr = attr_of(&range, 1, access);
 
 	attr.addressing = PIER_ADDRESSING_IOVA;
@@ -136,7 +138,7 @@ int pier_reg_buffer_for(struct pier_pd *pd, struct pier_buffer *buffer, size_t o
 			size_t length, int access, enum pier_policy policy,
 			const void *place, struct pier_mr **ret_mr)
 {
-	struct pier_mr_range range = PIER_MR_RANGE_BUFFER(buffer, offset, length);
+	struct pier_mr_range range = pier_mr_range_buffer(buffer, offset, length);
 	struct pier_mr_attr attr = attr_of(&range, 1, access);
 
 	attr.policy = policy;

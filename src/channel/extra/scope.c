@@ -25,7 +25,7 @@ static int read_attr(const struct pier_scope_attr *attr, struct pier_scope_attr 
 	int error = 0;
 
 	if (attr)
-		error = pier_read_extensible("scope attributes", "PIER_SCOPE_ATTR_INIT",
+		error = pier_read_extensible("scope attributes", "pier_scope_attr_init()",
 					     attr, FIRST_SIZE, sizeof(*ret_attr),
 					     ret_attr);
 	if (error)
@@ -66,9 +66,10 @@ static void open_window(struct pier_scope *scope, uint32_t window)
 int pier_scope_begin(struct pier_channel *channel, const struct pier_scope_attr *attr,
 		     struct pier_scope *ret_scope)
 {
-	struct pier_scope_attr known = PIER_SCOPE_ATTR_INIT;
+	struct pier_scope_attr known;
 	int timeout_ms, error = pier_check_process(&channel->object);
 
+	pier_scope_attr_init(&known);
 	if (!error)
 		error = read_attr(attr, &known);
 	if (!error)
