@@ -36,15 +36,6 @@ int pier_free_buffer_alone(struct pier_buffer *buffer);
 int pier_check_buffer_range(const struct pier_buffer *buffer, size_t offset,
 			    size_t length, const char *step);
 
-/* The public functions of these names, for the call that returns to `place`. */
-int pier_alloc_for(const char *spec, size_t length, const void *place,
-		   struct pier_buffer **ret_buffer);
-int pier_wrap_for(void *addr, size_t length, const void *place,
-		  struct pier_buffer **ret_buffer);
-int pier_export_for(struct pier_buffer *buffer, size_t offset, size_t length,
-		    enum pier_mapping mapping, const void *place,
-		    struct pier_dmabuf *ret_dmabuf);
-
 /* What the backend says of its memory; nothing where it says nothing. */
 struct pier_memory_facts pier_facts_of(const struct pier_buffer *buffer);
 

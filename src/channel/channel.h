@@ -110,11 +110,10 @@ static inline struct pier_queue *pier_queue_of(struct pier_channel *channel, uin
  * pier_channel_create() and pier_channel_destroy() for an owner that is not the
  * caller: one whose parent is not its PD is destroyed by nobody else.
  *
- * owner, place  as pier_object_born() takes them; the owner describes itself
+ * owner  the parent in the table of objects; it describes itself
  */
 int pier_make_channel(struct pier_pd *pd, const struct pier_channel_attr *attr,
-		      const struct pier_object *owner, const void *place,
-		      struct pier_channel **ret_channel);
+		      const struct pier_object *owner, struct pier_channel **ret_channel);
 int pier_end_channel(struct pier_channel *channel);
 
 /* -EBUSY of a channel with an owner. doing: "destroying" */

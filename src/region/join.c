@@ -43,8 +43,8 @@ static int export_range(const struct pier_mr *region, const struct pier_mr_range
 			struct pier_provider_part *ret_part,
 			struct pier_dmabuf *ret_dmabuf)
 {
-	int error = pier_export_for(range->buffer, range->offset, range->length,
-				    region->mapping, region->object.place, ret_dmabuf);
+	int error = pier_dmabuf_export_mapped(range->buffer, range->offset, range->length,
+					      region->mapping, ret_dmabuf);
 
 	if (error)
 		return error;

@@ -44,8 +44,8 @@ static int register_mapped(const struct pier_piece *piece, enum pier_mapping map
 			   struct pier_mr_part *ret_part)
 {
 	struct pier_dmabuf dmabuf;
-	int error = pier_export_for(piece->range.buffer, piece->range.offset,
-				    piece->range.length, mapping, piece->place, &dmabuf);
+	int error = pier_dmabuf_export_mapped(piece->range.buffer, piece->range.offset,
+					      piece->range.length, mapping, &dmabuf);
 
 	if (error)
 		return error;

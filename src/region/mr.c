@@ -168,7 +168,7 @@ int pier_dereg_mr(struct pier_mr *mr)
 		return pier_fail_because(error, "deregistering %" PRIu64 " bytes on %s",
 					 mr->length, mr->pd->device->name);
 	base = mr->base;
-	pier_object_gone(&mr->object);
+	pier_object_untrack(&mr->object);
 	atomic_fetch_sub(&mr->pd->children, 1);
 	pier_free_region(mr);
 	if (base)

@@ -107,18 +107,11 @@ void pier_free_region(struct pier_mr *region);
 /* Deregister the verbs regions beneath, the last first. 0 or a positive errno. */
 int pier_dereg_parts(struct pier_mr *region);
 
-/*
- * A region has what describes it: its parents keep it from now on. place: that the
- * public function which made it returns to.
- */
-void pier_adopt_region(struct pier_mr *region, const void *place);
+/* A region has what describes it: its parents keep it from now on. */
+void pier_adopt_region(struct pier_mr *region);
 
 /* Errors: -EINVAL length 0; -ERANGE [offset, offset + length) leaves the region. */
 int pier_check_sub(const struct pier_mr *mr, uint64_t offset, uint64_t length);
-
-/* pier_reg_sub_mr(), for a call that returns to `place`. */
-int pier_reg_part(struct pier_mr *mr, uint64_t offset, uint64_t length, int access,
-		  const void *place, struct pier_mr **ret_mr);
 
 /*
  * Read the attributes of a caller and look through them.
@@ -132,11 +125,10 @@ int pier_read_mr_attr(const struct pier_mr_attr *attr, struct pier_mr_attr *ret_
  * and keeps that, settles the addresses and checks them. The ranges of `attr` are
  * copied, and fds in them stay the caller's. pier_free_region() takes it back.
  *
- * base   of which it is a sub-region, or NULL
- * place  what the caller's call returns to
+ * base  of which it is a sub-region, or NULL
  */
 int pier_new_region(struct pier_pd *pd, const struct pier_mr_attr *attr,
-		    struct pier_mr *base, const void *place, struct pier_mr **ret_region);
+		    struct pier_mr *base, struct pier_mr **ret_region);
 
 /*
  * Then the driver: register a new region. From then on it counts, and is for
@@ -146,13 +138,8 @@ int pier_new_region(struct pier_pd *pd, const struct pier_mr_attr *attr,
  */
 int pier_register_region(struct pier_mr *region, uint32_t key);
 
-/* pier_reg_buffer_mr() for the call that returns to `place`. */
-int pier_reg_buffer_for(struct pier_pd *pd, struct pier_buffer *buffer, size_t offset,
-			size_t length, int access, enum pier_policy policy,
-			const void *place, struct pier_mr **ret_mr);
-
 /* Both at once, of attributes that were read. */
 int pier_register(struct pier_pd *pd, const struct pier_mr_attr *attr,
-		  struct pier_mr *base, const void *place, struct pier_mr **ret_mr);
+		  struct pier_mr *base, struct pier_mr **ret_mr);
 
 #endif

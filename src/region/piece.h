@@ -14,7 +14,6 @@ struct pier_piece {
 	enum pier_policy policy;
 	enum pier_mapping mapping;
 	const struct pier_mr *base; /* it is a part of a sub-region of that */
-	const void *place;	    /* what the caller's call returns to */
 	/* -EXDEV is for its caller: the pieces that backend->segment() tells may pass. */
 	bool has_segments;
 	bool checked; /* all that can be, for the path that it will take */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "mr.h"
+#include "core/caller.h"
 #include "core/page.h"
 #include "core/checked.h"
 #include "core/error.h"
@@ -73,18 +74,20 @@ int pier_read_mr_attr(const struct pier_mr_attr *attr, struct pier_mr_attr *ret_
 }
 
 static int reg_attr(struct pier_pd *pd, const struct pier_mr_attr *attr,
-		    const void *place, struct pier_mr **ret_mr)
+		    struct pier_mr **ret_mr)
 {
 	struct pier_mr_attr known;
 	int error = pier_read_mr_attr(attr, &known);
 
-	return error ? error : pier_register(pd, &known, NULL, place, ret_mr);
+	return error ? error : pier_register(pd, &known, NULL, ret_mr);
 }
 
 int pier_reg_mr_attr(struct pier_pd *pd, const struct pier_mr_attr *attr,
 		     struct pier_mr **ret_mr)
 {
-	return reg_attr(pd, attr, __builtin_return_address(0), ret_mr);
+	PIER_ENTRY();
+
+	return reg_attr(pd, attr, ret_mr);
 }
 
 static struct pier_mr_attr attr_of(const struct pier_mr_range *ranges, uint32_t count,
@@ -99,58 +102,47 @@ static struct pier_mr_attr attr_of(const struct pier_mr_range *ranges, uint32_t 
 	return attr;
 }
 
-static int reg_ranges(struct pier_pd *pd, const struct pier_mr_range *ranges,
-		      uint32_t range_count, int access, const void *place,
-		      struct pier_mr **ret_mr)
-{
-	struct pier_mr_attr attr = attr_of(ranges, range_count, access);
-
-	return reg_attr(pd, &attr, place, ret_mr);
-}
-
 int pier_reg_mr_vec(struct pier_pd *pd, const struct pier_mr_range *ranges,
 		    uint32_t range_count, int access, struct pier_mr **ret_mr)
 {
-	return reg_ranges(pd, ranges, range_count, access, __builtin_return_address(0),
-			  ret_mr);
+	PIER_ENTRY();
+	struct pier_mr_attr attr = attr_of(ranges, range_count, access);
+
+	return reg_attr(pd, &attr, ret_mr);
 }
 
 int pier_reg_mr(struct pier_pd *pd, void *addr, size_t length, int access,
 		struct pier_mr **ret_mr)
 {
+	PIER_ENTRY();
 	struct pier_mr_range range = pier_mr_range_host(addr, length);
+	struct pier_mr_attr attr = attr_of(&range, 1, access);
 
-	return reg_ranges(pd, &range, 1, access, __builtin_return_address(0), ret_mr);
+	return reg_attr(pd, &attr, ret_mr);
 }
 
 int pier_reg_dmabuf_mr(struct pier_pd *pd, uint64_t offset, size_t length, uint64_t iova,
 		       int fd, int access, struct pier_mr **ret_mr)
 {
+	PIER_ENTRY();
 	struct pier_mr_range range = pier_mr_range_dmabuf(fd, offset, length);
 	struct pier_mr_attr attr = attr_of(&range, 1, access);
 
 	attr.addressing = PIER_ADDRESSING_IOVA;
 	attr.iova = iova;
-	return reg_attr(pd, &attr, __builtin_return_address(0), ret_mr);
-}
-
-int pier_reg_buffer_for(struct pier_pd *pd, struct pier_buffer *buffer, size_t offset,
-			size_t length, int access, enum pier_policy policy,
-			const void *place, struct pier_mr **ret_mr)
-{
-	struct pier_mr_range range = pier_mr_range_buffer(buffer, offset, length);
-	struct pier_mr_attr attr = attr_of(&range, 1, access);
-
-	attr.policy = policy;
-	return reg_attr(pd, &attr, place, ret_mr);
+	return reg_attr(pd, &attr, ret_mr);
 }
 
 int pier_reg_buffer_mr(struct pier_pd *pd, struct pier_buffer *buffer, size_t offset,
 		       size_t length, int access, enum pier_policy policy,
 		       struct pier_mr **ret_mr)
 {
-	return pier_reg_buffer_for(pd, buffer, offset, length, access, policy,
-				   __builtin_return_address(0), ret_mr);
+	PIER_ENTRY();
+	struct pier_mr_range range = pier_mr_range_buffer(buffer, offset, length);
+	struct pier_mr_attr attr = attr_of(&range, 1, access);
+
+	attr.policy = policy;
+	return reg_attr(pd, &attr, ret_mr);
 }
 
 /* The ranges that have the bytes [offset, offset + length) of a region. */
@@ -201,9 +193,10 @@ static int check_sources(const struct pier_mr_range *ranges, uint32_t count)
 	return 0;
 }
 
-int pier_reg_part(struct pier_mr *mr, uint64_t offset, uint64_t length, int access,
-		  const void *place, struct pier_mr **ret_mr)
+int pier_reg_sub_mr(struct pier_mr *mr, uint64_t offset, uint64_t length, int access,
+		    struct pier_mr **ret_mr)
 {
+	PIER_ENTRY();
 	struct pier_mr_attr attr;
 	struct pier_mr_range *ranges;
 	int error = pier_check_process(&mr->object);
@@ -227,14 +220,7 @@ int pier_reg_part(struct pier_mr *mr, uint64_t offset, uint64_t length, int acce
 	attr.split = mr->split;
 	error = check_sources(ranges, attr.range_count);
 	if (!error)
-		error = pier_register(mr->pd, &attr, mr, place, ret_mr);
+		error = pier_register(mr->pd, &attr, mr, ret_mr);
 	free(ranges);
 	return error;
-}
-
-int pier_reg_sub_mr(struct pier_mr *mr, uint64_t offset, uint64_t length, int access,
-		    struct pier_mr **ret_mr)
-{
-	return pier_reg_part(mr, offset, length, access, __builtin_return_address(0),
-			     ret_mr);
 }

@@ -37,10 +37,10 @@ static int find_buffer(struct pier_mr_memory *memory)
 	return 0;
 }
 
-static int find_pointer(struct pier_mr_memory *memory, const void *place)
+static int find_pointer(struct pier_mr_memory *memory)
 {
 	struct pier_mr_range *range = &memory->range;
-	int error = pier_wrap_for(range->addr, range->length, place, &range->buffer);
+	int error = pier_buffer_wrap(range->addr, range->length, &range->buffer);
 
 	if (error)
 		return error;
@@ -51,7 +51,7 @@ static int find_pointer(struct pier_mr_memory *memory, const void *place)
 	return 0;
 }
 
-static int find_memory(struct pier_mr_memory *memory, const void *place)
+static int find_memory(struct pier_mr_memory *memory)
 {
 	struct pier_mr_range *range = &memory->range;
 
@@ -70,7 +70,7 @@ static int find_memory(struct pier_mr_memory *memory, const void *place)
 		memory->address = range->offset;
 		return 0;
 	case PIER_MR_POINTER:
-		return find_pointer(memory, place);
+		return find_pointer(memory);
 	default:
 		return pier_fail(EINVAL, "source %d: not one of enum pier_mr_source",
 				 (int)range->source);
@@ -85,7 +85,7 @@ static int find_memories(struct pier_mr *region, const struct pier_mr_attr *attr
 
 		memory->range = attr->ranges[i];
 		region->memory_count++;
-		error = find_memory(memory, region->object.place);
+		error = find_memory(memory);
 		if (error)
 			return error;
 		if (!pier_add_u64(region->length, memory->range.length, &region->length))
@@ -149,7 +149,6 @@ struct pier_piece pier_piece_of(const struct pier_mr *region, uint32_t index,
 		.policy = region->policy,
 		.mapping = region->mapping,
 		.base = region->base,
-		.place = region->object.place,
 	};
 
 	piece.has_segments = region->split != PIER_SPLIT_NEVER && piece.range.buffer &&
@@ -210,7 +209,7 @@ static void set_uses(struct pier_mr *region)
 		region->uses |= PIER_HOT_SCATTER;
 }
 
-void pier_adopt_region(struct pier_mr *region, const void *place)
+void pier_adopt_region(struct pier_mr *region)
 {
 	struct pier_mr *base = region->base;
 
@@ -219,12 +218,12 @@ void pier_adopt_region(struct pier_mr *region, const void *place)
 	atomic_fetch_add(&region->pd->children, 1);
 	set_uses(region);
 	region->object.describe = describe_region;
-	pier_object_born(&region->object, PIER_OBJECT_MR,
-			 base ? &base->object : &region->pd->object, place);
+	pier_object_track(&region->object, PIER_OBJECT_MR,
+			  base ? &base->object : &region->pd->object);
 }
 
 int pier_new_region(struct pier_pd *pd, const struct pier_mr_attr *attr,
-		    struct pier_mr *base, const void *place, struct pier_mr **ret_region)
+		    struct pier_mr *base, struct pier_mr **ret_region)
 {
 	struct pier_mr *region;
 	size_t memory = attr->range_count * sizeof(region->memory[0]);
@@ -237,7 +236,6 @@ int pier_new_region(struct pier_pd *pd, const struct pier_mr_attr *attr,
 	if (!region)
 		return pier_fail(ENOMEM, "registering memory: out of memory");
 	*region = (struct pier_mr){
-		.object.place = place,
 		.pd = pd,
 		.access = attr->access,
 		.policy = attr->policy,
@@ -269,15 +267,15 @@ int pier_register_region(struct pier_mr *region, uint32_t key)
 		pier_free_region(region);
 		return error;
 	}
-	pier_adopt_region(region, region->object.place);
+	pier_adopt_region(region);
 	return 0;
 }
 
 int pier_register(struct pier_pd *pd, const struct pier_mr_attr *attr,
-		  struct pier_mr *base, const void *place, struct pier_mr **ret_mr)
+		  struct pier_mr *base, struct pier_mr **ret_mr)
 {
 	struct pier_mr *region = NULL;
-	int error = pier_new_region(pd, attr, base, place, &region);
+	int error = pier_new_region(pd, attr, base, &region);
 
 	if (!error)
 		error = pier_register_region(region, attr->requested_key);

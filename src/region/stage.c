@@ -44,7 +44,7 @@ static void lock_pages(struct pier_stage *stage)
 			   buffer->backend->name, pier_error_message());
 }
 
-static int make_shadow(struct pier_stage *stage, const void *place)
+static int make_shadow(struct pier_stage *stage)
 {
 	void *cpu = NULL;
 	uint64_t length;
@@ -53,7 +53,7 @@ static int make_shadow(struct pier_stage *stage, const void *place)
 	if (!pier_add_u64(stage->skew, stage->length, &length) || length > SIZE_MAX)
 		return pier_fail(ENOMEM, "no host memory for %" PRIu64 " bytes",
 				 stage->length);
-	error = pier_alloc_for(SHADOW, (size_t)length, place, &stage->shadow);
+	error = pier_buffer_alloc(SHADOW, (size_t)length, &stage->shadow);
 	if (!error)
 		error = pier_buffer_map(stage->shadow, &cpu);
 	if (!error)
@@ -76,7 +76,7 @@ static int new_stage(const struct pier_piece *piece, struct pier_stage **ret_sta
 	stage->offset = piece->range.offset;
 	stage->length = piece->range.length;
 	stage->skew = page_offset(piece);
-	error = make_shadow(stage, piece->place);
+	error = make_shadow(stage);
 	if (error) {
 		pier_put_stage(stage);
 		return error;

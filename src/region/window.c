@@ -7,7 +7,7 @@
 
 /* Without a verbs region: the window will be bound to the base's. */
 static int make_bare_region(struct pier_mr *mr, uint64_t offset, uint64_t length,
-			    const void *place, struct pier_mr **ret_region)
+			    struct pier_mr **ret_region)
 {
 	struct pier_mr *region = calloc(1, sizeof(*region));
 
@@ -20,7 +20,7 @@ static int make_bare_region(struct pier_mr *mr, uint64_t offset, uint64_t length
 	region->path = mr->path;
 	region->policy = mr->policy;
 	region->split = mr->split;
-	pier_adopt_region(region, place);
+	pier_adopt_region(region);
 	*ret_region = region;
 	return 0;
 }
@@ -30,13 +30,13 @@ static int make_bare_region(struct pier_mr *mr, uint64_t offset, uint64_t length
  * it takes to bind to it.
  */
 static int make_region(struct pier_mr *mr, uint64_t offset, uint64_t length,
-		       const void *place, struct pier_mr **ret_region)
+		       struct pier_mr **ret_region)
 {
 	if (!mr->pd->device->unbounded_windows)
-		return make_bare_region(mr, offset, length, place, ret_region);
-	return pier_reg_part(mr, offset, length,
-			     (mr->access & PIER_ACCESS_LOCAL_WRITE) | PIER_ACCESS_MW_BIND,
-			     place, ret_region);
+		return make_bare_region(mr, offset, length, ret_region);
+	return pier_reg_sub_mr(
+		mr, offset, length,
+		(mr->access & PIER_ACCESS_LOCAL_WRITE) | PIER_ACCESS_MW_BIND, ret_region);
 }
 
 static int add_window(struct pier_mr *region)
@@ -70,10 +70,10 @@ static int fail_parts(const struct pier_mr *region)
 }
 
 int pier_make_window(struct pier_mr *mr, uint64_t offset, uint64_t length, int access,
-		     const void *place, struct pier_mr **ret_window)
+		     struct pier_mr **ret_window)
 {
 	struct pier_mr *region;
-	int error = make_region(mr, offset, length, place, &region);
+	int error = make_region(mr, offset, length, &region);
 
 	if (error)
 		return error;

@@ -7,6 +7,7 @@
 #include "announce.h"
 #include "channel/channel.h"
 #include "receiver.h"
+#include "core/caller.h"
 #include "core/deadline.h"
 #include "core/error.h"
 #include "core/extensible.h"
@@ -221,6 +222,7 @@ static void free_receiver(struct pier_receiver *receiver)
 int pier_receiver_begin(const struct pier_receiver_attr *attr,
 			struct pier_receiver **ret_receiver)
 {
+	PIER_ENTRY();
 	struct pier_receiver_attr known;
 	struct pier_receiver *receiver;
 	int error = read_attr(attr, &known);
@@ -238,8 +240,7 @@ int pier_receiver_begin(const struct pier_receiver_attr *attr,
 		return error;
 	}
 	receiver->object.describe = describe_receiver;
-	pier_object_born(&receiver->object, PIER_OBJECT_RECEIVER, NULL,
-			 __builtin_return_address(0));
+	pier_object_track(&receiver->object, PIER_OBJECT_RECEIVER, NULL);
 	*ret_receiver = receiver;
 	return 0;
 }
@@ -352,7 +353,7 @@ int pier_receiver_destroy(struct pier_receiver *receiver)
 		return error;
 	for (uint32_t i = 0; i < receiver->side_count; i++)
 		pier_side_leave(&receiver->sides[i]);
-	pier_object_gone(&receiver->object);
+	pier_object_untrack(&receiver->object);
 	free_receiver(receiver);
 	return 0;
 }

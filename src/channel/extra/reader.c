@@ -10,6 +10,7 @@
 #include <pier/sync.h>
 
 #include "region/mr.h"
+#include "core/caller.h"
 #include "core/error.h"
 
 /* A NIC that reads what it wrote: see <pier/sync.h>. */
@@ -54,6 +55,7 @@ static int open_reader(struct pier_reader *reader, int timeout_ms)
 int pier_reader_create(struct pier_pd *pd, int timeout_ms,
 		       struct pier_reader **ret_reader)
 {
+	PIER_ENTRY();
 	struct pier_reader *reader = calloc(1, sizeof(*reader));
 	int error;
 

@@ -8,6 +8,7 @@
 
 #include "event_queue.h"
 #include "region/mr.h"
+#include "core/caller.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/object.h"
@@ -64,8 +65,8 @@ static int submit(struct pier_registration *registration,
 	atomic_fetch_add(&registration->pd->children, 1);
 	atomic_fetch_add(&registration->pd->registrations, 1);
 	registration->object.describe = describe_registration;
-	pier_object_born(&registration->object, PIER_OBJECT_REGISTRATION, &queue->object,
-			 registration->object.place);
+	pier_object_track(&registration->object, PIER_OBJECT_REGISTRATION,
+			  &queue->object);
 	*ret_registration = registration;
 	pier_list_append(&queue->queued, &registration->link);
 	pthread_cond_signal(&queue->work);
@@ -74,7 +75,7 @@ static int submit(struct pier_registration *registration,
 }
 
 static int make_registration(struct pier_event_queue *queue, struct pier_pd *pd,
-			     const struct pier_mr_attr *attr, const void *place,
+			     const struct pier_mr_attr *attr,
 			     struct pier_registration **ret_registration)
 {
 	struct pier_registration *registration = calloc(1, sizeof(*registration));
@@ -82,14 +83,13 @@ static int make_registration(struct pier_event_queue *queue, struct pier_pd *pd,
 
 	if (!registration)
 		return pier_fail(ENOMEM, "registering memory: out of memory");
-	registration->object.place = place;
 	registration->queue = queue;
 	registration->pd = pd;
 	registration->requested_key = attr->requested_key;
 	registration->event.kind = PIER_EVENT_MR_REGISTERED;
 	registration->event.registration = registration;
 	registration->event.context = attr->context;
-	error = pier_new_region(pd, attr, NULL, place, &registration->region);
+	error = pier_new_region(pd, attr, NULL, &registration->region);
 	if (!error)
 		error = duplicate_fds(registration->region);
 	if (!error)
@@ -106,6 +106,7 @@ int pier_reg_mr_async(struct pier_event_queue *queue, struct pier_pd *pd,
 		      const struct pier_mr_attr *attr,
 		      struct pier_registration **ret_registration)
 {
+	PIER_ENTRY();
 	struct pier_mr_attr known;
 	int error = pier_check_process(&queue->object);
 
@@ -114,13 +115,12 @@ int pier_reg_mr_async(struct pier_event_queue *queue, struct pier_pd *pd,
 		error = pier_read_mr_attr(attr, &known);
 	if (error)
 		return error;
-	return make_registration(queue, pd, &known, __builtin_return_address(0),
-				 ret_registration);
+	return make_registration(queue, pd, &known, ret_registration);
 }
 
 static void free_registration(struct pier_registration *registration)
 {
-	pier_object_gone(&registration->object);
+	pier_object_untrack(&registration->object);
 	free(registration);
 }
 
@@ -162,9 +162,10 @@ static void tell_cancelled(struct pier_registration *registration, uint64_t leng
 			     length, registration->pd->device->name));
 }
 
-/* Without the lock. */
+/* Without the lock. The caller's thread has left its call. */
 static void register_now(struct pier_registration *registration)
 {
+	PIER_ENTRY_FROM(registration->object.caller);
 	struct pier_mr *region = registration->region;
 	int error = pier_register_region(region, registration->requested_key);
 

@@ -8,6 +8,7 @@
 #include <sys/eventfd.h>
 
 #include "event_queue.h"
+#include "core/caller.h"
 #include "core/deadline.h"
 #include "core/error.h"
 #include "core/extensible.h"
@@ -101,6 +102,7 @@ static int start_workers(struct pier_event_queue *queue, uint32_t count)
 int pier_event_queue_create(const struct pier_event_queue_attr *attr,
 			    struct pier_event_queue **ret_queue)
 {
+	PIER_ENTRY();
 	struct pier_event_queue_attr known;
 	struct pier_event_queue *queue;
 	int error = read_attr(attr, &known);
@@ -126,8 +128,7 @@ int pier_event_queue_create(const struct pier_event_queue_attr *attr,
 		return error;
 	}
 	queue->object.describe = describe_queue;
-	pier_object_born(&queue->object, PIER_OBJECT_EVENT_QUEUE, NULL,
-			 __builtin_return_address(0));
+	pier_object_track(&queue->object, PIER_OBJECT_EVENT_QUEUE, NULL);
 	*ret_queue = queue;
 	return 0;
 }
@@ -156,7 +157,7 @@ int pier_event_queue_destroy(struct pier_event_queue *queue)
 			"destroying an event queue: the driver still works on %u "
 			"registration%s that %s closed; try again later",
 			busy, busy == 1 ? "" : "s", busy == 1 ? "is" : "are");
-	pier_object_gone(&queue->object);
+	pier_object_untrack(&queue->object);
 	free_queue(queue);
 	return 0;
 }

@@ -5,13 +5,15 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "place.h"
+#include "caller.h"
 
 enum {
 	SYMBOL_SIZE = 128,
 };
 
-/* Offsets are of the call itself: what it returns to may be another line. */
+_Thread_local const void *pier_caller;
+
+/* Print the offset of the call: the return address may belong to the next line. */
 static void print_symbol(uintptr_t call, const Dl_info *info, const struct link_map *map,
 			 char *ret_text, size_t size)
 {
@@ -19,21 +21,21 @@ static void print_symbol(uintptr_t call, const Dl_info *info, const struct link_
 		snprintf(ret_text, size, "(%.*s+%#zx)", SYMBOL_SIZE - 32, info->dli_sname,
 			 (size_t)(call - (uintptr_t)info->dli_saddr));
 	else
-		/* Not of dli_fbase, which programs that are no PIE have in them. */
+		/* Not dli_fbase: for a program that is not PIE, l_addr is 0. */
 		snprintf(ret_text, size, "(+%#zx)", (size_t)(call - map->l_addr));
 }
 
-void pier_print_place(const void *place, char *ret_text, size_t size)
+void pier_print_caller(const void *caller, char *ret_text, size_t size)
 {
-	uintptr_t call = (uintptr_t)place - 1;
+	uintptr_t call = (uintptr_t)caller - 1;
 	struct link_map *map = NULL;
 	char symbol[SYMBOL_SIZE];
 	size_t path, room;
 	Dl_info info;
 
-	if (!place || !dladdr1((void *)call, &info, (void **)&map, RTLD_DL_LINKMAP) ||
+	if (!caller || !dladdr1((void *)call, &info, (void **)&map, RTLD_DL_LINKMAP) ||
 	    !map) {
-		snprintf(ret_text, size, "%p", place);
+		snprintf(ret_text, size, "%p", caller);
 		return;
 	}
 	print_symbol(call, &info, map, symbol, sizeof(symbol));
