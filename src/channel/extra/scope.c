@@ -182,7 +182,7 @@ static void visit_watched(const struct visit *visit)
 	while (position > visit->first && queue->head - position < ring) {
 		entry = pier_queue_entry(queue, --position);
 		/* Else it was written for a request that was then not posted. */
-		if (pier_entry_state(entry) != PIER_ENTRY_UNWATCHED &&
+		if (pier_entry_get_state(entry) != PIER_ENTRY_UNWATCHED &&
 		    (entry->id & PIER_ID_POSITION) == position)
 			visit->meet(visit, entry);
 	}
@@ -215,7 +215,7 @@ static void count_unpolled(const struct visit *visit, struct pier_entry *entry)
 
 static void take_result(const struct visit *visit, struct pier_entry *entry)
 {
-	if (pier_entry_state(entry) == PIER_ENTRY_DONE && entry->result.error)
+	if (pier_entry_get_state(entry) == PIER_ENTRY_DONE && entry->result.error)
 		note(visit->scope, entry->id, &entry->result);
 	pier_queue_forget(visit->queue, entry);
 }
