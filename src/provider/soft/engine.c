@@ -111,7 +111,7 @@ void pier_soft_empty_doorbells(struct soft_context *context)
 	}
 }
 
-/* Not closing(): then it does not matter any more what the peer says. */
+/* Not while the link is closing: what the peer says no longer matters then. */
 static void hear(struct soft_qp *qp)
 {
 	pier_soft_heat(qp);

@@ -39,7 +39,7 @@ struct soft_mr {
 	int access;
 	struct pier_provider_counter *counter; /* of remote writes, or NULL */
 	uint32_t windows;		       /* bound to it */
-	struct pier_list given;		       /* leaves that peers have; grant.h */
+	struct pier_list given;		       /* leaves that peers have: grant.c */
 	uint64_t padding;		       /* see set_padding in provider.h */
 	uint32_t count;
 	struct soft_piece pieces[]; /* one follows the other */
@@ -86,13 +86,14 @@ struct soft_mr *pier_soft_find_mr(struct soft_context *context, struct ibv_pd *p
 				  uint32_t key, uint64_t address, uint64_t length,
 				  int access);
 /*
- * Whether all of a range that find_mr() allows is there. Memory that was pinned
+ * Whether all of a range that pier_soft_find_mr() allows is there. Memory that was pinned
  * always is, as far as we are concerned.
  */
 bool pier_soft_is_present(const struct soft_mr *mr, uint64_t address, uint64_t length);
 /* Of a region, the piece in which `offset` lies. */
 const struct soft_piece *pier_soft_find_piece(const struct soft_mr *mr, uint64_t offset);
-/* Maps `parts` into `mr`, which has none; 0 or -errno. free_mr() follows in any case. */
+/* Maps `parts` into `mr`, which has none; 0 or -errno. pier_soft_free_mr() follows in any
+ * case. */
 struct soft_mr *pier_soft_allocate_mr(const struct pier_provider_part *parts,
 				      uint32_t count, uint64_t iova, int access);
 int pier_soft_attach_parts(struct soft_mr *mr, const struct pier_provider_part *parts,
@@ -134,7 +135,8 @@ struct soft_mr *pier_soft_find_range(struct soft_qp *qp, uint32_t key, uint64_t 
 bool pier_soft_invalidate(struct soft_qp *qp, uint32_t key);
 void pier_soft_orphan_windows(struct soft_qp *qp);
 
-/* host.c, dmabuf.c: makes memory reachable; also after a failure detach() follows. */
+/* host.c, dmabuf.c: makes memory reachable; also after a failure pier_soft_detach()
+ * follows. */
 int pier_soft_attach_host(struct soft_piece *piece, const struct pier_provider_part *part,
 			  int access);
 bool pier_soft_is_mapped(const char *memory, uint64_t length);
@@ -188,7 +190,7 @@ bool pier_soft_vector_add_region(struct soft_vector *vector, struct soft_qp *qp,
 bool pier_soft_vector_add_sges(struct soft_vector *vector, struct soft_qp *qp,
 			       const struct ibv_sge *sges, int count, uint64_t skip,
 			       uint64_t limit, int access);
-/* Whether add_sges() would take them. */
+/* Whether pier_soft_vector_add_sges() would take them. */
 bool pier_soft_check_sges(struct soft_qp *qp, const struct ibv_sge *sges, int count,
 			  uint64_t limit, int access);
 ssize_t pier_soft_vector_send(struct soft_vector *vector, int fd);
