@@ -12,7 +12,7 @@ BUILD = pathlib.Path(os.environ.get("PIER_BUILD", ROOT / "build" / "tests-gcc"))
 # Files of a driver of the kernel, which are compiled in another tree.
 DRIVER = ROOT / "tests" / "vm" / "rxe" / "driver"
 # Where the build looks for an include in quotes, after the file's own folder.
-SEARCH = ["src", "backends", "tests/fakes"]
+SEARCH = [".", "src", "tools", "tests/fakes"]
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 # Judge only these files: one path a line, relative to the root (tests/lint/pre-commit).
 ONLY = os.environ.get("PIER_LINT_FILES")
