@@ -47,7 +47,7 @@ struct pier_cuda *pier_cuda_if_loaded(void);
 /*
  * pier_fail() for a call of the driver that failed. The sentence is the format's, the
  * error's name and the driver's words, and what a user can do about it; the errno is the
- * error's (see cuda_error.c).
+ * error's (see error.c).
  */
 int pier_cuda_fail(const struct pier_cuda *cuda, CUresult error, const char *format, ...)
 	PIER_PRINTF(3, 4);
@@ -73,7 +73,7 @@ struct pier_cuda_scope {
 };
 
 /*
- * cuda_context.c: make a context current for this thread, above whatever is, until
+ * context.c: make a context current for this thread, above whatever is, until
  * pier_cuda_leave(). Calls meanwhile leave alone what other threads capture into graphs.
  *
  * context  NULL: the primary context of the device

@@ -84,7 +84,7 @@ int pier_cuda_identity(uint64_t address, uint64_t *ret_identity);
 bool pier_cuda_read_identity(const struct pier_cuda *cuda, uint64_t address,
 			     uint64_t *ret_identity);
 
-/* cuda_mapping.c */
+/* mapping.c */
 int pier_cuda_segment(const struct pier_memory *memory, uint64_t address,
 		      uint64_t *ret_start, uint64_t *ret_length);
 /* The mapping around an address, of one cuMemMap(); with a context of its device current.
@@ -113,7 +113,7 @@ int pier_cuda_check_live(const struct pier_cuda_memory *memory);
 void pier_cuda_explain_export(const struct pier_cuda_memory *memory, char *ret_text,
 			      size_t size);
 
-/* cuda_copy.c */
+/* copy.c */
 int pier_cuda_copy_to(const struct pier_memory *memory, uint64_t offset,
 		      const void *source, uint64_t length);
 int pier_cuda_copy_from(const struct pier_memory *memory, uint64_t offset,
@@ -124,7 +124,7 @@ int pier_cuda_flush(const struct pier_memory *memory);
 int pier_cuda_lock_host(const struct pier_memory *memory, void *addr, uint64_t length);
 void pier_cuda_unlock_host(const struct pier_memory *memory, void *addr);
 
-/* cuda_unit.c */
+/* unit.c */
 int pier_cuda_unit(uint32_t index, struct pier_backend_unit *ret_unit);
 int pier_cuda_locate(const struct pier_memory *memory, char ret_pci[16],
 		     int *ret_numa_node);

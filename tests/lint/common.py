@@ -14,7 +14,7 @@ DRIVER = ROOT / "tests" / "vm" / "rxe" / "driver"
 # Where the build looks for an include in quotes, after the file's own folder.
 SEARCH = [".", "src", "tools", "tests/fakes"]
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
-# Judge only these files: one path a line, relative to the root (tests/lint/pre-commit).
+# Judge only these files: one path a line, relative to the root (tools/pre-commit).
 ONLY = os.environ.get("PIER_LINT_FILES")
 
 

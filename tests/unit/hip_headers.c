@@ -13,7 +13,7 @@
 #include <hsa/hsa_ext_amd.h>
 
 /*
- * What hip_api.h declares, beside the vendor's headers; compiling it is the check. Of
+ * What backends/hip/api.h declares, beside the vendor's headers; compiling it is the check. Of
  * what is newer than the headers, only the file itself can tell.
  */
 
