@@ -96,6 +96,8 @@ static int open_again(int fd)
 /* False: a file cannot be opened. The caller closes `fds` in any case. */
 static bool describe(const struct soft_mr *mr, struct soft_leave_word *word, int *fds)
 {
+	word->count = 0;
+	word->fd_count = 0;
 	for (uint32_t i = 0; i < mr->count; i++) {
 		const struct soft_piece *piece = &mr->pieces[i];
 

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <assert.h>
+
 #include "soft.h"
 
 /*
@@ -63,6 +65,7 @@ static void cool_oldest(struct soft_engine *engine)
 		if (!oldest || lane->stirred < oldest->stirred)
 			oldest = lane;
 	}
+	assert(oldest);
 	/* If it has something, it goes to sleep when it had its turn. */
 	if (!pier_soft_cool(oldest->qp))
 		pier_soft_activate(oldest->qp);
