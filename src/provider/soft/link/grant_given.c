@@ -105,6 +105,8 @@ static int open_again(int fd)
 static bool describe(const struct soft_mr *mr, struct soft_grant_message *message,
 		     int *fds)
 {
+	message->count = 0;
+	message->fd_count = 0;
 	for (uint32_t i = 0; i < mr->count; i++) {
 		const struct soft_piece *piece = &mr->pieces[i];
 

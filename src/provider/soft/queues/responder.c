@@ -213,7 +213,7 @@ static bool finish_atomic(struct soft_qp *qp, const struct soft_header *header)
 	return syndrome == SOFT_NO_NAK;
 }
 
-/* The lock has been held since find_mr() let the last byte in. */
+/* The lock has been held since pier_soft_find_mr() let the last byte in. */
 static void count_write(struct soft_qp *qp, const struct soft_header *header)
 {
 	const struct soft_mr *mr = find_region(qp, header, IBV_ACCESS_REMOTE_WRITE);
