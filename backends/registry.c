@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 
 #include "backend.h"
-#include "util/log.h"
+#include "core/log.h"
 
 static const struct pier_backend_entry built_in[] = {
 	{ .backend = &pier_host_backend, .origin = "" },

@@ -20,29 +20,29 @@ int main(void)
 	if (pier_open_device(NULL, &device) || pier_alloc_pd(device, &pd) ||
 	    /* The bytes go from memory of our own to memory that is exported. */
 	    pier_reg_mr(pd, text, sizeof(text), PIER_ACCESS_LOCAL_READ, &from) ||
-	    pier_alloc_buffer("memfd", sizeof(text), &buffer) ||
+	    pier_buffer_alloc("memfd", sizeof(text), &buffer) ||
 	    pier_reg_buffer_mr(pd, buffer, 0, sizeof(text), PIER_ACCESS_SHARED,
 			       PIER_POLICY_ANY, &to) ||
 	    /* Two ends of a connection; they could be on two machines. */
-	    pier_prepare_channel(pd, NULL, &here) ||
-	    pier_prepare_channel(pd, NULL, &there) ||
+	    pier_channel_create(pd, NULL, &here) ||
+	    pier_channel_create(pd, NULL, &there) ||
 	    pier_channel_endpoint(here, &end_here) ||
 	    pier_channel_endpoint(there, &end_there) ||
-	    pier_connect_channel(here, &end_there) ||
-	    pier_connect_channel(there, &end_here) ||
+	    pier_channel_connect(here, &end_there) ||
+	    pier_channel_connect(there, &end_here) ||
 	    /* One RDMA write: the other end does nothing, and has the bytes. */
-	    pier_gather(from, (uintptr_t)text, sizeof(text), &piece) ||
+	    pier_mr_gather(from, (uintptr_t)text, sizeof(text), &piece) ||
 	    pier_mr_remote(to, &target) ||
-	    pier_write(here, &piece, 1, &target, PIER_TIMEOUT_DEFAULT) ||
-	    pier_copy_from_buffer(buffer, 0, result, sizeof(result))) {
-		fprintf(stderr, "%s\n", pier_last_error());
+	    pier_channel_write(here, &piece, 1, &target, PIER_TIMEOUT_DEFAULT) ||
+	    pier_buffer_copy_from(buffer, 0, result, sizeof(result))) {
+		fprintf(stderr, "%s\n", pier_error_message());
 		return 1;
 	}
 	printf("%s, %s path: %s\n", pier_device_name(device),
 	       pier_path_name(pier_mr_path(to)), result);
 	/* Children first: closing what is still in use is -EBUSY. */
-	return pier_destroy_channel(here) || pier_destroy_channel(there) ||
-	       pier_dereg_mr(from) || pier_dereg_mr(to) || pier_free_buffer(buffer) ||
+	return pier_channel_destroy(here) || pier_channel_destroy(there) ||
+	       pier_dereg_mr(from) || pier_dereg_mr(to) || pier_buffer_free(buffer) ||
 	       pier_dealloc_pd(pd) || pier_close_device(device) ||
 	       strcmp(result, text) != 0;
 }

@@ -48,8 +48,8 @@ static int open_memory(struct job *job)
 
 	if (pier_open_device(NULL, &job->device) ||
 	    pier_alloc_pd(job->device, &job->pd) ||
-	    pier_alloc_buffer("memfd", length, &job->buffer) ||
-	    pier_map_buffer(job->buffer, &bytes) ||
+	    pier_buffer_alloc("memfd", length, &job->buffer) ||
+	    pier_buffer_map(job->buffer, &bytes) ||
 	    pier_reg_buffer_mr(job->pd, job->buffer, 0, length, PIER_ACCESS_SHARED,
 			       PIER_POLICY_ANY, &job->mr))
 		return -1;
@@ -68,12 +68,12 @@ static int connect_group(struct job *job)
 	int error = -1;
 
 	if (mine && theirs &&
-	    !pier_create_group(job->pd, (uint32_t)job->rank, (uint32_t)job->size, NULL,
+	    !pier_group_create(job->pd, (uint32_t)job->rank, (uint32_t)job->size, NULL,
 			       &job->group) &&
 	    !pier_group_endpoints(job->group, mine, size) &&
 	    !MPI_Alltoall(mine, PIER_GROUP_BLOB_SIZE, MPI_BYTE, theirs,
 			  PIER_GROUP_BLOB_SIZE, MPI_BYTE, MPI_COMM_WORLD))
-		error = pier_connect_group(job->group, theirs, size, TIMEOUT_MS);
+		error = pier_group_connect(job->group, theirs, size, TIMEOUT_MS);
 	free(mine);
 	free(theirs);
 	return error;
@@ -112,8 +112,8 @@ static int send_to_all(struct job *job)
 	int error = targets && places ? 0 : -1;
 
 	if (!error)
-		error = pier_gather(job->mr, pier_mr_iova(job->mr) + offset, BLOCK,
-				    &block);
+		error = pier_mr_gather(job->mr, pier_mr_iova(job->mr) + offset, BLOCK,
+				       &block);
 	request.gather = &block;
 	for (int rank = 0; rank < job->size && !error; rank++) {
 		if (rank == job->rank)
@@ -150,15 +150,15 @@ static int check_blocks(const struct job *job)
 static int close_job(struct job *job)
 {
 	free(job->remotes);
-	return pier_destroy_group(job->group) || pier_dereg_mr(job->mr) ||
-	       pier_free_buffer(job->buffer) || pier_dealloc_pd(job->pd) ||
+	return pier_group_destroy(job->group) || pier_dereg_mr(job->mr) ||
+	       pier_buffer_free(job->buffer) || pier_dealloc_pd(job->pd) ||
 	       pier_close_device(job->device);
 }
 
 /* MPI_Finalize() would wait for whoever is dead: leave without it. */
 static void leave(const struct job *job, const char *step)
 {
-	printf("rank %d: %s: %s\n", job->rank, step, pier_last_error());
+	printf("rank %d: %s: %s\n", job->rank, step, pier_error_message());
 	fflush(stdout);
 	_exit(1);
 }

@@ -32,26 +32,27 @@ static int open_side(struct side *side, int socket)
 	/* A device for each process: it does not survive fork(). */
 	if (pier_open_device(NULL, &side->device) ||
 	    pier_alloc_pd(side->device, &side->pd) ||
-	    pier_alloc_buffer("host", SIZE, &side->buffer) ||
-	    pier_map_buffer(side->buffer, &bytes) ||
+	    pier_buffer_alloc("host", SIZE, &side->buffer) ||
+	    pier_buffer_map(side->buffer, &bytes) ||
 	    pier_reg_buffer_mr(side->pd, side->buffer, 0, SIZE, PIER_ACCESS_SHARED,
 			       PIER_POLICY_DIRECT, &side->mr) ||
-	    pier_prepare_channel(side->pd, NULL, &side->channel))
+	    pier_channel_create(side->pd, NULL, &side->channel))
 		return -1;
 	side->bytes = bytes;
-	return pier_handshake(side->channel, socket, socket, PIER_TIMEOUT_DEFAULT);
+	return pier_channel_handshake(side->channel, socket, socket,
+				      PIER_TIMEOUT_DEFAULT);
 }
 
 static int close_side(struct side *side)
 {
-	return pier_destroy_channel(side->channel) || pier_dereg_mr(side->mr) ||
-	       pier_free_buffer(side->buffer) || pier_dealloc_pd(side->pd) ||
+	return pier_channel_destroy(side->channel) || pier_dereg_mr(side->mr) ||
+	       pier_buffer_free(side->buffer) || pier_dealloc_pd(side->pd) ||
 	       pier_close_device(side->device);
 }
 
 static int fail(const char *who)
 {
-	fprintf(stderr, "%s: %s\n", who, pier_last_error());
+	fprintf(stderr, "%s: %s\n", who, pier_error_message());
 	return 1;
 }
 
@@ -85,8 +86,8 @@ static int fetch(int socket)
 	if (recv(socket, wire, sizeof(wire), MSG_WAITALL) != sizeof(wire))
 		return 1;
 	if (pier_remote_unpack(wire, sizeof(wire), &remote) ||
-	    pier_scatter(side.mr, pier_buffer_address(side.buffer), SIZE, &piece) ||
-	    pier_read(side.channel, &piece, 1, &remote, PIER_TIMEOUT_DEFAULT))
+	    pier_mr_scatter(side.mr, pier_buffer_address(side.buffer), SIZE, &piece) ||
+	    pier_channel_read(side.channel, &piece, 1, &remote, PIER_TIMEOUT_DEFAULT))
 		return fail("parent");
 	printf("%u bytes read from the other process, the last is '%c'\n", SIZE,
 	       side.bytes[SIZE - 1]);

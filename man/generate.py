@@ -175,7 +175,7 @@ def overview(headers):
              "libpier", ".Sh SYNOPSIS", ".In pier/pier.h", ".Pp",
              ".Li cc file.c $(pkg-config --cflags --libs pier)", ".Sh DESCRIPTION",
              "Functions return 0 or a negative errno, unless their page says otherwise;",
-             ".Xr pier_last_error 3", "tells the reason in a sentence.",
+             ".Xr pier_error_message 3", "tells the reason in a sentence.",
              "Outputs come last and are written only on success.",
              "Each page below is about one header.", ".Bl -tag -width Ds"]
     for header in headers:

@@ -23,7 +23,7 @@ int fail(struct failure *failure, int status, const char *format, ...)
 
 int fail_pier(struct failure *failure, int status)
 {
-	return fail(failure, status, "%s", pier_last_error());
+	return fail(failure, status, "%s", pier_error_message());
 }
 
 void print_error(const char *format, ...)

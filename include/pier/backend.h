@@ -38,7 +38,7 @@ PIER_BEGIN_DECLS
 #define PIER_BACKEND_SYMBOL "pier_backend"
 
 /**
- * For backends: remember a sentence for pier_last_error() and return -error.
+ * For backends: remember a sentence for pier_error_message() and return -error.
  * `error` is a positive errno value.
  */
 PIER_API int pier_fail(int error, const char *format, ...) PIER_PRINTF(2, 3);
@@ -185,7 +185,7 @@ struct pier_backend {
 	/**
 	 * Optional: a number that no other allocation has that ever was at this
 	 * address. For registration caches, which ask at each hit: for memory that
-	 * can be freed without pier_free_buffer(), where find() and release() do not
+	 * can be freed without pier_buffer_free(), where find() and release() do not
 	 * keep it.
 	 *
 	 * Errors: -ENOENT not, or no longer, this backend's (without pier_fail()).

@@ -15,7 +15,7 @@ PIER_BEGIN_DECLS
  *
  * Which backend is said by a spec, "NAME" or "NAME:UNIT", where the unit is the
  * backend's own: "host", "host:huge", "memfd", "udmabuf", "dma_heap:system", "cuda:1".
- * pier_list_backends() tells which work here, and why others do not.
+ * pier_backend_list() tells which work here, and why others do not.
  *
  * Threads: any thread may call any function; one buffer must not be freed
  * while another thread uses it.
@@ -30,7 +30,7 @@ PIER_BEGIN_DECLS
 
 struct pier_buffer;
 
-/** One entry of pier_list_backends(). */
+/** One entry of pier_backend_list(). */
 struct pier_backend_info {
 	char name[32];	      /**< the NAME of a spec */
 	char description[96]; /**< what its memory is */
@@ -68,7 +68,7 @@ struct pier_buffer_info {
 	char no_export[256];
 	char pci[16];	     /**< PCI address of what has it, "0000:17:00.0"; "" none */
 	int numa_node;	     /**< or -1 */
-	bool mappable;	     /**< pier_map_buffer() works */
+	bool mappable;	     /**< pier_buffer_map() works */
 	bool wrapped;	     /**< the memory is the caller's */
 	uint64_t allocation; /**< address of the allocation around it */
 	uint64_t allocation_length; /**< in bytes */
@@ -94,15 +94,15 @@ struct pier_dmabuf {
  * (separated by colons; each *.so in them is tried). An object that cannot be
  * loaded is listed as not available with the reason.
  *
- * ret_list   the caller's, to be given to pier_free_backend_list()
+ * ret_list   the caller's, to be given to pier_backend_list_free()
  * ret_count  its length
  *
  * Errors: -ENOMEM.
  */
-PIER_API int pier_list_backends(struct pier_backend_info **ret_list, size_t *ret_count);
+PIER_API int pier_backend_list(struct pier_backend_info **ret_list, size_t *ret_count);
 
-/** Free what pier_list_backends() gave; NULL is fine. */
-PIER_API void pier_free_backend_list(struct pier_backend_info *list);
+/** Free what pier_backend_list() gave; NULL is fine. */
+PIER_API void pier_backend_list_free(struct pier_backend_info *list);
 
 /**
  * Allocate `length` bytes from the backend that `spec` names.
@@ -115,7 +115,7 @@ PIER_API void pier_free_backend_list(struct pier_backend_info *list);
  * not work here (the sentence says why); -ENOMEM; -E2BIG beyond a limit of the
  * backend, which the sentence names; others of the backend's system calls.
  */
-PIER_API int pier_alloc_buffer(const char *spec, size_t length,
+PIER_API int pier_buffer_alloc(const char *spec, size_t length,
 			       struct pier_buffer **ret_buffer);
 
 /**
@@ -123,7 +123,7 @@ PIER_API int pier_alloc_buffer(const char *spec, size_t length,
  * found by asking the backends; memory that none of them owns is treated as
  * host memory.
  *
- * addr, length  [addr, addr + length) stays valid until pier_free_buffer(),
+ * addr, length  [addr, addr + length) stays valid until pier_buffer_free(),
  *               which does not free it. Inside another buffer of the built-in
  *               backends memfd, udmabuf and dma_heap it stays valid by itself:
  *               that memory goes when both buffers are freed.
@@ -132,8 +132,7 @@ PIER_API int pier_alloc_buffer(const char *spec, size_t length,
  * -ERANGE the range starts in an allocation of a backend and leaves it;
  * -ENOMEM; others of a backend that was asked.
  */
-PIER_API int pier_wrap_pointer(void *addr, size_t length,
-			       struct pier_buffer **ret_buffer);
+PIER_API int pier_buffer_wrap(void *addr, size_t length, struct pier_buffer **ret_buffer);
 
 /**
  * Free a buffer and, unless it was wrapped, its memory; NULL is fine.
@@ -145,7 +144,7 @@ PIER_API int pier_wrap_pointer(void *addr, size_t length,
  * registration cache, or exported dma-bufs are not closed; nothing was changed.
  * -ETIMEDOUT another thread has been deregistering one of them for 30 s.
  */
-PIER_API int pier_free_buffer(struct pier_buffer *buffer);
+PIER_API int pier_buffer_free(struct pier_buffer *buffer);
 
 /**
  * The address of the first byte: a host pointer for host memory, the device's
@@ -165,7 +164,7 @@ PIER_API const char *pier_buffer_backend(const struct pier_buffer *buffer);
  *
  * Errors: those of a backend that cannot tell where its memory is.
  */
-PIER_API int pier_query_buffer(const struct pier_buffer *buffer,
+PIER_API int pier_buffer_query(const struct pier_buffer *buffer,
 			       struct pier_buffer_info *ret_info);
 
 /**
@@ -177,9 +176,9 @@ PIER_API int pier_query_buffer(const struct pier_buffer *buffer,
  * (DMA_BUF_IOCTL_SYNC), which the copy functions do.
  *
  * Errors: -EOPNOTSUPP the CPU cannot reach this memory: use
- * pier_copy_to_buffer() and pier_copy_from_buffer().
+ * pier_buffer_copy_to() and pier_buffer_copy_from().
  */
-PIER_API int pier_map_buffer(struct pier_buffer *buffer, void **ret_pointer);
+PIER_API int pier_buffer_map(struct pier_buffer *buffer, void **ret_pointer);
 
 /**
  * Copy `length` bytes from host memory into the buffer at `offset`, or from
@@ -190,16 +189,16 @@ PIER_API int pier_map_buffer(struct pier_buffer *buffer, void **ret_pointer);
  * Errors: -ERANGE [offset, offset + length) is not inside the buffer;
  * -EOPNOTSUPP the backend has no way to copy; those of the backend.
  */
-PIER_API int pier_copy_to_buffer(struct pier_buffer *buffer, size_t offset,
+PIER_API int pier_buffer_copy_to(struct pier_buffer *buffer, size_t offset,
 				 const void *source, size_t length);
-PIER_API int pier_copy_from_buffer(struct pier_buffer *buffer, size_t offset,
+PIER_API int pier_buffer_copy_from(struct pier_buffer *buffer, size_t offset,
 				   void *destination, size_t length);
 
 /**
  * Export [offset, offset + length) of a buffer as a dma-buf.
  *
  * The dma-buf covers whole host pages; ret_dmabuf says where in it the range
- * lies. It must be closed with pier_close_dmabuf() before the buffer is freed;
+ * lies. It must be closed with pier_dmabuf_close() before the buffer is freed;
  * a memory region registered from it keeps its own reference, so close it as
  * soon as the registration returned, whatever it returned.
  *
@@ -209,23 +208,23 @@ PIER_API int pier_copy_from_buffer(struct pier_buffer *buffer, size_t offset,
  * Errors: -ERANGE outside the buffer; -EINVAL length 0; -EOPNOTSUPP this
  * memory cannot be exported; -ENOMEM; those of the backend (-EMFILE).
  */
-PIER_API int pier_export_dmabuf(struct pier_buffer *buffer, size_t offset, size_t length,
+PIER_API int pier_dmabuf_export(struct pier_buffer *buffer, size_t offset, size_t length,
 				struct pier_dmabuf *ret_dmabuf);
 
 /**
- * pier_export_dmabuf() with a mapping of the caller's choice.
+ * pier_dmabuf_export() with a mapping of the caller's choice.
  *
  * mapping  PIER_MAPPING_AUTO is the default one
  *
- * Errors: those of pier_export_dmabuf(); -EOPNOTSUPP also: the driver does not have
+ * Errors: those of pier_dmabuf_export(); -EOPNOTSUPP also: the driver does not have
  * this mapping; -EINVAL not one of enum pier_mapping.
  */
-PIER_API int pier_export_dmabuf_mapped(struct pier_buffer *buffer, size_t offset,
+PIER_API int pier_dmabuf_export_mapped(struct pier_buffer *buffer, size_t offset,
 				       size_t length, enum pier_mapping mapping,
 				       struct pier_dmabuf *ret_dmabuf);
 
 /** Close an exported dma-buf and set its fd to -1; one with fd -1 is fine. */
-PIER_API void pier_close_dmabuf(struct pier_dmabuf *dmabuf);
+PIER_API void pier_dmabuf_close(struct pier_dmabuf *dmabuf);
 
 PIER_END_DECLS
 

@@ -28,11 +28,11 @@ PIER_BEGIN_DECLS
  * Memory that is freed and comes back must not hit. How that is known depends on
  * whose memory it is:
  *
- * Buffers that are given as such (pier_mr_cache_get_buffer()): pier_free_buffer()
+ * Buffers that are given as such (pier_mr_cache_get_buffer()): pier_buffer_free()
  * drops their regions. Pointers into memory of a backend that tells allocations
  * apart (`identity` in <pier/backend.h>): it is asked at each hit. Pointers into
  * memory of a backend that has find() and release(), such as memfd, udmabuf and
- * dma_heap: the kept region holds the allocation, and pier_free_buffer() drops
+ * dma_heap: the kept region holds the allocation, and pier_buffer_free() drops
  * the region first.
  *
  * Host memory of the program (malloc(3), mmap(2)): its pages are watched by
@@ -112,7 +112,7 @@ struct pier_mr_cache_stats {
 /**
  * Make a registration cache of a protection domain.
  *
- * pd    stays the caller's, and busy until pier_destroy_mr_cache()
+ * pd    stays the caller's, and busy until pier_mr_cache_destroy()
  * attr  NULL: the defaults, 4096 regions of any length, watched
  *
  * The first watching cache of a process starts two threads, which the last one
@@ -122,7 +122,7 @@ struct pier_mr_cache_stats {
  * Errors: -EINVAL attr->size is not that of any version, a field that this
  * library does not know is not zero, an unknown policy or flag; -ENOMEM.
  */
-PIER_API int pier_create_mr_cache(struct pier_pd *pd,
+PIER_API int pier_mr_cache_create(struct pier_pd *pd,
 				  const struct pier_mr_cache_attr *attr,
 				  struct pier_mr_cache **ret_cache);
 
@@ -133,11 +133,11 @@ PIER_API int pier_create_mr_cache(struct pier_pd *pd,
  * something is bound to it; -ETIMEDOUT another thread of pier has been
  * deregistering one of its regions for 30 s. Nothing that is seen was changed.
  */
-PIER_API int pier_destroy_mr_cache(struct pier_mr_cache *cache);
+PIER_API int pier_mr_cache_destroy(struct pier_mr_cache *cache);
 
 /**
  * A region of [addr, addr + length), of whichever memory that is; see
- * pier_wrap_pointer() on how its owner is found.
+ * pier_buffer_wrap() on how its owner is found.
  *
  * access  enum pier_access, ored
  *
@@ -145,7 +145,7 @@ PIER_API int pier_destroy_mr_cache(struct pier_mr_cache *cache);
  * each time it was handed out, and never to pier_dereg_mr(). Its iovas are the
  * memory's addresses. The memory must stay until it was put.
  *
- * Errors: those of pier_wrap_pointer() and pier_reg_buffer_mr(). A registration
+ * Errors: those of pier_buffer_wrap() and pier_reg_buffer_mr(). A registration
  * that failed with -ENOMEM is tried again without the regions that are kept and
  * not in use.
  */
@@ -155,7 +155,7 @@ PIER_API int pier_mr_cache_get(struct pier_mr_cache *cache, void *addr, size_t l
 /**
  * The same of [offset, offset + length) of a buffer.
  *
- * While the region is handed out pier_free_buffer() is -EBUSY; one that is only
+ * While the region is handed out pier_buffer_free() is -EBUSY; one that is only
  * kept does not hinder it.
  *
  * Errors: those of pier_reg_buffer_mr().
@@ -192,8 +192,8 @@ PIER_API int pier_mr_cache_invalidate(struct pier_mr_cache *cache, void *addr,
 PIER_API int pier_mr_cache_flush(struct pier_mr_cache *cache);
 
 /** What the cache did and has. Cannot fail. */
-PIER_API void pier_mr_cache_stats(struct pier_mr_cache *cache,
-				  struct pier_mr_cache_stats *ret_stats);
+PIER_API void pier_mr_cache_query_stats(struct pier_mr_cache *cache,
+					struct pier_mr_cache_stats *ret_stats);
 
 PIER_END_DECLS
 

@@ -20,10 +20,10 @@ PIER_BEGIN_DECLS
  * Channels: one reliable connected queue pair, its completion queue, and the
  * bookkeeping that makes it safe.
  *
- *	pier_prepare_channel(pd, NULL, &channel);
- *	pier_handshake(channel, read_fd, write_fd, timeout_ms);
- *	pier_write(channel, &element, 1, &remote, timeout_ms);
- *	pier_destroy_channel(channel);
+ *	pier_channel_create(pd, NULL, &channel);
+ *	pier_channel_handshake(channel, read_fd, write_fd, timeout_ms);
+ *	pier_channel_write(channel, &element, 1, &remote, timeout_ms);
+ *	pier_channel_destroy(channel);
  *
  * Requests complete in the order of posting on each of the two queues (sends,
  * writes and reads on one; receives on the other).
@@ -87,7 +87,7 @@ struct pier_channel_attr {
 	uint8_t timeout;
 	uint8_t retry_count;	 /**< transport retries, 0 to 7; rxe takes 7 for ever */
 	uint8_t rnr_retry_count; /**< 0 to 6; 7: for ever */
-	/** Code 0 to 31 of IBTA table 45, 12: 0.64 ms; see pier_rnr_timer_code(). */
+	/** Code 0 to 31 of IBTA table 45, 12: 0.64 ms; see pier_rnr_timer_from_us(). */
 	uint8_t min_rnr_timer;
 	uint8_t service_level; /**< 0 to 15 */
 	uint8_t traffic_class;
@@ -105,7 +105,7 @@ struct pier_channel_attr {
 	int timeout_ms;
 	/** Index into the port's partition table (P_Key); 0 is the usual one. */
 	uint32_t pkey_index;
-	/** What waits on the channel do; later: pier_set_waiting(). */
+	/** What waits on the channel do; later: pier_channel_set_waiting(). */
 	enum pier_waiting waiting;
 	/** Of PIER_WAIT_ADAPTIVE: microseconds before sleeping, up to 1,000,000. */
 	uint32_t spin_us;
@@ -163,9 +163,8 @@ struct pier_channel_attr {
  * -EADDRNOTAVAIL the port has no usable GID and needs one; -ENOMEM; others of
  * ibv_create_cq(3), ibv_create_qp(3) and ibv_modify_qp(3).
  */
-PIER_API int pier_prepare_channel(struct pier_pd *pd,
-				  const struct pier_channel_attr *attr,
-				  struct pier_channel **ret_channel);
+PIER_API int pier_channel_create(struct pier_pd *pd, const struct pier_channel_attr *attr,
+				 struct pier_channel **ret_channel);
 
 /**
  * What became of the attributes: as they were given, but for what was chosen or clamped,
@@ -176,7 +175,7 @@ PIER_API int pier_prepare_channel(struct pier_pd *pd,
  *
  * Errors: -EINVAL ret_attr->size is that of no header.
  */
-PIER_API int pier_query_channel(const struct pier_channel *channel,
+PIER_API int pier_channel_query(const struct pier_channel *channel,
 				struct pier_channel_attr *ret_attr);
 
 /** What the peer must know. Errors: those of the provider. */
@@ -188,7 +187,7 @@ PIER_API int pier_channel_endpoint(struct pier_channel *channel,
  * INIT to RTR to RTS. The peer may be without pier: see struct pier_endpoint.
  *
  * Nothing says that the peer is ready. Requests that arrive too early are
- * retried as the attributes say; pier_handshake() waits for the peer.
+ * retried as the attributes say; pier_channel_handshake() waits for the peer.
  *
  * Errors: -EINVAL an endpoint that cannot be (the sentence names the field);
  * -EISCONN connected before, and nothing was changed; -ESTALE the endpoint is of the
@@ -197,7 +196,7 @@ PIER_API int pier_channel_endpoint(struct pier_channel *channel,
  * -ECONNREFUSED the peer's NIC cannot be reached; others of ibv_modify_qp(3).
  * After other errors the channel can only be reset or destroyed.
  */
-PIER_API int pier_connect_channel(struct pier_channel *channel,
+PIER_API int pier_channel_connect(struct pier_channel *channel,
 				  const struct pier_endpoint *peer);
 
 /**
@@ -209,15 +208,15 @@ PIER_API int pier_connect_channel(struct pier_channel *channel,
  *                    byte beyond the handshake is read
  * timeout_ms         for all of it
  *
- * Errors: those of pier_connect_channel(); -ETIMEDOUT the peer did not answer;
+ * Errors: those of pier_channel_connect(); -ETIMEDOUT the peer did not answer;
  * -ECONNRESET the peer closed the connection; -EBADMSG it sent something else;
  * -EPROTONOSUPPORT it speaks another version; -ECONNREFUSED it could not
  * connect; -ESTALE one end connects to an endpoint from before a reset of the other;
  * -EBADF an fd is not open; others of read(2), write(2). After an error the channel can
  * only be reset or destroyed.
  */
-PIER_API int pier_handshake(struct pier_channel *channel, int read_fd, int write_fd,
-			    int timeout_ms);
+PIER_API int pier_channel_handshake(struct pier_channel *channel, int read_fd,
+				    int write_fd, int timeout_ms);
 
 /**
  * Destroy a channel; NULL is fine. Outstanding requests are stopped and given
@@ -230,7 +229,7 @@ PIER_API int pier_handshake(struct pier_channel *channel, int read_fd, int write
  * Errors: those of ibv_dealloc_mw(3), ibv_destroy_qp(3) and ibv_destroy_cq(3),
  * which do not happen by anything that a caller can do.
  */
-PIER_API int pier_destroy_channel(struct pier_channel *channel);
+PIER_API int pier_channel_destroy(struct pier_channel *channel);
 
 /** Values of pier_result.opcode: what completed. */
 enum pier_opcode {
@@ -272,10 +271,10 @@ struct pier_result {
 
 /**
  * An outstanding request. A value: copy it, ask for it once. The channel keeps the
- * result until pier_poll_work() or pier_wait() handed it out, or pier_drop_work() gave
- * it up; it can keep at least max_send_wr of those of the send queue, and max_recv_wr of
- * the receive queue. One that nobody asks for and nobody gives up takes one of these
- * places until the channel is gone, and does no other harm.
+ * result until pier_work_poll() or pier_work_wait() handed it out, or pier_work_drop()
+ * gave it up; it can keep at least max_send_wr of those of the send queue, and
+ * max_recv_wr of the receive queue. One that nobody asks for and nobody gives up takes
+ * one of these places until the channel is gone, and does no other harm.
  */
 struct pier_work {
 	uint64_t id;
@@ -334,12 +333,12 @@ PIER_API int pier_post_read(struct pier_channel *channel,
  *
  * Returns 1 and writes the result, after which the handle is used up; 0 and
  * writes nothing while it is outstanding. A request that failed is complete: 1,
- * with the error in the result and its sentence in pier_last_error().
+ * with the error in the result and its sentence in pier_error_message().
  *
  * Errors: -ESTALE the handle was used up before, or is of another channel;
  * -EIO ibv_poll_cq(3) failed.
  */
-PIER_API int pier_poll_work(struct pier_channel *channel, struct pier_work work,
+PIER_API int pier_work_poll(struct pier_channel *channel, struct pier_work work,
 			    struct pier_result *ret_result);
 
 /**
@@ -350,50 +349,54 @@ PIER_API int pier_poll_work(struct pier_channel *channel, struct pier_work work,
  * When the time is up (with 0: at once), or waiting fails, the queue pair is
  * driven to the error state and what was outstanding is collected, so that
  * memory is safe to use again; the channel is then broken, and the handle used
- * up. To ask without that: pier_poll_work().
+ * up. To ask without that: pier_work_poll().
  *
  * Returns 0, or the request's error (ret_result->error).
  * Errors: also -ETIMEDOUT the time was up (the result then says what became of
  * the request, which may have completed at the last moment); -ESTALE as
- * pier_poll_work(); -EINVAL timeout_ms; -EIO and others of ibv_poll_cq(3),
+ * pier_work_poll(); -EINVAL timeout_ms; -EIO and others of ibv_poll_cq(3),
  * ibv_req_notify_cq(3) and poll(2).
  */
-PIER_API int pier_wait(struct pier_channel *channel, struct pier_work work,
-		       int timeout_ms, struct pier_result *ret_result);
+PIER_API int pier_work_wait(struct pier_channel *channel, struct pier_work work,
+			    int timeout_ms, struct pier_result *ret_result);
 
 /**
  * Nobody will ask for this request any more: its handle is used up, and its place is
  * given back when it completes. What pier_post_send() with NULL does at once.
  *
- * Errors: -ESTALE as pier_poll_work().
+ * Errors: -ESTALE as pier_work_poll().
  */
-PIER_API int pier_drop_work(struct pier_channel *channel, struct pier_work work);
+PIER_API int pier_work_drop(struct pier_channel *channel, struct pier_work work);
 
 /**
- * Post one request and wait for it: pier_post_...() and pier_wait().
+ * Post one request and wait for it: pier_post_...() and pier_work_wait().
  * Errors: those of both.
  */
-PIER_API int pier_send(struct pier_channel *channel, const struct pier_gather *sg_list,
-		       int num_sge, int timeout_ms);
-PIER_API int pier_send_imm(struct pier_channel *channel,
-			   const struct pier_gather *sg_list, int num_sge,
-			   uint32_t immediate, int timeout_ms);
-PIER_API int pier_recv(struct pier_channel *channel, const struct pier_scatter *sg_list,
-		       int num_sge, int timeout_ms, struct pier_result *ret_result);
-PIER_API int pier_write(struct pier_channel *channel, const struct pier_gather *sg_list,
-			int num_sge, const struct pier_remote *remote, int timeout_ms);
-PIER_API int pier_write_imm(struct pier_channel *channel,
-			    const struct pier_gather *sg_list, int num_sge,
-			    const struct pier_remote *remote, uint32_t immediate,
-			    int timeout_ms);
-PIER_API int pier_read(struct pier_channel *channel, const struct pier_scatter *sg_list,
-		       int num_sge, const struct pier_remote *remote, int timeout_ms);
+PIER_API int pier_channel_send(struct pier_channel *channel,
+			       const struct pier_gather *sg_list, int num_sge,
+			       int timeout_ms);
+PIER_API int pier_channel_send_imm(struct pier_channel *channel,
+				   const struct pier_gather *sg_list, int num_sge,
+				   uint32_t immediate, int timeout_ms);
+PIER_API int pier_channel_recv(struct pier_channel *channel,
+			       const struct pier_scatter *sg_list, int num_sge,
+			       int timeout_ms, struct pier_result *ret_result);
+PIER_API int pier_channel_write(struct pier_channel *channel,
+				const struct pier_gather *sg_list, int num_sge,
+				const struct pier_remote *remote, int timeout_ms);
+PIER_API int pier_channel_write_imm(struct pier_channel *channel,
+				    const struct pier_gather *sg_list, int num_sge,
+				    const struct pier_remote *remote, uint32_t immediate,
+				    int timeout_ms);
+PIER_API int pier_channel_read(struct pier_channel *channel,
+			       const struct pier_scatter *sg_list, int num_sge,
+			       const struct pier_remote *remote, int timeout_ms);
 
 /**
  * Post a write to, or a read from, a remote vector: in as few requests as it takes,
  * without waiting.
  *
- * sg_list, num_sge  the elements, any number of them, as of pier_gather_list();
+ * sg_list, num_sge  the elements, any number of them, as of pier_mr_gather_list();
  *                   borrowed for the call
  * parts, count      as long as the elements together, or longer (the rest is left
  *                   alone); borrowed for the call
@@ -416,7 +419,7 @@ PIER_API int pier_read(struct pier_channel *channel, const struct pier_scatter *
  * Errors: those of pier_post_write() and pier_post_read(); -ERANGE the vector is shorter
  * than the elements, or as pier_remote_vec_length(); -EAGAIN the send queue has too few
  * free places now: wait for something first; -E2BIG more requests are needed than
- * max_send_wr (the sentence says how many): pier_write_vec() can do that.
+ * max_send_wr (the sentence says how many): pier_channel_write_vec() can do that.
  */
 PIER_API int pier_post_write_vec(struct pier_channel *channel,
 				 const struct pier_gather *sg_list, uint32_t num_sge,
@@ -438,17 +441,17 @@ PIER_API int pier_post_read_vec(struct pier_channel *channel,
  * arrived is not known.
  *
  * Errors: those of pier_post_write_vec() but -E2BIG, -EAGAIN only where the send queue
- * takes no request at all; those of pier_wait(); where a request failed, that one's (or
- * of another on the channel that failed before).
+ * takes no request at all; those of pier_work_wait(); where a request failed, that one's
+ * (or of another on the channel that failed before).
  */
-PIER_API int pier_write_vec(struct pier_channel *channel,
-			    const struct pier_gather *sg_list, uint32_t num_sge,
-			    const struct pier_remote *parts, uint32_t count,
-			    int timeout_ms);
-PIER_API int pier_read_vec(struct pier_channel *channel,
-			   const struct pier_scatter *sg_list, uint32_t num_sge,
-			   const struct pier_remote *parts, uint32_t count,
-			   int timeout_ms);
+PIER_API int pier_channel_write_vec(struct pier_channel *channel,
+				    const struct pier_gather *sg_list, uint32_t num_sge,
+				    const struct pier_remote *parts, uint32_t count,
+				    int timeout_ms);
+PIER_API int pier_channel_read_vec(struct pier_channel *channel,
+				   const struct pier_scatter *sg_list, uint32_t num_sge,
+				   const struct pier_remote *parts, uint32_t count,
+				   int timeout_ms);
 
 /**
  * Let the peer of a channel use a part of a region: [offset, offset + length) becomes
@@ -474,7 +477,7 @@ PIER_API int pier_read_vec(struct pier_channel *channel,
  * with that key fails on its end with -EACCES, which breaks the channel, and may have
  * been done in part. Packets that the device was working on may still be written:
  * the memory is its owner's alone when the region is deregistered or the channel is
- * destroyed. pier_destroy_channel() takes the right away as well; the struct is
+ * destroyed. pier_channel_destroy() takes the right away as well; the struct is
  * still to be given to pier_dereg_mr(), before or afterwards, from any thread.
  *
  * rxe does not look at the bounds of a window, so that a window there is bound to a
@@ -485,8 +488,8 @@ PIER_API int pier_read_vec(struct pier_channel *channel,
  * part leaves the region; -EPIPE the channel is broken; -ENOTCONN it failed to
  * connect; -EOPNOTSUPP REMOTE_ATOMIC, and the device has no atomics; -EAGAIN the send
  * queue is full; of a window also -ENOMEM and others of ibv_alloc_mw(3), and what
- * pier_wait() returns for a request that failed (-EIO: the device refused to bind) or
- * whose time was up, either of which breaks the channel; of a region also those of
+ * pier_work_wait() returns for a request that failed (-EIO: the device refused to bind)
+ * or whose time was up, either of which breaks the channel; of a region also those of
  * pier_reg_sub_mr(). Nothing stays registered.
  */
 PIER_API int pier_bind_sub_mr(struct pier_channel *channel, struct pier_mr *mr,
@@ -499,11 +502,11 @@ PIER_API int pier_bind_sub_mr(struct pier_channel *channel, struct pier_mr *mr,
  * Returns how many were collected, 0 if none.
  * Errors: -EIO ibv_poll_cq(3) failed.
  */
-PIER_API int pier_poll(struct pier_channel *channel);
+PIER_API int pier_channel_poll(struct pier_channel *channel);
 
 /**
  * An fd that poll(2) and epoll(7) report as readable after something completed
- * that was not collected when pier_arm_channel() was called. It is the
+ * that was not collected when pier_channel_arm() was called. It is the
  * channel's: do not read or close it. Cannot fail.
  */
 PIER_API int pier_channel_fd(const struct pier_channel *channel);
@@ -513,11 +516,11 @@ PIER_API int pier_channel_fd(const struct pier_channel *channel);
  * away what made it readable before. What is complete already is collected
  * first, so no wake-up is lost: arm, look at the requests, then sleep.
  *
- * Returns how many completions were collected, or more where a landing has left some
- * (<pier/landing.h>): if not 0, look before sleeping.
+ * Returns how many completions were collected, or more where a receiver has left some
+ * (<pier/receiver.h>): if not 0, look before sleeping.
  * Errors: those of ibv_req_notify_cq(3); -EIO ibv_poll_cq(3) failed.
  */
-PIER_API int pier_arm_channel(struct pier_channel *channel);
+PIER_API int pier_channel_arm(struct pier_channel *channel);
 
 /** How many requests are posted and not completed. Cannot fail. */
 PIER_API uint32_t pier_channel_outstanding(const struct pier_channel *channel);

@@ -15,9 +15,9 @@ PIER_BEGIN_DECLS
  * Counters: how many writes of peers have arrived in a region, without a message
  * for each.
  *
- *	pier_create_counter(pd, &counter);
- *	pier_bind_counter(counter, mr);
- *	pier_wait_counter(counter, 1000, timeout_ms);
+ *	pier_counter_create(pd, &counter);
+ *	pier_counter_bind(counter, mr);
+ *	pier_counter_wait(counter, 1000, timeout_ms);
  *	... the bytes of 1000 writes are in the region ...
  *
  * A write counts once, when its last byte is in memory; one that failed does not
@@ -27,25 +27,25 @@ PIER_BEGIN_DECLS
  *
  * There are two ways, of which a counter uses one at a time:
  *
- * - natively (pier_bind_counter()), where the device counts by itself
+ * - natively (pier_counter_bind()), where the device counts by itself
  *   (pier_device_attr.counters): peers just write, this end does nothing, and any
  *   thread may wait;
- * - by write with immediate (pier_bind_counter_imm()), with any device: peers use
- *   pier_write_imm() with an agreed number, this end posts receives, and the
+ * - by write with immediate (pier_counter_bind_imm()), with any device: peers use
+ *   pier_channel_write_imm() with an agreed number, this end posts receives, and the
  *   channel counts as it collects completions.
  *
  * Values are of 64 bits, wrap to 0 and are compared as unsigned numbers.
  *
  * Lifetime: a counter keeps its protection domain, and a bound region and a bound
- * counter keep each other: pier_dereg_mr() and pier_destroy_counter() are -EBUSY.
- * Channels are not kept: see pier_bind_counter_imm().
+ * counter keep each other: pier_dereg_mr() and pier_counter_destroy() are -EBUSY.
+ * Channels are not kept: see pier_counter_bind_imm().
  *
  * Threads: any thread may call any function, several of them at once, but a
  * counter that has channels bound belongs to the one thread that uses those
  * channels: other threads may only read it. Nobody may use a counter while it is
  * being destroyed.
  *
- * Processes: in a child of fork(2) every call but pier_read_counter() is -ECHILD for
+ * Processes: in a child of fork(2) every call but pier_counter_read() is -ECHILD for
  * a counter of the parent (<pier/device.h>).
  */
 
@@ -56,14 +56,14 @@ struct pier_counter;
  *
  * Errors: -ENOMEM.
  */
-PIER_API int pier_create_counter(struct pier_pd *pd, struct pier_counter **ret_counter);
+PIER_API int pier_counter_create(struct pier_pd *pd, struct pier_counter **ret_counter);
 
 /**
  * Destroy a counter; NULL is fine.
  *
  * Errors: -EBUSY it is bound to a region, and nothing was changed.
  */
-PIER_API int pier_destroy_counter(struct pier_counter *counter);
+PIER_API int pier_counter_destroy(struct pier_counter *counter);
 
 /**
  * Have the device count the writes of peers into a region, with or without
@@ -77,7 +77,7 @@ PIER_API int pier_destroy_counter(struct pier_counter *counter);
  * the region; -EINVAL the region is of another protection domain, or the counter has
  * channels bound; -EBUSY the region has a counter; -ENOMEM. Nothing is bound then.
  */
-PIER_API int pier_bind_counter(struct pier_counter *counter, struct pier_mr *mr);
+PIER_API int pier_counter_bind(struct pier_counter *counter, struct pier_mr *mr);
 
 /**
  * Count the writes into a region that peers announce with a number: completions
@@ -86,8 +86,8 @@ PIER_API int pier_bind_counter(struct pier_counter *counter, struct pier_mr *mr)
  *
  * mr         the region that these writes go to, which the caller and the peer
  *            have agreed on: completions do not tell. It stays registered.
- * channel    borrowed; whatever collects its completions counts, as pier_poll(),
- *            pier_wait() and pier_wait_counter() do
+ * channel    borrowed; whatever collects its completions counts, as pier_channel_poll(),
+ *            pier_work_wait() and pier_counter_wait() do
  * immediate  in host order
  *
  * What has been collected already is not counted. Each such write uses up a
@@ -103,7 +103,7 @@ PIER_API int pier_bind_counter(struct pier_counter *counter, struct pier_mr *mr)
  * protection domain, or the counter is bound natively; -EBUSY the immediate is
  * counted on this channel already; -ENOMEM. Nothing is bound then.
  */
-PIER_API int pier_bind_counter_imm(struct pier_counter *counter, struct pier_mr *mr,
+PIER_API int pier_counter_bind_imm(struct pier_counter *counter, struct pier_mr *mr,
 				   struct pier_channel *channel, uint32_t immediate);
 
 /**
@@ -113,13 +113,13 @@ PIER_API int pier_bind_counter_imm(struct pier_counter *counter, struct pier_mr 
  * Errors: -ENOENT it is not bound to the region; others of the device, after
  * which it can only be unbound again.
  */
-PIER_API int pier_unbind_counter(struct pier_counter *counter, struct pier_mr *mr);
+PIER_API int pier_counter_unbind(struct pier_counter *counter, struct pier_mr *mr);
 
 /**
  * The value, without waiting; of a counter with channels bound: as of what was
  * collected. Cannot fail.
  */
-PIER_API uint64_t pier_read_counter(const struct pier_counter *counter);
+PIER_API uint64_t pier_counter_read(const struct pier_counter *counter);
 
 /**
  * Change the value: set another, which forgets what has arrived, or add to it,
@@ -127,8 +127,8 @@ PIER_API uint64_t pier_read_counter(const struct pier_counter *counter);
  *
  * Errors: -ECHILD it is the parent's.
  */
-PIER_API int pier_set_counter(struct pier_counter *counter, uint64_t value);
-PIER_API int pier_add_counter(struct pier_counter *counter, uint64_t value);
+PIER_API int pier_counter_set(struct pier_counter *counter, uint64_t value);
+PIER_API int pier_counter_add(struct pier_counter *counter, uint64_t value);
 
 /**
  * Wait until the value is `threshold` or more, asleep where it takes long. A
@@ -146,7 +146,7 @@ PIER_API int pier_add_counter(struct pier_counter *counter, uint64_t value);
  * (unbind or destroy it to wait for the others); -EIO and others of
  * ibv_poll_cq(3), ibv_req_notify_cq(3) and poll(2).
  */
-PIER_API int pier_wait_counter(struct pier_counter *counter, uint64_t threshold,
+PIER_API int pier_counter_wait(struct pier_counter *counter, uint64_t threshold,
 			       int timeout_ms);
 
 PIER_END_DECLS

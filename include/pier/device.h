@@ -48,7 +48,7 @@ struct pier_pd;
 /** Begins the name of a device behind a plan of faults: see pier_open_device(). */
 #define PIER_FAULT_DEVICE "fault"
 
-/** One entry of pier_list_devices(). */
+/** One entry of pier_device_list(). */
 struct pier_device_info {
 	char name[64];	   /**< what pier_open_device() takes */
 	char provider[16]; /**< who drives it: "verbs" or "soft" */
@@ -76,7 +76,7 @@ struct pier_device_attr {
 	bool atomics;	     /**< PIER_ACCESS_REMOTE_ATOMIC is possible */
 	bool memory_windows; /**< PIER_ACCESS_MW_BIND is possible */
 	bool on_demand;	     /**< PIER_ACCESS_ON_DEMAND is possible */
-	bool counters;	     /**< it counts writes of peers: pier_bind_counter() */
+	bool counters;	     /**< it counts writes of peers: pier_counter_bind() */
 	/** Highest key that can be asked for; 0: the device chooses all keys. */
 	uint32_t max_requested_key;
 	/** Ranges that the device joins under one key; 0 or 1: it does not. */
@@ -117,20 +117,20 @@ struct pier_gid_entry {
  * List the devices of this machine: those of libibverbs, then soft0. The list
  * always has at least soft0.
  *
- * ret_list   the caller's, to be given to pier_free_device_list()
+ * ret_list   the caller's, to be given to pier_device_list_free()
  * ret_count  its length
  *
  * Errors: -ENOMEM.
  */
-PIER_API int pier_list_devices(struct pier_device_info **ret_list, size_t *ret_count);
+PIER_API int pier_device_list(struct pier_device_info **ret_list, size_t *ret_count);
 
-/** Free what pier_list_devices() gave; NULL is fine. */
-PIER_API void pier_free_device_list(struct pier_device_info *list);
+/** Free what pier_device_list() gave; NULL is fine. */
+PIER_API void pier_device_list_free(struct pier_device_info *list);
 
 /**
  * Open a device.
  *
- * name  a name of pier_list_devices(); or "fault:PLAN:NAME", such a device behind a
+ * name  a name of pier_device_list(); or "fault:PLAN:NAME", such a device behind a
  *       plan of faults; or NULL: the one that the environment variable PIER_DEVICE
  *       names in either way, or else the first libibverbs device with an active port,
  *       or else soft0. One that cannot be opened is passed over, which the log says
@@ -201,8 +201,8 @@ PIER_API int pier_open_device(const char *name, struct pier_device **ret_device)
  * Close a device; NULL is fine.
  *
  * Errors: -EBUSY it still has protection domains, and nothing was changed; the
- * sentence counts what lives below it, and the log names each and the place where
- * it was made, if debug messages are taken. -ECHILD it is the parent's. Others of
+ * sentence counts the objects below it, and debug messages list them with their
+ * callers (<pier/object.h>). -ECHILD it is the parent's. Others of
  * ibv_close_device(3), and it is still open.
  */
 PIER_API int pier_close_device(struct pier_device *device);

@@ -44,26 +44,26 @@ struct pier_scatter {
  *
  * Errors: -EMSGSIZE length does not fit into 32 bits; -ERANGE the range leaves
  * the region; -EXDEV it crosses a seam of a region of several parts: see
- * pier_gather_list(); -EACCES the region is a memory window, or (scatter) was
+ * pier_mr_gather_list(); -EACCES the region is a memory window, or (scatter) was
  * registered without LOCAL_WRITE.
  */
-PIER_API int pier_gather(const struct pier_mr *mr, uint64_t addr, size_t length,
-			 struct pier_gather *ret_element);
-PIER_API int pier_scatter(const struct pier_mr *mr, uint64_t addr, size_t length,
-			  struct pier_scatter *ret_element);
+PIER_API int pier_mr_gather(const struct pier_mr *mr, uint64_t addr, size_t length,
+			    struct pier_gather *ret_element);
+PIER_API int pier_mr_scatter(const struct pier_mr *mr, uint64_t addr, size_t length,
+			     struct pier_scatter *ret_element);
 
 /**
  * The same without the checks: for callers that have made them. A range that
  * leaves the region fails when the request runs, with a local protection error.
  * Not of a memory window.
  */
-PIER_API struct pier_gather pier_gather_unchecked(const struct pier_mr *mr, uint64_t addr,
-						  uint32_t length);
-PIER_API struct pier_scatter pier_scatter_unchecked(const struct pier_mr *mr,
-						    uint64_t addr, uint32_t length);
+PIER_API struct pier_gather pier_mr_gather_unchecked(const struct pier_mr *mr,
+						     uint64_t addr, uint32_t length);
+PIER_API struct pier_scatter pier_mr_scatter_unchecked(const struct pier_mr *mr,
+						       uint64_t addr, uint32_t length);
 
 /**
- * The same with the checks and errors of pier_gather() and pier_scatter() where
+ * The same with the checks and errors of pier_mr_gather() and pier_mr_scatter() where
  * the caller is compiled without NDEBUG (assert(3)), and without any, always 0,
  * where it is compiled with it: for code whose tests run without NDEBUG.
  */
@@ -71,10 +71,10 @@ static inline int pier_gather_debug(const struct pier_mr *mr, uint64_t addr,
 				    size_t length, struct pier_gather *ret_element)
 {
 #ifdef NDEBUG
-	*ret_element = pier_gather_unchecked(mr, addr, (uint32_t)length);
+	*ret_element = pier_mr_gather_unchecked(mr, addr, (uint32_t)length);
 	return 0;
 #else
-	return pier_gather(mr, addr, length, ret_element);
+	return pier_mr_gather(mr, addr, length, ret_element);
 #endif
 }
 
@@ -82,10 +82,10 @@ static inline int pier_scatter_debug(const struct pier_mr *mr, uint64_t addr,
 				     size_t length, struct pier_scatter *ret_element)
 {
 #ifdef NDEBUG
-	*ret_element = pier_scatter_unchecked(mr, addr, (uint32_t)length);
+	*ret_element = pier_mr_scatter_unchecked(mr, addr, (uint32_t)length);
 	return 0;
 #else
-	return pier_scatter(mr, addr, length, ret_element);
+	return pier_mr_scatter(mr, addr, length, ret_element);
 #endif
 }
 
@@ -96,8 +96,8 @@ static inline int pier_scatter_debug(const struct pier_mr *mr, uint64_t addr,
  * Errors: -ERANGE the range leaves the region; -EMSGSIZE they are more than 32 bits
  * can count.
  */
-PIER_API int pier_count_elements(const struct pier_mr *mr, uint64_t addr, uint64_t length,
-				 uint32_t *ret_count);
+PIER_API int pier_mr_count_elements(const struct pier_mr *mr, uint64_t addr,
+				    uint64_t length, uint32_t *ret_count);
 
 /**
  * Make the elements of [addr, addr + length) of a region, which may cross its seams;
@@ -107,24 +107,24 @@ PIER_API int pier_count_elements(const struct pier_mr *mr, uint64_t addr, uint64
  * length    in bytes; with 0 there are no elements
  * ret_list  of room for `capacity` elements; not written on an error
  *
- * A range of one part is one element, as of pier_gather(). Lists that are longer
+ * A range of one part is one element, as of pier_mr_gather(). Lists that are longer
  * than a request takes go to pier_post_write_vec() and pier_post_read_vec().
  *
  * Errors: -ERANGE the range leaves the region; -EACCES the region is a memory window,
  * or (scatter) was registered without LOCAL_WRITE; -ENOSPC more than `capacity` are
- * needed (the sentence says how many; see pier_count_elements()).
+ * needed (the sentence says how many; see pier_mr_count_elements()).
  */
-PIER_API int pier_gather_list(const struct pier_mr *mr, uint64_t addr, uint64_t length,
-			      struct pier_gather *ret_list, uint32_t capacity,
-			      uint32_t *ret_count);
-PIER_API int pier_scatter_list(const struct pier_mr *mr, uint64_t addr, uint64_t length,
-			       struct pier_scatter *ret_list, uint32_t capacity,
-			       uint32_t *ret_count);
+PIER_API int pier_mr_gather_list(const struct pier_mr *mr, uint64_t addr, uint64_t length,
+				 struct pier_gather *ret_list, uint32_t capacity,
+				 uint32_t *ret_count);
+PIER_API int pier_mr_scatter_list(const struct pier_mr *mr, uint64_t addr,
+				  uint64_t length, struct pier_scatter *ret_list,
+				  uint32_t capacity, uint32_t *ret_count);
 
 /**
  * The same without the checks: for callers that have made them.
  *
- * ret_list  has room for as many as pier_count_elements() says; nothing here knows
+ * ret_list  has room for as many as pier_mr_count_elements() says; nothing here knows
  *           how large it is
  *
  * What leaves the region is put to the region's last part, and fails when the
@@ -132,16 +132,16 @@ PIER_API int pier_scatter_list(const struct pier_mr *mr, uint64_t addr, uint64_t
  *
  * Returns how many elements were made.
  */
-PIER_API uint32_t pier_gather_list_unchecked(const struct pier_mr *mr, uint64_t addr,
-					     uint64_t length,
-					     struct pier_gather *ret_list);
-PIER_API uint32_t pier_scatter_list_unchecked(const struct pier_mr *mr, uint64_t addr,
-					      uint64_t length,
-					      struct pier_scatter *ret_list);
+PIER_API uint32_t pier_mr_gather_list_unchecked(const struct pier_mr *mr, uint64_t addr,
+						uint64_t length,
+						struct pier_gather *ret_list);
+PIER_API uint32_t pier_mr_scatter_list_unchecked(const struct pier_mr *mr, uint64_t addr,
+						 uint64_t length,
+						 struct pier_scatter *ret_list);
 
 /**
- * The same with the checks and errors of pier_gather_list() and
- * pier_scatter_list() where the caller is compiled without NDEBUG (assert(3)), and
+ * The same with the checks and errors of pier_mr_gather_list() and
+ * pier_mr_scatter_list() where the caller is compiled without NDEBUG (assert(3)), and
  * without any, always 0, where it is compiled with it.
  */
 static inline int pier_gather_list_debug(const struct pier_mr *mr, uint64_t addr,
@@ -150,10 +150,10 @@ static inline int pier_gather_list_debug(const struct pier_mr *mr, uint64_t addr
 {
 #ifdef NDEBUG
 	(void)capacity;
-	*ret_count = pier_gather_list_unchecked(mr, addr, length, ret_list);
+	*ret_count = pier_mr_gather_list_unchecked(mr, addr, length, ret_list);
 	return 0;
 #else
-	return pier_gather_list(mr, addr, length, ret_list, capacity, ret_count);
+	return pier_mr_gather_list(mr, addr, length, ret_list, capacity, ret_count);
 #endif
 }
 
@@ -163,10 +163,10 @@ static inline int pier_scatter_list_debug(const struct pier_mr *mr, uint64_t add
 {
 #ifdef NDEBUG
 	(void)capacity;
-	*ret_count = pier_scatter_list_unchecked(mr, addr, length, ret_list);
+	*ret_count = pier_mr_scatter_list_unchecked(mr, addr, length, ret_list);
 	return 0;
 #else
-	return pier_scatter_list(mr, addr, length, ret_list, capacity, ret_count);
+	return pier_mr_scatter_list(mr, addr, length, ret_list, capacity, ret_count);
 #endif
 }
 

@@ -23,7 +23,7 @@ PIER_BEGIN_DECLS
  * to the thread and is valid until the next failing call on the same thread.
  * Any thread, any time. Cannot fail.
  */
-PIER_API const char *pier_last_error(void);
+PIER_API const char *pier_error_message(void);
 
 PIER_END_DECLS
 

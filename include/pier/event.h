@@ -61,7 +61,7 @@ struct pier_event_queue_attr {
  * Errors: -EINVAL size, workers or depth is not possible; -EAGAIN no thread can be
  * had (pthread_create(3)); -EMFILE, -ENFILE no fd; -ENOMEM.
  */
-PIER_API int pier_create_event_queue(const struct pier_event_queue_attr *attr,
+PIER_API int pier_event_queue_create(const struct pier_event_queue_attr *attr,
 				     struct pier_event_queue **ret_queue);
 
 /**
@@ -70,7 +70,7 @@ PIER_API int pier_create_event_queue(const struct pier_event_queue_attr *attr,
  * Errors: -EBUSY there are registrations that were not closed, or the driver still
  * works on one that was, and nothing was changed.
  */
-PIER_API int pier_destroy_event_queue(struct pier_event_queue *queue);
+PIER_API int pier_event_queue_destroy(struct pier_event_queue *queue);
 
 /**
  * An fd that is readable while an event can be read: for poll(2), epoll(7) and the
@@ -85,7 +85,7 @@ PIER_API int pier_event_queue_fd(const struct pier_event_queue *queue);
  *
  * attr              borrowed with all that it points to until this returns: also
  *                   fds may be closed then
- * ret_registration  the caller's, to be given to pier_close_registration(); written
+ * ret_registration  the caller's, to be given to pier_registration_close(); written
  *                   before the event can be read
  *
  * Whose memory it is is found, and all is checked that can be without the driver,
@@ -119,7 +119,7 @@ struct pier_event {
 	struct pier_registration *registration;
 	struct pier_mr *mr; /**< for pier_dereg_mr(); NULL with an error */
 	void *context;	    /**< attr.context of the registration */
-	/** Of an error what pier_last_error() would be, or "". */
+	/** Of an error what pier_error_message() would be, or "". */
 	char sentence[PIER_EVENT_SENTENCE_SIZE];
 };
 
@@ -131,8 +131,8 @@ struct pier_event {
  * Errors: -ECHILD the queue is that of the process which forked this one, as from
  * all calls with an event queue or a registration.
  */
-PIER_API int pier_read_event(struct pier_event_queue *queue,
-			     struct pier_event *ret_event);
+PIER_API int pier_event_queue_read(struct pier_event_queue *queue,
+				   struct pier_event *ret_event);
 
 /**
  * Read an event, and wait for one.
@@ -144,8 +144,8 @@ PIER_API int pier_read_event(struct pier_event_queue *queue,
  * Errors: -ETIMEDOUT there was none; -EINVAL timeout_ms is negative; others of
  * poll(2).
  */
-PIER_API int pier_wait_event(struct pier_event_queue *queue, int timeout_ms,
-			     struct pier_event *ret_event);
+PIER_API int pier_event_queue_wait(struct pier_event_queue *queue, int timeout_ms,
+				   struct pier_event *ret_event);
 
 /**
  * End a registration early: its event has -ECANCELED. That comes at once where no
@@ -156,7 +156,7 @@ PIER_API int pier_wait_event(struct pier_event_queue *queue, int timeout_ms,
  * Errors: -EALREADY it is over, and nothing was changed: its event can be read, or
  * was.
  */
-PIER_API int pier_cancel_registration(struct pier_registration *registration);
+PIER_API int pier_registration_cancel(struct pier_registration *registration);
 
 /**
  * Give a handle back; NULL is fine. Of one whose event was read this is all: the
@@ -168,7 +168,7 @@ PIER_API int pier_cancel_registration(struct pier_registration *registration);
  * Errors: those of ibv_dereg_mr(3) for a region that is there: the handle is not
  * closed then, and the event can be read.
  */
-PIER_API int pier_close_registration(struct pier_registration *registration);
+PIER_API int pier_registration_close(struct pier_registration *registration);
 
 PIER_END_DECLS
 

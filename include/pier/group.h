@@ -17,14 +17,14 @@ PIER_BEGIN_DECLS
 /**
  * Groups: a process among others, with a channel to each of them.
  *
- *	pier_create_group(pd, rank, size, NULL, &group);
+ *	pier_group_create(pd, rank, size, NULL, &group);
  *	pier_group_endpoints(group, mine, size * PIER_GROUP_BLOB_SIZE);
  *	MPI_Alltoall(mine, PIER_GROUP_BLOB_SIZE, MPI_BYTE,
  *		     theirs, PIER_GROUP_BLOB_SIZE, MPI_BYTE, MPI_COMM_WORLD);
- *	pier_connect_group(group, theirs, size * PIER_GROUP_BLOB_SIZE, timeout_ms);
+ *	pier_group_connect(group, theirs, size * PIER_GROUP_BLOB_SIZE, timeout_ms);
  *	pier_group_scatter(group, requests, count, timeout_ms, results);
  *	pier_group_barrier(group, timeout_ms);
- *	pier_destroy_group(group);
+ *	pier_group_destroy(group);
  *
  * The members are numbered: ranks from 0 to size - 1. How they exchange their blobs
  * is theirs to choose: a launcher such as MPI, a file, a socket each.
@@ -76,7 +76,7 @@ struct pier_group_attr {
 	size_t size;
 	/**
 	 * Of the channels for requests; borrowed. NULL: those of
-	 * pier_prepare_channel(), but with rnr_retry_count 7: a send waits for the
+	 * pier_channel_create(), but with rnr_retry_count 7: a send waits for the
 	 * peer's receive as long as the deadline of the call allows.
 	 */
 	const struct pier_channel_attr *channel;
@@ -99,9 +99,9 @@ struct pier_group_attr {
  * attr  borrowed; NULL: the defaults
  *
  * Errors: -EINVAL rank, size or an attribute is out of its range; -ENOMEM; others of
- * pier_prepare_channel().
+ * pier_channel_create().
  */
-PIER_API int pier_create_group(struct pier_pd *pd, uint32_t rank, uint32_t size,
+PIER_API int pier_group_create(struct pier_pd *pd, uint32_t rank, uint32_t size,
 			       const struct pier_group_attr *attr,
 			       struct pier_group **ret_group);
 
@@ -110,9 +110,9 @@ PIER_API int pier_create_group(struct pier_pd *pd, uint32_t rank, uint32_t size,
  * and given up. Never waits for a peer, and may be called as soon as the last
  * operation has returned: a barrier that returned 0 has told all whom it had to.
  *
- * Errors: those of pier_destroy_channel(), after which it can be called again.
+ * Errors: those of pier_channel_destroy(), after which it can be called again.
  */
-PIER_API int pier_destroy_group(struct pier_group *group);
+PIER_API int pier_group_destroy(struct pier_group *group);
 
 /** Bytes in the blob for one rank: a wire form, see docs/wire.md. */
 #define PIER_GROUP_BLOB_SIZE 536
@@ -144,16 +144,16 @@ PIER_API int pier_group_endpoints(struct pier_group *group, void *ret_blobs, siz
  * seconds), and then fails.
  *
  * When it returns 0 all others have connected to this member, and requests to any of
- * them arrive. When it fails the sentence names the rank, as pier_group_culprit()
+ * them arrive. When it fails the sentence names the rank, as pier_group_failed_rank()
  * does, those that are connected are told, and the group can only be destroyed.
  *
  * Errors: -EMSGSIZE size is another; of a blob: -EBADMSG not one, -EPROTONOSUPPORT of
  * another version, -EINVAL of another rank, for another rank, of a group of another
  * size, or an endpoint that cannot be; -EISCONN connected before; -ETIMEDOUT a rank did
  * not connect in time; -ECONNREFUSED a rank could not connect, as it says or another
- * one says of it; -ECONNRESET a rank is gone; others of pier_connect_channel().
+ * one says of it; -ECONNRESET a rank is gone; others of pier_channel_connect().
  */
-PIER_API int pier_connect_group(struct pier_group *group, const void *blobs, size_t size,
+PIER_API int pier_group_connect(struct pier_group *group, const void *blobs, size_t size,
 				int timeout_ms);
 
 /**
@@ -167,7 +167,7 @@ PIER_API int pier_connect_group(struct pier_group *group, const void *blobs, siz
  *
  * When it fails the sentence names the rank, and the group can only be destroyed.
  *
- * Errors: those of pier_connect_group(); -EBADF an fd is not open, which changes
+ * Errors: those of pier_group_connect(); -EBADF an fd is not open, which changes
  * nothing where it is negative; -ETIMEDOUT a rank did not send its blob; -ECONNRESET a
  * rank closed its socket; -ENOMEM; others of poll(2), recv(2) and send(2), such as
  * -ENOTSOCK.
@@ -184,7 +184,7 @@ PIER_API uint32_t pier_group_size(const struct pier_group *group);
  * there is not.
  *
  * It is the group's: do with it what can be done with a channel but destroy it
- * (-EBUSY) and connect it (which is pier_connect_group()'s). Receives that are posted
+ * (-EBUSY) and connect it (which is pier_group_connect()'s). Receives that are posted
  * on it take what the peer sends in their order, whether they or the peer's sends were
  * posted by pier_group_exchange() or by pier_post_recv(). Cannot fail otherwise.
  */
@@ -223,7 +223,7 @@ struct pier_group_request {
  * Of a request that was refused when it was posted, the result has the error that its
  * post call returned, and 0 for a status. Of one that did not end in time the error is
  * -ETIMEDOUT; its channel is stopped, so that its memory is safe to use again, and
- * broken, as by pier_wait(). No other rank's channel is touched.
+ * broken, as by pier_work_wait(). No other rank's channel is touched.
  *
  * Returns 0 if all went well; else the error of the first of the requests that failed,
  * with a sentence that says why and names the ranks of all that did.
@@ -274,7 +274,7 @@ struct pier_group_work {
  * pier_post_write(pier_group_channel(group, rank), ...) does: for all at once, asleep
  * where it takes long. Their handles are used up, whatever they ended with.
  *
- * Returns, errors and results: as pier_group_exchange(), with those of pier_wait().
+ * Returns, errors and results: as pier_group_exchange(), with those of pier_work_wait().
  */
 PIER_API int pier_group_wait(struct pier_group *group,
 			     const struct pier_group_work *works, uint32_t count,
@@ -296,7 +296,7 @@ PIER_API int pier_group_wait(struct pier_group *group,
  *
  * When a barrier fails this rank says so to all others, for up to 50 ms beyond its
  * deadline, so that those who wait for it, or will, fail at once and can name the same
- * culprit; pier_group_culprit() tells it. From then on barriers of this member are
+ * culprit; pier_group_failed_rank() tells it. From then on barriers of this member are
  * -EPIPE. Requests are not concerned, and work with all members whose channels are good.
  * A barrier may fail in some ranks and succeed in those that had no more to wait for;
  * these find out at the next one.
@@ -310,7 +310,7 @@ PIER_API int pier_group_wait(struct pier_group *group,
  * -EPROTO a rank is in another barrier (of another algorithm or other ranks), or sent
  * what is no notice; -EPIPE a barrier failed before, and the sentence tells of it;
  * -ENOTCONN not connected; -EINVAL timeout_ms, algorithm, or ranks (the sentence says
- * what is wrong with them), which breaks nothing; others of pier_wait().
+ * what is wrong with them), which breaks nothing; others of pier_work_wait().
  */
 PIER_API int pier_group_barrier(struct pier_group *group, int timeout_ms);
 PIER_API int pier_group_barrier_of(struct pier_group *group,
@@ -318,12 +318,12 @@ PIER_API int pier_group_barrier_of(struct pier_group *group,
 				   const uint32_t *ranks, uint32_t count, int timeout_ms);
 
 /**
- * The rank that a failed barrier or pier_connect_group() is blamed on: the first if
+ * The rank that a failed barrier or pier_group_connect() is blamed on: the first if
  * there are several. It may be this rank itself, where another one says so.
  *
  * Returns -1 if neither has failed. Cannot fail.
  */
-PIER_API int pier_group_culprit(const struct pier_group *group);
+PIER_API int pier_group_failed_rank(const struct pier_group *group);
 
 PIER_END_DECLS
 

@@ -20,9 +20,10 @@ PIER_BEGIN_DECLS
  * The calls of which a loop of transfers consists, compiled into the caller: include
  * this behind <pier/pier.h>, and
  *
- *	pier_gather()  pier_gather_unchecked()  pier_scatter()  pier_scatter_unchecked()
- *	pier_remote_sub()
- *	pier_post_send()  pier_post_write()  pier_post_read()  pier_poll_work()
+ *	pier_mr_gather()   pier_mr_gather_unchecked()
+ *	pier_mr_scatter()  pier_mr_scatter_unchecked()
+ *	pier_remote_sub()  pier_work_poll()
+ *	pier_post_send()   pier_post_write()   pier_post_read()
  *
  * are done in line where they are plain (one element of at least a byte, room in the
  * queue, a completion without error), and are the same functions with the same checks,
@@ -144,8 +145,8 @@ PIER_ALWAYS_INLINE struct pier_hot_channel *pier_hot_channel(struct pier_channel
 }
 
 /**
- * Private: a completion (count 1) that is not the one, plain, that pier_poll_work() waits
- * for; none (0), or an error of ibv_poll_cq(3). Errors: those of pier_poll_work().
+ * Private: a completion (count 1) that is not the one, plain, that pier_work_poll() waits
+ * for; none (0), or an error of ibv_poll_cq(3). Errors: those of pier_work_poll().
  */
 PIER_API int pier_hot_complete(struct pier_channel *channel, const struct ibv_wc *wc,
 			       int count, struct pier_work work,
@@ -169,7 +170,7 @@ PIER_ALWAYS_INLINE int pier_gather_inline(const struct pier_mr *mr, uint64_t add
 
 	if (pier_hot_unlikely(!(hot->uses & PIER_HOT_GATHER) || length > UINT32_MAX ||
 			      !pier_hot_encloses(hot, addr, length)))
-		return pier_gather(mr, addr, length, ret_element);
+		return pier_mr_gather(mr, addr, length, ret_element);
 	ret_element->addr = addr;
 	ret_element->length = (uint32_t)length;
 	ret_element->lkey = hot->lkey;
@@ -184,7 +185,7 @@ PIER_ALWAYS_INLINE int pier_scatter_inline(const struct pier_mr *mr, uint64_t ad
 
 	if (pier_hot_unlikely(!(hot->uses & PIER_HOT_SCATTER) || length > UINT32_MAX ||
 			      !pier_hot_encloses(hot, addr, length)))
-		return pier_scatter(mr, addr, length, ret_element);
+		return pier_mr_scatter(mr, addr, length, ret_element);
 	ret_element->addr = addr;
 	ret_element->length = (uint32_t)length;
 	ret_element->lkey = hot->lkey;
@@ -198,7 +199,7 @@ PIER_ALWAYS_INLINE struct pier_gather pier_gather_unchecked_inline(
 	struct pier_gather element = { addr, length, hot->lkey };
 
 	if (pier_hot_unlikely(!(hot->uses & PIER_HOT_GATHER)))
-		return pier_gather_unchecked(mr, addr, length);
+		return pier_mr_gather_unchecked(mr, addr, length);
 	return element;
 }
 
@@ -209,7 +210,7 @@ PIER_ALWAYS_INLINE struct pier_scatter pier_scatter_unchecked_inline(
 	struct pier_scatter element = { addr, length, hot->lkey };
 
 	if (pier_hot_unlikely(!(hot->uses & PIER_HOT_GATHER)))
-		return pier_scatter_unchecked(mr, addr, length);
+		return pier_mr_scatter_unchecked(mr, addr, length);
 	return element;
 }
 
@@ -344,10 +345,10 @@ PIER_ALWAYS_INLINE int pier_poll_work_inline(struct pier_channel *channel,
 	int count;
 
 	if (!ret_result)
-		return pier_poll_work(channel, work, NULL);
+		return pier_work_poll(channel, work, NULL);
 	if (pier_hot_unlikely(entry->id != work.id ||
 			      pier_entry_state(entry) != PIER_ENTRY_WATCHED)) {
-		count = pier_poll_work(channel, work, &other);
+		count = pier_work_poll(channel, work, &other);
 		if (count > 0)
 			*ret_result = other;
 		return count;
@@ -377,15 +378,15 @@ PIER_ALWAYS_INLINE int pier_poll_work_inline(struct pier_channel *channel,
 
 #ifndef PIER_INLINE_NAMES_ONLY
 /* Variadic: arguments may have commas, as compound literals do. */
-#define pier_gather(...)	    pier_gather_inline(__VA_ARGS__)
-#define pier_gather_unchecked(...)  pier_gather_unchecked_inline(__VA_ARGS__)
-#define pier_scatter(...)	    pier_scatter_inline(__VA_ARGS__)
-#define pier_scatter_unchecked(...) pier_scatter_unchecked_inline(__VA_ARGS__)
-#define pier_remote_sub(...)	    pier_remote_sub_inline(__VA_ARGS__)
-#define pier_post_send(...)	    pier_post_send_inline(__VA_ARGS__)
-#define pier_post_write(...)	    pier_post_write_inline(__VA_ARGS__)
-#define pier_post_read(...)	    pier_post_read_inline(__VA_ARGS__)
-#define pier_poll_work(...)	    pier_poll_work_inline(__VA_ARGS__)
+#define pier_mr_gather(...)	       pier_gather_inline(__VA_ARGS__)
+#define pier_mr_gather_unchecked(...)  pier_gather_unchecked_inline(__VA_ARGS__)
+#define pier_mr_scatter(...)	       pier_scatter_inline(__VA_ARGS__)
+#define pier_mr_scatter_unchecked(...) pier_scatter_unchecked_inline(__VA_ARGS__)
+#define pier_remote_sub(...)	       pier_remote_sub_inline(__VA_ARGS__)
+#define pier_post_send(...)	       pier_post_send_inline(__VA_ARGS__)
+#define pier_post_write(...)	       pier_post_write_inline(__VA_ARGS__)
+#define pier_post_read(...)	       pier_post_read_inline(__VA_ARGS__)
+#define pier_work_poll(...)	       pier_poll_work_inline(__VA_ARGS__)
 #endif
 
 PIER_END_DECLS

@@ -35,7 +35,7 @@ typedef void (*pier_log_callback)(enum pier_log_level level, const char *message
  * The library keeps `callback` and `argument` until the next call. Call it
  * before other threads use the library. Cannot fail.
  */
-PIER_API void pier_set_log(enum pier_log_level level, pier_log_callback callback,
+PIER_API void pier_log_set(enum pier_log_level level, pier_log_callback callback,
 			   void *argument);
 
 PIER_END_DECLS

@@ -20,7 +20,7 @@ PIER_BEGIN_DECLS
  * memory registered in the ordinary way the iova is the memory's address.
  *
  * Arguments are checked before the system call, by the kernel's rules and with
- * the kernel's errno, and pier_last_error() names the value and the rule. The
+ * the kernel's errno, and pier_error_message() names the value and the rule. The
  * kernel may still refuse what passed: its errno is then returned as it is.
  *
  * Threads: any thread may call any function; a region must not be deregistered
@@ -85,13 +85,13 @@ enum pier_policy {
 	/**
 	 * Also host memory, where the CPU reaches it, or a dma-buf of page-locked
 	 * memory; the region tells which path it has with pier_mr_path(), and why
-	 * no better one with pier_mr_why().
+	 * no better one with pier_mr_reason().
 	 */
 	PIER_POLICY_ANY = 2,
 	/**
 	 * Also a copy in host memory, of the same length, that the NIC uses in place
 	 * of memory which it cannot reach: PIER_PATH_STAGED. What is in one of them
-	 * is not in the other until pier_sync_for_nic() or pier_sync_for_device()
+	 * is not in the other until pier_mr_sync_for_nic() or pier_mr_sync_for_device()
 	 * copied it (<pier/sync.h>), so this is for callers that call these.
 	 */
 	PIER_POLICY_STAGED = 3,
@@ -283,7 +283,7 @@ struct pier_mr_attr {
  * `split` allows; -E2BIG longer than max_mr_size, or in more pieces than
  * PIER_MR_PARTS_MAX; -ERANGE outside its buffer or allocation; -EBADF, -EFAULT,
  * -ENOMEM, -EPERM and others as of pier_reg_mr(), pier_reg_dmabuf_mr(),
- * pier_reg_buffer_mr() and pier_wrap_pointer(). Nothing stays registered.
+ * pier_reg_buffer_mr() and pier_buffer_wrap(). Nothing stays registered.
  */
 PIER_API int pier_reg_mr_attr(struct pier_pd *pd, const struct pier_mr_attr *attr,
 			      struct pier_mr **ret_mr);
@@ -318,10 +318,10 @@ PIER_API int pier_reg_sub_mr(struct pier_mr *mr, uint64_t offset, uint64_t lengt
  * Deregister; NULL is fine. Afterwards the NIC does not touch the memory.
  *
  * A request of a channel keeps the regions of its elements from being posted until
- * it was collected, which pier_poll_work() and pier_wait() do, and for requests
- * that nobody asks for pier_poll(); or until its channel is destroyed. It does not
- * keep those of elements of length 0, nor of data that was sent inline. What peers
- * do with the region is not known here: their later requests fail.
+ * it was collected, which pier_work_poll() and pier_work_wait() do, and for requests
+ * that nobody asks for pier_channel_poll(); or until its channel is destroyed. It does
+ * not keep those of elements of length 0, nor of data that was sent inline. What peers do
+ * with the region is not known here: their later requests fail.
  *
  * Errors: -EBUSY a request is outstanding on it, or complete and not collected,
  * whose kind the sentence names, it has sub-regions, or something is bound to it;
@@ -347,7 +347,7 @@ PIER_API enum pier_path pier_mr_path(const struct pier_mr *mr);
  * the memory's own path was taken. Of several parts, the first that has a reason. Valid
  * as long as the region. Cannot fail.
  */
-PIER_API const char *pier_mr_why(const struct pier_mr *mr);
+PIER_API const char *pier_mr_reason(const struct pier_mr *mr);
 
 /**
  * The mapping of the dma-buf that it was registered by, or PIER_MAPPING_AUTO where its

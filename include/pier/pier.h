@@ -14,7 +14,7 @@
 #include <pier/error.h>
 #include <pier/event.h>
 #include <pier/group.h>
-#include <pier/landing.h>
+#include <pier/receiver.h>
 #include <pier/log.h>
 #include <pier/mr.h>
 #include <pier/object.h>

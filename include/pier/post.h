@@ -76,8 +76,9 @@ struct pier_request {
  * address; -EOPNOTSUPP also an atomic, and the device has none; an invalidation, and
  * the device has no memory windows.
  */
-PIER_API int pier_post(struct pier_channel *channel, const struct pier_request *request,
-		       struct pier_work *ret_work);
+PIER_API int pier_post_request(struct pier_channel *channel,
+			       const struct pier_request *request,
+			       struct pier_work *ret_work);
 
 /**
  * Post many requests in the given order under one doorbell: the device is told once for
@@ -95,9 +96,9 @@ PIER_API int pier_post(struct pier_channel *channel, const struct pier_request *
  * first, which is not to be expected, the channel is broken and what was posted is
  * stopped, as by pier_post_write_vec().
  *
- * Errors: those of pier_post(), with the number of the request in the sentence; -EINVAL
- * count is 0; -E2BIG more than max_send_wr; -EAGAIN the send queue has too few free
- * places now: see pier_wait_room().
+ * Errors: those of pier_post_request(), with the number of the request in the sentence;
+ * -EINVAL count is 0; -E2BIG more than max_send_wr; -EAGAIN the send queue has too few
+ * free places now: see pier_channel_wait_room().
  */
 PIER_API int pier_post_batch(struct pier_channel *channel,
 			     const struct pier_request *requests, uint32_t count,
@@ -128,7 +129,7 @@ PIER_API int pier_post_reads(struct pier_channel *channel,
 
 /**
  * Compare 8 bytes of the peer with `compare`, and where they are equal put `swap` there;
- * or add to them. What was there before goes into the element. See pier_post().
+ * or add to them. What was there before goes into the element. See pier_post_request().
  */
 PIER_API int pier_post_compare_swap(struct pier_channel *channel,
 				    const struct pier_scatter *element,
@@ -139,15 +140,15 @@ PIER_API int pier_post_fetch_add(struct pier_channel *channel,
 				 const struct pier_remote *remote, uint64_t add,
 				 struct pier_work *ret_work);
 
-/** Post one request and wait for it: the call above and pier_wait(). */
-PIER_API int pier_compare_swap(struct pier_channel *channel,
-			       const struct pier_scatter *element,
-			       const struct pier_remote *remote, uint64_t compare,
-			       uint64_t swap, int timeout_ms);
-PIER_API int pier_fetch_add(struct pier_channel *channel,
-			    const struct pier_scatter *element,
-			    const struct pier_remote *remote, uint64_t add,
-			    int timeout_ms);
+/** Post one request and wait for it: the call above and pier_work_wait(). */
+PIER_API int pier_channel_compare_swap(struct pier_channel *channel,
+				       const struct pier_scatter *element,
+				       const struct pier_remote *remote, uint64_t compare,
+				       uint64_t swap, int timeout_ms);
+PIER_API int pier_channel_fetch_add(struct pier_channel *channel,
+				    const struct pier_scatter *element,
+				    const struct pier_remote *remote, uint64_t add,
+				    int timeout_ms);
 
 /**
  * Wait until the send queue has room for `count` more requests: what keeps a window of
@@ -159,10 +160,11 @@ PIER_API int pier_fetch_add(struct pier_channel *channel,
  * Errors: -EINVAL count, timeout_ms; -ETIMEDOUT; -EPIPE the channel is broken; -EIO and
  * others of ibv_poll_cq(3), ibv_req_notify_cq(3) and poll(2).
  */
-PIER_API int pier_wait_room(struct pier_channel *channel, uint32_t count, int timeout_ms);
+PIER_API int pier_channel_wait_room(struct pier_channel *channel, uint32_t count,
+				    int timeout_ms);
 
 /** How many more requests the send queue takes now, without asking the device. */
-PIER_API uint32_t pier_send_room(const struct pier_channel *channel);
+PIER_API uint32_t pier_channel_send_room(const struct pier_channel *channel);
 
 PIER_END_DECLS
 

@@ -16,15 +16,15 @@ PIER_BEGIN_DECLS
 /**
  * Receive pools: receives that post themselves again, so that messages just arrive.
  *
- *	pier_create_recv_pool(channel, NULL, &pool);
- *	while (pier_wait_pool_message(pool, timeout_ms, &message) == 0) {
+ *	pier_recv_pool_create(channel, NULL, &pool);
+ *	while (pier_recv_pool_wait(pool, timeout_ms, &message) == 0) {
  *		use(message.pointer, message.length);
- *		pier_release_pool_message(pool, &message);
+ *		pier_recv_pool_release(pool, &message);
  *	}
  *
  * or, with attr.deliver set, delivered to a function:
  *
- *	while (pier_deliver_pool_messages(pool, timeout_ms) >= 0)
+ *	while (pier_recv_pool_deliver(pool, timeout_ms) >= 0)
  *		;
  *
  * A pool has a number of slots of one length, in one region. Each is posted as a receive,
@@ -33,10 +33,10 @@ PIER_BEGIN_DECLS
  * keeps are missing until then; with none left, senders are retried as their
  * rnr_retry_count says.
  *
- * A pool receives either for one channel (pier_create_recv_pool()), or for any number of
- * them (pier_create_shared_pool()) by a shared receive queue of its own, which needs
+ * A pool receives either for one channel (pier_recv_pool_create()), or for any number of
+ * them (pier_recv_pool_create_shared()) by a shared receive queue of its own, which needs
  * memory for what arrives and not for every peer; what <pier/srq.h> says about those
- *holds.
+ * holds.
  *
  * Messages are sends and writes with immediate; the latter use up a slot, and put no
  * bytes into it. Messages of one channel come in the order in which the peer posted
@@ -44,9 +44,9 @@ PIER_BEGIN_DECLS
  * slot. A longer one breaks its channel, on both ends.
  *
  * When a channel breaks, what had arrived is handed out first. Then the calls that ask
- * for messages return -EPIPE, with the cause in pier_last_error() and the channel in
- * pier_pool_broken(): of a pool of one channel from then on; of a shared pool once for
- * each such channel, whereupon the others go on, and from then on when none is left.
+ * for messages return -EPIPE, with the cause in pier_error_message() and the channel in
+ * pier_recv_pool_broken(): of a pool of one channel from then on; of a shared pool once
+ * for each such channel, whereupon the others go on, and from then on when none is left.
  *
  * On a pool's own channel pier_post_recv() can be used as well: receives get messages in
  * the order in which they were posted, the pool's and the others.
@@ -58,7 +58,7 @@ PIER_BEGIN_DECLS
  * Threads: one thread at a time uses a pool, and it uses the pool's channels with it: the
  * channel that it was made on; of a shared pool all of them, also to prepare and destroy
  * them. Other threads can do so when the caller orders that. A message that was handed
- *out may be read by any thread, and is released by the one that uses the pool.
+ * out may be read by any thread, and is released by the one that uses the pool.
  *
  * Processes: in a child of fork(2) all calls are -ECHILD for a pool of the parent
  * (<pier/device.h>).
@@ -84,11 +84,11 @@ struct pier_pool_message {
 /** What a pier_deliver_fn returns. */
 enum pier_delivery {
 	PIER_DELIVERED = 0, /**< the slot is posted again */
-	PIER_KEPT = 1,	    /**< it stays until pier_release_pool_message() */
+	PIER_KEPT = 1,	    /**< it stays until pier_recv_pool_release() */
 };
 
 /**
- * Gets a message, on the thread that called pier_deliver_pool_messages(). It may use the
+ * Gets a message, on the thread that called pier_recv_pool_deliver(). It may use the
  * channel (and answer, and wait), release other messages of the pool, but neither ask the
  * pool for messages nor destroy it (-EBUSY), nor destroy its channels.
  *
@@ -108,7 +108,7 @@ struct pier_recv_pool_attr {
 	 */
 	uint32_t count;
 	uint32_t length; /**< of a slot, in bytes, at least 1 */
-	/** Memory of the pool's own, as of pier_alloc_buffer(); with mr not looked at. */
+	/** Memory of the pool's own, as of pier_buffer_alloc(); with mr not looked at. */
 	const char *spec;
 	enum pier_policy policy; /**< for registering that */
 	int timeout_ms;		 /**< for calls with PIER_TIMEOUT_DEFAULT; more than 0 */
@@ -118,7 +118,7 @@ struct pier_recv_pool_attr {
 	 */
 	struct pier_mr *mr;
 	uint64_t offset;
-	pier_deliver_fn deliver; /**< for pier_deliver_pool_messages(), or NULL */
+	pier_deliver_fn deliver; /**< for pier_recv_pool_deliver(), or NULL */
 	void *context;		 /**< of deliver */
 };
 
@@ -138,29 +138,29 @@ struct pier_recv_pool_attr {
  * protection domain, a channel with a shared receive queue; -EBUSY the channel has a
  * pool; -EMSGSIZE length is more than the port's max_msg_size; -ERANGE the slots leave
  * mr; -EXDEV one crosses a seam of it; -EACCES it lacks LOCAL_WRITE; -EPIPE the channel
- * is broken; -ENOMEM; others of pier_alloc_buffer(), pier_reg_buffer_mr() and
+ * is broken; -ENOMEM; others of pier_buffer_alloc(), pier_reg_buffer_mr() and
  * ibv_post_recv(3). If the device took some of the receives and then refused one, which
  * is not to be expected, the channel is stopped, and broken afterwards.
  */
-PIER_API int pier_create_recv_pool(struct pier_channel *channel,
+PIER_API int pier_recv_pool_create(struct pier_channel *channel,
 				   const struct pier_recv_pool_attr *attr,
 				   struct pier_recv_pool **ret_pool);
 
 /**
  * Make a pool with a shared receive queue of its own, and post its slots. Channels have
- * it that were prepared with pier_pool_srq() in their attributes.
+ * it that were prepared with pier_recv_pool_srq() in their attributes.
  *
- * Errors: as pier_create_recv_pool() and pier_create_srq().
+ * Errors: as pier_recv_pool_create() and pier_create_srq().
  */
-PIER_API int pier_create_shared_pool(struct pier_pd *pd,
-				     const struct pier_recv_pool_attr *attr,
-				     struct pier_recv_pool **ret_pool);
+PIER_API int pier_recv_pool_create_shared(struct pier_pd *pd,
+					  const struct pier_recv_pool_attr *attr,
+					  struct pier_recv_pool **ret_pool);
 
 /**
  * For the attributes of channels that are to be of a shared pool; the pool's, so that it
  * cannot be posted to or destroyed. NULL of a pool of one channel. Cannot fail.
  */
-PIER_API struct pier_srq *pier_pool_srq(const struct pier_recv_pool *pool);
+PIER_API struct pier_srq *pier_recv_pool_srq(const struct pier_recv_pool *pool);
 
 /**
  * Destroy a pool, with the memory that it allocated; NULL is fine.
@@ -171,38 +171,38 @@ PIER_API struct pier_srq *pier_pool_srq(const struct pier_recv_pool *pool);
  * Errors: -EBUSY messages are not released, or channels have the shared receive queue,
  * or it is delivering; others of pier_dereg_mr() and ibv_destroy_srq(3).
  */
-PIER_API int pier_destroy_recv_pool(struct pier_recv_pool *pool);
+PIER_API int pier_recv_pool_destroy(struct pier_recv_pool *pool);
 
 /**
  * The next message; does not wait.
  *
- * Returns 1 and writes the message, which is to be given to pier_release_pool_message();
+ * Returns 1 and writes the message, which is to be given to pier_recv_pool_release();
  * 0 and writes nothing while there is none.
  *
  * Errors: -EPIPE as above; -EBUSY it is delivering; -EIO ibv_poll_cq(3) failed; others of
  * ibv_post_recv(3) and ibv_post_srq_recv(3), when slots could not be posted: they stay
  * for the next call.
  */
-PIER_API int pier_poll_pool_message(struct pier_recv_pool *pool,
-				    struct pier_pool_message *ret_message);
+PIER_API int pier_recv_pool_poll(struct pier_recv_pool *pool,
+				 struct pier_pool_message *ret_message);
 
 /**
  * Wait for the next message, asleep where it takes long. When the time is up nothing is
  * stopped. PIER_TIMEOUT_DEFAULT takes the pool's.
  *
- * Errors: -ETIMEDOUT; -EINVAL timeout_ms; those of pier_poll_pool_message(); -ENOMEM;
+ * Errors: -ETIMEDOUT; -EINVAL timeout_ms; those of pier_recv_pool_poll(); -ENOMEM;
  * others of ibv_req_notify_cq(3) and poll(2).
  */
-PIER_API int pier_wait_pool_message(struct pier_recv_pool *pool, int timeout_ms,
-				    struct pier_pool_message *ret_message);
+PIER_API int pier_recv_pool_wait(struct pier_recv_pool *pool, int timeout_ms,
+				 struct pier_pool_message *ret_message);
 
 /**
  * Give the slot of a message back, to be posted again.
  *
  * Errors: -ESTALE it was given back before, or is not of this pool.
  */
-PIER_API int pier_release_pool_message(struct pier_recv_pool *pool,
-				       const struct pier_pool_message *message);
+PIER_API int pier_recv_pool_release(struct pier_recv_pool *pool,
+				    const struct pier_pool_message *message);
 
 /**
  * Wait until there is a message, and deliver what is there, at most as many as the pool
@@ -211,12 +211,12 @@ PIER_API int pier_release_pool_message(struct pier_recv_pool *pool,
  * Returns how many: at least 1, or with timeout_ms 0 also 0. What goes wrong behind the
  * first message is told by the next call.
  *
- * Errors: -EINVAL the pool has no function; else as pier_wait_pool_message().
+ * Errors: -EINVAL the pool has no function; else as pier_recv_pool_wait().
  */
-PIER_API int pier_deliver_pool_messages(struct pier_recv_pool *pool, int timeout_ms);
+PIER_API int pier_recv_pool_deliver(struct pier_recv_pool *pool, int timeout_ms);
 
 /** The channel of the last -EPIPE; NULL: none, or it is destroyed. Cannot fail. */
-PIER_API struct pier_channel *pier_pool_broken(const struct pier_recv_pool *pool);
+PIER_API struct pier_channel *pier_recv_pool_broken(const struct pier_recv_pool *pool);
 
 PIER_END_DECLS
 

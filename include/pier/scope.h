@@ -31,14 +31,14 @@ PIER_BEGIN_DECLS
  *		}
  *	}
  *	if (report.error)
- *		fprintf(stderr, "%s\n", pier_last_error());
+ *		fprintf(stderr, "%s\n", pier_error_message());
  *
  * A scope covers both queues: receives too must have completed when it ends. What was
  * posted before it is none of its business. Scopes nest, the last one that began ends
  * first, and a request belongs to the innermost. Posting costs nothing more in a scope.
  *
  * A scope has a deadline, counted from its beginning, and one within another has no later
- * one. What has not completed by then is stopped as by pier_wait(): the channel is
+ * one. What has not completed by then is stopped as by pier_work_wait(): the channel is
  * broken, and nothing is in flight.
  *
  * Results that the body asked for are its own business. Those that nobody asked for are
@@ -155,7 +155,7 @@ PIER_API int pier_scope_begin(struct pier_channel *channel,
  * -ECANCELED.
  *
  * Errors: also -EALREADY the scope was ended before; -ETIMEDOUT, -EIO and others of
- * pier_wait() as the drain_error.
+ * pier_work_wait() as the drain_error.
  */
 PIER_API int pier_scope_end(struct pier_scope *scope, int body_error,
 			    struct pier_scope_report *ret_report);

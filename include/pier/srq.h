@@ -18,11 +18,11 @@ PIER_BEGIN_DECLS
  *
  *	pier_create_srq(pd, NULL, &srq);
  *	attr.srq = srq;                            a struct pier_channel_attr
- *	pier_prepare_channel(pd, &attr, &channel); and more of them
+ *	pier_channel_create(pd, &attr, &channel); and more of them
  *	pier_post_srq_recv(srq, &element, 1, context);
- *	pier_wait_message(channel, timeout_ms, &message);
+ *	pier_message_wait(channel, timeout_ms, &message);
  *
- * Such a channel has no receives of its own: pier_post_recv() and pier_recv() are
+ * Such a channel has no receives of its own: pier_post_recv() and pier_channel_recv() are
  * -EINVAL. What arrives on it, a send or a write with immediate, takes the oldest receive
  * of the queue and becomes a message of that channel, with the context that the receive
  * was posted with. Messages of one channel are handed out in the order in which the peer
@@ -32,14 +32,14 @@ PIER_BEGIN_DECLS
  * A place of the queue is used from pier_post_srq_recv() until the message was handed
  * out, and for so long its regions are kept (pier_dereg_mr() is -EBUSY). So max_wr is
  * also the most that can have arrived and wait for somebody, on all channels together,
- *and each of them has a completion queue for max_send_wr and all of max_wr: none
- *overruns, whoever gets everything. That takes some 64 bytes of max_wr for every channel,
- *and is what limits max_wr (max_cqe of ibv_query_device(3)).
+ * and each of them has a completion queue for max_send_wr and all of max_wr: none
+ * overruns, whoever gets everything. That takes some 64 bytes of max_wr for every
+ * channel, and is what limits max_wr (max_cqe of ibv_query_device(3)).
  *
  * A message longer than its receive breaks the channel, on both ends; the receive comes
  * back as a message with that error. The other channels go on.
  *
- * pier_destroy_channel() stops its channel first. Receives whose messages nobody took by
+ * pier_channel_destroy() stops its channel first. Receives whose messages nobody took by
  * then are posted again, so the queue loses none of them. A receive that a message was
  * halfway into when its channel broke comes back with an error, where the device
  * completes it (soft0 does); rxe drops it without a word: its place, and the use of its
@@ -129,13 +129,13 @@ struct pier_message {
  *
  * Returns 1 and writes the message; 0 and writes nothing while there is none. A receive
  * that failed is a message: 1, with the error in its result and the sentence in
- * pier_last_error(). On a channel that is broken, all that arrived before comes first.
+ * pier_error_message(). On a channel that is broken, all that arrived before comes first.
  *
  * Errors: -EPIPE the channel is broken, and everything was handed out; -EINVAL the
  * channel has receives of its own; -EBUSY the messages belong to a receive pool; -EIO
  * ibv_poll_cq(3) failed.
  */
-PIER_API int pier_poll_message(struct pier_channel *channel,
+PIER_API int pier_message_poll(struct pier_channel *channel,
 			       struct pier_message *ret_message);
 
 /**
@@ -144,11 +144,11 @@ PIER_API int pier_poll_message(struct pier_channel *channel,
  *
  * Returns 0, or the receive's error (ret_message->result.error), the message being
  * written in both cases.
- * Errors: also -ETIMEDOUT; -EINVAL timeout_ms; those of pier_poll_message();
+ * Errors: also -ETIMEDOUT; -EINVAL timeout_ms; those of pier_message_poll();
  * others of ibv_req_notify_cq(3) and poll(2). With these nothing is written. (-ETIMEDOUT
  * is no error that a receive can have.)
  */
-PIER_API int pier_wait_message(struct pier_channel *channel, int timeout_ms,
+PIER_API int pier_message_wait(struct pier_channel *channel, int timeout_ms,
 			       struct pier_message *ret_message);
 
 PIER_END_DECLS

@@ -50,14 +50,14 @@ PIER_API enum pier_error_class pier_status_class(uint32_t status,
 						 enum pier_opcode opcode);
 
 /** "local", "refused", ...; "unknown" of what is no class. */
-PIER_API const char *pier_class_name(enum pier_error_class error_class);
+PIER_API const char *pier_error_class_name(enum pier_error_class error_class);
 
 /** "IBV_WC_RETRY_EXC_ERR", ...; "unknown status" of what is none. */
 PIER_API const char *pier_status_name(uint32_t status);
 
 /**
  * What probably happened, and what to check; in English, without a full stop.
- * pier_last_error() holds it after a request failed.
+ * pier_error_message() holds it after a request failed.
  */
 PIER_API const char *pier_status_explain(uint32_t status, enum pier_opcode opcode);
 

@@ -19,16 +19,16 @@ PIER_BEGIN_DECLS
  * staged region (PIER_PATH_STAGED) the NIC only knows a copy in host memory. The rule:
  *
  *	device code wrote; its stream or kernel was waited for
- *	pier_sync_for_nic()		before the request that reads it is posted, or
- *					before a peer is told that it may read
+ *	pier_mr_sync_for_nic()	before the request that reads it is posted, or
+ *				before a peer is told that it may read
  *	...
- *	the completion, or the peer's notice, of what wrote to the memory has come
- *	pier_sync_for_device()		before device code that reads it is launched, or
- *					is told of it by another way
+ *	the completion, or the peer's message, of what wrote to the memory arrived
+ *	pier_mr_sync_for_device()	before the launch of device code that reads it
  *
  * Where nothing needs to be done they return at once, so a program that calls both is
  * right on every path. Transfers (<pier/transfer.h>) call them for this end's region, and
- * landings (<pier/landing.h>) at the other end; everything else leaves it to the caller.
+ * receivers (<pier/receiver.h>) at the other end; everything else leaves it to the
+ * caller.
  *
  * What host memory, memfd, udmabuf and dma_heap have in place of a device is the CPU.
  * For a staged region the caller sees to it that the same bytes are not written on both
@@ -45,14 +45,14 @@ PIER_BEGIN_DECLS
  */
 
 /**
- * What device code, or pier_copy_to_buffer(), wrote to [offset, offset + length) of a
+ * What device code, or pier_buffer_copy_to(), wrote to [offset, offset + length) of a
  * region is there for the NIC when this returns: of a staged region, it is copied to the
  * host memory.
  *
  * Errors: -ERANGE the bytes leave the region; -ECHILD; others of the backend, by the name
  * of the driver's error: the bytes are then not to be sent.
  */
-PIER_API int pier_sync_for_nic(struct pier_mr *mr, uint64_t offset, uint64_t length);
+PIER_API int pier_mr_sync_for_nic(struct pier_mr *mr, uint64_t offset, uint64_t length);
 
 /**
  * What the NIC wrote to [offset, offset + length) of a region, and of which a completion
@@ -61,12 +61,14 @@ PIER_API int pier_sync_for_nic(struct pier_mr *mr, uint64_t offset, uint64_t len
  * flushed where it orders them only by that (cuFlushGPUDirectRDMAWrites()).
  *
  * Of a dma-buf that was given as an fd, and of a device's pointer that was given as host
- * memory, pier does not know the device, and flushes nothing: there is pier_read_back().
+ * memory, pier does not know the device, and flushes nothing: there is
+ * pier_reader_read_back().
  *
- * Errors: as pier_sync_for_nic(); -EOPNOTSUPP the device neither orders such writes nor
- * can flush them: then there is pier_read_back().
+ * Errors: as pier_mr_sync_for_nic(); -EOPNOTSUPP the device neither orders such writes
+ * nor can flush them: then there is pier_reader_read_back().
  */
-PIER_API int pier_sync_for_device(struct pier_mr *mr, uint64_t offset, uint64_t length);
+PIER_API int pier_mr_sync_for_device(struct pier_mr *mr, uint64_t offset,
+				     uint64_t length);
 
 /**
  * A flush for devices that have none: the NIC reads a byte of the memory that it wrote.
@@ -84,10 +86,10 @@ struct pier_reader;
  *
  * timeout_ms  how long a read may take, as of struct pier_channel_attr
  *
- * Errors: those of pier_prepare_channel(), pier_connect_channel() and pier_reg_mr().
+ * Errors: those of pier_channel_create(), pier_channel_connect() and pier_reg_mr().
  */
-PIER_API int pier_alloc_reader(struct pier_pd *pd, int timeout_ms,
-			       struct pier_reader **ret_reader);
+PIER_API int pier_reader_create(struct pier_pd *pd, int timeout_ms,
+				struct pier_reader **ret_reader);
 
 /**
  * Read the byte at `offset` of a region, in the reader's protection domain and with
@@ -96,18 +98,18 @@ PIER_API int pier_alloc_reader(struct pier_pd *pd, int timeout_ms,
  * each needs a read of its own.
  *
  * Errors: -ERANGE offset is not in the region; -EACCES the region has no remote reading;
- * -EINVAL it is in another protection domain; others of pier_read(): after them the
- * reader is broken (-EPIPE), to be freed and made anew.
+ * -EINVAL it is in another protection domain; others of pier_channel_read(): after them
+ * the reader is broken (-EPIPE), to be freed and made anew.
  */
-PIER_API int pier_read_back(struct pier_reader *reader, struct pier_mr *mr,
-			    uint64_t offset);
+PIER_API int pier_reader_read_back(struct pier_reader *reader, struct pier_mr *mr,
+				   uint64_t offset);
 
 /**
  * Give it back; NULL is fine.
  *
  * Errors: -ECHILD it is the parent's, and nothing was changed.
  */
-PIER_API int pier_free_reader(struct pier_reader *reader);
+PIER_API int pier_reader_destroy(struct pier_reader *reader);
 
 PIER_END_DECLS
 

@@ -47,8 +47,8 @@ PIER_API int pier_device_location(const struct pier_device *device,
 				  struct pier_location *ret_location);
 
 /** How far it is between two places. Cannot fail. */
-PIER_API enum pier_distance pier_distance(const struct pier_location *a,
-					  const struct pier_location *b);
+PIER_API enum pier_distance pier_location_distance(const struct pier_location *a,
+						   const struct pier_location *b);
 
 /** A NIC, and how far it is from some place. */
 struct pier_near_device {
@@ -59,19 +59,18 @@ struct pier_near_device {
 
 /**
  * The devices of libibverbs, the nearest first; those that are equally far in the order
- * of pier_list_devices(), and soft0 last. Ports are not looked at.
+ * of pier_device_list(), and soft0 last. Ports are not looked at.
  *
- * ret_list   the caller's, to be given to pier_free_near_list()
+ * ret_list   the caller's, to be given to pier_near_device_list_free()
  * ret_count  its length
  *
  * Errors: -ENOMEM.
  */
-PIER_API int pier_list_near_devices(const struct pier_location *location,
-				    struct pier_near_device **ret_list,
-				    size_t *ret_count);
+PIER_API int pier_near_device_list(const struct pier_location *location,
+				   struct pier_near_device **ret_list, size_t *ret_count);
 
-/** Free what pier_list_near_devices() gave; NULL is fine. */
-PIER_API void pier_free_near_list(struct pier_near_device *list);
+/** Free what pier_near_device_list() gave; NULL is fine. */
+PIER_API void pier_near_device_list_free(struct pier_near_device *list);
 
 /**
  * pier_open_device() of the nearest NIC: where no name is given and PIER_DEVICE names
@@ -84,9 +83,9 @@ PIER_API void pier_free_near_list(struct pier_near_device *list);
 PIER_API int pier_open_near_device(const struct pier_buffer *buffer,
 				   struct pier_device **ret_device);
 
-/** One entry of pier_list_memory_units(): a GPU. */
+/** One entry of pier_memory_unit_list(): a GPU. */
 struct pier_memory_unit {
-	char spec[64];	  /**< what pier_alloc_buffer() takes: "cuda:0" */
+	char spec[64];	  /**< what pier_buffer_alloc() takes: "cuda:0" */
 	char name[96];	  /**< "NVIDIA H200" */
 	char detail[160]; /**< limits and the like, or "" */
 	struct pier_location location;
@@ -95,16 +94,15 @@ struct pier_memory_unit {
 /**
  * List the units of all backends that work here: the GPUs.
  *
- * ret_list   the caller's, to be given to pier_free_memory_units()
+ * ret_list   the caller's, to be given to pier_memory_unit_list_free()
  * ret_count  its length; 0 and a list of NULL where there are none
  *
  * Errors: -ENOMEM.
  */
-PIER_API int pier_list_memory_units(struct pier_memory_unit **ret_list,
-				    size_t *ret_count);
+PIER_API int pier_memory_unit_list(struct pier_memory_unit **ret_list, size_t *ret_count);
 
-/** Free what pier_list_memory_units() gave; NULL is fine. */
-PIER_API void pier_free_memory_units(struct pier_memory_unit *list);
+/** Free what pier_memory_unit_list() gave; NULL is fine. */
+PIER_API void pier_memory_unit_list_free(struct pier_memory_unit *list);
 
 PIER_END_DECLS
 

@@ -22,7 +22,7 @@ PIER_BEGIN_DECLS
  *	attr.rails = &rail;
  *	attr.rail_count = 1;
  *	attr.length = pier_mr_length(mr);
- *	error = pier_run_transfer(&attr);
+ *	error = pier_transfer_run(&attr);
  *
  * Each channel is a rail, with a local region and a remote vector of its own for the
  * same bytes: other devices have other keys for them. A rail that has completed a chunk
@@ -37,7 +37,7 @@ PIER_BEGIN_DECLS
  *
  * When a rail fails, what it had not completed is moved by the others. When none is
  * left, the transfer ends with an error, and what arrived is not forgotten:
- * pier_resume_transfer() goes on with other rails, or with the same ones after their
+ * pier_transfer_resume() goes on with other rails, or with the same ones after their
  * channels were brought back (pier_channel_reset()). A rail that failed because a request
  * was refused, or a copy, has a channel that works as before. Of a write there is one
  * thing to know: packets of a channel that failed here can still be on their way. They
@@ -47,13 +47,13 @@ PIER_BEGIN_DECLS
  * When a transfer has ended, with or without an error, nothing of it is in flight, and
  * it touches neither its channels nor its regions any more. Until then they must stay.
  *
- * Memory of devices: what pier_sync_for_nic() and pier_sync_for_device() are for
+ * Memory of devices: what pier_mr_sync_for_nic() and pier_mr_sync_for_device() are for
  * (<pier/sync.h>) is done for this end's memory. Of a staged region the bytes of a chunk
  * are copied just before it is posted, or when it has come, while the NIC has others in
  * flight; what was written to memory directly is flushed once, when all has come. So
  * what is read is there for device code when the transfer has ended without an error,
  * and not before. A copy that fails is how its rail fails. The peer looks after its own
- * memory: with a landing (<pier/landing.h>), or with these two calls.
+ * memory: with a receiver (<pier/receiver.h>), or with these two calls.
  *
  * Threads: one thread at a time may use a transfer and, until it has ended, the channels
  * of its rails, on which the same thread may have other requests. Different transfers
@@ -106,7 +106,7 @@ enum pier_transfer_flags {
 	PIER_TRANSFER_NOTIFY = 2,
 	/**
 	 * Each chunk tells the peer that it has come, who needs a receive for each on its
-	 * rail, as a landing has them (<pier/landing.h>): it is written with immediate
+	 * rail, as a receiver has them (<pier/receiver.h>): it is written with immediate
 	 * data, its offset in the transfer in blocks of 4 KiB. So `chunk` must be a
 	 * multiple of that, and all remote parts must end on one but the last; transfers
 	 * have up to 16 TiB. Not with reading, nor with PIER_TRANSFER_NOTIFY.
@@ -132,9 +132,9 @@ struct pier_transfer_attr {
 	uint32_t window;
 	/**
 	 * A rail on which no chunk completes for so long has failed: its channel is
-	 * broken then, as by pier_wait(). Also one whose send queue was full of other
-	 * requests for so long; that channel is left alone. In milliseconds, more than
-	 * 0; PIER_TIMEOUT_DEFAULT: the timeout_ms of each channel.
+	 * broken then, as by pier_work_wait(). Also one whose send queue was full of
+	 * other requests for so long; that channel is left alone. In milliseconds, more
+	 * than 0; PIER_TIMEOUT_DEFAULT: the timeout_ms of each channel.
 	 */
 	int stall_ms;
 	/**
@@ -147,16 +147,16 @@ struct pier_transfer_attr {
 	uint32_t immediate; /**< with PIER_TRANSFER_NOTIFY; in host order */
 	/**
 	 * NULL, or called by the thread that drives the transfer when bytes have
-	 * arrived, and when all have. Not 0 cancels it: pier_cancel_transfer(). It must
-	 * not call anything else with this transfer than pier_query_transfer() and
-	 * pier_query_rail().
+	 * arrived, and when all have. Not 0 cancels it: pier_transfer_cancel(). It must
+	 * not call anything else with this transfer than pier_transfer_query() and
+	 * pier_transfer_query_rail().
 	 */
 	int (*progress)(void *context, uint64_t done, uint64_t length);
 	void *context; /**< of progress */
 	/** The least time between two calls of progress, in ms, from 0. */
 	int progress_ms;
 	/**
-	 * NULL, or what pier_pack_transfer() wrote for a transfer of as many bytes:
+	 * NULL, or what pier_transfer_pack() wrote for a transfer of as many bytes:
 	 * only those are moved that it does not say have arrived. Borrowed for the
 	 * call, and may be hostile.
 	 */
@@ -173,19 +173,19 @@ struct pier_transfer_attr {
 	}
 
 /**
- * Move bytes, and wait until all have arrived: pier_begin_transfer(),
- * pier_wait_transfer() and pier_destroy_transfer(). What had arrived when it fails is
+ * Move bytes, and wait until all have arrived: pier_transfer_begin(),
+ * pier_transfer_wait() and pier_transfer_destroy(). What had arrived when it fails is
  * told by the sentence alone; to go on from there make a transfer.
  *
- * Errors: those of pier_begin_transfer() and pier_progress_transfer().
+ * Errors: those of pier_transfer_begin() and pier_transfer_progress().
  */
-PIER_API int pier_run_transfer(const struct pier_transfer_attr *attr);
+PIER_API int pier_transfer_run(const struct pier_transfer_attr *attr);
 
 /**
- * Make a transfer. Nothing is posted yet: pier_progress_transfer() does that.
+ * Make a transfer. Nothing is posted yet: pier_transfer_progress() does that.
  *
  * attr          borrowed, with all that it points to but regions and channels
- * ret_transfer  the caller's, to be given to pier_destroy_transfer()
+ * ret_transfer  the caller's, to be given to pier_transfer_destroy()
  *
  * Errors: -EINVAL size, direction, flags, stall_ms, timeout_ms, progress_ms or
  * rail_count is not possible, a region is in another protection domain than its channel,
@@ -199,7 +199,7 @@ PIER_API int pier_run_transfer(const struct pier_transfer_attr *attr);
  * is not the state of a transfer of this length; -EPROTONOSUPPORT it is of a version that
  * this library does not know; -ENOMEM.
  */
-PIER_API int pier_begin_transfer(const struct pier_transfer_attr *attr,
+PIER_API int pier_transfer_begin(const struct pier_transfer_attr *attr,
 				 struct pier_transfer **ret_transfer);
 
 /**
@@ -207,7 +207,7 @@ PIER_API int pier_begin_transfer(const struct pier_transfer_attr *attr,
  * Does not wait, unless a rail's time is up: stopping its channel can take a second.
  *
  * To drive a transfer from an event loop, watch pier_channel_fd() of all rails. Call
- * this until it returns 0; call pier_arm_channel() for each rail, and begin again if
+ * this until it returns 0; call pier_channel_arm() for each rail, and begin again if
  * that collected something; then sleep, no longer than the least time that shall be
  * noticed.
  *
@@ -216,13 +216,13 @@ PIER_API int pier_begin_transfer(const struct pier_transfer_attr *attr,
  * Errors: the transfer has ended, and it is said again at each call. -ECANCELED it was
  * cancelled; -ETIMEDOUT timeout_ms was over; or no rail is left, and this is how the last
  * one failed: struct pier_result's errors, -ETIMEDOUT or -EAGAIN as stall_ms says, those
- * of pier_post_write() and pier_post_read(), those of pier_sync_for_nic() and
- * pier_sync_for_device(), -EIO of ibv_poll_cq(3), or, where the channel was broken by
- * another request, that one's. -EOPNOTSUPP or others of pier_sync_for_device() also when
- * all bytes were read and cannot be made visible to the device: then there is
- * pier_read_back().
+ * of pier_post_write() and pier_post_read(), those of pier_mr_sync_for_nic() and
+ * pier_mr_sync_for_device(), -EIO of ibv_poll_cq(3), or, where the channel was broken by
+ * another request, that one's. -EOPNOTSUPP or others of pier_mr_sync_for_device() also
+ * when all bytes were read and cannot be made visible to the device: then there is
+ * pier_reader_read_back().
  */
-PIER_API int pier_progress_transfer(struct pier_transfer *transfer);
+PIER_API int pier_transfer_progress(struct pier_transfer *transfer);
 
 /**
  * Wait until a transfer has ended, asleep where it takes long.
@@ -232,9 +232,9 @@ PIER_API int pier_progress_transfer(struct pier_transfer *transfer);
  * Returns 1 when all bytes have arrived; 0 when the time is up, which changes nothing:
  * the transfer goes on, but posts nothing more until it is driven again.
  *
- * Errors: -EINVAL timeout_ms is negative; those of pier_progress_transfer().
+ * Errors: -EINVAL timeout_ms is negative; those of pier_transfer_progress().
  */
-PIER_API int pier_wait_transfer(struct pier_transfer *transfer, int timeout_ms);
+PIER_API int pier_transfer_wait(struct pier_transfer *transfer, int timeout_ms);
 
 /**
  * End a transfer early: no chunk is posted any more. It has ended when those in flight
@@ -243,7 +243,7 @@ PIER_API int pier_wait_transfer(struct pier_transfer *transfer, int timeout_ms);
  *
  * Errors: -EALREADY it has ended, and nothing was changed.
  */
-PIER_API int pier_cancel_transfer(struct pier_transfer *transfer);
+PIER_API int pier_transfer_cancel(struct pier_transfer *transfer);
 
 /**
  * Go on with a transfer that ended with an error, or was cancelled: with exactly the
@@ -254,9 +254,9 @@ PIER_API int pier_cancel_transfer(struct pier_transfer *transfer);
  *               it to its end, resume.
  *
  * Errors: -EBUSY it has not ended; -EALREADY all bytes have arrived; others as
- * pier_begin_transfer(). The transfer is then as before.
+ * pier_transfer_begin(). The transfer is then as before.
  */
-PIER_API int pier_resume_transfer(struct pier_transfer *transfer,
+PIER_API int pier_transfer_resume(struct pier_transfer *transfer,
 				  const struct pier_rail *rails, uint32_t count);
 
 /**
@@ -265,7 +265,7 @@ PIER_API int pier_resume_transfer(struct pier_transfer *transfer,
  *
  * Errors: -ECHILD.
  */
-PIER_API int pier_destroy_transfer(struct pier_transfer *transfer);
+PIER_API int pier_transfer_destroy(struct pier_transfer *transfer);
 
 /** How far a transfer is. */
 struct pier_transfer_status {
@@ -279,7 +279,7 @@ struct pier_transfer_status {
 };
 
 /** Tell how far a transfer is. Cannot fail. */
-PIER_API void pier_query_transfer(const struct pier_transfer *transfer,
+PIER_API void pier_transfer_query(const struct pier_transfer *transfer,
 				  struct pier_transfer_status *ret_status);
 
 #define PIER_RAIL_SENTENCE_SIZE 512
@@ -298,8 +298,9 @@ struct pier_rail_status {
  *
  * Errors: -ERANGE there is no such rail.
  */
-PIER_API int pier_query_rail(const struct pier_transfer *transfer, uint32_t index,
-			     struct pier_rail_status *ret_status);
+PIER_API int pier_transfer_query_rail(const struct pier_transfer *transfer,
+				      uint32_t index,
+				      struct pier_rail_status *ret_status);
 
 /**
  * Write down what has arrived, for a transfer of the same bytes in another process, at
@@ -317,7 +318,7 @@ PIER_API int pier_query_rail(const struct pier_transfer *transfer, uint32_t inde
  * Returns the size of the form, in bytes.
  * Errors: -ENOSPC size is too small; -ENOMEM; -ECHILD.
  */
-PIER_API int pier_pack_transfer(const struct pier_transfer *transfer, void *ret_state,
+PIER_API int pier_transfer_pack(const struct pier_transfer *transfer, void *ret_state,
 				size_t size);
 
 PIER_END_DECLS

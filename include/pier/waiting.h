@@ -15,8 +15,8 @@ PIER_BEGIN_DECLS
  */
 
 /**
- * What all waits on the channel do from now on: pier_wait(), the blocking calls,
- * pier_wait_room(), the ends of scopes.
+ * What all waits on the channel do from now on: pier_work_wait(), the blocking calls,
+ * pier_channel_wait_room(), the ends of scopes.
  *
  * spin_us  of PIER_WAIT_ADAPTIVE: microseconds, up to 1,000,000; 0 sleeps at once
  *
@@ -24,8 +24,8 @@ PIER_BEGIN_DECLS
  *
  * Errors: -EINVAL one of the values.
  */
-PIER_API int pier_set_waiting(struct pier_channel *channel, enum pier_waiting waiting,
-			      uint32_t spin_us);
+PIER_API int pier_channel_set_waiting(struct pier_channel *channel,
+				      enum pier_waiting waiting, uint32_t spin_us);
 
 /**
  * Cancel everything that is outstanding: the queue pair is driven to the error state, and
@@ -40,7 +40,7 @@ PIER_API int pier_set_waiting(struct pier_channel *channel, enum pier_waiting wa
  * second and then reset. Of a channel that is broken already, what is still outstanding
  * is collected. Fails in no other way than as all calls in a child of fork(2).
  */
-PIER_API int pier_cancel_channel(struct pier_channel *channel);
+PIER_API int pier_channel_cancel(struct pier_channel *channel);
 
 PIER_END_DECLS
 

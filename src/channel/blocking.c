@@ -6,11 +6,11 @@
 static int wait_posted(struct pier_channel *channel, int error, struct pier_work work,
 		       int timeout_ms, struct pier_result *ret_result)
 {
-	return error ? error : pier_wait(channel, work, timeout_ms, ret_result);
+	return error ? error : pier_work_wait(channel, work, timeout_ms, ret_result);
 }
 
-int pier_send(struct pier_channel *channel, const struct pier_gather *sg_list,
-	      int num_sge, int timeout_ms)
+int pier_channel_send(struct pier_channel *channel, const struct pier_gather *sg_list,
+		      int num_sge, int timeout_ms)
 {
 	struct pier_work work = { 0 };
 	int error = pier_channel_timeout(channel, timeout_ms, &timeout_ms);
@@ -20,8 +20,8 @@ int pier_send(struct pier_channel *channel, const struct pier_gather *sg_list,
 	return wait_posted(channel, error, work, timeout_ms, NULL);
 }
 
-int pier_send_imm(struct pier_channel *channel, const struct pier_gather *sg_list,
-		  int num_sge, uint32_t immediate, int timeout_ms)
+int pier_channel_send_imm(struct pier_channel *channel, const struct pier_gather *sg_list,
+			  int num_sge, uint32_t immediate, int timeout_ms)
 {
 	struct pier_work work = { 0 };
 	int error = pier_channel_timeout(channel, timeout_ms, &timeout_ms);
@@ -31,8 +31,8 @@ int pier_send_imm(struct pier_channel *channel, const struct pier_gather *sg_lis
 	return wait_posted(channel, error, work, timeout_ms, NULL);
 }
 
-int pier_recv(struct pier_channel *channel, const struct pier_scatter *sg_list,
-	      int num_sge, int timeout_ms, struct pier_result *ret_result)
+int pier_channel_recv(struct pier_channel *channel, const struct pier_scatter *sg_list,
+		      int num_sge, int timeout_ms, struct pier_result *ret_result)
 {
 	struct pier_work work = { 0 };
 	int error = pier_channel_timeout(channel, timeout_ms, &timeout_ms);
@@ -42,8 +42,8 @@ int pier_recv(struct pier_channel *channel, const struct pier_scatter *sg_list,
 	return wait_posted(channel, error, work, timeout_ms, ret_result);
 }
 
-int pier_write(struct pier_channel *channel, const struct pier_gather *sg_list,
-	       int num_sge, const struct pier_remote *remote, int timeout_ms)
+int pier_channel_write(struct pier_channel *channel, const struct pier_gather *sg_list,
+		       int num_sge, const struct pier_remote *remote, int timeout_ms)
 {
 	struct pier_work work = { 0 };
 	int error = pier_channel_timeout(channel, timeout_ms, &timeout_ms);
@@ -53,9 +53,10 @@ int pier_write(struct pier_channel *channel, const struct pier_gather *sg_list,
 	return wait_posted(channel, error, work, timeout_ms, NULL);
 }
 
-int pier_write_imm(struct pier_channel *channel, const struct pier_gather *sg_list,
-		   int num_sge, const struct pier_remote *remote, uint32_t immediate,
-		   int timeout_ms)
+int pier_channel_write_imm(struct pier_channel *channel,
+			   const struct pier_gather *sg_list, int num_sge,
+			   const struct pier_remote *remote, uint32_t immediate,
+			   int timeout_ms)
 {
 	struct pier_work work = { 0 };
 	int error = pier_channel_timeout(channel, timeout_ms, &timeout_ms);
@@ -66,8 +67,8 @@ int pier_write_imm(struct pier_channel *channel, const struct pier_gather *sg_li
 	return wait_posted(channel, error, work, timeout_ms, NULL);
 }
 
-int pier_read(struct pier_channel *channel, const struct pier_scatter *sg_list,
-	      int num_sge, const struct pier_remote *remote, int timeout_ms)
+int pier_channel_read(struct pier_channel *channel, const struct pier_scatter *sg_list,
+		      int num_sge, const struct pier_remote *remote, int timeout_ms)
 {
 	struct pier_work work = { 0 };
 	int error = pier_channel_timeout(channel, timeout_ms, &timeout_ms);
@@ -77,9 +78,10 @@ int pier_read(struct pier_channel *channel, const struct pier_scatter *sg_list,
 	return wait_posted(channel, error, work, timeout_ms, NULL);
 }
 
-int pier_compare_swap(struct pier_channel *channel, const struct pier_scatter *element,
-		      const struct pier_remote *remote, uint64_t compare, uint64_t swap,
-		      int timeout_ms)
+int pier_channel_compare_swap(struct pier_channel *channel,
+			      const struct pier_scatter *element,
+			      const struct pier_remote *remote, uint64_t compare,
+			      uint64_t swap, int timeout_ms)
 {
 	struct pier_work work = { 0 };
 	int error = pier_channel_timeout(channel, timeout_ms, &timeout_ms);
@@ -90,8 +92,9 @@ int pier_compare_swap(struct pier_channel *channel, const struct pier_scatter *e
 	return wait_posted(channel, error, work, timeout_ms, NULL);
 }
 
-int pier_fetch_add(struct pier_channel *channel, const struct pier_scatter *element,
-		   const struct pier_remote *remote, uint64_t add, int timeout_ms)
+int pier_channel_fetch_add(struct pier_channel *channel,
+			   const struct pier_scatter *element,
+			   const struct pier_remote *remote, uint64_t add, int timeout_ms)
 {
 	struct pier_work work = { 0 };
 	int error = pier_channel_timeout(channel, timeout_ms, &timeout_ms);

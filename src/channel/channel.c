@@ -6,18 +6,19 @@
 #include <string.h>
 #include <sys/random.h>
 
-#include "attr.h"
+#include "channel/setup/attr.h"
 #include "channel.h"
-#include "counter.h"
-#include "gid.h"
-#include "memory/window.h"
-#include "mtu.h"
-#include "scope.h"
-#include "recv_pool.h"
-#include "srq.h"
+#include "channel/extra/counter.h"
+#include "channel/setup/gid.h"
+#include "region/window.h"
+#include "channel/setup/mtu.h"
+#include "channel/extra/scope.h"
+#include "channel/recv/recv_pool.h"
+#include "channel/recv/srq.h"
 #include "status.h"
-#include "util/error.h"
-#include "util/object.h"
+#include "core/caller.h"
+#include "core/error.h"
+#include "core/object.h"
 
 static enum pier_link_layer link_layer_of(const struct ibv_port_attr *port)
 {
@@ -125,7 +126,7 @@ static int last_errno(void)
 	return errno ? errno : EIO;
 }
 
-/* Events are taken in pier_arm_channel(), which must not sleep in read(2). */
+/* Events are taken in pier_channel_arm(), which must not sleep in read(2). */
 static int create_events(struct pier_channel *channel)
 {
 	int flags;
@@ -373,8 +374,7 @@ static void free_channel(struct pier_channel *channel)
 }
 
 int pier_make_channel(struct pier_pd *pd, const struct pier_channel_attr *attr,
-		      const struct pier_object *owner, const void *place,
-		      struct pier_channel **ret_channel)
+		      const struct pier_object *owner, struct pier_channel **ret_channel)
 {
 	struct pier_channel_attr known;
 	struct pier_channel *channel;
@@ -402,20 +402,19 @@ int pier_make_channel(struct pier_pd *pd, const struct pier_channel_attr *attr,
 	atomic_fetch_add(&pd->children, 1);
 	pier_add_region_user(pd, &channel->region_user);
 	pier_join_srq(channel);
-	pier_object_born(&channel->object, PIER_OBJECT_CHANNEL, owner, place);
+	pier_object_track(&channel->object, PIER_OBJECT_CHANNEL, owner);
 	pier_update_ready(channel);
 	*ret_channel = channel;
 	return 0;
 }
 
-int pier_prepare_channel(struct pier_pd *pd, const struct pier_channel_attr *attr,
-			 struct pier_channel **ret_channel)
+int pier_channel_create(struct pier_pd *pd, const struct pier_channel_attr *attr,
+			struct pier_channel **ret_channel)
 {
+	PIER_ENTRY();
 	int error = pier_check_process(&pd->object);
 
-	return error ? error
-		     : pier_make_channel(pd, attr, &pd->object,
-					 __builtin_return_address(0), ret_channel);
+	return error ? error : pier_make_channel(pd, attr, &pd->object, ret_channel);
 }
 
 int pier_check_owner(const struct pier_channel *channel, const char *doing)
@@ -429,7 +428,7 @@ int pier_check_owner(const struct pier_channel *channel, const char *doing)
 	return pier_fail(EBUSY, "%s a channel: it belongs to the %s", doing, text);
 }
 
-int pier_destroy_channel(struct pier_channel *channel)
+int pier_channel_destroy(struct pier_channel *channel)
 {
 	int error;
 
@@ -452,7 +451,7 @@ int pier_end_channel(struct pier_channel *channel)
 	pier_end_scopes(channel);
 	pier_end_pool(channel);
 	pier_end_arrivals(channel);
-	pier_object_gone(&channel->object);
+	pier_object_untrack(&channel->object);
 	pier_remove_region_user(channel->pd, &channel->region_user);
 	atomic_fetch_sub(&channel->pd->children, 1);
 	free_channel(channel);

@@ -6,10 +6,10 @@
 #include <pier/post.h>
 #include <pier/verbs.h>
 
-#include "memory/device.h"
+#include "device/device.h"
 #include "provider/provider.h"
 #include "queue.h"
-#include "util/list.h"
+#include "core/list.h"
 
 enum pier_channel_state {
 	PIER_CHANNEL_PREPARED,
@@ -107,14 +107,13 @@ static inline struct pier_queue *pier_queue_of(struct pier_channel *channel, uin
 }
 
 /*
- * pier_prepare_channel() and pier_destroy_channel() for an owner that is not the
+ * pier_channel_create() and pier_channel_destroy() for an owner that is not the
  * caller: one whose parent is not its PD is destroyed by nobody else.
  *
- * owner, place  as pier_object_born() takes them; the owner describes itself
+ * owner  the parent in the table of objects; it describes itself
  */
 int pier_make_channel(struct pier_pd *pd, const struct pier_channel_attr *attr,
-		      const struct pier_object *owner, const void *place,
-		      struct pier_channel **ret_channel);
+		      const struct pier_object *owner, struct pier_channel **ret_channel);
 int pier_end_channel(struct pier_channel *channel);
 
 /* -EBUSY of a channel with an owner. doing: "destroying" */
@@ -125,7 +124,7 @@ int pier_channel_timeout(const struct pier_channel *channel, int timeout_ms,
 			 int *ret_timeout_ms);
 
 /*
- * Wait until a request that is outstanding has completed, as pier_wait() does.
+ * Wait until a request that is outstanding has completed, as pier_work_wait() does.
  * timeout_ms: what the caller was given, for the sentence.
  */
 int pier_wait_until(struct pier_channel *channel, struct pier_work work, int64_t deadline,
@@ -145,7 +144,7 @@ int pier_wait_for_positions(struct pier_channel *channel, uint64_t sends,
  */
 int pier_wait_for_message(struct pier_channel *channel, int64_t deadline);
 
-/* Leaves the sentence of a request that failed for pier_last_error(). */
+/* Leaves the sentence of a request that failed for pier_error_message(). */
 void pier_explain_failure(const struct pier_channel *channel,
 			  const struct pier_result *result) __attribute__((cold));
 

@@ -2,13 +2,13 @@
 #include <errno.h>
 #include <stdio.h>
 
-#include "counter.h"
-#include "keepalive.h"
+#include "channel/extra/counter.h"
+#include "channel/extra/keepalive.h"
 #include "posting.h"
-#include "scope.h"
-#include "srq.h"
+#include "channel/extra/scope.h"
+#include "channel/recv/srq.h"
 #include "status.h"
-#include "util/error.h"
+#include "core/error.h"
 
 enum {
 	BATCH = 16, /* completions taken at once, on the stack */
@@ -166,7 +166,7 @@ int pier_collect(struct pier_channel *channel)
 	return collect_more(channel, batch, ibv_poll_cq(channel->cq, BATCH, batch));
 }
 
-int pier_poll(struct pier_channel *channel)
+int pier_channel_poll(struct pier_channel *channel)
 {
 	int error = pier_check_process(&channel->object);
 	int count = error ? error : pier_collect(channel);
@@ -186,7 +186,7 @@ static void take_events(struct pier_channel *channel)
 		channel->provider->ack_cq_events(cq, 1);
 }
 
-int pier_arm_channel(struct pier_channel *channel)
+int pier_channel_arm(struct pier_channel *channel)
 {
 	int error = pier_check_process(&channel->object);
 	int before, after;
@@ -323,7 +323,7 @@ static inline __attribute__((always_inline)) int poll_in(struct pier_channel *ch
 	return 1;
 }
 
-int pier_poll_work(struct pier_channel *channel, struct pier_work work,
+int pier_work_poll(struct pier_channel *channel, struct pier_work work,
 		   struct pier_result *ret_result)
 {
 	if (work.id & PIER_ID_RECEIVE)
@@ -331,7 +331,7 @@ int pier_poll_work(struct pier_channel *channel, struct pier_work work,
 	return poll_in(channel, &channel->sends, work, ret_result);
 }
 
-int pier_drop_work(struct pier_channel *channel, struct pier_work work)
+int pier_work_drop(struct pier_channel *channel, struct pier_work work)
 {
 	struct pier_queue *queue = pier_queue_of(channel, work.id);
 	struct pier_entry *entry = pier_queue_find(queue, work.id);

@@ -86,8 +86,8 @@ static int post_other(struct pier_channel *channel, struct pier_request request,
 			 pier_inline_flag(channel, request.opcode, length), ret_work);
 }
 
-int pier_post(struct pier_channel *channel, const struct pier_request *request,
-	      struct pier_work *ret_work)
+int pier_post_request(struct pier_channel *channel, const struct pier_request *request,
+		      struct pier_work *ret_work)
 {
 	int error = pier_check_form(channel, request);
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "channel.h"
-#include "util/error.h"
+#include "core/error.h"
 
 static uint8_t issued_reads(const struct pier_channel *channel)
 {
@@ -16,7 +16,7 @@ static uint8_t issued_reads(const struct pier_channel *channel)
 						   : (uint8_t)limit;
 }
 
-int pier_query_channel(const struct pier_channel *channel,
+int pier_channel_query(const struct pier_channel *channel,
 		       struct pier_channel_attr *ret_attr)
 {
 	struct pier_channel_attr attr = channel->attr;

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "queue.h"
-#include "util/error.h"
+#include "core/error.h"
 
 int pier_init_queue(struct pier_queue *queue, uint32_t depth, uint32_t max_sge,
 		    uint64_t first)

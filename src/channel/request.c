@@ -2,9 +2,9 @@
 #include <errno.h>
 
 #include "posting.h"
-#include "scope.h"
+#include "channel/extra/scope.h"
 #include "status.h"
-#include "util/error.h"
+#include "core/error.h"
 
 /* Why a request is not posted. */
 

@@ -6,9 +6,9 @@
 #include <pier/recovery.h>
 
 #include "channel.h"
-#include "memory/window.h"
+#include "region/window.h"
 #include "status.h"
-#include "util/error.h"
+#include "core/error.h"
 
 enum {
 	PSN_MASK = 0xffffff,
@@ -140,7 +140,7 @@ int pier_channel_reset(struct pier_channel *channel)
 	for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]) && !error; i++)
 		error = steps[i](channel);
 	if (error)
-		pier_break_channel(channel, error, pier_last_error());
+		pier_break_channel(channel, error, pier_error_message());
 	else
 		forget(channel);
 	pier_update_ready(channel);

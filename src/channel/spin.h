@@ -7,7 +7,7 @@
 
 #include <pier/channel.h>
 
-#include "util/deadline.h"
+#include "core/deadline.h"
 
 /*
  * How long to look again and again before sleeping: what PIER_WAIT_ADAPTIVE and so on

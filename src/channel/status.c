@@ -184,7 +184,7 @@ enum pier_error_class pier_status_class(uint32_t status, enum pier_opcode opcode
 	return meaning_of(status, opcode)->error_class;
 }
 
-const char *pier_class_name(enum pier_error_class error_class)
+const char *pier_error_class_name(enum pier_error_class error_class)
 {
 	static const char *const names[] = {
 		[PIER_CLASS_SUCCESS] = "success",

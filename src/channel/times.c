@@ -11,7 +11,7 @@ enum {
  * IBTA table 45: 10 us times 1, 2, 3, 4, 6, 8, 12, 16, 24, ... of the codes from 1, and
  * the longest of code 0, as if it were 32.
  */
-uint32_t pier_rnr_timer_us(uint8_t code)
+uint32_t pier_rnr_timer_to_us(uint8_t code)
 {
 	uint32_t step = code % CODES == 0 ? CODES : code % CODES;
 
@@ -20,16 +20,16 @@ uint32_t pier_rnr_timer_us(uint8_t code)
 	return step % 2 ? 30u << ((step - 3) / 2) : 10u << (step / 2);
 }
 
-uint8_t pier_rnr_timer_code(uint32_t us)
+uint8_t pier_rnr_timer_from_us(uint32_t us)
 {
 	for (uint8_t code = 1; code < CODES; code++)
-		if (pier_rnr_timer_us(code) >= us)
+		if (pier_rnr_timer_to_us(code) >= us)
 			return code;
 	return 0;
 }
 
 /* 4.096 us * 2^n (IBTA 9.7.6.1.3). */
-uint64_t pier_ack_timeout_us(uint8_t exponent)
+uint64_t pier_ack_timeout_to_us(uint8_t exponent)
 {
 	return exponent ? (UINT64_C(4096) << (exponent % 32)) / 1000 : 0;
 }

@@ -5,8 +5,8 @@
 
 #include "posting.h"
 #include "status.h"
-#include "util/deadline.h"
-#include "util/error.h"
+#include "core/deadline.h"
+#include "core/error.h"
 #include "vec.h"
 
 /*
@@ -154,7 +154,7 @@ static int post_next(struct pier_channel *channel, struct cursor *cursor, bool l
 		.remote = next.num_sge ? &next.remote : NULL,
 	};
 
-	return pier_post(channel, &request, last ? ret_work : NULL);
+	return pier_post_request(channel, &request, last ? ret_work : NULL);
 }
 
 /* The error of the request that failed first, for those that were flushed behind it. */
@@ -179,7 +179,7 @@ static int abandon(struct pier_channel *channel, enum pier_opcode opcode, int er
 	if (error == -ETIMEDOUT)
 		snprintf(why, sizeof(why), "the %d ms were over", timeout_ms);
 	else
-		snprintf(why, sizeof(why), "%s", pier_last_error());
+		snprintf(why, sizeof(why), "%s", pier_error_message());
 	snprintf(cause, sizeof(cause),
 		 "%s: %" PRIu64 " of %" PRIu64 " requests were posted, and then: %s; "
 		 "everything outstanding was stopped",
@@ -300,16 +300,17 @@ int pier_post_read_vec(struct pier_channel *channel, const struct pier_scatter *
 	return post_vec(channel, reading(sg_list, num_sge, parts, count), ret_work);
 }
 
-int pier_write_vec(struct pier_channel *channel, const struct pier_gather *sg_list,
-		   uint32_t num_sge, const struct pier_remote *parts, uint32_t count,
-		   int timeout_ms)
+int pier_channel_write_vec(struct pier_channel *channel,
+			   const struct pier_gather *sg_list, uint32_t num_sge,
+			   const struct pier_remote *parts, uint32_t count,
+			   int timeout_ms)
 {
 	return move_vec(channel, writing(sg_list, num_sge, parts, count), timeout_ms);
 }
 
-int pier_read_vec(struct pier_channel *channel, const struct pier_scatter *sg_list,
-		  uint32_t num_sge, const struct pier_remote *parts, uint32_t count,
-		  int timeout_ms)
+int pier_channel_read_vec(struct pier_channel *channel,
+			  const struct pier_scatter *sg_list, uint32_t num_sge,
+			  const struct pier_remote *parts, uint32_t count, int timeout_ms)
 {
 	return move_vec(channel, reading(sg_list, num_sge, parts, count), timeout_ms);
 }

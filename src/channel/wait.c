@@ -6,15 +6,15 @@
 
 #include <pier/waiting.h>
 
-#include "attr.h"
+#include "channel/setup/attr.h"
 #include "channel.h"
-#include "keepalive.h"
-#include "scope.h"
+#include "channel/extra/keepalive.h"
+#include "channel/extra/scope.h"
 #include "spin.h"
 #include "status.h"
-#include "util/deadline.h"
-#include "util/error.h"
-#include "util/log.h"
+#include "core/deadline.h"
+#include "core/error.h"
+#include "core/log.h"
 
 enum {
 	FLUSH_TIME_MS = 1000, /* for the completions of a stopped queue pair */
@@ -91,7 +91,7 @@ static int wait_for(struct pier_channel *channel, const struct wish *wish,
 			pier_look_after_peer_rarely(channel);
 	}
 	while (!wish->has_come(channel, wish) && !error) {
-		count = pier_arm_channel(channel);
+		count = pier_channel_arm(channel);
 		if (count < 0)
 			return count;
 		if (!wish->has_come(channel, wish))
@@ -121,8 +121,8 @@ int pier_wait_for_message(struct pier_channel *channel, int64_t deadline)
 	return wait_for(channel, &(struct wish){ .has_come = has_message }, deadline);
 }
 
-int pier_set_waiting(struct pier_channel *channel, enum pier_waiting waiting,
-		     uint32_t spin_us)
+int pier_channel_set_waiting(struct pier_channel *channel, enum pier_waiting waiting,
+			     uint32_t spin_us)
 {
 	int error = pier_check_process(&channel->object);
 
@@ -135,12 +135,12 @@ int pier_set_waiting(struct pier_channel *channel, enum pier_waiting waiting,
 	return 0;
 }
 
-uint32_t pier_send_room(const struct pier_channel *channel)
+uint32_t pier_channel_send_room(const struct pier_channel *channel)
 {
 	return pier_queue_room(&channel->sends);
 }
 
-int pier_wait_room(struct pier_channel *channel, uint32_t count, int timeout_ms)
+int pier_channel_wait_room(struct pier_channel *channel, uint32_t count, int timeout_ms)
 {
 	int error = pier_check_process(&channel->object);
 
@@ -188,7 +188,7 @@ static void collect_flush(struct pier_channel *channel)
 	int count = 0;
 
 	while (!is_at_rest(channel) && count >= 0) {
-		count = pier_arm_channel(channel);
+		count = pier_channel_arm(channel);
 		if (count == 0 && sleep_until(channel, deadline) != 0)
 			return;
 	}
@@ -244,7 +244,7 @@ void pier_stop_channel(struct pier_channel *channel)
 	pier_fill_in_flush(channel);
 }
 
-int pier_cancel_channel(struct pier_channel *channel)
+int pier_channel_cancel(struct pier_channel *channel)
 {
 	int error = pier_check_process(&channel->object);
 	char cause[128];
@@ -252,7 +252,7 @@ int pier_cancel_channel(struct pier_channel *channel)
 	if (error)
 		return error;
 	snprintf(cause, sizeof(cause),
-		 "pier_cancel_channel() stopped the %u requests that were outstanding",
+		 "pier_channel_cancel() stopped the %u requests that were outstanding",
 		 pier_channel_outstanding(channel));
 	pier_break_channel(channel, -ECANCELED, cause);
 	pier_stop_channel(channel);
@@ -276,10 +276,10 @@ static int give_up(struct pier_channel *channel, struct pier_work work, int erro
 			 "stopped",
 			 pier_opcode_name(pier_entry_opcode(entry)), timeout_ms);
 	else
-		snprintf(cause, sizeof(cause), "%s", pier_last_error());
+		snprintf(cause, sizeof(cause), "%s", pier_error_message());
 	pier_break_channel(channel, error, cause);
 	pier_stop_channel(channel);
-	pier_poll_work(channel, work, ret_result);
+	pier_work_poll(channel, work, ret_result);
 	return pier_fail(-error, "%s", cause);
 }
 
@@ -294,14 +294,14 @@ int pier_wait_until(struct pier_channel *channel, struct pier_work work, int64_t
 
 	if (error)
 		return give_up(channel, work, error, timeout_ms, ret_result);
-	pier_poll_work(channel, work, &result);
+	pier_work_poll(channel, work, &result);
 	if (ret_result)
 		*ret_result = result;
 	return result.error;
 }
 
-int pier_wait(struct pier_channel *channel, struct pier_work work, int timeout_ms,
-	      struct pier_result *ret_result)
+int pier_work_wait(struct pier_channel *channel, struct pier_work work, int timeout_ms,
+		   struct pier_result *ret_result)
 {
 	struct pier_result result;
 	int error, done;
@@ -311,7 +311,7 @@ int pier_wait(struct pier_channel *channel, struct pier_work work, int timeout_m
 		error = pier_channel_timeout(channel, timeout_ms, &timeout_ms);
 	if (error)
 		return error;
-	done = pier_poll_work(channel, work, &result);
+	done = pier_work_poll(channel, work, &result);
 	if (done == 0)
 		return pier_wait_until(channel, work, pier_deadline(timeout_ms),
 				       timeout_ms, ret_result);

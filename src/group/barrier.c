@@ -2,8 +2,8 @@
 #include <errno.h>
 
 #include "group.h"
-#include "util/deadline.h"
-#include "util/error.h"
+#include "core/deadline.h"
+#include "core/error.h"
 
 /*
  * In each algorithm a rank sends another one at most one notice per barrier, and
@@ -194,7 +194,7 @@ int pier_group_barrier(struct pier_group *group, int timeout_ms)
 	return pier_group_barrier_of(group, group->barrier, NULL, 0, timeout_ms);
 }
 
-int pier_group_culprit(const struct pier_group *group)
+int pier_group_failed_rank(const struct pier_group *group)
 {
 	return group->culprit;
 }

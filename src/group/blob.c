@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "group.h"
-#include "util/error.h"
-#include "util/wire.h"
+#include "core/error.h"
+#include "core/wire.h"
 
 /* The wire form; docs/wire.md describes it for those who write another reader. */
 enum {

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "group.h"
-#include "util/deadline.h"
-#include "util/error.h"
+#include "core/deadline.h"
+#include "core/error.h"
 
 enum {
 	CONNECTED = 0xc0ec7, /* the check of the notice that says so */
@@ -55,7 +55,7 @@ static int connect_to_itself(struct pier_group *group)
 	struct pier_endpoint endpoint;
 	int error = pier_channel_endpoint(channel, &endpoint);
 
-	return error ? error : pier_connect_channel(channel, &endpoint);
+	return error ? error : pier_channel_connect(channel, &endpoint);
 }
 
 /* A mix-up of blobs would connect each channel with another one than it thinks. */
@@ -85,8 +85,8 @@ static int connect_to(struct pier_group *group, uint32_t rank, const uint8_t *wi
 		error = pier_group_post_receives(member);
 	/* The other one's notice says that requests may come, so that goes last. */
 	if (!error)
-		error = pier_connect_channel(member->channel, &blob.channel);
-	return error ? error : pier_connect_channel(member->control, &blob.control);
+		error = pier_channel_connect(member->channel, &blob.channel);
+	return error ? error : pier_channel_connect(member->control, &blob.control);
 }
 
 /* Returns -error; what others are told is that the rank could not be connected. */
@@ -94,7 +94,7 @@ static int blame_refused(struct pier_group *group, uint32_t rank, int error)
 {
 	char cause[256];
 
-	snprintf(cause, sizeof(cause), "%s", pier_last_error());
+	snprintf(cause, sizeof(cause), "%s", pier_error_message());
 	pier_group_blame(group, rank, ECONNREFUSED, "connecting to rank %u of %u: %s",
 			 rank, group->size, cause);
 	return error;
@@ -151,7 +151,7 @@ int pier_check_unconnected_group(const struct pier_group *group, int timeout_ms,
 					    "only be destroyed");
 }
 
-int pier_connect_group(struct pier_group *group, const void *blobs, size_t size,
+int pier_group_connect(struct pier_group *group, const void *blobs, size_t size,
 		       int timeout_ms)
 {
 	int error = pier_check_unconnected_group(group, timeout_ms, &timeout_ms);

@@ -5,8 +5,8 @@
 
 #include "channel/status.h"
 #include "group.h"
-#include "util/deadline.h"
-#include "util/error.h"
+#include "core/deadline.h"
+#include "core/error.h"
 
 /* One request of many, on its way. */
 struct part {
@@ -50,7 +50,7 @@ static void end_part(struct run *run, struct part *part, int error)
 	run->failed++;
 	if (index < run->first) {
 		run->first = index;
-		snprintf(run->cause, sizeof(run->cause), "%s", pier_last_error());
+		snprintf(run->cause, sizeof(run->cause), "%s", pier_error_message());
 	}
 }
 
@@ -101,13 +101,13 @@ static void try_to_post(struct pier_group *group, struct run *run, struct part *
 static void try_to_finish(struct pier_group *group, struct run *run, struct part *part)
 {
 	struct pier_group_member *member = &group->members[part->request.rank];
-	int done = pier_poll_work(member->channel, part->work, &part->result);
+	int done = pier_work_poll(member->channel, part->work, &part->result);
 
 	if (done == 0)
 		return;
 	/* Where asking fails, what is posted must not go on. */
 	if (done < 0 && done != -ESTALE)
-		done = pier_wait(member->channel, part->work, 0, &part->result);
+		done = pier_work_wait(member->channel, part->work, 0, &part->result);
 	end_part(run, part, done < 0 ? done : part->result.error);
 }
 

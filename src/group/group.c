@@ -4,17 +4,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "channel/attr.h"
+#include "channel/setup/attr.h"
 #include "group.h"
-#include "util/error.h"
-#include "util/extensible.h"
+#include "core/caller.h"
+#include "core/error.h"
+#include "core/extensible.h"
 
 enum {
 	/* Of the first version. What comes behind it is not in all callers'. */
 	FIRST_SIZE = offsetof(struct pier_group_attr, flags) + sizeof(uint32_t),
 	/*
 	 * 4.096 us * 2^16 is 268 ms, for at least seven tries: as long as one member may
-	 * come later to pier_connect_group() than another.
+	 * come later to pier_group_connect() than another.
 	 */
 	LEAST_TIMEOUT = 16,
 	LEAST_RETRIES = 6,
@@ -101,18 +102,16 @@ static struct pier_channel_attr control_attr(const struct pier_channel *channel)
 }
 
 static int make_member(struct pier_group *group, uint32_t rank,
-		       const struct pier_channel_attr *attr, const void *place)
+		       const struct pier_channel_attr *attr)
 {
 	struct pier_group_member *member = &group->members[rank];
 	struct pier_channel_attr control;
-	int error = pier_make_channel(group->pd, attr, &group->object, place,
-				      &member->channel);
+	int error = pier_make_channel(group->pd, attr, &group->object, &member->channel);
 
 	if (error || rank == group->rank)
 		return error;
 	control = control_attr(member->channel);
-	return pier_make_channel(group->pd, &control, &group->object, place,
-				 &member->control);
+	return pier_make_channel(group->pd, &control, &group->object, &member->control);
 }
 
 /*
@@ -128,8 +127,7 @@ static int default_attr(const struct pier_group *group,
 	return error;
 }
 
-static int make_members(struct pier_group *group, const struct pier_channel_attr *attr,
-			const void *place)
+static int make_members(struct pier_group *group, const struct pier_channel_attr *attr)
 {
 	struct pier_channel_attr usual;
 	int error = 0;
@@ -139,7 +137,7 @@ static int make_members(struct pier_group *group, const struct pier_channel_attr
 		attr = &usual;
 	}
 	for (uint32_t rank = 0; rank < group->size && !error; rank++)
-		error = make_member(group, rank, attr, place);
+		error = make_member(group, rank, attr);
 	return error;
 }
 
@@ -164,17 +162,17 @@ static int end_group(struct pier_group *group)
 	}
 	if (error)
 		return error;
-	pier_object_gone(&group->object);
+	pier_object_untrack(&group->object);
 	atomic_fetch_sub(&group->pd->children, 1);
 	free_group(group);
 	return 0;
 }
 
-int pier_create_group(struct pier_pd *pd, uint32_t rank, uint32_t size,
+int pier_group_create(struct pier_pd *pd, uint32_t rank, uint32_t size,
 		      const struct pier_group_attr *attr, struct pier_group **ret_group)
 {
+	PIER_ENTRY();
 	struct pier_group_attr known = PIER_GROUP_ATTR_INIT;
-	const void *place = __builtin_return_address(0);
 	struct pier_group *group;
 	int error = pier_check_process(&pd->object);
 
@@ -190,8 +188,8 @@ int pier_create_group(struct pier_pd *pd, uint32_t rank, uint32_t size,
 		return pier_fail(ENOMEM, "no memory for a group of %u", size);
 	group->barrier = known.barrier;
 	atomic_fetch_add(&pd->children, 1);
-	pier_object_born(&group->object, PIER_OBJECT_GROUP, &pd->object, place);
-	error = make_members(group, known.channel, place);
+	pier_object_track(&group->object, PIER_OBJECT_GROUP, &pd->object);
+	error = make_members(group, known.channel);
 	if (error) {
 		error = pier_fail_because(-error, "making rank %u of a group of %u", rank,
 					  size);
@@ -202,7 +200,7 @@ int pier_create_group(struct pier_pd *pd, uint32_t rank, uint32_t size,
 	return 0;
 }
 
-int pier_destroy_group(struct pier_group *group)
+int pier_group_destroy(struct pier_group *group)
 {
 	int error = group ? pier_check_process(&group->object) : 0;
 

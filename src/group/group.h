@@ -7,7 +7,7 @@
 #include <pier/group.h>
 
 #include "channel/channel.h"
-#include "util/object.h"
+#include "core/object.h"
 
 enum {
 	/*
@@ -88,7 +88,7 @@ int pier_group_unpack_blob(const uint8_t wire[PIER_GROUP_BLOB_SIZE],
 
 /*
  * Whether it is over: 1, 0 not yet, or an error. It collects completions, as
- * pier_poll_work() does, and watches each channel that it still needs.
+ * pier_work_poll() does, and watches each channel that it still needs.
  */
 typedef int pier_group_look(struct pier_group *group, void *subject);
 

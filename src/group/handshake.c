@@ -5,8 +5,8 @@
 #include <sys/socket.h>
 
 #include "group.h"
-#include "util/deadline.h"
-#include "util/error.h"
+#include "core/deadline.h"
+#include "core/error.h"
 
 /*
  * Blobs over a socket to each other rank: all are written and read at once, as the
@@ -175,7 +175,7 @@ static int shake_hands(struct pier_group *group, struct talks *all)
 		return error;
 	error = exchange_blobs(group, all);
 	if (!error)
-		return pier_connect_group(group, all->theirs, size,
+		return pier_group_connect(group, all->theirs, size,
 					  pier_poll_timeout(all->deadline));
 	group->state = PIER_GROUP_FAILED;
 	return error;

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "group.h"
-#include "util/deadline.h"
-#include "util/error.h"
+#include "core/deadline.h"
+#include "core/error.h"
 
 /*
  * A notice is a send of no bytes whose immediate data is the kind of the notice and a
@@ -69,7 +69,7 @@ static int blame_gone(struct pier_group *group, uint32_t rank)
 {
 	char cause[256];
 
-	snprintf(cause, sizeof(cause), "%s", pier_last_error());
+	snprintf(cause, sizeof(cause), "%s", pier_error_message());
 	return pier_group_blame(group, rank, ECONNRESET, "rank %u of %u is gone: %s",
 				rank, group->size, cause);
 }
@@ -114,7 +114,7 @@ void pier_group_expect(struct pier_group *group, uint32_t rank)
 static int take_notice(struct pier_group_member *member, struct pier_result *ret_result)
 {
 	struct pier_work *receive = &member->receives[member->next];
-	int done = pier_poll_work(member->control, *receive, ret_result);
+	int done = pier_work_poll(member->control, *receive, ret_result);
 
 	if (done != 1)
 		return done;
@@ -221,7 +221,7 @@ static int blame_this_rank(struct pier_group *group, int error)
 {
 	char cause[256];
 
-	snprintf(cause, sizeof(cause), "%s", pier_last_error());
+	snprintf(cause, sizeof(cause), "%s", pier_error_message());
 	return pier_group_blame(group, group->rank, -error, "%s", cause);
 }
 
@@ -247,7 +247,7 @@ static int look_for_telling(struct pier_group *group, void *subject)
 		uint32_t rank = group->told[i];
 		struct pier_group_member *member = &group->members[rank];
 
-		if (pier_poll_work(member->control, member->notice, NULL) != 0)
+		if (pier_work_poll(member->control, member->notice, NULL) != 0)
 			continue;
 		group->told[missing++] = rank;
 		pier_group_watch(group, member->control);

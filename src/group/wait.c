@@ -3,10 +3,10 @@
 #include <errno.h>
 #include <string.h>
 
-#include "channel/keepalive.h"
+#include "channel/extra/keepalive.h"
 #include "group.h"
-#include "util/deadline.h"
-#include "util/error.h"
+#include "core/deadline.h"
+#include "core/error.h"
 
 enum {
 	BRIEF_LOOKS = 100, /* some microseconds, before asking for events */
@@ -30,7 +30,7 @@ static int arm_watched(struct pier_group *group)
 	int count = 0;
 
 	for (uint32_t i = 0; i < group->watch_count && count >= 0; i++)
-		count = pier_arm_channel(group->watch[i]);
+		count = pier_channel_arm(group->watch[i]);
 	return count < 0 ? count : 0;
 }
 

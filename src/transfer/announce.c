@@ -4,8 +4,8 @@
 
 #include "announce.h"
 #include "channel/channel.h"
-#include "memory/mr.h"
-#include "util/error.h"
+#include "region/mr.h"
+#include "core/error.h"
 
 int pier_check_announcing(const struct pier_transfer_attr *attr)
 {
@@ -17,7 +17,7 @@ int pier_check_announcing(const struct pier_transfer_attr *attr)
 		wrong = "reading tells the peer nothing";
 	else if (attr->flags & PIER_TRANSFER_NOTIFY)
 		wrong = "with PIER_TRANSFER_NOTIFY, whose immediate data would be taken "
-			"for a chunk; a landing knows when all has arrived";
+			"for a chunk; a receiver knows when all has arrived";
 	if (wrong)
 		return pier_fail(EINVAL, "transfer: PIER_TRANSFER_ANNOUNCE: %s", wrong);
 	if (attr->chunk % PIER_ANNOUNCE_BLOCK)

@@ -5,9 +5,9 @@
 #include <stdio.h>
 
 #include "transfer.h"
-#include "util/deadline.h"
-#include "util/error.h"
-#include "util/log.h"
+#include "core/deadline.h"
+#include "core/error.h"
+#include "core/log.h"
 
 enum {
 	BRIEF_POLLS = 100, /* some microseconds, before asking for events */
@@ -127,9 +127,10 @@ static void flush_rails(struct pier_transfer *transfer)
 		if (!transfer->flush_error)
 			continue;
 		pier_rail_fail(&transfer->rails[i], transfer->flush_error,
-			       pier_last_error());
+			       pier_error_message());
 		snprintf(reason, sizeof(reason),
-			 "what rail %u brought is not visible: %s", i, pier_last_error());
+			 "what rail %u brought is not visible: %s", i,
+			 pier_error_message());
 		pier_stop_transfer(transfer, transfer->flush_error, reason);
 	}
 }
@@ -291,7 +292,7 @@ static int progress(struct pier_transfer *transfer, int64_t now)
 	return tell(transfer);
 }
 
-int pier_progress_transfer(struct pier_transfer *transfer)
+int pier_transfer_progress(struct pier_transfer *transfer)
 {
 	int error = pier_check_process(&transfer->object);
 
@@ -311,11 +312,11 @@ static int arm_rails(struct pier_transfer *transfer)
 
 	for (uint32_t i = 0; i < transfer->rail_count; i++) {
 		struct pier_rail_state *rail = &transfer->rails[i];
-		int count = waits_for(rail) ? pier_arm_channel(rail->channel) : 0;
+		int count = waits_for(rail) ? pier_channel_arm(rail->channel) : 0;
 
 		/* The next look finds out about it, or stops the rail in the end. */
 		if (count < 0)
-			pier_debug("transfer: rail %u: %s", i, pier_last_error());
+			pier_debug("transfer: rail %u: %s", i, pier_error_message());
 		total += count != 0;
 	}
 	return total;
@@ -348,7 +349,7 @@ static void sleep_on_rails(struct pier_transfer *transfer, int64_t deadline)
 	poll(transfer->fds, count, pier_poll_timeout(wake_at(transfer, deadline)));
 }
 
-int pier_wait_transfer(struct pier_transfer *transfer, int timeout_ms)
+int pier_transfer_wait(struct pier_transfer *transfer, int timeout_ms)
 {
 	int64_t deadline = pier_deadline(timeout_ms), now;
 	int error = pier_check_process(&transfer->object), result;
@@ -373,15 +374,15 @@ int pier_wait_transfer(struct pier_transfer *transfer, int timeout_ms)
 	}
 }
 
-int pier_run_transfer(const struct pier_transfer_attr *attr)
+int pier_transfer_run(const struct pier_transfer_attr *attr)
 {
 	struct pier_transfer *transfer;
-	int result = pier_begin_transfer(attr, &transfer);
+	int result = pier_transfer_begin(attr, &transfer);
 
 	if (result)
 		return result;
-	while (!(result = pier_wait_transfer(transfer, INT_MAX)))
+	while (!(result = pier_transfer_wait(transfer, INT_MAX)))
 		continue;
-	pier_destroy_transfer(transfer);
+	pier_transfer_destroy(transfer);
 	return result < 0 ? result : 0;
 }

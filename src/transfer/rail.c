@@ -7,11 +7,11 @@
 
 #include "announce.h"
 #include "channel/channel.h"
-#include "memory/mr.h"
-#include "memory/stage.h"
+#include "region/mr.h"
+#include "region/stage.h"
 #include "rail.h"
-#include "util/deadline.h"
-#include "util/error.h"
+#include "core/deadline.h"
+#include "core/error.h"
 
 /* The peer's part that has the byte at `offset`. */
 static const struct pier_rail_part *find_part(const struct pier_rail_state *rail,
@@ -46,7 +46,7 @@ static struct ibv_sge make_element(const struct pier_mr *mr, uint64_t addr,
 		if (length > left)
 			length = (uint32_t)left;
 	}
-	element = pier_gather_unchecked(mr, addr, length);
+	element = pier_mr_gather_unchecked(mr, addr, length);
 	return (struct ibv_sge){ element.addr, element.length, element.lkey };
 }
 
@@ -106,7 +106,7 @@ static int copy_source(struct pier_rail_state *rail, const struct pier_rail_chun
 
 	if (range.offset == rail->copied.offset && range.length <= rail->copied.length)
 		return 0;
-	error = pier_sync_for_nic(rail->mr, rail->offset + range.offset, range.length);
+	error = pier_mr_sync_for_nic(rail->mr, rail->offset + range.offset, range.length);
 	if (!error)
 		rail->copied = range;
 	return error;
@@ -129,7 +129,7 @@ static int refused(struct pier_rail_state *rail, int error, int64_t now)
 			rail->starving_at = now;
 		return 0;
 	}
-	pier_rail_fail(rail, error, pier_last_error());
+	pier_rail_fail(rail, error, pier_error_message());
 	return error;
 }
 
@@ -187,7 +187,7 @@ int pier_rail_post_notice(struct pier_rail_state *rail, uint32_t immediate, int6
 }
 
 /*
- * The channel does not give back what is in flight: pier_wait() without time stops
+ * The channel does not give back what is in flight: pier_work_wait() without time stops
  * everything on it, and has a result for each. What a reset channel knows nothing of any
  * more has not arrived.
  */
@@ -200,7 +200,7 @@ static void stop(struct pier_rail_state *rail)
 
 		if (chunk->stopped)
 			continue;
-		pier_wait(rail->channel, chunk->work, 0, &result);
+		pier_work_wait(rail->channel, chunk->work, 0, &result);
 		chunk->stopped = true;
 		chunk->error = result.error;
 	}
@@ -214,14 +214,14 @@ static int poll_chunk(struct pier_rail_state *rail, struct pier_rail_chunk *chun
 
 	if (chunk->stopped)
 		return 1;
-	done = pier_poll_work(rail->channel, chunk->work, &result);
+	done = pier_work_poll(rail->channel, chunk->work, &result);
 	if (done < 0) {
-		pier_rail_fail(rail, done, pier_last_error());
+		pier_rail_fail(rail, done, pier_error_message());
 		stop(rail);
 		return 1;
 	}
 	if (done && result.error)
-		pier_rail_fail(rail, result.error, pier_last_error());
+		pier_rail_fail(rail, result.error, pier_error_message());
 	if (done)
 		chunk->error = result.error;
 	return done;
@@ -258,7 +258,7 @@ int pier_rail_land(struct pier_rail_state *rail, const struct pier_rail_chunk *c
 	}
 	rail->unflushed |= rail->reads && rail->direct && chunk->length > 0;
 	if (error)
-		pier_rail_fail(rail, error, pier_last_error());
+		pier_rail_fail(rail, error, pier_error_message());
 	else
 		rail->done += chunk->length;
 	return error;

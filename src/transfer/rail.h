@@ -73,7 +73,7 @@ int pier_rail_check_memory(const struct pier_channel *channel, const struct pier
  *
  * index  for sentences
  *
- * Errors: those of pier_begin_transfer(). Nothing is left.
+ * Errors: those of pier_transfer_begin(). Nothing is left.
  */
 int pier_rail_init(struct pier_rail_state *rail, uint32_t index,
 		   const struct pier_rail *given, const struct pier_transfer_attr *attr);

@@ -8,11 +8,11 @@
 
 #include "announce.h"
 #include "channel/channel.h"
-#include "memory/mr.h"
-#include "memory/stage.h"
+#include "region/mr.h"
+#include "region/stage.h"
 #include "rail.h"
-#include "util/checked.h"
-#include "util/error.h"
+#include "core/checked.h"
+#include "core/error.h"
 
 /* What a caller gives of a rail: checked, and copied. */
 
@@ -71,8 +71,8 @@ static int check_region(const struct pier_rail *given, uint64_t length, bool rea
 
 	if (error)
 		return error;
-	return reads ? pier_scatter(given->mr, addr, 0, &target)
-		     : pier_gather(given->mr, addr, 0, &source);
+	return reads ? pier_mr_scatter(given->mr, addr, 0, &target)
+		     : pier_mr_gather(given->mr, addr, 0, &source);
 }
 
 static int copy_parts(struct pier_rail_state *rail, const struct pier_rail *given,

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "remaining.h"
-#include "util/error.h"
+#include "core/error.h"
 
 static int reserve(struct pier_remaining *remaining, uint32_t room)
 {

@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "remaining.h"
-#include "util/checked.h"
-#include "util/error.h"
-#include "util/wire.h"
+#include "core/checked.h"
+#include "core/error.h"
+#include "core/wire.h"
 
 /*
  * The wire form, little-endian:

@@ -6,9 +6,10 @@
 
 #include "announce.h"
 #include "transfer.h"
-#include "util/deadline.h"
-#include "util/error.h"
-#include "util/extensible.h"
+#include "core/caller.h"
+#include "core/deadline.h"
+#include "core/error.h"
+#include "core/extensible.h"
 
 enum {
 	KNOWN_FLAGS = PIER_TRANSFER_FAIL_FAST | PIER_TRANSFER_NOTIFY |
@@ -211,9 +212,10 @@ static void describe_transfer(const struct pier_object *object, char *ret_text,
 	snprintf(ret_text, size, "transfer of %" PRIu64 " bytes", transfer->attr.length);
 }
 
-int pier_begin_transfer(const struct pier_transfer_attr *attr,
+int pier_transfer_begin(const struct pier_transfer_attr *attr,
 			struct pier_transfer **ret_transfer)
 {
+	PIER_ENTRY();
 	struct pier_transfer_attr known;
 	struct pier_transfer *transfer;
 	int error = read_attr(attr, &known);
@@ -230,13 +232,12 @@ int pier_begin_transfer(const struct pier_transfer_attr *attr,
 		return error;
 	}
 	transfer->object.describe = describe_transfer;
-	pier_object_born(&transfer->object, PIER_OBJECT_TRANSFER, NULL,
-			 __builtin_return_address(0));
+	pier_object_track(&transfer->object, PIER_OBJECT_TRANSFER, NULL);
 	*ret_transfer = transfer;
 	return 0;
 }
 
-int pier_resume_transfer(struct pier_transfer *transfer, const struct pier_rail *rails,
+int pier_transfer_resume(struct pier_transfer *transfer, const struct pier_rail *rails,
 			 uint32_t count)
 {
 	struct pier_rail_state *made = NULL;
@@ -272,7 +273,7 @@ int pier_resume_transfer(struct pier_transfer *transfer, const struct pier_rail 
 	return 0;
 }
 
-int pier_cancel_transfer(struct pier_transfer *transfer)
+int pier_transfer_cancel(struct pier_transfer *transfer)
 {
 	int error = pier_check_process(&transfer->object);
 
@@ -284,7 +285,7 @@ int pier_cancel_transfer(struct pier_transfer *transfer)
 	return 0;
 }
 
-int pier_destroy_transfer(struct pier_transfer *transfer)
+int pier_transfer_destroy(struct pier_transfer *transfer)
 {
 	int error;
 
@@ -296,13 +297,13 @@ int pier_destroy_transfer(struct pier_transfer *transfer)
 	if (!transfer->ended)
 		pier_stop_transfer(transfer, -ECANCELED, "it was destroyed");
 	while (!transfer->ended)
-		pier_wait_transfer(transfer, INT_MAX);
-	pier_object_gone(&transfer->object);
+		pier_transfer_wait(transfer, INT_MAX);
+	pier_object_untrack(&transfer->object);
 	free_transfer(transfer);
 	return 0;
 }
 
-void pier_query_transfer(const struct pier_transfer *transfer,
+void pier_transfer_query(const struct pier_transfer *transfer,
 			 struct pier_transfer_status *ret_status)
 {
 	*ret_status = (struct pier_transfer_status){
@@ -317,8 +318,8 @@ void pier_query_transfer(const struct pier_transfer *transfer,
 		ret_status->working_rails += !transfer->rails[i].error;
 }
 
-int pier_query_rail(const struct pier_transfer *transfer, uint32_t index,
-		    struct pier_rail_status *ret_status)
+int pier_transfer_query_rail(const struct pier_transfer *transfer, uint32_t index,
+			     struct pier_rail_status *ret_status)
 {
 	const struct pier_rail_state *rail;
 
@@ -366,7 +367,7 @@ static int copy_missing(const struct pier_transfer *transfer,
 	return 0;
 }
 
-int pier_pack_transfer(const struct pier_transfer *transfer, void *ret_state, size_t size)
+int pier_transfer_pack(const struct pier_transfer *transfer, void *ret_state, size_t size)
 {
 	struct pier_remaining missing;
 	int result = pier_check_process(&transfer->object);

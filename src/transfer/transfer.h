@@ -8,7 +8,7 @@
 
 #include "rail.h"
 #include "remaining.h"
-#include "util/object.h"
+#include "core/object.h"
 
 /* A chunk that a rail has brought, and that is still to be copied. */
 struct pier_arrival {

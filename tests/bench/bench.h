@@ -13,7 +13,7 @@
 
 static inline void die(const char *step)
 {
-	fprintf(stderr, PROGRAM ": %s: %s\n", step, pier_last_error());
+	fprintf(stderr, PROGRAM ": %s: %s\n", step, pier_error_message());
 	exit(1);
 }
 

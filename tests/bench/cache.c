@@ -61,13 +61,13 @@ static void open_bench(struct bench *bench, const char *device, size_t regions,
 		die("mmap");
 	if (pier_open_device(device, &bench->device) ||
 	    pier_alloc_pd(bench->device, &bench->pd) ||
-	    pier_create_mr_cache(bench->pd, &attr, &bench->cache))
+	    pier_mr_cache_create(bench->pd, &attr, &bench->cache))
 		die("opening");
 }
 
 static void close_bench(struct bench *bench)
 {
-	if (pier_destroy_mr_cache(bench->cache) || pier_dealloc_pd(bench->pd) ||
+	if (pier_mr_cache_destroy(bench->cache) || pier_dealloc_pd(bench->pd) ||
 	    pier_close_device(bench->device))
 		die("closing");
 }
@@ -110,7 +110,7 @@ static void check_hits(const struct bench *bench, uint64_t hits)
 {
 	struct pier_mr_cache_stats stats;
 
-	pier_mr_cache_stats(bench->cache, &stats);
+	pier_mr_cache_query_stats(bench->cache, &stats);
 	if (stats.hits == hits && stats.count == bench->regions)
 		return;
 	fprintf(stderr, "pier-cache-perf: %llu hits of %llu, %zu regions of %zu\n",

@@ -11,7 +11,7 @@
  *	bare     cuMemGetHandleForAddressRange() and close(2), with the context current
  *	calls    all that pier asks of the driver and of the kernel: also whether the
  *	         device exports dma-bufs, the context pushed and popped, and close-on-exec
- *	pier     pier_export_dmabuf() and pier_close_dmabuf()
+ *	pier     pier_dmabuf_export() and pier_dmabuf_close()
  *	wrapped  the same of memory that the application allocated
  */
 #include <dlfcn.h>
@@ -22,7 +22,7 @@
 
 #include <pier/pier.h>
 
-#include "cuda_api.h"
+#include "backends/cuda/api.h"
 
 #define PROGRAM "pier-export"
 #include "bench.h"
@@ -81,9 +81,9 @@ static void run_pier(const struct bench *bench)
 	struct pier_dmabuf dmabuf;
 
 	for (uint64_t i = 0; i < bench->count; i++) {
-		if (pier_export_dmabuf(bench->buffer, 0, LENGTH, &dmabuf))
+		if (pier_dmabuf_export(bench->buffer, 0, LENGTH, &dmabuf))
 			die("export");
-		pier_close_dmabuf(&dmabuf);
+		pier_dmabuf_close(&dmabuf);
 	}
 }
 
@@ -129,10 +129,10 @@ static void make_buffer(const struct way *way, struct bench *bench)
 	int error;
 
 	if (way->wrapped)
-		error = pier_wrap_pointer((void *)(uintptr_t)bench->address, ALLOCATION,
-					  &bench->buffer);
+		error = pier_buffer_wrap((void *)(uintptr_t)bench->address, ALLOCATION,
+					 &bench->buffer);
 	else
-		error = pier_alloc_buffer("cuda:0", ALLOCATION, &bench->buffer);
+		error = pier_buffer_alloc("cuda:0", ALLOCATION, &bench->buffer);
 	if (error)
 		die("the buffer");
 }

@@ -30,8 +30,8 @@
 #include <pier/inline.h>
 #endif
 
-#include "memory/device.h"
-#include "memory/mr.h"
+#include "device/device.h"
+#include "region/mr.h"
 
 #define PROGRAM "pier-instructions"
 #include "bench.h"
@@ -232,7 +232,7 @@ static inline __attribute__((always_inline)) void finish(const struct bench *ben
 	int done;
 
 	do {
-		done = pier_poll_work(bench->channel, work, &result);
+		done = pier_work_poll(bench->channel, work, &result);
 	} while (done == 0);
 	if (done < 0 || result.error)
 		die("completion");
@@ -244,8 +244,8 @@ static void run_unchecked(const struct bench *bench)
 
 	for (uint64_t i = 0; i < bench->count; i++) {
 		uint64_t offset = i % PIECES * LENGTH;
-		struct pier_gather element = pier_gather_unchecked(&mr, mr.iova + offset,
-								   LENGTH);
+		struct pier_gather element = pier_mr_gather_unchecked(
+			&mr, mr.iova + offset, LENGTH);
 		struct pier_remote part = pier_remote_sub_unchecked(&bench->remote,
 								    offset, LENGTH);
 
@@ -259,14 +259,14 @@ static void run_quiet(const struct bench *bench)
 {
 	for (uint64_t i = 0; i < bench->count; i++) {
 		uint64_t offset = i % PIECES * LENGTH;
-		struct pier_gather element = pier_gather_unchecked(&mr, mr.iova + offset,
-								   LENGTH);
+		struct pier_gather element = pier_mr_gather_unchecked(
+			&mr, mr.iova + offset, LENGTH);
 		struct pier_remote part = pier_remote_sub_unchecked(&bench->remote,
 								    offset, LENGTH);
 
 		if (pier_post_write(bench->channel, &element, 1, &part, NULL))
 			die("post");
-		while (pier_poll(bench->channel) == 0)
+		while (pier_channel_poll(bench->channel) == 0)
 			;
 	}
 }
@@ -280,7 +280,7 @@ static void run_checked(const struct bench *bench)
 	for (uint64_t i = 0; i < bench->count; i++) {
 		uint64_t offset = i % PIECES * LENGTH;
 
-		if (pier_gather(&mr, mr.iova + offset, LENGTH, &element) ||
+		if (pier_mr_gather(&mr, mr.iova + offset, LENGTH, &element) ||
 		    pier_remote_sub(&bench->remote, offset, LENGTH, &part) ||
 		    pier_post_write(bench->channel, &element, 1, &part, &work))
 			die("post");
@@ -299,8 +299,8 @@ static void run_unchecked_batch(const struct bench *bench)
 		for (uint64_t j = 0; j < BATCH; j++) {
 			uint64_t offset = (i + j) % PIECES * LENGTH;
 
-			elements[j] = pier_gather_unchecked(&mr, mr.iova + offset,
-							    LENGTH);
+			elements[j] = pier_mr_gather_unchecked(&mr, mr.iova + offset,
+							       LENGTH);
 			parts[j] = pier_remote_sub_unchecked(&bench->remote, offset,
 							     LENGTH);
 			requests[j].opcode = PIER_OP_WRITE;
@@ -325,7 +325,7 @@ static void run_checked_batch(const struct bench *bench)
 		for (uint64_t j = 0; j < BATCH; j++) {
 			uint64_t offset = (i + j) % PIECES * LENGTH;
 
-			if (pier_gather(&mr, mr.iova + offset, LENGTH, &elements[j]) ||
+			if (pier_mr_gather(&mr, mr.iova + offset, LENGTH, &elements[j]) ||
 			    pier_remote_sub(&bench->remote, offset, LENGTH, &parts[j]))
 				die("element");
 			requests[j].opcode = PIER_OP_WRITE;
@@ -348,8 +348,8 @@ static void run_pairs(const struct bench *bench)
 		for (uint64_t j = 0; j < BATCH; j++) {
 			uint64_t offset = (i + j) % PIECES * LENGTH;
 
-			pairs[j].gather = pier_gather_unchecked(&mr, mr.iova + offset,
-								LENGTH);
+			pairs[j].gather = pier_mr_gather_unchecked(&mr, mr.iova + offset,
+								   LENGTH);
 			pairs[j].remote = pier_remote_sub_unchecked(&bench->remote,
 								    offset, LENGTH);
 		}
@@ -368,8 +368,8 @@ static void run_checked_pairs(const struct bench *bench)
 		for (uint64_t j = 0; j < BATCH; j++) {
 			uint64_t offset = (i + j) % PIECES * LENGTH;
 
-			if (pier_gather(&mr, mr.iova + offset, LENGTH,
-					&pairs[j].gather) ||
+			if (pier_mr_gather(&mr, mr.iova + offset, LENGTH,
+					   &pairs[j].gather) ||
 			    pier_remote_sub(&bench->remote, offset, LENGTH,
 					    &pairs[j].remote))
 				die("element");
@@ -410,8 +410,8 @@ int main(int argc, char **argv)
 
 	pthread_mutex_init(&pd.lock, NULL);
 	pier_list_init(&pd.users);
-	if (argc != 3 || pier_prepare_channel(&pd, &attr, &bench.channel) ||
-	    pier_connect_channel(bench.channel, &peer))
+	if (argc != 3 || pier_channel_create(&pd, &attr, &bench.channel) ||
+	    pier_channel_connect(bench.channel, &peer))
 		die("usage: pier-instructions WAY COUNT");
 	bench.count = strtoull(argv[2], NULL, 10) / BATCH * BATCH;
 	for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {

@@ -7,8 +7,8 @@
  * prints, separated by tabs: how many channels; bytes of memory that each takes
  * (resident, with what the device has for it); and seconds, medians of ROUNDS, of
  *
- *	poll     an empty pier_poll() of one channel beside idle ones
- *	all      an empty pier_poll() of each of them
+ *	poll     an empty pier_channel_poll() of one channel beside idle ones
+ *	all      an empty pier_channel_poll() of each of them
  *	write    a write of 64 bytes on one channel, polled until it is complete
  *	epoll    the same, found by epoll_wait() over the fds of all, all armed
  */
@@ -61,7 +61,7 @@ static void connect_pair(struct bench *bench, int first)
 					     .data.u32 = (uint32_t)(first + i) };
 		struct pier_channel **channel = &bench->channels[first + i];
 
-		if (pier_prepare_channel(bench->pd, NULL, channel) ||
+		if (pier_channel_create(bench->pd, NULL, channel) ||
 		    pier_channel_endpoint(*channel, &endpoints[i]))
 			die("channel");
 		if (epoll_ctl(bench->epoll_fd, EPOLL_CTL_ADD, pier_channel_fd(*channel),
@@ -69,7 +69,7 @@ static void connect_pair(struct bench *bench, int first)
 			die("epoll_ctl");
 	}
 	for (int i = 0; i < 2; i++) {
-		if (pier_connect_channel(bench->channels[first + i], &endpoints[1 - i]))
+		if (pier_channel_connect(bench->channels[first + i], &endpoints[1 - i]))
 			die("connect");
 	}
 }
@@ -89,7 +89,7 @@ static uint64_t open_bench(struct bench *bench, const char *device)
 		die("memory");
 	if (pier_open_device(device, &bench->device) ||
 	    pier_alloc_pd(bench->device, &bench->pd) ||
-	    pier_alloc_buffer("memfd", 4096, &bench->buffer) ||
+	    pier_buffer_alloc("memfd", 4096, &bench->buffer) ||
 	    pier_reg_buffer_mr(bench->pd, bench->buffer, 0, 4096, PIER_ACCESS_SHARED,
 			       PIER_POLICY_ANY, &bench->mr) ||
 	    pier_mr_remote(bench->mr, &bench->remote))
@@ -103,10 +103,10 @@ static uint64_t open_bench(struct bench *bench, const char *device)
 static void close_bench(struct bench *bench)
 {
 	for (int i = 0; i < bench->count; i++) {
-		if (pier_destroy_channel(bench->channels[i]))
+		if (pier_channel_destroy(bench->channels[i]))
 			die("destroy");
 	}
-	if (pier_dereg_mr(bench->mr) || pier_free_buffer(bench->buffer) ||
+	if (pier_dereg_mr(bench->mr) || pier_buffer_free(bench->buffer) ||
 	    pier_dealloc_pd(bench->pd) || pier_close_device(bench->device))
 		die("close");
 	free(bench->channels);
@@ -116,7 +116,7 @@ static void close_bench(struct bench *bench)
 static void poll_one(struct bench *bench)
 {
 	for (int i = 0; i < POLLS; i++) {
-		if (pier_poll(bench->channels[0]) < 0)
+		if (pier_channel_poll(bench->channels[0]) < 0)
 			die("poll");
 	}
 }
@@ -124,7 +124,7 @@ static void poll_one(struct bench *bench)
 static void poll_all(struct bench *bench)
 {
 	for (int i = 0; i < bench->count; i++) {
-		if (pier_poll(bench->channels[i]) < 0)
+		if (pier_channel_poll(bench->channels[i]) < 0)
 			die("poll");
 	}
 }
@@ -134,7 +134,7 @@ static struct pier_work post(struct bench *bench, struct pier_channel *channel)
 	struct pier_work work = { 0 };
 	struct pier_gather source;
 
-	if (pier_gather(bench->mr, pier_mr_iova(bench->mr), LENGTH, &source) ||
+	if (pier_mr_gather(bench->mr, pier_mr_iova(bench->mr), LENGTH, &source) ||
 	    pier_post_write(channel, &source, 1, &bench->remote, &work))
 		die("write");
 	return work;
@@ -147,7 +147,7 @@ static void write_polled(struct bench *bench)
 	int done;
 
 	do {
-		done = pier_poll_work(bench->channels[0], work, &result);
+		done = pier_work_poll(bench->channels[0], work, &result);
 	} while (done == 0);
 	if (done < 0 || result.error)
 		die("completion");
@@ -163,9 +163,9 @@ static void write_epoll(struct bench *bench)
 	int done = 0;
 
 	while (done == 0) {
-		if (pier_arm_channel(channel) < 0)
+		if (pier_channel_arm(channel) < 0)
 			die("arm");
-		done = pier_poll_work(channel, work, &result);
+		done = pier_work_poll(channel, work, &result);
 		if (done == 0 && epoll_wait(bench->epoll_fd, &event, 1, 10000) != 1)
 			die("epoll_wait");
 	}
@@ -205,7 +205,7 @@ int main(int argc, char **argv)
 	bench.count &= ~1;
 	memory = open_bench(&bench, argv[1]);
 	for (int i = 1; i < bench.count; i++) {
-		if (pier_arm_channel(bench.channels[i]) < 0)
+		if (pier_channel_arm(bench.channels[i]) < 0)
 			die("arm");
 	}
 	printf("%d\t%llu", bench.count, (unsigned long long)memory);

@@ -76,16 +76,16 @@ static void open_side(struct side *side, const struct plan *plan, int fd)
 	if (pier_open_device(plan->device, &side->device) ||
 	    pier_alloc_pd(side->device, &side->pd))
 		die("device");
-	if (pier_alloc_buffer(plan->memory, 2 * plan->size, &side->buffer) ||
-	    pier_map_buffer(side->buffer, &memory))
+	if (pier_buffer_alloc(plan->memory, 2 * plan->size, &side->buffer) ||
+	    pier_buffer_map(side->buffer, &memory))
 		die("memory");
 	side->memory = memory;
 	if (pier_reg_buffer_mr(side->pd, side->buffer, 0, 2 * plan->size,
 			       PIER_ACCESS_SHARED, PIER_POLICY_ANY, &side->mr) ||
 	    pier_mr_remote(side->mr, &remote))
 		die("region");
-	if (pier_prepare_channel(side->pd, &attr, &side->channel) ||
-	    pier_handshake(side->channel, fd, fd, 10000))
+	if (pier_channel_create(side->pd, &attr, &side->channel) ||
+	    pier_channel_handshake(side->channel, fd, fd, 10000))
 		die("channel");
 	pier_remote_pack(&remote, mine);
 	exchange(fd, mine, theirs, sizeof(mine));
@@ -95,15 +95,15 @@ static void open_side(struct side *side, const struct plan *plan, int fd)
 
 static void close_side(struct side *side)
 {
-	if (pier_destroy_channel(side->channel) || pier_dereg_mr(side->mr) ||
-	    pier_free_buffer(side->buffer) || pier_dealloc_pd(side->pd) ||
+	if (pier_channel_destroy(side->channel) || pier_dereg_mr(side->mr) ||
+	    pier_buffer_free(side->buffer) || pier_dealloc_pd(side->pd) ||
 	    pier_close_device(side->device))
 		die("closing");
 }
 
 static void wait_for(struct side *side, struct pier_work work)
 {
-	if (pier_wait(side->channel, work, PIER_TIMEOUT_DEFAULT, NULL))
+	if (pier_work_wait(side->channel, work, PIER_TIMEOUT_DEFAULT, NULL))
 		die("write");
 }
 
@@ -113,7 +113,7 @@ static void aim(struct side *side, size_t size, struct pier_gather *ret_source,
 {
 	uint64_t source = pier_buffer_address(side->buffer) + size;
 
-	if (pier_gather(side->mr, source, size, ret_source) ||
+	if (pier_mr_gather(side->mr, source, size, ret_source) ||
 	    pier_remote_sub(&side->remote, 0, size, ret_target))
 		die("element");
 }
@@ -150,7 +150,7 @@ static void bandwidth(struct side *side, const struct plan *plan)
 	for (uint64_t posted = 0; posted < plan->count; posted += batch) {
 		if (plan->count - posted < batch)
 			batch = (uint32_t)(plan->count - posted);
-		if (pier_wait_room(side->channel, batch, PIER_TIMEOUT_DEFAULT))
+		if (pier_channel_wait_room(side->channel, batch, PIER_TIMEOUT_DEFAULT))
 			die("room");
 		if (posted + batch == plan->count) {
 			if (post_batch(side, plan, batch, &last))
@@ -169,8 +169,8 @@ static void receive_all(struct side *side, const struct plan *plan)
 	struct pier_scatter target;
 	uint64_t posted = 0;
 
-	if (pier_scatter(side->mr, pier_buffer_address(side->buffer), plan->size,
-			 &target))
+	if (pier_mr_scatter(side->mr, pier_buffer_address(side->buffer), plan->size,
+			    &target))
 		die("element");
 	while (posted < plan->count || pier_channel_outstanding(side->channel) > 0) {
 		int error = posted < plan->count
@@ -180,7 +180,7 @@ static void receive_all(struct side *side, const struct plan *plan)
 		if (error && error != -EAGAIN)
 			die("receive");
 		posted += !error;
-		if (error && pier_poll(side->channel) < 0)
+		if (error && pier_channel_poll(side->channel) < 0)
 			die("poll");
 	}
 }
@@ -206,7 +206,7 @@ static void wait_for_byte(struct side *side, const struct plan *plan, uint8_t nu
 	unsigned int looks_at_once = strncmp(plan->device, "soft", 4) == 0 ? 1 : 256;
 
 	for (unsigned int look = 1; side->memory[plan->size - 1] != number; look++) {
-		if (look % looks_at_once == 0 && pier_poll(side->channel) < 0)
+		if (look % looks_at_once == 0 && pier_channel_poll(side->channel) < 0)
 			die("poll");
 	}
 }

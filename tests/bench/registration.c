@@ -39,7 +39,7 @@ static void die(const char *step, const char *cause)
 static void must(int error, const char *step)
 {
 	if (error)
-		die(step, pier_last_error());
+		die(step, pier_error_message());
 }
 
 static void bare_dmabuf(const struct bench *bench)
@@ -148,8 +148,8 @@ static struct bench open_bench(const char *device, size_t length)
 
 	must(pier_open_device(device, &bench.device), "pier_open_device");
 	must(pier_alloc_pd(bench.device, &bench.pd), "pier_alloc_pd");
-	must(pier_alloc_buffer("udmabuf", length, &bench.buffer), "pier_alloc_buffer");
-	must(pier_export_dmabuf(bench.buffer, 0, length, &bench.dmabuf), "export");
+	must(pier_buffer_alloc("udmabuf", length, &bench.buffer), "pier_buffer_alloc");
+	must(pier_dmabuf_export(bench.buffer, 0, length, &bench.dmabuf), "export");
 	bench.memory = mmap(NULL, length, PROT_READ | PROT_WRITE,
 			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
 	if (bench.memory == MAP_FAILED)
@@ -160,8 +160,8 @@ static struct bench open_bench(const char *device, size_t length)
 static void close_bench(struct bench *bench)
 {
 	munmap(bench->memory, bench->length);
-	pier_close_dmabuf(&bench->dmabuf);
-	must(pier_free_buffer(bench->buffer), "pier_free_buffer");
+	pier_dmabuf_close(&bench->dmabuf);
+	must(pier_buffer_free(bench->buffer), "pier_buffer_free");
 	must(pier_dealloc_pd(bench->pd), "pier_dealloc_pd");
 	must(pier_close_device(bench->device), "pier_close_device");
 }

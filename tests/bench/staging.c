@@ -48,7 +48,7 @@ struct side {
 	struct pier_channel *channel;
 	struct pier_mr *mrs[2];
 	struct pier_remote remotes[2]; /* the peer's */
-	struct pier_landing *landing;
+	struct pier_receiver *receiver;
 };
 
 static struct gpu_control *find_control(void)
@@ -70,11 +70,11 @@ static void open_memory(struct side *side, const struct plan *plan)
 	uint8_t *bytes = malloc(plan->length);
 	struct gpu_control *control;
 
-	if (!bytes || pier_alloc_buffer("gpu", plan->length, &side->buffer))
+	if (!bytes || pier_buffer_alloc("gpu", plan->length, &side->buffer))
 		die("memory");
 	memset(bytes, 1, plan->length);
 	/* No page comes into being while it is measured. */
-	if (pier_copy_to_buffer(side->buffer, 0, bytes, plan->length))
+	if (pier_buffer_copy_to(side->buffer, 0, bytes, plan->length))
 		die("copy");
 	free(bytes);
 	control = find_control();
@@ -112,18 +112,18 @@ static void open_side(struct side *side, const struct plan *plan, int fd)
 	    pier_alloc_pd(side->device, &side->pd))
 		die("device");
 	open_memory(side, plan);
-	if (pier_prepare_channel(side->pd, &attr, &side->channel) ||
-	    pier_handshake(side->channel, fd, fd, 10000))
+	if (pier_channel_create(side->pd, &attr, &side->channel) ||
+	    pier_channel_handshake(side->channel, fd, fd, 10000))
 		die("channel");
 	tell_memory(side, fd);
 }
 
 static void close_side(struct side *side)
 {
-	if (pier_destroy_landing(side->landing) || pier_destroy_channel(side->channel) ||
-	    pier_dereg_mr(side->mrs[0]) || pier_dereg_mr(side->mrs[1]) ||
-	    pier_free_buffer(side->buffer) || pier_dealloc_pd(side->pd) ||
-	    pier_close_device(side->device))
+	if (pier_receiver_destroy(side->receiver) ||
+	    pier_channel_destroy(side->channel) || pier_dereg_mr(side->mrs[0]) ||
+	    pier_dereg_mr(side->mrs[1]) || pier_buffer_free(side->buffer) ||
+	    pier_dealloc_pd(side->pd) || pier_close_device(side->device))
 		die("closing");
 }
 
@@ -136,21 +136,21 @@ static void synchronise(int fd)
 
 static void land(struct side *side, const struct plan *plan, int way, int fd)
 {
-	struct pier_landing_rail rail = PIER_LANDING_RAIL(side->channel,
-							  side->mrs[way != DIRECT]);
-	struct pier_landing_attr attr = PIER_LANDING_ATTR_INIT;
+	struct pier_receiver_rail rail = PIER_RECEIVER_RAIL(side->channel,
+							    side->mrs[way != DIRECT]);
+	struct pier_receiver_attr attr = PIER_RECEIVER_ATTR_INIT;
 	int error;
 
 	attr.rails = &rail;
 	attr.rail_count = 1;
 	attr.length = plan->length;
-	if (side->landing)
-		error = pier_next_landing(side->landing, &rail, 1, plan->length);
+	if (side->receiver)
+		error = pier_receiver_next(side->receiver, &rail, 1, plan->length);
 	else
-		error = pier_begin_landing(&attr, &side->landing);
+		error = pier_receiver_begin(&attr, &side->receiver);
 	synchronise(fd);
-	if (error || pier_wait_landing(side->landing, 60000) != 1)
-		die("landing");
+	if (error || pier_receiver_wait(side->receiver, 60000) != 1)
+		die("receiver");
 	synchronise(fd);
 }
 
@@ -169,7 +169,7 @@ static double send_all(struct side *side, const struct plan *plan, int way, int 
 	attr.flags = PIER_TRANSFER_ANNOUNCE;
 	synchronise(fd);
 	start = now();
-	if (pier_run_transfer(&attr))
+	if (pier_transfer_run(&attr))
 		die("transfer");
 	synchronise(fd);
 	return (double)plan->length / (now() - start);

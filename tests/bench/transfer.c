@@ -5,9 +5,9 @@
  *	pier-transfer-perf DEVICE MEMORY LENGTH CHUNK RAILS WINDOW ROUNDS
  *
  * Each round moves LENGTH bytes as one transfer, and once more by a loop of
- * pier_post_write() and pier_wait() that somebody wrote for the purpose, with as many
- * chunks in flight on each of as many channels; which comes first changes every time.
- * Prints bytes per second of the transfers and of the loops, and the ratio: medians.
+ * pier_post_write() and pier_work_wait() that somebody wrote for the purpose, with as
+ * many chunks in flight on each of as many channels; which comes first changes every
+ *time. Prints bytes per second of the transfers and of the loops, and the ratio: medians.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -49,8 +49,8 @@ static void open_channels(struct side *side, const struct plan *plan, int fd)
 
 	attr.max_send_wr = plan->window;
 	for (uint32_t i = 0; i < plan->rails; i++)
-		if (pier_prepare_channel(side->pd, &attr, &side->channels[i]) ||
-		    pier_handshake(side->channels[i], fd, fd, 10000))
+		if (pier_channel_create(side->pd, &attr, &side->channels[i]) ||
+		    pier_channel_handshake(side->channels[i], fd, fd, 10000))
 			die("channel");
 }
 
@@ -63,8 +63,8 @@ static void open_side(struct side *side, const struct plan *plan, int fd)
 	if (pier_open_device(plan->device, &side->device) ||
 	    pier_alloc_pd(side->device, &side->pd))
 		die("device");
-	if (pier_alloc_buffer(plan->memory, plan->length, &side->buffer) ||
-	    pier_map_buffer(side->buffer, &memory))
+	if (pier_buffer_alloc(plan->memory, plan->length, &side->buffer) ||
+	    pier_buffer_map(side->buffer, &memory))
 		die("memory");
 	/* No page comes into being while it is measured. */
 	memset(memory, 1, plan->length);
@@ -82,9 +82,9 @@ static void open_side(struct side *side, const struct plan *plan, int fd)
 static void close_side(struct side *side, const struct plan *plan)
 {
 	for (uint32_t i = 0; i < plan->rails; i++)
-		if (pier_destroy_channel(side->channels[i]))
+		if (pier_channel_destroy(side->channels[i]))
 			die("closing a channel");
-	if (pier_dereg_mr(side->mr) || pier_free_buffer(side->buffer) ||
+	if (pier_dereg_mr(side->mr) || pier_buffer_free(side->buffer) ||
 	    pier_dealloc_pd(side->pd) || pier_close_device(side->device))
 		die("closing");
 }
@@ -102,7 +102,7 @@ static void run_transfer(struct side *side, const struct plan *plan)
 	attr.length = plan->length;
 	attr.chunk = plan->chunk;
 	attr.window = plan->window;
-	if (pier_run_transfer(&attr))
+	if (pier_transfer_run(&attr))
 		die("transfer");
 }
 
@@ -115,7 +115,7 @@ static void post(struct side *side, const struct plan *plan, uint64_t index,
 	struct pier_gather source;
 	struct pier_remote target;
 
-	if (pier_gather(side->mr, pier_mr_iova(side->mr) + offset, length, &source) ||
+	if (pier_mr_gather(side->mr, pier_mr_iova(side->mr) + offset, length, &source) ||
 	    pier_remote_sub(&side->remote, offset, length, &target) ||
 	    pier_post_write(side->channels[index % plan->rails], &source, 1, &target,
 			    ret_work))
@@ -131,8 +131,8 @@ static void run_loop(struct side *side, const struct plan *plan)
 
 	for (uint64_t i = 0; i < count + flying; i++) {
 		if (i >= flying && i - flying < count &&
-		    pier_wait(side->channels[(i - flying) % plan->rails],
-			      works[i % flying], 30000, NULL))
+		    pier_work_wait(side->channels[(i - flying) % plan->rails],
+				   works[i % flying], 30000, NULL))
 			die("waiting for a write");
 		if (i < count)
 			post(side, plan, i, &works[i % flying]);

@@ -30,7 +30,7 @@ static struct pier_event next_event(struct pier_event_queue *queue)
 	struct pier_event event = { 0 };
 
 	assert_int_equal(poll(&fd, 1, PATIENT), 1);
-	expect_result(pier_read_event(queue, &event), 1);
+	expect_result(pier_event_queue_read(queue, &event), 1);
 	if (event.error)
 		fail_msg("registered by a thread: %d: %s", event.error, event.sentence);
 	return event;
@@ -50,7 +50,7 @@ static void writes_through_regions_of_a_queue(void **state)
 	struct pier_gather source;
 	struct pier_remote target;
 
-	expect_ok(pier_create_event_queue(NULL, &queue));
+	expect_ok(pier_event_queue_create(NULL, &queue));
 	for (int i = 0; i < 2; i++) {
 		struct pier_event event;
 
@@ -61,21 +61,21 @@ static void writes_through_regions_of_a_queue(void **state)
 		assert_ptr_equal(event.context, ends[i]);
 		regions[i] = event.mr;
 	}
-	expect_ok(pier_gather(regions[0], pier_mr_iova(regions[0]), LENGTH, &source));
+	expect_ok(pier_mr_gather(regions[0], pier_mr_iova(regions[0]), LENGTH, &source));
 	expect_ok(pier_mr_remote(regions[1], &target));
-	expect_ok(pier_write(world->a.channel, &source, 1, &target, PATIENT));
+	expect_ok(pier_channel_write(world->a.channel, &source, 1, &target, PATIENT));
 	image_copy(&world->b.area, OFFSET, &world->a.area, OFFSET, LENGTH);
 	for (int i = 0; i < 2; i++) {
 		expect_ok(pier_dereg_mr(regions[i]));
-		expect_ok(pier_close_registration(registrations[i]));
+		expect_ok(pier_registration_close(registrations[i]));
 	}
-	expect_ok(pier_destroy_event_queue(queue));
+	expect_ok(pier_event_queue_destroy(queue));
 	world_expect(world);
 }
 
 static void cancel_maybe(struct pier_registration *registration)
 {
-	int error = pier_cancel_registration(registration);
+	int error = pier_registration_cancel(registration);
 
 	assert_true(error == 0 || error == -EALREADY);
 }
@@ -86,7 +86,7 @@ static void destroy_soon(struct pier_event_queue *queue)
 	time_t deadline = time(NULL) + PATIENT / 1000;
 	int error;
 
-	while ((error = pier_destroy_event_queue(queue)) == -EBUSY &&
+	while ((error = pier_event_queue_destroy(queue)) == -EBUSY &&
 	       time(NULL) < deadline)
 		sched_yield();
 	expect_ok(error);
@@ -103,24 +103,24 @@ static void ends_early(void **state)
 	struct pier_event_queue *queue;
 	int events = 0;
 
-	expect_ok(pier_create_event_queue(NULL, &queue));
+	expect_ok(pier_event_queue_create(NULL, &queue));
 	for (int i = 0; i < ROUNDS; i++) {
 		expect_ok(register_area(queue, &world->a, 0, AREA_LENGTH,
 					&registrations[i]));
 		if (i % 3 == 1)
 			cancel_maybe(registrations[i]);
 		if (i % 3 == 2)
-			expect_ok(pier_close_registration(registrations[i]));
+			expect_ok(pier_registration_close(registrations[i]));
 		else
 			events++;
 	}
 	while (events-- > 0) {
 		struct pier_event event;
 
-		expect_ok(pier_wait_event(queue, PATIENT, &event));
+		expect_ok(pier_event_queue_wait(queue, PATIENT, &event));
 		assert_true(event.error == 0 || event.error == -ECANCELED);
 		expect_ok(pier_dereg_mr(event.mr));
-		expect_ok(pier_close_registration(event.registration));
+		expect_ok(pier_registration_close(event.registration));
 	}
 	destroy_soon(queue);
 	world_expect(world);

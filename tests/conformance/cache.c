@@ -20,7 +20,7 @@ static struct pier_mr_cache *make_cache(struct world *world)
 {
 	struct pier_mr_cache *cache = NULL;
 
-	expect_ok(pier_create_mr_cache(world->b.pd, NULL, &cache));
+	expect_ok(pier_mr_cache_create(world->b.pd, NULL, &cache));
 	return cache;
 }
 
@@ -35,7 +35,7 @@ static void write_through(struct world *world, struct pier_mr *mr, uint8_t *memo
 	expect_ok(pier_remote_sub(&whole, offset + GUARD, LENGTH - 2 * GUARD, &part));
 	memset(memory, 0x5a, LENGTH);
 	area_shuffle(world, &world->a.area);
-	expect_ok(pier_write(world->a.channel, &source, 1, &part, PATIENT));
+	expect_ok(pier_channel_write(world->a.channel, &source, 1, &part, PATIENT));
 	assert_memory_equal(memory + GUARD, world->a.area.image, LENGTH - 2 * GUARD);
 	for (int i = 0; i < GUARD; i++) {
 		assert_int_equal(memory[i], 0x5a);
@@ -81,11 +81,11 @@ static void memory_that_comes_back(void **state)
 			map_at(memory, MAP_FIXED_NOREPLACE);
 		}
 	}
-	pier_mr_cache_stats(cache, &stats);
+	pier_mr_cache_query_stats(cache, &stats);
 	assert_int_equal(stats.hits, stats.watching ? 10 : 0);
 	assert_int_equal(stats.count, 0);
 	munmap(memory, LENGTH);
-	expect_ok(pier_destroy_mr_cache(cache));
+	expect_ok(pier_mr_cache_destroy(cache));
 }
 
 /* Of the backend under test: kept after use, and freed all the same. */
@@ -100,24 +100,24 @@ static void buffers_that_come_back(void **state)
 		struct pier_mr *first, *again;
 		void *memory;
 
-		expect_ok(pier_alloc_buffer(test_backend, LENGTH, &buffer));
+		expect_ok(pier_buffer_alloc(test_backend, LENGTH, &buffer));
 		expect_ok(pier_mr_cache_get_buffer(cache, buffer, 0, LENGTH,
 						   PIER_ACCESS_SHARED, &first));
-		expect_result(pier_free_buffer(buffer), -EBUSY);
-		if (pier_map_buffer(buffer, &memory) == 0)
+		expect_result(pier_buffer_free(buffer), -EBUSY);
+		if (pier_buffer_map(buffer, &memory) == 0)
 			write_through(world, first, memory);
 		expect_ok(pier_mr_cache_put(cache, first));
 		expect_ok(pier_mr_cache_get_buffer(cache, buffer, 100, 10,
 						   PIER_ACCESS_LOCAL_WRITE, &again));
 		assert_ptr_equal(again, first);
 		expect_ok(pier_mr_cache_put(cache, again));
-		expect_ok(pier_free_buffer(buffer));
+		expect_ok(pier_buffer_free(buffer));
 	}
-	pier_mr_cache_stats(cache, &stats);
+	pier_mr_cache_query_stats(cache, &stats);
 	assert_int_equal(stats.hits, 5);
 	assert_int_equal(stats.misses, 5);
 	assert_int_equal(stats.count, 0);
-	expect_ok(pier_destroy_mr_cache(cache));
+	expect_ok(pier_mr_cache_destroy(cache));
 }
 
 static void keeps_its_parent(void **state)
@@ -126,12 +126,12 @@ static void keeps_its_parent(void **state)
 	struct end *end = &world->a;
 	struct pier_mr_cache *cache = NULL;
 
-	expect_ok(pier_create_mr_cache(end->pd, NULL, &cache));
-	expect_ok(pier_destroy_channel(end->channel));
+	expect_ok(pier_mr_cache_create(end->pd, NULL, &cache));
+	expect_ok(pier_channel_destroy(end->channel));
 	end->channel = NULL;
 	expect_ok(area_close(&end->area));
 	expect_result(pier_dealloc_pd(end->pd), -EBUSY);
-	expect_ok(pier_destroy_mr_cache(cache));
+	expect_ok(pier_mr_cache_destroy(cache));
 	expect_ok(pier_dealloc_pd(end->pd));
 	end->pd = NULL;
 }

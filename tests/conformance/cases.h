@@ -25,7 +25,7 @@ int run_cache_cases(void);
 int run_post_cases(void);
 int run_group_cases(void);
 int run_transfer_cases(void);
-int run_landing_cases(void);
+int run_receiver_cases(void);
 int run_recovery_cases(void);
 
 #endif

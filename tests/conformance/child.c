@@ -16,7 +16,7 @@ enum {
 
 static int complain(const char *step)
 {
-	fprintf(stderr, "child: %s: %s\n", step, pier_last_error());
+	fprintf(stderr, "child: %s: %s\n", step, pier_error_message());
 	return CHILD_FAILED;
 }
 
@@ -28,7 +28,7 @@ static int child_meet(struct end *end, int stream)
 
 	if (end_open(end, test_peer_device) || end_prepare(end, NULL))
 		return complain("open");
-	if (pier_handshake(end->channel, stream, stream, PATIENT))
+	if (pier_channel_handshake(end->channel, stream, stream, PATIENT))
 		return complain("handshake");
 	if (pier_mr_remote(end->area.mr, &remote))
 		return complain("remote");
@@ -47,7 +47,7 @@ static int child_target(int stream)
 
 	if (status)
 		return status;
-	if (pier_recv(end.channel, NULL, 0, PATIENT, &result))
+	if (pier_channel_recv(end.channel, NULL, 0, PATIENT, &result))
 		return complain("receive");
 	for (size_t i = 0; i < CHILD_MOVED; i++)
 		end.area.image[CHILD_TARGET + i] = child_byte(result.immediate, i);
@@ -77,7 +77,7 @@ static int child_idle(int stream)
 	char byte;
 
 	if (end_open(&end, test_peer_device) || end_prepare(&end, NULL) ||
-	    pier_handshake(end.channel, stream, stream, PATIENT))
+	    pier_channel_handshake(end.channel, stream, stream, PATIENT))
 		return complain("open");
 	while (read(stream, &byte, 1) > 0)
 		continue;

@@ -18,7 +18,7 @@ static struct pier_counter *counter_of(const struct end *end)
 {
 	struct pier_counter *counter = NULL;
 
-	expect_ok(pier_create_counter(end->pd, &counter));
+	expect_ok(pier_counter_create(end->pd, &counter));
 	return counter;
 }
 
@@ -35,8 +35,8 @@ static struct world *world_counting(void **state)
 /* Ends what counts for a region, and the counter. */
 static void release(struct pier_counter *counter, struct pier_mr *mr)
 {
-	expect_ok(pier_unbind_counter(counter, mr));
-	expect_ok(pier_destroy_counter(counter));
+	expect_ok(pier_counter_unbind(counter, mr));
+	expect_ok(pier_counter_destroy(counter));
 }
 
 static void says_whether_it_counts(void **state)
@@ -46,14 +46,14 @@ static void says_whether_it_counts(void **state)
 	struct pier_mr *mr = world->b.area.mr;
 
 	if (counts(world->b.device)) {
-		expect_ok(pier_bind_counter(counter, mr));
-		expect_ok(pier_unbind_counter(counter, mr));
+		expect_ok(pier_counter_bind(counter, mr));
+		expect_ok(pier_counter_unbind(counter, mr));
 	} else {
-		expect_result(pier_bind_counter(counter, mr), -EOPNOTSUPP);
-		test_assert_sentence("pier_bind_counter_imm()");
+		expect_result(pier_counter_bind(counter, mr), -EOPNOTSUPP);
+		test_assert_sentence("pier_counter_bind_imm()");
 	}
-	expect_result(pier_unbind_counter(counter, mr), -ENOENT);
-	expect_ok(pier_destroy_counter(counter));
+	expect_result(pier_counter_unbind(counter, mr), -ENOENT);
+	expect_ok(pier_counter_destroy(counter));
 }
 
 /* One request of a to b that counts (1), or does not (0). */
@@ -69,22 +69,23 @@ static uint64_t do_something(struct world *world)
 
 	switch (test_random_below(&world->random, 6)) {
 	case 0:
-		expect_ok(pier_read(channel, &sink, 1, &target, PATIENT));
+		expect_ok(pier_channel_read(channel, &sink, 1, &target, PATIENT));
 		image_copy(&world->a.area, from, &world->b.area, to, length);
 		return 0;
 	case 1:
 		expect_ok(pier_post_recv(world->b.channel, NULL, 0, NULL));
-		expect_ok(pier_send_imm(channel, NULL, 0, 5, PATIENT));
+		expect_ok(pier_channel_send_imm(channel, NULL, 0, 5, PATIENT));
 		return 0;
 	case 2:
-		expect_ok(pier_write(channel, NULL, 0, &target, PATIENT));
+		expect_ok(pier_channel_write(channel, NULL, 0, &target, PATIENT));
 		return 0;
 	case 3:
 		expect_ok(pier_post_recv(world->b.channel, NULL, 0, NULL));
-		expect_ok(pier_write_imm(channel, &source, 1, &target, 5, PATIENT));
+		expect_ok(
+			pier_channel_write_imm(channel, &source, 1, &target, 5, PATIENT));
 		break;
 	default:
-		expect_ok(pier_write(channel, &source, 1, &target, PATIENT));
+		expect_ok(pier_channel_write(channel, &source, 1, &target, PATIENT));
 	}
 	image_copy(&world->b.area, to, &world->a.area, from, length);
 	return 1;
@@ -96,12 +97,12 @@ static void counts_writes_and_nothing_else(void **state)
 	struct pier_counter *counter = counter_of(&world->b);
 	uint64_t expected = 0;
 
-	expect_ok(pier_bind_counter(counter, world->b.area.mr));
+	expect_ok(pier_counter_bind(counter, world->b.area.mr));
 	for (int i = 0; i < 60; i++) {
 		expected += do_something(world);
-		expect_ok(pier_wait_counter(counter, expected, PATIENT));
+		expect_ok(pier_counter_wait(counter, expected, PATIENT));
 		world_expect(world);
-		assert_int_equal(pier_read_counter(counter), expected);
+		assert_int_equal(pier_counter_read(counter), expected);
 	}
 	release(counter, world->b.area.mr);
 	/* Nothing counts afterwards. */
@@ -117,10 +118,11 @@ static void counts_no_refused_write(void **state)
 	struct pier_gather source = gather_at(&world->a.area, 0, 100);
 	struct pier_remote beyond = remote_at(&world->b.area, AREA_LENGTH - 99, 99);
 
-	expect_ok(pier_bind_counter(counter, world->b.area.mr));
+	expect_ok(pier_counter_bind(counter, world->b.area.mr));
 	beyond.length = 100;
-	assert_true(pier_write(world->a.channel, &source, 1, &beyond, PATIENT) < 0);
-	assert_int_equal(pier_read_counter(counter), 0);
+	assert_true(pier_channel_write(world->a.channel, &source, 1, &beyond, PATIENT) <
+		    0);
+	assert_int_equal(pier_counter_read(counter), 0);
 	world_expect(world);
 	release(counter, world->b.area.mr);
 }
@@ -129,7 +131,7 @@ static void write_some(struct world *world, const struct pier_remote *target)
 {
 	struct pier_gather source = gather_at(&world->a.area, 0, 10);
 
-	expect_ok(pier_write(world->a.channel, &source, 1, target, PATIENT));
+	expect_ok(pier_channel_write(world->a.channel, &source, 1, target, PATIENT));
 }
 
 /* Each key counts for itself. */
@@ -144,15 +146,15 @@ static void counts_for_the_region_that_was_meant(void **state)
 	expect_ok(
 		pier_reg_sub_mr(world->b.area.mr, 4000, 10, PIER_ACCESS_SHARED, &sub_mr));
 	expect_ok(pier_mr_remote(sub_mr, &sub));
-	expect_ok(pier_bind_counter(of_base, world->b.area.mr));
-	expect_ok(pier_bind_counter(of_sub, sub_mr));
+	expect_ok(pier_counter_bind(of_base, world->b.area.mr));
+	expect_ok(pier_counter_bind(of_sub, sub_mr));
 	write_some(world, &base);
 	write_some(world, &sub);
 	write_some(world, &sub);
-	expect_ok(pier_wait_counter(of_base, 1, PATIENT));
-	expect_ok(pier_wait_counter(of_sub, 2, PATIENT));
-	assert_int_equal(pier_read_counter(of_base), 1);
-	assert_int_equal(pier_read_counter(of_sub), 2);
+	expect_ok(pier_counter_wait(of_base, 1, PATIENT));
+	expect_ok(pier_counter_wait(of_sub, 2, PATIENT));
+	assert_int_equal(pier_counter_read(of_base), 1);
+	assert_int_equal(pier_counter_read(of_sub), 2);
 	image_copy(&world->b.area, 100, &world->a.area, 0, 10);
 	image_copy(&world->b.area, 4000, &world->a.area, 0, 10);
 	world_expect(world);
@@ -191,16 +193,16 @@ static void counts_for_all_ranges(void **state)
 	struct pier_mr *mr = NULL;
 
 	expect_ok(pier_reg_mr_vec(world->b.pd, ranges, 2, PIER_ACCESS_SHARED, &mr));
-	expect_ok(pier_bind_counter(counter, mr));
+	expect_ok(pier_counter_bind(counter, mr));
 	first = part_at(mr, 5, 10);
 	second = part_at(mr, HALF + 7, 10);
 	write_some(world, &first);
 	write_some(world, &second);
-	expect_ok(pier_wait_counter(counter, 2, PATIENT));
+	expect_ok(pier_counter_wait(counter, 2, PATIENT));
 	image_copy(&world->b.area, 5, &world->a.area, 0, 10);
 	image_copy(&world->b.area, 2 * HALF + 7, &world->a.area, 0, 10);
 	world_expect(world);
-	assert_int_equal(pier_read_counter(counter), 2);
+	assert_int_equal(pier_counter_read(counter), 2);
 	release(counter, mr);
 	expect_ok(pier_dereg_mr(mr));
 }
@@ -213,22 +215,22 @@ static void keeps_what_is_bound(void **state)
 	struct pier_remote target = remote_at(&world->b.area, 0, 10);
 	struct pier_mr *mr = world->b.area.mr;
 
-	expect_ok(pier_bind_counter(counter, mr));
-	expect_result(pier_bind_counter(second, mr), -EBUSY);
-	expect_result(pier_bind_counter(counter, mr), -EBUSY);
-	expect_result(pier_destroy_counter(counter), -EBUSY);
+	expect_ok(pier_counter_bind(counter, mr));
+	expect_result(pier_counter_bind(second, mr), -EBUSY);
+	expect_result(pier_counter_bind(counter, mr), -EBUSY);
+	expect_result(pier_counter_destroy(counter), -EBUSY);
 	expect_result(pier_dereg_mr(mr), -EBUSY);
 	test_assert_sentence("a counter is bound");
 	/* None of which changed anything. */
 	write_some(world, &target);
-	expect_ok(pier_wait_counter(counter, 1, PATIENT));
-	assert_int_equal(pier_read_counter(second), 0);
+	expect_ok(pier_counter_wait(counter, 1, PATIENT));
+	assert_int_equal(pier_counter_read(second), 0);
 	image_copy(&world->b.area, 0, &world->a.area, 0, 10);
 	world_expect(world);
-	expect_ok(pier_unbind_counter(counter, mr));
-	expect_ok(pier_bind_counter(second, mr));
+	expect_ok(pier_counter_unbind(counter, mr));
+	expect_ok(pier_counter_bind(second, mr));
 	release(second, mr);
-	expect_ok(pier_destroy_counter(counter));
+	expect_ok(pier_counter_destroy(counter));
 }
 
 static void times_out_without_harm(void **state)
@@ -237,12 +239,12 @@ static void times_out_without_harm(void **state)
 	struct pier_counter *counter = counter_of(&world->b);
 	struct pier_remote target = remote_at(&world->b.area, 3, 10);
 
-	expect_ok(pier_bind_counter(counter, world->b.area.mr));
-	expect_result(pier_wait_counter(counter, 1, 0), -ETIMEDOUT);
-	expect_result(pier_wait_counter(counter, 1, BRIEF), -ETIMEDOUT);
+	expect_ok(pier_counter_bind(counter, world->b.area.mr));
+	expect_result(pier_counter_wait(counter, 1, 0), -ETIMEDOUT);
+	expect_result(pier_counter_wait(counter, 1, BRIEF), -ETIMEDOUT);
 	write_some(world, &target);
-	expect_ok(pier_wait_counter(counter, 1, PATIENT));
-	expect_result(pier_wait_counter(counter, 2, BRIEF), -ETIMEDOUT);
+	expect_ok(pier_counter_wait(counter, 1, PATIENT));
+	expect_result(pier_counter_wait(counter, 2, BRIEF), -ETIMEDOUT);
 	image_copy(&world->b.area, 3, &world->a.area, 0, 10);
 	world_expect(world);
 	release(counter, world->b.area.mr);
@@ -259,7 +261,7 @@ static void keeps_its_domain(void **state)
 	counter = counter_of(end);
 	expect_ok(area_close(&end->area));
 	expect_result(pier_dealloc_pd(end->pd), -EBUSY);
-	expect_ok(pier_destroy_counter(counter));
+	expect_ok(pier_counter_destroy(counter));
 	expect_ok(pier_dealloc_pd(end->pd));
 	end->pd = NULL;
 }
@@ -273,11 +275,11 @@ static void refuses_regions_that_peers_do_not_write(void **state)
 
 	expect_ok(area_open(&local, world->b.pd,
 			    PIER_ACCESS_LOCAL_WRITE | PIER_ACCESS_REMOTE_READ));
-	expect_result(pier_bind_counter(counter, local.mr), -EACCES);
-	expect_result(pier_bind_counter(elsewhere, world->b.area.mr), -EINVAL);
+	expect_result(pier_counter_bind(counter, local.mr), -EACCES);
+	expect_result(pier_counter_bind(elsewhere, world->b.area.mr), -EINVAL);
 	expect_ok(area_close(&local));
-	expect_ok(pier_destroy_counter(elsewhere));
-	expect_ok(pier_destroy_counter(counter));
+	expect_ok(pier_counter_destroy(elsewhere));
+	expect_ok(pier_counter_destroy(counter));
 }
 
 int run_counter_cases(void)

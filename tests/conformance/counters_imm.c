@@ -15,7 +15,7 @@ static struct pier_counter *counter_of(const struct end *end)
 {
 	struct pier_counter *counter = NULL;
 
-	expect_ok(pier_create_counter(end->pd, &counter));
+	expect_ok(pier_counter_create(end->pd, &counter));
 	return counter;
 }
 
@@ -24,15 +24,15 @@ static struct pier_counter *bound(struct world *world)
 {
 	struct pier_counter *counter = counter_of(&world->b);
 
-	expect_ok(pier_bind_counter_imm(counter, world->b.area.mr, world->b.channel,
+	expect_ok(pier_counter_bind_imm(counter, world->b.area.mr, world->b.channel,
 					NUMBER));
 	return counter;
 }
 
 static void release(struct world *world, struct pier_counter *counter)
 {
-	expect_ok(pier_unbind_counter(counter, world->b.area.mr));
-	expect_ok(pier_destroy_counter(counter));
+	expect_ok(pier_counter_unbind(counter, world->b.area.mr));
+	expect_ok(pier_counter_destroy(counter));
 }
 
 /* A write of some bytes, announced so, for which b has a receive. */
@@ -45,7 +45,8 @@ static void announce(struct world *world, uint32_t number)
 	struct pier_remote target = remote_at(&world->b.area, to, length);
 
 	expect_ok(pier_post_recv(world->b.channel, NULL, 0, NULL));
-	expect_ok(pier_write_imm(world->a.channel, &source, 1, &target, number, PATIENT));
+	expect_ok(pier_channel_write_imm(world->a.channel, &source, 1, &target, number,
+					 PATIENT));
 	image_copy(&world->b.area, to, &world->a.area, from, length);
 }
 
@@ -56,22 +57,22 @@ static void counts_what_is_announced(void **state)
 
 	for (uint64_t i = 1; i <= 30; i++) {
 		announce(world, NUMBER);
-		expect_ok(pier_wait_counter(counter, i, PATIENT));
+		expect_ok(pier_counter_wait(counter, i, PATIENT));
 		world_expect(world);
 		announce(world, OTHER);
 		announce(world, NUMBER - (uint32_t)i - 1);
-		assert_int_equal(pier_read_counter(counter), i);
+		assert_int_equal(pier_counter_read(counter), i);
 	}
 	expect_ok(pier_post_recv(world->b.channel, NULL, 0, NULL));
-	expect_ok(pier_send_imm(world->a.channel, NULL, 0, NUMBER, PATIENT));
-	expect_result(pier_wait_counter(counter, 31, BRIEF), -ETIMEDOUT);
+	expect_ok(pier_channel_send_imm(world->a.channel, NULL, 0, NUMBER, PATIENT));
+	expect_result(pier_counter_wait(counter, 31, BRIEF), -ETIMEDOUT);
 	world_expect(world);
-	assert_int_equal(pier_read_counter(counter), 30);
+	assert_int_equal(pier_counter_read(counter), 30);
 	release(world, counter);
 	announce(world, NUMBER);
-	expect_result(pier_wait_counter(counter = counter_of(&world->b), 1, BRIEF),
+	expect_result(pier_counter_wait(counter = counter_of(&world->b), 1, BRIEF),
 		      -ETIMEDOUT);
-	expect_ok(pier_destroy_counter(counter));
+	expect_ok(pier_counter_destroy(counter));
 	world_expect(world);
 }
 
@@ -87,16 +88,16 @@ static void hands_results_out_as_ever(void **state)
 
 	for (int counted_first = 0; counted_first < 2; counted_first++) {
 		expect_ok(pier_post_recv(world->b.channel, NULL, 0, &work));
-		expect_ok(pier_write_imm(world->a.channel, &source, 1, &target, NUMBER,
-					 PATIENT));
+		expect_ok(pier_channel_write_imm(world->a.channel, &source, 1, &target,
+						 NUMBER, PATIENT));
 		if (counted_first)
-			expect_ok(pier_wait_counter(counter, 2, PATIENT));
+			expect_ok(pier_counter_wait(counter, 2, PATIENT));
 		result = expect_end(world->b.channel, work, 0);
 		assert_int_equal(result.opcode, PIER_OP_RECV_WRITE_IMM);
 		assert_int_equal(result.byte_length, 300);
 		assert_true(result.has_immediate);
 		assert_true(result.immediate == NUMBER);
-		assert_int_equal(pier_read_counter(counter), 1 + counted_first);
+		assert_int_equal(pier_counter_read(counter), 1 + counted_first);
 	}
 	image_copy(&world->b.area, 2, &world->a.area, 1, 300);
 	world_expect(world);
@@ -109,20 +110,20 @@ static void keeps_what_is_bound(void **state)
 	struct pier_counter *counter = bound(world), *second = counter_of(&world->b);
 	struct pier_mr *mr = world->b.area.mr;
 
-	expect_result(pier_bind_counter_imm(second, mr, world->b.channel, NUMBER),
+	expect_result(pier_counter_bind_imm(second, mr, world->b.channel, NUMBER),
 		      -EBUSY);
-	expect_ok(pier_bind_counter_imm(second, mr, world->b.channel, OTHER));
+	expect_ok(pier_counter_bind_imm(second, mr, world->b.channel, OTHER));
 	expect_result(pier_dereg_mr(mr), -EBUSY);
-	expect_result(pier_destroy_counter(counter), -EBUSY);
+	expect_result(pier_counter_destroy(counter), -EBUSY);
 	announce(world, OTHER);
 	announce(world, NUMBER);
 	announce(world, OTHER);
-	expect_ok(pier_wait_counter(second, 2, PATIENT));
-	expect_ok(pier_wait_counter(counter, 1, PATIENT));
+	expect_ok(pier_counter_wait(second, 2, PATIENT));
+	expect_ok(pier_counter_wait(counter, 1, PATIENT));
 	world_expect(world);
-	expect_ok(pier_unbind_counter(second, mr));
+	expect_ok(pier_counter_unbind(second, mr));
 	expect_result(pier_dereg_mr(mr), -EBUSY);
-	expect_ok(pier_destroy_counter(second));
+	expect_ok(pier_counter_destroy(second));
 	release(world, counter);
 }
 
@@ -131,16 +132,16 @@ static void ends_with_its_channel(void **state)
 	struct world *world = world_connected(state);
 	struct pier_counter *counter = bound(world);
 
-	expect_ok(pier_bind_counter_imm(counter, world->b.area.mr, world->b.channel,
+	expect_ok(pier_counter_bind_imm(counter, world->b.area.mr, world->b.channel,
 					OTHER));
 	announce(world, OTHER);
-	expect_ok(pier_wait_counter(counter, 1, PATIENT));
+	expect_ok(pier_counter_wait(counter, 1, PATIENT));
 	world_expect(world);
-	expect_ok(pier_destroy_channel(world->b.channel));
+	expect_ok(pier_channel_destroy(world->b.channel));
 	world->b.channel = NULL;
-	expect_result(pier_unbind_counter(counter, world->b.area.mr), -ENOENT);
-	assert_int_equal(pier_read_counter(counter), 1);
-	expect_ok(pier_destroy_counter(counter));
+	expect_result(pier_counter_unbind(counter, world->b.area.mr), -ENOENT);
+	assert_int_equal(pier_counter_read(counter), 1);
+	expect_ok(pier_counter_destroy(counter));
 }
 
 static void times_out_without_harm(void **state)
@@ -148,10 +149,10 @@ static void times_out_without_harm(void **state)
 	struct world *world = world_connected(state);
 	struct pier_counter *counter = bound(world);
 
-	expect_result(pier_wait_counter(counter, 1, 0), -ETIMEDOUT);
-	expect_result(pier_wait_counter(counter, 1, BRIEF), -ETIMEDOUT);
+	expect_result(pier_counter_wait(counter, 1, 0), -ETIMEDOUT);
+	expect_result(pier_counter_wait(counter, 1, BRIEF), -ETIMEDOUT);
 	announce(world, NUMBER);
-	expect_ok(pier_wait_counter(counter, 1, PATIENT));
+	expect_ok(pier_counter_wait(counter, 1, PATIENT));
 	world_expect(world);
 	release(world, counter);
 }
@@ -161,8 +162,8 @@ static void tells_of_a_broken_channel(void **state)
 	struct world *world = world_connected(state);
 	struct pier_counter *counter = bound(world);
 
-	expect_result(pier_recv(world->b.channel, NULL, 0, 0, NULL), -ETIMEDOUT);
-	expect_result(pier_wait_counter(counter, 1, PATIENT), -EPIPE);
+	expect_result(pier_channel_recv(world->b.channel, NULL, 0, 0, NULL), -ETIMEDOUT);
+	expect_result(pier_counter_wait(counter, 1, PATIENT), -EPIPE);
 	test_assert_sentence("the channel is broken");
 	release(world, counter);
 }
@@ -176,18 +177,18 @@ static void refuses_what_peers_cannot_write(void **state)
 	struct area local = { 0 };
 
 	expect_ok(area_open(&local, world->b.pd, PIER_ACCESS_LOCAL_WRITE));
-	expect_result(pier_bind_counter_imm(counter, local.mr, world->b.channel, 1),
+	expect_result(pier_counter_bind_imm(counter, local.mr, world->b.channel, 1),
 		      -EACCES);
 	expect_ok(area_close(&local));
 	attr.access = PIER_ACCESS_REMOTE_READ;
-	expect_ok(pier_prepare_channel(world->b.pd, &attr, &closed));
-	expect_result(pier_bind_counter_imm(counter, world->b.area.mr, closed, 1),
+	expect_ok(pier_channel_create(world->b.pd, &attr, &closed));
+	expect_result(pier_counter_bind_imm(counter, world->b.area.mr, closed, 1),
 		      -EACCES);
-	expect_ok(pier_destroy_channel(closed));
+	expect_ok(pier_channel_destroy(closed));
 	expect_result(
-		pier_bind_counter_imm(counter, world->b.area.mr, world->a.channel, 1),
+		pier_counter_bind_imm(counter, world->b.area.mr, world->a.channel, 1),
 		-EINVAL);
-	expect_ok(pier_destroy_counter(counter));
+	expect_ok(pier_counter_destroy(counter));
 }
 
 int run_counter_imm_cases(void)

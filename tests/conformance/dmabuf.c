@@ -22,7 +22,7 @@ static int reg_export(struct end *end, size_t offset, size_t length, uint64_t io
 	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
 	struct pier_dmabuf dmabuf;
 	uint64_t iova;
-	int error = pier_export_dmabuf(end->area.buffer, offset, length, &dmabuf);
+	int error = pier_dmabuf_export(end->area.buffer, offset, length, &dmabuf);
 
 	if (error)
 		return error;
@@ -31,7 +31,7 @@ static int reg_export(struct end *end, size_t offset, size_t length, uint64_t io
 	iova = iova_base ? iova_base + dmabuf.offset % page : dmabuf.iova;
 	error = pier_reg_dmabuf_mr(end->pd, dmabuf.offset, dmabuf.length, iova, dmabuf.fd,
 				   PIER_ACCESS_SHARED, ret_mr);
-	pier_close_dmabuf(&dmabuf);
+	pier_dmabuf_close(&dmabuf);
 	assert_int_equal(dmabuf.fd, -1);
 	if (!error) {
 		assert_int_equal(pier_mr_iova(*ret_mr), iova);
@@ -46,10 +46,10 @@ static bool is_memfd(struct end *end)
 	struct pier_dmabuf dmabuf;
 	bool memfd;
 
-	if (pier_export_dmabuf(end->area.buffer, 0, 1, &dmabuf))
+	if (pier_dmabuf_export(end->area.buffer, 0, 1, &dmabuf))
 		return false;
 	memfd = fcntl(dmabuf.fd, F_GET_SEALS) >= 0;
-	pier_close_dmabuf(&dmabuf);
+	pier_dmabuf_close(&dmabuf);
 	return memfd;
 }
 
@@ -67,7 +67,7 @@ static void skip_if_impossible(struct world *world)
 		world_skip("this memory is a memfd, which this device does not take");
 	error = reg_export(&world->b, 0, 1, 0, &mr);
 	if (error == -EOPNOTSUPP)
-		world_skip(pier_last_error());
+		world_skip(pier_error_message());
 	expect_ok(error);
 	expect_ok(pier_dereg_mr(mr));
 }
@@ -83,10 +83,10 @@ static void write_and_read_back(struct world *world, size_t part, uint64_t iova_
 
 	expect_ok(reg_export(&world->b, offset, length, iova_base, &mr));
 	expect_ok(pier_mr_remote(mr, &remote));
-	expect_ok(pier_write(world->a.channel, &source, 1, &remote, PATIENT));
+	expect_ok(pier_channel_write(world->a.channel, &source, 1, &remote, PATIENT));
 	image_copy(&world->b.area, offset, &world->a.area, 0, length);
 	world_expect(world);
-	expect_ok(pier_read(world->a.channel, &back, 1, &remote, PATIENT));
+	expect_ok(pier_channel_read(world->a.channel, &back, 1, &remote, PATIENT));
 	image_copy(&world->a.area, AREA_LENGTH - length, &world->b.area, offset, length);
 	world_expect(world);
 	expect_ok(pier_dereg_mr(mr));
@@ -121,8 +121,8 @@ static void gathers_at_another_iova(void **state)
 
 	skip_if_impossible(world);
 	expect_ok(reg_export(&world->a, 4001, 6000, UINT64_C(1) << 40, &mr));
-	expect_ok(pier_gather(mr, pier_mr_iova(mr) + 1000, 5000, &source));
-	expect_ok(pier_write(world->a.channel, &source, 1, &target, PATIENT));
+	expect_ok(pier_mr_gather(mr, pier_mr_iova(mr) + 1000, 5000, &source));
+	expect_ok(pier_channel_write(world->a.channel, &source, 1, &target, PATIENT));
 	image_copy(&world->b.area, 3, &world->a.area, 5001, 5000);
 	world_expect(world);
 	expect_ok(pier_dereg_mr(mr));
@@ -153,8 +153,8 @@ static void keeps_the_page_rule(void **state)
 	struct pier_mr *mr = NULL;
 
 	skip_if_impossible(world);
-	expect_ok(pier_export_dmabuf(world->b.area.buffer, 100, 1000, &dmabuf));
-	expect_result(pier_free_buffer(world->b.area.buffer), -EBUSY);
+	expect_ok(pier_dmabuf_export(world->b.area.buffer, 100, 1000, &dmabuf));
+	expect_result(pier_buffer_free(world->b.area.buffer), -EBUSY);
 	expect_result(pier_reg_dmabuf_mr(world->b.pd, dmabuf.offset, 1000,
 					 dmabuf.iova + 1, dmabuf.fd, PIER_ACCESS_SHARED,
 					 &mr),
@@ -166,12 +166,12 @@ static void keeps_the_page_rule(void **state)
 					 dmabuf.iova, dmabuf.fd, PIER_ACCESS_SHARED, &mr),
 		      -EINVAL);
 	assert_null(mr);
-	pier_close_dmabuf(&dmabuf);
-	pier_close_dmabuf(&dmabuf);
+	pier_dmabuf_close(&dmabuf);
+	pier_dmabuf_close(&dmabuf);
 	expect_result(
-		pier_export_dmabuf(world->b.area.buffer, 0, AREA_LENGTH + 1, &dmabuf),
+		pier_dmabuf_export(world->b.area.buffer, 0, AREA_LENGTH + 1, &dmabuf),
 		-ERANGE);
-	expect_result(pier_export_dmabuf(world->b.area.buffer, 0, 0, &dmabuf), -EINVAL);
+	expect_result(pier_dmabuf_export(world->b.area.buffer, 0, 0, &dmabuf), -EINVAL);
 }
 
 int run_dmabuf_cases(void)

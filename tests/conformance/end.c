@@ -20,7 +20,7 @@ struct pier_channel_attr test_attr(void)
 
 int area_open(struct area *area, struct pier_pd *pd, int access)
 {
-	int error = pier_alloc_buffer(test_backend, AREA_LENGTH, &area->buffer);
+	int error = pier_buffer_alloc(test_backend, AREA_LENGTH, &area->buffer);
 
 	if (error)
 		return error;
@@ -37,7 +37,7 @@ int area_close(struct area *area)
 
 	if (!error) {
 		area->mr = NULL;
-		error = pier_free_buffer(area->buffer);
+		error = pier_buffer_free(area->buffer);
 	}
 	if (!error)
 		area->buffer = NULL;
@@ -56,7 +56,7 @@ long area_compare(const struct area *area)
 	uint8_t *now = malloc(AREA_LENGTH);
 	long different = -1;
 
-	if (!now || pier_copy_from_buffer(area->buffer, 0, now, AREA_LENGTH) != 0)
+	if (!now || pier_buffer_copy_from(area->buffer, 0, now, AREA_LENGTH) != 0)
 		different = 0;
 	else if (memcmp(now, area->image, AREA_LENGTH) != 0)
 		for (different = 0; now[different] == area->image[different];)
@@ -80,7 +80,7 @@ int end_prepare(struct end *end, const struct pier_channel_attr *attr)
 {
 	struct pier_channel_attr usual = test_attr();
 
-	return pier_prepare_channel(end->pd, attr ? attr : &usual, &end->channel);
+	return pier_channel_create(end->pd, attr ? attr : &usual, &end->channel);
 }
 
 static void keep_first(int *first, int error)
@@ -93,7 +93,7 @@ int end_close(struct end *end)
 {
 	int error = 0;
 
-	keep_first(&error, pier_destroy_channel(end->channel));
+	keep_first(&error, pier_channel_destroy(end->channel));
 	keep_first(&error, area_close(&end->area));
 	keep_first(&error, pier_dealloc_pd(end->pd));
 	keep_first(&error, pier_close_device(end->device));
@@ -109,8 +109,8 @@ int ends_connect(struct end *a, struct end *b)
 	if (!error)
 		error = pier_channel_endpoint(b->channel, &of_b);
 	if (!error)
-		error = pier_connect_channel(a->channel, &of_b);
+		error = pier_channel_connect(a->channel, &of_b);
 	if (!error)
-		error = pier_connect_channel(b->channel, &of_a);
+		error = pier_channel_connect(b->channel, &of_a);
 	return error;
 }

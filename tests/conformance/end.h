@@ -12,7 +12,7 @@
  * One end of a connection: a device of its own, a channel, and an area of
  * memory of the backend under test. Nothing here asserts: it also runs in child
  * processes, where cmocka does not. Failures are -errno, with the sentence in
- * pier_last_error().
+ * pier_error_message().
  */
 
 enum {

@@ -130,7 +130,7 @@ static void refuses_what_the_channel_does_not_give(void **state)
 static void refuses_local_memory_outside(void **state)
 {
 	struct world *world = world_connected(state);
-	struct pier_gather outside = pier_gather_unchecked(
+	struct pier_gather outside = pier_mr_gather_unchecked(
 		world->a.area.mr, area_at(&world->a.area, AREA_LENGTH - 9), 10);
 	struct pier_remote target = remote_at(&world->b.area, 0, 10);
 	struct pier_work work;
@@ -150,8 +150,8 @@ static void refuses_to_read_into_read_only_memory(void **state)
 
 	expect_ok(pier_reg_buffer_mr(world->a.pd, world->a.area.buffer, 0, 100,
 				     PIER_ACCESS_LOCAL_READ, PIER_POLICY_DIRECT, &mr));
-	expect_result(pier_scatter(mr, pier_mr_iova(mr), 10, &target), -EACCES);
-	target = pier_scatter_unchecked(mr, pier_mr_iova(mr), 10);
+	expect_result(pier_mr_scatter(mr, pier_mr_iova(mr), 10, &target), -EACCES);
+	target = pier_mr_scatter_unchecked(mr, pier_mr_iova(mr), 10);
 	expect_ok(pier_post_read(world->a.channel, &target, 1, &source, &work));
 	expect_end(world->a.channel, work, -EFAULT);
 	world_expect(world);
@@ -191,7 +191,7 @@ static void refuses_what_is_longer_than_the_receive(void **state)
 	expect_vague_end(world->b.channel, receive, -EMSGSIZE, -EIO);
 	expect_vague_end(world->a.channel, send, -EMSGSIZE, -EREMOTEIO);
 	/* How much of the receive was written is the device's choice. */
-	expect_ok(pier_copy_from_buffer(world->b.area.buffer, 100, now, sizeof(now)));
+	expect_ok(pier_buffer_copy_from(world->b.area.buffer, 100, now, sizeof(now)));
 	memcpy(guarded, now, sizeof(now));
 	world_expect(world);
 }
@@ -205,12 +205,12 @@ static void notices_that_the_peer_closed(void **state)
 	struct pier_work receive, send, write;
 
 	expect_ok(pier_post_recv(world->a.channel, NULL, 0, &receive));
-	expect_ok(pier_destroy_channel(world->b.channel));
+	expect_ok(pier_channel_destroy(world->b.channel));
 	world->b.channel = NULL;
 	expect_ok(pier_post_write(world->a.channel, &source, 1, &target, &write));
 	if (pier_post_send(world->a.channel, &source, 1, &send) == 0)
-		assert_true(pier_wait(world->a.channel, send, PATIENT, NULL) < 0);
-	assert_true(pier_wait(world->a.channel, write, PATIENT, NULL) < 0);
+		assert_true(pier_work_wait(world->a.channel, send, PATIENT, NULL) < 0);
+	assert_true(pier_work_wait(world->a.channel, write, PATIENT, NULL) < 0);
 	expect_end(world->a.channel, receive, -ECANCELED);
 	expect_result(pier_post_send(world->a.channel, &source, 1, NULL), -EPIPE);
 	world_expect(world);
@@ -233,7 +233,7 @@ static void checks_before_it_posts(void **state)
 	for (int i = 0; i < 5; i++)
 		six[i].length = UINT32_MAX;
 	expect_result(pier_post_send(world->a.channel, six, 5, NULL), -EMSGSIZE);
-	expect_result(pier_wait(world->a.channel, (struct pier_work){ 1 }, -2, NULL),
+	expect_result(pier_work_wait(world->a.channel, (struct pier_work){ 1 }, -2, NULL),
 		      -EINVAL);
 	assert_int_equal(pier_channel_outstanding(world->a.channel), 0);
 	world_expect(world);

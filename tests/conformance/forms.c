@@ -45,7 +45,7 @@ static void write_all(struct world *world, const struct pier_mr *mr)
 
 	expect_ok(pier_mr_remote(mr, &target));
 	assert_int_equal(target.length, LENGTH);
-	expect_ok(pier_write(world->a.channel, &source, 1, &target, PATIENT));
+	expect_ok(pier_channel_write(world->a.channel, &source, 1, &target, PATIENT));
 	image_copy(&world->b.area, OFFSET, &world->a.area, 1, LENGTH);
 	world_expect(world);
 }
@@ -141,10 +141,10 @@ static bool must_join(struct end *end)
 	if (device.max_joined_ranges >= 3)
 		return true;
 	if (!device.dmabuf || access("/dev/udmabuf", R_OK | W_OK) != 0 ||
-	    pier_export_dmabuf(end->area.buffer, 0, 1, &dmabuf))
+	    pier_dmabuf_export(end->area.buffer, 0, 1, &dmabuf))
 		return false;
 	memfd = fcntl(dmabuf.fd, F_GET_SEALS) >= 0;
-	pier_close_dmabuf(&dmabuf);
+	pier_dmabuf_close(&dmabuf);
 	return memfd;
 }
 
@@ -178,7 +178,7 @@ static void joins_whole_pages(void **state)
 	assert_int_equal(pier_mr_parts(mr), 1);
 	assert_int_equal(pier_mr_length(mr), length);
 	expect_ok(pier_mr_remote(mr, &target));
-	expect_ok(pier_write(world->a.channel, &source, 1, &target, PATIENT));
+	expect_ok(pier_channel_write(world->a.channel, &source, 1, &target, PATIENT));
 	for (size_t i = 0; i < 4; i++) {
 		image_copy(&world->b.area, ranges[i].offset, &world->a.area, from,
 			   ranges[i].length);
@@ -211,7 +211,8 @@ static void registers_on_demand(void **state)
 	if (device.on_demand) {
 		assert_int_equal(mprotect(memory, length, PROT_READ | PROT_WRITE), 0);
 		expect_ok(pier_mr_remote(mr, &target));
-		expect_ok(pier_write(world->a.channel, &source, 1, &target, PATIENT));
+		expect_ok(pier_channel_write(world->a.channel, &source, 1, &target,
+					     PATIENT));
 		assert_memory_equal(memory, world->a.area.image + 3, length);
 		expect_ok(pier_dereg_mr(mr));
 	}

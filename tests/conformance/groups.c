@@ -214,14 +214,14 @@ static int write_round_a_ring(struct crew_member *member)
 		uint64_t value = i * 1000 + member->rank, found = 0;
 		enum pier_barrier_algorithm algorithm = algorithms[i % ALGORITHMS];
 
-		error = pier_copy_to_buffer(member->buffer, 0, &value, sizeof(value));
+		error = pier_buffer_copy_to(member->buffer, 0, &value, sizeof(value));
 		if (!error)
-			error = pier_write(channel, &from, 1, &to, PATIENT);
+			error = pier_channel_write(channel, &from, 1, &to, PATIENT);
 		if (!error)
 			error = pier_group_barrier_of(member->group, algorithm, NULL, 0,
 						      PATIENT);
 		if (!error)
-			error = pier_copy_from_buffer(member->buffer, TARGET, &found,
+			error = pier_buffer_copy_from(member->buffer, TARGET, &found,
 						      sizeof(found));
 		if (!error && found != i * 1000 + previous)
 			error = -EBADE;
@@ -311,7 +311,8 @@ static void nobody_waits_for_ever(void **state)
 			expect_result(pier_group_barrier(member->group, PATIENT), -EPIPE);
 		}
 		if (tested == PIER_BARRIER_CENTRAL)
-			assert_int_equal(pier_group_culprit(crew.members[0].group), 2);
+			assert_int_equal(pier_group_failed_rank(crew.members[0].group),
+					 2);
 		expect_ok(crew_close(&crew));
 	}
 	crew.size = 0;

@@ -22,9 +22,9 @@ static void *shake(void *argument)
 {
 	struct party *party = argument;
 
-	party->result = pier_handshake(party->channel, party->read_fd, party->write_fd,
-				       party->timeout_ms);
-	snprintf(party->sentence, sizeof(party->sentence), "%s", pier_last_error());
+	party->result = pier_channel_handshake(party->channel, party->read_fd,
+					       party->write_fd, party->timeout_ms);
+	snprintf(party->sentence, sizeof(party->sentence), "%s", pier_error_message());
 	return NULL;
 }
 
@@ -45,7 +45,7 @@ static void expect_connected(struct world *world, struct party *a, struct party 
 	if (a->result || b->result)
 		fail_msg("handshake: %d (%s) and %d (%s)", a->result, a->sentence,
 			 b->result, b->sentence);
-	expect_ok(pier_write(world->a.channel, &source, 1, &target, PATIENT));
+	expect_ok(pier_channel_write(world->a.channel, &source, 1, &target, PATIENT));
 	image_copy(&world->b.area, 1, &world->a.area, 0, 3000);
 	world_expect(world);
 }
@@ -116,11 +116,12 @@ static void gives_up_on_a_silent_peer(void **state)
 	int fds[2];
 
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
-	expect_result(pier_handshake(world->a.channel, fds[0], fds[0], BRIEF),
+	expect_result(pier_channel_handshake(world->a.channel, fds[0], fds[0], BRIEF),
 		      -ETIMEDOUT);
-	expect_result(pier_handshake(world->a.channel, fds[0], fds[0], BRIEF), -EISCONN);
+	expect_result(pier_channel_handshake(world->a.channel, fds[0], fds[0], BRIEF),
+		      -EISCONN);
 	close(fds[1]);
-	expect_result(pier_handshake(world->b.channel, fds[0], fds[0], PATIENT),
+	expect_result(pier_channel_handshake(world->b.channel, fds[0], fds[0], PATIENT),
 		      -ECONNRESET);
 	close(fds[0]);
 }
@@ -136,7 +137,7 @@ static void refuses_garbage(void **state)
 	garbage[0] = 'Q';
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
 	assert_int_equal(write(fds[1], garbage, sizeof(garbage)), sizeof(garbage));
-	expect_result(pier_handshake(world->a.channel, fds[0], fds[0], PATIENT),
+	expect_result(pier_channel_handshake(world->a.channel, fds[0], fds[0], PATIENT),
 		      -EBADMSG);
 	close(fds[0]);
 	close(fds[1]);
@@ -155,9 +156,9 @@ static void meets_by_text(void **state)
 	expect_ok(pier_channel_endpoint(world->b.channel, &endpoint));
 	expect_ok(pier_endpoint_to_text(&endpoint, text[1], sizeof(text[1])));
 	expect_ok(pier_endpoint_from_text(text[1], &endpoint));
-	expect_ok(pier_connect_channel(world->a.channel, &endpoint));
+	expect_ok(pier_channel_connect(world->a.channel, &endpoint));
 	expect_ok(pier_endpoint_from_text(text[0], &endpoint));
-	expect_ok(pier_connect_channel(world->b.channel, &endpoint));
+	expect_ok(pier_channel_connect(world->b.channel, &endpoint));
 	expect_connected(world, &good, &good);
 }
 

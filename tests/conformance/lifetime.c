@@ -18,13 +18,13 @@ static void keeps_parents(void **state)
 
 	expect_result(pier_close_device(end->device), -EBUSY);
 	expect_result(pier_dealloc_pd(pd), -EBUSY);
-	expect_result(pier_free_buffer(end->area.buffer), -EBUSY);
-	expect_ok(pier_destroy_channel(end->channel));
+	expect_result(pier_buffer_free(end->area.buffer), -EBUSY);
+	expect_ok(pier_channel_destroy(end->channel));
 	end->channel = NULL;
 	expect_result(pier_dealloc_pd(pd), -EBUSY);
 	expect_ok(pier_dereg_mr(end->area.mr));
 	end->area.mr = NULL;
-	expect_ok(pier_free_buffer(end->area.buffer));
+	expect_ok(pier_buffer_free(end->area.buffer));
 	end->area.buffer = NULL;
 	expect_result(pier_close_device(end->device), -EBUSY);
 	expect_ok(pier_dealloc_pd(pd));
@@ -42,8 +42,8 @@ static void works_after_a_refused_close(void **state)
 
 	expect_result(pier_close_device(world->a.device), -EBUSY);
 	expect_result(pier_dealloc_pd(world->b.pd), -EBUSY);
-	expect_result(pier_free_buffer(world->b.area.buffer), -EBUSY);
-	expect_ok(pier_write(world->a.channel, &source, 1, &target, PATIENT));
+	expect_result(pier_buffer_free(world->b.area.buffer), -EBUSY);
+	expect_ok(pier_channel_write(world->a.channel, &source, 1, &target, PATIENT));
 	image_copy(&world->b.area, 1, &world->a.area, 0, 777);
 	world_expect(world);
 }
@@ -59,9 +59,9 @@ static void closes_with_work_outstanding(void **state)
 		expect_ok(pier_post_recv(world->b.channel, &receive, 1, NULL));
 		expect_ok(pier_post_write(world->a.channel, &source, 1, &target, NULL));
 	}
-	expect_ok(pier_destroy_channel(world->a.channel));
+	expect_ok(pier_channel_destroy(world->a.channel));
 	world->a.channel = NULL;
-	expect_ok(pier_destroy_channel(world->b.channel));
+	expect_ok(pier_channel_destroy(world->b.channel));
 	world->b.channel = NULL;
 	/* Nothing writes any more: what is put there now stays. */
 	area_shuffle(world, &world->b.area);
@@ -77,9 +77,9 @@ static void leaves_memory_alone_after_closing(void **state)
 	struct pier_scatter target = scatter_at(&world->b.area, 0, 5000);
 
 	expect_ok(pier_post_recv(world->b.channel, &target, 1, NULL));
-	expect_ok(pier_destroy_channel(world->b.channel));
+	expect_ok(pier_channel_destroy(world->b.channel));
 	world->b.channel = NULL;
-	assert_true(pier_send(world->a.channel, &source, 1, PATIENT) < 0);
+	assert_true(pier_channel_send(world->a.channel, &source, 1, PATIENT) < 0);
 	world_expect(world);
 }
 
@@ -93,12 +93,12 @@ static void closes_what_never_connected(void **state)
 		expect_ok(pier_post_recv(world->a.channel, &target, 1, NULL));
 	/* One of the two connects; the peer goes away. */
 	expect_ok(pier_channel_endpoint(world->a.channel, &endpoint));
-	expect_ok(pier_connect_channel(world->b.channel, &endpoint));
-	expect_ok(pier_destroy_channel(world->a.channel));
+	expect_ok(pier_channel_connect(world->b.channel, &endpoint));
+	expect_ok(pier_channel_destroy(world->a.channel));
 	world->a.channel = NULL;
-	expect_ok(pier_destroy_channel(world->b.channel));
+	expect_ok(pier_channel_destroy(world->b.channel));
 	world->b.channel = NULL;
-	expect_ok(pier_destroy_channel(NULL));
+	expect_ok(pier_channel_destroy(NULL));
 	world_expect(world);
 }
 
@@ -108,10 +108,10 @@ static void connects_only_once(void **state)
 	struct pier_endpoint endpoint;
 
 	expect_ok(pier_channel_endpoint(world->b.channel, &endpoint));
-	expect_result(pier_connect_channel(world->a.channel, &endpoint), -EISCONN);
+	expect_result(pier_channel_connect(world->a.channel, &endpoint), -EISCONN);
 	/* And is none the worse for the attempt. */
-	expect_ok(pier_write(world->a.channel, NULL, 0, &(struct pier_remote){ 0 },
-			     PATIENT));
+	expect_ok(pier_channel_write(world->a.channel, NULL, 0,
+				     &(struct pier_remote){ 0 }, PATIENT));
 }
 
 /* A region that could not be deregistered is as it was: used afterwards. */
@@ -190,11 +190,11 @@ static void keeps_regions_until_somebody_polls(void **state)
 	struct timespec begin;
 
 	expect_ok(pier_post_recv(world->b.channel, &target, 1, NULL));
-	expect_ok(pier_send(world->a.channel, &source, 1, PATIENT));
+	expect_ok(pier_channel_send(world->a.channel, &source, 1, PATIENT));
 	expect_kept(world->b.area.mr, "receive");
 	clock_gettime(CLOCK_MONOTONIC, &begin);
 	while (pier_channel_outstanding(world->b.channel) > 0) {
-		assert_true(pier_poll(world->b.channel) >= 0);
+		assert_true(pier_channel_poll(world->b.channel) >= 0);
 		assert_false(too_late(&begin));
 	}
 	expect_dereg(&world->b.area);
@@ -213,7 +213,7 @@ static void lets_regions_go_with_the_channel(void **state)
 	expect_kept(world->a.area.mr, "receive");
 	/* Others of the same protection domain are free. */
 	expect_ok(area_close(&other));
-	expect_ok(pier_destroy_channel(world->a.channel));
+	expect_ok(pier_channel_destroy(world->a.channel));
 	world->a.channel = NULL;
 	expect_dereg(&world->a.area);
 	world_expect(world);
@@ -228,12 +228,12 @@ static int use_the_parents(const struct world *world)
 	struct pier_result result;
 	int results[] = {
 		pier_mr_remote(world->b.area.mr, &remote),
-		pier_gather(end->area.mr, area_at(&end->area, 0), 100, &source),
-		pier_write(end->channel, &source, 1, &remote, PATIENT),
+		pier_mr_gather(end->area.mr, area_at(&end->area, 0), 100, &source),
+		pier_channel_write(end->channel, &source, 1, &remote, PATIENT),
 		pier_post_write(end->channel, &source, 1, &remote, NULL),
-		pier_poll(end->channel),
-		pier_wait(end->channel, (struct pier_work){ 1 }, PATIENT, &result),
-		pier_destroy_channel(end->channel),
+		pier_channel_poll(end->channel),
+		pier_work_wait(end->channel, (struct pier_work){ 1 }, PATIENT, &result),
+		pier_channel_destroy(end->channel),
 		pier_dereg_mr(end->area.mr),
 		pier_dealloc_pd(end->pd),
 		pier_close_device(end->device),
@@ -258,7 +258,7 @@ static void refuses_a_child_its_parents_objects(void **state)
 		_exit(use_the_parents(world));
 	assert_int_equal(waitpid(child, &status, 0), child);
 	assert_int_equal(status, 0);
-	expect_ok(pier_write(world->a.channel, &source, 1, &remote, PATIENT));
+	expect_ok(pier_channel_write(world->a.channel, &source, 1, &remote, PATIENT));
 	image_copy(&world->b.area, 1, &world->a.area, 50, 12345);
 	world_expect(world);
 }
@@ -272,11 +272,12 @@ static void connects_again_and_again(void **state)
 		struct pier_gather source = gather_at(&world->a.area, round, 500);
 		struct pier_remote target = remote_at(&world->b.area, 600 * round, 500);
 
-		expect_ok(pier_write(world->a.channel, &source, 1, &target, PATIENT));
+		expect_ok(pier_channel_write(world->a.channel, &source, 1, &target,
+					     PATIENT));
 		image_copy(&world->b.area, 600 * round, &world->a.area, round, 500);
-		expect_ok(pier_destroy_channel(world->a.channel));
+		expect_ok(pier_channel_destroy(world->a.channel));
 		world->a.channel = NULL;
-		expect_ok(pier_destroy_channel(world->b.channel));
+		expect_ok(pier_channel_destroy(world->b.channel));
 		world->b.channel = NULL;
 		expect_ok(end_prepare(&world->a, NULL));
 		expect_ok(end_prepare(&world->b, NULL));
@@ -294,19 +295,19 @@ static void refuses_impossible_attributes(void **state)
 
 	expect_ok(pier_query_device(world->a.device, &device));
 	attr.max_send_wr = device.max_qp_wr + 1;
-	expect_result(pier_prepare_channel(world->a.pd, &attr, &channel), -EINVAL);
+	expect_result(pier_channel_create(world->a.pd, &attr, &channel), -EINVAL);
 	test_assert_sentence("max_send_wr");
 	attr = test_attr();
 	attr.port = device.port_count + 1;
-	expect_result(pier_prepare_channel(world->a.pd, &attr, &channel), -EINVAL);
+	expect_result(pier_channel_create(world->a.pd, &attr, &channel), -EINVAL);
 	test_assert_sentence("port");
 	attr = test_attr();
 	attr.max_send_sge = device.max_sge + 1;
-	expect_result(pier_prepare_channel(world->a.pd, &attr, &channel), -EINVAL);
+	expect_result(pier_channel_create(world->a.pd, &attr, &channel), -EINVAL);
 	test_assert_sentence("max_send_sge");
 	attr = test_attr();
 	attr.gid_index = 100000;
-	expect_result(pier_prepare_channel(world->a.pd, &attr, &channel), -EINVAL);
+	expect_result(pier_channel_create(world->a.pd, &attr, &channel), -EINVAL);
 	test_assert_sentence("gid_index");
 	assert_null(channel);
 }

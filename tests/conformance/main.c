@@ -78,7 +78,7 @@ static void look_for_problem(const char *device)
 	int error = end_open(&end, device);
 
 	if (error == -EOPNOTSUPP || error == -ENODEV) {
-		snprintf(problem, sizeof(problem), "%s", pier_last_error());
+		snprintf(problem, sizeof(problem), "%s", pier_error_message());
 		world_problem = problem;
 	}
 	end_close(&end);
@@ -107,7 +107,7 @@ int main(int argc, char **argv)
 		run_cache_cases,
 		run_post_cases,
 		run_transfer_cases,
-		run_landing_cases,
+		run_receiver_cases,
 		run_receive_cases,
 		run_recovery_cases,
 		run_process_cases,

@@ -21,7 +21,7 @@ static void arrives_byte_for_byte(void **state)
 		struct pier_work receive;
 
 		expect_ok(pier_post_recv(world->b.channel, &target, 1, &receive));
-		expect_ok(pier_send(world->a.channel, &source, 1, PATIENT));
+		expect_ok(pier_channel_send(world->a.channel, &source, 1, PATIENT));
 		result = expect_end(world->b.channel, receive, 0);
 		assert_int_equal(result.opcode, PIER_OP_RECV);
 		assert_int_equal(result.byte_length, lengths[i]);
@@ -40,7 +40,8 @@ static void carries_immediates(void **state)
 	struct pier_work receive;
 
 	expect_ok(pier_post_recv(world->b.channel, &target, 1, &receive));
-	expect_ok(pier_send_imm(world->a.channel, &source, 1, 0x80a1b2c3, PATIENT));
+	expect_ok(
+		pier_channel_send_imm(world->a.channel, &source, 1, 0x80a1b2c3, PATIENT));
 	result = expect_end(world->b.channel, receive, 0);
 	assert_int_equal(result.opcode, PIER_OP_RECV);
 	assert_int_equal(result.byte_length, 99);
@@ -60,14 +61,15 @@ static void sends_nothing(void **state)
 
 	for (int elements = 0; elements < 2; elements++) {
 		expect_ok(pier_post_recv(world->b.channel, &target, 1, &receive));
-		expect_ok(pier_send(world->a.channel, &nothing, elements, PATIENT));
+		expect_ok(
+			pier_channel_send(world->a.channel, &nothing, elements, PATIENT));
 		result = expect_end(world->b.channel, receive, 0);
 		assert_int_equal(result.byte_length, 0);
 		assert_false(result.has_immediate);
 
 		expect_ok(pier_post_recv(world->b.channel, NULL, 0, &receive));
-		expect_ok(
-			pier_send_imm(world->a.channel, &nothing, elements, 0, PATIENT));
+		expect_ok(pier_channel_send_imm(world->a.channel, &nothing, elements, 0,
+						PATIENT));
 		result = expect_end(world->b.channel, receive, 0);
 		assert_int_equal(result.byte_length, 0);
 		assert_true(result.has_immediate);
@@ -98,7 +100,7 @@ static void gathers_and_scatters(void **state)
 	for (size_t i = 0; i < 3; i++)
 		target[i] = scatter_at(&world->b.area, 30007 * (3 - i), holes[i]);
 	expect_ok(pier_post_recv(world->b.channel, target, 3, &receive));
-	expect_ok(pier_send(world->a.channel, source, 5, PATIENT));
+	expect_ok(pier_channel_send(world->a.channel, source, 5, PATIENT));
 	result = expect_end(world->b.channel, receive, 0);
 	assert_int_equal(result.byte_length, left);
 	for (size_t i = 0; i < 3; i++) {
@@ -119,7 +121,7 @@ static void leaves_the_rest_of_a_receive(void **state)
 	struct pier_work receive;
 
 	expect_ok(pier_post_recv(world->b.channel, &target, 1, &receive));
-	expect_ok(pier_send(world->a.channel, &source, 1, PATIENT));
+	expect_ok(pier_channel_send(world->a.channel, &source, 1, PATIENT));
 	assert_int_equal(expect_end(world->b.channel, receive, 0).byte_length, 100);
 	image_copy(&world->b.area, 13, &world->a.area, 11, 100);
 	world_expect(world);
@@ -200,8 +202,8 @@ static void waits_for_a_late_receive(void **state)
 	target = scatter_at(&world->b.area, 19, 70001);
 	expect_ok(pier_post_send(world->a.channel, &source, 1, &send));
 	for (int i = 0; i < 100; i++)
-		expect_result(pier_poll_work(world->a.channel, send, &result), 0);
-	expect_ok(pier_recv(world->b.channel, &target, 1, PATIENT, &result));
+		expect_result(pier_work_poll(world->a.channel, send, &result), 0);
+	expect_ok(pier_channel_recv(world->b.channel, &target, 1, PATIENT, &result));
 	assert_int_equal(result.byte_length, 70001);
 	expect_end(world->a.channel, send, 0);
 	image_copy(&world->b.area, 19, &world->a.area, 17, 70001);
@@ -218,7 +220,7 @@ static void receives_before_it_connects(void **state)
 
 	expect_ok(pier_post_recv(world->b.channel, &target, 1, &receive));
 	expect_ok(ends_connect(&world->a, &world->b));
-	expect_ok(pier_send(world->a.channel, &source, 1, PATIENT));
+	expect_ok(pier_channel_send(world->a.channel, &source, 1, PATIENT));
 	expect_end(world->b.channel, receive, 0);
 	image_copy(&world->b.area, 1, &world->a.area, 0, 1000);
 	world_expect(world);
@@ -236,13 +238,13 @@ static void copies_small_messages_at_posting(void **state)
 	attr.max_inline = 64;
 	world = world_connected_with(state, &attr);
 	/* Only the CPU's own memory, at its own address, can be copied by it. */
-	if (pier_map_buffer(world->a.area.buffer, &pointer) != 0 ||
+	if (pier_buffer_map(world->a.area.buffer, &pointer) != 0 ||
 	    (uintptr_t)pointer != area_at(&world->a.area, 0))
 		world_skip("this memory is not at an address of the CPU");
 	source = gather_at(&world->a.area, 3, 64);
 	target = scatter_at(&world->b.area, 5, 64);
 	expect_ok(pier_post_recv(world->b.channel, &target, 1, &receive));
-	expect_ok(pier_send(world->a.channel, &source, 1, PATIENT));
+	expect_ok(pier_channel_send(world->a.channel, &source, 1, PATIENT));
 	expect_end(world->b.channel, receive, 0);
 	image_copy(&world->b.area, 5, &world->a.area, 3, 64);
 	world_expect(world);

@@ -20,7 +20,8 @@ static void writes_byte_for_byte(void **state)
 		struct pier_gather source = gather_at(&world->a.area, from, lengths[i]);
 		struct pier_remote target = remote_at(&world->b.area, to, lengths[i]);
 
-		expect_ok(pier_write(world->a.channel, &source, 1, &target, PATIENT));
+		expect_ok(pier_channel_write(world->a.channel, &source, 1, &target,
+					     PATIENT));
 		image_copy(&world->b.area, to, &world->a.area, from, lengths[i]);
 		world_expect(world);
 	}
@@ -60,7 +61,7 @@ static void gathers_and_scatters(void **state)
 		image_copy(&world->b.area, at, &world->a.area, 1 + 35001 * i, pieces[i]);
 		at += pieces[i];
 	}
-	expect_ok(pier_write(world->a.channel, source, 4, &whole, PATIENT));
+	expect_ok(pier_channel_write(world->a.channel, source, 4, &whole, PATIENT));
 	world_expect(world);
 
 	area_shuffle(world, &world->b.area);
@@ -70,7 +71,7 @@ static void gathers_and_scatters(void **state)
 		image_copy(&world->a.area, 7 + 34999 * i, &world->b.area, at, pieces[i]);
 		at += pieces[i];
 	}
-	expect_ok(pier_read(world->a.channel, target, 4, &whole, PATIENT));
+	expect_ok(pier_channel_read(world->a.channel, target, 4, &whole, PATIENT));
 	world_expect(world);
 }
 
@@ -82,8 +83,10 @@ static void moves_nothing(void **state)
 	struct pier_scatter target = scatter_at(&world->a.area, 1, 0);
 
 	for (int elements = 0; elements < 2; elements++) {
-		expect_ok(pier_write(world->a.channel, &source, elements, &end, PATIENT));
-		expect_ok(pier_read(world->a.channel, &target, elements, &end, PATIENT));
+		expect_ok(pier_channel_write(world->a.channel, &source, elements, &end,
+					     PATIENT));
+		expect_ok(pier_channel_read(world->a.channel, &target, elements, &end,
+					    PATIENT));
 	}
 	world_expect(world);
 }
@@ -94,9 +97,10 @@ static void leaves_the_rest_of_a_remote(void **state)
 	struct pier_gather source = gather_at(&world->a.area, 0, 100);
 	struct pier_remote target = remote_at(&world->b.area, 5, 5000), rest;
 
-	expect_ok(pier_write(world->a.channel, &source, 1, &target, PATIENT));
+	expect_ok(pier_channel_write(world->a.channel, &source, 1, &target, PATIENT));
 	expect_ok(pier_remote_rest(&target, 4950, &rest));
-	expect_result(pier_write(world->a.channel, &source, 1, &rest, PATIENT), -ERANGE);
+	expect_result(pier_channel_write(world->a.channel, &source, 1, &rest, PATIENT),
+		      -ERANGE);
 	image_copy(&world->b.area, 5, &world->a.area, 0, 100);
 	world_expect(world);
 }
@@ -115,10 +119,11 @@ static void uses_up_a_receive(void **state)
 	expect_ok(pier_post_recv(world->b.channel, NULL, 0, &receives[1]));
 	expect_ok(pier_post_recv(world->b.channel, NULL, 0, &receives[2]));
 	/* A write without immediate uses none. */
-	expect_ok(pier_write(world->a.channel, &source, 1, &target, PATIENT));
-	expect_ok(pier_write_imm(world->a.channel, &source, 1, &target, 7, PATIENT));
-	expect_ok(
-		pier_write_imm(world->a.channel, NULL, 0, &nothing, 0xffffffff, PATIENT));
+	expect_ok(pier_channel_write(world->a.channel, &source, 1, &target, PATIENT));
+	expect_ok(pier_channel_write_imm(world->a.channel, &source, 1, &target, 7,
+					 PATIENT));
+	expect_ok(pier_channel_write_imm(world->a.channel, NULL, 0, &nothing, 0xffffffff,
+					 PATIENT));
 	result = expect_end(world->b.channel, receives[0], 0);
 	assert_int_equal(result.opcode, PIER_OP_RECV_WRITE_IMM);
 	assert_true(result.has_immediate);
@@ -153,7 +158,8 @@ static void stays_in_a_part_of_a_buffer(void **state)
 					     PIER_POLICY_DIRECT, &part));
 		expect_ok(pier_mr_remote(part, &target));
 		assert_int_equal(target.length, length);
-		expect_ok(pier_write(world->a.channel, &source, 1, &target, PATIENT));
+		expect_ok(pier_channel_write(world->a.channel, &source, 1, &target,
+					     PATIENT));
 		expect_ok(pier_dereg_mr(part));
 		image_copy(&world->b.area, offset, &world->a.area, 13, length);
 		world_expect(world);

@@ -182,14 +182,14 @@ static void splits_long_lists(void **state)
 		source[i] = gather_at(&world->a.area, from_of(i), 100);
 		image_copy(&world->b.area, at, &world->a.area, from_of(i), 100);
 	}
-	expect_ok(pier_write(world->a.channel, source, PIECES, &whole, PATIENT));
+	expect_ok(pier_channel_write(world->a.channel, source, PIECES, &whole, PATIENT));
 	world_expect(world);
 	for (int i = 0; i < PIECES; i++) {
 		target[i] = scatter_at(&world->a.area, from_of(i) + 9, 100);
 		image_copy(&world->a.area, from_of(i) + 9, &world->b.area,
 			   7 + 100 * (size_t)i, 100);
 	}
-	expect_ok(pier_read(world->a.channel, target, PIECES, &whole, PATIENT));
+	expect_ok(pier_channel_read(world->a.channel, target, PIECES, &whole, PATIENT));
 	world_expect(world);
 }
 
@@ -248,15 +248,16 @@ static void changes_numbers_atomically(void **state)
 	set_number(theirs, 4096, before + 5);
 	world_expect(world);
 
-	expect_ok(pier_compare_swap(channel, &old, &there, before, 77, PATIENT));
+	expect_ok(pier_channel_compare_swap(channel, &old, &there, before, 77, PATIENT));
 	set_number(mine, 13, before + 5);
 	world_expect(world);
 
-	expect_ok(pier_compare_swap(channel, &old, &there, before + 5, 77, PATIENT));
+	expect_ok(pier_channel_compare_swap(channel, &old, &there, before + 5, 77,
+					    PATIENT));
 	set_number(theirs, 4096, 77);
 	world_expect(world);
 
-	expect_ok(pier_fetch_add(channel, &old, &there, UINT64_MAX, PATIENT));
+	expect_ok(pier_channel_fetch_add(channel, &old, &there, UINT64_MAX, PATIENT));
 	set_number(mine, 13, 77);
 	set_number(theirs, 4096, 76);
 	world_expect(world);

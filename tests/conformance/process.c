@@ -27,7 +27,7 @@ static struct pier_remote parent_meet(struct world *world, int stream)
 
 	expect_ok(end_open(&world->a, test_device));
 	expect_ok(end_prepare(&world->a, NULL));
-	expect_ok(pier_handshake(world->a.channel, stream, stream, PATIENT));
+	expect_ok(pier_channel_handshake(world->a.channel, stream, stream, PATIENT));
 	while (have < (ssize_t)sizeof(wire)) {
 		ssize_t count = read(stream, wire + have, sizeof(wire) - (size_t)have);
 
@@ -51,16 +51,16 @@ static void crosses_processes(void **state)
 	whole = parent_meet(world, stream);
 	for (size_t i = 0; i < MOVED; i++)
 		world->a.area.image[i] = child_byte(pattern, i);
-	expect_ok(pier_copy_to_buffer(world->a.area.buffer, 0, world->a.area.image,
+	expect_ok(pier_buffer_copy_to(world->a.area.buffer, 0, world->a.area.image,
 				      AREA_LENGTH));
 	source = gather_at(&world->a.area, 0, MOVED);
 	back = scatter_at(&world->a.area, MOVED + 1, MOVED);
 	expect_ok(pier_remote_sub(&whole, TARGET, MOVED, &target));
-	expect_ok(pier_write(world->a.channel, &source, 1, &target, PATIENT));
-	expect_ok(pier_read(world->a.channel, &back, 1, &target, PATIENT));
+	expect_ok(pier_channel_write(world->a.channel, &source, 1, &target, PATIENT));
+	expect_ok(pier_channel_read(world->a.channel, &back, 1, &target, PATIENT));
 	image_copy(&world->a.area, MOVED + 1, &world->a.area, 0, MOVED);
 	area_expect(&world->a.area);
-	expect_ok(pier_send_imm(world->a.channel, NULL, 0, pattern, PATIENT));
+	expect_ok(pier_channel_send_imm(world->a.channel, NULL, 0, pattern, PATIENT));
 	assert_int_equal(waitpid(child, &status, 0), child);
 	assert_true(WIFEXITED(status));
 	assert_int_equal(WEXITSTATUS(status), 0);
@@ -88,10 +88,11 @@ static void notices_a_killed_peer(void **state)
 	target = parent_meet(world, stream);
 	source = gather_at(&world->a.area, 0, MOVED);
 	expect_ok(pier_post_recv(world->a.channel, NULL, 0, &receive));
-	expect_ok(pier_write(world->a.channel, &source, 1, &target, PATIENT));
+	expect_ok(pier_channel_write(world->a.channel, &source, 1, &target, PATIENT));
 	child_kill(child);
 	killed = milliseconds();
-	assert_true(pier_write(world->a.channel, &source, 1, &target, PATIENT) < 0);
+	assert_true(pier_channel_write(world->a.channel, &source, 1, &target, PATIENT) <
+		    0);
 	expect_end(world->a.channel, receive, -ECANCELED);
 	assert_true(milliseconds() - killed < NOTICED_WITHIN_MS);
 	expect_result(pier_post_recv(world->a.channel, NULL, 0, NULL), -EPIPE);
@@ -122,9 +123,11 @@ static void ends_what_a_killed_peer_left(void **state)
 	killed = milliseconds();
 	/* Those that were done before it died are fine. */
 	for (int i = 0; i < DEPTH; i++)
-		assert_int_not_equal(pier_wait(world->a.channel, work[i], PATIENT, NULL),
-				     -ESTALE);
-	assert_true(pier_write(world->a.channel, &source, 1, &target, PATIENT) < 0);
+		assert_int_not_equal(
+			pier_work_wait(world->a.channel, work[i], PATIENT, NULL),
+			-ESTALE);
+	assert_true(pier_channel_write(world->a.channel, &source, 1, &target, PATIENT) <
+		    0);
 	assert_true(milliseconds() - killed < NOTICED_WITHIN_MS);
 	area_expect(&world->a.area);
 	close(stream);

@@ -40,9 +40,9 @@ static int prepare_to_be_written(struct player *player)
 	int error = 0;
 
 	if (!player->announces)
-		return pier_bind_counter(player->counter, mr);
+		return pier_counter_bind(player->counter, mr);
 	for (int i = 0; i < player->lane_count && !error; i++) {
-		error = pier_bind_counter_imm(player->counter, mr, player->lanes[i],
+		error = pier_counter_bind_imm(player->counter, mr, player->lanes[i],
 					      (uint32_t)i);
 		for (int receive = 0; receive < 2 && !error; receive++)
 			error = pier_post_recv(player->lanes[i], NULL, 0, NULL);
@@ -54,16 +54,16 @@ static int prepare_to_be_written(struct player *player)
 static int strike(struct player *player, uint64_t round)
 {
 	uint32_t lane = (uint32_t)(round % (uint64_t)player->lane_count);
-	int error = pier_copy_to_buffer(player->end->area.buffer, SOURCE, &round,
+	int error = pier_buffer_copy_to(player->end->area.buffer, SOURCE, &round,
 					sizeof(round));
 
 	if (error)
 		return error;
 	if (!player->announces)
-		return pier_write(player->lanes[lane], &player->source, 1,
-				  &player->target, PATIENT);
-	return pier_write_imm(player->lanes[lane], &player->source, 1, &player->target,
-			      lane, PATIENT);
+		return pier_channel_write(player->lanes[lane], &player->source, 1,
+					  &player->target, PATIENT);
+	return pier_channel_write_imm(player->lanes[lane], &player->source, 1,
+				      &player->target, lane, PATIENT);
 }
 
 static int64_t now_ms(void)
@@ -78,7 +78,7 @@ static int64_t now_ms(void)
 static int wait_awake(struct pier_counter *counter, uint64_t threshold)
 {
 	int64_t start = now_ms();
-	int error = pier_wait_counter(counter, threshold, PATIENT);
+	int error = pier_counter_wait(counter, threshold, PATIENT);
 
 	if (!error && now_ms() - start >= PATIENT)
 		return pier_fail(ETIME, "nobody was woken for round %llu",
@@ -94,7 +94,7 @@ static int await_strike(struct player *player, uint64_t round)
 	int error = wait_awake(player->counter, round);
 
 	if (!error)
-		error = pier_copy_from_buffer(player->end->area.buffer, TARGET, &found,
+		error = pier_buffer_copy_from(player->end->area.buffer, TARGET, &found,
 					      sizeof(found));
 	if (!error && found != round)
 		error = pier_fail(EBADMSG, "round %llu, but the bytes of round %llu",
@@ -117,7 +117,7 @@ static void *play(void *argument)
 					       : strike(player, round);
 	}
 	player->error = error;
-	snprintf(player->sentence, sizeof(player->sentence), "%s", pier_last_error());
+	snprintf(player->sentence, sizeof(player->sentence), "%s", pier_error_message());
 	return NULL;
 }
 
@@ -140,7 +140,7 @@ static void open_lanes(struct player *a, struct player *b, int count)
 
 static void make_ready(struct player *player, struct player *other)
 {
-	expect_ok(pier_create_counter(player->end->pd, &player->counter));
+	expect_ok(pier_counter_create(player->end->pd, &player->counter));
 	player->source = gather_at(&player->end->area, SOURCE, sizeof(uint64_t));
 	player->target = remote_at(&other->end->area, TARGET, sizeof(uint64_t));
 	expect_ok(prepare_to_be_written(player));
@@ -154,11 +154,11 @@ static void go_home(struct player *player)
 		fail_msg("%d: %s", player->error, player->sentence);
 	memcpy(player->end->area.image + SOURCE, &last, sizeof(last));
 	memcpy(player->end->area.image + TARGET, &last, sizeof(last));
-	assert_int_equal(pier_read_counter(player->counter), RALLIES);
-	expect_ok(pier_unbind_counter(player->counter, player->end->area.mr));
-	expect_ok(pier_destroy_counter(player->counter));
+	assert_int_equal(pier_counter_read(player->counter), RALLIES);
+	expect_ok(pier_counter_unbind(player->counter, player->end->area.mr));
+	expect_ok(pier_counter_destroy(player->counter));
 	for (int i = 1; i < player->lane_count; i++)
-		expect_ok(pier_destroy_channel(player->lanes[i]));
+		expect_ok(pier_channel_destroy(player->lanes[i]));
 }
 
 static void rally(struct world *world, bool announces, int lanes)

@@ -54,26 +54,26 @@ static void add_pair(struct hub *hub, int i)
 {
 	struct pier_channel_attr attr = patient_attr();
 
-	expect_ok(pier_prepare_channel(hub->world->a.pd, &attr, &hub->from[i]));
+	expect_ok(pier_channel_create(hub->world->a.pd, &attr, &hub->from[i]));
 	attr.srq = hub->srq;
 	/* The rest of its completion queue is for what arrives. */
 	attr.max_send_wr = 1;
-	expect_ok(pier_prepare_channel(hub->world->b.pd, &attr, &hub->to[i]));
+	expect_ok(pier_channel_create(hub->world->b.pd, &attr, &hub->to[i]));
 	connect_pair(hub->from[i], hub->to[i]);
 	hub->sent[i] = hub->arrived[i] = 0;
 }
 
 static void remove_pair(struct hub *hub, int i)
 {
-	expect_ok(pier_destroy_channel(hub->to[i]));
-	expect_ok(pier_destroy_channel(hub->from[i]));
+	expect_ok(pier_channel_destroy(hub->to[i]));
+	expect_ok(pier_channel_destroy(hub->from[i]));
 	hub->to[i] = hub->from[i] = NULL;
 }
 
 static void skip_without_srq(int error)
 {
 	if (error == -EOPNOTSUPP)
-		world_skip(pier_last_error());
+		world_skip(pier_error_message());
 	expect_ok(error);
 }
 
@@ -131,7 +131,7 @@ static void send_number(struct world *world, struct pier_channel *from, uint32_t
 	struct pier_gather source = gather_at(&world->a.area, source_of(number),
 					      length_of(number));
 
-	expect_ok(pier_send_imm(from, &source, 1, pair << 16 | number, PATIENT));
+	expect_ok(pier_channel_send_imm(from, &source, 1, pair << 16 | number, PATIENT));
 }
 
 static void arrived_at(struct world *world, size_t target,
@@ -149,7 +149,7 @@ static void take_from_pair(struct hub *hub, int pair)
 {
 	struct pier_message message = { 0 };
 
-	expect_ok(pier_wait_message(hub->to[pair], PATIENT, &message));
+	expect_ok(pier_message_wait(hub->to[pair], PATIENT, &message));
 	assert_ptr_equal(message.channel, hub->to[pair]);
 	arrived_at(hub->world, slot_at((uintptr_t)message.context), &message.result,
 		   (uint32_t)pair, hub->arrived[pair]++);
@@ -190,14 +190,14 @@ static void lets_one_channel_have_all(void **state)
 			expect_ok(pier_post_srq_recv(hub.srq, NULL, 0, (void *)slot));
 		expect_result(pier_post_srq_recv(hub.srq, NULL, 0, NULL), -EAGAIN);
 		for (uintptr_t slot = 0; slot < SLOTS; slot++)
-			expect_ok(pier_send(hub.from[round], NULL, 0, PATIENT));
+			expect_ok(pier_channel_send(hub.from[round], NULL, 0, PATIENT));
 		for (uintptr_t slot = 0; slot < SLOTS; slot++) {
-			expect_ok(pier_wait_message(hub.to[round], PATIENT, &message));
+			expect_ok(pier_message_wait(hub.to[round], PATIENT, &message));
 			assert_int_equal((uintptr_t)message.context, slot);
 			assert_int_equal(message.result.byte_length, 0);
 		}
-		expect_result(pier_poll_message(hub.to[round], &message), 0);
-		expect_result(pier_wait_message(hub.to[round], BRIEF, &message),
+		expect_result(pier_message_poll(hub.to[round], &message), 0);
+		expect_result(pier_message_wait(hub.to[round], BRIEF, &message),
 			      -ETIMEDOUT);
 	}
 	close_hub(&hub);
@@ -213,7 +213,7 @@ static void retries_until_somebody_posts(void **state)
 
 	hub.arrived[1] = 3;
 	expect_ok(pier_post_send_imm(hub.from[1], &source, 1, 1 << 16 | 3, &work));
-	expect_result(pier_wait_message(hub.to[1], BRIEF, &message), -ETIMEDOUT);
+	expect_result(pier_message_wait(hub.to[1], BRIEF, &message), -ETIMEDOUT);
 	post_slot(&hub, 0);
 	take_from_pair(&hub, 1);
 	expect_end(hub.from[1], work, 0);
@@ -223,7 +223,7 @@ static void retries_until_somebody_posts(void **state)
 /* How much of it was written is the device's choice. */
 static void accept_slot(struct world *world, size_t offset, size_t length)
 {
-	expect_ok(pier_copy_from_buffer(world->b.area.buffer, offset,
+	expect_ok(pier_buffer_copy_from(world->b.area.buffer, offset,
 					world->b.area.image + offset, length));
 }
 
@@ -248,11 +248,11 @@ static void breaks_one_channel_alone(void **state)
 	send_number(hub.world, hub.from[0], 0, hub.sent[0]++);
 	expect_too_long(hub.world, hub.from[0], LENGTH + 1);
 	take_from_pair(&hub, 0);
-	error = pier_wait_message(hub.to[0], PATIENT, &message);
+	error = pier_message_wait(hub.to[0], PATIENT, &message);
 	assert_true(error == -EMSGSIZE || (test_vague && error == -EIO));
 	accept_slot(hub.world, slot_at((uintptr_t)message.context), LENGTH);
 	post_slot(&hub, (uintptr_t)message.context);
-	expect_result(pier_poll_message(hub.to[0], &message), -EPIPE);
+	expect_result(pier_message_poll(hub.to[0], &message), -EPIPE);
 	for (int round = 0; round < ROUNDS; round++) {
 		send_number(hub.world, hub.from[1], 1, hub.sent[1]++);
 		take_from_pair(&hub, 1);
@@ -273,7 +273,7 @@ static void loses_no_receive_with_a_channel(void **state)
 	for (int round = 0; round < 3; round++) {
 		/* Collected and not taken, and not even collected. */
 		send_number(hub.world, hub.from[0], 0, 1);
-		assert_true(pier_poll(hub.to[0]) >= 0);
+		assert_true(pier_channel_poll(hub.to[0]) >= 0);
 		send_number(hub.world, hub.from[0], 0, 1);
 		remove_pair(&hub, 0);
 		assert_int_equal(pier_srq_outstanding(hub.srq), SLOTS);
@@ -298,9 +298,9 @@ static void notices_that_its_channel_was_stopped(void **state)
 
 	post_slot(&hub, 0);
 	send_number(hub.world, hub.from[0], 0, hub.sent[0]++);
-	expect_ok(pier_cancel_channel(hub.to[0]));
+	expect_ok(pier_channel_cancel(hub.to[0]));
 	take_from_pair(&hub, 0);
-	expect_result(pier_wait_message(hub.to[0], PATIENT, &message), -EPIPE);
+	expect_result(pier_message_wait(hub.to[0], PATIENT, &message), -EPIPE);
 	close_hub(&hub);
 }
 
@@ -355,7 +355,7 @@ static struct pier_recv_pool *pool_of_b(const struct world *world)
 	struct pier_recv_pool_attr attr = pool_attr(world);
 	struct pier_recv_pool *pool = NULL;
 
-	expect_ok(pier_create_recv_pool(world->b.channel, &attr, &pool));
+	expect_ok(pier_recv_pool_create(world->b.channel, &attr, &pool));
 	return pool;
 }
 
@@ -365,7 +365,7 @@ static struct pier_pool_message take_pooled(struct world *world,
 {
 	struct pier_pool_message message = { 0 };
 
-	expect_ok(pier_wait_pool_message(pool, PATIENT, &message));
+	expect_ok(pier_recv_pool_wait(pool, PATIENT, &message));
 	assert_int_equal(message.length, length_of(number));
 	assert_int_equal(message.offset, slot_at(message.slot));
 	assert_int_equal(message.iova, area_at(&world->b.area, message.offset));
@@ -387,7 +387,7 @@ static void posts_itself_again(void **state)
 		uint32_t left = sent + more;
 
 		/* What waits for others to be posted with is posted here. */
-		expect_result(pier_poll_pool_message(pool, &held[count]), 0);
+		expect_result(pier_recv_pool_poll(pool, &held[count]), 0);
 		while (sent < left)
 			send_number(world, world->a.channel, 0, sent++);
 		while (taken < sent) {
@@ -398,16 +398,16 @@ static void posts_itself_again(void **state)
 		for (uint32_t i = count; i-- > 0;) {
 			if (test_random_below(&world->random, 2))
 				continue;
-			expect_ok(pier_release_pool_message(pool, &held[i]));
+			expect_ok(pier_recv_pool_release(pool, &held[i]));
 			held[i] = held[--count];
 		}
 	}
 	expect_result(pier_dereg_mr(world->b.area.mr), -EBUSY);
 	if (count > 0)
-		expect_result(pier_destroy_recv_pool(pool), -EBUSY);
+		expect_result(pier_recv_pool_destroy(pool), -EBUSY);
 	while (count > 0)
-		expect_ok(pier_release_pool_message(pool, &held[--count]));
-	expect_ok(pier_destroy_recv_pool(pool));
+		expect_ok(pier_recv_pool_release(pool, &held[--count]));
+	expect_ok(pier_recv_pool_destroy(pool));
 	world_expect(world);
 }
 
@@ -420,16 +420,16 @@ static void takes_writes_with_immediate(void **state)
 	struct pier_pool_message message;
 
 	for (uint32_t i = 0; i < 2 * SLOTS; i++) {
-		expect_ok(pier_write_imm(world->a.channel, &source, 1, &remote, i,
-					 PATIENT));
-		expect_ok(pier_wait_pool_message(pool, PATIENT, &message));
+		expect_ok(pier_channel_write_imm(world->a.channel, &source, 1, &remote, i,
+						 PATIENT));
+		expect_ok(pier_recv_pool_wait(pool, PATIENT, &message));
 		assert_int_equal(message.result.opcode, PIER_OP_RECV_WRITE_IMM);
 		assert_int_equal(message.length, 0);
 		assert_int_equal(message.result.immediate, i);
-		expect_ok(pier_release_pool_message(pool, &message));
+		expect_ok(pier_recv_pool_release(pool, &message));
 	}
 	image_copy(&world->b.area, ELSEWHERE, &world->a.area, 11, 5000);
-	expect_ok(pier_destroy_recv_pool(pool));
+	expect_ok(pier_recv_pool_destroy(pool));
 	world_expect(world);
 }
 
@@ -444,22 +444,22 @@ static void ends_with_a_message_that_is_too_long(void **state)
 
 	attr.length = LENGTH;
 	attr.spec = test_backend;
-	expect_ok(pier_create_recv_pool(world->b.channel, &attr, &pool));
-	expect_ok(pier_send(world->a.channel, &source, 1, PATIENT));
-	expect_ok(pier_send(world->a.channel, NULL, 0, PATIENT));
+	expect_ok(pier_recv_pool_create(world->b.channel, &attr, &pool));
+	expect_ok(pier_channel_send(world->a.channel, &source, 1, PATIENT));
+	expect_ok(pier_channel_send(world->a.channel, NULL, 0, PATIENT));
 	expect_too_long(world, world->a.channel, LENGTH + 1);
 	for (int i = 0; i < 2; i++)
-		expect_ok(pier_wait_pool_message(pool, PATIENT, &messages[i]));
+		expect_ok(pier_recv_pool_wait(pool, PATIENT, &messages[i]));
 	assert_int_equal(messages[0].length, LENGTH);
 	assert_int_equal(messages[1].length, 0);
 	if (messages[0].pointer)
 		assert_memory_equal(messages[0].pointer, world->a.area.image + 5, LENGTH);
 	for (int i = 0; i < 2; i++)
-		expect_result(pier_wait_pool_message(pool, PATIENT, &none), -EPIPE);
-	assert_ptr_equal(pier_pool_broken(pool), world->b.channel);
+		expect_result(pier_recv_pool_wait(pool, PATIENT, &none), -EPIPE);
+	assert_ptr_equal(pier_recv_pool_broken(pool), world->b.channel);
 	for (int i = 0; i < 2; i++)
-		expect_ok(pier_release_pool_message(pool, &messages[i]));
-	expect_ok(pier_destroy_recv_pool(pool));
+		expect_ok(pier_recv_pool_release(pool, &messages[i]));
+	expect_ok(pier_recv_pool_destroy(pool));
 	world_expect(world);
 }
 
@@ -470,9 +470,9 @@ static void takes_its_memory_back(void **state)
 	struct pier_recv_pool *pool = pool_of_b(world);
 	struct pier_gather source = gather_at(&world->a.area, 0, 100);
 
-	expect_ok(pier_destroy_recv_pool(pool));
+	expect_ok(pier_recv_pool_destroy(pool));
 	assert_int_equal(pier_channel_outstanding(world->b.channel), 0);
-	assert_true(pier_send(world->a.channel, &source, 1, PATIENT) < 0);
+	assert_true(pier_channel_send(world->a.channel, &source, 1, PATIENT) < 0);
 	world_expect(world);
 }
 
@@ -482,15 +482,15 @@ static void waits_in_vain(void **state)
 	struct pier_recv_pool *pool = pool_of_b(world);
 	struct pier_pool_message message;
 
-	expect_result(pier_poll_pool_message(pool, &message), 0);
-	expect_result(pier_wait_pool_message(pool, 0, &message), -ETIMEDOUT);
-	expect_result(pier_wait_pool_message(pool, BRIEF, &message), -ETIMEDOUT);
+	expect_result(pier_recv_pool_poll(pool, &message), 0);
+	expect_result(pier_recv_pool_wait(pool, 0, &message), -ETIMEDOUT);
+	expect_result(pier_recv_pool_wait(pool, BRIEF, &message), -ETIMEDOUT);
 	send_number(world, world->a.channel, 0, 7);
 	message = take_pooled(world, pool, 0, 7);
-	expect_ok(pier_destroy_channel(world->b.channel));
+	expect_ok(pier_channel_destroy(world->b.channel));
 	world->b.channel = NULL;
-	expect_ok(pier_release_pool_message(pool, &message));
-	expect_ok(pier_destroy_recv_pool(pool));
+	expect_ok(pier_recv_pool_release(pool, &message));
+	expect_ok(pier_recv_pool_destroy(pool));
 	world_expect(world);
 }
 
@@ -509,8 +509,8 @@ static enum pier_delivery answer(const struct pier_pool_message *message, void *
 	arrived_at(echo->hub.world, message->offset, &message->result, pair,
 		   echo->hub.arrived[pair]++);
 	echo->count++;
-	expect_ok(pier_send_imm(message->channel, NULL, 0, message->result.immediate,
-				PATIENT));
+	expect_ok(pier_channel_send_imm(message->channel, NULL, 0,
+					message->result.immediate, PATIENT));
 	return PIER_DELIVERED;
 }
 
@@ -523,7 +523,7 @@ static void ask(struct echo *echo, struct pier_recv_pool *pool, uint32_t pair)
 
 	expect_ok(pier_post_recv(hub->from[pair], NULL, 0, &work));
 	send_number(hub->world, hub->from[pair], pair, hub->sent[pair]++);
-	expect_result(pier_deliver_pool_messages(pool, PATIENT), 1);
+	expect_result(pier_recv_pool_deliver(pool, PATIENT), 1);
 	result = expect_end(hub->from[pair], work, 0);
 	assert_int_equal(result.immediate, pair << 16 | (hub->arrived[pair] - 1));
 }
@@ -536,11 +536,12 @@ static void serves_many_peers(void **state)
 
 	attr.deliver = answer;
 	attr.context = &echo;
-	skip_without_srq(pier_create_shared_pool(echo.hub.world->b.pd, &attr, &pool));
-	echo.hub.srq = pier_pool_srq(pool);
+	skip_without_srq(
+		pier_recv_pool_create_shared(echo.hub.world->b.pd, &attr, &pool));
+	echo.hub.srq = pier_recv_pool_srq(pool);
 	for (int i = 0; i < PAIRS; i++)
 		add_pair(&echo.hub, i);
-	expect_result(pier_deliver_pool_messages(pool, 0), 0);
+	expect_result(pier_recv_pool_deliver(pool, 0), 0);
 	for (int i = 0; i < ROUNDS * SLOTS; i++)
 		ask(&echo, pool,
 		    (uint32_t)test_random_below(&echo.hub.world->random, PAIRS));
@@ -551,16 +552,16 @@ static void serves_many_peers(void **state)
 	for (uintptr_t slot = 0; slot < SLOTS; slot++)
 		accept_slot(echo.hub.world, slot_at(slot), LENGTH);
 	expect_too_long(echo.hub.world, echo.hub.from[2], LENGTH + 1);
-	expect_result(pier_deliver_pool_messages(pool, PATIENT), -EPIPE);
-	assert_ptr_equal(pier_pool_broken(pool), echo.hub.to[2]);
+	expect_result(pier_recv_pool_deliver(pool, PATIENT), -EPIPE);
+	assert_ptr_equal(pier_recv_pool_broken(pool), echo.hub.to[2]);
 	for (uintptr_t slot = 0; slot < SLOTS; slot++)
 		accept_slot(echo.hub.world, slot_at(slot), LENGTH);
 	for (int i = 0; i < 2 * SLOTS; i++)
 		ask(&echo, pool, 0);
-	expect_result(pier_destroy_recv_pool(pool), -EBUSY);
+	expect_result(pier_recv_pool_destroy(pool), -EBUSY);
 	remove_pair(&echo.hub, 0);
 	remove_pair(&echo.hub, 2);
-	expect_ok(pier_destroy_recv_pool(pool));
+	expect_ok(pier_recv_pool_destroy(pool));
 	world_expect(echo.hub.world);
 }
 

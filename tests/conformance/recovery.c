@@ -39,8 +39,8 @@ static void expect_usable(struct world *world)
 	struct pier_result result;
 
 	expect_ok(pier_post_recv(world->a.channel, &in_a, 1, &receive));
-	expect_ok(pier_write(world->a.channel, &from_a, 1, &to_b, PATIENT));
-	expect_ok(pier_send(world->b.channel, &from_b, 1, PATIENT));
+	expect_ok(pier_channel_write(world->a.channel, &from_a, 1, &to_b, PATIENT));
+	expect_ok(pier_channel_send(world->b.channel, &from_b, 1, PATIENT));
 	result = expect_end(world->a.channel, receive, 0);
 	assert_int_equal(result.byte_length, PIECE);
 	image_copy(b, 100000, a, 7, PIECE);
@@ -78,7 +78,7 @@ static void recovers_from_a_wait_that_was_over(void **state)
 	struct world *world = world_connected(state);
 	struct pier_channel_failure failure;
 
-	expect_result(pier_recv(world->a.channel, NULL, 0, 1, NULL), -ETIMEDOUT);
+	expect_result(pier_channel_recv(world->a.channel, NULL, 0, 1, NULL), -ETIMEDOUT);
 	expect_result(pier_channel_error(world->a.channel, &failure), -ETIMEDOUT);
 	assert_int_equal(failure.error_class, PIER_CLASS_STOPPED);
 	reset_both(world);
@@ -115,14 +115,14 @@ static void resets_during_traffic(void **state)
 		expect_ok(ends_connect(&world->a, &world->b));
 		expect_usable(world);
 		for (int i = 0; i < DEPTH; i++) {
-			int error = pier_wait(world->a.channel, work[i], 0, &result);
+			int error = pier_work_wait(world->a.channel, work[i], 0, &result);
 
 			/* The end that was reset first breaks the other one. */
 			assert_true(error == 0 || error == -ECANCELED ||
 				    error == -ETIMEDOUT || error == -EREMOTEIO ||
 				    error == -EACCES);
 		}
-		assert_true(pier_wait(world->b.channel, receive, 0, &result) <= 0);
+		assert_true(pier_work_wait(world->b.channel, receive, 0, &result) <= 0);
 		world_expect(world);
 		reset_both(world);
 		expect_ok(ends_connect(&world->a, &world->b));
@@ -140,14 +140,15 @@ static void one_side_alone_is_not_reached(void **state)
 
 	expect_ok(pier_channel_reset(world->a.channel));
 	expect_ok(pier_post_recv(world->a.channel, &place, 1, &receive));
-	assert_true(pier_write(world->b.channel, &source, 1, &target, PATIENT) < 0);
+	assert_true(pier_channel_write(world->b.channel, &source, 1, &target, PATIENT) <
+		    0);
 	assert_true(pier_channel_error(world->b.channel, NULL) < 0);
-	expect_result(pier_poll_work(world->a.channel, receive, NULL), 0);
+	expect_result(pier_work_poll(world->a.channel, receive, NULL), 0);
 	world_expect(world);
 	expect_ok(pier_channel_reset(world->b.channel));
 	expect_ok(ends_connect(&world->a, &world->b));
 	source = gather_at(&world->b.area, 0, PIECE);
-	expect_ok(pier_send(world->b.channel, &source, 1, PATIENT));
+	expect_ok(pier_channel_send(world->b.channel, &source, 1, PATIENT));
 	expect_end(world->a.channel, receive, 0);
 	image_copy(&world->a.area, 5000, &world->b.area, 0, PIECE);
 	expect_usable(world);
@@ -167,10 +168,10 @@ static void refuses_endpoints_from_before(void **state)
 	assert_int_equal(a.qpn, old_a.qpn);
 	assert_true(a.generation - old_a.generation - 1 < 2);
 	assert_int_not_equal(a.psn, old_a.psn);
-	expect_result(pier_connect_channel(world->a.channel, &old_b), -ESTALE);
-	expect_result(pier_connect_channel(world->b.channel, &old_a), -ESTALE);
-	expect_ok(pier_connect_channel(world->a.channel, &b));
-	expect_ok(pier_connect_channel(world->b.channel, &a));
+	expect_result(pier_channel_connect(world->a.channel, &old_b), -ESTALE);
+	expect_result(pier_channel_connect(world->b.channel, &old_a), -ESTALE);
+	expect_ok(pier_channel_connect(world->a.channel, &b));
+	expect_ok(pier_channel_connect(world->b.channel, &a));
 	expect_usable(world);
 }
 
@@ -183,7 +184,8 @@ static void *shake(void *argument)
 {
 	struct party *party = argument;
 
-	party->result = pier_handshake(party->channel, party->fd, party->fd, PATIENT);
+	party->result = pier_channel_handshake(party->channel, party->fd, party->fd,
+					       PATIENT);
 	return NULL;
 }
 
@@ -206,7 +208,7 @@ static void shakes_hands_again(void **state)
 		assert_int_equal(a.result, 0);
 		assert_int_equal(b.result, 0);
 		expect_usable(world);
-		expect_result(pier_handshake(a.channel, a.fd, a.fd, 0), -EISCONN);
+		expect_result(pier_channel_handshake(a.channel, a.fd, a.fd, 0), -EISCONN);
 		reset_both(world);
 	}
 	close(fds[0]);
@@ -242,7 +244,7 @@ static void finds_the_peer_alive(void **state)
 
 	attr.keepalive_ms = KEEPALIVE;
 	world = world_connected_with(state, &attr);
-	expect_result(pier_recv(world->a.channel, NULL, 0, 10 * KEEPALIVE, NULL),
+	expect_result(pier_channel_recv(world->a.channel, NULL, 0, 10 * KEEPALIVE, NULL),
 		      -ETIMEDOUT);
 	pier_channel_error(world->a.channel, &failure);
 	if (failure.error_class != PIER_CLASS_STOPPED)
@@ -262,7 +264,8 @@ static void needs_the_right_to_write(void **state)
 	attr.keepalive_ms = KEEPALIVE;
 	attr.access = PIER_ACCESS_LOCAL_WRITE | PIER_ACCESS_REMOTE_READ;
 	world = world_connected_with(state, &attr);
-	expect_result(pier_recv(world->a.channel, NULL, 0, PATIENT, NULL), -ECANCELED);
+	expect_result(pier_channel_recv(world->a.channel, NULL, 0, PATIENT, NULL),
+		      -ECANCELED);
 	expect_result(pier_channel_error(world->a.channel, &failure), -EACCES);
 	assert_int_equal(failure.first.opcode, PIER_OP_KEEPALIVE);
 	assert_non_null(strstr(failure.sentence, "REMOTE_WRITE"));
@@ -289,18 +292,19 @@ static void notices_a_killed_peer_while_idle(void **state)
 	attr.keepalive_ms = KEEPALIVE;
 	expect_ok(end_open(&world->a, test_device));
 	expect_ok(end_prepare(&world->a, &attr));
-	expect_ok(pier_handshake(world->a.channel, first, first, PATIENT));
+	expect_ok(pier_channel_handshake(world->a.channel, first, first, PATIENT));
 	expect_ok(pier_post_recv(world->a.channel, NULL, 0, &receive));
 	child_kill(victim);
 	killed = milliseconds();
-	expect_result(pier_wait(world->a.channel, receive, PATIENT, NULL), -ECANCELED);
+	expect_result(pier_work_wait(world->a.channel, receive, PATIENT, NULL),
+		      -ECANCELED);
 	assert_true(milliseconds() - killed < NOTICED_WITHIN);
 	assert_true(pier_channel_error(world->a.channel, NULL) < 0);
 	/* And goes on with another one. */
 	expect_ok(pier_channel_reset(world->a.channel));
-	expect_ok(pier_handshake(world->a.channel, second, second, PATIENT));
+	expect_ok(pier_channel_handshake(world->a.channel, second, second, PATIENT));
 	/* An empty write: it needs nothing of the heir but that it lives. */
-	expect_ok(pier_write(world->a.channel, NULL, 0, NULL, PATIENT));
+	expect_ok(pier_channel_write(world->a.channel, NULL, 0, NULL, PATIENT));
 	child_kill(heir);
 	close(first);
 	close(second);

@@ -103,7 +103,7 @@ static void expect_failure(struct attempt *attempt, size_t which)
 	if (error != failures[which].error &&
 	    !(failures[which].dmabuf && error == -EOPNOTSUPP))
 		fail_msg("failure %zu: %d, not %d: %s", which, error,
-			 failures[which].error, pier_last_error());
+			 failures[which].error, pier_error_message());
 	assert_ptr_equal(attempt->mr, untouched);
 }
 
@@ -158,7 +158,8 @@ static void holds_many_at_once(void **state)
 					     PIER_POLICY_DIRECT, &regions[i]));
 	for (size_t i = 0; i < MANY; i += 7) {
 		expect_ok(pier_mr_remote(regions[i], &target));
-		expect_ok(pier_write(world->a.channel, &source, 1, &target, PATIENT));
+		expect_ok(pier_channel_write(world->a.channel, &source, 1, &target,
+					     PATIENT));
 		image_copy(&world->b.area, 600 * i + 1, &world->a.area, 0, 100);
 	}
 	for (size_t i = 0; i < MANY; i++)

@@ -109,7 +109,7 @@ static void tells_what_failed(void **state)
 	if (!report.body_error) {
 		assert_int_equal(failures[1].work.id, behind.id);
 		assert_int_equal(failures[1].result.error, -ECANCELED);
-		expect_result(pier_poll_work(world->a.channel, behind, NULL), -ESTALE);
+		expect_result(pier_work_poll(world->a.channel, behind, NULL), -ESTALE);
 	}
 	assert_int_equal(failures[report.failed - 1].result.opcode, PIER_OP_RECV);
 	assert_int_equal(failures[report.failed - 1].result.error, -ECANCELED);
@@ -131,7 +131,7 @@ static void stops_at_its_deadline(void **state)
 	assert_int_equal(report.failed, 1);
 	assert_int_equal(pier_channel_outstanding(world->b.channel), 0);
 	/* What comes now finds nobody, and the memory is left alone. */
-	assert_true(pier_send(world->a.channel, &source, 1, PATIENT) < 0);
+	assert_true(pier_channel_send(world->a.channel, &source, 1, PATIENT) < 0);
 	world_expect(world);
 }
 
@@ -178,7 +178,7 @@ static void ends_after_its_channel(void **state)
 	PIER_SCOPE(world->a.channel, NULL, &report)
 	{
 		expect_ok(pier_post_recv(world->a.channel, &target, 1, NULL));
-		expect_ok(pier_destroy_channel(world->a.channel));
+		expect_ok(pier_channel_destroy(world->a.channel));
 		world->a.channel = NULL;
 	}
 	assert_int_equal(report.error, -ECANCELED);

@@ -106,7 +106,7 @@ static void expect_write(struct part *part, size_t offset, size_t length)
 	struct pier_remote target;
 
 	expect_ok(pier_remote_sub(&part->remote, offset, length, &target));
-	expect_ok(pier_write(world->a.channel, &source, 1, &target, PATIENT));
+	expect_ok(pier_channel_write(world->a.channel, &source, 1, &target, PATIENT));
 	image_copy(&world->b.area, PART_AT + offset, &world->a.area, 7, length);
 	world_expect(world);
 }
@@ -118,7 +118,7 @@ static void expect_read(struct part *part, size_t offset, size_t length)
 	struct pier_remote source;
 
 	expect_ok(pier_remote_sub(&part->remote, offset, length, &source));
-	expect_ok(pier_read(world->a.channel, &target, 1, &source, PATIENT));
+	expect_ok(pier_channel_read(world->a.channel, &target, 1, &source, PATIENT));
 	image_copy(&world->a.area, 90001, &world->b.area, PART_AT + offset, length);
 	world_expect(world);
 }
@@ -142,9 +142,9 @@ static void expect_refused(struct part *part, uint64_t addr, bool read)
 
 static void connect_anew(struct world *world)
 {
-	expect_ok(pier_destroy_channel(world->a.channel));
+	expect_ok(pier_channel_destroy(world->a.channel));
 	world->a.channel = NULL;
-	expect_ok(pier_destroy_channel(world->b.channel));
+	expect_ok(pier_channel_destroy(world->b.channel));
 	world->b.channel = NULL;
 	expect_ok(end_prepare(&world->a, NULL));
 	expect_ok(end_prepare(&world->b, NULL));
@@ -251,8 +251,8 @@ static void bound_sub_is_for_its_peer_alone(void **state)
 		expect_refused(&part, part.remote.addr, false);
 	else
 		expect_write(&part, 0, SOME);
-	expect_ok(pier_destroy_channel(a->channel));
-	expect_ok(pier_destroy_channel(b->channel));
+	expect_ok(pier_channel_destroy(a->channel));
+	expect_ok(pier_channel_destroy(b->channel));
 	a->channel = first_a;
 	b->channel = first_b;
 	expect_write(&part, 1, SOME);
@@ -280,7 +280,7 @@ static void bound_sub_ends_with_a_message(void **state)
 	}
 	expect_write(&part, 1, SOME);
 	expect_ok(pier_post_recv(b->channel, NULL, 0, &receive));
-	expect_ok(pier_post(a->channel, &last, &work));
+	expect_ok(pier_post_request(a->channel, &last, &work));
 	result = expect_end(b->channel, receive, 0);
 	assert_true(result.has_invalidated || test_vague);
 	if (result.has_invalidated)
@@ -323,11 +323,11 @@ static void bound_sub_is_not_counted(void **state)
 	struct part part = open_both(state, bind_part, WRITE);
 	struct pier_counter *counter;
 
-	expect_ok(pier_create_counter(part.world->b.pd, &counter));
+	expect_ok(pier_counter_create(part.world->b.pd, &counter));
 	if (pier_mr_is_window(part.mr))
-		expect_result(pier_bind_counter(counter, part.mr), -EOPNOTSUPP);
+		expect_result(pier_counter_bind(counter, part.mr), -EOPNOTSUPP);
 	expect_write(&part, 0, SOME);
-	expect_ok(pier_destroy_counter(counter));
+	expect_ok(pier_counter_destroy(counter));
 	close_both(&part);
 }
 

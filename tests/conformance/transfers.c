@@ -55,8 +55,8 @@ static struct rails make_rails(struct world *world)
 static void close_rails(struct rails *rails)
 {
 	for (int i = 0; i < MORE_RAILS; i++) {
-		expect_ok(pier_destroy_channel(rails->near[i]));
-		expect_ok(pier_destroy_channel(rails->far[i]));
+		expect_ok(pier_channel_destroy(rails->near[i]));
+		expect_ok(pier_channel_destroy(rails->far[i]));
 	}
 }
 
@@ -95,11 +95,11 @@ static void move(struct world *world, struct pier_transfer_attr *attr)
 	area_shuffle(world, &world->a.area);
 	area_shuffle(world, &world->b.area);
 	attr->direction = PIER_TRANSFER_WRITE;
-	expect_ok(pier_run_transfer(attr));
+	expect_ok(pier_transfer_run(attr));
 	expect_moved(world, attr->length, false);
 	area_shuffle(world, &world->a.area);
 	attr->direction = PIER_TRANSFER_READ;
-	expect_ok(pier_run_transfer(attr));
+	expect_ok(pier_transfer_run(attr));
 	expect_moved(world, attr->length, true);
 }
 
@@ -144,7 +144,7 @@ static void tells_how_far_it_is_and_the_peer(void **state)
 	attr.flags = PIER_TRANSFER_NOTIFY;
 	attr.immediate = 0x8001fe02;
 	expect_ok(pier_post_recv(world->b.channel, NULL, 0, &work));
-	expect_ok(pier_run_transfer(&attr));
+	expect_ok(pier_transfer_run(&attr));
 	assert_int_equal(last, LENGTH);
 	result = expect_end(world->b.channel, work, 0);
 	assert_true(result.has_immediate);
@@ -165,7 +165,7 @@ static int kill_rails(void *context, uint64_t done, uint64_t length)
 	struct killer *killer = context;
 
 	for (int i = 0; i < killer->count && done >= length / 2; i++) {
-		expect_ok(pier_destroy_channel(killer->first[i]));
+		expect_ok(pier_channel_destroy(killer->first[i]));
 		killer->first[i] = NULL;
 	}
 	return 0;
@@ -180,7 +180,7 @@ static void others_take_over(void **state)
 
 	attr.progress = kill_rails;
 	attr.context = &killer;
-	expect_ok(pier_run_transfer(&attr));
+	expect_ok(pier_transfer_run(&attr));
 	expect_moved(world, LENGTH, false);
 	close_rails(&rails);
 }
@@ -192,7 +192,7 @@ static void resume(struct world *world, struct pier_transfer *transfer,
 	struct pier_rail_status rail;
 	uint64_t missing;
 
-	pier_query_transfer(transfer, &status);
+	pier_transfer_query(transfer, &status);
 	assert_true(status.ended);
 	assert_int_equal(status.in_flight, 0);
 	assert_int_equal(status.working_rails, 0);
@@ -200,9 +200,9 @@ static void resume(struct world *world, struct pier_transfer *transfer,
 	missing = LENGTH - status.done;
 	/* The world's channel has not been used yet. */
 	attr_of(world, rails, 1, LENGTH);
-	expect_ok(pier_resume_transfer(transfer, rails->list, 1));
-	expect_result(pier_wait_transfer(transfer, PATIENT), 1);
-	expect_ok(pier_query_rail(transfer, 0, &rail));
+	expect_ok(pier_transfer_resume(transfer, rails->list, 1));
+	expect_result(pier_transfer_wait(transfer, PATIENT), 1);
+	expect_ok(pier_transfer_query_rail(transfer, 0, &rail));
 	assert_int_equal(rail.done, missing);
 }
 
@@ -222,11 +222,11 @@ static void resumes_after_all_rails_died(void **state)
 		attr.progress = kill_rails;
 		attr.context = &killer;
 		killer.count = MORE_RAILS;
-		expect_ok(pier_begin_transfer(&attr, &transfer));
-		assert_true(pier_wait_transfer(transfer, PATIENT) < 0);
+		expect_ok(pier_transfer_begin(&attr, &transfer));
+		assert_true(pier_transfer_wait(transfer, PATIENT) < 0);
 		killer.count = 0;
 		resume(world, transfer, &rails);
-		expect_ok(pier_destroy_transfer(transfer));
+		expect_ok(pier_transfer_destroy(transfer));
 		expect_moved(world, LENGTH, reading);
 		close_rails(&rails);
 		rails = make_rails(world);
@@ -241,7 +241,7 @@ static int stop_far_end(void *context, uint64_t done, uint64_t length)
 	struct pier_channel **far = context;
 
 	if (done >= length / 2 && *far) {
-		expect_ok(pier_cancel_channel(*far));
+		expect_ok(pier_channel_cancel(*far));
 		*far = NULL;
 	}
 	return 0;
@@ -258,13 +258,13 @@ static void resumes_on_a_channel_that_was_reset(void **state)
 
 	attr.progress = stop_far_end;
 	attr.context = &far;
-	expect_ok(pier_begin_transfer(&attr, &transfer));
-	assert_true(pier_wait_transfer(transfer, PATIENT) < 0);
+	expect_ok(pier_transfer_begin(&attr, &transfer));
+	assert_true(pier_transfer_wait(transfer, PATIENT) < 0);
 	expect_ok(pier_channel_reset(world->a.channel));
 	expect_ok(pier_channel_reset(world->b.channel));
 	expect_ok(ends_connect(&world->a, &world->b));
 	resume(world, transfer, &rails);
-	expect_ok(pier_destroy_transfer(transfer));
+	expect_ok(pier_transfer_destroy(transfer));
 	expect_moved(world, LENGTH, false);
 	close_rails(&rails);
 }
@@ -278,7 +278,7 @@ static void ends_when_the_peer_refuses(void **state)
 
 	for (int i = 0; i < PARTS; i++)
 		rails.parts[i].rkey ^= 0x5a5a5a5a;
-	expect_result(pier_run_transfer(&attr), -EACCES);
+	expect_result(pier_transfer_run(&attr), -EACCES);
 	test_assert_sentence("0 of ");
 	assert_int_equal(pier_channel_outstanding(world->a.channel), 0);
 	world_expect(world);

@@ -64,9 +64,9 @@ static uint32_t gather_list_at(const struct pier_mr *mr, size_t offset, size_t l
 {
 	uint32_t count, needed;
 
-	expect_ok(pier_gather_list(mr, pier_mr_iova(mr) + offset, length, ret_list,
-				   MAX_PARTS, &count));
-	expect_ok(pier_count_elements(mr, pier_mr_iova(mr) + offset, length, &needed));
+	expect_ok(pier_mr_gather_list(mr, pier_mr_iova(mr) + offset, length, ret_list,
+				      MAX_PARTS, &count));
+	expect_ok(pier_mr_count_elements(mr, pier_mr_iova(mr) + offset, length, &needed));
 	assert_int_equal(count, needed);
 	return count;
 }
@@ -76,8 +76,8 @@ static uint32_t scatter_list_at(const struct pier_mr *mr, size_t offset, size_t 
 {
 	uint32_t count;
 
-	expect_ok(pier_scatter_list(mr, pier_mr_iova(mr) + offset, length, ret_list,
-				    MAX_PARTS, &count));
+	expect_ok(pier_mr_scatter_list(mr, pier_mr_iova(mr) + offset, length, ret_list,
+				       MAX_PARTS, &count));
 	return count;
 }
 
@@ -111,7 +111,8 @@ static void write_ranges(struct world *world, const struct pier_mr *from,
 	uint32_t num_sge = gather_list_at(from, move->local, move->length, list);
 	uint32_t count = remote_vec_at(to, move->remote, move->length, parts);
 
-	expect_ok(pier_write_vec(world->a.channel, list, num_sge, parts, count, PATIENT));
+	expect_ok(pier_channel_write_vec(world->a.channel, list, num_sge, parts, count,
+					 PATIENT));
 	image_copy_ranges(&world->b.area, move->remote, &world->a.area, move->local,
 			  move->length);
 	world_expect(world);
@@ -125,7 +126,8 @@ static void read_ranges(struct world *world, const struct pier_mr *to,
 	uint32_t num_sge = scatter_list_at(to, move->local, move->length, list);
 	uint32_t count = remote_vec_at(from, move->remote, move->length, parts);
 
-	expect_ok(pier_read_vec(world->a.channel, list, num_sge, parts, count, PATIENT));
+	expect_ok(pier_channel_read_vec(world->a.channel, list, num_sge, parts, count,
+					PATIENT));
 	image_copy_ranges(&world->a.area, move->local, &world->b.area, move->remote,
 			  move->length);
 	world_expect(world);
@@ -224,7 +226,7 @@ static void sends_over_seams(void **state)
 	assert_in_range(num_sge, 1, MAX_ELEMENTS);
 	assert_in_range(count, 1, MAX_ELEMENTS);
 	expect_ok(pier_post_recv(world->b.channel, targets, (int)count, &work));
-	expect_ok(pier_send(world->a.channel, list, (int)num_sge, PATIENT));
+	expect_ok(pier_channel_send(world->a.channel, list, (int)num_sge, PATIENT));
 	assert_int_equal(expect_end(world->b.channel, work, 0).byte_length, LENGTH - 4);
 	image_copy_ranges(&world->b.area, 1, &world->a.area, 3, LENGTH - 4);
 	world_expect(world);
@@ -242,11 +244,11 @@ static void refuses_what_is_too_long(void **state)
 	uint32_t num_sge = gather_list_at(a, 0, LENGTH, list), count;
 
 	count = remote_vec_at(b, 1, LENGTH - 1, parts);
-	expect_result(
-		pier_write_vec(world->a.channel, list, num_sge, parts, count, PATIENT),
-		-ERANGE);
-	expect_result(pier_gather_list(a, pier_mr_iova(a) + 1, LENGTH, list, MAX_PARTS,
-				       &num_sge),
+	expect_result(pier_channel_write_vec(world->a.channel, list, num_sge, parts,
+					     count, PATIENT),
+		      -ERANGE);
+	expect_result(pier_mr_gather_list(a, pier_mr_iova(a) + 1, LENGTH, list, MAX_PARTS,
+					  &num_sge),
 		      -ERANGE);
 	expect_result(pier_remote_vec_sub(parts, count, 1, LENGTH - 1, parts, MAX_PARTS,
 					  &count),

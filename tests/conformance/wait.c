@@ -22,12 +22,12 @@ static void sleeps_until_something_completes(void **state)
 		struct pier_work receive;
 
 		expect_ok(pier_post_recv(world->b.channel, &target, 1, &receive));
-		expect_ok(pier_arm_channel(world->b.channel));
+		expect_ok(pier_channel_arm(world->b.channel));
 		assert_int_equal(poll(&fd, 1, 0), 0);
-		expect_ok(pier_send(world->a.channel, &source, 1, PATIENT));
+		expect_ok(pier_channel_send(world->a.channel, &source, 1, PATIENT));
 		assert_int_equal(poll(&fd, 1, PATIENT), 1);
-		expect_result(pier_poll_work(world->b.channel, receive, &result), 1);
-		expect_ok(pier_arm_channel(world->b.channel));
+		expect_result(pier_work_poll(world->b.channel, receive, &result), 1);
+		expect_ok(pier_channel_arm(world->b.channel));
 		assert_int_equal(poll(&fd, 1, 0), 0);
 	}
 	image_copy(&world->b.area, 0, &world->a.area, 0, 30);
@@ -47,7 +47,7 @@ static void loses_no_wake_up(void **state)
 
 		expect_ok(pier_post_write(world->a.channel, NULL, 0,
 					  &(struct pier_remote){ 0 }, &work));
-		collected = pier_arm_channel(world->a.channel);
+		collected = pier_channel_arm(world->a.channel);
 		assert_true(collected >= 0);
 		if (collected == 0)
 			assert_int_equal(poll(&fd, 1, PATIENT), 1);
@@ -62,15 +62,15 @@ static void knows_its_handles(void **state)
 	struct pier_result result;
 
 	expect_ok(pier_post_recv(world->b.channel, NULL, 0, &receive));
-	expect_result(pier_poll_work(world->b.channel, receive, &result), 0);
+	expect_result(pier_work_poll(world->b.channel, receive, &result), 0);
 	expect_ok(pier_post_send(world->a.channel, NULL, 0, &work));
-	expect_result(pier_poll_work(world->b.channel, work, &result), -ESTALE);
+	expect_result(pier_work_poll(world->b.channel, work, &result), -ESTALE);
 	expect_end(world->a.channel, work, 0);
-	expect_result(pier_poll_work(world->a.channel, work, &result), -ESTALE);
-	expect_result(pier_wait(world->a.channel, work, PATIENT, &result), -ESTALE);
-	expect_result(pier_wait(world->a.channel, none, PATIENT, &result), -ESTALE);
+	expect_result(pier_work_poll(world->a.channel, work, &result), -ESTALE);
+	expect_result(pier_work_wait(world->a.channel, work, PATIENT, &result), -ESTALE);
+	expect_result(pier_work_wait(world->a.channel, none, PATIENT, &result), -ESTALE);
 	expect_end(world->b.channel, receive, 0);
-	expect_result(pier_poll_work(world->b.channel, receive, &result), -ESTALE);
+	expect_result(pier_work_poll(world->b.channel, receive, &result), -ESTALE);
 }
 
 static void tells_when_a_queue_is_full(void **state)
@@ -84,7 +84,7 @@ static void tells_when_a_queue_is_full(void **state)
 	for (int i = 0; i < 4; i++)
 		expect_ok(pier_post_recv(world->b.channel, NULL, 0, &work[i]));
 	expect_result(pier_post_recv(world->b.channel, NULL, 0, NULL), -EAGAIN);
-	expect_ok(pier_send(world->a.channel, NULL, 0, PATIENT));
+	expect_ok(pier_channel_send(world->a.channel, NULL, 0, PATIENT));
 	expect_end(world->b.channel, work[0], 0);
 	expect_ok(pier_post_recv(world->b.channel, NULL, 0, &work[0]));
 	expect_result(pier_post_recv(world->b.channel, NULL, 0, NULL), -EAGAIN);
@@ -94,7 +94,7 @@ static void tells_when_a_queue_is_full(void **state)
 static void wait_for_any(struct pier_channel *channel)
 {
 	struct pollfd fd = { .fd = pier_channel_fd(channel), .events = POLLIN };
-	int collected = pier_arm_channel(channel);
+	int collected = pier_channel_arm(channel);
 
 	assert_true(collected >= 0);
 	if (collected == 0)
@@ -135,14 +135,14 @@ static void gives_memory_back_when_the_time_is_up(void **state)
 
 	expect_ok(pier_post_recv(world->b.channel, &target, 1, &other));
 	expect_ok(pier_post_recv(world->b.channel, &target, 1, NULL));
-	expect_result(pier_recv(world->b.channel, &target, 1, BRIEF, &result),
+	expect_result(pier_channel_recv(world->b.channel, &target, 1, BRIEF, &result),
 		      -ETIMEDOUT);
 	assert_int_equal(result.error, -ECANCELED);
 	assert_int_equal(pier_channel_outstanding(world->b.channel), 0);
 	expect_end(world->b.channel, other, -ECANCELED);
 	expect_result(pier_post_recv(world->b.channel, &target, 1, NULL), -EPIPE);
 	/* The peer's message finds nobody, and the memory is left alone. */
-	assert_true(pier_send(world->a.channel, &source, 1, PATIENT) < 0);
+	assert_true(pier_channel_send(world->a.channel, &source, 1, PATIENT) < 0);
 	world_expect(world);
 }
 
@@ -151,8 +151,8 @@ static void asks_without_waiting(void **state)
 {
 	struct world *world = world_connected(state);
 
-	expect_result(pier_recv(world->b.channel, NULL, 0, 0, NULL), -ETIMEDOUT);
-	expect_result(pier_recv(world->b.channel, NULL, 0, 0, NULL), -EPIPE);
+	expect_result(pier_channel_recv(world->b.channel, NULL, 0, 0, NULL), -ETIMEDOUT);
+	expect_result(pier_channel_recv(world->b.channel, NULL, 0, 0, NULL), -EPIPE);
 }
 
 /* A thread that does nothing but when epoll(7) says so. Nothing in it asserts. */
@@ -169,7 +169,7 @@ static int serve(struct loop *loop, struct pier_work *work)
 	int done = 0;
 
 	while (loop->done < loop->receives && !loop->error) {
-		done = pier_poll_work(loop->channel, *work, NULL);
+		done = pier_work_poll(loop->channel, *work, NULL);
 		if (done <= 0)
 			return done;
 		if (++loop->done < loop->receives)
@@ -181,7 +181,7 @@ static int serve(struct loop *loop, struct pier_work *work)
 static int wait_in_epoll(struct loop *loop, int epoll, struct pier_work *work)
 {
 	struct epoll_event event;
-	int count = pier_arm_channel(loop->channel);
+	int count = pier_channel_arm(loop->channel);
 
 	if (count < 0)
 		return count;
@@ -226,7 +226,7 @@ static void wake_in_epoll(void **state, uint32_t events)
 	loop.channel = world->b.channel;
 	assert_int_equal(pthread_create(&thread, NULL, run_loop, &loop), 0);
 	for (int i = 0; i < loop.receives; i++)
-		expect_ok(pier_send(world->a.channel, NULL, 0, PATIENT));
+		expect_ok(pier_channel_send(world->a.channel, NULL, 0, PATIENT));
 	assert_int_equal(pthread_join(thread, NULL), 0);
 	assert_int_equal(loop.error, 0);
 	assert_int_equal(loop.done, loop.receives);
@@ -251,11 +251,11 @@ static void waits_in_every_way(void **state)
 	struct pier_remote target = remote_at(&world->b.area, 0, 5000);
 
 	for (size_t i = 0; i < 3; i++) {
-		expect_ok(pier_set_waiting(world->a.channel, ways[i], 20));
+		expect_ok(pier_channel_set_waiting(world->a.channel, ways[i], 20));
 		for (int round = 0; round < 20; round++)
-			expect_ok(pier_write(world->a.channel, &source, 1, &target,
-					     PATIENT));
-		expect_result(pier_wait_room(world->a.channel, 1, 0), 0);
+			expect_ok(pier_channel_write(world->a.channel, &source, 1,
+						     &target, PATIENT));
+		expect_result(pier_channel_wait_room(world->a.channel, 1, 0), 0);
 	}
 	image_copy(&world->b.area, 0, &world->a.area, 0, 5000);
 	world_expect(world);
@@ -272,14 +272,15 @@ static void cancels_everything(void **state)
 
 	for (int i = 0; i < 2; i++)
 		expect_ok(pier_post_recv(world->a.channel, &target, 1, &receives[i]));
-	expect_ok(pier_cancel_channel(world->a.channel));
+	expect_ok(pier_channel_cancel(world->a.channel));
 	assert_int_equal(pier_channel_outstanding(world->a.channel), 0);
 	for (int i = 0; i < 2; i++)
 		expect_end(world->a.channel, receives[i], -ECANCELED);
 	expect_result(pier_post_recv(world->a.channel, &target, 1, NULL), -EPIPE);
-	test_assert_sentence("pier_cancel_channel");
-	expect_ok(pier_cancel_channel(world->a.channel));
-	assert_true(pier_write(world->b.channel, &source, 1, &remote, PATIENT) < 0);
+	test_assert_sentence("pier_channel_cancel");
+	expect_ok(pier_channel_cancel(world->a.channel));
+	assert_true(pier_channel_write(world->b.channel, &source, 1, &remote, PATIENT) <
+		    0);
 	world_expect(world);
 }
 

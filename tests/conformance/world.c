@@ -85,7 +85,7 @@ void area_shuffle(struct world *world, struct area *area)
 		memcpy(area->image + i, &bytes,
 		       left < sizeof(bytes) ? left : sizeof(bytes));
 	}
-	expect_ok(pier_copy_to_buffer(area->buffer, 0, area->image, AREA_LENGTH));
+	expect_ok(pier_buffer_copy_to(area->buffer, 0, area->image, AREA_LENGTH));
 }
 
 void area_expect(const struct area *area)
@@ -112,7 +112,7 @@ struct pier_gather gather_at(const struct area *area, size_t offset, size_t leng
 {
 	struct pier_gather element;
 
-	expect_ok(pier_gather(area->mr, area_at(area, offset), length, &element));
+	expect_ok(pier_mr_gather(area->mr, area_at(area, offset), length, &element));
 	return element;
 }
 
@@ -120,7 +120,7 @@ struct pier_scatter scatter_at(const struct area *area, size_t offset, size_t le
 {
 	struct pier_scatter element;
 
-	expect_ok(pier_scatter(area->mr, area_at(area, offset), length, &element));
+	expect_ok(pier_mr_scatter(area->mr, area_at(area, offset), length, &element));
 	return element;
 }
 
@@ -138,7 +138,7 @@ struct pier_result expect_end(struct pier_channel *channel, struct pier_work wor
 {
 	struct pier_result result = { 0 };
 
-	expect_result(pier_wait(channel, work, PATIENT, &result), error);
+	expect_result(pier_work_wait(channel, work, PATIENT, &result), error);
 	assert_int_equal(result.error, error);
 	return result;
 }
@@ -152,8 +152,8 @@ void expect_vague_end(struct pier_channel *channel, struct pier_work work, int e
 		expect_end(channel, work, error);
 		return;
 	}
-	found = pier_wait(channel, work, PATIENT, NULL);
+	found = pier_work_wait(channel, work, PATIENT, NULL);
 	if (found != error && found != vague_error)
 		fail_msg("%d, not %d or %d: %s", found, error, vague_error,
-			 pier_last_error());
+			 pier_error_message());
 }

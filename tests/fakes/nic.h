@@ -2,7 +2,7 @@
 #ifndef PIER_FAKES_NIC_H
 #define PIER_FAKES_NIC_H
 
-#include "memory/device.h"
+#include "device/device.h"
 #include "provider/provider.h"
 
 /*

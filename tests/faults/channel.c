@@ -57,7 +57,7 @@ static void keeps_the_first_cause(void **state)
 	expect_ok(post_heard_write(world, 0, &first, &heard[0]));
 	expect_ok(post_heard_write(world, LENGTH, &second, &heard[1]));
 	expect_end(world->a.channel, first, -EREMOTEIO);
-	expect_result(pier_wait(world->a.channel, second, SHORTLY_MS, &result),
+	expect_result(pier_work_wait(world->a.channel, second, SHORTLY_MS, &result),
 		      -ETIMEDOUT);
 	assert_int_equal(result.error, -ECANCELED);
 	expect_result(post_write(world, 0, NULL), -EPIPE);
@@ -77,7 +77,7 @@ static void makes_up_what_was_lost(void **state)
 	expect_ok(post_write(world, 0, &first));
 	expect_ok(post_write(world, LENGTH, &second));
 	expect_end(world->a.channel, second, 0);
-	expect_result(pier_wait(world->a.channel, first, SHORTLY_MS, &result),
+	expect_result(pier_work_wait(world->a.channel, first, SHORTLY_MS, &result),
 		      -ETIMEDOUT);
 	assert_int_equal(result.error, -ECANCELED);
 	world_expect(world);
@@ -104,7 +104,8 @@ static void stops_in_order(void **state)
 
 	expect_ok(pier_post_recv(world->a.channel, NULL, 0, &receive));
 	expect_ok(post_heard_write(world, 0, &work, &heard));
-	expect_result(pier_wait(world->a.channel, work, SHORTLY_MS, NULL), -ETIMEDOUT);
+	expect_result(pier_work_wait(world->a.channel, work, SHORTLY_MS, NULL),
+		      -ETIMEDOUT);
 	assert_int_equal(pier_channel_qp(world->a.channel)->state, IBV_QPS_ERR);
 	expect_end(world->a.channel, receive, -ECANCELED);
 	expect_end(world->b.channel, heard, 0);
@@ -119,7 +120,8 @@ static void stops_where_err_is_refused(void **state)
 
 	expect_ok(pier_post_recv(world->a.channel, NULL, 0, &receive));
 	expect_ok(post_write(world, 0, &work));
-	expect_result(pier_wait(world->a.channel, work, SHORTLY_MS, NULL), -ETIMEDOUT);
+	expect_result(pier_work_wait(world->a.channel, work, SHORTLY_MS, NULL),
+		      -ETIMEDOUT);
 	assert_int_equal(pier_channel_qp(world->a.channel)->state, IBV_QPS_RESET);
 	expect_end(world->a.channel, receive, -ECANCELED);
 	assert_int_equal(pier_channel_outstanding(world->a.channel), 0);
@@ -135,11 +137,11 @@ static void is_not_reset_after_an_overrun(void **state)
 
 	expect_ok(pier_channel_endpoint(world->b.channel, &peer));
 	expect_ok(post_write(world, 0, &work));
-	expect_result(pier_wait(channel, work, SHORTLY_MS, NULL), -EIO);
+	expect_result(pier_work_wait(channel, work, SHORTLY_MS, NULL), -EIO);
 	for (int i = 0; i < 2; i++) {
 		expect_result(pier_channel_reset(channel), -EIO);
 		test_assert_sentence("poll the completion queue");
-		expect_result(pier_connect_channel(channel, &peer), -EISCONN);
+		expect_result(pier_channel_connect(channel, &peer), -EISCONN);
 		expect_result(pier_post_recv(channel, NULL, 0, NULL), -EPIPE);
 		assert_int_equal(pier_channel_outstanding(channel), 0);
 	}
@@ -151,7 +153,7 @@ static void is_reset_after_a_poll_that_failed(void **state)
 	struct pier_work work;
 
 	expect_ok(post_write(world, 0, &work));
-	expect_result(pier_wait(world->a.channel, work, PATIENT, NULL), -EIO);
+	expect_result(pier_work_wait(world->a.channel, work, PATIENT, NULL), -EIO);
 	expect_ok(pier_channel_reset(world->a.channel));
 	expect_ok(pier_channel_reset(world->b.channel));
 	expect_ok(ends_connect(&world->a, &world->b));

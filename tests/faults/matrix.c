@@ -4,7 +4,7 @@
 
 #include "matrix.h"
 #include "table.h"
-#include "util/deadline.h"
+#include "core/deadline.h"
 
 enum {
 	CASE_SECONDS = 30, /* what takes longer hangs */
@@ -92,7 +92,7 @@ static void meets(void **state)
 	error = scene.operation->run(&scene);
 	if (!is_expected(outcome, error))
 		fail_msg("%s: %d, not %d: %s", matrix_case->name, error, outcome->error,
-			 pier_last_error());
+			 pier_error_message());
 	expect_time(&scene, start);
 	if (error && error != -EINPROGRESS)
 		test_assert_sentence(outcome->sentence);

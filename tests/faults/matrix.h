@@ -14,7 +14,7 @@
 
 enum {
 	SOURCE = 1001,	   /* offset of what is moved, in the area it comes from */
-	LANDING = 70007,   /* and where it goes */
+	RECEIVER = 70007,  /* and where it goes */
 	FREE = 150001,	   /* where nothing else happens */
 	LENGTH = 5003,	   /* bytes */
 	NUMBER = 0xabcd12, /* immediate data */
@@ -31,8 +31,8 @@ enum trait {
 	NEEDS_RECEIVE = 1 << 3, /* of the peer */
 	INTO_PEER = 1 << 4,	/* bytes go to the peer */
 	INTO_US = 1 << 5,	/* or come from it */
-	WAITS = 1 << 6,		/* until it is complete, by pier_wait() */
-	POLLS = 1 << 7,		/* it is asked for again and again: pier_poll_work() */
+	WAITS = 1 << 6,		/* until it is complete, by pier_work_wait() */
+	POLLS = 1 << 7,		/* it is asked for again and again: pier_work_poll() */
 	REGISTERS = 1 << 8,
 	CONNECTS = 1 << 9,
 	PREPARES = 1 << 10,
@@ -106,7 +106,7 @@ struct scene {
 	const struct operation *operation;
 	const struct fault *fault;
 	int timeout_ms;
-	struct pier_remote target; /* at LANDING of the peer's area, or SOURCE to read */
+	struct pier_remote target; /* at RECEIVER of the peer's area, or SOURCE to read */
 	/* Of the request, once it was handed out. */
 	bool used_up;
 	struct pier_work work;
@@ -131,7 +131,7 @@ void print_outcomes(FILE *file);
 
 /* The elements of an operation, with what the fault forges. */
 struct pier_gather scene_source(const struct scene *scene);
-struct pier_scatter scene_landing(const struct scene *scene);
+struct pier_scatter scene_receiver(const struct scene *scene);
 
 /* stage.c: before and behind an operation */
 void stage_open(struct scene *scene, void **state);

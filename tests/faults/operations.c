@@ -5,8 +5,8 @@
 #include <unistd.h>
 
 #include "matrix.h"
-#include "util/deadline.h"
-#include "util/error.h"
+#include "core/deadline.h"
+#include "core/error.h"
 
 static struct pier_channel *channel_of(const struct scene *scene)
 {
@@ -20,7 +20,7 @@ static int wait_work(struct scene *scene, int error, struct pier_work work)
 
 	if (error)
 		return error;
-	returned = pier_wait(channel_of(scene), work, scene->timeout_ms, &result);
+	returned = pier_work_wait(channel_of(scene), work, scene->timeout_ms, &result);
 	/* Time was up, or waiting failed, but for that it is the request's. */
 	if (returned != -ETIMEDOUT && returned != -EIO)
 		assert_int_equal(returned, result.error);
@@ -38,7 +38,7 @@ static int poll_work(struct scene *scene, int error, struct pier_work work)
 	if (error)
 		return error;
 	while (done == 0 && pier_now() < deadline)
-		done = pier_poll_work(channel_of(scene), work, &result);
+		done = pier_work_poll(channel_of(scene), work, &result);
 	if (done < 0)
 		return done;
 	scene->used_up = done;
@@ -56,46 +56,48 @@ static int send_now(struct scene *scene)
 {
 	struct pier_gather source = scene_source(scene);
 
-	return pier_send(channel_of(scene), &source, 1, scene->timeout_ms);
+	return pier_channel_send(channel_of(scene), &source, 1, scene->timeout_ms);
 }
 
 static int send_imm(struct scene *scene)
 {
 	struct pier_gather source = scene_source(scene);
 
-	return pier_send_imm(channel_of(scene), &source, 1, NUMBER, scene->timeout_ms);
+	return pier_channel_send_imm(channel_of(scene), &source, 1, NUMBER,
+				     scene->timeout_ms);
 }
 
 static int receive(struct scene *scene)
 {
-	struct pier_scatter landing = scene_landing(scene);
+	struct pier_scatter receiver = scene_receiver(scene);
 	struct pier_result result;
 
-	return pier_recv(channel_of(scene), &landing, 1, scene->timeout_ms, &result);
+	return pier_channel_recv(channel_of(scene), &receiver, 1, scene->timeout_ms,
+				 &result);
 }
 
 static int write_now(struct scene *scene)
 {
 	struct pier_gather source = scene_source(scene);
 
-	return pier_write(channel_of(scene), &source, 1, &scene->target,
-			  scene->timeout_ms);
+	return pier_channel_write(channel_of(scene), &source, 1, &scene->target,
+				  scene->timeout_ms);
 }
 
 static int write_imm(struct scene *scene)
 {
 	struct pier_gather source = scene_source(scene);
 
-	return pier_write_imm(channel_of(scene), &source, 1, &scene->target, NUMBER,
-			      scene->timeout_ms);
+	return pier_channel_write_imm(channel_of(scene), &source, 1, &scene->target,
+				      NUMBER, scene->timeout_ms);
 }
 
 static int read_now(struct scene *scene)
 {
-	struct pier_scatter landing = scene_landing(scene);
+	struct pier_scatter receiver = scene_receiver(scene);
 
-	return pier_read(channel_of(scene), &landing, 1, &scene->target,
-			 scene->timeout_ms);
+	return pier_channel_read(channel_of(scene), &receiver, 1, &scene->target,
+				 scene->timeout_ms);
 }
 
 /* Of two parts, so that it is two requests. */
@@ -112,16 +114,18 @@ static int write_vec(struct scene *scene)
 	struct pier_remote parts[2];
 
 	split_target(scene, parts);
-	return pier_write_vec(channel_of(scene), &source, 1, parts, 2, scene->timeout_ms);
+	return pier_channel_write_vec(channel_of(scene), &source, 1, parts, 2,
+				      scene->timeout_ms);
 }
 
 static int read_vec(struct scene *scene)
 {
-	struct pier_scatter landing = scene_landing(scene);
+	struct pier_scatter receiver = scene_receiver(scene);
 	struct pier_remote parts[2];
 
 	split_target(scene, parts);
-	return pier_read_vec(channel_of(scene), &landing, 1, parts, 2, scene->timeout_ms);
+	return pier_channel_read_vec(channel_of(scene), &receiver, 1, parts, 2,
+				     scene->timeout_ms);
 }
 
 static int post_send(struct scene *scene)
@@ -144,9 +148,9 @@ static int post_send_imm(struct scene *scene)
 
 static int post_recv(struct scene *scene)
 {
-	struct pier_scatter landing = scene_landing(scene);
+	struct pier_scatter receiver = scene_receiver(scene);
 	struct pier_work work = { 0 };
-	int error = pier_post_recv(channel_of(scene), &landing, 1, &work);
+	int error = pier_post_recv(channel_of(scene), &receiver, 1, &work);
 
 	return finish(scene, error, work);
 }
@@ -172,9 +176,10 @@ static int post_write_imm(struct scene *scene)
 
 static int post_read(struct scene *scene)
 {
-	struct pier_scatter landing = scene_landing(scene);
+	struct pier_scatter receiver = scene_receiver(scene);
 	struct pier_work work = { 0 };
-	int error = pier_post_read(channel_of(scene), &landing, 1, &scene->target, &work);
+	int error = pier_post_read(channel_of(scene), &receiver, 1, &scene->target,
+				   &work);
 
 	return finish(scene, error, work);
 }
@@ -193,13 +198,13 @@ static int post_write_vec(struct scene *scene)
 
 static int post_read_vec(struct scene *scene)
 {
-	struct pier_scatter landing = scene_landing(scene);
+	struct pier_scatter receiver = scene_receiver(scene);
 	struct pier_work work = { 0 };
 	struct pier_remote parts[2];
 	int error;
 
 	split_target(scene, parts);
-	error = pier_post_read_vec(channel_of(scene), &landing, 1, parts, 2, &work);
+	error = pier_post_read_vec(channel_of(scene), &receiver, 1, parts, 2, &work);
 	return finish(scene, error, work);
 }
 
@@ -229,14 +234,14 @@ static int wait_for_arrivals(struct scene *scene)
 	struct pier_counter *counter;
 	int error;
 
-	expect_ok(pier_create_counter(end->pd, &counter));
-	expect_ok(pier_bind_counter_imm(counter, end->area.mr, end->channel, NUMBER));
+	expect_ok(pier_counter_create(end->pd, &counter));
+	expect_ok(pier_counter_bind_imm(counter, end->area.mr, end->channel, NUMBER));
 	error = pier_post_recv(end->channel, NULL, 0, NULL);
 	if (!error)
-		error = pier_wait_counter(counter, 1, scene->timeout_ms);
-	assert_int_equal(pier_read_counter(counter), error == 0);
-	expect_ok(pier_unbind_counter(counter, end->area.mr));
-	expect_ok(pier_destroy_counter(counter));
+		error = pier_counter_wait(counter, 1, scene->timeout_ms);
+	assert_int_equal(pier_counter_read(counter), error == 0);
+	expect_ok(pier_counter_unbind(counter, end->area.mr));
+	expect_ok(pier_counter_destroy(counter));
 	return error;
 }
 
@@ -246,11 +251,11 @@ static int bind_counter(struct scene *scene)
 	struct pier_counter *counter;
 	int error;
 
-	expect_ok(pier_create_counter(end->pd, &counter));
-	error = pier_bind_counter(counter, end->area.mr);
+	expect_ok(pier_counter_create(end->pd, &counter));
+	error = pier_counter_bind(counter, end->area.mr);
 	if (!error)
-		expect_ok(pier_unbind_counter(counter, end->area.mr));
-	expect_ok(pier_destroy_counter(counter));
+		expect_ok(pier_counter_unbind(counter, end->area.mr));
+	expect_ok(pier_counter_destroy(counter));
 	return error;
 }
 
@@ -291,10 +296,10 @@ static int reg_dmabuf_mr(struct scene *scene)
 	struct pier_mr *mr = NULL;
 	int error;
 
-	expect_ok(pier_export_dmabuf(end->area.buffer, FREE, LENGTH, &dmabuf));
+	expect_ok(pier_dmabuf_export(end->area.buffer, FREE, LENGTH, &dmabuf));
 	error = pier_reg_dmabuf_mr(end->pd, dmabuf.offset, LENGTH, dmabuf.iova, dmabuf.fd,
 				   PIER_ACCESS_SHARED, &mr);
-	pier_close_dmabuf(&dmabuf);
+	pier_dmabuf_close(&dmabuf);
 	return give_back(error, &mr);
 }
 
@@ -345,12 +350,12 @@ static int reg_mr_async(struct scene *scene)
 	attr.ranges = &range;
 	attr.range_count = 1;
 	attr.access = PIER_ACCESS_SHARED;
-	expect_ok(pier_create_event_queue(NULL, &queue));
+	expect_ok(pier_event_queue_create(NULL, &queue));
 	expect_ok(pier_reg_mr_async(queue, scene->world->a.pd, &attr, &registration));
-	expect_ok(pier_wait_event(queue, PATIENT, &event));
+	expect_ok(pier_event_queue_wait(queue, PATIENT, &event));
 	give_back(event.error, &event.mr);
-	expect_ok(pier_close_registration(registration));
-	expect_ok(pier_destroy_event_queue(queue));
+	expect_ok(pier_registration_close(registration));
+	expect_ok(pier_event_queue_destroy(queue));
 	/* An event has a sentence of its own, which the caller could fail with. */
 	if (event.error)
 		pier_fail(-event.error, "%s", event.sentence);
@@ -364,7 +369,7 @@ static int get_from_cache(struct scene *scene)
 	struct pier_mr *mr = NULL;
 	int error;
 
-	expect_ok(pier_create_mr_cache(end->pd, NULL, &cache));
+	expect_ok(pier_mr_cache_create(end->pd, NULL, &cache));
 	error = pier_mr_cache_get_buffer(cache, end->area.buffer, FREE, LENGTH,
 					 PIER_ACCESS_SHARED, &mr);
 	if (error)
@@ -378,19 +383,19 @@ static int get_from_cache(struct scene *scene)
 	if (error)
 		expect_ok(pier_mr_cache_put(cache, mr));
 	/* Keep the sentence of the failure. */
-	expect_ok(pier_destroy_mr_cache(cache));
+	expect_ok(pier_mr_cache_destroy(cache));
 	return error;
 }
 
 static int prepare(struct scene *scene)
 {
 	struct pier_channel *channel = NULL;
-	int error = pier_prepare_channel(scene->world->a.pd, NULL, &channel);
+	int error = pier_channel_create(scene->world->a.pd, NULL, &channel);
 
 	if (error)
 		assert_null(channel);
 	else
-		expect_ok(pier_destroy_channel(channel));
+		expect_ok(pier_channel_destroy(channel));
 	return error;
 }
 
@@ -403,13 +408,13 @@ static int connect_channel(struct scene *scene)
 
 	if (!scene->peer) {
 		expect_ok(pier_channel_endpoint(scene->world->b.channel, &peer));
-		return pier_connect_channel(channel_of(scene), &peer);
+		return pier_channel_connect(channel_of(scene), &peer);
 	}
 	length = read(scene->stream, wire, sizeof(wire));
 	assert_true(length > 0);
 	expect_ok(pier_endpoint_unpack(wire, (size_t)length, &peer));
 	stage_kill_peer(scene);
-	return pier_connect_channel(channel_of(scene), &peer);
+	return pier_channel_connect(channel_of(scene), &peer);
 }
 
 struct meeting {
@@ -422,8 +427,8 @@ static void *meet(void *argument)
 {
 	struct meeting *meeting = argument;
 
-	meeting->error = pier_handshake(meeting->channel, meeting->fd, meeting->fd,
-					PATIENT);
+	meeting->error = pier_channel_handshake(meeting->channel, meeting->fd,
+						meeting->fd, PATIENT);
 	return NULL;
 }
 
@@ -435,13 +440,14 @@ static int handshake(struct scene *scene)
 
 	if (scene->peer) {
 		stage_kill_peer(scene);
-		return pier_handshake(channel_of(scene), scene->stream, scene->stream,
-				      scene->timeout_ms);
+		return pier_channel_handshake(channel_of(scene), scene->stream,
+					      scene->stream, scene->timeout_ms);
 	}
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
 	peer.fd = fds[1];
 	assert_int_equal(pthread_create(&thread, NULL, meet, &peer), 0);
-	error = pier_handshake(channel_of(scene), fds[0], fds[0], scene->timeout_ms);
+	error = pier_channel_handshake(channel_of(scene), fds[0], fds[0],
+				       scene->timeout_ms);
 	pthread_join(thread, NULL);
 	close(fds[0]);
 	close(fds[1]);

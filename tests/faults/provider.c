@@ -7,7 +7,7 @@
 
 #include "../conformance/world.h"
 #include "provider/fault/fault.h"
-#include "util/deadline.h"
+#include "core/deadline.h"
 
 /* What a plan of faults does to completions, requests and events. */
 
@@ -151,7 +151,7 @@ static void is_late_by_polls(void **state)
 	struct pier_result result;
 	int polls = 0;
 
-	while (pier_poll_work(world->a.channel, work, &result) == 0)
+	while (pier_work_poll(world->a.channel, work, &result) == 0)
 		polls++;
 	assert_true(polls >= 50);
 	assert_int_equal(result.error, 0);
@@ -178,18 +178,18 @@ static void overtakes_on_another_channel(void **state)
 	struct pier_result result;
 	struct pier_work late;
 
-	expect_ok(pier_arm_channel(world->a.channel));
+	expect_ok(pier_channel_arm(world->a.channel));
 	late = post_write(world, 0);
 	assert_int_equal(poll(&fd, 1, PATIENT), 1);
-	expect_result(pier_poll_work(world->a.channel, late, &result), 0);
+	expect_result(pier_work_poll(world->a.channel, late, &result), 0);
 	expect_ok(end_prepare(&other, NULL));
 	expect_ok(end_prepare(&peer, NULL));
 	expect_ok(ends_connect(&other, &peer));
-	expect_ok(pier_write(other.channel, &source, 1, &target, PATIENT));
+	expect_ok(pier_channel_write(other.channel, &source, 1, &target, PATIENT));
 	image_copy(&world->b.area, LENGTH, &world->a.area, LENGTH, LENGTH);
-	expect_result(pier_poll_work(world->a.channel, late, &result), 0);
-	expect_ok(pier_destroy_channel(other.channel));
-	expect_ok(pier_destroy_channel(peer.channel));
+	expect_result(pier_work_poll(world->a.channel, late, &result), 0);
+	expect_ok(pier_channel_destroy(other.channel));
+	expect_ok(pier_channel_destroy(peer.channel));
 	world_expect(world);
 }
 
@@ -202,7 +202,7 @@ static void loses_completions(void **state)
 	expect_end(world->a.channel, post_write(world, 0), 0);
 	lost = post_write(world, LENGTH + 1);
 	expect_end(world->a.channel, post_write(world, 2 * (LENGTH + 1)), 0);
-	expect_result(pier_poll_work(world->a.channel, lost, &result), 0);
+	expect_result(pier_work_poll(world->a.channel, lost, &result), 0);
 	world_expect(world);
 }
 
@@ -214,7 +214,7 @@ static void overruns(void **state)
 
 	expect_end(world->a.channel, post_write(world, 0), 0);
 	work = post_write(world, LENGTH + 1);
-	expect_result(pier_wait(world->a.channel, work, PATIENT, &result), -EIO);
+	expect_result(pier_work_wait(world->a.channel, work, PATIENT, &result), -EIO);
 	assert_int_equal(result.error, -ECANCELED);
 	expect_result(pier_post_recv(world->a.channel, NULL, 0, NULL), -EPIPE);
 }
@@ -227,7 +227,7 @@ static void breaks_queue_pairs_by_an_overrun(void **state)
 	int done = 0;
 
 	while (done == 0)
-		done = pier_poll_work(world->a.channel, work, &result);
+		done = pier_work_poll(world->a.channel, work, &result);
 	expect_result(done, -EIO);
 	assert_int_equal(pier_channel_qp(world->a.channel)->state, IBV_QPS_ERR);
 }
@@ -244,7 +244,8 @@ static void flushes_what_is_withheld(void **state)
 	for (int i = 0; i < 2; i++)
 		expect_ok(
 			pier_post_write(world->a.channel, &source, 1, &target, &work[i]));
-	expect_result(pier_wait(world->a.channel, work[0], BRIEF, &result), -ETIMEDOUT);
+	expect_result(pier_work_wait(world->a.channel, work[0], BRIEF, &result),
+		      -ETIMEDOUT);
 	assert_int_equal(result.error, -ECANCELED);
 	/* Not by a reset, which gives no completions. */
 	assert_int_equal(pier_channel_qp(world->a.channel)->state, IBV_QPS_ERR);
@@ -259,7 +260,7 @@ static void forgets_at_a_reset(void **state)
 	struct pier_work work = post_write(world, 0);
 	struct pier_result result;
 
-	expect_result(pier_wait(world->a.channel, work, BRIEF, &result), -ETIMEDOUT);
+	expect_result(pier_work_wait(world->a.channel, work, BRIEF, &result), -ETIMEDOUT);
 	assert_int_equal(pier_channel_qp(world->a.channel)->state, IBV_QPS_RESET);
 	assert_int_equal(fault_cq(pier_channel_cq(world->a.channel))->count, 0);
 	world_expect(world);
@@ -310,7 +311,7 @@ static void lets_the_peer_answer_first(void **state)
 	late = post_unsent_write(world);
 	dead = pier_deadline(BRIEF);
 	while (pier_now() < dead)
-		expect_result(pier_poll_work(world->a.channel, send, NULL), 0);
+		expect_result(pier_work_poll(world->a.channel, send, NULL), 0);
 	assert_int_equal(pier_channel_outstanding(world->a.channel), 2);
 	expect_ok(pier_post_recv(world->b.channel, NULL, 0, &receive));
 	expect_end(world->a.channel, send, 0);
@@ -353,16 +354,16 @@ static void gives_events_late(void **state)
 	struct pollfd fd = { .fd = pier_channel_fd(world->a.channel), .events = POLLIN };
 	int64_t start = pier_now();
 
-	expect_ok(pier_arm_channel(world->a.channel));
+	expect_ok(pier_channel_arm(world->a.channel));
 	post_write(world, 0);
 	assert_int_equal(poll(&fd, 1, PATIENT), 1);
 	assert_true(pier_now() - start >= LATE_MS * INT64_C(1000000));
 	/* The timer may ring before the device is done. */
-	while (pier_arm_channel(world->a.channel) == 0)
+	while (pier_channel_arm(world->a.channel) == 0)
 		assert_int_equal(poll(&fd, 1, PATIENT), 1);
 	post_write(world, LENGTH + 1);
 	assert_int_equal(poll(&fd, 1, PATIENT), 1);
-	assert_int_equal(pier_arm_channel(world->a.channel), 1);
+	assert_int_equal(pier_channel_arm(world->a.channel), 1);
 	world_expect(world);
 }
 
@@ -374,7 +375,7 @@ static void gives_an_event_of_before(void **state)
 	struct pollfd fd = { .fd = pier_channel_fd(world->a.channel), .events = POLLIN };
 	void *context = NULL;
 
-	expect_ok(pier_arm_channel(world->a.channel));
+	expect_ok(pier_channel_arm(world->a.channel));
 	post_write(world, 0);
 	/* The timer may ring before the device is done. */
 	do
@@ -395,7 +396,7 @@ static void fails_polls(void **state)
 	struct pier_work work = post_write(world, 0);
 	struct pier_result result;
 
-	expect_result(pier_poll_work(world->a.channel, work, &result), -EIO);
+	expect_result(pier_work_poll(world->a.channel, work, &result), -EIO);
 	expect_end(world->a.channel, work, 0);
 }
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "../conformance/world.h"
-#include "util/deadline.h"
+#include "core/deadline.h"
 
 /*
  * Random work behind random plans of faults. Whatever fails: every request ends once,
@@ -54,7 +54,7 @@ static void choose_plan(struct play *play, char *ret_plan, size_t size)
 {
 	enum side {
 		ANY,
-		/* Not both: pier_prepare_channel() tries once to take back. */
+		/* Not both: pier_channel_create() tries once to take back. */
 		TAKES,
 		GIVES_BACK,
 	};
@@ -120,7 +120,7 @@ static void expect_post_error(int error)
 	static const int possible[] = { -EIO, -ENOMEM, -EPIPE, -EAGAIN, 0 };
 
 	if (!is_one_of(error, possible))
-		fail_msg("posting: %d: %s", error, pier_last_error());
+		fail_msg("posting: %d: %s", error, pier_error_message());
 }
 
 static void expect_request_error(int error)
@@ -128,17 +128,17 @@ static void expect_request_error(int error)
 	static const int possible[] = { -EIO, -ECANCELED, -EREMOTEIO, -ETIMEDOUT, 0 };
 
 	if (!is_one_of(error, possible))
-		fail_msg("a request: %d: %s", error, pier_last_error());
+		fail_msg("a request: %d: %s", error, pier_error_message());
 }
 
 /* Of what can be refused once or twice: again, until it is taken back. */
-#define INSIST(call)                                                          \
-	do {                                                                  \
-		int tries_ = 0;                                               \
-                                                                              \
-		while ((call) != 0)                                           \
-			if (++tries_ == TRIES)                                \
-				fail_msg("%s: %s", #call, pier_last_error()); \
+#define INSIST(call)                                                             \
+	do {                                                                     \
+		int tries_ = 0;                                                  \
+                                                                                 \
+		while ((call) != 0)                                              \
+			if (++tries_ == TRIES)                                   \
+				fail_msg("%s: %s", #call, pier_error_message()); \
 	} while (0)
 
 static void forget(struct play *play, int index, bool arrived)
@@ -148,7 +148,7 @@ static void forget(struct play *play, int index, bool arrived)
 
 	if (arrived)
 		memset(request->fate->arrived + request->offset, 1, request->length);
-	expect_result(pier_poll_work(play->world->a.channel, request->work, &result),
+	expect_result(pier_work_poll(play->world->a.channel, request->work, &result),
 		      -ESTALE);
 	*request = play->requests[--play->count];
 }
@@ -195,10 +195,10 @@ static void post_read(struct play *play)
 {
 	size_t length = below(play, LONGEST);
 	size_t offset = READS_FROM + below(play, SENDS_FROM - READS_FROM - length);
-	struct pier_scatter landing = scatter_at(&play->world->a.area, offset, length);
+	struct pier_scatter receiver = scatter_at(&play->world->a.area, offset, length);
 	struct pier_remote source = remote_at(&play->world->b.area, offset, length);
 	struct pier_work work = { 0 };
-	int error = pier_post_read(play->world->a.channel, &landing, 1, &source, &work);
+	int error = pier_post_read(play->world->a.channel, &receiver, 1, &source, &work);
 
 	remember(play, &play->a, offset, length, error, work);
 }
@@ -208,12 +208,12 @@ static void post_send(struct play *play)
 {
 	struct world *world = play->world;
 	struct pier_gather source = gather_at(&world->a.area, SENDS_FROM, MESSAGE);
-	struct pier_scatter landing = scatter_at(&world->b.area, SENDS_FROM, MESSAGE);
+	struct pier_scatter receiver = scatter_at(&world->b.area, SENDS_FROM, MESSAGE);
 	struct pier_work work = { 0 };
 	int error;
 
 	/* The peer's end may be broken already. */
-	pier_post_recv(world->b.channel, &landing, 1, NULL);
+	pier_post_recv(world->b.channel, &receiver, 1, NULL);
 	error = pier_post_send(world->a.channel, &source, 1, &work);
 	/* Without a receive it is retried, and may end so. */
 	remember(play, &play->b, SENDS_FROM, MESSAGE, error, work);
@@ -223,9 +223,9 @@ static void post_recv(struct play *play)
 {
 	struct world *world = play->world;
 	struct pier_gather source = gather_at(&world->b.area, RECEIVES_FROM, MESSAGE);
-	struct pier_scatter landing = scatter_at(&world->a.area, RECEIVES_FROM, MESSAGE);
+	struct pier_scatter receiver = scatter_at(&world->a.area, RECEIVES_FROM, MESSAGE);
 	struct pier_work work = { 0 };
-	int error = pier_post_recv(world->a.channel, &landing, 1, &work);
+	int error = pier_post_recv(world->a.channel, &receiver, 1, &work);
 
 	remember(play, &play->a, RECEIVES_FROM, MESSAGE, error, work);
 	if (!error)
@@ -240,7 +240,7 @@ static void poll_one(struct play *play)
 	if (play->count == 0)
 		return;
 	index = (int)below(play, (uint64_t)play->count);
-	done = pier_poll_work(play->world->a.channel, play->requests[index].work,
+	done = pier_work_poll(play->world->a.channel, play->requests[index].work,
 			      &result);
 	if (done < 0)
 		assert_int_equal(done, -EIO);
@@ -258,8 +258,8 @@ static void wait_one(struct play *play)
 	if (play->count == 0)
 		return;
 	index = (int)below(play, (uint64_t)play->count);
-	error = pier_wait(play->world->a.channel, play->requests[index].work,
-			  1 + (int)below(play, SHORTLY_MS), &result);
+	error = pier_work_wait(play->world->a.channel, play->requests[index].work,
+			       1 + (int)below(play, SHORTLY_MS), &result);
 	expect_request_error(error);
 	expect_request_error(result.error);
 	assert_true(pier_now() - start < AT_MOST_MS * INT64_C(1000000));
@@ -284,8 +284,8 @@ static void part(struct play *play)
 
 	while (play->count > 0)
 		wait_one(play);
-	INSIST(pier_destroy_channel(world->a.channel));
-	expect_ok(pier_destroy_channel(world->b.channel));
+	INSIST(pier_channel_destroy(world->a.channel));
+	expect_ok(pier_channel_destroy(world->b.channel));
 	world->a.channel = world->b.channel = NULL;
 }
 
@@ -332,7 +332,7 @@ static void expect_bytes(const struct area *area, const struct area *other,
 {
 	static uint8_t now[AREA_LENGTH];
 
-	expect_ok(pier_copy_from_buffer(area->buffer, 0, now, AREA_LENGTH));
+	expect_ok(pier_buffer_copy_from(area->buffer, 0, now, AREA_LENGTH));
 	for (size_t i = 0; i < AREA_LENGTH; i++) {
 		bool is_new = now[i] == other->image[i],
 		     is_old = now[i] == area->image[i];

@@ -31,13 +31,14 @@ struct pier_gather scene_source(const struct scene *scene)
 	return source;
 }
 
-struct pier_scatter scene_landing(const struct scene *scene)
+struct pier_scatter scene_receiver(const struct scene *scene)
 {
-	struct pier_scatter landing = scatter_at(&scene->world->a.area, LANDING, LENGTH);
+	struct pier_scatter receiver = scatter_at(&scene->world->a.area, RECEIVER,
+						  LENGTH);
 
 	if (by(scene, FORGE_LKEY))
-		landing.lkey += FORGED;
-	return landing;
+		receiver.lkey += FORGED;
+	return receiver;
 }
 
 /*
@@ -65,7 +66,7 @@ static int play_victim(const struct scene *scene, int stream)
 	if (end_open(&end, test_peer_device) || prepare_end(scene, &end, true))
 		return 1;
 	if (!is(scene, CONNECTS)) {
-		if (pier_handshake(end.channel, stream, stream, PATIENT) ||
+		if (pier_channel_handshake(end.channel, stream, stream, PATIENT) ||
 		    pier_mr_remote(end.area.mr, &remote))
 			return 1;
 		pier_remote_pack(&remote, wire);
@@ -112,8 +113,8 @@ static struct pier_remote meet_victim(struct scene *scene)
 	uint8_t wire[PIER_REMOTE_WIRE_SIZE];
 	struct pier_remote remote;
 
-	expect_ok(pier_handshake(scene->world->a.channel, scene->stream, scene->stream,
-				 PATIENT));
+	expect_ok(pier_channel_handshake(scene->world->a.channel, scene->stream,
+					 scene->stream, PATIENT));
 	assert_int_equal(recv(scene->stream, wire, sizeof(wire), MSG_WAITALL),
 			 sizeof(wire));
 	expect_ok(pier_remote_unpack(wire, sizeof(wire), &remote));
@@ -137,7 +138,7 @@ static void open_ends(struct scene *scene)
 /* What is named of the peer: where bytes go, or come from. */
 static void choose_target(struct scene *scene, const struct pier_remote *whole)
 {
-	expect_ok(pier_remote_sub(whole, is(scene, INTO_US) ? SOURCE : LANDING, LENGTH,
+	expect_ok(pier_remote_sub(whole, is(scene, INTO_US) ? SOURCE : RECEIVER, LENGTH,
 				  &scene->target));
 	if (by(scene, FORGE_RKEY))
 		scene->target.rkey += FORGED;
@@ -181,7 +182,7 @@ static void break_channel(struct scene *scene)
 	struct pier_remote target = scene->target;
 
 	target.rkey += FORGED;
-	expect_ok(pier_arm_channel(channel));
+	expect_ok(pier_channel_arm(channel));
 	expect_ok(pier_post_write(channel, &source, 1, &target, NULL));
 	assert_int_equal(poll(&fd, 1, PATIENT), 1);
 }
@@ -191,11 +192,11 @@ static void play_peer(struct scene *scene)
 	const struct world *world = scene->world;
 	struct pier_channel *channel = world->b.channel;
 	struct pier_gather source = gather_at(&world->b.area, SOURCE, LENGTH);
-	struct pier_scatter landing = scatter_at(&world->b.area, LANDING, LENGTH);
-	struct pier_remote target = remote_at(&world->a.area, LANDING, LENGTH);
+	struct pier_scatter receiver = scatter_at(&world->b.area, RECEIVER, LENGTH);
+	struct pier_remote target = remote_at(&world->a.area, RECEIVER, LENGTH);
 
 	if (is(scene, NEEDS_RECEIVE) && !by(scene, NO_RECEIVE))
-		expect_ok(pier_post_recv(channel, &landing, 1, NULL));
+		expect_ok(pier_post_recv(channel, &receiver, 1, NULL));
 	if (is(scene, RECEIVES))
 		expect_ok(pier_post_send(channel, &source, 1, NULL));
 	if (is(scene, WATCHES))
@@ -229,7 +230,7 @@ static void expect_broken(struct scene *scene, const char *cause)
 	struct pier_result result;
 
 	if (scene->has_bystander) {
-		int error = pier_wait(channel, scene->bystander, PATIENT, &result);
+		int error = pier_work_wait(channel, scene->bystander, PATIENT, &result);
 
 		assert_int_equal(error, result.error);
 		/* In the send queue it is what noticed that the peer is gone. */
@@ -243,7 +244,7 @@ static void expect_broken(struct scene *scene, const char *cause)
 	test_assert_sentence(cause);
 	/* Also what nobody has a handle of, as soon as the device has flushed it. */
 	while (pier_channel_outstanding(channel) > 0)
-		assert_true(pier_poll(channel) >= 0);
+		assert_true(pier_channel_poll(channel) >= 0);
 }
 
 static void expect_deaf(struct scene *scene, const char *cause)
@@ -254,7 +255,7 @@ static void expect_deaf(struct scene *scene, const char *cause)
 
 	if (!scene->has_bystander)
 		expect_ok(pier_post_recv(channel, NULL, 0, &work));
-	expect_result(pier_wait(channel, work, PATIENT, &result), -EIO);
+	expect_result(pier_work_wait(channel, work, PATIENT, &result), -EIO);
 	assert_int_equal(result.error, -ECANCELED);
 	scene->has_bystander = false;
 	expect_broken(scene, cause);
@@ -282,7 +283,7 @@ static void move_bytes(struct scene *scene)
 
 	expect_ok(pier_post_write(world->a.channel, &source, 1, &target, &work));
 	while (done == 0)
-		done = pier_poll_work(world->a.channel, work, &result);
+		done = pier_work_poll(world->a.channel, work, &result);
 	expect_result(done, 1);
 	assert_int_equal(result.error, 0);
 	image_copy(&world->b.area, FREE, &world->a.area, SOURCE, LENGTH);
@@ -294,7 +295,7 @@ static void expect_works(struct scene *scene)
 	struct pier_result result;
 
 	if (scene->has_bystander)
-		expect_result(pier_poll_work(channel, scene->bystander, &result), 0);
+		expect_result(pier_work_poll(channel, scene->bystander, &result), 0);
 	if (can_move_bytes(scene))
 		move_bytes(scene);
 	if (!by(scene, HITS_RECEIVES) || is(scene, RECEIVES | WATCHES))
@@ -308,7 +309,7 @@ static void expect_useless(const struct scene *scene)
 
 	expect_result(pier_post_send(channel, NULL, 0, NULL), -ENOTCONN);
 	expect_result(pier_post_recv(channel, NULL, 0, NULL), -ENOTCONN);
-	expect_result(pier_connect_channel(channel, &nobody), -EISCONN);
+	expect_result(pier_channel_connect(channel, &nobody), -EISCONN);
 }
 
 static void expect_aftermath(struct scene *scene, const struct outcome *outcome)
@@ -334,14 +335,14 @@ static void expect_landed(const struct scene *scene, bool all)
 	const struct area *from = is(scene, INTO_PEER) ? &world->a.area : &world->b.area;
 	uint8_t now[LENGTH];
 
-	expect_ok(pier_copy_from_buffer(to->buffer, LANDING, now, LENGTH));
+	expect_ok(pier_buffer_copy_from(to->buffer, RECEIVER, now, LENGTH));
 	for (size_t i = 0; i < LENGTH; i++) {
 		uint8_t new = from->image[SOURCE + i];
 
-		if (now[i] != new && (all || now[i] != to->image[LANDING + i]))
+		if (now[i] != new && (all || now[i] != to->image[RECEIVER + i]))
 			fail_msg("byte %zu is neither old nor new", i);
 	}
-	memcpy(to->image + LANDING, now, LENGTH);
+	memcpy(to->image + RECEIVER, now, LENGTH);
 }
 
 void stage_expect(struct scene *scene, const struct outcome *outcome, int error)
@@ -353,17 +354,17 @@ void stage_expect(struct scene *scene, const struct outcome *outcome, int error)
 	if (error || !outcome->error)
 		expect_aftermath(scene, outcome);
 	if (scene->used_up)
-		expect_result(pier_poll_work(world->a.channel, scene->work, &result),
+		expect_result(pier_work_poll(world->a.channel, scene->work, &result),
 			      -ESTALE);
 	/* Nothing moves behind this. */
-	expect_ok(pier_destroy_channel(world->a.channel));
+	expect_ok(pier_channel_destroy(world->a.channel));
 	world->a.channel = NULL;
 	if (scene->peer) {
 		close(scene->stream);
 		area_expect(&world->a.area);
 		return;
 	}
-	expect_ok(pier_destroy_channel(world->b.channel));
+	expect_ok(pier_channel_destroy(world->b.channel));
 	world->b.channel = NULL;
 	if (is(scene, INTO_PEER | INTO_US))
 		expect_landed(scene, outcome->error == 0);

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "../conformance/world.h"
-#include "util/error.h"
+#include "core/error.h"
 
 /*
  * A script of most that pier does, in which first the first call of the device fails,
@@ -75,7 +75,7 @@ static int register_all(struct script *script)
 
 static int use_cache(struct script *script)
 {
-	int error = pier_create_mr_cache(script->a.pd, NULL, &script->cache);
+	int error = pier_mr_cache_create(script->a.pd, NULL, &script->cache);
 
 	if (!error)
 		error = pier_mr_cache_get(script->cache, memory[1], LENGTH,
@@ -88,7 +88,7 @@ static int register_by_thread(struct script *script)
 	struct pier_mr_range range = PIER_MR_RANGE_HOST(memory[1], LENGTH);
 	struct pier_mr_attr attr = PIER_MR_ATTR_INIT;
 	struct pier_event event;
-	int error = pier_create_event_queue(NULL, &script->queue);
+	int error = pier_event_queue_create(NULL, &script->queue);
 
 	attr.ranges = &range;
 	attr.range_count = 1;
@@ -96,7 +96,7 @@ static int register_by_thread(struct script *script)
 		error = pier_reg_mr_async(script->queue, script->a.pd, &attr,
 					  &script->registration);
 	if (!error)
-		error = pier_wait_event(script->queue, SOON_MS, &event);
+		error = pier_event_queue_wait(script->queue, SOON_MS, &event);
 	if (error)
 		return error;
 	script->registered = event.mr;
@@ -108,7 +108,8 @@ static void *meet(void *argument)
 {
 	struct script *script = argument;
 
-	pier_handshake(script->b.channel, script->fds[1], script->fds[1], SOON_MS);
+	pier_channel_handshake(script->b.channel, script->fds[1], script->fds[1],
+			       SOON_MS);
 	return NULL;
 }
 
@@ -120,8 +121,8 @@ static int connect_ends(struct script *script)
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, script->fds),
 			 0);
 	assert_int_equal(pthread_create(&thread, NULL, meet, script), 0);
-	error = pier_handshake(script->a.channel, script->fds[0], script->fds[0],
-			       SOON_MS);
+	error = pier_channel_handshake(script->a.channel, script->fds[0], script->fds[0],
+				       SOON_MS);
 	pthread_join(thread, NULL);
 	close(script->fds[0]);
 	close(script->fds[1]);
@@ -131,48 +132,49 @@ static int connect_ends(struct script *script)
 static int move_out(struct script *script)
 {
 	struct pier_gather source = gather_at(&script->a.area, FROM, LENGTH);
-	struct pier_scatter landing = scatter_at(&script->b.area, TO, LENGTH);
+	struct pier_scatter receiver = scatter_at(&script->b.area, TO, LENGTH);
 	struct pier_remote target = remote_at(&script->b.area, TO, LENGTH);
 	struct pier_remote halves[2];
-	int error = pier_write(script->a.channel, &source, 1, &target, SOON_MS);
+	int error = pier_channel_write(script->a.channel, &source, 1, &target, SOON_MS);
 
 	expect_ok(pier_remote_sub(&target, 0, 1000, &halves[0]));
 	expect_ok(pier_remote_sub(&target, 1000, LENGTH - 1000, &halves[1]));
 	if (!error)
-		error = pier_write_vec(script->a.channel, &source, 1, halves, 2, SOON_MS);
-	expect_ok(pier_post_recv(script->b.channel, &landing, 1, NULL));
+		error = pier_channel_write_vec(script->a.channel, &source, 1, halves, 2,
+					       SOON_MS);
+	expect_ok(pier_post_recv(script->b.channel, &receiver, 1, NULL));
 	if (!error)
-		error = pier_send(script->a.channel, &source, 1, SOON_MS);
+		error = pier_channel_send(script->a.channel, &source, 1, SOON_MS);
 	return error;
 }
 
 static int move_in(struct script *script)
 {
-	struct pier_scatter landing = scatter_at(&script->a.area, TO, LENGTH);
+	struct pier_scatter receiver = scatter_at(&script->a.area, TO, LENGTH);
 	struct pier_gather source = gather_at(&script->b.area, FROM, LENGTH);
 	struct pier_remote target = remote_at(&script->b.area, FROM, LENGTH);
 	struct pier_result result;
-	int error = pier_read(script->a.channel, &landing, 1, &target, SOON_MS);
+	int error = pier_channel_read(script->a.channel, &receiver, 1, &target, SOON_MS);
 
 	if (error)
 		return error;
 	expect_ok(pier_post_send(script->b.channel, &source, 1, NULL));
-	return pier_recv(script->a.channel, &landing, 1, SOON_MS, &result);
+	return pier_channel_recv(script->a.channel, &receiver, 1, SOON_MS, &result);
 }
 
 static int count_writes(struct script *script)
 {
 	struct pier_gather source = gather_at(&script->b.area, FROM, LENGTH);
 	struct pier_remote target = remote_at(&script->a.area, TO, LENGTH);
-	int error = pier_create_counter(script->a.pd, &script->counter);
+	int error = pier_counter_create(script->a.pd, &script->counter);
 
 	if (!error)
-		error = pier_bind_counter(script->counter, script->a.area.mr);
+		error = pier_counter_bind(script->counter, script->a.area.mr);
 	script->bound = !error;
 	if (error)
 		return error;
 	expect_ok(pier_post_write(script->b.channel, &source, 1, &target, NULL));
-	return pier_wait_counter(script->counter, 1, SOON_MS);
+	return pier_counter_wait(script->counter, 1, SOON_MS);
 }
 
 /* What fails first. */
@@ -193,7 +195,7 @@ static int play(struct script *script, const char *device)
 	if (!error)
 		error = end_prepare(&script->a, &attr);
 	if (!error)
-		error = pier_prepare_channel(script->a.pd, NULL, &script->second);
+		error = pier_channel_create(script->a.pd, NULL, &script->second);
 	if (!error)
 		error = connect_ends(script);
 	if (!error)
@@ -221,16 +223,16 @@ static int give_back(struct script *script)
 	int failures = 0;
 
 	if (script->bound)
-		GIVE_BACK(pier_unbind_counter(script->counter, script->a.area.mr));
-	GIVE_BACK(pier_destroy_counter(script->counter));
+		GIVE_BACK(pier_counter_unbind(script->counter, script->a.area.mr));
+	GIVE_BACK(pier_counter_destroy(script->counter));
 	if (script->cached)
 		GIVE_BACK(pier_mr_cache_put(script->cache, script->cached));
-	GIVE_BACK(pier_destroy_mr_cache(script->cache));
+	GIVE_BACK(pier_mr_cache_destroy(script->cache));
 	GIVE_BACK(pier_dereg_mr(script->registered));
-	GIVE_BACK(pier_close_registration(script->registration));
-	GIVE_BACK(pier_destroy_event_queue(script->queue));
-	GIVE_BACK(pier_destroy_channel(script->second));
-	GIVE_BACK(pier_destroy_channel(script->a.channel));
+	GIVE_BACK(pier_registration_close(script->registration));
+	GIVE_BACK(pier_event_queue_destroy(script->queue));
+	GIVE_BACK(pier_channel_destroy(script->second));
+	GIVE_BACK(pier_channel_destroy(script->a.channel));
 	script->a.channel = NULL;
 	GIVE_BACK(pier_dereg_mr(script->part));
 	GIVE_BACK(pier_dereg_mr(script->vector));
@@ -257,8 +259,9 @@ static int run_once(void **state, const char *plan, const char *cause)
 	expect_ok(end_prepare(&script.b, NULL));
 	area_shuffle(world, &script.b.area);
 	error = play(&script, device);
-	if (error && !strstr(pier_last_error(), cause))
-		fail_msg("%s: %d without the cause: %s", plan, error, pier_last_error());
+	if (error && !strstr(pier_error_message(), cause))
+		fail_msg("%s: %d without the cause: %s", plan, error,
+			 pier_error_message());
 	failures = (error != 0) + give_back(&script);
 	test_assert_census(&before);
 	return failures;
@@ -343,7 +346,7 @@ int main(void)
 	};
 
 	test_backend = "memfd";
-	pier_set_log(PIER_LOG_INFO, hear, NULL);
+	pier_log_set(PIER_LOG_INFO, hear, NULL);
 	return cmocka_run_group_tests_name("one failure after the other", cases, NULL,
 					   NULL);
 }

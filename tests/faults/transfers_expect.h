@@ -6,12 +6,12 @@
 
 #include <pier/recovery.h>
 
-#include "util/wire.h"
+#include "core/wire.h"
 
 /* How both ends are when they have ended, and what is in memory. */
 
 enum {
-	STATE_HEADER = 24, /* of pier_pack_transfer(): docs/wire.md */
+	STATE_HEADER = 24, /* of pier_transfer_pack(): docs/wire.md */
 	STATE_RANGE = 16,
 };
 
@@ -43,7 +43,7 @@ static void expect_here(const struct transfer_outcome *outcome)
 
 	expect_error("the transfer", stage.error, stage.sentence, outcome->error,
 		     outcome->or_error, outcome->sentence);
-	expect_result(pier_progress_transfer(rig.transfer), stage.error);
+	expect_result(pier_transfer_progress(rig.transfer), stage.error);
 	assert_true(now.ended);
 	assert_int_equal(now.error, stage.error < 0 ? stage.error : 0);
 	assert_int_equal(now.in_flight, 0);
@@ -59,14 +59,14 @@ static void expect_here(const struct transfer_outcome *outcome)
 static void expect_there(const struct transfer_outcome *outcome)
 {
 	struct pier_channel *channel = rig.there.channels[0];
-	struct pier_rail_status rail = landing_rail();
+	struct pier_rail_status rail = receiver_rail();
 
-	expect_error("the landing", stage.landing_error, stage.landing_sentence,
-		     outcome->landing, outcome->or_landing, outcome->landing_sentence);
-	expect_result(pier_progress_landing(rig.landing), stage.landing_error);
+	expect_error("the receiver", stage.receiver_error, stage.receiver_sentence,
+		     outcome->receiver, outcome->or_receiver, outcome->receiver_sentence);
+	expect_result(pier_receiver_progress(rig.receiver), stage.receiver_error);
 	assert_true(landed().ended);
 	assert_int_equal(landed().error,
-			 stage.landing_error < 0 ? stage.landing_error : 0);
+			 stage.receiver_error < 0 ? stage.receiver_error : 0);
 	/* A rail that failed has no receives left; what others have came, or is there. */
 	assert_in_range(rail.in_flight, pier_channel_outstanding(channel),
 			rail.error ? 0 : MANY_RECEIVES);
@@ -76,7 +76,7 @@ static void expect_there(const struct transfer_outcome *outcome)
 		assert_int_equal(rail.in_flight, 0);
 		assert_true(pier_channel_error(channel, NULL) < 0);
 	}
-	if (stage.landing_error < 0)
+	if (stage.receiver_error < 0)
 		expect_chunks(landed().done, outcome->landed,
 			      by(STALLS_THERE | OVER_IN_TIME_THERE));
 	else
@@ -89,7 +89,7 @@ static uint8_t *read_memory(const struct side *side)
 	int lost_from = rig.gpu->lost_at_from;
 
 	rig.gpu->lost_at_from = 0;
-	expect_ok(pier_copy_from_buffer(side->buffer, 0, bytes, AREA));
+	expect_ok(pier_buffer_copy_from(side->buffer, 0, bytes, AREA));
 	rig.gpu->lost_at_from = lost_from;
 	return bytes;
 }
@@ -119,13 +119,13 @@ static void expect_guards(const uint8_t *now, const struct side *target)
 static void expect_counted(const struct side *source, const struct side *target)
 {
 	uint8_t *now = read_memory(target), *wire;
-	int size = pier_pack_transfer(rig.transfer, NULL, 0);
+	int size = pier_transfer_pack(rig.transfer, NULL, 0);
 	bool exact = is(READS);
 	uint64_t at = 0, offset, length;
 
 	assert_true(size >= STATE_HEADER);
 	wire = malloc((size_t)size);
-	expect_result(pier_pack_transfer(rig.transfer, wire, (size_t)size), size);
+	expect_result(pier_transfer_pack(rig.transfer, wire, (size_t)size), size);
 	for (int i = STATE_HEADER; i < size; i += STATE_RANGE) {
 		offset = pier_get_le64(wire + i);
 		length = pier_get_le64(wire + i + 8);

@@ -12,7 +12,7 @@ const struct kind kinds[] = {
 };
 const size_t kind_count = sizeof(kinds) / sizeof(kinds[0]);
 
-/* What is counted is of the transfer, or of the landing: nothing else goes on there. */
+/* What is counted is of the transfer, or of the receiver: nothing else goes on there. */
 const struct transfer_fault transfer_faults[] = {
 	{ "none", "", "", 0, "nothing goes wrong" },
 	{ "local error", "", "", FORGE_LKEY | STALLS_THERE,
@@ -25,7 +25,7 @@ const struct transfer_fault transfer_faults[] = {
 	{ "remote operation error", "wc@4=REM_OP_ERR", "", STALLS_THERE, "" },
 	{ "RNR exhausted", "", "",
 	  LANDS_LATER | FEW_RECEIVES | GIVES_UP_RNR | STALLS_THERE,
-	  "nobody drives the landing, whose receives are few" },
+	  "nobody drives the receiver, whose receives are few" },
 	{ "retry exhausted", "dead@4=20ms", "", STALLS_THERE, "" },
 	{ "peer killed", "", "", KILL_THERE, "the peer's process is" },
 	{ "sender killed", "", "", KILL_HERE, "the transfer's process is" },
@@ -46,7 +46,7 @@ const struct transfer_fault transfer_faults[] = {
 	  "its fourth copy fails" },
 	{ "receive fails", "", "wc@4=LOC_QP_OP_ERR", FEW_RECEIVES, "" },
 	{ "flush of receives", "", "", BREAK_THERE,
-	  "another write of the landing's end fails" },
+	  "another write of the receiver's end fails" },
 	{ "late receive", "", "late@4=30ms", 0, "" },
 	{ "late receive and event", "", "late@4=30ms,event@1=50ms", 0, "" },
 	{ "receive later than the stall", "", "late@4=3s", STALLS_THERE, "" },
@@ -57,10 +57,10 @@ const struct transfer_fault transfer_faults[] = {
 	{ "no event for receives", "", "late@4=30ms,req_notify_cq@1=EIO", 0, "" },
 	{ "receive refused", "", "post_recv@3=ENOMEM", 0, "" },
 	{ "receive refused later", "", "post_recv@9=ENOMEM", FEW_RECEIVES, "" },
-	{ "landing's device lost", "", "", LOSE_DEVICE_THERE, "its fourth copy fails" },
-	{ "landing's device lost, few receives", "", "",
+	{ "receiver's device lost", "", "", LOSE_DEVICE_THERE, "its fourth copy fails" },
+	{ "receiver's device lost, few receives", "", "",
 	  LOSE_DEVICE_THERE | FEW_RECEIVES | STALLS_HERE, "its fourth copy fails" },
-	{ "landing's device has no flush", "", "", NO_FLUSH_THERE, "its flush fails" },
+	{ "receiver's device has no flush", "", "", NO_FLUSH_THERE, "its flush fails" },
 };
 const size_t transfer_fault_count = sizeof(transfer_faults) / sizeof(transfer_faults[0]);
 
@@ -124,11 +124,11 @@ static const struct transfer_outcome outcomes[] = {
 	  AFTER_RESET, FAILED, "post_recv@3=ENOMEM" },
 	{ "receive refused later", LANDS, 0, -ECANCELED, -ETIMEDOUT, -ENOMEM, 0, ANY, ANY,
 	  AFTER_RESET, FAILED, "post_recv@9=ENOMEM" },
-	{ "landing's device lost", 0, 0, 0, 0, -ENODEV, 0, ANY, 3, LOST, "",
+	{ "receiver's device lost", 0, 0, 0, 0, -ENODEV, 0, ANY, 3, LOST, "",
 	  "the device is lost" },
-	{ "landing's device lost, few receives", 0, 0, -ETIMEDOUT, 0, -ENODEV, 0, ANY, 3,
+	{ "receiver's device lost, few receives", 0, 0, -ETIMEDOUT, 0, -ENODEV, 0, ANY, 3,
 	  LOST, "no chunk completed within 800 ms", "the device is lost" },
-	{ "landing's device has no flush", 0, 0, 0, 0, -EOPNOTSUPP, 0, ANY, ANY, RESUMED,
+	{ "receiver's device has no flush", 0, 0, 0, 0, -EOPNOTSUPP, 0, ANY, ANY, RESUMED,
 	  "", "no flush" },
 };
 
@@ -140,7 +140,7 @@ const struct transfer_outcome *find_transfer_outcome(const struct kind *kind,
 						     const struct transfer_fault *fault)
 {
 	static const struct transfer_outcome untouched = { .sentence = "",
-							   .landing_sentence = "" };
+							   .receiver_sentence = "" };
 
 	for (size_t i = 0; i < OUTCOMES; i++) {
 		const struct transfer_outcome *outcome = &outcomes[i];
@@ -153,15 +153,15 @@ const struct transfer_outcome *find_transfer_outcome(const struct kind *kind,
 	return &untouched;
 }
 
-/* What is to go wrong at a landing, or with copies of one, wants one. */
+/* What is to go wrong at a receiver, or with copies of one, wants one. */
 bool can_meet(const struct kind *kind, const struct transfer_fault *fault)
 {
-	unsigned int of_landings = LANDS_LATER | FEW_RECEIVES | BREAK_THERE | KILL_HERE |
-				   LOSE_DEVICE_THERE | NO_FLUSH_THERE;
+	unsigned int of_receivers = LANDS_LATER | FEW_RECEIVES | BREAK_THERE | KILL_HERE |
+				    LOSE_DEVICE_THERE | NO_FLUSH_THERE;
 	bool staged = kind->traits & STAGED_THERE;
 
 	if (!(kind->traits & LANDS))
-		return !(fault->means & of_landings) && !*fault->there;
+		return !(fault->means & of_receivers) && !*fault->there;
 	if (fault->means & LOSE_DEVICE_THERE)
 		return staged;
 	return !(fault->means & NO_FLUSH_THERE) || !staged;
@@ -210,7 +210,7 @@ static void print_outcome(FILE *file, const struct transfer_outcome *outcome,
 		[NOTHING] = "",
 		[RESUMED] = "resumed as they are",
 		[AFTER_RESET] = "resumed over channels that were reset, or others",
-		[LACKING] = "begun anew: the landing may lack what the transfer counts",
+		[LACKING] = "begun anew: the receiver may lack what the transfer counts",
 		[LOST] = "begun anew: bytes are lost that count as arrived",
 		[GONE] = "",
 	};
@@ -220,15 +220,15 @@ static void print_outcome(FILE *file, const struct transfer_outcome *outcome,
 	fprintf(file, " | ");
 	print_kinds(file, outcome, fault);
 	print_end(file, !(fault->means & KILL_HERE), outcome->error, outcome->or_error);
-	print_end(file, !(fault->means & KILL_THERE), outcome->landing,
-		  outcome->or_landing);
+	print_end(file, !(fault->means & KILL_THERE), outcome->receiver,
+		  outcome->or_receiver);
 	fprintf(file, " | %s |\n", sequels[outcome->sequel]);
 }
 
 void print_transfer_outcomes(FILE *file)
 {
 	fprintf(file, "| fault | brought about by | transfers | the transfer ends with | "
-		      "its landing with | both are |\n|---|---|---|---|---|---|\n");
+		      "its receiver with | both are |\n|---|---|---|---|---|---|\n");
 	for (size_t f = 0; f < transfer_fault_count; f++) {
 		for (size_t i = 0; i < OUTCOMES; i++) {
 			if (strcmp(outcomes[i].fault, transfer_faults[f].name) == 0)

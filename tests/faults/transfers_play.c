@@ -2,7 +2,7 @@
 /* How transfers of memory that the NIC does not reach end when something fails. */
 #include "transfers_expect.h"
 
-#include "util/deadline.h"
+#include "core/deadline.h"
 
 enum {
 	TRIES = 20,
@@ -10,14 +10,14 @@ enum {
 
 static void keep_sentence(char *ret_sentence, size_t size, int error)
 {
-	snprintf(ret_sentence, size, "%s", error < 0 ? pier_last_error() : "");
+	snprintf(ret_sentence, size, "%s", error < 0 ? pier_error_message() : "");
 }
 
-static void wait_landing(void)
+static void wait_receiver(void)
 {
-	stage.landing_error = pier_wait_landing(rig.landing, PATIENT);
-	keep_sentence(stage.landing_sentence, sizeof(stage.landing_sentence),
-		      stage.landing_error);
+	stage.receiver_error = pier_receiver_wait(rig.receiver, PATIENT);
+	keep_sentence(stage.receiver_sentence, sizeof(stage.receiver_sentence),
+		      stage.receiver_error);
 }
 
 /* Until so many chunks have landed, or time is up. */
@@ -27,7 +27,7 @@ static void land_some(void)
 	int result = 0;
 
 	while (result == 0 && landed().done < HIT * CHUNK && pier_now() < deadline)
-		result = pier_wait_landing(rig.landing, 1);
+		result = pier_receiver_wait(rig.receiver, 1);
 }
 
 /* In a thread, where nothing can be asserted. */
@@ -42,16 +42,16 @@ static void *land(void *argument)
 		land_some();
 		stage.broken = post_forged(channel, rig.there.mrs[0], &work);
 		if (!stage.broken)
-			stage.broken = pier_wait(channel, work, PATIENT, NULL);
+			stage.broken = pier_work_wait(channel, work, PATIENT, NULL);
 		sem_post(&stage.gate);
 	}
-	wait_landing();
+	wait_receiver();
 	return argument;
 }
 
 static void wait_transfer(void)
 {
-	stage.error = pier_wait_transfer(rig.transfer, PATIENT);
+	stage.error = pier_transfer_wait(rig.transfer, PATIENT);
 	keep_sentence(stage.sentence, sizeof(stage.sentence), stage.error);
 }
 
@@ -60,22 +60,22 @@ static void run_both(bool later)
 {
 	pthread_t lander;
 
-	if (rig.landing && !later)
+	if (rig.receiver && !later)
 		assert_int_equal(pthread_create(&lander, NULL, land, NULL), 0);
 	wait_transfer();
-	if (rig.landing && !later)
+	if (rig.receiver && !later)
 		assert_int_equal(pthread_join(lander, NULL), 0);
-	else if (rig.landing)
-		wait_landing();
+	else if (rig.receiver)
+		wait_receiver();
 }
 
 /* The sender's process dies when some of its chunks have landed. */
-static void run_landing(void)
+static void run_receiver(void)
 {
 	land_some();
 	assert_true(landed().done >= HIT * CHUNK);
 	kill_peer();
-	wait_landing();
+	wait_receiver();
 }
 
 /* What was wrong is right from now on. */
@@ -100,8 +100,8 @@ static void remake(struct side *side, const char *plan, bool another,
 		test_assert_sentence("poll the completion queue");
 	if (!overran && !another)
 		return;
-	expect_ok(pier_destroy_channel(*channel));
-	expect_ok(pier_prepare_channel(side->pd, &attr, channel));
+	expect_ok(pier_channel_destroy(*channel));
+	expect_ok(pier_channel_create(side->pd, &attr, channel));
 }
 
 /* The peer of who gave up is waited for longer from now on. */
@@ -115,24 +115,24 @@ static void remake_both(void)
 	stage.remade = true;
 	connect_ends();
 	rig.rails[0].channel = rig.here.channels[0];
-	name_landing();
+	name_receiver();
 }
 
-static void resume_landing(void)
+static void resume_receiver(void)
 {
 	if (is(LANDS) && landed().error)
-		expect_ok(pier_resume_landing(rig.landing, rig.landing_rails, 1));
+		expect_ok(pier_receiver_resume(rig.receiver, rig.receiver_rails, 1));
 }
 
 static void resume_transfer(void)
 {
 	if (status().error)
-		expect_ok(pier_resume_transfer(rig.transfer, rig.rails, 1));
+		expect_ok(pier_transfer_resume(rig.transfer, rig.rails, 1));
 }
 
 static void resume_ends(void)
 {
-	resume_landing();
+	resume_receiver();
 	resume_transfer();
 }
 
@@ -141,7 +141,7 @@ static bool stalled_again(void)
 {
 	return (by(STALLS_HERE | OVER_IN_TIME) && stage.error == -ETIMEDOUT) ||
 	       (by(STALLS_THERE | OVER_IN_TIME_THERE) &&
-		stage.landing_error == -ETIMEDOUT);
+		stage.receiver_error == -ETIMEDOUT);
 }
 
 static void expect_both_end(void)
@@ -155,14 +155,14 @@ static void expect_both_end(void)
 	}
 	assert_int_equal(stage.error, 1);
 	if (is(LANDS))
-		assert_int_equal(stage.landing_error, 1);
+		assert_int_equal(stage.receiver_error, 1);
 	expect_all();
 }
 
-/* What the transfer counts the landing has, where its device told it of all. */
+/* What the transfer counts the receiver has, where its device told it of all. */
 static void resume_both(void)
 {
-	resume_landing();
+	resume_receiver();
 	if (is(LANDS) && !*stage.fault->there)
 		assert_true(landed().done >= status().done);
 	resume_transfer();
@@ -173,30 +173,30 @@ static void resume_both(void)
 static void expect_refused(void)
 {
 	if (status().error && pier_channel_error(rig.here.channels[0], NULL))
-		expect_result(pier_resume_transfer(rig.transfer, rig.rails, 1), -EPIPE);
+		expect_result(pier_transfer_resume(rig.transfer, rig.rails, 1), -EPIPE);
 	if (is(LANDS) && landed().error &&
 	    pier_channel_error(rig.there.channels[0], NULL))
-		expect_result(pier_resume_landing(rig.landing, rig.landing_rails, 1),
+		expect_result(pier_receiver_resume(rig.receiver, rig.receiver_rails, 1),
 			      -EPIPE);
 }
 
-/* What the transfer believes to be missing comes; the landing is driven beside it. */
+/* What the transfer believes to be missing comes; the receiver is driven beside it. */
 static void send_missing(void)
 {
 	int64_t deadline = pier_deadline(PATIENT);
 
 	resume_transfer();
 	while (!status().ended && pier_now() < deadline) {
-		assert_true(pier_wait_landing(rig.landing, 1) >= 0);
-		pier_wait_transfer(rig.transfer, 1);
+		assert_true(pier_receiver_wait(rig.receiver, 1) >= 0);
+		pier_transfer_wait(rig.transfer, 1);
 	}
-	expect_result(pier_progress_transfer(rig.transfer), 1);
+	expect_result(pier_transfer_progress(rig.transfer), 1);
 }
 
 static void begin_anew(void)
 {
-	expect_ok(pier_destroy_landing(rig.landing));
-	rig.landing = NULL;
+	expect_ok(pier_receiver_destroy(rig.receiver));
+	rig.receiver = NULL;
 	assert_true(pier_channel_error(rig.there.channels[0], NULL) < 0);
 	assert_int_equal(pier_channel_outstanding(rig.there.channels[0]), 0);
 	remake_both();
@@ -204,7 +204,7 @@ static void begin_anew(void)
 	expect_both_end();
 }
 
-/* Where that was not all the landing waits for the rest, and never says that it has all.
+/* Where that was not all the receiver waits for the rest, and never says that it has all.
  */
 static void lack_some(void)
 {
@@ -212,14 +212,14 @@ static void lack_some(void)
 	bool lacks;
 
 	remake_both();
-	resume_landing();
+	resume_receiver();
 	lacks = counted > landed().done;
 	/* What came behind it is not lost by the reset. */
 	if (strstr(stage.fault->there, "lost"))
 		assert_int_equal(landed().done, LENGTH - CHUNK);
 	if (status().error)
 		send_missing();
-	expect_result(pier_wait_landing(rig.landing, BRIEF), !lacks);
+	expect_result(pier_receiver_wait(rig.receiver, BRIEF), !lacks);
 	assert_int_equal(landed().done < LENGTH, lacks);
 	if (lacks)
 		begin_anew();
@@ -229,9 +229,9 @@ static void lack_some(void)
 
 static void lose_some(void)
 {
-	expect_result(pier_resume_landing(rig.landing, rig.landing_rails, 1), -EIO);
+	expect_result(pier_receiver_resume(rig.receiver, rig.receiver_rails, 1), -EIO);
 	test_assert_sentence("the peer will not move them again");
-	expect_result(pier_next_landing(rig.landing, rig.landing_rails, 1, LENGTH),
+	expect_result(pier_receiver_next(rig.receiver, rig.receiver_rails, 1, LENGTH),
 		      -EBUSY);
 	begin_anew();
 }
@@ -266,12 +266,12 @@ void play_transfer(const struct kind *kind, const struct transfer_fault *fault)
 	stage.broken = 0;
 	open_stage();
 	if (by(KILL_HERE)) {
-		run_landing();
+		run_receiver();
 	} else {
 		run_both(by(LANDS_LATER));
 		expect_here(outcome);
 	}
-	if (rig.landing) {
+	if (rig.receiver) {
 		expect_there(outcome);
 		assert_int_equal(stage.broken, by(BREAK_THERE) ? -EACCES : 0);
 	}
@@ -352,7 +352,7 @@ int transfer_setup(void **state)
 	rig.attr.timeout_ms = PATIENT;
 	rig.attr.max_recv_wr = MANY_RECEIVES;
 	rig.transfer = NULL;
-	rig.landing = NULL;
+	rig.receiver = NULL;
 	return 0;
 }
 

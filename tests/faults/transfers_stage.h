@@ -34,12 +34,12 @@ static struct {
 	int stream;	     /* to it; -1 */
 	bool hit, hit_there; /* what happens after HIT chunks has happened */
 	bool remade;	     /* the channels, after that */
-	sem_t gate;	     /* it has, at the landing */
+	sem_t gate;	     /* it has, at the receiver */
 	struct pier_remote parts[2];
 	uint32_t forged_lkey, forged_rkey;
-	int error, landing_error;
+	int error, receiver_error;
 	int broken; /* how another request there ended */
-	char sentence[1024], landing_sentence[1024];
+	char sentence[1024], receiver_sentence[1024];
 } stage = { .stream = -1 };
 
 static bool is(unsigned int traits)
@@ -68,7 +68,7 @@ static void fill(struct side *side, uint64_t salt)
 	for (size_t i = 0; i < AREA; i++)
 		side->image[i] = (uint8_t)(test_random_next(&random) >> 24);
 	if (side->buffer)
-		expect_ok(pier_copy_to_buffer(side->buffer, 0, side->image, AREA));
+		expect_ok(pier_buffer_copy_to(side->buffer, 0, side->image, AREA));
 }
 
 static void open_end(struct side *side, const char *plan, bool staged, uint64_t salt)
@@ -111,9 +111,9 @@ static void name_parts(const struct pier_remote *whole)
 	rig.rails[0].offset = GUARD;
 }
 
-static void name_landing(void)
+static void name_receiver(void)
 {
-	rig.landing_rails[0] = (struct pier_landing_rail){
+	rig.receiver_rails[0] = (struct pier_receiver_rail){
 		.channel = rig.there.channels[0], .mr = rig.there.mrs[0], .offset = GUARD
 	};
 }
@@ -136,33 +136,33 @@ static struct pier_channel_attr attr_there(void)
 	return attr;
 }
 
-static void begin_landing(void)
+static void begin_receiver(void)
 {
-	struct pier_landing_attr attr = PIER_LANDING_ATTR_INIT;
+	struct pier_receiver_attr attr = PIER_RECEIVER_ATTR_INIT;
 
-	attr.rails = rig.landing_rails;
+	attr.rails = rig.receiver_rails;
 	attr.rail_count = 1;
 	attr.length = LENGTH;
 	if (by(STALLS_THERE))
 		attr.stall_ms = STALL_MS;
 	if (by(OVER_IN_TIME_THERE))
 		attr.timeout_ms = STALL_MS;
-	expect_ok(pier_begin_landing(&attr, &rig.landing));
+	expect_ok(pier_receiver_begin(&attr, &rig.receiver));
 }
 
-static struct pier_landing_status landed(void)
+static struct pier_receiver_status landed(void)
 {
-	struct pier_landing_status now;
+	struct pier_receiver_status now;
 
-	pier_query_landing(rig.landing, &now);
+	pier_receiver_query(rig.receiver, &now);
 	return now;
 }
 
-static struct pier_rail_status landing_rail(void)
+static struct pier_rail_status receiver_rail(void)
 {
 	struct pier_rail_status now;
 
-	expect_ok(pier_query_landing_rail(rig.landing, 0, &now));
+	expect_ok(pier_receiver_query_rail(rig.receiver, 0, &now));
 	return now;
 }
 
@@ -173,7 +173,7 @@ static int post_forged(struct pier_channel *channel, struct pier_mr *mr,
 	struct pier_remote target = { .addr = 0x1000, .length = 1, .rkey = FORGED };
 	struct pier_gather source;
 
-	return pier_gather(mr, pier_mr_iova(mr), 1, &source) ||
+	return pier_mr_gather(mr, pier_mr_iova(mr), 1, &source) ||
 	       pier_post_write(channel, &source, 1, &target, ret_work);
 }
 
@@ -233,26 +233,26 @@ static void meet_sender(void)
 	struct pier_remote remote;
 
 	open_there();
-	expect_ok(pier_prepare_channel(rig.there.pd, &attr, &rig.there.channels[0]));
-	name_landing();
+	expect_ok(pier_channel_create(rig.there.pd, &attr, &rig.there.channels[0]));
+	name_receiver();
 	if (is(LANDS))
-		begin_landing();
-	expect_ok(pier_handshake(rig.there.channels[0], stage.stream, stage.stream,
-				 PATIENT));
+		begin_receiver();
+	expect_ok(pier_channel_handshake(rig.there.channels[0], stage.stream,
+					 stage.stream, PATIENT));
 	expect_ok(pier_mr_remote(rig.there.mrs[0], &remote));
 	pier_remote_pack(&remote, wire);
 	assert_int_equal(write(stage.stream, wire, sizeof(wire)), sizeof(wire));
 }
 
-static void meet_landing(void)
+static void meet_receiver(void)
 {
 	uint8_t wire[PIER_REMOTE_WIRE_SIZE];
 	struct pier_channel_attr attr = attr_here();
 	struct pier_remote remote;
 
-	expect_ok(pier_prepare_channel(rig.here.pd, &attr, &rig.here.channels[0]));
-	expect_ok(pier_handshake(rig.here.channels[0], stage.stream, stage.stream,
-				 PATIENT));
+	expect_ok(pier_channel_create(rig.here.pd, &attr, &rig.here.channels[0]));
+	expect_ok(pier_channel_handshake(rig.here.channels[0], stage.stream, stage.stream,
+					 PATIENT));
 	assert_int_equal(recv(stage.stream, wire, sizeof(wire), MSG_WAITALL),
 			 sizeof(wire));
 	expect_ok(pier_remote_unpack(wire, sizeof(wire), &remote));
@@ -266,13 +266,13 @@ static void play_peer(void)
 
 	if (by(KILL_HERE)) {
 		open_here();
-		meet_landing();
+		meet_receiver();
 		begin_transfer();
-		pier_wait_transfer(rig.transfer, PATIENT);
+		pier_transfer_wait(rig.transfer, PATIENT);
 	} else {
 		meet_sender();
 		if (is(LANDS))
-			pier_wait_landing(rig.landing, PATIENT);
+			pier_receiver_wait(rig.receiver, PATIENT);
 	}
 	while (read(stage.stream, &byte, 1) > 0)
 		continue;
@@ -301,18 +301,18 @@ static void connect_ends(void)
 
 	expect_ok(pier_channel_endpoint(rig.here.channels[0], &here));
 	expect_ok(pier_channel_endpoint(rig.there.channels[0], &there));
-	expect_ok(pier_connect_channel(rig.here.channels[0], &there));
-	expect_ok(pier_connect_channel(rig.there.channels[0], &here));
+	expect_ok(pier_channel_connect(rig.here.channels[0], &there));
+	expect_ok(pier_channel_connect(rig.there.channels[0], &here));
 }
 
 static void make_channels(void)
 {
 	struct pier_channel_attr here = attr_here(), there = attr_there();
 
-	expect_ok(pier_prepare_channel(rig.here.pd, &here, &rig.here.channels[0]));
-	expect_ok(pier_prepare_channel(rig.there.pd, &there, &rig.there.channels[0]));
+	expect_ok(pier_channel_create(rig.here.pd, &here, &rig.here.channels[0]));
+	expect_ok(pier_channel_create(rig.there.pd, &there, &rig.there.channels[0]));
 	connect_ends();
-	name_landing();
+	name_receiver();
 }
 
 static void name_ends(void)
@@ -326,7 +326,7 @@ static void name_ends(void)
 static void begin_both(void)
 {
 	if (is(LANDS))
-		begin_landing();
+		begin_receiver();
 	begin_transfer();
 }
 
@@ -362,7 +362,7 @@ static void open_stage(void)
 	open_here();
 	if (by(KILL_THERE)) {
 		imagine(&rig.there, SALT_THERE);
-		meet_landing();
+		meet_receiver();
 		begin_transfer();
 		return;
 	}

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * pier_handshake() with a peer that says anything and then closes. Nothing is
+ * pier_channel_handshake() with a peer that says anything and then closes. Nothing is
  * left open, whatever it says.
  */
 #include <dirent.h>
@@ -59,9 +59,9 @@ static void shake_hands(int read_fd, int write_fd)
 {
 	struct pier_channel *channel;
 
-	FUZZ_CHECK(!pier_prepare_channel(pd, NULL, &channel));
-	pier_handshake(channel, read_fd, write_fd, TIMEOUT_MS);
-	FUZZ_CHECK(!pier_destroy_channel(channel));
+	FUZZ_CHECK(!pier_channel_create(pd, NULL, &channel));
+	pier_channel_handshake(channel, read_fd, write_fd, TIMEOUT_MS);
+	FUZZ_CHECK(!pier_channel_destroy(channel));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -78,7 +78,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	before = count_fds();
 	shake_hands(from_peer[0], to_peer[1]);
 	FUZZ_CHECK(count_fds() == before);
-	FUZZ_CHECK(!pier_count_objects(PIER_OBJECT_CHANNEL));
+	FUZZ_CHECK(!pier_object_count(PIER_OBJECT_CHANNEL));
 	close(from_peer[0]);
 	close(to_peer[0]);
 	close(to_peer[1]);

@@ -13,7 +13,7 @@
 
 #include "fuzz.h"
 #include "provider/soft/soft.h"
-#include "util/wire.h"
+#include "core/wire.h"
 
 enum operation {
 	RECORD,	   /* of so many bytes, as the peer sends it */

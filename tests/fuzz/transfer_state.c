@@ -4,7 +4,7 @@
 
 #include "fuzz.h"
 #include "transfer/remaining.h"
-#include "util/wire.h"
+#include "core/wire.h"
 
 static void check_ranges(const struct pier_remaining *remaining, uint64_t length)
 {

@@ -91,10 +91,10 @@ static int open_side(struct side *side, const char *spec)
 {
 	if (pier_open_device("soft0", &side->device) ||
 	    pier_alloc_pd(side->device, &side->pd) ||
-	    pier_alloc_buffer(spec, BEFORE + REGION + BEHIND, &side->buffer) ||
+	    pier_buffer_alloc(spec, BEFORE + REGION + BEHIND, &side->buffer) ||
 	    pier_reg_buffer_mr(side->pd, side->buffer, BEFORE, REGION, PIER_ACCESS_SHARED,
 			       PIER_POLICY_STAGED, &side->mr) ||
-	    pier_prepare_channel(side->pd, NULL, &side->channel))
+	    pier_channel_create(side->pd, NULL, &side->channel))
 		return -1;
 	for (int i = 0; i < STEPS; i++) {
 		if (pier_post_recv(side->channel, NULL, 0, &side->steps[i]))
@@ -105,8 +105,8 @@ static int open_side(struct side *side, const char *spec)
 
 static int close_side(struct side *side)
 {
-	return pier_destroy_channel(side->channel) || pier_dereg_mr(side->mr) ||
-	       pier_free_buffer(side->buffer) || pier_dealloc_pd(side->pd) ||
+	return pier_channel_destroy(side->channel) || pier_dereg_mr(side->mr) ||
+	       pier_buffer_free(side->buffer) || pier_dealloc_pd(side->pd) ||
 	       pier_close_device(side->device);
 }
 
@@ -128,11 +128,11 @@ static int send_all(int socket, const void *bytes, size_t length)
 
 /*
  * One side says that it is done with a step, the other waits for that one: by messages on
- * the channel, whose completion is what pier_sync_for_device() is called after.
+ * the channel, whose completion is what pier_mr_sync_for_device() is called after.
  */
 static int tell(struct side *side, char step)
 {
-	return pier_send_imm(side->channel, NULL, 0, (uint32_t)step, GPU_PATIENT);
+	return pier_channel_send_imm(side->channel, NULL, 0, (uint32_t)step, GPU_PATIENT);
 }
 
 static int await(struct side *side, char step)
@@ -140,7 +140,8 @@ static int await(struct side *side, char step)
 	struct pier_result result = { 0 };
 
 	if (side->told == STEPS ||
-	    pier_wait(side->channel, side->steps[side->told++], GPU_PATIENT, &result))
+	    pier_work_wait(side->channel, side->steps[side->told++], GPU_PATIENT,
+			   &result))
 		return -1;
 	return result.error || result.immediate != (uint32_t)step ? -1 : 0;
 }
@@ -152,7 +153,7 @@ static int meet(struct side *side, int socket)
 	uint32_t count, theirs;
 	int size;
 
-	if (pier_handshake(side->channel, socket, socket, GPU_PATIENT) ||
+	if (pier_channel_handshake(side->channel, socket, socket, GPU_PATIENT) ||
 	    pier_mr_remote_vec(side->mr, mine, PARTS, &count))
 		return -1;
 	size = pier_remote_vec_pack(mine, count, wire, sizeof(wire));
@@ -167,23 +168,23 @@ static int meet(struct side *side, int socket)
 
 static int complain(const char *step)
 {
-	fprintf(stderr, "peer: %s: %s\n", step, pier_last_error());
+	fprintf(stderr, "peer: %s: %s\n", step, pier_error_message());
 	return 1;
 }
 
 /* The peer looks at what came, and then gives something of its own. */
 static int play(struct side *side)
 {
-	if (await(side, 'w') || pier_sync_for_device(side->mr, 0, REGION))
+	if (await(side, 'w') || pier_mr_sync_for_device(side->mr, 0, REGION))
 		return complain("the write of all");
 	if (count_wrong(side, THERE, THERE))
 		return complain("what was written");
 	if (tell(side, 'k') || await(side, 'p') ||
-	    pier_sync_for_device(side->mr, PART_AT, PART))
+	    pier_mr_sync_for_device(side->mr, PART_AT, PART))
 		return complain("the write of a part");
 	if (count_wrong(side, THERE, ALONE))
 		return complain("what was written to a part");
-	if (fill(side, 0, REGION, BACK) || pier_sync_for_nic(side->mr, 0, REGION) ||
+	if (fill(side, 0, REGION, BACK) || pier_mr_sync_for_nic(side->mr, 0, REGION) ||
 	    tell(side, 'r') || await(side, 'e'))
 		return complain("the read");
 	return 0;
@@ -210,13 +211,13 @@ static void write_range(struct side *side, uint64_t offset, uint64_t length)
 	struct pier_remote parts[PARTS];
 	uint32_t element_count, count;
 
-	expect_ok(pier_sync_for_nic(side->mr, offset, length));
-	expect_ok(pier_gather_list(side->mr, pier_mr_iova(side->mr) + offset, length,
-				   elements, PARTS, &element_count));
+	expect_ok(pier_mr_sync_for_nic(side->mr, offset, length));
+	expect_ok(pier_mr_gather_list(side->mr, pier_mr_iova(side->mr) + offset, length,
+				      elements, PARTS, &element_count));
 	expect_ok(pier_remote_vec_sub(side->remote, side->remote_count, offset, length,
 				      parts, PARTS, &count));
-	expect_ok(pier_write_vec(side->channel, elements, element_count, parts, count,
-				 GPU_PATIENT));
+	expect_ok(pier_channel_write_vec(side->channel, elements, element_count, parts,
+					 count, GPU_PATIENT));
 }
 
 static void read_all(struct side *side)
@@ -224,11 +225,11 @@ static void read_all(struct side *side)
 	struct pier_scatter elements[PARTS];
 	uint32_t count;
 
-	expect_ok(pier_scatter_list(side->mr, pier_mr_iova(side->mr), REGION, elements,
-				    PARTS, &count));
-	expect_ok(pier_read_vec(side->channel, elements, count, side->remote,
-				side->remote_count, GPU_PATIENT));
-	expect_ok(pier_sync_for_device(side->mr, 0, REGION));
+	expect_ok(pier_mr_scatter_list(side->mr, pier_mr_iova(side->mr), REGION, elements,
+				       PARTS, &count));
+	expect_ok(pier_channel_read_vec(side->channel, elements, count, side->remote,
+					side->remote_count, GPU_PATIENT));
+	expect_ok(pier_mr_sync_for_device(side->mr, 0, REGION));
 }
 
 /* The same by transfers, which see to this end's memory: chunks, several in flight. */
@@ -244,7 +245,7 @@ static void transfer_all(struct side *side, enum pier_transfer_direction directi
 	attr.length = REGION;
 	attr.chunk = 300000;
 	attr.timeout_ms = GPU_PATIENT;
-	expect_ok(pier_run_transfer(&attr));
+	expect_ok(pier_transfer_run(&attr));
 }
 
 struct way {
@@ -303,11 +304,12 @@ static void copies(void **state)
 
 	rig.peer = start_peer(gpu_spec(way->spec), &rig.socket);
 	if (open_side(&side, gpu_spec(way->spec)) || meet(&side, rig.socket))
-		fail_msg("open: %s", pier_last_error());
+		fail_msg("open: %s", pier_error_message());
 	gpu_say("%s on soft0, mapping %s, %u parts%s%s",
 		pier_path_name(pier_mr_path(side.mr)),
 		pier_mapping_name(pier_mr_mapping(side.mr)), pier_mr_parts(side.mr),
-		pier_mr_why(side.mr)[0] ? "; not better: " : "", pier_mr_why(side.mr));
+		pier_mr_reason(side.mr)[0] ? "; not better: " : "",
+		pier_mr_reason(side.mr));
 	drive(&side, way);
 	assert_int_equal(waitpid(rig.peer, &status, 0), rig.peer);
 	rig.peer = 0;

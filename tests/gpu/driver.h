@@ -14,7 +14,7 @@
 #include <pier/pier.h>
 
 /* Types, values and forms of the calls, which are compared with cuda.h. */
-#include "cuda_api.h"
+#include "backends/cuda/api.h"
 
 typedef struct CUmod_st *CUmodule;
 typedef struct CUfunc_st *CUfunction;

@@ -146,7 +146,7 @@ static void fill(struct pier_buffer *buffer)
 	assert_non_null(bytes);
 	for (size_t i = 0; i < length; i++)
 		bytes[i] = byte_at(i);
-	expect_ok(pier_copy_to_buffer(buffer, 0, bytes, length));
+	expect_ok(pier_buffer_copy_to(buffer, 0, bytes, length));
 	free(bytes);
 }
 
@@ -180,7 +180,7 @@ static int register_fd(const struct pier_dmabuf *dmabuf)
 		expect_ok(pier_dereg_mr(mr));
 		return 0;
 	}
-	gpu_say("  soft0 refuses the fd: %s", pier_last_error());
+	gpu_say("  soft0 refuses the fd: %s", pier_error_message());
 	assert_true(error < 0 && error >= -EHWPOISON);
 	return error;
 }
@@ -226,14 +226,14 @@ static void check_refusal(int error, const struct answers *bare,
 {
 	struct pier_buffer_info info;
 
-	expect_ok(pier_query_buffer(buffer, &info));
-	gpu_say("  refused: %s", pier_last_error());
+	expect_ok(pier_buffer_query(buffer, &info));
+	gpu_say("  refused: %s", pier_error_message());
 	assert_true(error < 0);
-	assert_true(strlen(pier_last_error()) > 20);
+	assert_true(strlen(pier_error_message()) > 20);
 	if (info.no_export[0])
 		test_assert_sentence(info.no_export);
 	else if (bare->range.error == CUDA_SUCCESS || bare->whole.error == CUDA_SUCCESS)
-		fail_msg("the bare driver exports it: %s", pier_last_error());
+		fail_msg("the bare driver exports it: %s", pier_error_message());
 }
 
 /* On every machine there is a way for who accepts a copy. */
@@ -245,12 +245,12 @@ static void check_staged(struct pier_buffer *buffer, const struct place *place)
 				     PIER_ACCESS_SHARED, PIER_POLICY_STAGED, &mr));
 	gpu_say("  registered on soft0, staging allowed: %s, mapping %s, %u parts%s%s",
 		pier_path_name(pier_mr_path(mr)), pier_mapping_name(pier_mr_mapping(mr)),
-		pier_mr_parts(mr), pier_mr_why(mr)[0] ? "; not better: " : "",
-		pier_mr_why(mr));
+		pier_mr_parts(mr), pier_mr_reason(mr)[0] ? "; not better: " : "",
+		pier_mr_reason(mr));
 	assert_int_equal(pier_mr_iova(mr), pier_buffer_address(buffer) + place->offset);
 	assert_int_equal(pier_mr_length(mr), place->range);
 	if (pier_mr_path(mr) == PIER_PATH_STAGED)
-		assert_true(pier_mr_why(mr)[0] != '\0');
+		assert_true(pier_mr_reason(mr)[0] != '\0');
 	expect_ok(pier_dereg_mr(mr));
 }
 
@@ -262,24 +262,24 @@ static void export_once(void *argument)
 	struct answers bare;
 	int error;
 
-	expect_ok(pier_alloc_buffer(gpu_spec(place->spec), place->length, &buffer));
+	expect_ok(pier_buffer_alloc(gpu_spec(place->spec), place->length, &buffer));
 	fill(buffer);
 	bare = ask(buffer, place->offset, place->range, place->mapping);
 	gpu_say("%s, mapping %s; bare driver: range %s, whole %s", place->name,
 		pier_mapping_name(place->mapping), gpu_error(bare.range.error),
 		gpu_error(bare.whole.error));
-	error = pier_export_dmabuf_mapped(buffer, place->offset, place->range,
+	error = pier_dmabuf_export_mapped(buffer, place->offset, place->range,
 					  place->mapping, &dmabuf);
 	if (error) {
 		assert_int_equal(dmabuf.fd, -2);
 		check_refusal(error, &bare, buffer);
 	} else {
 		check_dmabuf(&dmabuf, buffer, place, &bare);
-		pier_close_dmabuf(&dmabuf);
+		pier_dmabuf_close(&dmabuf);
 		assert_int_equal(dmabuf.fd, -1);
 	}
 	check_staged(buffer, place);
-	expect_ok(pier_free_buffer(buffer));
+	expect_ok(pier_buffer_free(buffer));
 }
 
 static void exports(void **state)
@@ -302,20 +302,20 @@ static void export_small(void *argument)
 	gpu_must(gpu.call.cuMemAlloc(&neighbour, 3000));
 	gpu_must(gpu.call.cuMemAlloc(&address, 5000));
 	gpu_pop();
-	expect_ok(pier_wrap_pointer((void *)(uintptr_t)address, 5000, &buffer));
+	expect_ok(pier_buffer_wrap((void *)(uintptr_t)address, 5000, &buffer));
 	fill(buffer);
 	bare = ask(buffer, 0, 5000, PIER_MAPPING_DEFAULT);
 	gpu_say("cuMemAlloc of 5000 bytes at %#llx, wrapped; bare driver: its pages %s",
 		address, gpu_error(bare.range.error));
-	error = pier_export_dmabuf(buffer, 0, 5000, &dmabuf);
+	error = pier_dmabuf_export(buffer, 0, 5000, &dmabuf);
 	if (error) {
 		check_refusal(error, &bare, buffer);
 	} else {
 		check_dmabuf(&dmabuf, buffer,
 			     &(struct place){ .offset = 0, .range = 5000 }, &bare);
-		pier_close_dmabuf(&dmabuf);
+		pier_dmabuf_close(&dmabuf);
 	}
-	expect_ok(pier_free_buffer(buffer));
+	expect_ok(pier_buffer_free(buffer));
 	gpu_push();
 	gpu_must(gpu.call.cuMemFree(address));
 	gpu_must(gpu.call.cuMemFree(neighbour));
@@ -336,16 +336,16 @@ static void hold_many(void *argument)
 	int count = 0;
 
 	(void)argument;
-	expect_ok(pier_alloc_buffer(gpu_spec(""), 4 * GPU_MIB, &buffer));
+	expect_ok(pier_buffer_alloc(gpu_spec(""), 4 * GPU_MIB, &buffer));
 	while (count < 8 &&
-	       pier_export_dmabuf(buffer, 0, 4 * GPU_MIB, &dmabufs[count]) == 0)
+	       pier_dmabuf_export(buffer, 0, 4 * GPU_MIB, &dmabufs[count]) == 0)
 		count++;
 	gpu_say("%d dma-bufs of one buffer at once", count);
 	if (count > 0)
-		expect_result(pier_free_buffer(buffer), -EBUSY);
+		expect_result(pier_buffer_free(buffer), -EBUSY);
 	while (count > 0)
-		pier_close_dmabuf(&dmabufs[--count]);
-	expect_ok(pier_free_buffer(buffer));
+		pier_dmabuf_close(&dmabufs[--count]);
+	expect_ok(pier_buffer_free(buffer));
 }
 
 static void holds_many_at_once(void **state)

@@ -136,7 +136,7 @@ static void is_what_pier_tells(void **state)
 	(void)state;
 	snprintf(devices, sizeof(devices), "%d device%s,", gpu.count,
 		 gpu.count == 1 ? "" : "s");
-	expect_ok(pier_list_backends(&list, &count));
+	expect_ok(pier_backend_list(&list, &count));
 	for (size_t i = 0; i < count; i++) {
 		if (strcmp(list[i].name, "cuda") != 0)
 			continue;
@@ -147,7 +147,7 @@ static void is_what_pier_tells(void **state)
 		assert_non_null(strstr(list[i].detail, devices));
 	}
 	assert_true(found);
-	pier_free_backend_list(list);
+	pier_backend_list_free(list);
 }
 
 int main(void)

@@ -144,9 +144,9 @@ static int fill_by_copy(struct pier_buffer *buffer, size_t offset, size_t length
 		return complain("fill", "no memory");
 	for (size_t i = 0; i < length; i++)
 		bytes[i] = gpu_pattern(seed, first + i);
-	error = pier_copy_to_buffer(buffer, offset, bytes, length);
+	error = pier_buffer_copy_to(buffer, offset, bytes, length);
 	free(bytes);
-	return error ? complain("fill", pier_last_error()) : 0;
+	return error ? complain("fill", pier_error_message()) : 0;
 }
 
 int gpu_fill(struct pier_buffer *buffer, size_t offset, size_t length, uint64_t seed,
@@ -172,9 +172,9 @@ static int64_t count_by_copy(struct pier_buffer *buffer, size_t offset, size_t l
 
 	if (!bytes)
 		return complain("count", "no memory");
-	if (pier_copy_from_buffer(buffer, offset, bytes, length)) {
+	if (pier_buffer_copy_from(buffer, offset, bytes, length)) {
 		free(bytes);
-		return complain("count", pier_last_error());
+		return complain("count", pier_error_message());
 	}
 	for (size_t i = 0; i < length; i++) {
 		if (bytes[i] == gpu_pattern(seed, first + i))

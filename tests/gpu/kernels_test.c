@@ -25,7 +25,7 @@ static char why[160];
 
 static int setup(void **state)
 {
-	expect_ok(pier_alloc_buffer(gpu_spec(""), LENGTH + 2 * AROUND, &buffer));
+	expect_ok(pier_buffer_alloc(gpu_spec(""), LENGTH + 2 * AROUND, &buffer));
 	return gpu_setup(state);
 }
 
@@ -33,7 +33,7 @@ static int teardown(void **state)
 {
 	int result = gpu_teardown(state);
 
-	expect_ok(pier_free_buffer(buffer));
+	expect_ok(pier_buffer_free(buffer));
 	return result;
 }
 
@@ -51,7 +51,7 @@ static void write_the_pattern_alone(void **state)
 	(void)state;
 	assert_non_null(found);
 	assert_int_equal(gpu_fill(buffer, AROUND, LENGTH, SEED, FIRST), 0);
-	expect_ok(pier_copy_from_buffer(buffer, 0, found, LENGTH + 2 * AROUND));
+	expect_ok(pier_buffer_copy_from(buffer, 0, found, LENGTH + 2 * AROUND));
 	for (size_t i = 0; i < LENGTH + 2 * AROUND; i++) {
 		bool inside = i >= AROUND && i < AROUND + LENGTH;
 
@@ -82,7 +82,7 @@ static void find_what_is_wrong(void **state)
 	expect_wrong(AROUND, LENGTH, 0, UINT64_MAX);
 	for (size_t i = 0; i < 3; i++) {
 		byte = gpu_pattern(SEED, FIRST + places[i] - AROUND) ^ 1;
-		expect_ok(pier_copy_to_buffer(buffer, places[i], &byte, 1));
+		expect_ok(pier_buffer_copy_to(buffer, places[i], &byte, 1));
 	}
 	expect_wrong(AROUND, LENGTH, 3, 7);
 	expect_wrong(AROUND + 8, LENGTH - 9, 1, 70001 - 8);

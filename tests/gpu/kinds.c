@@ -177,8 +177,8 @@ static void check_query(const struct kind *kind, CUdeviceptr address)
 	char unit[16];
 
 	snprintf(unit, sizeof(unit), "%d", gpu.device);
-	expect_ok(pier_wrap_pointer((void *)(uintptr_t)address, kind->length, &buffer));
-	expect_ok(pier_query_buffer(buffer, &info));
+	expect_ok(pier_buffer_wrap((void *)(uintptr_t)address, kind->length, &buffer));
+	expect_ok(pier_buffer_query(buffer, &info));
 	gpu_say("%s: kind \"%s\", unit %s, PCI %s, allocation %llu bytes from %+lld on; "
 		"export: %s",
 		kind->name, info.kind, info.unit, info.pci[0] ? info.pci : "none",
@@ -194,7 +194,7 @@ static void check_query(const struct kind *kind, CUdeviceptr address)
 	assert_int_equal(info.mappable, kind->host);
 	if (kind->refused)
 		assert_non_null(strstr(info.no_export, kind->refused));
-	expect_ok(pier_free_buffer(buffer));
+	expect_ok(pier_buffer_free(buffer));
 }
 
 /* Where it is refused: by its name, on every direct way, and with the way out. */
@@ -203,7 +203,7 @@ static void check_refusals(const struct kind *kind, struct pier_buffer *buffer)
 	struct pier_dmabuf dmabuf;
 	struct pier_mr *mr = NULL;
 
-	expect_result(pier_export_dmabuf(buffer, 0, PART, &dmabuf), -EOPNOTSUPP);
+	expect_result(pier_dmabuf_export(buffer, 0, PART, &dmabuf), -EOPNOTSUPP);
 	test_assert_sentence(kind->refused);
 	if (kind->host)
 		return;
@@ -220,10 +220,10 @@ static void check_copies(struct pier_buffer *buffer)
 
 	for (size_t i = 0; i < PART; i++)
 		bytes[i] = (uint8_t)(i * 5 + i / 253);
-	expect_ok(pier_copy_to_buffer(buffer, 0, bytes, PART));
+	expect_ok(pier_buffer_copy_to(buffer, 0, bytes, PART));
 	memset(bytes + 100, 0xee, 7);
-	expect_ok(pier_copy_to_buffer(buffer, 100, bytes + 100, 7));
-	expect_ok(pier_copy_from_buffer(buffer, 0, found, PART));
+	expect_ok(pier_buffer_copy_to(buffer, 100, bytes + 100, 7));
+	expect_ok(pier_buffer_copy_from(buffer, 0, found, PART));
 	assert_memory_equal(found, bytes, PART);
 }
 
@@ -235,12 +235,12 @@ static void check_region(const struct kind *kind, struct pier_buffer *buffer)
 	expect_ok(pier_reg_buffer_mr(gpu.pd, buffer, 0, PART, PIER_ACCESS_SHARED,
 				     PIER_POLICY_STAGED, &mr));
 	gpu_say("  on soft0, staging allowed: %s%s%s", pier_path_name(pier_mr_path(mr)),
-		pier_mr_why(mr)[0] ? "; not better: " : "", pier_mr_why(mr));
+		pier_mr_reason(mr)[0] ? "; not better: " : "", pier_mr_reason(mr));
 	if (kind->host)
 		assert_int_equal(pier_mr_path(mr), PIER_PATH_HOST);
-	expect_ok(pier_sync_for_nic(mr, 0, PART));
+	expect_ok(pier_mr_sync_for_nic(mr, 0, PART));
 	if (pier_mr_path(mr) == PIER_PATH_STAGED)
-		expect_ok(pier_sync_for_device(mr, 0, PART));
+		expect_ok(pier_mr_sync_for_device(mr, 0, PART));
 	expect_ok(pier_dereg_mr(mr));
 }
 
@@ -254,13 +254,13 @@ static void wrap_once(void *argument)
 	gpu_must(kind->take(&address));
 	gpu_pop();
 	check_query(kind, address);
-	expect_ok(pier_wrap_pointer((void *)(uintptr_t)(address + SKEW), PART, &buffer));
+	expect_ok(pier_buffer_wrap((void *)(uintptr_t)(address + SKEW), PART, &buffer));
 	assert_int_equal(pier_buffer_address(buffer), address + SKEW);
 	check_copies(buffer);
 	if (kind->refused)
 		check_refusals(kind, buffer);
 	check_region(kind, buffer);
-	expect_ok(pier_free_buffer(buffer));
+	expect_ok(pier_buffer_free(buffer));
 	gpu_push();
 	gpu_must(kind->give(address));
 	gpu_pop();

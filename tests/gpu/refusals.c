@@ -27,12 +27,12 @@ static void wrap_in_own_context(void *argument)
 	gpu_must(gpu.more.cuCtxCreate(&context, 0, gpu.device));
 	gpu_must(gpu.call.cuMemAlloc(&address, GPU_BLOCK));
 	gpu_must(gpu.call.cuCtxPopCurrent(&popped));
-	expect_ok(pier_wrap_pointer((void *)(uintptr_t)(address + 5), 1000, &buffer));
+	expect_ok(pier_buffer_wrap((void *)(uintptr_t)(address + 5), 1000, &buffer));
 	memset(bytes, 0x5a, sizeof(bytes));
-	expect_ok(pier_copy_to_buffer(buffer, 0, bytes, sizeof(bytes)));
-	expect_ok(pier_copy_from_buffer(buffer, 0, found, sizeof(found)));
+	expect_ok(pier_buffer_copy_to(buffer, 0, bytes, sizeof(bytes)));
+	expect_ok(pier_buffer_copy_from(buffer, 0, found, sizeof(found)));
 	assert_memory_equal(found, bytes, sizeof(found));
-	expect_ok(pier_free_buffer(buffer));
+	expect_ok(pier_buffer_free(buffer));
 	gpu_must(gpu.call.cuCtxPushCurrent(context));
 	gpu_must(gpu.call.cuMemFree(address));
 	gpu_must(gpu.more.cuCtxDestroy(context));
@@ -52,7 +52,7 @@ static void expect_no_region(struct pier_buffer *buffer, const char *what)
 	int error = pier_reg_buffer_mr(gpu.pd, buffer, 0, 4096, PIER_ACCESS_SHARED,
 				       PIER_POLICY_PEERMEM, &mr);
 
-	gpu_say("%s: errno %d: %s", what, -error, pier_last_error());
+	gpu_say("%s: errno %d: %s", what, -error, pier_error_message());
 	assert_true(error < 0);
 	assert_ptr_equal(mr, (void *)1);
 }
@@ -67,23 +67,23 @@ static void refuse_freed(void *argument)
 	(void)argument;
 	gpu_push();
 	gpu_must(gpu.call.cuMemAlloc(&address, LENGTH));
-	expect_ok(pier_wrap_pointer((void *)(uintptr_t)address, 4096, &before));
-	expect_ok(pier_query_buffer(before, &info));
+	expect_ok(pier_buffer_wrap((void *)(uintptr_t)address, 4096, &before));
+	expect_ok(pier_buffer_query(before, &info));
 	gpu_must(gpu.call.cuMemFree(address));
 	gpu_pop();
 	expect_no_region(before, "wrapped, then freed");
-	expect_result(pier_export_dmabuf(before, 0, 4096, &dmabuf),
+	expect_result(pier_dmabuf_export(before, 0, 4096, &dmabuf),
 		      info.no_export[0] ? -EOPNOTSUPP : -EINVAL);
 	if (!info.no_export[0])
 		test_assert_sentence("was freed");
-	expect_ok(pier_free_buffer(before));
+	expect_ok(pier_buffer_free(before));
 	/* Nobody's memory now: taken for the host's, of which nothing is there. */
-	if (pier_wrap_pointer((void *)(uintptr_t)address, 4096, &after)) {
-		gpu_say("freed, then wrapped: %s", pier_last_error());
+	if (pier_buffer_wrap((void *)(uintptr_t)address, 4096, &after)) {
+		gpu_say("freed, then wrapped: %s", pier_error_message());
 		return;
 	}
 	expect_no_region(after, "freed, then wrapped");
-	expect_ok(pier_free_buffer(after));
+	expect_ok(pier_buffer_free(after));
 }
 
 static void refuses_what_was_freed(void **state)
@@ -100,10 +100,9 @@ static void refuse_out_of_range(void *argument)
 	(void)argument;
 	gpu_push();
 	gpu_must(gpu.call.cuMemAlloc(&address, LENGTH));
-	expect_result(
-		pier_wrap_pointer((void *)(uintptr_t)(address + 1), LENGTH, &buffer),
-		-ERANGE);
-	gpu_say("one byte beyond: %s", pier_last_error());
+	expect_result(pier_buffer_wrap((void *)(uintptr_t)(address + 1), LENGTH, &buffer),
+		      -ERANGE);
+	gpu_say("one byte beyond: %s", pier_error_message());
 	assert_ptr_equal(buffer, (void *)1);
 	gpu_must(gpu.call.cuMemFree(address));
 	gpu_pop();
@@ -121,14 +120,14 @@ static void leaves_foreign_pointers_alone(void **state)
 	static char bytes[8192];
 
 	(void)state;
-	expect_ok(pier_wrap_pointer(bytes, sizeof(bytes), &buffer));
+	expect_ok(pier_buffer_wrap(bytes, sizeof(bytes), &buffer));
 	assert_string_equal(pier_buffer_backend(buffer), "host");
-	expect_ok(pier_free_buffer(buffer));
+	expect_ok(pier_buffer_free(buffer));
 	/* Where nobody has memory. */
-	expect_ok(pier_wrap_pointer((void *)4096, 4096, &buffer));
+	expect_ok(pier_buffer_wrap((void *)4096, 4096, &buffer));
 	assert_string_equal(pier_buffer_backend(buffer), "host");
 	expect_no_region(buffer, "an address of nobody's");
-	expect_ok(pier_free_buffer(buffer));
+	expect_ok(pier_buffer_free(buffer));
 }
 
 static void expect_refused(const char *spec, size_t length, int expected,
@@ -136,10 +135,10 @@ static void expect_refused(const char *spec, size_t length, int expected,
 {
 	struct pier_buffer *buffer = (void *)1;
 
-	expect_result(pier_alloc_buffer(spec, length, &buffer), expected);
+	expect_result(pier_buffer_alloc(spec, length, &buffer), expected);
 	test_assert_sentence(part);
 	assert_ptr_equal(buffer, (void *)1);
-	gpu_say("%s: %s", spec, pier_last_error());
+	gpu_say("%s: %s", spec, pier_error_message());
 }
 
 static void refuses_what_does_not_exist(void **state)

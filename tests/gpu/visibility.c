@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * What the device says of the order in which its own code sees a NIC's writes, and that
- * pier_sync_for_device() does by it: nothing, a flush, or a refusal.
+ * pier_mr_sync_for_device() does by it: nothing, a flush, or a refusal.
  */
 #include "../support/cmocka.h"
 #include "../support/expect.h"
@@ -53,14 +53,14 @@ static void sync_direct(void *argument)
 
 	expect_ok(pier_reg_buffer_mr(gpu.pd, buffer, 0, LENGTH, PIER_ACCESS_SHARED,
 				     PIER_POLICY_DIRECT, &mr));
-	expect_ok(pier_sync_for_nic(mr, 0, LENGTH));
-	error = pier_sync_for_device(mr, 0, LENGTH);
-	gpu_say("pier_sync_for_device of a direct region: %s",
-		error ? pier_last_error() : "ok");
+	expect_ok(pier_mr_sync_for_nic(mr, 0, LENGTH));
+	error = pier_mr_sync_for_device(mr, 0, LENGTH);
+	gpu_say("pier_mr_sync_for_device of a direct region: %s",
+		error ? pier_error_message() : "ok");
 	assert_int_equal(error, is_ordered() || can_flush() ? 0 : -EOPNOTSUPP);
 	if (error)
 		test_assert_sentence("neither orders");
-	expect_ok(pier_sync_for_device(mr, LENGTH, 0));
+	expect_ok(pier_mr_sync_for_device(mr, LENGTH, 0));
 	expect_ok(pier_dereg_mr(mr));
 }
 
@@ -70,15 +70,15 @@ static void syncs_a_direct_region(void **state)
 	struct pier_mr *mr = NULL;
 
 	(void)state;
-	expect_ok(pier_alloc_buffer(gpu_spec(""), LENGTH, &buffer));
+	expect_ok(pier_buffer_alloc(gpu_spec(""), LENGTH, &buffer));
 	if (pier_reg_buffer_mr(gpu.pd, buffer, 0, LENGTH, PIER_ACCESS_SHARED,
 			       PIER_POLICY_DIRECT, &mr)) {
-		expect_ok(pier_free_buffer(buffer));
-		gpu_skip("no direct region on soft0: %s", pier_last_error());
+		expect_ok(pier_buffer_free(buffer));
+		gpu_skip("no direct region on soft0: %s", pier_error_message());
 	}
 	expect_ok(pier_dereg_mr(mr));
 	gpu_run_steady(sync_direct, buffer);
-	expect_ok(pier_free_buffer(buffer));
+	expect_ok(pier_buffer_free(buffer));
 }
 
 /* Staged or not: the copy is done when it returns, and no flush is needed for it. */
@@ -88,17 +88,17 @@ static void sync_any(void *argument)
 	struct pier_mr *mr = NULL;
 
 	(void)argument;
-	expect_ok(pier_alloc_buffer(gpu_spec(":vmm"), LENGTH, &buffer));
+	expect_ok(pier_buffer_alloc(gpu_spec(":vmm"), LENGTH, &buffer));
 	expect_ok(pier_reg_buffer_mr(gpu.pd, buffer, 100, LENGTH - 100,
 				     PIER_ACCESS_SHARED, PIER_POLICY_STAGED, &mr));
 	gpu_say("a region of VMM, staging allowed: %s", pier_path_name(pier_mr_path(mr)));
-	expect_ok(pier_sync_for_nic(mr, 0, LENGTH - 100));
+	expect_ok(pier_mr_sync_for_nic(mr, 0, LENGTH - 100));
 	if (pier_mr_path(mr) == PIER_PATH_STAGED)
-		expect_ok(pier_sync_for_device(mr, 0, LENGTH - 100));
-	expect_result(pier_sync_for_device(mr, 1, LENGTH - 100), -ERANGE);
-	expect_result(pier_sync_for_nic(mr, 0, LENGTH), -ERANGE);
+		expect_ok(pier_mr_sync_for_device(mr, 0, LENGTH - 100));
+	expect_result(pier_mr_sync_for_device(mr, 1, LENGTH - 100), -ERANGE);
+	expect_result(pier_mr_sync_for_nic(mr, 0, LENGTH), -ERANGE);
 	expect_ok(pier_dereg_mr(mr));
-	expect_ok(pier_free_buffer(buffer));
+	expect_ok(pier_buffer_free(buffer));
 }
 
 static void syncs_what_may_be_staged(void **state)

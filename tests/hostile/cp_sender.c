@@ -26,8 +26,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../tools/cp_chunk.h"
-#include "../../tools/cp_message.h"
+#include "../../tools/cp/chunk.h"
+#include "../../tools/cp/message.h"
 
 static struct failure failure;
 static struct control control = {
@@ -46,7 +46,7 @@ static void need(bool good, const char *step)
 	if (good)
 		return;
 	fprintf(stderr, "hostile sender: %s: %s; %s\n", step, failure.text,
-		pier_last_error());
+		pier_error_message());
 	exit(1);
 }
 
@@ -86,7 +86,7 @@ static void connect_link(bool sparse)
 	}
 	need(send_setup(&control, &setup) == 0, "send set-up");
 	need(receive_setup(&control, &peer) == 0, "receive set-up");
-	need(pier_connect_channel(nic.channel, &peer.endpoint) == 0, "connect");
+	need(pier_channel_connect(nic.channel, &peer.endpoint) == 0, "connect");
 	need(control_send(&control, FRAME_READY, NULL) == 0 &&
 		     control_expect(&control, FRAME_READY, &frame) == 0,
 	     "ready");
@@ -103,7 +103,7 @@ static void make_tag(struct slot *slot, const uint8_t *secret, const uint8_t *da
 
 static void put(const struct slot *slot, const uint8_t *data)
 {
-	need(pier_copy_to_buffer(nic.buffer, slot_number(&nic, slot) * nic.chunk, data,
+	need(pier_buffer_copy_to(nic.buffer, slot_number(&nic, slot) * nic.chunk, data,
 				 slot->chunk.length) == 0,
 	     "put");
 }
@@ -154,19 +154,19 @@ static void rewrite(struct slot *slot)
 	/* At the end of a piece. */
 	size_t place = PIECE - 2 * sizeof(bad);
 
-	need(pier_copy_to_buffer(nic.buffer, nic.chunk, bad, sizeof(bad)) == 0, "bad");
-	need(pier_gather(nic.mr, pier_mr_iova(nic.mr) + place, sizeof(bad), &from[0]) ==
-		     0,
+	need(pier_buffer_copy_to(nic.buffer, nic.chunk, bad, sizeof(bad)) == 0, "bad");
+	need(pier_mr_gather(nic.mr, pier_mr_iova(nic.mr) + place, sizeof(bad),
+			    &from[0]) == 0,
 	     "good");
-	need(pier_gather(nic.mr, pier_mr_iova(nic.mr) + nic.chunk, sizeof(bad),
-			 &from[1]) == 0,
+	need(pier_mr_gather(nic.mr, pier_mr_iova(nic.mr) + nic.chunk, sizeof(bad),
+			    &from[1]) == 0,
 	     "bad");
 	need(pier_remote_sub(&peer.remote, place, sizeof(bad), &target) == 0, "target");
-	for (turn = 1; pier_poll_work(nic.channel, slot->receive, &result) == 0; turn++) {
+	for (turn = 1; pier_work_poll(nic.channel, slot->receive, &result) == 0; turn++) {
 		/* The last word is the truth, in case nobody looked before. */
 		if (pier_post_write(nic.channel, &from[turn % 2], 1, &target, &work) < 0)
 			return;
-		while (pier_poll_work(nic.channel, work, &result) == 0)
+		while (pier_work_poll(nic.channel, work, &result) == 0)
 			;
 	}
 }

@@ -9,7 +9,7 @@
 #include "../unit/soft_rig.h"
 #include "provider/soft/soft.h"
 #include "relay.h"
-#include "util/wire.h"
+#include "core/wire.h"
 
 enum {
 	PATIENCE_MS = 30000

@@ -13,8 +13,8 @@
 #include <pier/device.h>
 
 #include "../support/cmocka.h"
-#include "backend.h"
-#include "util/log.h"
+#include "backends/backend.h"
+#include "core/log.h"
 
 /*
  * The user of a set-uid program chooses its environment. The library must read

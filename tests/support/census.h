@@ -31,7 +31,7 @@ static inline struct test_census test_take_census(void)
 	struct test_census census = { .fds = test_count_fds() };
 
 	for (int kind = 0; kind < PIER_OBJECT_KINDS; kind++)
-		census.objects[kind] = pier_count_objects((enum pier_object_kind)kind);
+		census.objects[kind] = pier_object_count((enum pier_object_kind)kind);
 	return census;
 }
 

@@ -14,10 +14,10 @@
 #include <pier/error.h>
 
 /* That the last error's sentence says this. */
-#define test_assert_sentence(part)                                                   \
-	do {                                                                         \
-		if (!strstr(pier_last_error(), (part)))                              \
-			fail_msg("\"%s\" is not in: %s", (part), pier_last_error()); \
+#define test_assert_sentence(part)                                                      \
+	do {                                                                            \
+		if (!strstr(pier_error_message(), (part)))                              \
+			fail_msg("\"%s\" is not in: %s", (part), pier_error_message()); \
 	} while (0)
 
 #endif

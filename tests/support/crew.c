@@ -34,14 +34,14 @@ static void allow_many_fds(void)
 static int open_memory(struct crew_member *member, const char *backend, uint64_t seed)
 {
 	struct test_random random = { seed + member->rank + 1 };
-	int error = pier_alloc_buffer(backend, CREW_AREA, &member->buffer);
+	int error = pier_buffer_alloc(backend, CREW_AREA, &member->buffer);
 
 	member->image = malloc(CREW_AREA);
 	if (error || !member->image)
 		return error ? error : -ENOMEM;
 	for (size_t i = 0; i < CREW_AREA; i++)
 		member->image[i] = (uint8_t)(test_random_next(&random) >> 56);
-	error = pier_copy_to_buffer(member->buffer, 0, member->image, CREW_AREA);
+	error = pier_buffer_copy_to(member->buffer, 0, member->image, CREW_AREA);
 	if (!error)
 		error = pier_reg_buffer_mr(member->pd, member->buffer, 0, CREW_AREA,
 					   PIER_ACCESS_SHARED, PIER_POLICY_DIRECT,
@@ -61,7 +61,7 @@ static int open_member(struct crew_member *member, const char *device,
 	if (!error)
 		error = open_memory(member, backend, seed);
 	if (!error)
-		error = pier_create_group(member->pd, member->rank, size, attr,
+		error = pier_group_create(member->pd, member->rank, size, attr,
 					  &member->group);
 	member->mine = calloc(size, PIER_GROUP_BLOB_SIZE);
 	member->theirs = calloc(size, PIER_GROUP_BLOB_SIZE);
@@ -104,7 +104,7 @@ int crew_exchange(struct crew *crew)
 
 static int connect_member(struct crew_member *member)
 {
-	return pier_connect_group(member->group, member->theirs,
+	return pier_group_connect(member->group, member->theirs,
 				  (size_t)member->crew->size * PIER_GROUP_BLOB_SIZE,
 				  member->crew->timeout_ms);
 }
@@ -121,7 +121,7 @@ static void *run_member(void *argument)
 
 	member->error = member->body(member);
 	member->took_ms = crew_milliseconds() - start;
-	snprintf(member->sentence, sizeof(member->sentence), "%s", pier_last_error());
+	snprintf(member->sentence, sizeof(member->sentence), "%s", pier_error_message());
 	return NULL;
 }
 
@@ -169,9 +169,9 @@ int crew_close_member(struct crew_member *member)
 	uint32_t rank = member->rank;
 	int error = 0;
 
-	keep_first(&error, pier_destroy_group(member->group));
+	keep_first(&error, pier_group_destroy(member->group));
 	keep_first(&error, pier_dereg_mr(member->mr));
-	keep_first(&error, pier_free_buffer(member->buffer));
+	keep_first(&error, pier_buffer_free(member->buffer));
 	keep_first(&error, pier_dealloc_pd(member->pd));
 	keep_first(&error, pier_close_device(member->device));
 	free(member->image);
@@ -195,7 +195,7 @@ long crew_compare(const struct crew_member *member)
 	uint8_t *now = malloc(CREW_AREA);
 	long different = -1;
 
-	if (!now || pier_copy_from_buffer(member->buffer, 0, now, CREW_AREA) != 0)
+	if (!now || pier_buffer_copy_from(member->buffer, 0, now, CREW_AREA) != 0)
 		different = 0;
 	for (long i = 0; different < 0 && i < CREW_AREA; i++) {
 		if (now[i] != member->image[i])
@@ -217,15 +217,15 @@ int crew_differs(const struct crew *crew)
 int crew_gather(const struct crew_member *member, size_t offset, size_t length,
 		struct pier_gather *ret_element)
 {
-	return pier_gather(member->mr, pier_mr_iova(member->mr) + offset, length,
-			   ret_element);
+	return pier_mr_gather(member->mr, pier_mr_iova(member->mr) + offset, length,
+			      ret_element);
 }
 
 int crew_scatter(const struct crew_member *member, size_t offset, size_t length,
 		 struct pier_scatter *ret_element)
 {
-	return pier_scatter(member->mr, pier_mr_iova(member->mr) + offset, length,
-			    ret_element);
+	return pier_mr_scatter(member->mr, pier_mr_iova(member->mr) + offset, length,
+			       ret_element);
 }
 
 int crew_remote(const struct crew_member *member, size_t offset, size_t length,

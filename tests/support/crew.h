@@ -12,7 +12,7 @@
 /*
  * All members of a group in one process, each with a device, memory and a thread of its
  * own. Nothing here asserts, since cmocka's assertions belong to the main thread:
- * failures are -errno, with the sentence in pier_last_error().
+ * failures are -errno, with the sentence in pier_error_message().
  */
 
 enum {

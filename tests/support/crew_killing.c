@@ -75,7 +75,7 @@ static int exchange_blobs(struct pier_group *group, uint32_t size, int stream)
 	if (!error)
 		error = read_all(stream, blobs, length);
 	if (!error)
-		error = pier_connect_group(group, blobs, length, CREW_PATIENT);
+		error = pier_group_connect(group, blobs, length, CREW_PATIENT);
 	free(blobs);
 	return error ? error : write_all(stream, &word, 1);
 }
@@ -92,8 +92,8 @@ static int meet(struct pier_group *group, const struct crew_killing *killing, in
 	outcome.error = pier_group_barrier_of(group, killing->algorithm, NULL, 0,
 					      killing->timeout_ms);
 	outcome.took_ms = crew_milliseconds() - start;
-	outcome.culprit = pier_group_culprit(group);
-	snprintf(outcome.sentence, sizeof(outcome.sentence), "%s", pier_last_error());
+	outcome.culprit = pier_group_failed_rank(group);
+	snprintf(outcome.sentence, sizeof(outcome.sentence), "%s", pier_error_message());
 	return write_all(stream, &outcome, sizeof(outcome));
 }
 
@@ -109,19 +109,19 @@ static int live(const struct crew_killing *killing, uint32_t rank, int stream)
 	if (!error)
 		error = pier_alloc_pd(device, &pd);
 	if (!error)
-		error = pier_create_group(pd, rank, killing->size, NULL, &group);
+		error = pier_group_create(pd, rank, killing->size, NULL, &group);
 	if (!error)
 		error = exchange_blobs(group, killing->size, stream);
 	while (!error && read(stream, &word, 1) == 1)
 		error = meet(group, killing, stream);
 	if (!error)
-		error = pier_destroy_group(group);
+		error = pier_group_destroy(group);
 	if (!error)
 		error = pier_dealloc_pd(pd);
 	if (!error)
 		error = pier_close_device(device);
 	if (error)
-		fprintf(stderr, "rank %u: %s\n", rank, pier_last_error());
+		fprintf(stderr, "rank %u: %s\n", rank, pier_error_message());
 	return error;
 }
 

@@ -13,7 +13,7 @@
                                                                                    \
 		if (result_ != expected_)                                          \
 			fail_msg("%s:%d: %s = %d, not %d: %s", __FILE__, __LINE__, \
-				 #call, result_, expected_, pier_last_error());    \
+				 #call, result_, expected_, pier_error_message()); \
 	} while (0)
 #define expect_ok(call) expect_result(call, 0)
 

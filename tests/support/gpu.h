@@ -23,8 +23,8 @@ static inline struct gpu_control *test_load_gpu(char *folder)
 	assert_non_null(mkdtemp(folder));
 	test_link_plugin(folder, "gpu");
 	assert_int_equal(setenv("PIER_BACKEND_PATH", folder, 1), 0);
-	assert_int_equal(pier_list_backends(&list, &count), 0);
-	pier_free_backend_list(list);
+	assert_int_equal(pier_backend_list(&list, &count), 0);
+	pier_backend_list_free(list);
 	snprintf(path, sizeof(path), "%s/gpu.so", folder);
 	object = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
 	assert_non_null(object);

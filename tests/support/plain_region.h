@@ -2,7 +2,7 @@
 #ifndef PIER_TEST_PLAIN_REGION_H
 #define PIER_TEST_PLAIN_REGION_H
 
-#include "memory/mr.h"
+#include "region/mr.h"
 
 /* A region that no device knows, for what is made of its values alone. */
 static struct ibv_mr verbs_mr = {

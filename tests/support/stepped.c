@@ -2,8 +2,8 @@
 #include <pthread.h>
 #include <time.h>
 
-#include "../support/cmocka.h"
-#include "../support/random.h"
+#include "cmocka.h"
+#include "random.h"
 
 #include "provider/soft/soft.h"
 

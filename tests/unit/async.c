@@ -29,7 +29,7 @@ static void tells_of_a_region(void **state)
 	assert_int_equal(pier_mr_access(event.mr), PIER_ACCESS_SHARED);
 	assert_ptr_equal(pier_mr_context(event.mr), rig);
 	assert_ptr_equal(pier_mr_pd(event.mr), rig->pd);
-	expect_ok(pier_close_registration(registration));
+	expect_ok(pier_registration_close(registration));
 	assert_int_equal(gate.deregistrations, 0);
 	expect_ok(pier_dereg_mr(event.mr));
 }
@@ -46,8 +46,8 @@ static void tells_of_a_failure(void **state)
 	expect_result(pier_reg_mr_attr(rig->pd, &rig->attr, &mr), -EFAULT);
 	registration = rig_submit(rig);
 	event = rig_expect_event(rig, registration, -EFAULT);
-	assert_string_equal(event.sentence, pier_last_error());
-	expect_ok(pier_close_registration(registration));
+	assert_string_equal(event.sentence, pier_error_message());
+	expect_ok(pier_registration_close(registration));
 	rig_expect_no_event(rig);
 }
 
@@ -64,13 +64,13 @@ static void takes_keys_and_ranges(void **state)
 	rig->attr.requested_key = UINT32_MAX;
 	registration = rig_submit(rig);
 	event = rig_expect_event(rig, registration, -EKEYREJECTED);
-	expect_ok(pier_close_registration(registration));
+	expect_ok(pier_registration_close(registration));
 	rig->attr.requested_key = 0;
 	registration = rig_submit(rig);
 	event = rig_expect_event(rig, registration, 0);
 	assert_int_equal(pier_mr_length(event.mr), 150);
 	expect_ok(pier_dereg_mr(event.mr));
-	expect_ok(pier_close_registration(registration));
+	expect_ok(pier_registration_close(registration));
 }
 
 static void expect_refusal(struct rig *rig, int error)
@@ -119,7 +119,7 @@ static void refuses_mistakes_at_once(void **state)
 	rig_expect_no_event(rig);
 	registration = rig_submit(rig);
 	rig_wait_for_event(rig);
-	expect_ok(pier_close_registration(registration));
+	expect_ok(pier_registration_close(registration));
 }
 
 /* The extensible struct: what only a newer library knows must be zero. */
@@ -138,7 +138,7 @@ static void reads_the_tail(void **state)
 	assert_null(registration);
 	newer.tail = 0;
 	expect_ok(pier_reg_mr_async(rig->queue, rig->pd, &newer.attr, &registration));
-	expect_ok(pier_close_registration(registration));
+	expect_ok(pier_registration_close(registration));
 }
 
 /* Others may be under way, so nothing is counted. */
@@ -164,15 +164,15 @@ static void is_full_when_it_is(void **state)
 	/* Reading makes room, whether or not it is closed. */
 	event = rig_expect_event(rig, first, 0);
 	expect_ok(pier_dereg_mr(event.mr));
-	expect_ok(pier_close_registration(first));
+	expect_ok(pier_registration_close(first));
 	first = rig_submit(rig);
 	expect_full(rig);
 	/* And closing does, in whatever state. */
-	expect_ok(pier_close_registration(second));
+	expect_ok(pier_registration_close(second));
 	second = rig_submit(rig);
 	expect_full(rig);
-	expect_ok(pier_close_registration(second));
-	expect_ok(pier_close_registration(first));
+	expect_ok(pier_registration_close(second));
+	expect_ok(pier_registration_close(first));
 }
 
 static void closes_what_is_over(void **state)
@@ -182,14 +182,14 @@ static void closes_what_is_over(void **state)
 	struct pier_event event = rig_expect_event(rig, kept, 0);
 
 	expect_ok(pier_dereg_mr(event.mr));
-	expect_ok(pier_close_registration(kept));
+	expect_ok(pier_registration_close(kept));
 	rig_wait_for_event(rig);
-	expect_ok(pier_close_registration(closed));
+	expect_ok(pier_registration_close(closed));
 	rig_expect_no_event(rig);
 	assert_int_equal(gate.deregistrations, 2);
-	assert_int_equal(pier_count_objects(PIER_OBJECT_MR),
+	assert_int_equal(pier_object_count(PIER_OBJECT_MR),
 			 rig->before.objects[PIER_OBJECT_MR]);
-	expect_ok(pier_close_registration(NULL));
+	expect_ok(pier_registration_close(NULL));
 }
 
 static void keeps_a_handle_that_cannot_be_closed(void **state)
@@ -200,10 +200,10 @@ static void keeps_a_handle_that_cannot_be_closed(void **state)
 
 	rig_wait_for_event(rig);
 	gate.dereg_error = EIO;
-	expect_result(pier_close_registration(registration), -EIO);
+	expect_result(pier_registration_close(registration), -EIO);
 	event = rig_expect_event(rig, registration, 0);
 	expect_ok(pier_dereg_mr(event.mr));
-	expect_ok(pier_close_registration(registration));
+	expect_ok(pier_registration_close(registration));
 }
 
 static void cancels_nothing_that_is_over(void **state)
@@ -213,13 +213,13 @@ static void cancels_nothing_that_is_over(void **state)
 	struct pier_event event;
 
 	rig_wait_for_event(rig);
-	expect_result(pier_cancel_registration(registration), -EALREADY);
+	expect_result(pier_registration_cancel(registration), -EALREADY);
 	event = rig_expect_event(rig, registration, 0);
-	expect_result(pier_cancel_registration(registration), -EALREADY);
+	expect_result(pier_registration_cancel(registration), -EALREADY);
 	rig_expect_no_event(rig);
 	assert_int_equal(gate.deregistrations, 0);
 	expect_ok(pier_dereg_mr(event.mr));
-	expect_ok(pier_close_registration(registration));
+	expect_ok(pier_registration_close(registration));
 }
 
 static void keeps_the_queue(void **state)
@@ -229,16 +229,16 @@ static void keeps_the_queue(void **state)
 	struct pier_event event;
 
 	rig_wait_for_event(rig);
-	expect_result(pier_destroy_event_queue(rig->queue), -EBUSY);
+	expect_result(pier_event_queue_destroy(rig->queue), -EBUSY);
 	test_assert_sentence("1 registration is not closed");
 	event = rig_expect_event(rig, registration, 0);
-	expect_result(pier_destroy_event_queue(rig->queue), -EBUSY);
-	expect_ok(pier_close_registration(registration));
+	expect_result(pier_event_queue_destroy(rig->queue), -EBUSY);
+	expect_ok(pier_registration_close(registration));
 	/* The region does without. */
-	expect_ok(pier_destroy_event_queue(rig->queue));
+	expect_ok(pier_event_queue_destroy(rig->queue));
 	rig->queue = NULL;
 	expect_ok(pier_dereg_mr(event.mr));
-	expect_ok(pier_destroy_event_queue(NULL));
+	expect_ok(pier_event_queue_destroy(NULL));
 }
 
 /* Readable as long as there is anything, and an edge for what comes afterwards. */
@@ -259,7 +259,7 @@ static void is_polled(void **state)
 								   0);
 
 			expect_ok(pier_dereg_mr(event.mr));
-			expect_ok(pier_close_registration(registrations[i]));
+			expect_ok(pier_registration_close(registrations[i]));
 		}
 		rig_expect_no_event(rig);
 		/* Takes an edge that a later event of the three may have made. */
@@ -274,9 +274,9 @@ static void waits_as_long_as_told(void **state)
 	int64_t start = pier_now();
 	struct pier_event event;
 
-	expect_result(pier_wait_event(rig->queue, 30, &event), -ETIMEDOUT);
+	expect_result(pier_event_queue_wait(rig->queue, 30, &event), -ETIMEDOUT);
 	assert_true(pier_now() - start >= 30 * 1000000);
-	expect_result(pier_wait_event(rig->queue, -1, &event), -EINVAL);
+	expect_result(pier_event_queue_wait(rig->queue, -1, &event), -EINVAL);
 }
 
 static void refuses_attributes(void **state)
@@ -286,20 +286,20 @@ static void refuses_attributes(void **state)
 
 	(void)state;
 	attr.size--;
-	expect_result(pier_create_event_queue(&attr, &queue), -EINVAL);
+	expect_result(pier_event_queue_create(&attr, &queue), -EINVAL);
 	attr.size++;
 	attr.workers = 0;
-	expect_result(pier_create_event_queue(&attr, &queue), -EINVAL);
+	expect_result(pier_event_queue_create(&attr, &queue), -EINVAL);
 	attr.workers = 65;
-	expect_result(pier_create_event_queue(&attr, &queue), -EINVAL);
+	expect_result(pier_event_queue_create(&attr, &queue), -EINVAL);
 	test_assert_sentence("65");
 	attr.workers = 64;
 	attr.depth = 0;
-	expect_result(pier_create_event_queue(&attr, &queue), -EINVAL);
+	expect_result(pier_event_queue_create(&attr, &queue), -EINVAL);
 	assert_null(queue);
 	attr.depth = UINT32_MAX;
-	expect_ok(pier_create_event_queue(&attr, &queue));
-	expect_ok(pier_destroy_event_queue(queue));
+	expect_ok(pier_event_queue_create(&attr, &queue));
+	expect_ok(pier_event_queue_destroy(queue));
 }
 
 /* A line of a file in /proc/self/task/TID, without its end; false: it is gone. */
@@ -359,10 +359,10 @@ static void has_threads_of_its_own(void **state)
 	expect_workers(1);
 	rig_use_queue(rig, 7, 1);
 	expect_workers(7);
-	expect_ok(pier_destroy_event_queue(rig->queue));
+	expect_ok(pier_event_queue_destroy(rig->queue));
 	rig->queue = NULL;
 	expect_workers(0);
-	expect_ok(pier_create_event_queue(NULL, &rig->queue));
+	expect_ok(pier_event_queue_create(NULL, &rig->queue));
 	expect_workers(2);
 }
 

@@ -16,8 +16,8 @@
 
 #include <pier/pier.h>
 
-#include "memory/device.h"
-#include "util/deadline.h"
+#include "device/device.h"
+#include "core/deadline.h"
 
 /*
  * soft0 behind a gate: its driver calls that register wait at a gate that is shut
@@ -141,8 +141,8 @@ static inline void rig_use_queue(struct rig *rig, uint32_t workers, uint32_t dep
 
 	attr.workers = workers;
 	attr.depth = depth;
-	expect_ok(pier_destroy_event_queue(rig->queue));
-	expect_ok(pier_create_event_queue(&attr, &rig->queue));
+	expect_ok(pier_event_queue_destroy(rig->queue));
+	expect_ok(pier_event_queue_create(&attr, &rig->queue));
 }
 
 /* With a queue of one thread, so that what is queued behind a gate stays queued. */
@@ -186,8 +186,8 @@ static inline void rig_destroy_queue(struct rig *rig)
 	int64_t deadline = pier_deadline(RIG_DEADLINE_MS);
 	int error;
 
-	while ((error = pier_destroy_event_queue(rig->queue)) == -EBUSY &&
-	       strstr(pier_last_error(), "still works") && pier_now() < deadline)
+	while ((error = pier_event_queue_destroy(rig->queue)) == -EBUSY &&
+	       strstr(pier_error_message(), "still works") && pier_now() < deadline)
 		sched_yield();
 	expect_ok(error);
 	rig->queue = NULL;
@@ -231,8 +231,8 @@ static inline void rig_expect_no_event(struct rig *rig)
 	struct pier_event event;
 
 	assert_false(rig_readable(rig));
-	expect_result(pier_read_event(rig->queue, &event), 0);
-	expect_result(pier_wait_event(rig->queue, 0, &event), -ETIMEDOUT);
+	expect_result(pier_event_queue_read(rig->queue, &event), 0);
+	expect_result(pier_event_queue_wait(rig->queue, 0, &event), -ETIMEDOUT);
 }
 
 /* The next event, which is that of this registration. */
@@ -243,7 +243,7 @@ static inline struct pier_event rig_expect_event(struct rig *rig,
 	struct pier_event event;
 
 	memset(&event, 0xa5, sizeof(event));
-	expect_ok(pier_wait_event(rig->queue, RIG_DEADLINE_MS, &event));
+	expect_ok(pier_event_queue_wait(rig->queue, RIG_DEADLINE_MS, &event));
 	assert_int_equal(event.kind, PIER_EVENT_MR_REGISTERED);
 	assert_ptr_equal(event.registration, registration);
 	assert_ptr_equal(event.context, rig->attr.context);

@@ -20,7 +20,7 @@ static struct pier_registration *begin(struct rig *rig)
 
 static void expect_regions(const struct rig *rig, size_t count)
 {
-	assert_int_equal(pier_count_objects(PIER_OBJECT_MR),
+	assert_int_equal(pier_object_count(PIER_OBJECT_MR),
 			 rig->before.objects[PIER_OBJECT_MR] + count);
 }
 
@@ -29,7 +29,7 @@ static void read_and_close(struct rig *rig, struct pier_registration *registrati
 	struct pier_event event = rig_expect_event(rig, registration, 0);
 
 	expect_ok(pier_dereg_mr(event.mr));
-	expect_ok(pier_close_registration(registration));
+	expect_ok(pier_registration_close(registration));
 }
 
 static void cancels_what_waits(void **state)
@@ -38,11 +38,11 @@ static void cancels_what_waits(void **state)
 	struct pier_registration *running = begin(rig), *queued = rig_submit(rig);
 	struct pier_event event;
 
-	expect_ok(pier_cancel_registration(queued));
+	expect_ok(pier_registration_cancel(queued));
 	event = rig_expect_event(rig, queued, -ECANCELED);
 	assert_non_null(strstr(event.sentence, "cancelled"));
-	expect_result(pier_cancel_registration(queued), -EALREADY);
-	expect_ok(pier_close_registration(queued));
+	expect_result(pier_registration_cancel(queued), -EALREADY);
+	expect_ok(pier_registration_close(queued));
 	set_gate(false);
 	read_and_close(rig, running);
 	assert_int_equal(gate.registrations, 1);
@@ -54,16 +54,16 @@ static void cancels_what_runs(void **state)
 	struct pier_registration *registration = begin(rig);
 	struct pier_event event;
 
-	expect_ok(pier_cancel_registration(registration));
-	expect_ok(pier_cancel_registration(registration));
+	expect_ok(pier_registration_cancel(registration));
+	expect_ok(pier_registration_cancel(registration));
 	rig_expect_no_event(rig);
 	set_gate(false);
 	event = rig_expect_event(rig, registration, -ECANCELED);
 	assert_non_null(strstr(event.sentence, "cancelled"));
 	assert_int_equal(gate.deregistrations, 1);
 	expect_regions(rig, 0);
-	expect_result(pier_cancel_registration(registration), -EALREADY);
-	expect_ok(pier_close_registration(registration));
+	expect_result(pier_registration_cancel(registration), -EALREADY);
+	expect_ok(pier_registration_close(registration));
 }
 
 static void cancels_what_fails(void **state)
@@ -72,10 +72,10 @@ static void cancels_what_fails(void **state)
 	struct pier_registration *registration = begin(rig);
 
 	gate.reg_error = ENOMEM;
-	expect_ok(pier_cancel_registration(registration));
+	expect_ok(pier_registration_cancel(registration));
 	set_gate(false);
 	rig_expect_event(rig, registration, -ECANCELED);
-	expect_ok(pier_close_registration(registration));
+	expect_ok(pier_registration_close(registration));
 	assert_int_equal(gate.deregistrations, 0);
 }
 
@@ -86,7 +86,7 @@ static void gives_what_cannot_be_cancelled(void **state)
 	struct pier_registration *registration = begin(rig);
 
 	gate.dereg_error = EIO;
-	expect_ok(pier_cancel_registration(registration));
+	expect_ok(pier_registration_cancel(registration));
 	set_gate(false);
 	read_and_close(rig, registration);
 }
@@ -96,8 +96,8 @@ static void closes_what_waits(void **state)
 	struct rig *rig = *state;
 	struct pier_registration *running = begin(rig);
 
-	expect_ok(pier_close_registration(rig_submit(rig)));
-	assert_int_equal(pier_count_objects(PIER_OBJECT_REGISTRATION),
+	expect_ok(pier_registration_close(rig_submit(rig)));
+	assert_int_equal(pier_object_count(PIER_OBJECT_REGISTRATION),
 			 rig->before.objects[PIER_OBJECT_REGISTRATION] + 1);
 	set_gate(false);
 	read_and_close(rig, running);
@@ -111,8 +111,8 @@ static void closes_what_runs(void **state)
 	struct rig *rig = *state;
 	struct pier_registration *registration = begin(rig);
 
-	expect_ok(pier_close_registration(registration));
-	expect_result(pier_destroy_event_queue(rig->queue), -EBUSY);
+	expect_ok(pier_registration_close(registration));
+	expect_result(pier_event_queue_destroy(rig->queue), -EBUSY);
 	test_assert_sentence("still works on 1 registration that is closed");
 	expect_result(pier_dealloc_pd(rig->pd), -EBUSY);
 	test_assert_sentence("under way");
@@ -120,7 +120,7 @@ static void closes_what_runs(void **state)
 	rig_destroy_queue(rig);
 	assert_int_equal(gate.deregistrations, 1);
 	expect_regions(rig, 0);
-	expect_ok(pier_create_event_queue(NULL, &rig->queue));
+	expect_ok(pier_event_queue_create(NULL, &rig->queue));
 	rig_expect_no_event(rig);
 }
 
@@ -129,8 +129,8 @@ static void closes_what_is_cancelled(void **state)
 	struct rig *rig = *state;
 	struct pier_registration *registration = begin(rig);
 
-	expect_ok(pier_cancel_registration(registration));
-	expect_ok(pier_close_registration(registration));
+	expect_ok(pier_registration_cancel(registration));
+	expect_ok(pier_registration_close(registration));
 	set_gate(false);
 	rig_destroy_queue(rig);
 	expect_regions(rig, 0);
@@ -143,7 +143,7 @@ static void makes_room_when_closed(void **state)
 	struct pier_registration *registration;
 
 	rig_use_queue(rig, 1, 1);
-	expect_ok(pier_close_registration(begin(rig)));
+	expect_ok(pier_registration_close(begin(rig)));
 	registration = rig_submit(rig);
 	rig_expect_no_event(rig);
 	set_gate(false);
@@ -173,12 +173,12 @@ static void has_so_many_threads(void **state)
 	for (int i = 0; i < COUNT; i++) {
 		struct pier_event event;
 
-		expect_ok(pier_wait_event(rig->queue, RIG_DEADLINE_MS, &event));
+		expect_ok(pier_event_queue_wait(rig->queue, RIG_DEADLINE_MS, &event));
 		assert_int_equal(event.error, 0);
 		expect_ok(pier_dereg_mr(event.mr));
 	}
 	for (int i = 0; i < COUNT; i++)
-		expect_ok(pier_close_registration(registrations[i]));
+		expect_ok(pier_registration_close(registrations[i]));
 	assert_int_equal(gate.most, WORKERS);
 	assert_int_equal(gate.registrations, COUNT);
 }
@@ -191,28 +191,28 @@ static void keeps_its_buffer(void **state)
 	struct pier_buffer *buffer;
 	struct pier_event event;
 
-	expect_ok(pier_alloc_buffer("memfd", RIG_PAGE, &buffer));
+	expect_ok(pier_buffer_alloc("memfd", RIG_PAGE, &buffer));
 	rig->range = (struct pier_mr_range)PIER_MR_RANGE_BUFFER(buffer, 0, RIG_PAGE);
 	registration = rig_submit(rig);
-	expect_result(pier_free_buffer(buffer), -EBUSY);
-	expect_ok(pier_cancel_registration(registration));
+	expect_result(pier_buffer_free(buffer), -EBUSY);
+	expect_ok(pier_registration_cancel(registration));
 	rig_expect_event(rig, registration, -ECANCELED);
-	expect_ok(pier_close_registration(registration));
-	expect_ok(pier_free_buffer(buffer));
+	expect_ok(pier_registration_close(registration));
+	expect_ok(pier_buffer_free(buffer));
 
-	expect_ok(pier_alloc_buffer("memfd", RIG_PAGE, &buffer));
+	expect_ok(pier_buffer_alloc("memfd", RIG_PAGE, &buffer));
 	rig->range = (struct pier_mr_range)PIER_MR_RANGE_BUFFER(buffer, 0, RIG_PAGE);
 	registration = rig_submit(rig);
 	let_one_through();
 	read_and_close(rig, running);
 	wait_for_gate(1);
-	expect_result(pier_free_buffer(buffer), -EBUSY);
+	expect_result(pier_buffer_free(buffer), -EBUSY);
 	set_gate(false);
 	event = rig_expect_event(rig, registration, 0);
-	expect_result(pier_free_buffer(buffer), -EBUSY);
+	expect_result(pier_buffer_free(buffer), -EBUSY);
 	expect_ok(pier_dereg_mr(event.mr));
-	expect_ok(pier_free_buffer(buffer));
-	expect_ok(pier_close_registration(registration));
+	expect_ok(pier_buffer_free(buffer));
+	expect_ok(pier_registration_close(registration));
 }
 
 static void keeps_its_pd(void **state)
@@ -221,7 +221,7 @@ static void keeps_its_pd(void **state)
 	struct pier_registration *running = begin(rig), *queued = rig_submit(rig);
 
 	expect_result(pier_dealloc_pd(rig->pd), -EBUSY);
-	expect_ok(pier_cancel_registration(queued));
+	expect_ok(pier_registration_cancel(queued));
 	rig_expect_event(rig, queued, -ECANCELED);
 	expect_result(pier_dealloc_pd(rig->pd), -EBUSY);
 	gate.reg_error = ENOMEM;
@@ -229,8 +229,8 @@ static void keeps_its_pd(void **state)
 	rig_expect_event(rig, running, -ENOMEM);
 	/* Whoever has read the event may go: the handles need no PD. */
 	expect_ok(pier_dealloc_pd(rig->pd));
-	expect_ok(pier_close_registration(running));
-	expect_ok(pier_close_registration(queued));
+	expect_ok(pier_registration_close(running));
+	expect_ok(pier_registration_close(queued));
 	expect_ok(pier_alloc_pd(rig->device, &rig->pd));
 }
 
@@ -258,7 +258,7 @@ static void borrows_only_for_the_call(void **state)
 	assert_int_equal(pier_mr_path(event.mr), PIER_PATH_DMABUF);
 	assert_int_equal(pier_mr_access(event.mr), PIER_ACCESS_SHARED);
 	expect_ok(pier_dereg_mr(event.mr));
-	expect_ok(pier_close_registration(registration));
+	expect_ok(pier_registration_close(registration));
 }
 
 /* The duplicate of an fd goes with what it was for, in all ways that can end. */
@@ -273,7 +273,7 @@ static void closes_its_fds(void **state)
 	assert_int_equal(ftruncate(fd, RIG_LENGTH), 0);
 	before = test_take_census();
 	rig->range = (struct pier_mr_range)PIER_MR_RANGE_DMABUF(fd, 0, RIG_PAGE);
-	expect_ok(pier_close_registration(rig_submit(rig)));
+	expect_ok(pier_registration_close(rig_submit(rig)));
 	test_assert_census(&before);
 	set_gate(false);
 	read_and_close(rig, running);
@@ -281,7 +281,7 @@ static void closes_its_fds(void **state)
 	gate.reg_error = ENOMEM;
 	running = rig_submit(rig);
 	rig_expect_event(rig, running, -ENOMEM);
-	expect_ok(pier_close_registration(running));
+	expect_ok(pier_registration_close(running));
 	test_assert_census(&before);
 	close(fd);
 }

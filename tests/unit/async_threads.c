@@ -25,12 +25,12 @@ static const char *read_one(struct order *order, int64_t deadline)
 {
 	struct pier_event event;
 
-	while (!pier_read_event(order->rig->queue, &event))
+	while (!pier_event_queue_read(order->rig->queue, &event))
 		if (pier_now() > deadline)
 			return "no event";
 	if (event.registration != order->handle)
 		return "the event came before the handle";
-	if (pier_dereg_mr(event.mr) || pier_close_registration(order->handle))
+	if (pier_dereg_mr(event.mr) || pier_registration_close(order->handle))
 		return "not given back";
 	return NULL;
 }
@@ -103,7 +103,7 @@ static bool check(struct crowd *crowd, bool fine, const char *what, size_t index
 {
 	if (fine)
 		return true;
-	fprintf(stderr, "registration %zu: %s: %s\n", index, what, pier_last_error());
+	fprintf(stderr, "registration %zu: %s: %s\n", index, what, pier_error_message());
 	atomic_fetch_add(&crowd->problems, 1);
 	return false;
 }
@@ -139,7 +139,7 @@ static void close_slot(struct crowd *crowd, struct slot *slot)
 {
 	size_t index = (size_t)(slot - crowd->slots);
 
-	check(crowd, pier_close_registration(slot->handle) == 0, "not closed", index);
+	check(crowd, pier_registration_close(slot->handle) == 0, "not closed", index);
 	slot->handle = NULL;
 	slot->closed = true;
 	slot->closed_at = atomic_fetch_add(&crowd->clock, 1) + 1;
@@ -156,7 +156,7 @@ static void meddle(struct crowd *crowd, struct slot *slot, struct test_random *r
 		close_slot(crowd, slot);
 		return;
 	}
-	error = pier_cancel_registration(slot->handle);
+	error = pier_registration_cancel(slot->handle);
 	check(crowd, error == 0 || error == -EALREADY, "not cancelled",
 	      (size_t)(slot - crowd->slots));
 	slot->cancelled = slot->cancelled || error == 0;
@@ -251,8 +251,8 @@ static void *run_reader(void *argument)
 		struct pier_event event;
 
 		if (test_random_below(&random, 2)
-			    ? pier_read_event(crowd->rig->queue, &event) == 1
-			    : pier_wait_event(crowd->rig->queue, 1, &event) == 0)
+			    ? pier_event_queue_read(crowd->rig->queue, &event) == 1
+			    : pier_event_queue_wait(crowd->rig->queue, 1, &event) == 0)
 			take_event(crowd, &event, asked_at);
 	}
 	return NULL;
@@ -322,7 +322,7 @@ static void accounts_for_all(void **state)
 	assert_non_null(crowd.slots);
 	for (size_t i = 0; i < COUNT; i++)
 		pthread_mutex_init(&crowd.slots[i].lock, NULL);
-	expect_ok(pier_alloc_buffer("memfd", RIG_LENGTH, &crowd.buffer));
+	expect_ok(pier_buffer_alloc("memfd", RIG_LENGTH, &crowd.buffer));
 	rig_use_queue(rig, WORKERS, 40);
 	run_crowd(&crowd);
 	settled = atomic_load(&crowd.settled);
@@ -340,7 +340,7 @@ static void accounts_for_all(void **state)
 	assert_true(tally.registered > 0 && tally.failed > 0 && tally.cancelled > 0 &&
 		    tally.silent > 0);
 	rig_destroy_queue(rig);
-	expect_ok(pier_free_buffer(crowd.buffer));
+	expect_ok(pier_buffer_free(crowd.buffer));
 	assert_in_range(gate.most, 1, WORKERS);
 	for (size_t i = 0; i < COUNT; i++)
 		pthread_mutex_destroy(&crowd.slots[i].lock);

@@ -8,11 +8,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "backend.h"
-#include "device_file.h"
-#include "dma_heap.h"
-#include "host.h"
-#include "udmabuf.h"
+#include "backends/backend.h"
+#include "backends/linux/device_file.h"
+#include "backends/linux/dma_heap.h"
+#include "backends/linux/host.h"
+#include "backends/linux/udmabuf.h"
 
 #include "../support/census.h"
 

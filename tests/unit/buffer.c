@@ -10,8 +10,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "memory/buffer.h"
-#include "memory/page.h"
+#include "buffer/buffer.h"
+#include "core/page.h"
 
 enum {
 	GUARD = 64
@@ -40,7 +40,7 @@ static struct pier_buffer *alloc(const char *spec, size_t length)
 {
 	struct pier_buffer *buffer = NULL;
 
-	assert_int_equal(pier_alloc_buffer(spec, length, &buffer), 0);
+	assert_int_equal(pier_buffer_alloc(spec, length, &buffer), 0);
 	assert_non_null(buffer);
 	return buffer;
 }
@@ -50,7 +50,7 @@ static void check_alloc_fails(const char *spec, size_t length, int error,
 {
 	struct pier_buffer *buffer = (struct pier_buffer *)0x1;
 
-	assert_int_equal(pier_alloc_buffer(spec, length, &buffer), -error);
+	assert_int_equal(pier_buffer_alloc(spec, length, &buffer), -error);
 	assert_ptr_equal(buffer, (void *)0x1);
 	test_assert_sentence(sentence);
 }
@@ -81,12 +81,12 @@ static void test_alloc_errors(void **state)
 static void test_huge(void **state)
 {
 	struct pier_buffer *buffer;
-	int result = pier_alloc_buffer("host:huge", 1, &buffer);
+	int result = pier_buffer_alloc("host:huge", 1, &buffer);
 
 	(void)state;
 	if (result == 0) {
 		assert_int_equal(pier_buffer_address(buffer) % (64 << 10), 0);
-		assert_int_equal(pier_free_buffer(buffer), 0);
+		assert_int_equal(pier_buffer_free(buffer), 0);
 		return;
 	}
 	assert_true(result == -ENOMEM || result == -EOPNOTSUPP);
@@ -100,24 +100,24 @@ static void test_unavailable(void **state)
 	size_t count;
 
 	(void)state;
-	assert_int_equal(pier_list_backends(&list, &count), 0);
+	assert_int_equal(pier_backend_list(&list, &count), 0);
 	assert_true(count >= 4);
 	for (size_t i = 0; i < count; i++) {
-		int result = pier_alloc_buffer(list[i].name, 4096, &buffer);
+		int result = pier_buffer_alloc(list[i].name, 4096, &buffer);
 
 		assert_string_equal(list[i].origin, "");
 		assert_int_not_equal(list[i].description[0], '\0');
 		if (result == 0) {
 			assert_true(list[i].available);
-			assert_int_equal(pier_free_buffer(buffer), 0);
+			assert_int_equal(pier_buffer_free(buffer), 0);
 			continue;
 		}
 		assert_false(list[i].available);
 		assert_int_equal(result, -EOPNOTSUPP);
 		test_assert_sentence(list[i].detail);
 	}
-	pier_free_backend_list(list);
-	pier_free_backend_list(NULL);
+	pier_backend_list_free(list);
+	pier_backend_list_free(NULL);
 }
 
 static void test_accessors(void **state)
@@ -132,15 +132,15 @@ static void test_accessors(void **state)
 		assert_string_equal(pier_buffer_backend(buffer), specs[i]);
 		assert_int_equal(pier_buffer_length(buffer), 10001);
 		assert_int_equal(pier_buffer_address(buffer) % pier_host_page(), 0);
-		assert_int_equal(pier_map_buffer(buffer, &first), 0);
-		assert_int_equal(pier_map_buffer(buffer, &again), 0);
+		assert_int_equal(pier_buffer_map(buffer, &first), 0);
+		assert_int_equal(pier_buffer_map(buffer, &again), 0);
 		assert_ptr_equal(first, again);
 		assert_int_equal((uintptr_t)first, pier_buffer_address(buffer));
 		for (size_t j = 0; j < 10001; j++)
 			assert_int_equal(((char *)first)[j], 0);
-		assert_int_equal(pier_free_buffer(buffer), 0);
+		assert_int_equal(pier_buffer_free(buffer), 0);
 	}
-	assert_int_equal(pier_free_buffer(NULL), 0);
+	assert_int_equal(pier_buffer_free(NULL), 0);
 }
 
 static void check_range_errors(struct pier_buffer *buffer, size_t length)
@@ -156,14 +156,14 @@ static void check_range_errors(struct pier_buffer *buffer, size_t length)
 		size_t offset = i < 2 ? length + bad[i][0] : bad[i][0];
 		struct pier_dmabuf dmabuf = { .fd = -7 };
 
-		assert_int_equal(pier_copy_to_buffer(buffer, offset, &byte, bad[i][1]),
+		assert_int_equal(pier_buffer_copy_to(buffer, offset, &byte, bad[i][1]),
 				 -ERANGE);
-		assert_int_equal(pier_copy_from_buffer(buffer, offset, &byte, bad[i][1]),
+		assert_int_equal(pier_buffer_copy_from(buffer, offset, &byte, bad[i][1]),
 				 -ERANGE);
 		test_assert_sentence("leave the buffer of");
 		if (bad[i][1] == 0)
 			continue;
-		assert_int_equal(pier_export_dmabuf(buffer, offset, bad[i][1], &dmabuf),
+		assert_int_equal(pier_dmabuf_export(buffer, offset, bad[i][1], &dmabuf),
 				 -ERANGE);
 		test_assert_sentence("leave the buffer of");
 		assert_int_equal(dmabuf.fd, -7);
@@ -180,7 +180,7 @@ static void check_copies(struct pier_buffer *buffer, struct test_random *random)
 	unsigned char *in = malloc(length);
 	void *mapped;
 
-	assert_int_equal(pier_map_buffer(buffer, &mapped), 0);
+	assert_int_equal(pier_buffer_map(buffer, &mapped), 0);
 	for (int i = 0; i < 50; i++) {
 		size_t offset = test_random_below(random, length + 1);
 		size_t part = test_random_below(random, length - offset + 1);
@@ -188,13 +188,13 @@ static void check_copies(struct pier_buffer *buffer, struct test_random *random)
 		for (size_t j = 0; j < part; j++)
 			model[offset + j] = in[j] = (unsigned char)test_random_next(
 				random);
-		assert_int_equal(pier_copy_to_buffer(buffer, offset, in, part), 0);
+		assert_int_equal(pier_buffer_copy_to(buffer, offset, in, part), 0);
 		assert_memory_equal(mapped, model, length);
 
 		offset = test_random_below(random, length + 1);
 		part = test_random_below(random, length - offset + 1);
 		memset(out, 0xa5, length + 2 * GUARD);
-		assert_int_equal(pier_copy_from_buffer(buffer, offset, out + GUARD, part),
+		assert_int_equal(pier_buffer_copy_from(buffer, offset, out + GUARD, part),
 				 0);
 		assert_memory_equal(out + GUARD, model + offset, part);
 		for (size_t j = 0; j < GUARD; j++) {
@@ -218,9 +218,9 @@ static void test_copies(void **state)
 
 		check_copies(buffer, &random);
 		check_range_errors(buffer, 9001);
-		assert_int_equal(pier_copy_to_buffer(buffer, 9001, NULL, 0), 0);
-		assert_int_equal(pier_copy_from_buffer(buffer, 9001, NULL, 0), 0);
-		assert_int_equal(pier_free_buffer(buffer), 0);
+		assert_int_equal(pier_buffer_copy_to(buffer, 9001, NULL, 0), 0);
+		assert_int_equal(pier_buffer_copy_from(buffer, 9001, NULL, 0), 0);
+		assert_int_equal(pier_buffer_free(buffer), 0);
 	}
 }
 
@@ -233,7 +233,7 @@ static void check_export(struct pier_buffer *buffer, size_t offset, size_t lengt
 	void *through, *direct;
 	off_t size;
 
-	assert_int_equal(pier_export_dmabuf(buffer, offset, length, &dmabuf), 0);
+	assert_int_equal(pier_dmabuf_export(buffer, offset, length, &dmabuf), 0);
 	assert_true(dmabuf.fd >= 0);
 	assert_int_equal(fcntl(dmabuf.fd, F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
 	assert_int_equal(dmabuf.length, length);
@@ -245,11 +245,11 @@ static void check_export(struct pier_buffer *buffer, size_t offset, size_t lengt
 
 	through = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_SHARED, dmabuf.fd, 0);
 	assert_ptr_not_equal(through, MAP_FAILED);
-	assert_int_equal(pier_map_buffer(buffer, &direct), 0);
+	assert_int_equal(pier_buffer_map(buffer, &direct), 0);
 	assert_memory_equal((char *)through + dmabuf.offset, (char *)direct + offset,
 			    length);
 	munmap(through, whole);
-	pier_close_dmabuf(&dmabuf);
+	pier_dmabuf_close(&dmabuf);
 	assert_int_equal(dmabuf.fd, -1);
 }
 
@@ -261,7 +261,7 @@ static void test_exports(void **state)
 	void *mapped;
 
 	(void)state;
-	assert_int_equal(pier_map_buffer(buffer, &mapped), 0);
+	assert_int_equal(pier_buffer_map(buffer, &mapped), 0);
 	for (size_t i = 0; i < length; i++)
 		((char *)mapped)[i] = (char)test_random_next(&random);
 	check_export(buffer, 0, length);
@@ -275,7 +275,7 @@ static void test_exports(void **state)
 		check_export(buffer, offset,
 			     1 + test_random_below(&random, length - offset));
 	}
-	assert_int_equal(pier_free_buffer(buffer), 0);
+	assert_int_equal(pier_buffer_free(buffer), 0);
 }
 
 static void test_export_errors(void **state)
@@ -284,18 +284,18 @@ static void test_export_errors(void **state)
 	struct pier_dmabuf dmabuf = { .fd = -7, .offset = 5 };
 
 	(void)state;
-	assert_int_equal(pier_export_dmabuf(buffer, 0, 0, &dmabuf), -EINVAL);
+	assert_int_equal(pier_dmabuf_export(buffer, 0, 0, &dmabuf), -EINVAL);
 	test_assert_sentence("length is 0");
-	assert_int_equal(pier_export_dmabuf(buffer, 0, 100, &dmabuf), -EOPNOTSUPP);
+	assert_int_equal(pier_dmabuf_export(buffer, 0, 100, &dmabuf), -EOPNOTSUPP);
 	test_assert_sentence("host: memory of this backend has no dma-buf");
-	assert_int_equal(pier_export_dmabuf(buffer, 99, 2, &dmabuf), -ERANGE);
+	assert_int_equal(pier_dmabuf_export(buffer, 99, 2, &dmabuf), -ERANGE);
 	assert_int_equal(dmabuf.fd, -7);
 	assert_int_equal(dmabuf.offset, 5);
-	assert_int_equal(pier_free_buffer(buffer), 0);
+	assert_int_equal(pier_buffer_free(buffer), 0);
 
 	dmabuf.fd = -1;
-	pier_close_dmabuf(&dmabuf);
-	pier_close_dmabuf(NULL);
+	pier_dmabuf_close(&dmabuf);
+	pier_dmabuf_close(NULL);
 }
 
 static void test_busy(void **state)
@@ -304,21 +304,21 @@ static void test_busy(void **state)
 	struct pier_dmabuf first, second;
 
 	(void)state;
-	assert_int_equal(pier_export_dmabuf(buffer, 0, 100, &first), 0);
-	assert_int_equal(pier_export_dmabuf(buffer, 50, 1, &second), 0);
-	assert_int_equal(pier_count_objects(PIER_OBJECT_DMABUF), 2);
-	assert_int_equal(pier_free_buffer(buffer), -EBUSY);
+	assert_int_equal(pier_dmabuf_export(buffer, 0, 100, &first), 0);
+	assert_int_equal(pier_dmabuf_export(buffer, 50, 1, &second), 0);
+	assert_int_equal(pier_object_count(PIER_OBJECT_DMABUF), 2);
+	assert_int_equal(pier_buffer_free(buffer), -EBUSY);
 	test_assert_sentence("it still has 2 dma-bufs");
-	pier_close_dmabuf(&first);
-	pier_close_dmabuf(&first);
-	assert_int_equal(pier_free_buffer(buffer), -EBUSY);
+	pier_dmabuf_close(&first);
+	pier_dmabuf_close(&first);
+	assert_int_equal(pier_buffer_free(buffer), -EBUSY);
 	pier_buffer_hold(buffer);
-	pier_close_dmabuf(&second);
-	assert_int_equal(pier_free_buffer(buffer), -EBUSY);
+	pier_dmabuf_close(&second);
+	assert_int_equal(pier_buffer_free(buffer), -EBUSY);
 	/* Nothing was changed. */
-	assert_int_equal(pier_copy_to_buffer(buffer, 99, "x", 1), 0);
+	assert_int_equal(pier_buffer_copy_to(buffer, 99, "x", 1), 0);
 	pier_buffer_unhold(buffer);
-	assert_int_equal(pier_free_buffer(buffer), 0);
+	assert_int_equal(pier_buffer_free(buffer), 0);
 }
 
 static void test_wrap_errors(void **state)
@@ -329,20 +329,20 @@ static void test_wrap_errors(void **state)
 	void *mapped;
 
 	(void)state;
-	assert_int_equal(pier_map_buffer(inner, &mapped), 0);
-	assert_int_equal(pier_wrap_pointer(NULL, 1, &buffer), -EINVAL);
+	assert_int_equal(pier_buffer_map(inner, &mapped), 0);
+	assert_int_equal(pier_buffer_wrap(NULL, 1, &buffer), -EINVAL);
 	test_assert_sentence("NULL");
-	assert_int_equal(pier_wrap_pointer(mapped, 0, &buffer), -EINVAL);
+	assert_int_equal(pier_buffer_wrap(mapped, 0, &buffer), -EINVAL);
 	test_assert_sentence("the length is 0");
-	assert_int_equal(pier_wrap_pointer(mapped, SIZE_MAX, &buffer), -EINVAL);
+	assert_int_equal(pier_buffer_wrap(mapped, SIZE_MAX, &buffer), -EINVAL);
 	test_assert_sentence("past the end of the addresses");
-	assert_int_equal(pier_wrap_pointer((void *)UINTPTR_MAX, 1, &buffer), -EINVAL);
-	assert_int_equal(pier_wrap_pointer(mapped, length + 1, &buffer), -ERANGE);
+	assert_int_equal(pier_buffer_wrap((void *)UINTPTR_MAX, 1, &buffer), -EINVAL);
+	assert_int_equal(pier_buffer_wrap(mapped, length + 1, &buffer), -ERANGE);
 	test_assert_sentence("leave their allocation of memfd");
-	assert_int_equal(pier_wrap_pointer((char *)mapped + length - 1, 2, &buffer),
+	assert_int_equal(pier_buffer_wrap((char *)mapped + length - 1, 2, &buffer),
 			 -ERANGE);
 	assert_ptr_equal(buffer, (void *)0x1);
-	assert_int_equal(pier_free_buffer(inner), 0);
+	assert_int_equal(pier_buffer_free(inner), 0);
 }
 
 static void test_wrap_host(void **state)
@@ -357,14 +357,14 @@ static void test_wrap_host(void **state)
 
 	(void)state;
 	assert_ptr_not_equal(bytes, MAP_FAILED);
-	assert_int_equal(pier_wrap_pointer(bytes, page, &buffer), 0);
+	assert_int_equal(pier_buffer_wrap(bytes, page, &buffer), 0);
 	assert_string_equal(pier_buffer_backend(buffer), "host");
-	assert_int_equal(pier_map_buffer(buffer, &mapped), 0);
+	assert_int_equal(pier_buffer_map(buffer, &mapped), 0);
 	assert_ptr_equal(mapped, bytes);
-	assert_int_equal(pier_copy_to_buffer(buffer, page - 2, "xy", 2), 0);
-	assert_int_equal(pier_copy_to_buffer(buffer, page - 1, "xy", 2), -ERANGE);
-	assert_int_equal(pier_export_dmabuf(buffer, 0, 1, &dmabuf), -EOPNOTSUPP);
-	assert_int_equal(pier_free_buffer(buffer), 0);
+	assert_int_equal(pier_buffer_copy_to(buffer, page - 2, "xy", 2), 0);
+	assert_int_equal(pier_buffer_copy_to(buffer, page - 1, "xy", 2), -ERANGE);
+	assert_int_equal(pier_dmabuf_export(buffer, 0, 1, &dmabuf), -EOPNOTSUPP);
+	assert_int_equal(pier_buffer_free(buffer), 0);
 	assert_int_equal(msync(bytes, page, MS_ASYNC), 0); /* ENOMEM: unmapped */
 	assert_int_equal(bytes[page - 1], 'y');
 	munmap(bytes, page);
@@ -381,29 +381,29 @@ static void test_wrap_inside(void **state)
 	void *mapped;
 
 	(void)state;
-	assert_int_equal(pier_map_buffer(outer, &mapped), 0);
+	assert_int_equal(pier_buffer_map(outer, &mapped), 0);
 	((char *)mapped)[page + 7] = 'z';
-	assert_int_equal(pier_wrap_pointer((char *)mapped + page + 7, page, &inner), 0);
+	assert_int_equal(pier_buffer_wrap((char *)mapped + page + 7, page, &inner), 0);
 	assert_string_equal(pier_buffer_backend(inner), "memfd");
 	assert_int_equal(pier_buffer_address(inner),
 			 pier_buffer_address(outer) + page + 7);
-	assert_int_equal(pier_free_buffer(outer), 0);
+	assert_int_equal(pier_buffer_free(outer), 0);
 
-	assert_int_equal(pier_map_buffer(inner, &mapped), 0);
+	assert_int_equal(pier_buffer_map(inner, &mapped), 0);
 	assert_int_equal(*(char *)mapped, 'z');
-	assert_int_equal(pier_copy_from_buffer(inner, 0, &byte, 1), 0);
+	assert_int_equal(pier_buffer_copy_from(inner, 0, &byte, 1), 0);
 	assert_int_equal(byte, 'z');
-	assert_int_equal(pier_export_dmabuf(inner, 1, page - 1, &dmabuf), 0);
+	assert_int_equal(pier_dmabuf_export(inner, 1, page - 1, &dmabuf), 0);
 	assert_int_equal(dmabuf.offset, page + 8);
 	assert_int_equal(dmabuf.iova, pier_buffer_address(inner) + 1);
 	assert_int_equal(pread(dmabuf.fd, &byte, 1, (off_t)dmabuf.offset - 1), 1);
 	assert_int_equal(byte, 'z');
-	pier_close_dmabuf(&dmabuf);
-	assert_int_equal(pier_free_buffer(inner), 0);
+	pier_dmabuf_close(&dmabuf);
+	assert_int_equal(pier_buffer_free(inner), 0);
 	/* Nobody's any more: the next mapping there would be plain host memory. */
-	assert_int_equal(pier_wrap_pointer(mapped, 1, &inner), 0);
+	assert_int_equal(pier_buffer_wrap(mapped, 1, &inner), 0);
 	assert_string_equal(pier_buffer_backend(inner), "host");
-	assert_int_equal(pier_free_buffer(inner), 0);
+	assert_int_equal(pier_buffer_free(inner), 0);
 }
 
 static void set_fd_limit(rlim_t limit)
@@ -424,16 +424,16 @@ static void test_out_of_fds(void **state)
 	(void)state;
 	assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
 	set_fd_limit(3); /* at most the standard streams, which are open */
-	assert_int_equal(pier_export_dmabuf(buffer, 0, 1, &dmabuf), -EMFILE);
-	assert_int_equal(pier_alloc_buffer("memfd", 1, &other), -EMFILE);
+	assert_int_equal(pier_dmabuf_export(buffer, 0, 1, &dmabuf), -EMFILE);
+	assert_int_equal(pier_buffer_alloc("memfd", 1, &other), -EMFILE);
 	set_fd_limit(before.rlim_cur);
 	test_assert_sentence("Too many open files");
 	assert_int_equal(dmabuf.fd, -7);
 	assert_ptr_equal(other, (void *)0x1);
 	/* What failed keeps nothing busy, and is not remembered. */
-	assert_int_equal(pier_export_dmabuf(buffer, 0, 1, &dmabuf), 0);
-	pier_close_dmabuf(&dmabuf);
-	assert_int_equal(pier_free_buffer(buffer), 0);
+	assert_int_equal(pier_dmabuf_export(buffer, 0, 1, &dmabuf), 0);
+	pier_dmabuf_close(&dmabuf);
+	assert_int_equal(pier_buffer_free(buffer), 0);
 }
 
 /* One cycle; every odd one fails somewhere. */
@@ -447,34 +447,34 @@ static void cycle(struct test_random *random, bool fails)
 	void *mapped;
 
 	if (way == 0) {
-		assert_int_equal(pier_alloc_buffer("memfd:no", length, &buffer), -EINVAL);
+		assert_int_equal(pier_buffer_alloc("memfd:no", length, &buffer), -EINVAL);
 		return;
 	}
 	buffer = alloc(way == 1 ? "host" : "memfd", length);
-	assert_int_equal(pier_map_buffer(buffer, &mapped), 0);
+	assert_int_equal(pier_buffer_map(buffer, &mapped), 0);
 	if (way == 1)
-		assert_int_equal(pier_export_dmabuf(buffer, 0, length, &dmabuf),
+		assert_int_equal(pier_dmabuf_export(buffer, 0, length, &dmabuf),
 				 -EOPNOTSUPP);
 	if (way == 2)
-		assert_int_equal(pier_export_dmabuf(buffer, length, 1, &dmabuf), -ERANGE);
+		assert_int_equal(pier_dmabuf_export(buffer, length, 1, &dmabuf), -ERANGE);
 	if (way == 3) {
 		getrlimit(RLIMIT_NOFILE, &limit);
 		set_fd_limit(3);
-		assert_int_equal(pier_export_dmabuf(buffer, 0, 1, &dmabuf), -EMFILE);
+		assert_int_equal(pier_dmabuf_export(buffer, 0, 1, &dmabuf), -EMFILE);
 		set_fd_limit(limit.rlim_cur);
 	}
 	if (way == 4)
-		assert_int_equal(pier_wrap_pointer(mapped, length + 200000, &wrapped),
+		assert_int_equal(pier_buffer_wrap(mapped, length + 200000, &wrapped),
 				 -ERANGE);
 	if (way == 5) {
-		assert_int_equal(pier_wrap_pointer(mapped, length, &wrapped), 0);
-		assert_int_equal(pier_export_dmabuf(wrapped, 0, length, &dmabuf), 0);
-		assert_int_equal(pier_free_buffer(wrapped), -EBUSY);
-		pier_close_dmabuf(&dmabuf);
-		assert_int_equal(pier_free_buffer(wrapped), 0);
+		assert_int_equal(pier_buffer_wrap(mapped, length, &wrapped), 0);
+		assert_int_equal(pier_dmabuf_export(wrapped, 0, length, &dmabuf), 0);
+		assert_int_equal(pier_buffer_free(wrapped), -EBUSY);
+		pier_dmabuf_close(&dmabuf);
+		assert_int_equal(pier_buffer_free(wrapped), 0);
 	}
 	assert_int_equal(dmabuf.fd, -1);
-	assert_int_equal(pier_free_buffer(buffer), 0);
+	assert_int_equal(pier_buffer_free(buffer), 0);
 }
 
 static void test_cycles_leave_nothing(void **state)
@@ -496,12 +496,12 @@ static void test_success_keeps_last_error(void **state)
 	(void)state;
 	check_alloc_fails("host", 0, EINVAL, "length is 0");
 	buffer = alloc("memfd", 100);
-	assert_int_equal(pier_copy_to_buffer(buffer, 0, bytes, 8), 0);
-	assert_int_equal(pier_export_dmabuf(buffer, 0, 1, &dmabuf), 0);
-	pier_close_dmabuf(&dmabuf);
-	assert_int_equal(pier_wrap_pointer(bytes, 8, &wrapped), 0);
-	assert_int_equal(pier_free_buffer(wrapped), 0);
-	assert_int_equal(pier_free_buffer(buffer), 0);
+	assert_int_equal(pier_buffer_copy_to(buffer, 0, bytes, 8), 0);
+	assert_int_equal(pier_dmabuf_export(buffer, 0, 1, &dmabuf), 0);
+	pier_dmabuf_close(&dmabuf);
+	assert_int_equal(pier_buffer_wrap(bytes, 8, &wrapped), 0);
+	assert_int_equal(pier_buffer_free(wrapped), 0);
+	assert_int_equal(pier_buffer_free(buffer), 0);
 	test_assert_sentence("length is 0");
 }
 

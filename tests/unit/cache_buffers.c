@@ -15,7 +15,7 @@ static struct pier_buffer *alloc(const char *spec, size_t length)
 {
 	struct pier_buffer *buffer = NULL;
 
-	expect_ok(pier_alloc_buffer(spec, length, &buffer));
+	expect_ok(pier_buffer_alloc(spec, length, &buffer));
 	return buffer;
 }
 
@@ -23,7 +23,7 @@ static char *pointer_of(struct pier_buffer *buffer)
 {
 	void *pointer = NULL;
 
-	expect_ok(pier_map_buffer(buffer, &pointer));
+	expect_ok(pier_buffer_map(buffer, &pointer));
 	return pointer;
 }
 
@@ -45,7 +45,7 @@ static void test_buffer_hits(void **state)
 		assert_int_equal(rig_stats().hits, 2);
 		for (int j = 0; j < 3; j++)
 			rig_put(mr);
-		expect_ok(pier_free_buffer(buffer));
+		expect_ok(pier_buffer_free(buffer));
 		assert_int_equal(atomic_load(&rig.live), 0);
 		rig_end();
 	}
@@ -66,7 +66,7 @@ static void test_buffer_errors(void **state)
 		      -ERANGE);
 	expect_result(pier_mr_cache_get_buffer(rig.cache, buffer, 0, 1, 2, &mr), -EINVAL);
 	assert_ptr_equal(mr, (void *)0x1);
-	expect_ok(pier_free_buffer(buffer));
+	expect_ok(pier_buffer_free(buffer));
 	rig_end();
 }
 
@@ -81,15 +81,15 @@ static void check_free(const char *spec, bool by_pointer)
 	buffer = alloc(spec, 2 * rig.page);
 	memory = pointer_of(buffer);
 	mr = by_pointer ? rig_get(memory + 7, 100, 1) : rig_get_buffer(buffer, 7, 100, 1);
-	expect_result(pier_free_buffer(buffer), -EBUSY);
+	expect_result(pier_buffer_free(buffer), -EBUSY);
 	test_assert_sentence("handed out a region of its memory");
 	/* Nothing was changed. */
 	assert_ptr_equal(rig_get(memory + 7, 1, 1), mr);
 	rig_put(mr);
-	expect_result(pier_free_buffer(buffer), -EBUSY);
+	expect_result(pier_buffer_free(buffer), -EBUSY);
 	rig_put(mr);
 	assert_int_equal(atomic_load(&rig.live), 1);
-	expect_ok(pier_free_buffer(buffer));
+	expect_ok(pier_buffer_free(buffer));
 	assert_int_equal(atomic_load(&rig.live), 0);
 	assert_int_equal(rig_stats().count, 0);
 	rig_end();
@@ -114,10 +114,10 @@ static void test_freed_memory_is_gone(void **state)
 	buffer = alloc("memfd", rig.page);
 	memory = pointer_of(buffer);
 	rig_touch(memory, 100, 1);
-	expect_ok(pier_free_buffer(buffer));
-	expect_ok(pier_wrap_pointer(memory, 1, &wrapped));
+	expect_ok(pier_buffer_free(buffer));
+	expect_ok(pier_buffer_wrap(memory, 1, &wrapped));
 	assert_string_equal(pier_buffer_backend(wrapped), "host");
-	expect_ok(pier_free_buffer(wrapped));
+	expect_ok(pier_buffer_free(wrapped));
 	rig_end();
 }
 
@@ -130,15 +130,15 @@ static void test_free_of_two_caches(void **state)
 
 	(void)state;
 	rig_start(NULL);
-	expect_ok(pier_create_mr_cache(&rig.pd, NULL, &other));
+	expect_ok(pier_mr_cache_create(&rig.pd, NULL, &other));
 	buffer = alloc("memfd", rig.page);
 	rig_put(rig_get_buffer(buffer, 0, 100, 1));
 	expect_ok(pier_mr_cache_get_buffer(other, buffer, 0, 100, 1, &mr));
-	expect_result(pier_free_buffer(buffer), -EBUSY);
+	expect_result(pier_buffer_free(buffer), -EBUSY);
 	expect_ok(pier_mr_cache_put(other, mr));
-	expect_ok(pier_free_buffer(buffer));
+	expect_ok(pier_buffer_free(buffer));
 	assert_int_equal(atomic_load(&rig.live), 0);
-	expect_ok(pier_destroy_mr_cache(other));
+	expect_ok(pier_mr_cache_destroy(other));
 	rig_end();
 }
 
@@ -152,9 +152,9 @@ static void test_free_of_stuck(void **state)
 	buffer = alloc("memfd", rig.page);
 	rig_put(rig_get_buffer(buffer, 0, 100, 1));
 	atomic_store(&rig.sticks, 1);
-	expect_result(pier_free_buffer(buffer), -EBUSY);
+	expect_result(pier_buffer_free(buffer), -EBUSY);
 	expect_ok(pier_mr_cache_flush(rig.cache));
-	expect_ok(pier_free_buffer(buffer));
+	expect_ok(pier_buffer_free(buffer));
 	rig_end();
 }
 
@@ -172,7 +172,7 @@ static void *free_waiting(void *argument)
 {
 	(void)argument;
 	atomic_store(&begun, 1);
-	atomic_store(&result, pier_free_buffer(waiting));
+	atomic_store(&result, pier_buffer_free(waiting));
 	return NULL;
 }
 
@@ -214,11 +214,11 @@ static void test_free_of_wrapped(void **state)
 	(void)state;
 	rig_start(NULL);
 	memory = rig_map(2, 1);
-	expect_ok(pier_wrap_pointer(memory, 2 * rig.page, &buffer));
+	expect_ok(pier_buffer_wrap(memory, 2 * rig.page, &buffer));
 	rig_put(rig_get_buffer(buffer, 10, 10, 1));
 	assert_int_equal(rig_stats().count, 1);
 	assert_int_equal(rig_stats().watched, 0);
-	expect_ok(pier_free_buffer(buffer));
+	expect_ok(pier_buffer_free(buffer));
 	assert_int_equal(rig_stats().count, 0);
 	munmap(memory, 2 * rig.page);
 	rig_end();
@@ -254,8 +254,8 @@ static void test_identity(void **state)
 	assert_true(rig_is_fresh(mr));
 	assert_int_equal(rig_stats().hits, 2);
 	rig_put(mr);
-	expect_ok(pier_free_buffer(first));
-	expect_ok(pier_free_buffer(second));
+	expect_ok(pier_buffer_free(first));
+	expect_ok(pier_buffer_free(second));
 	rig_end();
 }
 
@@ -280,7 +280,7 @@ static void test_identity_of_segments(void **state)
 	assert_int_equal(rig_stats().hits, 0);
 	assert_int_equal(rig_stats().misses, 4);
 	assert_int_equal(rig_stats().uncached, 2);
-	expect_ok(pier_free_buffer(buffer));
+	expect_ok(pier_buffer_free(buffer));
 	rig_end();
 }
 
@@ -291,7 +291,7 @@ static void replace(void *addr)
 
 	(void)addr;
 	rig.on_register = NULL;
-	expect_ok(pier_free_buffer(buffer));
+	expect_ok(pier_buffer_free(buffer));
 }
 
 static void test_identity_changes_meanwhile(void **state)
@@ -310,7 +310,7 @@ static void test_identity_changes_meanwhile(void **state)
 	assert_int_equal(rig_stats().misses, 2);
 	rig_touch(memory, 100, 1);
 	assert_int_equal(rig_stats().hits, 1);
-	expect_ok(pier_free_buffer(buffer));
+	expect_ok(pier_buffer_free(buffer));
 	rig_end();
 }
 
@@ -336,7 +336,7 @@ static void test_no_identity(void **state)
 		rig_put(rig_get_buffer(buffer, 0, 100, 1));
 		rig_put(rig_get_buffer(buffer, 0, 100, 1));
 		assert_int_equal(rig_stats().hits, by_hand ? 3 : 1);
-		expect_ok(pier_free_buffer(buffer));
+		expect_ok(pier_buffer_free(buffer));
 		assert_int_equal(atomic_load(&rig.live), 0);
 		rig_end();
 	}

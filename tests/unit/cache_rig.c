@@ -89,13 +89,13 @@ void rig_start(const struct pier_mr_cache_attr *attr)
 	pthread_mutex_init(&rig.pd.lock, NULL);
 	pier_list_init(&rig.pd.users);
 	rig.before = test_take_census();
-	expect_ok(pier_create_mr_cache(&rig.pd, attr, &rig.cache));
+	expect_ok(pier_mr_cache_create(&rig.pd, attr, &rig.cache));
 	assert_int_equal(atomic_load(&rig.pd.children), 1);
 }
 
 void rig_end(void)
 {
-	expect_ok(pier_destroy_mr_cache(rig.cache));
+	expect_ok(pier_mr_cache_destroy(rig.cache));
 	assert_int_equal(atomic_load(&rig.live), 0);
 	assert_int_equal(atomic_load(&rig.pd.children), 0);
 	test_assert_census(&rig.before);
@@ -106,7 +106,7 @@ void rig_need_watch(void)
 	if (rig_stats().watching)
 		return;
 	rig_end();
-	fprintf(stderr, "skip: userfaultfd: %s\n", pier_last_error());
+	fprintf(stderr, "skip: userfaultfd: %s\n", pier_error_message());
 	skip();
 }
 
@@ -162,7 +162,7 @@ struct pier_mr_cache_stats rig_stats(void)
 {
 	struct pier_mr_cache_stats stats;
 
-	pier_mr_cache_stats(rig.cache, &stats);
+	pier_mr_cache_query_stats(rig.cache, &stats);
 	return stats;
 }
 

@@ -9,9 +9,9 @@
 
 #include <stdatomic.h>
 
-#include "memory/cache.h"
-#include "memory/device.h"
-#include "memory/mr.h"
+#include "region/cache/cache.h"
+#include "device/device.h"
+#include "region/mr.h"
 
 /*
  * A NIC that pins: a region remembers the bytes that its first page had when it

@@ -115,9 +115,9 @@ static void *free_buffers(void *argument)
 		struct pier_buffer *buffer;
 		struct pier_mr *mr;
 
-		if (pier_alloc_buffer("memfd", rig.page, &buffer) ||
+		if (pier_buffer_alloc("memfd", rig.page, &buffer) ||
 		    pier_mr_cache_get_buffer(rig.cache, buffer, 0, 100, 1, &mr) ||
-		    pier_mr_cache_put(rig.cache, mr) || pier_free_buffer(buffer))
+		    pier_mr_cache_put(rig.cache, mr) || pier_buffer_free(buffer))
 			atomic_fetch_add(&failed, 1);
 	}
 	return NULL;
@@ -133,12 +133,12 @@ static void *make_caches(void *argument)
 		struct pier_mr_cache *cache;
 		struct pier_mr *mr;
 
-		if (pier_create_mr_cache(&rig.pd, NULL, &cache) ||
+		if (pier_mr_cache_create(&rig.pd, NULL, &cache) ||
 		    pier_mr_cache_get(cache, memory, 100, 1, &mr) ||
 		    pier_mr_cache_put(cache, mr))
 			atomic_fetch_add(&failed, 1);
 		munmap(memory, rig.page);
-		if (pier_destroy_mr_cache(cache))
+		if (pier_mr_cache_destroy(cache))
 			atomic_fetch_add(&failed, 1);
 	}
 	return NULL;

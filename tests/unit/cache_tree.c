@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-#include "memory/cache_tree.h"
+#include "region/cache/tree.h"
 
 /* The index of ranges beside a list that is searched from end to end. */
 

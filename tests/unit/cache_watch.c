@@ -312,14 +312,14 @@ static void test_shared_pages(void **state)
 
 	(void)state;
 	start();
-	expect_ok(pier_create_mr_cache(&rig.pd, NULL, &cache));
+	expect_ok(pier_mr_cache_create(&rig.pd, NULL, &cache));
 	memory = rig_map(PAGES, OLD);
 	rig_touch(memory, rig.page + 10, 1);
 	rig_touch(memory + rig.page + 100, 10, 1);
 	/* The other cache of this process, which watches the same. */
 	expect_ok(pier_mr_cache_get(cache, memory, 3 * rig.page, 1, &mr));
 	expect_ok(pier_mr_cache_put(cache, mr));
-	expect_ok(pier_destroy_mr_cache(cache));
+	expect_ok(pier_mr_cache_destroy(cache));
 	rig.on_register = NULL;
 	assert_int_equal(rig_stats().count, 2);
 	expect_ok(pier_mr_cache_invalidate(rig.cache, memory, 10));

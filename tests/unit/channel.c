@@ -42,7 +42,7 @@ static struct pier_channel *prepared(void)
 	struct pier_channel_attr attr = small_attr();
 	struct pier_channel *channel;
 
-	assert_int_equal(pier_prepare_channel(fake_reset(), &attr, &channel), 0);
+	assert_int_equal(pier_channel_create(fake_reset(), &attr, &channel), 0);
 	return channel;
 }
 
@@ -50,19 +50,19 @@ static struct pier_channel *connected(void)
 {
 	struct pier_channel *channel = prepared();
 
-	assert_int_equal(pier_connect_channel(channel, &peer), 0);
+	assert_int_equal(pier_channel_connect(channel, &peer), 0);
 	return channel;
 }
 
 static void destroy(struct pier_channel *channel)
 {
-	assert_int_equal(pier_destroy_channel(channel), 0);
+	assert_int_equal(pier_channel_destroy(channel), 0);
 	assert_int_equal(fake.qps, 0);
 	assert_int_equal(fake.cqs, 0);
 	assert_int_equal(fake.channels, 0);
 	assert_int_equal(fake.events_given, fake.events_acked);
 	assert_int_equal(fake.pd.children, 0);
-	assert_int_equal(pier_count_objects(PIER_OBJECT_CHANNEL), 0);
+	assert_int_equal(pier_object_count(PIER_OBJECT_CHANNEL), 0);
 }
 
 static void takes_back_what_failed_half_way(void **state)
@@ -75,17 +75,17 @@ static void takes_back_what_failed_half_way(void **state)
 	for (int call = 1;; call++) {
 		fake_reset();
 		fake.fail_call = call;
-		if (pier_prepare_channel(&fake.pd, &attr, &channel) == 0)
+		if (pier_channel_create(&fake.pd, &attr, &channel) == 0)
 			break;
 		failures++;
 		assert_null(channel);
-		assert_string_not_equal(pier_last_error(), "");
+		assert_string_not_equal(pier_error_message(), "");
 		assert_int_equal(fake.pd.children, 0);
 		assert_int_equal(fake.channels + fake.cqs + fake.qps, 0);
 	}
 	assert_int_equal(failures, 1 + FAKE_GIDS + 4);
 	destroy(channel);
-	assert_int_equal(pier_destroy_channel(NULL), 0);
+	assert_int_equal(pier_channel_destroy(NULL), 0);
 }
 
 static void gives_its_endpoint(void **state)
@@ -119,7 +119,7 @@ static void clamps_to_the_peer(void **state)
 	assert_int_equal(fake.rtr.ah_attr.is_global, 1);
 	assert_int_equal(fake.rtr.ah_attr.grh.sgid_index, 1);
 	assert_int_equal(fake.rtr.ah_attr.grh.dgid.raw[1], 1);
-	assert_int_equal(pier_connect_channel(channel, &peer), -EISCONN);
+	assert_int_equal(pier_channel_connect(channel, &peer), -EISCONN);
 	destroy(channel);
 }
 
@@ -132,7 +132,7 @@ static void connects_to_numbers_from_elsewhere(void **state)
 
 	(void)state;
 	stranger.gid[15] = 1;
-	assert_int_equal(pier_connect_channel(channel, &stranger), 0);
+	assert_int_equal(pier_channel_connect(channel, &stranger), 0);
 	assert_int_equal(fake.rtr.dest_qp_num, 0xffffff);
 	assert_int_equal(fake.rtr.rq_psn, 0xffffff);
 	assert_int_equal(fake.rtr.ah_attr.grh.dgid.raw[15], 1);
@@ -150,8 +150,8 @@ static void gives_up_on_a_dead_peer(void **state)
 	struct pier_channel *channel;
 
 	(void)state;
-	assert_int_equal(pier_prepare_channel(fake_reset(), NULL, &channel), 0);
-	assert_int_equal(pier_connect_channel(channel, &peer), 0);
+	assert_int_equal(pier_channel_create(fake_reset(), NULL, &channel), 0);
+	assert_int_equal(pier_channel_connect(channel, &peer), 0);
 	assert_in_range(fake.rts.timeout, 1, 31);
 	assert_in_range(fake.rts.retry_cnt, 1, 6);
 	assert_in_range(fake.rts.rnr_retry, 1, 6);
@@ -169,17 +169,17 @@ static void speaks_infiniband(void **state)
 	fake.port.link_layer = IBV_LINK_LAYER_INFINIBAND;
 	fake.port.lid = 3;
 	fake.gids[0].gid.raw[0] = 0xfe;
-	assert_int_equal(pier_prepare_channel(&fake.pd, &attr, &channel), 0);
-	assert_int_equal(pier_connect_channel(channel, &lid_peer), 0);
+	assert_int_equal(pier_channel_create(&fake.pd, &attr, &channel), 0);
+	assert_int_equal(pier_channel_connect(channel, &lid_peer), 0);
 	assert_int_equal(fake.rtr.ah_attr.is_global, 0);
 	assert_int_equal(fake.rtr.ah_attr.dlid, 9);
 	destroy(channel);
 	fake_reset();
 	fake.port.link_layer = IBV_LINK_LAYER_INFINIBAND;
 	attr.gid_index = 1;
-	assert_int_equal(pier_prepare_channel(&fake.pd, &attr, &channel), 0);
-	assert_int_equal(pier_connect_channel(channel, &lid_peer), -EINVAL);
-	assert_non_null(strstr(pier_last_error(), "gid"));
+	assert_int_equal(pier_channel_create(&fake.pd, &attr, &channel), 0);
+	assert_int_equal(pier_channel_connect(channel, &lid_peer), -EINVAL);
+	assert_non_null(strstr(pier_error_message(), "gid"));
 	destroy(channel);
 }
 
@@ -202,10 +202,10 @@ static void refuses_impossible_peers(void **state)
 	for (int i = 0; i < 7; i++) {
 		struct pier_channel *channel = prepared();
 
-		assert_int_equal(pier_connect_channel(channel, &bad[i]), -EINVAL);
-		if (!strstr(pier_last_error(), names[i]))
-			fail_msg("no \"%s\" in: %s", names[i], pier_last_error());
-		assert_int_equal(pier_connect_channel(channel, &peer), -EISCONN);
+		assert_int_equal(pier_channel_connect(channel, &bad[i]), -EINVAL);
+		if (!strstr(pier_error_message(), names[i]))
+			fail_msg("no \"%s\" in: %s", names[i], pier_error_message());
+		assert_int_equal(pier_channel_connect(channel, &peer), -EISCONN);
 		assert_int_equal(pier_post_send(channel, NULL, 0, NULL), -ENOTCONN);
 		assert_int_equal(pier_post_recv(channel, NULL, 0, NULL), -ENOTCONN);
 		destroy(channel);
@@ -220,14 +220,14 @@ static void needs_a_usable_port(void **state)
 	(void)state;
 	fake_reset();
 	fake.gids[1].gid.raw[0] = 0;
-	assert_int_equal(pier_prepare_channel(&fake.pd, &attr, &channel), -EADDRNOTAVAIL);
+	assert_int_equal(pier_channel_create(&fake.pd, &attr, &channel), -EADDRNOTAVAIL);
 	attr.gid_index = 1;
-	assert_int_equal(pier_prepare_channel(&fake.pd, &attr, &channel), -EADDRNOTAVAIL);
+	assert_int_equal(pier_channel_create(&fake.pd, &attr, &channel), -EADDRNOTAVAIL);
 	fake.port.state = IBV_PORT_DOWN;
-	assert_int_equal(pier_prepare_channel(&fake.pd, &attr, &channel), -ENETDOWN);
+	assert_int_equal(pier_channel_create(&fake.pd, &attr, &channel), -ENETDOWN);
 	/* Which of a machine's devices it is. */
-	assert_non_null(strstr(pier_last_error(), "fake0"));
-	assert_non_null(strstr(pier_last_error(), "port 1 is not active but DOWN"));
+	assert_non_null(strstr(pier_error_message(), "fake0"));
+	assert_non_null(strstr(pier_error_message(), "port 1 is not active but DOWN"));
 }
 
 static void dispatches_in_any_order(void **state)
@@ -245,34 +245,34 @@ static void dispatches_in_any_order(void **state)
 	assert_int_equal(pier_post_recv(channel, NULL, 0, &recv), 0);
 	assert_int_equal(pier_channel_outstanding(channel), 4);
 	fake_complete_imm(recv.id, IBV_WC_RECV, 12, htonl(0x01020304));
-	assert_int_equal(pier_poll_work(channel, work[0], &result), 0);
+	assert_int_equal(pier_work_poll(channel, work[0], &result), 0);
 	assert_int_equal(pier_channel_outstanding(channel), 3);
 	fake_complete(work[0].id, IBV_WC_SUCCESS, IBV_WC_SEND, 0);
-	assert_int_equal(pier_poll_work(channel, work[2], &result), 0);
+	assert_int_equal(pier_work_poll(channel, work[2], &result), 0);
 	assert_int_equal(pier_channel_outstanding(channel), 2);
 	fake_complete(work[1].id, IBV_WC_SUCCESS, IBV_WC_RDMA_WRITE, 0);
 	fake_complete(work[2].id, IBV_WC_SUCCESS, IBV_WC_RDMA_READ, 0);
-	assert_int_equal(pier_poll_work(channel, work[2], &result), 1);
+	assert_int_equal(pier_work_poll(channel, work[2], &result), 1);
 	assert_int_equal(result.opcode, PIER_OP_READ);
 	assert_int_equal(result.byte_length, 77);
-	assert_int_equal(pier_wait(channel, recv, 0, &result), 0);
+	assert_int_equal(pier_work_wait(channel, recv, 0, &result), 0);
 	assert_int_equal(result.opcode, PIER_OP_RECV);
 	assert_int_equal(result.byte_length, 12);
 	assert_true(result.has_immediate);
 	assert_int_equal(result.immediate, 0x01020304);
-	assert_int_equal(pier_poll(channel), 0);
+	assert_int_equal(pier_channel_poll(channel), 0);
 	assert_int_equal(pier_channel_outstanding(channel), 0);
-	assert_int_equal(pier_wait(channel, work[0], 0, &result), 0);
+	assert_int_equal(pier_work_wait(channel, work[0], 0, &result), 0);
 	assert_false(result.has_immediate);
-	assert_int_equal(pier_wait(channel, work[1], 0, NULL), 0);
+	assert_int_equal(pier_work_wait(channel, work[1], 0, NULL), 0);
 	/* Should a device not keep the order, each still finds its own. */
 	for (int i = 0; i < 2; i++)
 		assert_int_equal(pier_post_send(channel, NULL, 0, &work[i]), 0);
 	fake_complete(work[1].id, IBV_WC_SUCCESS, IBV_WC_SEND, 0);
-	assert_int_equal(pier_poll_work(channel, work[0], &result), 0);
-	assert_int_equal(pier_poll_work(channel, work[1], &result), 1);
+	assert_int_equal(pier_work_poll(channel, work[0], &result), 0);
+	assert_int_equal(pier_work_poll(channel, work[1], &result), 1);
 	fake_complete(work[0].id, IBV_WC_SUCCESS, IBV_WC_SEND, 0);
-	assert_int_equal(pier_poll_work(channel, work[0], &result), 1);
+	assert_int_equal(pier_work_poll(channel, work[0], &result), 1);
 	destroy(channel);
 }
 
@@ -285,7 +285,7 @@ static void tells_a_write_with_immediate(void **state)
 	(void)state;
 	assert_int_equal(pier_post_recv(channel, NULL, 0, &work), 0);
 	fake_complete_imm(work.id, IBV_WC_RECV_RDMA_WITH_IMM, 999, htonl(5));
-	assert_int_equal(pier_poll_work(channel, work, &result), 1);
+	assert_int_equal(pier_work_poll(channel, work, &result), 1);
 	assert_int_equal(result.opcode, PIER_OP_RECV_WRITE_IMM);
 	assert_int_equal(result.immediate, 5);
 	destroy(channel);
@@ -298,18 +298,18 @@ static void refuses_stale_handles(void **state)
 	struct pier_result result = { .byte_length = 42 };
 
 	(void)state;
-	assert_int_equal(pier_poll_work(channel, (struct pier_work){ 0 }, &result),
+	assert_int_equal(pier_work_poll(channel, (struct pier_work){ 0 }, &result),
 			 -ESTALE);
 	assert_int_equal(pier_post_send(channel, NULL, 0, &work), 0);
 	copy = work;
 	copy.id ^= UINT64_C(1) << 40;
-	assert_int_equal(pier_poll_work(channel, copy, &result), -ESTALE);
+	assert_int_equal(pier_work_poll(channel, copy, &result), -ESTALE);
 	fake_complete(work.id, IBV_WC_SUCCESS, IBV_WC_SEND, 0);
-	assert_int_equal(pier_wait(channel, work, 0, NULL), 0);
-	assert_int_equal(pier_wait(channel, work, 0, &result), -ESTALE);
+	assert_int_equal(pier_work_wait(channel, work, 0, NULL), 0);
+	assert_int_equal(pier_work_wait(channel, work, 0, &result), -ESTALE);
 	assert_int_equal(pier_post_send(channel, NULL, 0, &again), 0);
-	assert_int_equal(pier_poll_work(channel, work, &result), -ESTALE);
-	assert_int_equal(pier_poll_work(channel, again, &result), 0);
+	assert_int_equal(pier_work_poll(channel, work, &result), -ESTALE);
+	assert_int_equal(pier_work_poll(channel, again, &result), 0);
 	assert_int_equal(result.byte_length, 42);
 	destroy(channel);
 }
@@ -325,7 +325,7 @@ static void takes_places_that_are_free(void **state)
 	assert_int_equal(pier_post_send(channel, NULL, 0, NULL), -EAGAIN);
 	fake_complete(work[0].id, IBV_WC_SUCCESS, IBV_WC_SEND, 0);
 	assert_int_equal(pier_post_send(channel, NULL, 0, NULL), 0);
-	assert_int_equal(pier_wait(channel, work[0], 0, NULL), 0);
+	assert_int_equal(pier_work_wait(channel, work[0], 0, NULL), 0);
 	/* Nobody watches that one: its place is found again when it is needed. */
 	assert_int_equal(pier_post_send(channel, NULL, 0, NULL), -EAGAIN);
 	for (int i = 0; i < 3; i++)
@@ -345,7 +345,7 @@ static void checks_requests(void **state)
 	(void)state;
 	assert_int_equal(pier_post_send(channel, &byte, 1, NULL), -ENOTCONN);
 	assert_int_equal(pier_post_recv(channel, five, 1, NULL), 0);
-	assert_int_equal(pier_connect_channel(channel, &peer), 0);
+	assert_int_equal(pier_channel_connect(channel, &peer), 0);
 	assert_int_equal(pier_post_send(channel, huge, 2, NULL), -EMSGSIZE);
 	assert_int_equal(pier_post_send(channel, &most, 1, NULL), 0);
 	assert_int_equal(pier_post_send(channel, huge, -1, NULL), -EINVAL);
@@ -356,7 +356,7 @@ static void checks_requests(void **state)
 	fake.fail_call = fake.calls + 1;
 	assert_int_equal(pier_post_send(channel, NULL, 0, NULL), -ENOSPC);
 	assert_int_equal(pier_channel_outstanding(channel), 2);
-	assert_int_equal(pier_send(channel, NULL, 0, -2), -EINVAL);
+	assert_int_equal(pier_channel_send(channel, NULL, 0, -2), -EINVAL);
 	assert_int_equal(pier_channel_outstanding(channel), 2);
 	destroy(channel);
 }
@@ -369,8 +369,8 @@ static void writes_requests(void **state)
 
 	(void)state;
 	attr.max_inline = 16;
-	assert_int_equal(pier_prepare_channel(fake_reset(), &attr, &channel), 0);
-	assert_int_equal(pier_connect_channel(channel, &peer), 0);
+	assert_int_equal(pier_channel_create(fake_reset(), &attr, &channel), 0);
+	assert_int_equal(pier_channel_connect(channel, &peer), 0);
 	assert_int_equal(
 		pier_post_write_imm(channel, &piece, 1, &remote, 0xa0b0c0d0, NULL), 0);
 	assert_int_equal(fake.last_send.opcode, IBV_WR_RDMA_WRITE_WITH_IMM);
@@ -390,7 +390,7 @@ static void needs_a_peer_that_serves_reads(void **state)
 
 	(void)state;
 	none.max_rd_atomic = 0;
-	assert_int_equal(pier_connect_channel(channel, &none), 0);
+	assert_int_equal(pier_channel_connect(channel, &none), 0);
 	assert_int_equal(pier_post_read(channel, NULL, 0, &remote, NULL), -EOPNOTSUPP);
 	destroy(channel);
 }
@@ -409,18 +409,18 @@ static void keeps_the_first_cause(void **state)
 	fake_complete(recv.id, IBV_WC_WR_FLUSH_ERR, IBV_WC_BIND_MW, 0xffffffff);
 	fake_complete(work[0].id, IBV_WC_REM_ACCESS_ERR, IBV_WC_BIND_MW, 0);
 	fake_complete(work[1].id, IBV_WC_WR_FLUSH_ERR, IBV_WC_BIND_MW, 0);
-	assert_int_equal(pier_wait(channel, recv, 0, &result), -ECANCELED);
+	assert_int_equal(pier_work_wait(channel, recv, 0, &result), -ECANCELED);
 	assert_int_equal(result.opcode, PIER_OP_RECV);
 	assert_int_equal(result.byte_length, 0);
-	assert_non_null(strstr(pier_last_error(), "IBV_WC_REM_ACCESS_ERR"));
-	assert_int_equal(pier_wait(channel, work[0], 0, &result), -EACCES);
+	assert_non_null(strstr(pier_error_message(), "IBV_WC_REM_ACCESS_ERR"));
+	assert_int_equal(pier_work_wait(channel, work[0], 0, &result), -EACCES);
 	assert_int_equal(result.status, IBV_WC_REM_ACCESS_ERR);
 	assert_int_equal(result.vendor_error, 0x77);
-	assert_non_null(strstr(pier_last_error(), "write failed"));
-	assert_non_null(strstr(pier_last_error(), "0x77"));
-	assert_int_equal(pier_wait(channel, work[1], 0, &result), -ECANCELED);
+	assert_non_null(strstr(pier_error_message(), "write failed"));
+	assert_non_null(strstr(pier_error_message(), "0x77"));
+	assert_int_equal(pier_work_wait(channel, work[1], 0, &result), -ECANCELED);
 	assert_int_equal(pier_post_send(channel, NULL, 0, NULL), -EPIPE);
-	assert_non_null(strstr(pier_last_error(), "wrong rkey"));
+	assert_non_null(strstr(pier_error_message(), "wrong rkey"));
 	assert_int_equal(pier_post_recv(channel, NULL, 0, NULL), -EPIPE);
 	destroy(channel);
 }
@@ -458,7 +458,8 @@ static void maps_statuses(void **state)
 
 		assert_int_equal(pier_post_send(channel, NULL, 0, &work), 0);
 		fake_complete(work.id, cases[i].status, IBV_WC_SEND, 0);
-		assert_int_equal(pier_wait(channel, work, 0, &result), cases[i].error);
+		assert_int_equal(pier_work_wait(channel, work, 0, &result),
+				 cases[i].error);
 		assert_int_equal(result.status, cases[i].status);
 		destroy(channel);
 	}
@@ -473,9 +474,9 @@ static void maps_a_refused_write(void **state)
 	(void)state;
 	assert_int_equal(pier_post_write(channel, NULL, 0, &remote, &work), 0);
 	fake_complete(work.id, IBV_WC_REM_INV_REQ_ERR, IBV_WC_SEND, 0);
-	assert_int_equal(pier_wait(channel, work, 0, NULL), -EACCES);
-	assert_non_null(strstr(pier_last_error(), "allows no such access"));
-	assert_non_null(strstr(pier_last_error(), "MTU"));
+	assert_int_equal(pier_work_wait(channel, work, 0, NULL), -EACCES);
+	assert_non_null(strstr(pier_error_message(), "allows no such access"));
+	assert_non_null(strstr(pier_error_message(), "MTU"));
 	destroy(channel);
 }
 
@@ -497,8 +498,8 @@ static void says_who_refused(void **state)
 
 		assert_int_equal(pier_post_recv(channel, NULL, 0, &work), 0);
 		fake_complete(work.id, cases[i].status, IBV_WC_RECV, 0);
-		assert_int_equal(pier_wait(channel, work, 0, NULL), cases[i].error);
-		assert_non_null(strstr(pier_last_error(), "this end refused"));
+		assert_int_equal(pier_work_wait(channel, work, 0, NULL), cases[i].error);
+		assert_non_null(strstr(pier_error_message(), "this end refused"));
 		destroy(channel);
 	}
 }
@@ -512,13 +513,13 @@ static void stops_when_the_time_is_up(void **state)
 	(void)state;
 	assert_int_equal(pier_post_send(channel, NULL, 0, &other), 0);
 	assert_int_equal(pier_post_send(channel, NULL, 0, NULL), 0);
-	assert_int_equal(pier_recv(channel, NULL, 0, 20, &result), -ETIMEDOUT);
-	assert_non_null(strstr(pier_last_error(), "20 ms"));
+	assert_int_equal(pier_channel_recv(channel, NULL, 0, 20, &result), -ETIMEDOUT);
+	assert_non_null(strstr(pier_error_message(), "20 ms"));
 	assert_int_equal(result.error, -ECANCELED);
 	assert_int_equal(fake.state, IBV_QPS_ERR);
 	assert_int_equal(pier_channel_outstanding(channel), 0);
-	assert_int_equal(pier_wait(channel, other, 0, NULL), -ECANCELED);
-	assert_non_null(strstr(pier_last_error(), "20 ms"));
+	assert_int_equal(pier_work_wait(channel, other, 0, NULL), -ECANCELED);
+	assert_non_null(strstr(pier_error_message(), "20 ms"));
 	assert_int_equal(pier_post_recv(channel, NULL, 0, NULL), -EPIPE);
 	destroy(channel);
 }
@@ -533,10 +534,10 @@ static void does_not_wait_for_a_dead_device(void **state)
 	fake.never_flushes = true;
 	assert_int_equal(pier_post_send(channel, NULL, 0, &work), 0);
 	assert_int_equal(pier_post_recv(channel, NULL, 0, &other), 0);
-	assert_int_equal(pier_wait(channel, work, 1, NULL), -ETIMEDOUT);
+	assert_int_equal(pier_work_wait(channel, work, 1, NULL), -ETIMEDOUT);
 	assert_int_equal(fake.state, IBV_QPS_RESET);
 	assert_int_equal(pier_channel_outstanding(channel), 0);
-	assert_int_equal(pier_wait(channel, other, 0, NULL), -ECANCELED);
+	assert_int_equal(pier_work_wait(channel, other, 0, NULL), -ECANCELED);
 	destroy(channel);
 }
 
@@ -548,9 +549,9 @@ static void reports_a_failing_queue(void **state)
 	(void)state;
 	assert_int_equal(pier_post_send(channel, NULL, 0, &work), 0);
 	fake.poll_error = -1;
-	assert_int_equal(pier_poll(channel), -EIO);
-	assert_int_equal(pier_arm_channel(channel), -EIO);
-	assert_int_equal(pier_poll_work(channel, work, NULL), -EIO);
+	assert_int_equal(pier_channel_poll(channel), -EIO);
+	assert_int_equal(pier_channel_arm(channel), -EIO);
+	assert_int_equal(pier_work_poll(channel, work, NULL), -EIO);
 	destroy(channel);
 }
 
@@ -564,13 +565,13 @@ static void stops_when_waiting_fails(void **state)
 	assert_int_equal(pier_post_recv(channel, NULL, 0, &other), 0);
 	fake.poll_error = -1;
 	fake.never_flushes = true;
-	assert_int_equal(pier_send(channel, NULL, 0, 1000), -EIO);
-	assert_non_null(strstr(pier_last_error(), "ibv_poll_cq"));
+	assert_int_equal(pier_channel_send(channel, NULL, 0, 1000), -EIO);
+	assert_non_null(strstr(pier_error_message(), "ibv_poll_cq"));
 	assert_int_equal(fake.state, IBV_QPS_RESET);
 	assert_int_equal(pier_channel_outstanding(channel), 0);
-	assert_int_equal(pier_wait(channel, other, 1000, NULL), -ECANCELED);
+	assert_int_equal(pier_work_wait(channel, other, 1000, NULL), -ECANCELED);
 	assert_int_equal(pier_post_recv(channel, NULL, 0, NULL), -EPIPE);
-	assert_non_null(strstr(pier_last_error(), "ibv_poll_cq"));
+	assert_non_null(strstr(pier_error_message(), "ibv_poll_cq"));
 	destroy(channel);
 }
 
@@ -584,9 +585,9 @@ static void understands_negative_errnos(void **state)
 	fake.fail_result = -ENOSPC;
 	fake.fail_call = fake.calls + 1;
 	assert_int_equal(pier_post_send(channel, NULL, 0, &work), -ENOSPC);
-	assert_non_null(strstr(pier_last_error(), strerror(ENOSPC)));
+	assert_non_null(strstr(pier_error_message(), strerror(ENOSPC)));
 	fake.fail_call = fake.calls + 1;
-	assert_int_equal(pier_recv(channel, NULL, 0, 10, NULL), -ENOSPC);
+	assert_int_equal(pier_channel_recv(channel, NULL, 0, 10, NULL), -ENOSPC);
 	assert_int_equal(pier_channel_outstanding(channel), 0);
 	destroy(channel);
 }
@@ -599,7 +600,7 @@ static void needs_a_remote_region(void **state)
 
 	(void)state;
 	assert_int_equal(pier_post_write(channel, &piece, 1, NULL, NULL), -EINVAL);
-	assert_non_null(strstr(pier_last_error(), "remote is NULL"));
+	assert_non_null(strstr(pier_error_message(), "remote is NULL"));
 	assert_int_equal(pier_post_read(channel, &place, 1, NULL, NULL), -EINVAL);
 	assert_int_equal(pier_post_write_imm(channel, &piece, 1, NULL, 1, NULL), -EINVAL);
 	/* Immediate data alone needs none. */
@@ -619,11 +620,11 @@ static void names_only_gids_that_a_route_can(void **state)
 	fake.port.gid_tbl_len = 1024;
 	fake.gid_beyond = true;
 	attr.gid_index = 256;
-	assert_int_equal(pier_prepare_channel(&fake.pd, &attr, &channel), -EINVAL);
-	assert_non_null(strstr(pier_last_error(), "gid_index 256"));
+	assert_int_equal(pier_channel_create(&fake.pd, &attr, &channel), -EINVAL);
+	assert_non_null(strstr(pier_error_message(), "gid_index 256"));
 	attr.gid_index = -1;
-	assert_int_equal(pier_prepare_channel(&fake.pd, &attr, &channel), 0);
-	assert_int_equal(pier_connect_channel(channel, &peer), 0);
+	assert_int_equal(pier_channel_create(&fake.pd, &attr, &channel), 0);
+	assert_int_equal(pier_channel_connect(channel, &peer), 0);
 	assert_int_equal(fake.rtr.ah_attr.grh.sgid_index, 1);
 	destroy(channel);
 }
@@ -637,10 +638,10 @@ static void takes_the_partition(void **state)
 	fake_reset();
 	fake.port.pkey_tbl_len = 2;
 	attr.pkey_index = 2;
-	assert_int_equal(pier_prepare_channel(&fake.pd, &attr, &channel), -EINVAL);
-	assert_non_null(strstr(pier_last_error(), "pkey_index 2"));
+	assert_int_equal(pier_channel_create(&fake.pd, &attr, &channel), -EINVAL);
+	assert_non_null(strstr(pier_error_message(), "pkey_index 2"));
 	attr.pkey_index = 1;
-	assert_int_equal(pier_prepare_channel(&fake.pd, &attr, &channel), 0);
+	assert_int_equal(pier_channel_create(&fake.pd, &attr, &channel), 0);
 	assert_int_equal(fake.init.pkey_index, 1);
 	destroy(channel);
 }
@@ -663,12 +664,12 @@ static void wakes_without_losing_any(void **state)
 		assert_int_equal(pier_post_send(channel, NULL, 0, &work[i]), 0);
 	fake_complete(work[0].id, IBV_WC_SUCCESS, IBV_WC_SEND, 0);
 	assert_false(readable(fd));
-	assert_int_equal(pier_arm_channel(channel), 1);
+	assert_int_equal(pier_channel_arm(channel), 1);
 	assert_false(readable(fd));
 	fake_complete(work[1].id, IBV_WC_SUCCESS, IBV_WC_SEND, 0);
 	assert_true(readable(fd));
 	fake_complete(work[2].id, IBV_WC_SUCCESS, IBV_WC_SEND, 0);
-	assert_int_equal(pier_arm_channel(channel), 2);
+	assert_int_equal(pier_channel_arm(channel), 2);
 	assert_false(readable(fd));
 	assert_int_equal(fake.events_given, 1);
 	assert_int_equal(fake.events_acked, 1);
@@ -682,7 +683,7 @@ static void ignores_requests_of_others(void **state)
 	(void)state;
 	fake_complete(4711, IBV_WC_SUCCESS, IBV_WC_SEND, 0);
 	fake_complete(0, IBV_WC_GENERAL_ERR, IBV_WC_SEND, 0);
-	assert_int_equal(pier_poll(channel), 2);
+	assert_int_equal(pier_channel_poll(channel), 2);
 	assert_int_equal(pier_post_send(channel, NULL, 0, NULL), 0);
 	destroy(channel);
 }

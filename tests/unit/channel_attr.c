@@ -11,7 +11,7 @@
 #include <pier/error.h>
 #include <pier/recovery.h>
 
-#include "channel/attr.h"
+#include "channel/setup/attr.h"
 
 static const struct ibv_device_attr device = {
 	.max_qp_wr = 1000,
@@ -37,9 +37,9 @@ static struct pier_channel_attr good(void)
 		attr.field = (value);                                               \
 		assert_int_equal(pier_check_channel_attr(&attr, &device), -EINVAL); \
 		for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)       \
-			if (!strstr(pier_last_error(), words[i]))                   \
+			if (!strstr(pier_error_message(), words[i]))                \
 				fail_msg("no \"%s\" in: %s", words[i],              \
-					 pier_last_error());                        \
+					 pier_error_message());                     \
 	} while (0)
 
 #define RIGHT(field, value)                                                   \
@@ -121,8 +121,8 @@ static void adds_the_queues_up(void **state)
 	assert_int_equal(pier_check_channel_attr(&attr, &device), 0);
 	attr.max_recv_wr = 501;
 	assert_int_equal(pier_check_channel_attr(&attr, &device), -EINVAL);
-	assert_non_null(strstr(pier_last_error(), "1501"));
-	assert_non_null(strstr(pier_last_error(), "1500"));
+	assert_non_null(strstr(pier_error_message(), "1501"));
+	assert_non_null(strstr(pier_error_message(), "1500"));
 }
 
 /* A place of its own in both queues of the device, and an error that can come. */
@@ -144,11 +144,11 @@ static void has_room_for_the_keepalive(void **state)
 	assert_int_equal(pier_check_channel_attr(&attr, &device), 0);
 	attr.max_send_wr = 1000;
 	assert_int_equal(pier_check_channel_attr(&attr, &device), -EINVAL);
-	assert_non_null(strstr(pier_last_error(), "keepalive_ms"));
+	assert_non_null(strstr(pier_error_message(), "keepalive_ms"));
 	attr.max_send_wr = 16;
 	attr.timeout = 0;
 	assert_int_equal(pier_check_channel_attr(&attr, &device), -EINVAL);
-	assert_non_null(strstr(pier_last_error(), "timeout 0"));
+	assert_non_null(strstr(pier_error_message(), "timeout 0"));
 	attr.keepalive_ms = 0;
 	assert_int_equal(pier_check_channel_attr(&attr, &device), 0);
 }
@@ -163,7 +163,7 @@ static void checks_the_path_bits(void **state)
 	assert_int_equal(pier_check_channel_port(&attr, &port), 0);
 	attr.src_path_bits = 4;
 	assert_int_equal(pier_check_channel_port(&attr, &port), -EINVAL);
-	assert_non_null(strstr(pier_last_error(), "src_path_bits 4"));
+	assert_non_null(strstr(pier_error_message(), "src_path_bits 4"));
 	port.lmc = 0;
 	attr.src_path_bits = 1;
 	assert_int_equal(pier_check_channel_port(&attr, &port), -EINVAL);
@@ -183,17 +183,17 @@ static void knows_the_timers(void **state)
 
 	(void)state;
 	for (uint8_t code = 0; code < 32; code++) {
-		assert_int_equal(pier_rnr_timer_us(code), table[code]);
-		assert_int_equal(pier_rnr_timer_code(table[code]), code);
-		assert_int_equal(pier_rnr_timer_code(table[code] - 1), code);
+		assert_int_equal(pier_rnr_timer_to_us(code), table[code]);
+		assert_int_equal(pier_rnr_timer_from_us(table[code]), code);
+		assert_int_equal(pier_rnr_timer_from_us(table[code] - 1), code);
 	}
-	assert_int_equal(pier_rnr_timer_code(0), 1);
-	assert_int_equal(pier_rnr_timer_code(491521), 0);
-	assert_int_equal(pier_rnr_timer_code(UINT32_MAX), 0);
-	assert_int_equal(pier_ack_timeout_us(0), 0);
-	assert_int_equal(pier_ack_timeout_us(1), 8);
-	assert_int_equal(pier_ack_timeout_us(14), 67108);
-	assert_int_equal(pier_ack_timeout_us(31), UINT64_C(8796093022));
+	assert_int_equal(pier_rnr_timer_from_us(0), 1);
+	assert_int_equal(pier_rnr_timer_from_us(491521), 0);
+	assert_int_equal(pier_rnr_timer_from_us(UINT32_MAX), 0);
+	assert_int_equal(pier_ack_timeout_to_us(0), 0);
+	assert_int_equal(pier_ack_timeout_to_us(1), 8);
+	assert_int_equal(pier_ack_timeout_to_us(14), 67108);
+	assert_int_equal(pier_ack_timeout_to_us(31), UINT64_C(8796093022));
 }
 
 static void checks_the_port(void **state)
@@ -207,12 +207,12 @@ static void checks_the_port(void **state)
 	assert_int_equal(pier_check_channel_port(&attr, &port), 0);
 	attr.gid_index = 4;
 	assert_int_equal(pier_check_channel_port(&attr, &port), -EINVAL);
-	assert_non_null(strstr(pier_last_error(), "gid_index 4"));
+	assert_non_null(strstr(pier_error_message(), "gid_index 4"));
 	attr.gid_index = -2;
 	assert_int_equal(pier_check_channel_port(&attr, &port), -EINVAL);
 	port.state = IBV_PORT_DOWN;
 	assert_int_equal(pier_check_channel_port(&attr, &port), -ENETDOWN);
-	assert_non_null(strstr(pier_last_error(), "DOWN"));
+	assert_non_null(strstr(pier_error_message(), "DOWN"));
 }
 
 static void reads_other_sizes(void **state)
@@ -247,7 +247,7 @@ static void reads_other_sizes(void **state)
 	assert_int_equal(pier_read_channel_attr(&newer.attr, &device, &result), -EINVAL);
 	newer.attr.size = 0;
 	assert_int_equal(pier_read_channel_attr(&newer.attr, &device, &result), -EINVAL);
-	assert_non_null(strstr(pier_last_error(), "PIER_CHANNEL_ATTR_INIT"));
+	assert_non_null(strstr(pier_error_message(), "PIER_CHANNEL_ATTR_INIT"));
 }
 
 /* Who gives none must not be refused by a small device. */

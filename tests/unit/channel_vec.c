@@ -36,17 +36,17 @@ static struct pier_channel *connected(uint32_t depth, uint32_t max_msg_size)
 	attr.max_send_sge = SEND_SGE;
 	attr.max_recv_sge = 1;
 	fake.port.max_msg_sz = max_msg_size;
-	assert_int_equal(pier_prepare_channel(pd, &attr, &channel), 0);
-	assert_int_equal(pier_connect_channel(channel, &peer), 0);
+	assert_int_equal(pier_channel_create(pd, &attr, &channel), 0);
+	assert_int_equal(pier_channel_connect(channel, &peer), 0);
 	return channel;
 }
 
 static void destroy(struct pier_channel *channel)
 {
-	assert_int_equal(pier_destroy_channel(channel), 0);
+	assert_int_equal(pier_channel_destroy(channel), 0);
 	assert_int_equal(fake.qps, 0);
 	assert_int_equal(fake.pd.children, 0);
-	assert_int_equal(pier_count_objects(PIER_OBJECT_CHANNEL), 0);
+	assert_int_equal(pier_object_count(PIER_OBJECT_CHANNEL), 0);
 }
 
 static void complete_first(void)
@@ -98,10 +98,10 @@ static void splits_at_seams(void **state)
 	/* Nobody asks for the first two: with them their places are free. */
 	complete_first();
 	complete_first();
-	assert_int_equal(pier_poll_work(channel, work, NULL), 0);
+	assert_int_equal(pier_work_poll(channel, work, NULL), 0);
 	assert_int_equal(pier_channel_outstanding(channel), 1);
 	complete_first();
-	assert_int_equal(pier_poll_work(channel, work, NULL), 1);
+	assert_int_equal(pier_work_poll(channel, work, NULL), 1);
 	destroy(channel);
 }
 
@@ -183,8 +183,10 @@ static void refuses_before_posting(void **state)
 	assert_int_equal(pier_post_write_vec(channel, pieces, 4, parts, 4, &work),
 			 -E2BIG);
 	test_assert_sentence("3 requests are needed, and the send queue has 2");
-	assert_int_equal(pier_write_vec(channel, pieces, 4, parts, 3, 0), -ERANGE);
-	assert_int_equal(pier_write_vec(channel, pieces, 4, parts, 4, -2), -EINVAL);
+	assert_int_equal(pier_channel_write_vec(channel, pieces, 4, parts, 3, 0),
+			 -ERANGE);
+	assert_int_equal(pier_channel_write_vec(channel, pieces, 4, parts, 4, -2),
+			 -EINVAL);
 	assert_int_equal(fake.logged, 0);
 	assert_int_equal(pier_channel_outstanding(channel), 0);
 	assert_int_equal(work.id, 7);
@@ -219,7 +221,8 @@ static void waits_for_places(void **state)
 	assert_int_equal(pier_post_write_vec(channel, pieces, 4, parts, 4, &vec), 0);
 	assert_int_equal(fake.logged, 5);
 	/* Full: one that can wait for room has nothing of its own to wait for. */
-	assert_int_equal(pier_write_vec(channel, pieces, 4, parts, 4, 1000), -EAGAIN);
+	assert_int_equal(pier_channel_write_vec(channel, pieces, 4, parts, 4, 1000),
+			 -EAGAIN);
 	assert_int_equal(pier_channel_outstanding(channel), 4);
 	destroy(channel);
 }
@@ -235,22 +238,23 @@ static void keeps_what_nobody_asked_for(void **state)
 	for (int i = 0; i < 8; i++) {
 		assert_int_equal(pier_post_write(channel, NULL, 0, parts, &work[i]), 0);
 		complete_first();
-		assert_int_equal(pier_poll(channel), 1);
+		assert_int_equal(pier_channel_poll(channel), 1);
 	}
 	assert_int_equal(pier_post_write_vec(channel, pieces, 4, parts, 4, &vec),
 			 -EAGAIN);
 	test_assert_sentence("results of 4 requests");
-	assert_int_equal(pier_write_vec(channel, pieces, 4, parts, 4, 1000), -EAGAIN);
+	assert_int_equal(pier_channel_write_vec(channel, pieces, 4, parts, 4, 1000),
+			 -EAGAIN);
 	assert_int_equal(pier_post_write(channel, NULL, 0, parts, NULL), -EAGAIN);
 	assert_int_equal(fake.logged, 8);
 	assert_int_equal(vec.id, 7);
 	for (int i = 0; i < 3; i++)
-		assert_int_equal(pier_drop_work(channel, work[2 * i]), 0);
+		assert_int_equal(pier_work_drop(channel, work[2 * i]), 0);
 	assert_int_equal(pier_post_write_vec(channel, pieces, 4, parts, 4, &vec), 0);
 	assert_int_equal(fake.state, IBV_QPS_RTS);
-	assert_int_equal(pier_poll_work(channel, work[1], &result), 1);
-	assert_int_equal(pier_poll_work(channel, work[7], &result), 1);
-	assert_int_equal(pier_poll_work(channel, work[2], &result), -ESTALE);
+	assert_int_equal(pier_work_poll(channel, work[1], &result), 1);
+	assert_int_equal(pier_work_poll(channel, work[7], &result), 1);
+	assert_int_equal(pier_work_poll(channel, work[2], &result), -ESTALE);
 	destroy(channel);
 }
 
@@ -279,10 +283,10 @@ static void needs_a_connection_and_reads(void **state)
 
 	(void)state;
 	none.max_rd_atomic = 0;
-	assert_int_equal(pier_prepare_channel(fake_reset(), NULL, &channel), 0);
+	assert_int_equal(pier_channel_create(fake_reset(), NULL, &channel), 0);
 	assert_int_equal(pier_post_write_vec(channel, pieces, 4, parts, 4, NULL),
 			 -ENOTCONN);
-	assert_int_equal(pier_connect_channel(channel, &none), 0);
+	assert_int_equal(pier_channel_connect(channel, &none), 0);
 	assert_int_equal(pier_post_read_vec(channel, (const struct pier_scatter *)pieces,
 					    4, parts, 4, NULL),
 			 -EOPNOTSUPP);
@@ -322,7 +326,7 @@ static void stops_when_the_time_is_up(void **state)
 	for (uint32_t depth = 2; depth <= 3; depth++) {
 		struct pier_channel *channel = connected(depth, 1 << 20);
 
-		assert_int_equal(pier_write_vec(channel, pieces, 4, parts, 4, 20),
+		assert_int_equal(pier_channel_write_vec(channel, pieces, 4, parts, 4, 20),
 				 -ETIMEDOUT);
 		test_assert_sentence("20 ms");
 		assert_int_equal(fake.logged, depth);
@@ -344,7 +348,8 @@ static void reports_a_failing_queue(void **state)
 			 -EIO);
 	assert_int_equal(fake.logged, 1);
 	assert_int_equal(pier_channel_outstanding(channel), 1);
-	assert_int_equal(pier_write_vec(channel, pieces, 4, parts, 4, 1000), -EIO);
+	assert_int_equal(pier_channel_write_vec(channel, pieces, 4, parts, 4, 1000),
+			 -EIO);
 	test_assert_sentence("write: 1 of 3 requests were posted");
 	assert_int_equal(pier_channel_outstanding(channel), 0);
 	assert_int_equal(pier_post_send(channel, NULL, 0, NULL), -EPIPE);

@@ -16,7 +16,7 @@
 #include <pier/error.h>
 #include <pier/mr.h>
 
-#include "memory/check.h"
+#include "region/check.h"
 
 enum {
 	WRITE = PIER_ACCESS_LOCAL_WRITE,
@@ -70,12 +70,12 @@ static void expect(int got, int error, const char *sentence, size_t number)
 {
 	if (got != -error)
 		print_error("case %zu: %d instead of %d (%s)\n", number, got, -error,
-			    pier_last_error());
+			    pier_error_message());
 	assert_int_equal(got, -error);
-	if (sentence && !strstr(pier_last_error(), sentence))
-		print_error("case %zu: \"%s\" lacks \"%s\"\n", number, pier_last_error(),
-			    sentence);
-	assert_true(!sentence || strstr(pier_last_error(), sentence));
+	if (sentence && !strstr(pier_error_message(), sentence))
+		print_error("case %zu: \"%s\" lacks \"%s\"\n", number,
+			    pier_error_message(), sentence);
+	assert_true(!sentence || strstr(pier_error_message(), sentence));
 }
 
 static void test_host(void **state)

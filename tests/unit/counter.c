@@ -73,14 +73,14 @@ static void keeps_its_value(void **state)
 
 	(void)state;
 	assert_int_equal(fake.pd.children, 1);
-	assert_int_equal(pier_count_objects(PIER_OBJECT_COUNTER), 1);
-	assert_int_equal(pier_read_counter(counter), 0);
-	expect_ok(pier_set_counter(counter, UINT64_MAX));
-	assert_true(pier_read_counter(counter) == UINT64_MAX);
-	expect_ok(pier_add_counter(counter, 3));
-	assert_int_equal(pier_read_counter(counter), 2);
+	assert_int_equal(pier_object_count(PIER_OBJECT_COUNTER), 1);
+	assert_int_equal(pier_counter_read(counter), 0);
+	expect_ok(pier_counter_set(counter, UINT64_MAX));
+	assert_true(pier_counter_read(counter) == UINT64_MAX);
+	expect_ok(pier_counter_add(counter, 3));
+	assert_int_equal(pier_counter_read(counter), 2);
 	destroy(counter);
-	expect_ok(pier_destroy_counter(NULL));
+	expect_ok(pier_counter_destroy(NULL));
 }
 
 /* As in a child of fork(2): nothing is done, and no lock is taken. */
@@ -91,19 +91,19 @@ static void is_left_alone_by_children(void **state)
 	struct pier_mr mr = region_of(pd, &counting.mrs[0]);
 
 	(void)state;
-	expect_ok(pier_bind_counter(counter, &mr));
+	expect_ok(pier_counter_bind(counter, &mr));
 	counter->object.generation++;
-	expect_result(pier_bind_counter(counter, &mr), -ECHILD);
+	expect_result(pier_counter_bind(counter, &mr), -ECHILD);
 	test_assert_sentence("counter on fake0");
-	expect_result(pier_bind_counter_imm(counter, &mr, NULL, 1), -ECHILD);
-	expect_result(pier_unbind_counter(counter, &mr), -ECHILD);
-	expect_result(pier_set_counter(counter, 5), -ECHILD);
-	expect_result(pier_add_counter(counter, 5), -ECHILD);
-	expect_result(pier_wait_counter(counter, 0, 0), -ECHILD);
-	expect_result(pier_destroy_counter(counter), -ECHILD);
-	assert_int_equal(pier_read_counter(counter), 0);
+	expect_result(pier_counter_bind_imm(counter, &mr, NULL, 1), -ECHILD);
+	expect_result(pier_counter_unbind(counter, &mr), -ECHILD);
+	expect_result(pier_counter_set(counter, 5), -ECHILD);
+	expect_result(pier_counter_add(counter, 5), -ECHILD);
+	expect_result(pier_counter_wait(counter, 0, 0), -ECHILD);
+	expect_result(pier_counter_destroy(counter), -ECHILD);
+	assert_int_equal(pier_counter_read(counter), 0);
 	counter->object.generation--;
-	expect_ok(pier_unbind_counter(counter, &mr));
+	expect_ok(pier_counter_unbind(counter, &mr));
 	destroy(counter);
 }
 
@@ -114,9 +114,9 @@ static void says_that_a_device_cannot_count(void **state)
 	struct pier_mr mr = region_of(pd, &counting.mrs[0]);
 
 	(void)state;
-	expect_result(pier_bind_counter(counter, &mr), -EOPNOTSUPP);
+	expect_result(pier_counter_bind(counter, &mr), -EOPNOTSUPP);
 	test_assert_sentence("1000 bytes on fake0");
-	test_assert_sentence("pier_bind_counter_imm()");
+	test_assert_sentence("pier_counter_bind_imm()");
 	assert_int_equal(mr.counters, 0);
 	destroy(counter);
 }
@@ -128,26 +128,26 @@ static void binds_and_unbinds(void **state)
 	struct pier_mr mr = region_of(pd, &counting.mrs[0]);
 
 	(void)state;
-	expect_ok(pier_bind_counter(counter, &mr));
-	expect_result(pier_bind_counter(other, &mr), -EBUSY);
+	expect_ok(pier_counter_bind(counter, &mr));
+	expect_result(pier_counter_bind(other, &mr), -EBUSY);
 	test_assert_sentence("the region has a counter");
-	expect_result(pier_unbind_counter(other, &mr), -ENOENT);
-	expect_result(pier_destroy_counter(counter), -EBUSY);
+	expect_result(pier_counter_unbind(other, &mr), -ENOENT);
+	expect_result(pier_counter_destroy(counter), -EBUSY);
 	expect_result(pier_dereg_mr(&mr), -EBUSY);
 	test_assert_sentence("a counter is bound");
 	arrive(0);
 	arrive(0);
-	assert_int_equal(pier_read_counter(counter), 2);
-	assert_int_equal(pier_read_counter(other), 0);
-	expect_ok(pier_unbind_counter(counter, &mr));
+	assert_int_equal(pier_counter_read(counter), 2);
+	assert_int_equal(pier_counter_read(other), 0);
+	expect_ok(pier_counter_unbind(counter, &mr));
 	assert_int_equal(mr.counters, 0);
 	assert_null(counting.bound[0]);
-	expect_ok(pier_bind_counter(other, &mr));
+	expect_ok(pier_counter_bind(other, &mr));
 	arrive(0);
-	assert_int_equal(pier_read_counter(counter), 2);
-	assert_int_equal(pier_read_counter(other), 1);
-	expect_ok(pier_unbind_counter(other, &mr));
-	expect_ok(pier_destroy_counter(other));
+	assert_int_equal(pier_counter_read(counter), 2);
+	assert_int_equal(pier_counter_read(other), 1);
+	expect_ok(pier_counter_unbind(other, &mr));
+	expect_ok(pier_counter_destroy(other));
 	destroy(counter);
 }
 
@@ -166,22 +166,22 @@ static void binds_every_part_or_none(void **state)
 	for (int call = 1; call <= PARTS; call++) {
 		counting.calls = 0;
 		counting.fail_call = call;
-		expect_result(pier_bind_counter(counter, &mr), -ENOSPC);
+		expect_result(pier_counter_bind(counter, &mr), -ENOSPC);
 		assert_int_equal(mr.counters, 0);
 		for (int i = 0; i < PARTS; i++)
 			assert_null(counting.bound[i]);
 	}
 	counting.fail_call = 0;
-	expect_ok(pier_bind_counter(counter, &mr));
+	expect_ok(pier_counter_bind(counter, &mr));
 	for (int i = 0; i < PARTS; i++)
 		arrive(i);
-	assert_int_equal(pier_read_counter(counter), PARTS);
+	assert_int_equal(pier_counter_read(counter), PARTS);
 	/* Where the device fails to unbind, it can be tried again. */
 	counting.calls = 0;
 	counting.fail_call = 2;
-	expect_result(pier_unbind_counter(counter, &mr), -ENOSPC);
-	expect_result(pier_destroy_counter(counter), -EBUSY);
-	expect_ok(pier_unbind_counter(counter, &mr));
+	expect_result(pier_counter_unbind(counter, &mr), -ENOSPC);
+	expect_result(pier_counter_destroy(counter), -EBUSY);
+	expect_ok(pier_counter_unbind(counter, &mr));
 	for (int i = 0; i < PARTS; i++)
 		assert_null(counting.bound[i]);
 	destroy(counter);
@@ -195,17 +195,17 @@ static void counts_for_several_regions(void **state)
 	struct pier_mr b = region_of(pd, &counting.mrs[1]);
 
 	(void)state;
-	expect_ok(pier_bind_counter(counter, &a));
-	expect_ok(pier_bind_counter(counter, &b));
-	expect_result(pier_bind_counter(counter, &b), -EBUSY);
+	expect_ok(pier_counter_bind(counter, &a));
+	expect_ok(pier_counter_bind(counter, &b));
+	expect_result(pier_counter_bind(counter, &b), -EBUSY);
 	arrive(0);
 	arrive(1);
-	expect_ok(pier_unbind_counter(counter, &a));
+	expect_ok(pier_counter_unbind(counter, &a));
 	arrive(0);
 	arrive(1);
-	assert_int_equal(pier_read_counter(counter), 3);
-	expect_result(pier_destroy_counter(counter), -EBUSY);
-	expect_ok(pier_unbind_counter(counter, &b));
+	assert_int_equal(pier_counter_read(counter), 3);
+	expect_result(pier_counter_destroy(counter), -EBUSY);
+	expect_ok(pier_counter_unbind(counter, &b));
 	destroy(counter);
 }
 
@@ -217,13 +217,13 @@ static void refuses_what_cannot_be(void **state)
 
 	(void)state;
 	mr.access = PIER_ACCESS_LOCAL_WRITE | PIER_ACCESS_REMOTE_READ;
-	expect_result(pier_bind_counter(counter, &mr), -EACCES);
+	expect_result(pier_counter_bind(counter, &mr), -EACCES);
 	test_assert_sentence("PIER_ACCESS_REMOTE_WRITE");
 	mr = region_of(&other, &counting.mrs[0]);
-	expect_result(pier_bind_counter(counter, &mr), -EINVAL);
+	expect_result(pier_counter_bind(counter, &mr), -EINVAL);
 	test_assert_sentence("one protection domain");
 	assert_int_equal(counting.calls, 0);
-	expect_result(pier_unbind_counter(counter, &mr), -ENOENT);
+	expect_result(pier_counter_unbind(counter, &mr), -ENOENT);
 	destroy(counter);
 }
 
@@ -233,15 +233,15 @@ static void waits_no_longer_than_told(void **state)
 	int64_t start = pier_now();
 
 	(void)state;
-	expect_result(pier_wait_counter(counter, 1, -1), -EINVAL);
+	expect_result(pier_counter_wait(counter, 1, -1), -EINVAL);
 	test_assert_sentence("timeout_ms -1");
-	expect_result(pier_wait_counter(counter, 1, 0), -ETIMEDOUT);
-	expect_result(pier_wait_counter(counter, 1, BRIEF), -ETIMEDOUT);
+	expect_result(pier_counter_wait(counter, 1, 0), -ETIMEDOUT);
+	expect_result(pier_counter_wait(counter, 1, BRIEF), -ETIMEDOUT);
 	assert_true(pier_now() - start >= BRIEF * INT64_C(1000000));
 	test_assert_sentence("did not reach 1 within 30 ms; it is at 0");
-	expect_ok(pier_wait_counter(counter, 0, 0));
-	pier_add_counter(counter, 1);
-	expect_ok(pier_wait_counter(counter, 1, 0));
+	expect_ok(pier_counter_wait(counter, 0, 0));
+	pier_counter_add(counter, 1);
+	expect_ok(pier_counter_wait(counter, 1, 0));
 	destroy(counter);
 }
 
@@ -256,7 +256,7 @@ struct waiter {
 static int wait_awake(struct pier_counter *counter, uint64_t threshold)
 {
 	int64_t deadline = pier_deadline(PATIENT);
-	int error = pier_wait_counter(counter, threshold, PATIENT);
+	int error = pier_counter_wait(counter, threshold, PATIENT);
 
 	return !error && pier_now() >= deadline ? -ETIME : error;
 }
@@ -266,7 +266,7 @@ static void *wait_for_value(void *argument)
 	struct waiter *waiter = argument;
 
 	waiter->result = wait_awake(waiter->counter, waiter->threshold);
-	waiter->seen = pier_read_counter(waiter->counter);
+	waiter->seen = pier_counter_read(waiter->counter);
 	return NULL;
 }
 
@@ -318,7 +318,7 @@ static void wakes_nobody_too_early(void **state)
 	pthread_t thread;
 
 	(void)state;
-	expect_ok(pier_bind_counter(counter, &mr));
+	expect_ok(pier_counter_bind(counter, &mr));
 	thread = begin(&waiter);
 	for (int i = 1; i < 100; i++) {
 		arrive(0);
@@ -327,7 +327,7 @@ static void wakes_nobody_too_early(void **state)
 	arrive(0);
 	finish(thread, &waiter);
 	assert_true(wake_at(counter) == UINT64_MAX);
-	expect_ok(pier_unbind_counter(counter, &mr));
+	expect_ok(pier_counter_unbind(counter, &mr));
 	destroy(counter);
 }
 
@@ -342,7 +342,7 @@ static void wakes_each_at_its_value(void **state)
 	pthread_t threads[2];
 
 	(void)state;
-	expect_ok(pier_bind_counter(counter, &mr));
+	expect_ok(pier_counter_bind(counter, &mr));
 	threads[0] = begin(&late);
 	threads[1] = begin(&soon);
 	for (int i = 0; i < 4; i++)
@@ -352,7 +352,7 @@ static void wakes_each_at_its_value(void **state)
 	for (int i = 4; i < 9; i++)
 		arrive(0);
 	finish(threads[0], &late);
-	expect_ok(pier_unbind_counter(counter, &mr));
+	expect_ok(pier_counter_unbind(counter, &mr));
 	destroy(counter);
 }
 
@@ -363,11 +363,11 @@ static void wakes_by_hand_too(void **state)
 	pthread_t thread = begin(&waiter);
 
 	(void)state;
-	pier_add_counter(counter, 5);
+	pier_counter_add(counter, 5);
 	finish(thread, &waiter);
 	waiter.threshold = 50;
 	thread = begin(&waiter);
-	pier_set_counter(counter, 60);
+	pier_counter_set(counter, 60);
 	finish(thread, &waiter);
 	destroy(counter);
 }
@@ -398,7 +398,7 @@ static void loses_no_wake_up(void **state)
 	pthread_t threads[WAITERS];
 
 	(void)state;
-	expect_ok(pier_bind_counter(counter, &mr));
+	expect_ok(pier_counter_bind(counter, &mr));
 	for (int i = 0; i < WAITERS; i++) {
 		waiters[i] = (struct waiter){ .counter = counter,
 					      .threshold = (uint64_t)i + 1 };
@@ -415,8 +415,8 @@ static void loses_no_wake_up(void **state)
 		assert_int_equal(pthread_join(threads[i], NULL), 0);
 		assert_int_equal(waiters[i].result, 0);
 	}
-	assert_int_equal(pier_read_counter(counter), ROUNDS);
-	expect_ok(pier_unbind_counter(counter, &mr));
+	assert_int_equal(pier_counter_read(counter), ROUNDS);
+	expect_ok(pier_counter_unbind(counter, &mr));
 	destroy(counter);
 }
 
@@ -430,16 +430,16 @@ static void counts_in_one_way(void **state)
 
 	(void)state;
 	attr.max_send_sge = attr.max_recv_sge = attr.max_rd_atomic = 1;
-	expect_ok(pier_prepare_channel(pd, &attr, &channel));
-	expect_ok(pier_bind_counter(counter, &mr));
-	expect_result(pier_bind_counter_imm(counter, &mr, channel, 1), -EINVAL);
+	expect_ok(pier_channel_create(pd, &attr, &channel));
+	expect_ok(pier_counter_bind(counter, &mr));
+	expect_result(pier_counter_bind_imm(counter, &mr, channel, 1), -EINVAL);
 	test_assert_sentence("bound natively");
-	expect_ok(pier_unbind_counter(counter, &mr));
-	expect_ok(pier_bind_counter_imm(counter, &mr, channel, 1));
-	expect_result(pier_bind_counter(counter, &mr), -EINVAL);
+	expect_ok(pier_counter_unbind(counter, &mr));
+	expect_ok(pier_counter_bind_imm(counter, &mr, channel, 1));
+	expect_result(pier_counter_bind(counter, &mr), -EINVAL);
 	test_assert_sentence("has channels bound");
-	expect_ok(pier_unbind_counter(counter, &mr));
-	expect_ok(pier_destroy_channel(channel));
+	expect_ok(pier_counter_unbind(counter, &mr));
+	expect_ok(pier_channel_destroy(channel));
 	destroy(counter);
 }
 

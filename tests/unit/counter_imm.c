@@ -21,14 +21,14 @@ static struct announced open_announced(void)
 
 	attr.max_send_sge = attr.max_recv_sge = 1;
 	attr.max_rd_atomic = 1;
-	expect_ok(pier_prepare_channel(&fake.pd, &attr, &open.channel));
+	expect_ok(pier_channel_create(&fake.pd, &attr, &open.channel));
 	open.counter = counter_of(&fake.pd);
 	return open;
 }
 
 static void close_announced(struct announced *open)
 {
-	expect_ok(pier_destroy_channel(open->channel));
+	expect_ok(pier_channel_destroy(open->channel));
 	assert_int_equal(open->mr.counters, 0);
 	destroy(open->counter);
 }
@@ -48,24 +48,24 @@ static void counts_the_announced_alone(void **state)
 
 	(void)state;
 	receive(&open, IBV_WC_RECV_RDMA_WITH_IMM, 0x11223344);
-	assert_int_equal(pier_poll(open.channel), 1);
+	assert_int_equal(pier_channel_poll(open.channel), 1);
 	expect_ok(
-		pier_bind_counter_imm(open.counter, &open.mr, open.channel, 0x11223344));
-	assert_int_equal(pier_read_counter(open.counter), 0);
+		pier_counter_bind_imm(open.counter, &open.mr, open.channel, 0x11223344));
+	assert_int_equal(pier_counter_read(open.counter), 0);
 	receive(&open, IBV_WC_RECV_RDMA_WITH_IMM, 0x11223344);
 	receive(&open, IBV_WC_RECV_RDMA_WITH_IMM, 0x11223345);
 	receive(&open, IBV_WC_RECV_RDMA_WITH_IMM, 0x44332211);
 	receive(&open, IBV_WC_RECV, 0x11223344); /* a send */
-	assert_int_equal(pier_poll(open.channel), 4);
-	assert_int_equal(pier_read_counter(open.counter), 1);
+	assert_int_equal(pier_channel_poll(open.channel), 4);
+	assert_int_equal(pier_counter_read(open.counter), 1);
 	/* Who has a handle finds the result as ever. */
 	expect_ok(pier_post_recv(open.channel, NULL, 0, &work));
 	fake_complete_imm(work.id, IBV_WC_RECV_RDMA_WITH_IMM, 7, htonl(0x11223344));
-	expect_result(pier_poll_work(open.channel, work, &result), 1);
+	expect_result(pier_work_poll(open.channel, work, &result), 1);
 	assert_int_equal(result.opcode, PIER_OP_RECV_WRITE_IMM);
 	assert_int_equal(result.byte_length, 7);
 	assert_int_equal(result.immediate, 0x11223344);
-	assert_int_equal(pier_read_counter(open.counter), 2);
+	assert_int_equal(pier_counter_read(open.counter), 2);
 	close_announced(&open);
 }
 
@@ -74,17 +74,17 @@ static void counts_no_failure(void **state)
 	struct announced open = open_announced();
 
 	(void)state;
-	expect_ok(pier_bind_counter_imm(open.counter, &open.mr, open.channel, 0));
+	expect_ok(pier_counter_bind_imm(open.counter, &open.mr, open.channel, 0));
 	receive(&open, IBV_WC_RECV_RDMA_WITH_IMM, 0);
 	expect_ok(pier_post_recv(open.channel, NULL, 0, NULL));
 	expect_ok(pier_post_recv(open.channel, NULL, 0, NULL));
 	fake_complete(fake.recv_ids[0], IBV_WC_LOC_PROT_ERR, IBV_WC_RECV_RDMA_WITH_IMM,
 		      0);
 	/* What arrived before is reached nevertheless. */
-	expect_ok(pier_wait_counter(open.counter, 1, PATIENT));
-	expect_result(pier_wait_counter(open.counter, 2, PATIENT), -EPIPE);
+	expect_ok(pier_counter_wait(open.counter, 1, PATIENT));
+	expect_result(pier_counter_wait(open.counter, 2, PATIENT), -EPIPE);
 	test_assert_sentence("the channel is broken");
-	assert_int_equal(pier_read_counter(open.counter), 1);
+	assert_int_equal(pier_counter_read(open.counter), 1);
 	close_announced(&open);
 }
 
@@ -94,18 +94,18 @@ static void collects_while_it_waits(void **state)
 	int64_t start;
 
 	(void)state;
-	expect_ok(pier_bind_counter_imm(open.counter, &open.mr, open.channel, 8));
+	expect_ok(pier_counter_bind_imm(open.counter, &open.mr, open.channel, 8));
 	receive(&open, IBV_WC_RECV_RDMA_WITH_IMM, 8);
-	assert_int_equal(pier_read_counter(open.counter), 0);
-	expect_ok(pier_wait_counter(open.counter, 1, 0));
+	assert_int_equal(pier_counter_read(open.counter), 0);
+	expect_ok(pier_counter_wait(open.counter, 1, 0));
 	start = pier_now();
-	expect_result(pier_wait_counter(open.counter, 2, BRIEF), -ETIMEDOUT);
+	expect_result(pier_counter_wait(open.counter, 2, BRIEF), -ETIMEDOUT);
 	assert_true(pier_now() - start >= BRIEF * INT64_C(1000000));
 	/* Nothing is broken by that. */
 	receive(&open, IBV_WC_RECV_RDMA_WITH_IMM, 8);
-	expect_ok(pier_wait_counter(open.counter, 2, PATIENT));
+	expect_ok(pier_counter_wait(open.counter, 2, PATIENT));
 	fake.poll_error = -1;
-	expect_result(pier_wait_counter(open.counter, 3, PATIENT), -EIO);
+	expect_result(pier_counter_wait(open.counter, 3, PATIENT), -EIO);
 	fake.poll_error = 0;
 	close_announced(&open);
 }
@@ -118,25 +118,25 @@ static void refuses_what_nobody_announces(void **state)
 
 	(void)state;
 	open.mr.access = PIER_ACCESS_LOCAL_WRITE;
-	expect_result(pier_bind_counter_imm(other, &open.mr, open.channel, 1), -EACCES);
+	expect_result(pier_counter_bind_imm(other, &open.mr, open.channel, 1), -EACCES);
 	test_assert_sentence("region");
 	open.mr.access = PIER_ACCESS_SHARED;
 	open.channel->attr.access = PIER_ACCESS_REMOTE_READ;
-	expect_result(pier_bind_counter_imm(other, &open.mr, open.channel, 1), -EACCES);
+	expect_result(pier_counter_bind_imm(other, &open.mr, open.channel, 1), -EACCES);
 	test_assert_sentence("through the channel");
 	open.channel->attr.access = PIER_ACCESS_SHARED;
 	open.channel->pd = &elsewhere;
-	expect_result(pier_bind_counter_imm(other, &open.mr, open.channel, 1), -EINVAL);
+	expect_result(pier_counter_bind_imm(other, &open.mr, open.channel, 1), -EINVAL);
 	open.channel->pd = &fake.pd;
-	expect_ok(pier_bind_counter_imm(open.counter, &open.mr, open.channel, 1));
-	expect_result(pier_bind_counter_imm(other, &open.mr, open.channel, 1), -EBUSY);
-	expect_result(pier_bind_counter_imm(open.counter, &open.mr, open.channel, 1),
+	expect_ok(pier_counter_bind_imm(open.counter, &open.mr, open.channel, 1));
+	expect_result(pier_counter_bind_imm(other, &open.mr, open.channel, 1), -EBUSY);
+	expect_result(pier_counter_bind_imm(open.counter, &open.mr, open.channel, 1),
 		      -EBUSY);
 	test_assert_sentence("immediate 0x1");
-	expect_ok(pier_bind_counter_imm(other, &open.mr, open.channel, 2));
+	expect_ok(pier_counter_bind_imm(other, &open.mr, open.channel, 2));
 	expect_result(pier_dereg_mr(&open.mr), -EBUSY);
-	expect_ok(pier_unbind_counter(other, &open.mr));
-	expect_ok(pier_destroy_counter(other));
+	expect_ok(pier_counter_unbind(other, &open.mr));
+	expect_ok(pier_counter_destroy(other));
 	close_announced(&open);
 }
 
@@ -173,11 +173,11 @@ static void open_model(struct model *model)
 /* The channel goes first, and takes its bindings along. */
 static void close_model(struct model *model)
 {
-	expect_ok(pier_destroy_channel(model->open.channel));
+	expect_ok(pier_channel_destroy(model->open.channel));
 	for (int i = 0; i < REGIONS; i++)
 		assert_int_equal(model->mrs[i].counters, 0);
 	for (int i = 0; i < COUNTERS; i++)
-		expect_ok(pier_destroy_counter(model->counters[i]));
+		expect_ok(pier_counter_destroy(model->counters[i]));
 	destroy(model->open.counter);
 }
 
@@ -197,7 +197,7 @@ static void arrive_some(struct model *model)
 	int number = any(model, IMMEDIATES), counter = model->of[number].counter;
 
 	receive(&model->open, IBV_WC_RECV_RDMA_WITH_IMM, immediate_of(number));
-	assert_int_equal(pier_poll(model->open.channel), 1);
+	assert_int_equal(pier_channel_poll(model->open.channel), 1);
 	if (counter >= 0)
 		model->expected[counter]++;
 }
@@ -208,7 +208,7 @@ static void bind_some(struct model *model)
 	int counter = any(model, COUNTERS), region = any(model, REGIONS);
 	bool taken = model->of[number].counter >= 0;
 
-	expect_result(pier_bind_counter_imm(model->counters[counter], &model->mrs[region],
+	expect_result(pier_counter_bind_imm(model->counters[counter], &model->mrs[region],
 					    model->open.channel, immediate_of(number)),
 		      taken ? -EBUSY : 0);
 	if (taken)
@@ -228,7 +228,7 @@ static void unbind_some(struct model *model)
 		bound = true;
 		model->of[i].counter = model->of[i].region = -1;
 	}
-	expect_result(pier_unbind_counter(model->counters[counter], &model->mrs[region]),
+	expect_result(pier_counter_unbind(model->counters[counter], &model->mrs[region]),
 		      bound ? 0 : -ENOENT);
 }
 
@@ -248,7 +248,7 @@ static void counts_as_the_model_does(void **state)
 		else
 			unbind_some(&model);
 		for (int i = 0; i < COUNTERS; i++)
-			assert_int_equal(pier_read_counter(model.counters[i]),
+			assert_int_equal(pier_counter_read(model.counters[i]),
 					 model.expected[i]);
 	}
 	close_model(&model);

@@ -7,9 +7,9 @@
 #include "../support/expect.h"
 
 #include "channel/channel.h"
-#include "channel/counter.h"
-#include "util/deadline.h"
-#include "memory/mr.h"
+#include "channel/extra/counter.h"
+#include "core/deadline.h"
+#include "region/mr.h"
 #include "nic.h"
 
 /* What tests of counters have in common: objects over the fake NIC. */
@@ -34,16 +34,16 @@ static inline struct pier_counter *counter_of(struct pier_pd *pd)
 {
 	struct pier_counter *counter = NULL;
 
-	expect_ok(pier_create_counter(pd, &counter));
+	expect_ok(pier_counter_create(pd, &counter));
 	return counter;
 }
 
 /* The last one. */
 static inline void destroy(struct pier_counter *counter)
 {
-	expect_ok(pier_destroy_counter(counter));
+	expect_ok(pier_counter_destroy(counter));
 	assert_int_equal(fake.pd.children, 0);
-	assert_int_equal(pier_count_objects(PIER_OBJECT_COUNTER), 0);
+	assert_int_equal(pier_object_count(PIER_OBJECT_COUNTER), 0);
 }
 
 static struct test_census census_before;

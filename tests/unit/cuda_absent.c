@@ -11,7 +11,7 @@
 
 #include <pier/pier.h>
 
-#include "backend.h"
+#include "backends/backend.h"
 
 static const struct pier_backend *const cuda = &pier_cuda_backend;
 
@@ -52,14 +52,14 @@ static void test_absent(void **state)
 		assert_int_equal(result, -EOPNOTSUPP);
 		if (!strstr(detail, expected()))
 			fail_msg("\"%s\" is not in: %s", expected(), detail);
-		expect_result(pier_alloc_buffer("cuda", 1, &buffer), -EOPNOTSUPP);
+		expect_result(pier_buffer_alloc("cuda", 1, &buffer), -EOPNOTSUPP);
 		test_assert_sentence(expected());
-		expect_result(pier_alloc_buffer("cuda:7:vmm", 1, &buffer), -EOPNOTSUPP);
+		expect_result(pier_buffer_alloc("cuda:7:vmm", 1, &buffer), -EOPNOTSUPP);
 		expect_result(cuda->unit(0, &unit), -ENOENT);
 		/* Host memory is host memory. */
-		expect_ok(pier_wrap_pointer(&unit, sizeof(unit), &buffer));
+		expect_ok(pier_buffer_wrap(&unit, sizeof(unit), &buffer));
 		assert_string_equal(pier_buffer_backend(buffer), "host");
-		expect_ok(pier_free_buffer(buffer));
+		expect_ok(pier_buffer_free(buffer));
 	}
 	test_assert_census(&before);
 }

@@ -265,16 +265,16 @@ static void test_buffers(void **state)
 	struct pier_buffer *buffer, *wrapped;
 
 	(void)state;
-	expect_ok(pier_alloc_buffer("cuda:1:vmm:2M", 5 * RIG_MIB, &buffer));
+	expect_ok(pier_buffer_alloc("cuda:1:vmm:2M", 5 * RIG_MIB, &buffer));
 	assert_string_equal(pier_buffer_backend(buffer), "cuda");
-	expect_ok(pier_wrap_pointer(
+	expect_ok(pier_buffer_wrap(
 		(void *)(uintptr_t)(pier_buffer_address(buffer) + 2 * RIG_MIB - 4),
 		sizeof(in), &wrapped));
-	expect_ok(pier_copy_to_buffer(wrapped, 0, in, sizeof(in)));
-	expect_ok(pier_copy_from_buffer(buffer, 2 * RIG_MIB - 4, out, sizeof(out)));
+	expect_ok(pier_buffer_copy_to(wrapped, 0, in, sizeof(in)));
+	expect_ok(pier_buffer_copy_from(buffer, 2 * RIG_MIB - 4, out, sizeof(out)));
 	assert_memory_equal(in, out, sizeof(in));
-	expect_ok(pier_free_buffer(buffer));
-	expect_ok(pier_free_buffer(wrapped));
+	expect_ok(pier_buffer_free(buffer));
+	expect_ok(pier_buffer_free(wrapped));
 }
 
 static void test_units(void **state)

@@ -7,7 +7,7 @@
 #include <assert.h>
 #include <cuda.h>
 
-#include "cuda_api.h"
+#include "backends/cuda/api.h"
 
 #define SAME_VALUE(name, value) static_assert((long)(name) == (value), #name);
 PIER_CU_VALUES(SAME_VALUE)

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cuda_memory.h"
+#include "backends/cuda/memory.h"
 
 #define PCI "0000:17:00.0"
 

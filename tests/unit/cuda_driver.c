@@ -23,7 +23,7 @@ struct fake_cuda_calls app;
 	do {                                                                          \
 		if (!(condition)) {                                                   \
 			fprintf(stderr, "%s:%d: not: %s; last error: %s\n", __FILE__, \
-				__LINE__, #condition, pier_last_error());             \
+				__LINE__, #condition, pier_error_message());          \
 			_exit(1);                                                     \
 		}                                                                     \
 	} while (0)
@@ -33,11 +33,11 @@ struct fake_cuda_calls app;
                                                                                     \
 		if (result_ != (expected)) {                                        \
 			fprintf(stderr, "%s:%d: %s = %d: %s\n", __FILE__, __LINE__, \
-				#call, result_, pier_last_error());                 \
+				#call, result_, pier_error_message());              \
 			_exit(1);                                                   \
 		}                                                                   \
 	} while (0)
-#define CHECK_SENTENCE(part) CHECK(strstr(pier_last_error(), (part)))
+#define CHECK_SENTENCE(part) CHECK(strstr(pier_error_message(), (part)))
 
 static void run_in_child(void (*body)(void))
 {
@@ -100,9 +100,9 @@ static void stay_away(void)
 	CHECK_RESULT(cuda->find((uintptr_t)plain, &memory), -ENOENT);
 	CHECK_RESULT(cuda->find_range((uintptr_t)plain, 8, &memory), -ENOENT);
 	CHECK_RESULT(cuda->identity((uintptr_t)plain, &identity), -ENOENT);
-	CHECK_RESULT(pier_wrap_pointer(plain, sizeof(plain), &buffer), 0);
+	CHECK_RESULT(pier_buffer_wrap(plain, sizeof(plain), &buffer), 0);
 	CHECK(strcmp(pier_buffer_backend(buffer), "host") == 0);
-	CHECK_RESULT(pier_free_buffer(buffer), 0);
+	CHECK_RESULT(pier_buffer_free(buffer), 0);
 	CHECK(!is_loaded());
 	/* Loaded, as by a program that was linked with it, and not used. */
 	CHECK(fake_cuda_load(&app));

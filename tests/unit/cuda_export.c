@@ -406,7 +406,7 @@ static void test_ordering(void **state)
 		expect_result(cuda->flush(&memory), cases[i].result);
 		assert_int_equal(app.control->flushes, cases[i].flushes);
 		if (cases[i].result)
-			test_assert_sentence("pier_read_back()");
+			test_assert_sentence("pier_reader_read_back()");
 		assert_null(rig_current());
 	}
 	app.control->device[1].ordering = 0;

@@ -155,10 +155,10 @@ static void check_small(uint64_t address, uint64_t length, const char *sentence)
 	expect_ok(cuda->find_range(address, length, &memory));
 	assert_reaches(&memory, address);
 	cuda->release(&memory);
-	expect_ok(pier_wrap_pointer((void *)(uintptr_t)address, length, &buffer));
-	expect_result(pier_export_dmabuf(buffer, 0, length, &dmabuf), -EOPNOTSUPP);
+	expect_ok(pier_buffer_wrap((void *)(uintptr_t)address, length, &buffer));
+	expect_result(pier_dmabuf_export(buffer, 0, length, &dmabuf), -EOPNOTSUPP);
 	test_assert_sentence(sentence);
-	expect_ok(pier_free_buffer(buffer));
+	expect_ok(pier_buffer_free(buffer));
 }
 
 static void test_small_others(void **state)
@@ -257,9 +257,9 @@ static void test_around_registered(void **state)
 	push(0);
 	assert_int_equal(app.cuMemHostRegister_v2(plain + page, page, 0), CUDA_SUCCESS);
 	for (uint64_t at = 0; at < 3; at++) {
-		expect_ok(pier_wrap_pointer(plain + at * page, (4 - at) * page, &buffer));
+		expect_ok(pier_buffer_wrap(plain + at * page, (4 - at) * page, &buffer));
 		assert_string_equal(pier_buffer_backend(buffer), "host");
-		expect_ok(pier_free_buffer(buffer));
+		expect_ok(pier_buffer_free(buffer));
 	}
 	expect_result(cuda->find_range(piece + 1, page, &memory), -ENOENT);
 	expect_result(cuda->find_range(piece, UINT64_MAX, &memory), -ENOENT);
@@ -442,18 +442,18 @@ static void test_wrap(void **state)
 	char plain[16];
 
 	(void)state;
-	expect_ok(pier_wrap_pointer((void *)(uintptr_t)(address + 1), 3 * RIG_MIB - 1,
-				    &buffer));
+	expect_ok(pier_buffer_wrap((void *)(uintptr_t)(address + 1), 3 * RIG_MIB - 1,
+				   &buffer));
 	assert_string_equal(pier_buffer_backend(buffer), "cuda");
 	assert_int_equal(pier_buffer_address(buffer), address + 1);
-	expect_ok(pier_free_buffer(buffer));
+	expect_ok(pier_buffer_free(buffer));
 	expect_result(
-		pier_wrap_pointer((void *)(uintptr_t)(address + 1), 3 * RIG_MIB, &buffer),
+		pier_buffer_wrap((void *)(uintptr_t)(address + 1), 3 * RIG_MIB, &buffer),
 		-ERANGE);
 	test_assert_sentence("leave their allocation of cuda");
-	expect_ok(pier_wrap_pointer(plain, sizeof(plain), &buffer));
+	expect_ok(pier_buffer_wrap(plain, sizeof(plain), &buffer));
 	assert_string_equal(pier_buffer_backend(buffer), "host");
-	expect_ok(pier_free_buffer(buffer));
+	expect_ok(pier_buffer_free(buffer));
 	rig_free(contexts[1], address);
 }
 

@@ -6,7 +6,7 @@
 #include <dlfcn.h>
 
 #include "cuda/control.h"
-#include "cuda_driver.h"
+#include "backends/cuda/driver.h"
 
 static struct pier_cuda *cuda;
 static CUresult (*real_retain)(CUcontext *ret_context, CUdevice device);

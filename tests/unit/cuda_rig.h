@@ -15,9 +15,9 @@
 
 #include <pier/pier.h>
 
-#include "backend.h"
+#include "backends/backend.h"
 #include "cuda/calls.h"
-#include "memory/page.h"
+#include "core/page.h"
 
 enum {
 	RIG_MIB = 1 << 20,

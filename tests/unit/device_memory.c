@@ -47,7 +47,7 @@ static int remove_folder(void **state)
 /* soft0, and 6 pages in `unit` segments. */
 static void start(const char *spec)
 {
-	expect_ok(pier_alloc_buffer(spec, 6 * rig.page, &rig.buffer));
+	expect_ok(pier_buffer_alloc(spec, 6 * rig.page, &rig.buffer));
 }
 
 static int setup(void **state)
@@ -64,7 +64,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
 	(void)state;
-	expect_ok(pier_free_buffer(rig.buffer));
+	expect_ok(pier_buffer_free(rig.buffer));
 	expect_ok(pier_dealloc_pd(rig.pd));
 	expect_ok(pier_close_device(rig.device));
 	assert_int_equal(rig.gpu->open_exports, 0);
@@ -90,7 +90,7 @@ static void takes_the_default_mapping(void **state)
 	expect_ok(reg(0, 100, PIER_POLICY_DIRECT, &mr));
 	assert_int_equal(pier_mr_path(mr), PIER_PATH_DMABUF);
 	assert_int_equal(pier_mr_mapping(mr), PIER_MAPPING_DEFAULT);
-	assert_string_equal(pier_mr_why(mr), "");
+	assert_string_equal(pier_mr_reason(mr), "");
 	assert_int_equal(rig.gpu->exports_by[PIER_MAPPING_PCIE], 0);
 	expect_ok(pier_dereg_mr(mr));
 }
@@ -191,16 +191,16 @@ static void exports_with_a_mapping(void **state)
 
 	(void)state;
 	start("gpu");
-	expect_ok(pier_export_dmabuf_mapped(rig.buffer, 7, 100, PIER_MAPPING_PCIE,
+	expect_ok(pier_dmabuf_export_mapped(rig.buffer, 7, 100, PIER_MAPPING_PCIE,
 					    &dmabuf));
 	assert_int_equal(dmabuf.offset, 7);
 	assert_int_equal(rig.gpu->exports_by[PIER_MAPPING_PCIE], 1);
-	pier_close_dmabuf(&dmabuf);
+	pier_dmabuf_close(&dmabuf);
 	rig.gpu->no_pcie = true;
 	expect_result(
-		pier_export_dmabuf_mapped(rig.buffer, 0, 1, PIER_MAPPING_PCIE, &dmabuf),
+		pier_dmabuf_export_mapped(rig.buffer, 0, 1, PIER_MAPPING_PCIE, &dmabuf),
 		-EOPNOTSUPP);
-	expect_result(pier_export_dmabuf_mapped(rig.buffer, 0, 1, (enum pier_mapping) - 1,
+	expect_result(pier_dmabuf_export_mapped(rig.buffer, 0, 1, (enum pier_mapping) - 1,
 						&dmabuf),
 		      -EINVAL);
 	assert_string_equal(pier_mapping_name(PIER_MAPPING_PCIE), "pcie");
@@ -228,7 +228,7 @@ static void registers_by_segments(void **state)
 		assert_int_equal(part.iova, pier_mr_iova(mr) + start);
 		start += (uint32_t)part.length;
 	}
-	assert_string_equal(pier_mr_why(mr), "");
+	assert_string_equal(pier_mr_reason(mr), "");
 	assert_int_equal(rig.gpu->exports_by[PIER_MAPPING_PCIE], 0);
 	expect_ok(pier_dereg_mr(mr));
 	/* Inside of one. */
@@ -375,8 +375,8 @@ static void stages_only_for_who_asks(void **state)
 	test_assert_sentence("the driver refuses");
 	expect_ok(reg(0, 100, PIER_POLICY_STAGED, &mr));
 	assert_int_equal(pier_mr_path(mr), PIER_PATH_STAGED);
-	assert_non_null(strstr(pier_mr_why(mr), "as a dma-buf: "));
-	assert_non_null(strstr(pier_mr_why(mr), "as peer memory: "));
+	assert_non_null(strstr(pier_mr_reason(mr), "as a dma-buf: "));
+	assert_non_null(strstr(pier_mr_reason(mr), "as peer memory: "));
 	assert_int_equal(pier_mr_iova(mr), pier_buffer_address(rig.buffer));
 	assert_int_equal(pier_mr_mapping(mr), PIER_MAPPING_AUTO);
 	expect_ok(pier_dereg_mr(mr));
@@ -392,13 +392,13 @@ static void names_what_cannot_be_exported(void **state)
 	(void)state;
 	start("gpu");
 	rig.gpu->says_no_export = true;
-	expect_result(pier_export_dmabuf(rig.buffer, 0, 100, &dmabuf), -EOPNOTSUPP);
+	expect_result(pier_dmabuf_export(rig.buffer, 0, 100, &dmabuf), -EOPNOTSUPP);
 	test_assert_sentence("do otherwise");
 	expect_result(reg(0, 100, PIER_POLICY_DIRECT, &mr), -EOPNOTSUPP);
 	test_assert_sentence("do otherwise");
 	expect_ok(reg(0, 100, PIER_POLICY_STAGED, &mr));
 	assert_int_equal(rig.gpu->exports, 0);
-	why = strstr(pier_mr_why(mr), "do otherwise");
+	why = strstr(pier_mr_reason(mr), "do otherwise");
 	assert_non_null(why);
 	assert_null(strstr(why + 1, "do otherwise"));
 	assert_non_null(strstr(why, "as peer memory"));
@@ -407,7 +407,7 @@ static void names_what_cannot_be_exported(void **state)
 	rig.gpu->moves = true;
 	expect_result(reg(0, 100, PIER_POLICY_ANY, &mr), -EOPNOTSUPP);
 	expect_ok(reg(0, 100, PIER_POLICY_STAGED, &mr));
-	assert_null(strstr(pier_mr_why(mr), "as peer memory"));
+	assert_null(strstr(pier_mr_reason(mr), "as peer memory"));
 	expect_ok(pier_dereg_mr(mr));
 }
 
@@ -420,17 +420,17 @@ static void steps_down_from_host_memory(void **state)
 	(void)state;
 	rig.gpu->host = true;
 	start("gpu");
-	expect_ok(pier_map_buffer(rig.buffer, &cpu));
+	expect_ok(pier_buffer_map(rig.buffer, &cpu));
 	assert_int_equal(mprotect(cpu, 6 * rig.page, PROT_NONE), 0);
 	expect_result(reg(0, 100, PIER_POLICY_DIRECT, &mr), -EFAULT);
 	expect_ok(reg(0, 100, PIER_POLICY_ANY, &mr));
 	assert_int_equal(pier_mr_path(mr), PIER_PATH_DMABUF);
-	assert_non_null(strstr(pier_mr_why(mr), "as host memory: "));
+	assert_non_null(strstr(pier_mr_reason(mr), "as host memory: "));
 	expect_ok(pier_dereg_mr(mr));
 	rig.gpu->export_error = EPERM;
 	expect_ok(reg(0, 100, PIER_POLICY_STAGED, &mr));
 	assert_int_equal(pier_mr_path(mr), PIER_PATH_STAGED);
-	assert_non_null(strstr(pier_mr_why(mr), "the driver refuses"));
+	assert_non_null(strstr(pier_mr_reason(mr), "the driver refuses"));
 	expect_ok(pier_dereg_mr(mr));
 }
 
@@ -438,12 +438,12 @@ static void connect_ends(struct pier_channel **ret_a, struct pier_channel **ret_
 {
 	struct pier_endpoint a, b;
 
-	expect_ok(pier_prepare_channel(rig.pd, NULL, ret_a));
-	expect_ok(pier_prepare_channel(rig.pd, NULL, ret_b));
+	expect_ok(pier_channel_create(rig.pd, NULL, ret_a));
+	expect_ok(pier_channel_create(rig.pd, NULL, ret_b));
 	expect_ok(pier_channel_endpoint(*ret_a, &a));
 	expect_ok(pier_channel_endpoint(*ret_b, &b));
-	expect_ok(pier_connect_channel(*ret_a, &b));
-	expect_ok(pier_connect_channel(*ret_b, &a));
+	expect_ok(pier_channel_connect(*ret_a, &b));
+	expect_ok(pier_channel_connect(*ret_b, &a));
 }
 
 /* All bytes of the device's memory, beside what they must be. */
@@ -452,7 +452,7 @@ static void expect_device(const uint8_t *image, size_t length)
 	uint8_t *found = malloc(length);
 
 	assert_non_null(found);
-	expect_ok(pier_copy_from_buffer(rig.buffer, 0, found, length));
+	expect_ok(pier_buffer_copy_from(rig.buffer, 0, found, length));
 	assert_memory_equal(found, image, length);
 	free(found);
 }
@@ -463,10 +463,10 @@ static void read_at(struct pier_channel *channel, struct pier_mr *from, uint64_t
 	struct pier_scatter target;
 	struct pier_remote whole, part;
 
-	expect_ok(pier_scatter(into, (uintptr_t)bytes, length, &target));
+	expect_ok(pier_mr_scatter(into, (uintptr_t)bytes, length, &target));
 	expect_ok(pier_mr_remote(from, &whole));
 	expect_ok(pier_remote_sub(&whole, offset, length, &part));
-	expect_ok(pier_read(channel, &target, 1, &part, PATIENT));
+	expect_ok(pier_channel_read(channel, &target, 1, &part, PATIENT));
 }
 
 static void write_at(struct pier_channel *channel, struct pier_mr *to, uint64_t offset,
@@ -475,10 +475,10 @@ static void write_at(struct pier_channel *channel, struct pier_mr *to, uint64_t 
 	struct pier_gather source;
 	struct pier_remote whole, part;
 
-	expect_ok(pier_gather(from, (uintptr_t)bytes, length, &source));
+	expect_ok(pier_mr_gather(from, (uintptr_t)bytes, length, &source));
 	expect_ok(pier_mr_remote(to, &whole));
 	expect_ok(pier_remote_sub(&whole, offset, length, &part));
-	expect_ok(pier_write(channel, &source, 1, &part, PATIENT));
+	expect_ok(pier_channel_write(channel, &source, 1, &part, PATIENT));
 }
 
 /* Bytes go between the two when they are told to: those, and no others. */
@@ -492,12 +492,12 @@ static void check_staging(struct pier_mr *mr, uint64_t begin, uint64_t skew)
 	assert_true(length <= sizeof(image));
 	for (size_t i = 0; i < length; i++)
 		image[i] = (uint8_t)(i * 7 + i / 251);
-	expect_ok(pier_copy_to_buffer(rig.buffer, 0, image, length));
+	expect_ok(pier_buffer_copy_to(rig.buffer, 0, image, length));
 	expect_ok(pier_reg_mr(rig.pd, plain, sizeof(plain), PIER_ACCESS_LOCAL_WRITE,
 			      &host));
 	connect_ends(&a, &b);
 	/* The NIC sees 16 of 64 bytes, and zeroes around them. */
-	expect_ok(pier_sync_for_nic(mr, begin + 16, 16));
+	expect_ok(pier_mr_sync_for_nic(mr, begin + 16, 16));
 	read_at(a, mr, begin, host, plain, 64);
 	for (int i = 0; i < 64; i++)
 		assert_int_equal(plain[i],
@@ -506,11 +506,11 @@ static void check_staging(struct pier_mr *mr, uint64_t begin, uint64_t skew)
 	memset(plain, 0xee, sizeof(plain));
 	write_at(a, mr, begin, host, plain, 64);
 	expect_device(image, length);
-	expect_ok(pier_sync_for_device(mr, begin + 8, 20));
+	expect_ok(pier_mr_sync_for_device(mr, begin + 8, 20));
 	memset(image + skew + begin + 8, 0xee, 20);
 	expect_device(image, length);
-	expect_ok(pier_destroy_channel(a));
-	expect_ok(pier_destroy_channel(b));
+	expect_ok(pier_channel_destroy(a));
+	expect_ok(pier_channel_destroy(b));
 	expect_ok(pier_dereg_mr(host));
 }
 
@@ -546,11 +546,11 @@ static void stages_by_segments(void **state)
 	expect_ok(pier_mr_part(mr, 2, &part));
 	assert_int_equal(part.path, PIER_PATH_STAGED);
 	rig.gpu->copies = 0;
-	expect_ok(pier_sync_for_nic(mr, 2 * rig.page - 10, 20));
+	expect_ok(pier_mr_sync_for_nic(mr, 2 * rig.page - 10, 20));
 	assert_int_equal(rig.gpu->copies, 2);
-	expect_ok(pier_sync_for_nic(mr, 0, 6 * rig.page));
+	expect_ok(pier_mr_sync_for_nic(mr, 0, 6 * rig.page));
 	assert_int_equal(rig.gpu->copies, 5);
-	expect_ok(pier_sync_for_nic(mr, 6 * rig.page, 0));
+	expect_ok(pier_mr_sync_for_nic(mr, 6 * rig.page, 0));
 	assert_int_equal(rig.gpu->copies, 5);
 	expect_ok(pier_dereg_mr(mr));
 }
@@ -566,7 +566,7 @@ static void shares_the_stage_with_sub_regions(void **state)
 	expect_ok(reg(100, 4 * rig.page, PIER_POLICY_STAGED, &mr));
 	expect_ok(pier_reg_sub_mr(mr, rig.page - 50, rig.page, PIER_ACCESS_SHARED, &sub));
 	assert_int_equal(pier_mr_path(sub), PIER_PATH_STAGED);
-	assert_non_null(strstr(pier_mr_why(sub), "the driver refuses"));
+	assert_non_null(strstr(pier_mr_reason(sub), "the driver refuses"));
 	assert_int_equal(rig.gpu->locks, 1);
 	check_staging(sub, 30, rig.page + 50);
 	expect_ok(pier_dereg_mr(sub));
@@ -615,7 +615,7 @@ static void flushes_nothing_staged(void **state)
 	attr.policy = PIER_POLICY_STAGED;
 	expect_ok(pier_reg_mr_attr(rig.pd, &attr, &mr));
 	assert_int_equal(pier_mr_path(mr), PIER_PATH_MIXED);
-	expect_ok(pier_sync_for_device(mr, 0, 200));
+	expect_ok(pier_mr_sync_for_device(mr, 0, 200));
 	assert_int_equal(rig.gpu->flushes, 0);
 	assert_int_equal(rig.gpu->copies, 1);
 	expect_ok(pier_dereg_mr(mr));
@@ -629,13 +629,13 @@ static void flushes_direct_memory(void **state)
 	start("gpu");
 	expect_ok(reg(0, 100, PIER_POLICY_STAGED, &mr));
 	assert_int_equal(pier_mr_path(mr), PIER_PATH_DMABUF);
-	expect_ok(pier_sync_for_nic(mr, 0, 100));
+	expect_ok(pier_mr_sync_for_nic(mr, 0, 100));
 	assert_int_equal(rig.gpu->flushes, 0);
-	expect_ok(pier_sync_for_device(mr, 0, 100));
+	expect_ok(pier_mr_sync_for_device(mr, 0, 100));
 	assert_int_equal(rig.gpu->flushes, 1);
 	assert_int_equal(rig.gpu->copies, 0);
 	rig.gpu->flush_error = EOPNOTSUPP;
-	expect_result(pier_sync_for_device(mr, 0, 100), -EOPNOTSUPP);
+	expect_result(pier_mr_sync_for_device(mr, 0, 100), -EOPNOTSUPP);
 	test_assert_sentence("no flush");
 	expect_ok(pier_dereg_mr(mr));
 }
@@ -649,18 +649,18 @@ static void tells_what_syncs_cannot_do(void **state)
 	start("gpu");
 	rig.gpu->export_error = EPERM;
 	expect_ok(reg(0, 100, PIER_POLICY_STAGED, &mr));
-	expect_result(pier_sync_for_nic(mr, 99, 2), -ERANGE);
+	expect_result(pier_mr_sync_for_nic(mr, 99, 2), -ERANGE);
 	test_assert_sentence("leave the region of 100");
-	expect_result(pier_sync_for_device(mr, UINT64_MAX, 2), -ERANGE);
+	expect_result(pier_mr_sync_for_device(mr, UINT64_MAX, 2), -ERANGE);
 	rig.gpu->copy_error = EIO;
-	expect_result(pier_sync_for_nic(mr, 0, 100), -EIO);
+	expect_result(pier_mr_sync_for_nic(mr, 0, 100), -EIO);
 	test_assert_sentence("device lost");
-	expect_result(pier_sync_for_device(mr, 0, 100), -EIO);
+	expect_result(pier_mr_sync_for_device(mr, 0, 100), -EIO);
 	expect_ok(pier_dereg_mr(mr));
 	/* Memory of the program needs neither. */
 	expect_ok(pier_reg_mr(rig.pd, host, sizeof(host), 0, &mr));
-	expect_ok(pier_sync_for_nic(mr, 0, 100));
-	expect_ok(pier_sync_for_device(mr, 0, 100));
+	expect_ok(pier_mr_sync_for_nic(mr, 0, 100));
+	expect_ok(pier_mr_sync_for_device(mr, 0, 100));
 	expect_ok(pier_dereg_mr(mr));
 }
 
@@ -677,22 +677,22 @@ static void reads_back(void **state)
 	start("gpu:3");
 	rig.gpu->seams = true;
 	expect_ok(reg(0, 6 * rig.page, PIER_POLICY_DIRECT, &mr));
-	expect_ok(pier_alloc_reader(rig.pd, PATIENT, &reader));
-	expect_ok(pier_read_back(reader, mr, 0));
-	expect_ok(pier_read_back(reader, mr, 5 * rig.page));
-	expect_ok(pier_read_back(reader, mr, 6 * rig.page - 1));
-	expect_result(pier_read_back(reader, mr, 6 * rig.page), -ERANGE);
-	expect_result(pier_read_back(reader, mr, UINT64_MAX), -ERANGE);
+	expect_ok(pier_reader_create(rig.pd, PATIENT, &reader));
+	expect_ok(pier_reader_read_back(reader, mr, 0));
+	expect_ok(pier_reader_read_back(reader, mr, 5 * rig.page));
+	expect_ok(pier_reader_read_back(reader, mr, 6 * rig.page - 1));
+	expect_result(pier_reader_read_back(reader, mr, 6 * rig.page), -ERANGE);
+	expect_result(pier_reader_read_back(reader, mr, UINT64_MAX), -ERANGE);
 	expect_ok(pier_reg_mr(rig.pd, host, sizeof(host), 0, &other));
-	expect_result(pier_read_back(reader, other, 0), -EACCES);
+	expect_result(pier_reader_read_back(reader, other, 0), -EACCES);
 	expect_ok(pier_dereg_mr(other));
 	expect_ok(pier_alloc_pd(rig.device, &pd));
 	expect_ok(pier_reg_mr(pd, host, sizeof(host), PIER_ACCESS_SHARED, &other));
-	expect_result(pier_read_back(reader, other, 0), -EINVAL);
+	expect_result(pier_reader_read_back(reader, other, 0), -EINVAL);
 	expect_ok(pier_dereg_mr(other));
 	expect_ok(pier_dealloc_pd(pd));
-	expect_ok(pier_free_reader(reader));
-	expect_ok(pier_free_reader(NULL));
+	expect_ok(pier_reader_destroy(reader));
+	expect_ok(pier_reader_destroy(NULL));
 	expect_ok(pier_dereg_mr(mr));
 }
 

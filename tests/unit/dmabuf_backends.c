@@ -12,8 +12,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "memory/buffer.h"
-#include "memory/page.h"
+#include "buffer/buffer.h"
+#include "core/page.h"
 
 /*
  * udmabuf and dma_heap with the kernel's side played by this file, for machines
@@ -168,15 +168,15 @@ static void check_export(struct pier_buffer *buffer, size_t offset, size_t lengt
 	struct pier_dmabuf dmabuf;
 	char byte = 0;
 
-	assert_int_equal(pier_copy_to_buffer(buffer, offset, "m", 1), 0);
-	assert_int_equal(pier_export_dmabuf(buffer, offset, length, &dmabuf), 0);
+	assert_int_equal(pier_buffer_copy_to(buffer, offset, "m", 1), 0);
+	assert_int_equal(pier_dmabuf_export(buffer, offset, length, &dmabuf), 0);
 	assert_int_equal(dmabuf.offset, offset);
 	assert_true(pier_page_agree(dmabuf.offset, dmabuf.iova, pier_host_page()));
 	assert_int_equal(fcntl(dmabuf.fd, F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
 	assert_int_equal(pread(dmabuf.fd, &byte, 1, (off_t)dmabuf.offset), 1);
 	assert_int_equal(byte, 'm');
-	assert_int_equal(pier_copy_to_buffer(buffer, offset, "", 1), 0);
-	pier_close_dmabuf(&dmabuf);
+	assert_int_equal(pier_buffer_copy_to(buffer, offset, "", 1), 0);
+	pier_dmabuf_close(&dmabuf);
 }
 
 static void test_alloc_and_export(void **state)
@@ -188,23 +188,23 @@ static void test_alloc_and_export(void **state)
 		struct pier_buffer *buffer, *wrapped;
 		void *mapped;
 
-		assert_int_equal(pier_alloc_buffer(specs[i], 3 * page - 5, &buffer), 0);
+		assert_int_equal(pier_buffer_alloc(specs[i], 3 * page - 5, &buffer), 0);
 		assert_memory_equal(specs[i], pier_buffer_backend(buffer),
 				    strlen(pier_buffer_backend(buffer)));
 		check_export(buffer, 0, 3 * page - 5);
 		check_export(buffer, page + 3, 2);
 		check_export(buffer, 3 * page - 6, 1);
 
-		assert_int_equal(pier_map_buffer(buffer, &mapped), 0);
+		assert_int_equal(pier_buffer_map(buffer, &mapped), 0);
 		((char *)mapped)[page + 9] = 'w';
-		assert_int_equal(pier_wrap_pointer((char *)mapped + page, 10, &wrapped),
+		assert_int_equal(pier_buffer_wrap((char *)mapped + page, 10, &wrapped),
 				 0);
-		assert_int_equal(pier_free_buffer(buffer), 0);
+		assert_int_equal(pier_buffer_free(buffer), 0);
 		assert_string_equal(pier_buffer_backend(wrapped),
 				    i == 0 ? "udmabuf" : "dma_heap");
-		assert_int_equal(pier_map_buffer(wrapped, &mapped), 0);
+		assert_int_equal(pier_buffer_map(wrapped, &mapped), 0);
 		assert_int_equal(((char *)mapped)[9], 'w');
-		assert_int_equal(pier_free_buffer(wrapped), 0);
+		assert_int_equal(pier_buffer_free(wrapped), 0);
 	}
 }
 
@@ -217,9 +217,9 @@ static void test_one_fd(void **state)
 	for (size_t i = 0; i < 3; i++) {
 		struct pier_buffer *buffer;
 
-		assert_int_equal(pier_alloc_buffer(specs[i], 1, &buffer), 0);
+		assert_int_equal(pier_buffer_alloc(specs[i], 1, &buffer), 0);
 		assert_int_equal(test_count_fds(), before + 1);
-		assert_int_equal(pier_free_buffer(buffer), 0);
+		assert_int_equal(pier_buffer_free(buffer), 0);
 	}
 }
 
@@ -230,26 +230,26 @@ static void test_brackets(void **state)
 		struct pier_buffer *buffer;
 		char byte;
 
-		assert_int_equal(pier_alloc_buffer(specs[i], 100, &buffer), 0);
+		assert_int_equal(pier_buffer_alloc(specs[i], 100, &buffer), 0);
 		kernel.syncs = 0;
 		kernel.interruptions = 5;
-		assert_int_equal(pier_copy_to_buffer(buffer, 0, "x", 1), 0);
+		assert_int_equal(pier_buffer_copy_to(buffer, 0, "x", 1), 0);
 		assert_int_equal(kernel.syncs, 2);
 		assert_int_equal(kernel.last_sync, DMA_BUF_SYNC_RW | DMA_BUF_SYNC_END);
-		assert_int_equal(pier_copy_from_buffer(buffer, 0, &byte, 1), 0);
+		assert_int_equal(pier_buffer_copy_from(buffer, 0, &byte, 1), 0);
 		assert_int_equal(kernel.syncs, 4);
 		assert_int_equal(kernel.last_sync, DMA_BUF_SYNC_READ | DMA_BUF_SYNC_END);
 		assert_int_equal(kernel.brackets, 0);
 		/* Nothing to copy, nothing to bracket. */
-		assert_int_equal(pier_copy_from_buffer(buffer, 0, &byte, 0), 0);
+		assert_int_equal(pier_buffer_copy_from(buffer, 0, &byte, 0), 0);
 		assert_int_equal(kernel.syncs, 4);
 
 		kernel.fail_sync = EIO;
 		byte = 'b';
-		assert_int_equal(pier_copy_from_buffer(buffer, 0, &byte, 1), -EIO);
+		assert_int_equal(pier_buffer_copy_from(buffer, 0, &byte, 1), -EIO);
 		test_assert_sentence("DMA_BUF_IOCTL_SYNC");
 		assert_int_equal(byte, 'b');
-		assert_int_equal(pier_free_buffer(buffer), 0);
+		assert_int_equal(pier_buffer_free(buffer), 0);
 	}
 }
 
@@ -258,7 +258,7 @@ static void check_alloc_fails(const char *spec, size_t length, int error,
 {
 	struct pier_buffer *buffer = (struct pier_buffer *)0x1;
 
-	assert_int_equal(pier_alloc_buffer(spec, length, &buffer), -error);
+	assert_int_equal(pier_buffer_alloc(spec, length, &buffer), -error);
 	assert_ptr_equal(buffer, (void *)0x1);
 	test_assert_sentence(sentence);
 }
@@ -273,12 +273,12 @@ static void test_limits(void **state)
 	kernel.fail_ioctl = EINVAL;
 	check_alloc_fails("udmabuf", (1 << 20) + 1, E2BIG, "more than the 1 MiB");
 	kernel.fail_ioctl = 0;
-	assert_int_equal(pier_alloc_buffer("udmabuf", 1 << 20, &buffer), 0);
-	assert_int_equal(pier_free_buffer(buffer), 0);
+	assert_int_equal(pier_buffer_alloc("udmabuf", 1 << 20, &buffer), 0);
+	assert_int_equal(pier_buffer_free(buffer), 0);
 	/* A limit that nobody tells is the kernel's to enforce. */
 	kernel.limit_mb = NULL;
-	assert_int_equal(pier_alloc_buffer("udmabuf", (1 << 20) + 1, &buffer), 0);
-	assert_int_equal(pier_free_buffer(buffer), 0);
+	assert_int_equal(pier_buffer_alloc("udmabuf", (1 << 20) + 1, &buffer), 0);
+	assert_int_equal(pier_buffer_free(buffer), 0);
 }
 
 static void test_failures(void **state)

@@ -79,10 +79,10 @@ static void check_scatter(scatter_function *make)
 static void test_checked(void **state)
 {
 	(void)state;
-	check_gather(pier_gather);
-	check_scatter(pier_scatter);
-	check_gather_refusals(pier_gather);
-	check_scatter_refusals(pier_scatter);
+	check_gather(pier_mr_gather);
+	check_scatter(pier_mr_scatter);
+	check_gather_refusals(pier_mr_gather);
+	check_scatter_refusals(pier_mr_scatter);
 }
 
 /* What is right is the same in both builds; what is wrong passes in one. */
@@ -107,8 +107,8 @@ static void test_debug(void **state)
 
 static void test_unchecked(void **state)
 {
-	struct pier_gather gather = pier_gather_unchecked(&region, 0x123, 5000);
-	struct pier_scatter scatter = pier_scatter_unchecked(&huge, 0x10, 8);
+	struct pier_gather gather = pier_mr_gather_unchecked(&region, 0x123, 5000);
+	struct pier_scatter scatter = pier_mr_scatter_unchecked(&huge, 0x10, 8);
 
 	(void)state;
 	assert_element(gather, 0x123, 5000);
@@ -128,7 +128,7 @@ typedef int list_function(const struct pier_mr *mr, uint64_t addr, uint64_t leng
 		return name(mr, addr, length, (struct pier_scatter *)ret_list, capacity, \
 			    ret_count);                                                  \
 	}
-AS_GATHER(pier_scatter_list)
+AS_GATHER(pier_mr_scatter_list)
 AS_GATHER(pier_scatter_list_debug)
 
 static int gather_unchecked(const struct pier_mr *mr, uint64_t addr, uint64_t length,
@@ -136,7 +136,7 @@ static int gather_unchecked(const struct pier_mr *mr, uint64_t addr, uint64_t le
 			    uint32_t *ret_count)
 {
 	(void)capacity;
-	*ret_count = pier_gather_list_unchecked(mr, addr, length, ret_list);
+	*ret_count = pier_mr_gather_list_unchecked(mr, addr, length, ret_list);
 	return 0;
 }
 
@@ -145,14 +145,14 @@ static int scatter_unchecked(const struct pier_mr *mr, uint64_t addr, uint64_t l
 			     uint32_t *ret_count)
 {
 	(void)capacity;
-	*ret_count = pier_scatter_list_unchecked(mr, addr, length,
-						 (struct pier_scatter *)ret_list);
+	*ret_count = pier_mr_scatter_list_unchecked(mr, addr, length,
+						    (struct pier_scatter *)ret_list);
 	return 0;
 }
 
 static list_function *const strengths[] = {
-	pier_gather_list,  pier_scatter_list_,	   gather_unchecked,
-	scatter_unchecked, pier_gather_list_debug, pier_scatter_list_debug_,
+	pier_mr_gather_list, pier_mr_scatter_list_,  gather_unchecked,
+	scatter_unchecked,   pier_gather_list_debug, pier_scatter_list_debug_,
 };
 enum {
 	STRENGTHS = sizeof(strengths) / sizeof(strengths[0]),
@@ -240,17 +240,19 @@ static void test_counts(void **state)
 	uint32_t count = 7;
 
 	(void)state;
-	assert_int_equal(pier_count_elements(&parted, 0x10000, parted.length + 1, &count),
-			 -ERANGE);
-	assert_int_equal(pier_count_elements(&parted, 0xffff, 1, &count), -ERANGE);
+	assert_int_equal(
+		pier_mr_count_elements(&parted, 0x10000, parted.length + 1, &count),
+		-ERANGE);
+	assert_int_equal(pier_mr_count_elements(&parted, 0xffff, 1, &count), -ERANGE);
 	assert_int_equal(count, 7);
-	assert_int_equal(pier_count_elements(&parted, 0x10000, parted.length, &count), 0);
+	assert_int_equal(pier_mr_count_elements(&parted, 0x10000, parted.length, &count),
+			 0);
 	assert_int_equal(count, 4);
-	assert_int_equal(pier_count_elements(&parted, 0x10000, 100, &count), 0);
+	assert_int_equal(pier_mr_count_elements(&parted, 0x10000, 100, &count), 0);
 	assert_int_equal(count, 1);
-	assert_int_equal(pier_count_elements(&parted, 0x10000, 101, &count), 0);
+	assert_int_equal(pier_mr_count_elements(&parted, 0x10000, 101, &count), 0);
 	assert_int_equal(count, 2);
-	assert_int_equal(pier_count_elements(&parted, 0x10064, 0, &count), 0);
+	assert_int_equal(pier_mr_count_elements(&parted, 0x10064, 0, &count), 0);
 	assert_int_equal(count, 0);
 }
 
@@ -275,9 +277,10 @@ static void test_list_refusals(void **state)
 	uint32_t count = 7;
 
 	(void)state;
-	check_list_refusals(pier_gather_list);
-	check_list_refusals(pier_scatter_list_);
-	assert_int_equal(pier_scatter_list_(&huge, 0x1000, 8, list, 1, &count), -EACCES);
+	check_list_refusals(pier_mr_gather_list);
+	check_list_refusals(pier_mr_scatter_list_);
+	assert_int_equal(pier_mr_scatter_list_(&huge, 0x1000, 8, list, 1, &count),
+			 -EACCES);
 	assert_element_untouched(list[0]);
 	assert_int_equal(count, 7);
 #ifndef NDEBUG
@@ -312,11 +315,11 @@ static void test_seams(void **state)
 	struct pier_scatter target = { 7, 7, 7 };
 
 	(void)state;
-	assert_int_equal(pier_gather(&parted, 0x10063, 2, &element), -EXDEV);
-	assert_int_equal(pier_scatter(&parted, 0x10064, 2, &target), -EXDEV);
+	assert_int_equal(pier_mr_gather(&parted, 0x10063, 2, &element), -EXDEV);
+	assert_int_equal(pier_mr_scatter(&parted, 0x10064, 2, &target), -EXDEV);
 	assert_element_untouched(element);
 	assert_element_untouched(target);
-	assert_int_equal(pier_gather(&parted, 0x10064, 1, &element), 0);
+	assert_int_equal(pier_mr_gather(&parted, 0x10064, 1, &element), 0);
 	assert_same_element(element, 0x7007, 1, 0x32);
 }
 

@@ -125,7 +125,7 @@ static void refuses_fields_out_of_range(void **state)
 		assert_int_equal(
 			pier_endpoint_pack(&cases[i].endpoint, wire, sizeof(wire)),
 			-EINVAL);
-		assert_non_null(strstr(pier_last_error(), cases[i].name));
+		assert_non_null(strstr(pier_error_message(), cases[i].name));
 	}
 }
 

@@ -13,8 +13,8 @@ static void check_alloc_fails(const char *spec, int error, const char *sentence)
 {
 	struct pier_buffer *buffer = (struct pier_buffer *)0x1;
 
-	assert_int_equal(pier_alloc_buffer("nope", 1, &buffer), -ENOENT);
-	assert_int_equal(pier_alloc_buffer(spec, 100, &buffer), -error);
+	assert_int_equal(pier_buffer_alloc("nope", 1, &buffer), -ENOENT);
+	assert_int_equal(pier_buffer_alloc(spec, 100, &buffer), -error);
 	test_assert_sentence(sentence);
 	assert_ptr_equal(buffer, (void *)0x1);
 }
@@ -35,15 +35,15 @@ static void check_export(const char *spec, size_t offset, int error, const char 
 	struct pier_dmabuf dmabuf = { .fd = -7 };
 	struct pier_buffer *buffer;
 
-	assert_int_equal(pier_alloc_buffer(spec, 100, &buffer), 0);
-	assert_int_equal(pier_export_dmabuf(buffer, offset, 10, &dmabuf), -error);
+	assert_int_equal(pier_buffer_alloc(spec, 100, &buffer), 0);
+	assert_int_equal(pier_dmabuf_export(buffer, offset, 10, &dmabuf), -error);
 	if (error) {
 		test_assert_sentence(sentence);
 		assert_int_equal(dmabuf.fd, -7);
 	} else {
-		pier_close_dmabuf(&dmabuf);
+		pier_dmabuf_close(&dmabuf);
 	}
-	assert_int_equal(pier_free_buffer(buffer), 0);
+	assert_int_equal(pier_buffer_free(buffer), 0);
 }
 
 static void test_export(void **state)
@@ -66,25 +66,25 @@ static void test_cpu(void **state)
 	void *mapped = &byte;
 
 	(void)state;
-	assert_int_equal(pier_alloc_buffer("liar:far", 100, &buffer), 0);
-	assert_int_equal(pier_map_buffer(buffer, &mapped), -EOPNOTSUPP);
+	assert_int_equal(pier_buffer_alloc("liar:far", 100, &buffer), 0);
+	assert_int_equal(pier_buffer_map(buffer, &mapped), -EOPNOTSUPP);
 	test_assert_sentence("the CPU cannot reach this memory");
 	assert_ptr_equal(mapped, &byte);
-	assert_int_equal(pier_copy_to_buffer(buffer, 0, &byte, 1), -EOPNOTSUPP);
+	assert_int_equal(pier_buffer_copy_to(buffer, 0, &byte, 1), -EOPNOTSUPP);
 	test_assert_sentence("copying 1 bytes to a buffer of liar: the CPU cannot");
-	assert_int_equal(pier_copy_from_buffer(buffer, 0, &byte, 1), -EOPNOTSUPP);
-	assert_int_equal(pier_free_buffer(buffer), 0);
+	assert_int_equal(pier_buffer_copy_from(buffer, 0, &byte, 1), -EOPNOTSUPP);
+	assert_int_equal(pier_buffer_free(buffer), 0);
 
-	assert_int_equal(pier_alloc_buffer("liar:no_write", 100, &buffer), 0);
-	assert_int_equal(pier_copy_to_buffer(buffer, 0, &byte, 1), -EPERM);
+	assert_int_equal(pier_buffer_alloc("liar:no_write", 100, &buffer), 0);
+	assert_int_equal(pier_buffer_copy_to(buffer, 0, &byte, 1), -EPERM);
 	test_assert_sentence("Operation not permitted");
-	assert_int_equal(pier_copy_from_buffer(buffer, 0, &byte, 1), 0);
-	assert_int_equal(pier_free_buffer(buffer), 0);
+	assert_int_equal(pier_buffer_copy_from(buffer, 0, &byte, 1), 0);
+	assert_int_equal(pier_buffer_free(buffer), 0);
 
-	assert_int_equal(pier_alloc_buffer("liar:no_end", 100, &buffer), 0);
-	assert_int_equal(pier_copy_to_buffer(buffer, 0, &byte, 1), 0);
-	assert_int_equal(pier_copy_from_buffer(buffer, 0, &byte, 1), -EPERM);
-	assert_int_equal(pier_free_buffer(buffer), 0);
+	assert_int_equal(pier_buffer_alloc("liar:no_end", 100, &buffer), 0);
+	assert_int_equal(pier_buffer_copy_to(buffer, 0, &byte, 1), 0);
+	assert_int_equal(pier_buffer_copy_from(buffer, 0, &byte, 1), -EPERM);
+	assert_int_equal(pier_buffer_free(buffer), 0);
 }
 
 static void test_find(void **state)
@@ -92,7 +92,7 @@ static void test_find(void **state)
 	struct pier_buffer *buffer = (struct pier_buffer *)0x1;
 
 	(void)state;
-	assert_int_equal(pier_wrap_pointer((void *)0x10, 1, &buffer), -EIO);
+	assert_int_equal(pier_buffer_wrap((void *)0x10, 1, &buffer), -EIO);
 	test_assert_sentence("asking liar whether it owns 0x10: Input/output error");
 	assert_ptr_equal(buffer, (void *)0x1);
 }
@@ -103,13 +103,13 @@ static void test_detail_without_an_end(void **state)
 	size_t count;
 
 	(void)state;
-	assert_int_equal(pier_list_backends(&list, &count), 0);
+	assert_int_equal(pier_backend_list(&list, &count), 0);
 	/* Behind those that are built in. */
 	assert_string_equal(list[count - 1].name, "liar");
 	assert_false(list[count - 1].available);
 	assert_int_equal(strlen(list[count - 1].detail),
 			 sizeof(list[count - 1].detail) - 1);
-	pier_free_backend_list(list);
+	pier_backend_list_free(list);
 }
 
 int main(void)

@@ -15,9 +15,9 @@
 
 #include <pier/pier.h>
 
-#include "memory/device.h"
-#include "util/error.h"
-#include "util/fork.h"
+#include "device/device.h"
+#include "core/error.h"
+#include "core/fork.h"
 
 enum {
 	LENGTH = 4096,
@@ -56,7 +56,7 @@ struct scene {
 	struct pier_event_queue *queue;
 	struct pier_registration *registration;
 	struct pier_transfer *transfer; /* with a request in flight, or complete */
-	struct pier_landing *landing;
+	struct pier_receiver *receiver;
 	struct pier_srq *srq;
 	struct pier_recv_pool *pool;
 };
@@ -69,15 +69,15 @@ static int open_scene(struct scene *scene)
 	if (!error)
 		error = pier_alloc_pd(scene->device, &scene->pd);
 	if (!error)
-		error = pier_alloc_buffer("memfd", LENGTH, &scene->buffer);
+		error = pier_buffer_alloc("memfd", LENGTH, &scene->buffer);
 	if (!error)
 		error = pier_reg_buffer_mr(scene->pd, scene->buffer, 0, LENGTH,
 					   PIER_ACCESS_SHARED, PIER_POLICY_DIRECT,
 					   &scene->mr);
 	if (!error)
-		error = pier_prepare_channel(scene->pd, NULL, &scene->a);
+		error = pier_channel_create(scene->pd, NULL, &scene->a);
 	if (!error)
-		error = pier_prepare_channel(scene->pd, NULL, &scene->b);
+		error = pier_channel_create(scene->pd, NULL, &scene->b);
 	return error;
 }
 
@@ -89,16 +89,16 @@ static int connect_scene(struct scene *scene)
 	if (!error)
 		error = pier_channel_endpoint(scene->b, &of_b);
 	if (!error)
-		error = pier_connect_channel(scene->a, &of_b);
+		error = pier_channel_connect(scene->a, &of_b);
 	if (!error)
-		error = pier_connect_channel(scene->b, &of_a);
+		error = pier_channel_connect(scene->b, &of_a);
 	return error;
 }
 
 static int post_receive(struct scene *scene)
 {
 	struct pier_scatter target;
-	int error = pier_scatter(scene->mr, pier_mr_iova(scene->mr), 8, &target);
+	int error = pier_mr_scatter(scene->mr, pier_mr_iova(scene->mr), 8, &target);
 
 	return error ? error : pier_post_recv(scene->b, &target, 1, &scene->work);
 }
@@ -110,42 +110,43 @@ static int move_bytes(struct scene *scene, const char *text)
 	char moved[64] = "";
 	struct pier_remote whole, part;
 	struct pier_gather source;
-	int error = pier_copy_to_buffer(scene->buffer, 0, text, length);
+	int error = pier_buffer_copy_to(scene->buffer, 0, text, length);
 
 	if (!error)
 		error = pier_mr_remote(scene->mr, &whole);
 	if (!error)
 		error = pier_remote_sub(&whole, last, length, &part);
 	if (!error)
-		error = pier_gather(scene->mr, pier_mr_iova(scene->mr), length, &source);
+		error = pier_mr_gather(scene->mr, pier_mr_iova(scene->mr), length,
+				       &source);
 	if (!error)
-		error = pier_write(scene->a, &source, 1, &part, TIME_MS);
+		error = pier_channel_write(scene->a, &source, 1, &part, TIME_MS);
 	if (!error)
-		error = pier_copy_from_buffer(scene->buffer, last, moved, length);
+		error = pier_buffer_copy_from(scene->buffer, last, moved, length);
 	return error ? error : strcmp(moved, text);
 }
 
 static int close_more(struct scene *scene)
 {
-	int error = pier_close_registration(scene->registration);
+	int error = pier_registration_close(scene->registration);
 
 	if (!error)
-		error = pier_destroy_transfer(scene->transfer);
+		error = pier_transfer_destroy(scene->transfer);
 	if (!error)
-		error = pier_destroy_landing(scene->landing);
+		error = pier_receiver_destroy(scene->receiver);
 	if (!error)
-		error = pier_destroy_recv_pool(scene->pool);
+		error = pier_recv_pool_destroy(scene->pool);
 	if (!error)
 		error = pier_destroy_srq(scene->srq);
 	if (!error)
-		error = pier_destroy_event_queue(scene->queue);
+		error = pier_event_queue_destroy(scene->queue);
 	if (!error && scene->cache)
 		error = pier_mr_cache_put(scene->cache, scene->cached);
 	if (!error)
-		error = pier_destroy_mr_cache(scene->cache);
+		error = pier_mr_cache_destroy(scene->cache);
 	if (!error)
-		error = pier_destroy_group(scene->group);
-	return error ? error : pier_destroy_counter(scene->counter);
+		error = pier_group_destroy(scene->group);
+	return error ? error : pier_counter_destroy(scene->counter);
 }
 
 static int close_scene(struct scene *scene)
@@ -153,14 +154,14 @@ static int close_scene(struct scene *scene)
 	int error = close_more(scene);
 
 	if (!error)
-		error = pier_destroy_channel(scene->a);
+		error = pier_channel_destroy(scene->a);
 
 	if (!error)
-		error = pier_destroy_channel(scene->b);
+		error = pier_channel_destroy(scene->b);
 	if (!error)
 		error = pier_dereg_mr(scene->mr);
 	if (!error)
-		error = pier_free_buffer(scene->buffer);
+		error = pier_buffer_free(scene->buffer);
 	if (!error)
 		error = pier_dealloc_pd(scene->pd);
 	return error ? error : pier_close_device(scene->device);
@@ -177,7 +178,7 @@ static int register_by_queue(struct scene *scene)
 	attr.range_count = 1;
 	error = pier_reg_mr_async(scene->queue, scene->pd, &attr, &scene->registration);
 	if (!error)
-		error = pier_wait_event(scene->queue, TIME_MS, &event);
+		error = pier_event_queue_wait(scene->queue, TIME_MS, &event);
 	return error ? error : pier_dereg_mr(event.mr);
 }
 
@@ -194,48 +195,48 @@ static int begin_transfer(struct scene *scene, struct pier_transfer **ret_transf
 	attr.rails = &rail;
 	attr.rail_count = 1;
 	attr.length = 1;
-	return error ? error : pier_begin_transfer(&attr, ret_transfer);
+	return error ? error : pier_transfer_begin(&attr, ret_transfer);
 }
 
-static int begin_landing(struct scene *scene, struct pier_landing **ret_landing)
+static int begin_receiver(struct scene *scene, struct pier_receiver **ret_receiver)
 {
-	struct pier_landing_rail rail = PIER_LANDING_RAIL(scene->a, scene->mr);
-	struct pier_landing_attr attr = PIER_LANDING_ATTR_INIT;
+	struct pier_receiver_rail rail = PIER_RECEIVER_RAIL(scene->a, scene->mr);
+	struct pier_receiver_attr attr = PIER_RECEIVER_ATTR_INIT;
 
 	attr.rails = &rail;
 	attr.rail_count = 1;
 	attr.length = 1;
-	return pier_begin_landing(&attr, ret_landing);
+	return pier_receiver_begin(&attr, ret_receiver);
 }
 
 /* One of each kind. */
 static int add_more(struct scene *scene)
 {
 	struct pier_mr_cache_attr unwatched = PIER_MR_CACHE_ATTR_INIT;
-	int error = pier_create_counter(scene->pd, &scene->counter);
+	int error = pier_counter_create(scene->pd, &scene->counter);
 
 	unwatched.flags = PIER_MR_CACHE_UNWATCHED;
 	if (!error)
-		error = pier_create_mr_cache(scene->pd, &unwatched, &scene->cache);
+		error = pier_mr_cache_create(scene->pd, &unwatched, &scene->cache);
 	if (!error)
 		error = pier_mr_cache_get_buffer(scene->cache, scene->buffer, 0, 1, 0,
 						 &scene->cached);
 	if (!error)
-		error = pier_create_group(scene->pd, 0, 1, NULL, &scene->group);
+		error = pier_group_create(scene->pd, 0, 1, NULL, &scene->group);
 	if (!error)
-		error = pier_connect_group(scene->group, blobs, sizeof(blobs), TIME_MS);
+		error = pier_group_connect(scene->group, blobs, sizeof(blobs), TIME_MS);
 	if (!error)
-		error = pier_create_event_queue(NULL, &scene->queue);
+		error = pier_event_queue_create(NULL, &scene->queue);
 	if (!error)
 		error = begin_transfer(scene, &scene->transfer);
 	if (!error)
-		error = pier_wait_transfer(scene->transfer, 0) < 0;
+		error = pier_transfer_wait(scene->transfer, 0) < 0;
 	if (!error)
-		error = begin_landing(scene, &scene->landing);
+		error = begin_receiver(scene, &scene->receiver);
 	if (!error)
 		error = pier_create_srq(scene->pd, NULL, &scene->srq);
 	if (!error)
-		error = pier_create_shared_pool(scene->pd, NULL, &scene->pool);
+		error = pier_recv_pool_create_shared(scene->pd, NULL, &scene->pool);
 	return error ? error : register_by_queue(scene);
 }
 
@@ -300,54 +301,54 @@ CALL(reg_dmabuf_mr, pier_reg_dmabuf_mr(scene->pd, 0, 1, 0, 0, 0, &scene->mr))
 CALL(reg_buffer_mr,
      pier_reg_buffer_mr(scene->pd, scene->buffer, 0, 1, 0, PIER_POLICY_ANY, &scene->mr))
 CALL(dereg_mr, pier_dereg_mr(scene->mr))
-CALL(prepare_channel, pier_prepare_channel(scene->pd, NULL, &scene->a))
+CALL(prepare_channel, pier_channel_create(scene->pd, NULL, &scene->a))
 CALL(endpoint, pier_channel_endpoint(scene->a, &(struct pier_endpoint){ 0 }))
-CALL(connect_channel, pier_connect_channel(scene->a, &(struct pier_endpoint){ 0 }))
-CALL(handshake, pier_handshake(scene->a, -1, -1, TIME_MS))
-CALL(destroy_channel, pier_destroy_channel(scene->a))
+CALL(connect_channel, pier_channel_connect(scene->a, &(struct pier_endpoint){ 0 }))
+CALL(handshake, pier_channel_handshake(scene->a, -1, -1, TIME_MS))
+CALL(destroy_channel, pier_channel_destroy(scene->a))
 CALL(post_send, pier_post_send(scene->a, &source, 0, NULL))
 CALL(post_send_imm, pier_post_send_imm(scene->a, &source, 0, 1, NULL))
 CALL(post_write, pier_post_write(scene->a, &source, 0, &remote, NULL))
 CALL(post_write_imm, pier_post_write_imm(scene->a, &source, 0, &remote, 1, NULL))
 CALL(post_read, pier_post_read(scene->a, &target, 0, &remote, NULL))
 CALL(post_recv, pier_post_recv(scene->b, &target, 0, NULL))
-CALL(send_now, pier_send(scene->a, &source, 0, TIME_MS))
-CALL(send_imm_now, pier_send_imm(scene->a, &source, 0, 1, TIME_MS))
-CALL(write_now, pier_write(scene->a, &source, 0, &remote, TIME_MS))
-CALL(write_imm_now, pier_write_imm(scene->a, &source, 0, &remote, 1, TIME_MS))
-CALL(read_now, pier_read(scene->a, &target, 0, &remote, TIME_MS))
-CALL(recv_now, pier_recv(scene->b, &target, 0, TIME_MS, &result))
-CALL(poll_channel, pier_poll(scene->b))
+CALL(send_now, pier_channel_send(scene->a, &source, 0, TIME_MS))
+CALL(send_imm_now, pier_channel_send_imm(scene->a, &source, 0, 1, TIME_MS))
+CALL(write_now, pier_channel_write(scene->a, &source, 0, &remote, TIME_MS))
+CALL(write_imm_now, pier_channel_write_imm(scene->a, &source, 0, &remote, 1, TIME_MS))
+CALL(read_now, pier_channel_read(scene->a, &target, 0, &remote, TIME_MS))
+CALL(recv_now, pier_channel_recv(scene->b, &target, 0, TIME_MS, &result))
+CALL(poll_channel, pier_channel_poll(scene->b))
 CALL(reset_channel, pier_channel_reset(scene->b))
-CALL(poll_work, pier_poll_work(scene->b, scene->work, &result))
-CALL(wait_work, pier_wait(scene->b, scene->work, 0, &result))
-CALL(arm_channel, pier_arm_channel(scene->b))
+CALL(poll_work, pier_work_poll(scene->b, scene->work, &result))
+CALL(wait_work, pier_work_wait(scene->b, scene->work, 0, &result))
+CALL(arm_channel, pier_channel_arm(scene->b))
 CALL(reg_sub_mr, pier_reg_sub_mr(scene->mr, 0, 1, 0, &scene->mr))
 CALL(bind_sub_mr, pier_bind_sub_mr(scene->a, scene->mr, 0, 1, PIER_ACCESS_REMOTE_READ,
 				   TIME_MS, &scene->mr))
 CALL(post_write_vec, pier_post_write_vec(scene->a, &source, 0, &remote, 0, NULL))
 CALL(post_read_vec, pier_post_read_vec(scene->a, &target, 0, &remote, 0, NULL))
-CALL(write_vec, pier_write_vec(scene->a, &source, 0, &remote, 0, TIME_MS))
-CALL(read_vec, pier_read_vec(scene->a, &target, 0, &remote, 0, TIME_MS))
-CALL(create_counter, pier_create_counter(scene->pd, &scene->counter))
-CALL(bind_counter, pier_bind_counter(scene->counter, scene->mr))
-CALL(bind_counter_imm, pier_bind_counter_imm(scene->counter, scene->mr, scene->a, 1))
-CALL(unbind_counter, pier_unbind_counter(scene->counter, scene->mr))
-CALL(set_counter, pier_set_counter(scene->counter, 1))
-CALL(add_counter, pier_add_counter(scene->counter, 1))
-CALL(wait_counter, pier_wait_counter(scene->counter, 1, TIME_MS))
-CALL(destroy_counter, pier_destroy_counter(scene->counter))
-CALL(create_cache, pier_create_mr_cache(scene->pd, NULL, &scene->cache))
+CALL(write_vec, pier_channel_write_vec(scene->a, &source, 0, &remote, 0, TIME_MS))
+CALL(read_vec, pier_channel_read_vec(scene->a, &target, 0, &remote, 0, TIME_MS))
+CALL(create_counter, pier_counter_create(scene->pd, &scene->counter))
+CALL(bind_counter, pier_counter_bind(scene->counter, scene->mr))
+CALL(bind_counter_imm, pier_counter_bind_imm(scene->counter, scene->mr, scene->a, 1))
+CALL(unbind_counter, pier_counter_unbind(scene->counter, scene->mr))
+CALL(set_counter, pier_counter_set(scene->counter, 1))
+CALL(add_counter, pier_counter_add(scene->counter, 1))
+CALL(wait_counter, pier_counter_wait(scene->counter, 1, TIME_MS))
+CALL(destroy_counter, pier_counter_destroy(scene->counter))
+CALL(create_cache, pier_mr_cache_create(scene->pd, NULL, &scene->cache))
 CALL(cache_get, pier_mr_cache_get(scene->cache, scene, 1, 0, &scene->cached))
 CALL(cache_get_buffer,
      pier_mr_cache_get_buffer(scene->cache, scene->buffer, 0, 1, 0, &scene->cached))
 CALL(cache_put, pier_mr_cache_put(scene->cache, scene->cached))
 CALL(cache_invalidate, pier_mr_cache_invalidate(scene->cache, scene, 1))
 CALL(cache_flush, pier_mr_cache_flush(scene->cache))
-CALL(destroy_cache, pier_destroy_mr_cache(scene->cache))
-CALL(create_group, pier_create_group(scene->pd, 0, 1, NULL, &scene->group))
+CALL(destroy_cache, pier_mr_cache_destroy(scene->cache))
+CALL(create_group, pier_group_create(scene->pd, 0, 1, NULL, &scene->group))
 CALL(group_endpoints, pier_group_endpoints(scene->group, blobs, sizeof(blobs)))
-CALL(connect_group, pier_connect_group(scene->group, blobs, sizeof(blobs), TIME_MS))
+CALL(connect_group, pier_group_connect(scene->group, blobs, sizeof(blobs), TIME_MS))
 CALL(group_handshake, pier_group_handshake(scene->group, NULL, TIME_MS))
 CALL(group_exchange, pier_group_exchange(scene->group, NULL, 0, TIME_MS, NULL))
 CALL(group_scatter, pier_group_scatter(scene->group, NULL, 0, TIME_MS, NULL))
@@ -357,40 +358,40 @@ CALL(group_wait, pier_group_wait(scene->group, NULL, 0, TIME_MS, NULL))
 CALL(group_barrier, pier_group_barrier(scene->group, TIME_MS))
 CALL(group_barrier_of,
      pier_group_barrier_of(scene->group, PIER_BARRIER_CENTRAL, NULL, 0, TIME_MS))
-CALL(group_channel, pier_destroy_channel(pier_group_channel(scene->group, 0)))
-CALL(destroy_group, pier_destroy_group(scene->group))
+CALL(group_channel, pier_channel_destroy(pier_group_channel(scene->group, 0)))
+CALL(destroy_group, pier_group_destroy(scene->group))
 CALL(reg_mr_async, pier_reg_mr_async(scene->queue, scene->pd, NULL, &scene->registration))
-CALL(read_event, pier_read_event(scene->queue, &(struct pier_event){ 0 }))
-CALL(wait_event, pier_wait_event(scene->queue, TIME_MS, &(struct pier_event){ 0 }))
-CALL(cancel, pier_cancel_registration(scene->registration))
-CALL(close_registration, pier_close_registration(scene->registration))
-CALL(destroy_queue, pier_destroy_event_queue(scene->queue))
+CALL(read_event, pier_event_queue_read(scene->queue, &(struct pier_event){ 0 }))
+CALL(wait_event, pier_event_queue_wait(scene->queue, TIME_MS, &(struct pier_event){ 0 }))
+CALL(cancel, pier_registration_cancel(scene->registration))
+CALL(close_registration, pier_registration_close(scene->registration))
+CALL(destroy_queue, pier_event_queue_destroy(scene->queue))
 CALL(begin_a_transfer, begin_transfer(scene, &scene->transfer))
-CALL(progress_transfer, pier_progress_transfer(scene->transfer))
-CALL(wait_transfer, pier_wait_transfer(scene->transfer, TIME_MS))
-CALL(cancel_transfer, pier_cancel_transfer(scene->transfer))
-CALL(resume_transfer, pier_resume_transfer(scene->transfer, NULL, 0))
-CALL(pack_transfer, pier_pack_transfer(scene->transfer, NULL, 0))
-CALL(destroy_transfer, pier_destroy_transfer(scene->transfer))
-CALL(begin_a_landing, begin_landing(scene, &scene->landing))
-CALL(progress_landing, pier_progress_landing(scene->landing))
-CALL(wait_landing, pier_wait_landing(scene->landing, TIME_MS))
-CALL(cancel_landing, pier_cancel_landing(scene->landing))
-CALL(resume_landing, pier_resume_landing(scene->landing, NULL, 0))
-CALL(next_landing, pier_next_landing(scene->landing, NULL, 0, 0))
-CALL(destroy_landing, pier_destroy_landing(scene->landing))
+CALL(progress_transfer, pier_transfer_progress(scene->transfer))
+CALL(wait_transfer, pier_transfer_wait(scene->transfer, TIME_MS))
+CALL(cancel_transfer, pier_transfer_cancel(scene->transfer))
+CALL(resume_transfer, pier_transfer_resume(scene->transfer, NULL, 0))
+CALL(pack_transfer, pier_transfer_pack(scene->transfer, NULL, 0))
+CALL(destroy_transfer, pier_transfer_destroy(scene->transfer))
+CALL(begin_a_receiver, begin_receiver(scene, &scene->receiver))
+CALL(progress_receiver, pier_receiver_progress(scene->receiver))
+CALL(wait_receiver, pier_receiver_wait(scene->receiver, TIME_MS))
+CALL(cancel_receiver, pier_receiver_cancel(scene->receiver))
+CALL(resume_receiver, pier_receiver_resume(scene->receiver, NULL, 0))
+CALL(next_receiver, pier_receiver_next(scene->receiver, NULL, 0, 0))
+CALL(destroy_receiver, pier_receiver_destroy(scene->receiver))
 CALL(create_srq, pier_create_srq(scene->pd, NULL, &scene->srq))
 CALL(destroy_srq, pier_destroy_srq(scene->srq))
 CALL(post_srq_recv, pier_post_srq_recv(scene->srq, &target, 0, NULL))
-CALL(poll_message, pier_poll_message(scene->b, &message))
-CALL(wait_message, pier_wait_message(scene->b, TIME_MS, &message))
-CALL(create_recv_pool, pier_create_recv_pool(scene->b, NULL, &scene->pool))
-CALL(create_shared_pool, pier_create_shared_pool(scene->pd, NULL, &scene->pool))
-CALL(destroy_recv_pool, pier_destroy_recv_pool(scene->pool))
-CALL(poll_pool_message, pier_poll_pool_message(scene->pool, &pooled))
-CALL(wait_pool_message, pier_wait_pool_message(scene->pool, TIME_MS, &pooled))
-CALL(release_message, pier_release_pool_message(scene->pool, &pooled))
-CALL(deliver_messages, pier_deliver_pool_messages(scene->pool, TIME_MS))
+CALL(poll_message, pier_message_poll(scene->b, &message))
+CALL(wait_message, pier_message_wait(scene->b, TIME_MS, &message))
+CALL(create_recv_pool, pier_recv_pool_create(scene->b, NULL, &scene->pool))
+CALL(create_shared_pool, pier_recv_pool_create_shared(scene->pd, NULL, &scene->pool))
+CALL(destroy_recv_pool, pier_recv_pool_destroy(scene->pool))
+CALL(poll_pool_message, pier_recv_pool_poll(scene->pool, &pooled))
+CALL(wait_pool_message, pier_recv_pool_wait(scene->pool, TIME_MS, &pooled))
+CALL(release_message, pier_recv_pool_release(scene->pool, &pooled))
+CALL(deliver_messages, pier_recv_pool_deliver(scene->pool, TIME_MS))
 
 #define ENTRY(function, object)             \
 	{                                   \
@@ -477,13 +478,13 @@ static const struct call calls[] = {
 	ENTRY(resume_transfer, "transfer of 1 bytes"),
 	ENTRY(pack_transfer, "transfer of 1 bytes"),
 	ENTRY(destroy_transfer, "transfer of 1 bytes"),
-	ENTRY(begin_a_landing, "channel of queue pair"),
-	ENTRY(progress_landing, "landing of 1 bytes"),
-	ENTRY(wait_landing, "landing of 1 bytes"),
-	ENTRY(cancel_landing, "landing of 1 bytes"),
-	ENTRY(resume_landing, "landing of 1 bytes"),
-	ENTRY(next_landing, "landing of 1 bytes"),
-	ENTRY(destroy_landing, "landing of 1 bytes"),
+	ENTRY(begin_a_receiver, "channel of queue pair"),
+	ENTRY(progress_receiver, "receiver of 1 bytes"),
+	ENTRY(wait_receiver, "receiver of 1 bytes"),
+	ENTRY(cancel_receiver, "receiver of 1 bytes"),
+	ENTRY(resume_receiver, "receiver of 1 bytes"),
+	ENTRY(next_receiver, "receiver of 1 bytes"),
+	ENTRY(destroy_receiver, "receiver of 1 bytes"),
 	ENTRY(create_srq, "protection domain on soft0"),
 	ENTRY(destroy_srq, "shared receive queue of 256 on soft0"),
 	ENTRY(post_srq_recv, "shared receive queue of 256 on soft0"),
@@ -505,11 +506,11 @@ static int make_call(const struct call *call, struct scene *scene)
 
 	pier_fail(EIO, "an old sentence");
 	error = call->make(scene);
-	if (error == -ECHILD && strstr(pier_last_error(), call->object) &&
-	    strstr(pier_last_error(), "fork(2)") &&
+	if (error == -ECHILD && strstr(pier_error_message(), call->object) &&
+	    strstr(pier_error_message(), "fork(2)") &&
 	    memcmp(&before, scene, sizeof(before)) == 0)
 		return 0;
-	fprintf(stderr, "%s: %d: %s\n", call->name, error, pier_last_error());
+	fprintf(stderr, "%s: %d: %s\n", call->name, error, pier_error_message());
 	return 1;
 }
 
@@ -524,7 +525,7 @@ static int make_all_calls(struct scene *scene)
 	failures += strcmp(pier_device_name(scene->device), "soft0") != 0;
 	failures += pier_channel_outstanding(scene->b) != 1;
 	failures += pier_srq_outstanding(scene->srq) != 0;
-	failures += pier_pool_broken(scene->pool) != NULL;
+	failures += pier_recv_pool_broken(scene->pool) != NULL;
 	failures += pier_close_device(NULL) != 0 || pier_dereg_mr(NULL) != 0;
 	return failures;
 }
@@ -538,7 +539,7 @@ static void refuses_what_is_the_parents(void **state)
 	expect_child(make_all_calls, &scene);
 	/* The channel of the parent is as good as before. */
 	expect_ok(move_bytes(&scene, "after the child"));
-	expect_result(pier_poll_work(scene.b, scene.work, &result), 0);
+	expect_result(pier_work_poll(scene.b, scene.work, &result), 0);
 	expect_ok(close_scene(&scene));
 	test_assert_census(&before);
 }
@@ -568,7 +569,7 @@ static int use_pier_anew(struct scene *inherited)
 	if (!error)
 		error = close_scene(&scene);
 	if (error)
-		fprintf(stderr, "%d: %s\n", error, pier_last_error());
+		fprintf(stderr, "%d: %s\n", error, pier_error_message());
 	return error;
 }
 
@@ -619,22 +620,22 @@ static struct pier_buffer *private_buffer, *shared_buffer;
 static int use_and_free_buffers(struct scene *scene)
 {
 	char text[8] = "";
-	size_t buffers = pier_count_objects(PIER_OBJECT_BUFFER);
-	int error = pier_copy_from_buffer(private_buffer, 0, text, 7);
+	size_t buffers = pier_object_count(PIER_OBJECT_BUFFER);
+	int error = pier_buffer_copy_from(private_buffer, 0, text, 7);
 
 	if (error || strcmp(text, "parent") != 0)
 		return 1;
-	error = pier_copy_to_buffer(private_buffer, 0, "child", 6);
+	error = pier_buffer_copy_to(private_buffer, 0, "child", 6);
 	if (!error)
-		error = pier_copy_to_buffer(shared_buffer, 0, "child", 6);
+		error = pier_buffer_copy_to(shared_buffer, 0, "child", 6);
 	if (!error)
-		error = pier_free_buffer(private_buffer);
+		error = pier_buffer_free(private_buffer);
 	if (!error)
-		error = pier_free_buffer(shared_buffer);
+		error = pier_buffer_free(shared_buffer);
 	/* Of this one a region of the parent would be left without memory. */
-	if (pier_free_buffer(scene->buffer) != -EBUSY)
+	if (pier_buffer_free(scene->buffer) != -EBUSY)
 		return 1;
-	return error || pier_count_objects(PIER_OBJECT_BUFFER) != buffers - 2;
+	return error || pier_object_count(PIER_OBJECT_BUFFER) != buffers - 2;
 }
 
 static void lets_children_use_and_free_buffers(void **state)
@@ -644,17 +645,17 @@ static void lets_children_use_and_free_buffers(void **state)
 	char text[8] = "";
 
 	(void)state;
-	expect_ok(pier_alloc_buffer("host", 100, &private_buffer));
-	expect_ok(pier_alloc_buffer("memfd", 100, &shared_buffer));
-	expect_ok(pier_copy_to_buffer(private_buffer, 0, "parent", 7));
-	expect_ok(pier_copy_to_buffer(shared_buffer, 0, "parent", 7));
+	expect_ok(pier_buffer_alloc("host", 100, &private_buffer));
+	expect_ok(pier_buffer_alloc("memfd", 100, &shared_buffer));
+	expect_ok(pier_buffer_copy_to(private_buffer, 0, "parent", 7));
+	expect_ok(pier_buffer_copy_to(shared_buffer, 0, "parent", 7));
 	expect_child(use_and_free_buffers, &scene);
-	expect_ok(pier_copy_from_buffer(private_buffer, 0, text, 7));
+	expect_ok(pier_buffer_copy_from(private_buffer, 0, text, 7));
 	assert_string_equal(text, "parent");
-	expect_ok(pier_copy_from_buffer(shared_buffer, 0, text, 6));
+	expect_ok(pier_buffer_copy_from(shared_buffer, 0, text, 6));
 	assert_string_equal(text, "child");
-	expect_ok(pier_free_buffer(private_buffer));
-	expect_ok(pier_free_buffer(shared_buffer));
+	expect_ok(pier_buffer_free(private_buffer));
+	expect_ok(pier_buffer_free(shared_buffer));
 	expect_ok(close_scene(&scene));
 	test_assert_census(&before);
 }

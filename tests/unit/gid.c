@@ -7,8 +7,8 @@
 #include <errno.h>
 #include <cmocka.h>
 
-#include "channel/gid.h"
-#include "channel/mtu.h"
+#include "channel/setup/gid.h"
+#include "channel/setup/mtu.h"
 #include "nic.h"
 
 enum {

@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #include "group/group.h"
-#include "util/deadline.h"
-#include "util/error.h"
+#include "core/deadline.h"
+#include "core/error.h"
 
 enum {
 	SLACK_MS = 3000, /* that a machine with other things to do may take longer */
@@ -313,8 +313,8 @@ static int receive_or_send_late(struct crew_member *member)
 
 	if (member->rank == 2) {
 		nanosleep(&pause, NULL);
-		return pier_send(pier_group_channel(member->group, 0), NULL, 0,
-				 CREW_PATIENT);
+		return pier_channel_send(pier_group_channel(member->group, 0), NULL, 0,
+					 CREW_PATIENT);
 	}
 	error = pier_group_gather(member->group, requests, 2, CREW_PATIENT, results);
 	if (error != -EINVAL || results[0].error != -EINVAL || results[1].error != 0)
@@ -443,13 +443,13 @@ static int look_too_early(struct pier_group *group, void *subject)
 	struct pier_result result;
 
 	if (++late->looks > late->ends_in)
-		return pier_poll_work(late->channel, late->work, &result);
+		return pier_work_poll(late->channel, late->work, &result);
 	pier_group_watch(group, late->channel);
 	if (late->looks < late->ends_in)
 		return 0;
 	expect_ok(pier_post_write(late->channel, NULL, 0, NULL, &late->work));
 	while (pier_channel_outstanding(late->channel) > 0)
-		assert_true(pier_poll(late->channel) >= 0);
+		assert_true(pier_channel_poll(late->channel) >= 0);
 	return 0;
 }
 
@@ -511,23 +511,23 @@ static void is_made_of_what_can_be(void **state)
 	struct pier_group *group = NULL;
 	struct pier_pd *pd = crew->members[0].pd;
 
-	expect_result(pier_create_group(pd, 0, 0, NULL, &group), -EINVAL);
-	expect_result(pier_create_group(pd, 0, PIER_GROUP_MAX + 1, NULL, &group),
+	expect_result(pier_group_create(pd, 0, 0, NULL, &group), -EINVAL);
+	expect_result(pier_group_create(pd, 0, PIER_GROUP_MAX + 1, NULL, &group),
 		      -EINVAL);
-	expect_result(pier_create_group(pd, 2, 2, NULL, &group), -EINVAL);
+	expect_result(pier_group_create(pd, 2, 2, NULL, &group), -EINVAL);
 	test_assert_sentence("a group of 2: there is no rank 2");
 	attr.barrier = (enum pier_barrier_algorithm)0;
-	expect_result(pier_create_group(pd, 0, 2, &attr, &group), -EINVAL);
+	expect_result(pier_group_create(pd, 0, 2, &attr, &group), -EINVAL);
 	attr.barrier = PIER_BARRIER_CENTRAL;
 	attr.flags = 1;
-	expect_result(pier_create_group(pd, 0, 2, &attr, &group), -EINVAL);
+	expect_result(pier_group_create(pd, 0, 2, &attr, &group), -EINVAL);
 	attr.flags = 0;
 	attr.size--;
-	expect_result(pier_create_group(pd, 0, 2, &attr, &group), -EINVAL);
+	expect_result(pier_group_create(pd, 0, 2, &attr, &group), -EINVAL);
 	attr.size++;
 	channel.max_send_wr = 0;
 	attr.channel = &channel;
-	expect_result(pier_create_group(pd, 1, 2, &attr, &group), -EINVAL);
+	expect_result(pier_group_create(pd, 1, 2, &attr, &group), -EINVAL);
 	test_assert_sentence("making rank 1 of a group of 2");
 	test_assert_sentence("max_send_wr 0");
 	assert_null(group);
@@ -543,7 +543,7 @@ static void has_a_place_among_the_objects(void **state)
 	assert_int_equal(pier_group_rank(group), 1);
 	assert_int_equal(pier_group_size(group), 3);
 	assert_null(pier_group_channel(group, 3));
-	expect_ok(pier_list_objects(&list, &count));
+	expect_ok(pier_object_list(&list, &count));
 	for (size_t i = 0; i < count; i++) {
 		groups += list[i].object == (void *)group &&
 			  list[i].kind == PIER_OBJECT_GROUP &&
@@ -551,16 +551,16 @@ static void has_a_place_among_the_objects(void **state)
 			  !strcmp(list[i].description, "group of 3, rank 1, on soft0");
 		channels += list[i].parent == (void *)group;
 	}
-	pier_free_object_list(list);
+	pier_object_list_free(list);
 	assert_int_equal(groups, 1);
 	assert_int_equal(channels, 5);
 	expect_result(pier_dealloc_pd(crew->members[1].pd), -EBUSY);
 	test_assert_sentence("1 region, 5 channels and 1 group");
 	/* Its channels are its own. */
-	expect_result(pier_destroy_channel(pier_group_channel(group, 0)), -EBUSY);
+	expect_result(pier_channel_destroy(pier_group_channel(group, 0)), -EBUSY);
 	expect_result(pier_channel_reset(pier_group_channel(group, 0)), -EBUSY);
 	test_assert_sentence("it belongs to the group of 3, rank 1, on soft0");
-	expect_ok(pier_destroy_group(NULL));
+	expect_ok(pier_group_destroy(NULL));
 }
 
 static void works_only_when_it_is_connected(void **state)
@@ -575,12 +575,12 @@ static void works_only_when_it_is_connected(void **state)
 	expect_result(pier_group_endpoints(member->group, member->mine, size - 1),
 		      -ENOSPC);
 	test_assert_sentence("1072 bytes are needed, 1071 are there");
-	expect_result(pier_connect_group(member->group, member->theirs, size - 1, 0),
+	expect_result(pier_group_connect(member->group, member->theirs, size - 1, 0),
 		      -EMSGSIZE);
-	expect_result(pier_connect_group(member->group, member->theirs, size, -2),
+	expect_result(pier_group_connect(member->group, member->theirs, size, -2),
 		      -EINVAL);
 	expect_ok(crew_connect(crew));
-	expect_result(pier_connect_group(member->group, member->theirs, size, 0),
+	expect_result(pier_group_connect(member->group, member->theirs, size, 0),
 		      -EISCONN);
 	expect_ok(crew_run(crew, pass));
 }
@@ -601,7 +601,7 @@ static void may_be_alone(void **state)
 
 static int connect_member(struct crew_member *member)
 {
-	return pier_connect_group(member->group, member->theirs,
+	return pier_group_connect(member->group, member->theirs,
 				  (size_t)member->crew->size * PIER_GROUP_BLOB_SIZE,
 				  member->crew->timeout_ms);
 }
@@ -618,11 +618,11 @@ static void names_who_does_not_connect(void **state)
 		if (rank == 2)
 			continue;
 		assert_int_equal(member->error, -ETIMEDOUT);
-		assert_int_equal(pier_group_culprit(member->group), 2);
+		assert_int_equal(pier_group_failed_rank(member->group), 2);
 		assert_non_null(strstr(member->sentence, "rank 2 "));
 		assert_true(member->took_ms < 10 * CREW_BRIEF + SLACK_MS);
 		expect_result(pier_group_barrier(member->group, 0), -ENOTCONN);
-		expect_result(pier_connect_group(member->group, member->theirs,
+		expect_result(pier_group_connect(member->group, member->theirs,
 						 4 * PIER_GROUP_BLOB_SIZE, 0),
 			      -EISCONN);
 	}
@@ -647,7 +647,7 @@ static void blobs_that_were_mixed_up(void **state)
 	assert_non_null(strstr(crew->members[1].sentence,
 			       "from rank 3 for rank 1, not from 2 for 1"));
 	for (uint32_t rank = 0; rank < 4; rank++) {
-		assert_int_equal(pier_group_culprit(crew->members[rank].group),
+		assert_int_equal(pier_group_failed_rank(crew->members[rank].group),
 				 rank == 2 ? 1 : 2);
 		assert_true(crew->members[rank].took_ms < 2000 + SLACK_MS);
 	}
@@ -733,7 +733,7 @@ static void names_who_is_silent_or_gone(void **state)
 	/* 1 is silent, 3 is gone. */
 	expect_result(crew_run_some(crew, 1u << 0, shake_hands), -ECONNRESET);
 	assert_non_null(strstr(first->sentence, "rank 3 of 4 "));
-	assert_int_equal(pier_group_culprit(first->group), 3);
+	assert_int_equal(pier_group_failed_rank(first->group), 3);
 	expect_result(pier_group_handshake(first->group, sockets[0], 0), -EISCONN);
 	/* 3 writes half a blob to 2, and nothing more. */
 	close(sockets[2][3]);
@@ -753,7 +753,7 @@ static void names_who_is_silent_or_gone(void **state)
 	send_blob(crew, 0, 1);
 	send_blob(crew, 2, 1);
 	expect_result(crew_run_some(crew, 1u << 1, shake_hands), -EBADMSG);
-	assert_int_equal(pier_group_culprit(crew->members[1].group), 3);
+	assert_int_equal(pier_group_failed_rank(crew->members[1].group), 3);
 	assert_int_equal(recv(sockets[1][3], &behind, 1, MSG_DONTWAIT), 1);
 	assert_int_equal(behind, 'b');
 	for (uint32_t rank = 0; rank < 4; rank++)

@@ -11,7 +11,7 @@
 #include <time.h>
 
 #include "group/group.h"
-#include "util/error.h"
+#include "core/error.h"
 
 enum {
 	BARRIERS = 40,
@@ -148,7 +148,7 @@ static int pass_and_leave(struct crew_member *member)
 	int error = pass_one(member);
 
 	if (!error)
-		error = pier_destroy_group(member->group);
+		error = pier_group_destroy(member->group);
 	if (!error)
 		member->group = NULL;
 	return error;
@@ -204,9 +204,9 @@ static void expect_blamed(const struct crew *crew, uint32_t mask, uint32_t culpr
 			continue;
 		snprintf(name, sizeof(name), "rank %u ", culprit);
 		if (member->error != error || !strstr(member->sentence, name) ||
-		    pier_group_culprit(member->group) != (int)culprit)
+		    pier_group_failed_rank(member->group) != (int)culprit)
 			fail_msg("rank %u: %d, blames %d: %s", rank, member->error,
-				 pier_group_culprit(member->group), member->sentence);
+				 pier_group_failed_rank(member->group), member->sentence);
 		if (member->took_ms > crew->timeout_ms + SLACK_MS)
 			fail_msg("rank %u: took %lld ms", rank,
 				 (long long)member->took_ms);
@@ -236,7 +236,7 @@ static void the_first_rank_names_who_is_missing(void **state)
 	crew->timeout_ms = CREW_PATIENT;
 	expect_result(crew_run_some(crew, 1u << 3, pass_one), -ETIMEDOUT);
 	assert_true(crew->members[3].took_ms < CREW_PATIENT);
-	assert_int_equal(pier_group_culprit(crew->members[3].group), 3);
+	assert_int_equal(pier_group_failed_rank(crew->members[3].group), 3);
 	test_assert_sentence("rank 0 of 5 says that rank 3 did not come in time");
 }
 
@@ -248,7 +248,7 @@ static void all_that_are_missing_are_named(void **state)
 	expect_result(crew_run_some(crew, 0x15, pass_patiently), -ETIMEDOUT);
 	assert_non_null(strstr(crew->members[0].sentence,
 			       "ranks 1 and 3 of 5 did not come within 1500 ms"));
-	assert_int_equal(pier_group_culprit(crew->members[0].group), 1);
+	assert_int_equal(pier_group_failed_rank(crew->members[0].group), 1);
 }
 
 /* By each algorithm, whoever it is, nobody waits for longer than its deadline. */
@@ -269,8 +269,8 @@ static void nobody_waits_for_ever(void **state)
 					continue;
 				assert_int_equal(member->error, -ETIMEDOUT);
 				assert_true(member->took_ms < CREW_BRIEF + SLACK_MS);
-				assert_int_not_equal(pier_group_culprit(member->group),
-						     -1);
+				assert_int_not_equal(
+					pier_group_failed_rank(member->group), -1);
 				/* For good: the barrier is broken, requests are not. */
 				expect_result(pier_group_barrier(member->group, 0),
 					      -EPIPE);
@@ -290,7 +290,7 @@ static void a_member_that_is_gone_is_named_by_all(void **state)
 			uint32_t mask = 0x1f & ~(1u << gone);
 
 			algorithm = algorithms[i];
-			expect_ok(pier_destroy_group(crew->members[gone].group));
+			expect_ok(pier_group_destroy(crew->members[gone].group));
 			crew->members[gone].group = NULL;
 			crew->timeout_ms = CREW_PATIENT;
 			expect_result(crew_run_some(crew, mask, pass_one), -ECONNRESET);
@@ -362,10 +362,10 @@ static void notices_may_be_hostile(void **state)
 		struct pier_group *group = crew->members[0].group;
 		struct pier_channel *liar = crew->members[1].group->members[0].control;
 
-		expect_ok(
-			pier_send_imm(liar, NULL, 0, notices[i].immediate, CREW_PATIENT));
+		expect_ok(pier_channel_send_imm(liar, NULL, 0, notices[i].immediate,
+						CREW_PATIENT));
 		expect_result(pier_group_barrier(group, CREW_PATIENT), notices[i].error);
-		assert_int_equal(pier_group_culprit(group), notices[i].culprit);
+		assert_int_equal(pier_group_failed_rank(group), notices[i].culprit);
 		disconnect(state);
 	}
 }
@@ -375,8 +375,8 @@ static void a_send_without_a_number_is_no_notice(void **state)
 	struct crew *crew = connected(state, 2);
 	struct pier_group *group = crew->members[0].group;
 
-	expect_ok(pier_send(crew->members[1].group->members[0].control, NULL, 0,
-			    CREW_PATIENT));
+	expect_ok(pier_channel_send(crew->members[1].group->members[0].control, NULL, 0,
+				    CREW_PATIENT));
 	expect_result(pier_group_barrier(group, CREW_PATIENT), -EPROTO);
 	test_assert_sentence("rank 1 of 2 sent what is no notice");
 }
@@ -401,7 +401,7 @@ static void mistakes_break_nothing(void **state)
 	expect_result(pier_group_barrier_of(group, 0, falling, 2, 0), -EINVAL);
 	expect_result(pier_group_barrier_of(group, 0, beyond, 2, 0), -EINVAL);
 	test_assert_sentence("no rank 3 among 3");
-	assert_int_equal(pier_group_culprit(group), -1);
+	assert_int_equal(pier_group_failed_rank(group), -1);
 	algorithm = PIER_BARRIER_CENTRAL;
 	expect_ok(crew_run(crew, pass_one));
 }

@@ -17,9 +17,9 @@
 #include <pier/error.h>
 #include <pier/recovery.h>
 
-#include "channel/stream.h"
+#include "channel/setup/stream.h"
 #include "nic.h"
-#include "util/wire.h"
+#include "core/wire.h"
 
 /*
  * One real end, over a NIC that moves nothing, and a peer that is a row of
@@ -76,7 +76,7 @@ static struct scene open_scene(void)
 	struct pier_endpoint endpoint;
 	int fds[2];
 
-	assert_int_equal(pier_prepare_channel(fake_reset(), NULL, &scene.channel), 0);
+	assert_int_equal(pier_channel_create(fake_reset(), NULL, &scene.channel), 0);
 	assert_int_equal(pier_channel_endpoint(scene.channel, &endpoint), 0);
 	write_script(&scene.script, endpoint.generation);
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
@@ -87,7 +87,7 @@ static struct scene open_scene(void)
 
 static void close_scene(struct scene *scene)
 {
-	assert_int_equal(pier_destroy_channel(scene->channel), 0);
+	assert_int_equal(pier_channel_destroy(scene->channel), 0);
 	close(scene->ours);
 	if (scene->theirs >= 0)
 		close(scene->theirs);
@@ -102,7 +102,8 @@ static void say(struct scene *scene, size_t length)
 
 static int run(struct scene *scene)
 {
-	return pier_handshake(scene->channel, scene->ours, scene->ours, PATIENT_MS);
+	return pier_channel_handshake(scene->channel, scene->ours, scene->ours,
+				      PATIENT_MS);
 }
 
 static void connects_and_leaves_the_rest(void **state)
@@ -194,8 +195,8 @@ static void expect(void (*change)(struct script *script), int expected, const ch
 	change(&scene.script);
 	say(&scene, scene.script.length);
 	assert_int_equal(run(&scene), expected);
-	if (!strstr(pier_last_error(), word))
-		fail_msg("no \"%s\" in: %s", word, pier_last_error());
+	if (!strstr(pier_error_message(), word))
+		fail_msg("no \"%s\" in: %s", word, pier_error_message());
 	close_scene(&scene);
 }
 
@@ -319,7 +320,7 @@ static void tells_the_peer_of_a_failure(void **state)
 	fake.fail_call = fake.calls + 1;
 	say(&scene, scene.script.length);
 	assert_int_equal(run(&scene), -ENOSPC);
-	assert_non_null(strstr(pier_last_error(), "RTR"));
+	assert_non_null(strstr(pier_error_message(), "RTR"));
 	length = read(scene.theirs, sent, sizeof(sent));
 	assert_int_equal(length, scene.script.length);
 	assert_int_equal(pier_get_le32(sent + length - 8), ENOSPC);
@@ -349,9 +350,9 @@ static void does_not_wait_for_ever(void **state)
 			assert_int_equal(
 				write(scene.theirs, scene.script.bytes, silent_after[i]),
 				silent_after[i]);
-			assert_int_equal(
-				pier_handshake(scene.channel, scene.ours, scene.ours, 20),
-				-ETIMEDOUT);
+			assert_int_equal(pier_channel_handshake(scene.channel, scene.ours,
+								scene.ours, 20),
+					 -ETIMEDOUT);
 			assert_true(milliseconds() - before >= 20);
 			assert_true(milliseconds() - before < 5000);
 			assert_int_equal(fcntl(scene.ours, F_GETFL), flags);
@@ -404,8 +405,9 @@ static void survives_a_closed_pipe(void **state)
 	close(to[0]);
 	assert_int_equal(write(from[1], scene.script.bytes, scene.script.length),
 			 scene.script.length);
-	assert_int_equal(pier_handshake(scene.channel, from[0], to[1], PATIENT_MS),
-			 -ECONNRESET);
+	assert_int_equal(
+		pier_channel_handshake(scene.channel, from[0], to[1], PATIENT_MS),
+		-ECONNRESET);
 	close_scene(&scene);
 
 	scene = open_scene();
@@ -415,8 +417,9 @@ static void survives_a_closed_pipe(void **state)
 	assert_int_equal(pipe2(from, O_CLOEXEC), 0);
 	assert_int_equal(write(from[1], scene.script.bytes, scene.script.length),
 			 scene.script.length);
-	assert_int_equal(pier_handshake(scene.channel, from[0], to[1], PATIENT_MS),
-			 -EPROTONOSUPPORT);
+	assert_int_equal(
+		pier_channel_handshake(scene.channel, from[0], to[1], PATIENT_MS),
+		-EPROTONOSUPPORT);
 	close(from[0]);
 	close(from[1]);
 	close(to[1]);
@@ -436,7 +439,7 @@ static void does_not_hang_on_a_full_pipe(void **state)
 		continue;
 	assert_int_equal(fcntl(to[1], F_SETFL, 0), 0);
 	say(&scene, scene.script.length);
-	assert_int_equal(pier_handshake(scene.channel, scene.ours, to[1], 20),
+	assert_int_equal(pier_channel_handshake(scene.channel, scene.ours, to[1], 20),
 			 -ETIMEDOUT);
 	close(to[0]);
 	close(to[1]);
@@ -448,7 +451,7 @@ static void reports_bad_fds(void **state)
 	struct scene scene = open_scene();
 
 	(void)state;
-	assert_int_equal(pier_handshake(scene.channel, 1 << 20, scene.ours, 1000),
+	assert_int_equal(pier_channel_handshake(scene.channel, 1 << 20, scene.ours, 1000),
 			 -EBADF);
 	close_scene(&scene);
 }
@@ -461,15 +464,17 @@ static void reports_negative_fds(void **state)
 
 	(void)state;
 	clock_gettime(CLOCK_MONOTONIC, &before);
-	assert_int_equal(pier_handshake(scene.channel, -1, scene.ours, PATIENT_MS),
-			 -EBADF);
-	assert_non_null(strstr(pier_last_error(), "read_fd -1"));
+	assert_int_equal(
+		pier_channel_handshake(scene.channel, -1, scene.ours, PATIENT_MS),
+		-EBADF);
+	assert_non_null(strstr(pier_error_message(), "read_fd -1"));
 	close_scene(&scene);
 	scene = open_scene();
 	say(&scene, scene.script.length);
-	assert_int_equal(pier_handshake(scene.channel, scene.ours, -1, PATIENT_MS),
-			 -EBADF);
-	assert_non_null(strstr(pier_last_error(), "write_fd -1"));
+	assert_int_equal(
+		pier_channel_handshake(scene.channel, scene.ours, -1, PATIENT_MS),
+		-EBADF);
+	assert_non_null(strstr(pier_error_message(), "write_fd -1"));
 	clock_gettime(CLOCK_MONOTONIC, &after);
 	assert_true(after.tv_sec - before.tv_sec < PATIENT_MS / 1000 / 2);
 	close_scene(&scene);

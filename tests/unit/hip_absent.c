@@ -7,7 +7,7 @@
 
 #include <pier/buffer.h>
 
-#include "backend.h"
+#include "backends/backend.h"
 
 /* No HIP on the machine, as on most. */
 
@@ -37,10 +37,10 @@ static void test_no_runtime(void **state)
 	expect_result(backend->probe(detail, sizeof(detail)), -EOPNOTSUPP);
 	assert_memory_equal(detail, "no HIP runtime: libamdhip64.so.6", 32);
 	assert_non_null(strstr(detail, "Install ROCm's HIP runtime, or add its folder"));
-	expect_result(pier_alloc_buffer("hip:1", 100, &buffer), -EOPNOTSUPP);
+	expect_result(pier_buffer_alloc("hip:1", 100, &buffer), -EOPNOTSUPP);
 	test_assert_sentence("allocating 100 bytes of hip:1: no HIP runtime");
 	/* A mistake in the spec is told first: that is the same everywhere. */
-	expect_result(pier_alloc_buffer("hip:one", 100, &buffer), -EINVAL);
+	expect_result(pier_buffer_alloc("hip:one", 100, &buffer), -EINVAL);
 	expect_result(backend->unit(0, &unit), -ENOENT);
 	expect_result(backend->find((uint64_t)(uintptr_t)detail, &memory), -ENOENT);
 	expect_result(backend->identity((uint64_t)(uintptr_t)detail, &identity), -ENOENT);

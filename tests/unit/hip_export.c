@@ -76,25 +76,25 @@ static void test_buffer_export(void **state)
 	uint64_t address;
 
 	(void)state;
-	expect_ok(pier_alloc_buffer("hip:1:fine", 4096, &before));
-	expect_ok(pier_alloc_buffer("hip:1:fine", SMALL, &buffer));
+	expect_ok(pier_buffer_alloc("hip:1:fine", 4096, &before));
+	expect_ok(pier_buffer_alloc("hip:1:fine", SMALL, &buffer));
 	address = pier_buffer_address(buffer);
-	expect_ok(pier_copy_to_buffer(buffer, 9000, "direct", 7));
-	expect_ok(pier_export_dmabuf(buffer, 9000, 7, &dmabuf));
+	expect_ok(pier_buffer_copy_to(buffer, 9000, "direct", 7));
+	expect_ok(pier_dmabuf_export(buffer, 9000, 7, &dmabuf));
 	assert_int_equal(dmabuf.iova, address + 9000);
 	assert_int_equal((dmabuf.offset ^ dmabuf.iova) & 4095, 0);
 	rig_expect_bytes(dmabuf.fd, dmabuf.offset, "direct", 7);
-	pier_close_dmabuf(&dmabuf);
+	pier_dmabuf_close(&dmabuf);
 
-	expect_ok(pier_wrap_pointer((void *)(uintptr_t)(address + 8999), 100, &wrapped));
+	expect_ok(pier_buffer_wrap((void *)(uintptr_t)(address + 8999), 100, &wrapped));
 	assert_string_equal(pier_buffer_backend(wrapped), "hip");
-	expect_ok(pier_export_dmabuf(wrapped, 1, 7, &dmabuf));
+	expect_ok(pier_dmabuf_export(wrapped, 1, 7, &dmabuf));
 	rig_expect_bytes(dmabuf.fd, dmabuf.offset, "direct", 7);
-	expect_result(pier_free_buffer(wrapped), -EBUSY);
-	pier_close_dmabuf(&dmabuf);
-	expect_ok(pier_free_buffer(wrapped));
-	expect_ok(pier_free_buffer(buffer));
-	expect_ok(pier_free_buffer(before));
+	expect_result(pier_buffer_free(wrapped), -EBUSY);
+	pier_dmabuf_close(&dmabuf);
+	expect_ok(pier_buffer_free(wrapped));
+	expect_ok(pier_buffer_free(buffer));
+	expect_ok(pier_buffer_free(before));
 }
 
 /* Registered from the dma-buf, of which the region needs no fd of the backend's. */
@@ -108,7 +108,7 @@ static void test_region(void **state)
 	(void)state;
 	expect_ok(pier_open_device("soft0", &device));
 	expect_ok(pier_alloc_pd(device, &pd));
-	expect_ok(pier_alloc_buffer("hip:1", SMALL, &buffer));
+	expect_ok(pier_buffer_alloc("hip:1", SMALL, &buffer));
 	expect_ok(pier_reg_buffer_mr(pd, buffer, 5000, 3000,
 				     PIER_ACCESS_LOCAL_WRITE | PIER_ACCESS_REMOTE_WRITE,
 				     PIER_POLICY_DIRECT, &mr));
@@ -116,7 +116,7 @@ static void test_region(void **state)
 	assert_int_equal(pier_mr_iova(mr), pier_buffer_address(buffer) + 5000);
 	assert_int_equal(rig.fake->exports_open, 0);
 	expect_ok(pier_dereg_mr(mr));
-	expect_ok(pier_free_buffer(buffer));
+	expect_ok(pier_buffer_free(buffer));
 	expect_ok(pier_dealloc_pd(pd));
 	expect_ok(pier_close_device(device));
 }

@@ -3,7 +3,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-#include "hip_api.h"
+#include "backends/hip/api.h"
 
 #if __has_include(<hip/hip_runtime_api.h>) && __has_include(<hsa/hsa_ext_amd.h>)
 

@@ -27,9 +27,9 @@ static void test_host_pointers_initialise_nothing(void **state)
 	expect_result(backend->find_range((uint64_t)(uintptr_t)bytes, 100, &memory),
 		      -ENOENT);
 	expect_result(backend->identity((uint64_t)(uintptr_t)bytes, &identity), -ENOENT);
-	expect_ok(pier_wrap_pointer(bytes, sizeof(bytes), &buffer));
+	expect_ok(pier_buffer_wrap(bytes, sizeof(bytes), &buffer));
 	assert_string_equal(pier_buffer_backend(buffer), "host");
-	expect_ok(pier_free_buffer(buffer));
+	expect_ok(pier_buffer_free(buffer));
 	assert_int_equal(rig.fake->initialised, 0);
 	assert_int_equal(rig.fake->references, 0);
 }
@@ -101,15 +101,14 @@ static void test_wrapping(void **state)
 
 	(void)state;
 	assert_int_equal(rig.hipMalloc(&device, 1 << 20), 0);
-	expect_ok(pier_wrap_pointer((char *)device + 5001, 1000, &buffer));
+	expect_ok(pier_buffer_wrap((char *)device + 5001, 1000, &buffer));
 	assert_string_equal(pier_buffer_backend(buffer), "hip");
-	expect_ok(pier_copy_to_buffer(buffer, 10, "wrapped", 8));
+	expect_ok(pier_buffer_copy_to(buffer, 10, "wrapped", 8));
 	assert_string_equal((char *)rig.reach((char *)device + 5011, 8), "wrapped");
-	expect_ok(pier_copy_from_buffer(buffer, 10, back, 8));
+	expect_ok(pier_buffer_copy_from(buffer, 10, back, 8));
 	assert_string_equal(back, "wrapped");
-	expect_ok(pier_free_buffer(buffer));
-	expect_result(pier_wrap_pointer((char *)device + 5000, 1 << 20, &buffer),
-		      -ERANGE);
+	expect_ok(pier_buffer_free(buffer));
+	expect_result(pier_buffer_wrap((char *)device + 5000, 1 << 20, &buffer), -ERANGE);
 	assert_int_equal(rig.hipFree(device), 0);
 }
 
@@ -132,9 +131,9 @@ static void test_registered_host_memory(void **state)
 	backend->release(&memory);
 	expect_result(backend->find_range(middle + 7, 2 * page - 6, &memory), -ENOENT);
 	expect_result(backend->find_range(middle - 1, 2, &memory), -ENOENT);
-	expect_ok(pier_wrap_pointer(pages, 4 * page, &buffer));
+	expect_ok(pier_buffer_wrap(pages, 4 * page, &buffer));
 	assert_string_equal(pier_buffer_backend(buffer), "host");
-	expect_ok(pier_free_buffer(buffer));
+	expect_ok(pier_buffer_free(buffer));
 	assert_int_equal(rig.hipHostUnregister(pages + page), 0);
 	munmap(pages, 4 * page);
 }
@@ -149,9 +148,9 @@ static void test_host_pointers_with_hmm(void **state)
 	(void)state;
 	rig.fake->hmm = true;
 	assert_int_equal(rig.hipMalloc(&device, 8192), 0);
-	expect_ok(pier_wrap_pointer(bytes, sizeof(bytes), &buffer));
+	expect_ok(pier_buffer_wrap(bytes, sizeof(bytes), &buffer));
 	assert_string_equal(pier_buffer_backend(buffer), "host");
-	expect_ok(pier_free_buffer(buffer));
+	expect_ok(pier_buffer_free(buffer));
 	expect_found(device, 10, 8192, "hipMalloc", "0");
 	assert_int_equal(rig.hipFree(device), 0);
 }
@@ -203,7 +202,7 @@ static int in_child(struct pier_memory *memory, struct pier_backend_export *dmab
 	char byte = 0;
 
 	if (backend->alloc("0", 1, &found) != -EOPNOTSUPP ||
-	    !strstr(pier_last_error(), "fork(2)"))
+	    !strstr(pier_error_message(), "fork(2)"))
 		return 1;
 	if (backend->find(memory->address, &found) != -ENOENT)
 		return 2;

@@ -6,7 +6,7 @@
 #include "../support/expect.h"
 #include "../support/census.h"
 
-#include "backend.h"
+#include "backends/backend.h"
 
 /*
  * The HIP backend on the fake runtimes, which LD_LIBRARY_PATH finds. What a test calls

@@ -120,20 +120,20 @@ static void test_copies(void **state)
 	(void)state;
 	for (size_t i = 0; i < sizeof(bytes); i++)
 		bytes[i] = (char)(i * 13);
-	expect_ok(pier_wrap_pointer(address, 3 * SEGMENT, &buffer));
-	expect_ok(pier_copy_to_buffer(buffer, SEGMENT - 4096, bytes, sizeof(bytes)));
-	expect_ok(pier_copy_from_buffer(buffer, SEGMENT - 4096, back, sizeof(back)));
+	expect_ok(pier_buffer_wrap(address, 3 * SEGMENT, &buffer));
+	expect_ok(pier_buffer_copy_to(buffer, SEGMENT - 4096, bytes, sizeof(bytes)));
+	expect_ok(pier_buffer_copy_from(buffer, SEGMENT - 4096, back, sizeof(back)));
 	assert_memory_equal(back, bytes, sizeof(bytes));
 	assert_memory_equal(rig.reach(address + SEGMENT - 4096, 4096), bytes, 4096);
 	assert_memory_equal(rig.reach(address + 2 * SEGMENT, 4096),
 			    bytes + SEGMENT + 4096, 4096);
 	/* Unmapped meanwhile: not a byte behind it. */
 	rig.unmap(address + SEGMENT);
-	expect_result(pier_copy_to_buffer(buffer, SEGMENT - 4096, bytes, sizeof(bytes)),
+	expect_result(pier_buffer_copy_to(buffer, SEGMENT - 4096, bytes, sizeof(bytes)),
 		      -EFAULT);
 	test_assert_sentence("nothing is mapped at");
 	assert_true(rig.map(1, address + SEGMENT, SEGMENT));
-	expect_ok(pier_free_buffer(buffer));
+	expect_ok(pier_buffer_free(buffer));
 	rig_unmap(address, SEGMENT, 3, 3);
 }
 
@@ -150,13 +150,13 @@ static void test_region(void **state)
 	rig.fake->exports_virtual = true;
 	expect_ok(pier_open_device("soft0", &device));
 	expect_ok(pier_alloc_pd(device, &pd));
-	expect_ok(pier_wrap_pointer(address, 3 * SEGMENT, &buffer));
+	expect_ok(pier_buffer_wrap(address, 3 * SEGMENT, &buffer));
 	expect_ok(pier_reg_buffer_mr(pd, buffer, 4096, 2 * SEGMENT, PIER_ACCESS_SHARED,
 				     PIER_POLICY_ANY, &region));
 	assert_int_equal(pier_mr_path(region), PIER_PATH_DMABUF);
 	assert_int_equal(pier_mr_parts(region), 3);
 	expect_ok(pier_dereg_mr(region));
-	expect_ok(pier_free_buffer(buffer));
+	expect_ok(pier_buffer_free(buffer));
 	expect_ok(pier_dealloc_pd(pd));
 	expect_ok(pier_close_device(device));
 	rig_unmap(address, SEGMENT, 3, 3);

@@ -40,8 +40,8 @@ static struct pier_channel *connected_with(uint32_t max_inline)
 	attr.max_recv_wr = RECEIVES;
 	attr.max_send_sge = attr.max_recv_sge = SGE;
 	attr.max_inline = max_inline;
-	expect_ok(pier_prepare_channel(fake_reset(), &attr, &channel));
-	expect_ok(pier_connect_channel(channel, &peer));
+	expect_ok(pier_channel_create(fake_reset(), &attr, &channel));
+	expect_ok(pier_channel_connect(channel, &peer));
 	return channel;
 }
 
@@ -81,7 +81,7 @@ static void expect_kept(struct pier_channel *channel, struct pier_work work,
 	else
 		fake_complete(fake.recv_ids[0], IBV_WC_SUCCESS, IBV_WC_RECV, 8);
 	expect_use(KEY, name);
-	expect_result(pier_poll_work(channel, work, &result), 1);
+	expect_result(pier_work_poll(channel, work, &result), 1);
 	expect_use(KEY, NULL);
 }
 
@@ -104,7 +104,7 @@ static void keeps_by_kind(void **state)
 	expect_kept(channel, work, "read");
 	expect_ok(pier_post_recv(channel, &target, 1, &work));
 	expect_kept(channel, work, "receive");
-	expect_ok(pier_destroy_channel(channel));
+	expect_ok(pier_channel_destroy(channel));
 }
 
 static void keeps_what_nobody_asks_for_until_it_is_polled(void **state)
@@ -115,9 +115,9 @@ static void keeps_what_nobody_asks_for_until_it_is_polled(void **state)
 	expect_ok(pier_post_write(channel, &source, 1, &remote, NULL));
 	complete_send();
 	expect_use(KEY, "write");
-	expect_result(pier_poll(channel), 1);
+	expect_result(pier_channel_poll(channel), 1);
 	expect_use(KEY, NULL);
-	expect_ok(pier_destroy_channel(channel));
+	expect_ok(pier_channel_destroy(channel));
 }
 
 /* Devices do not look at the keys of these. */
@@ -133,7 +133,7 @@ static void keeps_nothing_without_need(void **state)
 	expect_use(KEY, NULL);
 	expect_ok(pier_post_write(channel, &longer, 1, &remote, NULL));
 	expect_use(KEY, "write");
-	expect_ok(pier_destroy_channel(channel));
+	expect_ok(pier_channel_destroy(channel));
 
 	channel = connected();
 	expect_ok(pier_post_write(channel, empty, SGE, &remote, NULL));
@@ -141,7 +141,7 @@ static void keeps_nothing_without_need(void **state)
 	expect_use(OTHER, "write");
 	expect_ok(pier_post_send(channel, NULL, 0, NULL));
 	expect_use(KEY, NULL);
-	expect_ok(pier_destroy_channel(channel));
+	expect_ok(pier_channel_destroy(channel));
 }
 
 static void keeps_nothing_that_was_refused(void **state)
@@ -155,7 +155,7 @@ static void keeps_nothing_that_was_refused(void **state)
 	fake.fail_call = fake.calls + 1;
 	expect_result(pier_post_recv(channel, &target, 1, NULL), -ENOSPC);
 	expect_use(KEY, NULL);
-	expect_ok(pier_destroy_channel(channel));
+	expect_ok(pier_channel_destroy(channel));
 }
 
 static void keeps_nothing_after_a_stop(void **state)
@@ -166,18 +166,18 @@ static void keeps_nothing_after_a_stop(void **state)
 	(void)state;
 	expect_ok(pier_post_recv(channel, &target, 1, NULL));
 	expect_ok(pier_post_write(channel, &source, 1, &remote, &work));
-	expect_result(pier_wait(channel, work, 0, NULL), -ETIMEDOUT);
+	expect_result(pier_work_wait(channel, work, 0, NULL), -ETIMEDOUT);
 	expect_use(KEY, NULL);
-	expect_ok(pier_destroy_channel(channel));
+	expect_ok(pier_channel_destroy(channel));
 
 	/* A queue pair that does not even flush. */
 	channel = connected();
 	fake.never_flushes = true;
 	expect_ok(pier_post_recv(channel, &target, 1, NULL));
 	expect_ok(pier_post_write(channel, &source, 1, &remote, &work));
-	expect_result(pier_wait(channel, work, 0, NULL), -ETIMEDOUT);
+	expect_result(pier_work_wait(channel, work, 0, NULL), -ETIMEDOUT);
 	expect_use(KEY, NULL);
-	expect_ok(pier_destroy_channel(channel));
+	expect_ok(pier_channel_destroy(channel));
 }
 
 static void lets_go_with_the_channel(void **state)
@@ -185,13 +185,13 @@ static void lets_go_with_the_channel(void **state)
 	struct pier_channel *first = connected(), *second = NULL;
 
 	(void)state;
-	expect_ok(pier_prepare_channel(&fake.pd, NULL, &second));
+	expect_ok(pier_channel_create(&fake.pd, NULL, &second));
 	expect_ok(pier_post_recv(second, &target, 1, NULL));
 	expect_use(KEY, "receive");
 	expect_ok(pier_post_write(first, &source, 1, &remote, NULL));
-	expect_ok(pier_destroy_channel(second));
+	expect_ok(pier_channel_destroy(second));
 	expect_use(KEY, "write");
-	expect_ok(pier_destroy_channel(first));
+	expect_ok(pier_channel_destroy(first));
 	expect_use(KEY, NULL);
 }
 
@@ -246,7 +246,7 @@ static void finish(struct pier_channel *channel, struct model *model, int i)
 
 	fake_complete(model->works[i].id, IBV_WC_SUCCESS, IBV_WC_RDMA_READ, 0);
 	expect_model(model);
-	expect_result(pier_poll_work(channel, model->works[i], &result), 1);
+	expect_result(pier_work_poll(channel, model->works[i], &result), 1);
 	model->works[i].id = 0;
 	memset(model->keys[i], 0, sizeof(model->keys[i]));
 }
@@ -281,7 +281,7 @@ static void agrees_with_a_model(void **state)
 		}
 		expect_model(&model);
 	}
-	expect_ok(pier_destroy_channel(channel));
+	expect_ok(pier_channel_destroy(channel));
 }
 
 struct watch {
@@ -312,7 +312,7 @@ static void post_and_finish(struct pier_channel *channel,
 
 	expect_ok(pier_post_read(channel, elements, count, &remote, &work));
 	complete_send();
-	expect_result(pier_poll_work(channel, work, &result), 1);
+	expect_result(pier_work_poll(channel, work, &result), 1);
 }
 
 static void is_asked_while_requests_come_and_go(void **state)
@@ -335,7 +335,7 @@ static void is_asked_while_requests_come_and_go(void **state)
 	assert_int_equal(pthread_join(thread, NULL), 0);
 	assert_true(watch.looks > 0);
 	assert_false(watch.wrong);
-	expect_ok(pier_destroy_channel(channel));
+	expect_ok(pier_channel_destroy(channel));
 }
 
 int main(void)

@@ -31,7 +31,7 @@ static struct pier_channel *prepared(uint32_t keepalive_ms)
 	attr.max_send_sge = attr.max_recv_sge = 2;
 	attr.max_send_wr = attr.max_recv_wr = DEPTH;
 	attr.keepalive_ms = keepalive_ms;
-	expect_ok(pier_prepare_channel(fake_reset(), &attr, &channel));
+	expect_ok(pier_channel_create(fake_reset(), &attr, &channel));
 	return channel;
 }
 
@@ -39,8 +39,8 @@ static struct pier_channel *connected(uint32_t keepalive_ms)
 {
 	struct pier_channel *channel = prepared(keepalive_ms);
 
-	expect_ok(pier_connect_channel(channel, &peer));
-	assert_int_equal(pier_poll(channel), 0); /* the clock runs from now */
+	expect_ok(pier_channel_connect(channel, &peer));
+	assert_int_equal(pier_channel_poll(channel), 0); /* the clock runs from now */
 	return channel;
 }
 
@@ -52,7 +52,7 @@ static void pass(struct pier_channel *channel, int64_t ms)
 static void close_channel(struct pier_channel *channel)
 {
 	fake.fail_call = 0;
-	expect_ok(pier_destroy_channel(channel));
+	expect_ok(pier_channel_destroy(channel));
 	assert_int_equal(fake.pd.children, 0);
 }
 
@@ -72,10 +72,10 @@ static void asks_with_an_empty_write(void **state)
 
 	(void)state;
 	pass(channel, MINUTE - 1000);
-	assert_int_equal(pier_poll(channel), 0);
+	assert_int_equal(pier_channel_poll(channel), 0);
 	expect_asked(0);
 	pass(channel, 1000);
-	assert_int_equal(pier_poll(channel), 0);
+	assert_int_equal(pier_channel_poll(channel), 0);
 	expect_asked(1);
 	assert_int_equal(wr->opcode, IBV_WR_RDMA_WRITE);
 	assert_int_equal(wr->send_flags, IBV_SEND_SIGNALED);
@@ -84,15 +84,15 @@ static void asks_with_an_empty_write(void **state)
 	assert_int_equal(wr->wr.rdma.remote_addr, 0);
 	/* One at a time. */
 	pass(channel, 10 * MINUTE);
-	assert_int_equal(pier_poll(channel), 0);
+	assert_int_equal(pier_channel_poll(channel), 0);
 	assert_int_equal(pier_channel_next_ms(channel), -1);
 	expect_asked(1);
 	fake_complete(PIER_ID_KEEPALIVE, IBV_WC_SUCCESS, IBV_WC_RDMA_WRITE, 0);
-	assert_int_equal(pier_poll(channel), 1);
+	assert_int_equal(pier_channel_poll(channel), 1);
 	assert_int_equal(pier_channel_error(channel, NULL), 0);
 	assert_in_range(pier_channel_next_ms(channel), MINUTE - 5000, MINUTE);
 	pass(channel, MINUTE);
-	assert_int_equal(pier_poll(channel), 0);
+	assert_int_equal(pier_channel_poll(channel), 0);
 	expect_asked(2);
 	close_channel(channel);
 }
@@ -107,10 +107,10 @@ static void takes_no_room(void **state)
 	assert_int_equal(fake.cap.max_recv_wr, DEPTH);
 	assert_int_equal(fake.cq->cqe, 2 * DEPTH + 1);
 	pass(channel, MINUTE);
-	assert_int_equal(pier_poll(channel), 0);
+	assert_int_equal(pier_channel_poll(channel), 0);
 	expect_asked(1);
 	assert_int_equal(pier_channel_outstanding(channel), 0);
-	assert_int_equal(pier_send_room(channel), DEPTH);
+	assert_int_equal(pier_channel_send_room(channel), DEPTH);
 	for (int i = 0; i < DEPTH; i++)
 		expect_ok(pier_post_send(channel, NULL, 0, NULL));
 	expect_result(pier_post_send(channel, NULL, 0, NULL), -EAGAIN);
@@ -125,8 +125,8 @@ static void is_silent_unless_asked_for(void **state)
 	(void)state;
 	assert_int_equal(fake.cap.max_send_wr, DEPTH);
 	pass(channel, 10 * MINUTE);
-	assert_int_equal(pier_poll(channel), 0);
-	assert_int_equal(pier_arm_channel(channel), 0);
+	assert_int_equal(pier_channel_poll(channel), 0);
+	assert_int_equal(pier_channel_arm(channel), 0);
 	assert_int_equal(pier_channel_next_ms(channel), -1);
 	expect_asked(0);
 	close_channel(channel);
@@ -141,27 +141,27 @@ static void waits_for_silence(void **state)
 	(void)state;
 	assert_int_equal(pier_channel_next_ms(channel), -1);
 	pass(channel, 10 * MINUTE);
-	assert_int_equal(pier_poll(channel), 0);
-	expect_ok(pier_connect_channel(channel, &peer));
+	assert_int_equal(pier_channel_poll(channel), 0);
+	expect_ok(pier_channel_connect(channel, &peer));
 	expect_ok(pier_post_recv(channel, NULL, 0, &receive));
-	assert_int_equal(pier_poll(channel), 0);
+	assert_int_equal(pier_channel_poll(channel), 0);
 	pass(channel, MINUTE);
 	expect_ok(pier_post_send(channel, NULL, 0, &send));
-	assert_int_equal(pier_poll(channel), 0);
+	assert_int_equal(pier_channel_poll(channel), 0);
 	assert_int_equal(pier_channel_next_ms(channel), -1);
 	expect_asked(0);
 	fake_complete(send.id, IBV_WC_SUCCESS, IBV_WC_SEND, 0);
-	assert_int_equal(pier_poll(channel), 1);
-	assert_int_equal(pier_poll(channel), 0);
+	assert_int_equal(pier_channel_poll(channel), 1);
+	assert_int_equal(pier_channel_poll(channel), 0);
 	expect_asked(0);
 	pass(channel, MINUTE);
 	fake_complete(receive.id, IBV_WC_SUCCESS, IBV_WC_RECV, 0);
-	assert_int_equal(pier_arm_channel(channel), 1);
+	assert_int_equal(pier_channel_arm(channel), 1);
 	assert_in_range(pier_channel_next_ms(channel), MINUTE - 5000, MINUTE);
 	expect_asked(0);
 	pass(channel, MINUTE);
 	assert_int_equal(pier_channel_next_ms(channel), 0);
-	assert_int_equal(pier_arm_channel(channel), 0);
+	assert_int_equal(pier_channel_arm(channel), 0);
 	expect_asked(1);
 	close_channel(channel);
 }
@@ -178,8 +178,8 @@ static void tells_that_the_peer_is_gone(void **state)
 	pass(channel, MINUTE);
 	fake.completes = true;
 	fake.completes_with = IBV_WC_RETRY_EXC_ERR;
-	assert_int_equal(pier_poll(channel), 0);
-	assert_int_equal(pier_poll(channel), 2);
+	assert_int_equal(pier_channel_poll(channel), 0);
+	assert_int_equal(pier_channel_poll(channel), 2);
 	expect_result(pier_channel_error(channel, &failure), -ETIMEDOUT);
 	assert_int_equal(failure.error_class, PIER_CLASS_UNREACHABLE);
 	assert_int_equal(failure.first.opcode, PIER_OP_KEEPALIVE);
@@ -187,7 +187,7 @@ static void tells_that_the_peer_is_gone(void **state)
 	assert_int_equal(failure.first.vendor_error, 0x77);
 	assert_int_equal(failure.flushed, 1);
 	assert_non_null(strstr(failure.sentence, "keepalive failed"));
-	assert_int_equal(pier_poll_work(channel, work, &result), 1);
+	assert_int_equal(pier_work_poll(channel, work, &result), 1);
 	assert_int_equal(result.error, -ECANCELED);
 	test_assert_sentence("keepalive");
 	expect_result(pier_post_send(channel, NULL, 0, NULL), -EPIPE);
@@ -203,8 +203,8 @@ static void tells_that_the_peer_refuses_it(void **state)
 	pass(channel, MINUTE);
 	fake.completes = true;
 	fake.completes_with = IBV_WC_REM_INV_REQ_ERR;
-	assert_int_equal(pier_poll(channel), 0);
-	assert_int_equal(pier_poll(channel), 1);
+	assert_int_equal(pier_channel_poll(channel), 0);
+	assert_int_equal(pier_channel_poll(channel), 1);
 	expect_result(pier_channel_error(channel, NULL), -EACCES);
 	expect_result(pier_post_send(channel, NULL, 0, NULL), -EPIPE);
 	test_assert_sentence("PIER_ACCESS_REMOTE_WRITE");
@@ -222,14 +222,14 @@ static void stops_where_it_cannot_ask(void **state)
 	expect_ok(pier_post_recv(channel, NULL, 0, &work));
 	pass(channel, MINUTE);
 	fake.fail_call = fake.calls + 1;
-	assert_int_equal(pier_poll(channel), 0);
+	assert_int_equal(pier_channel_poll(channel), 0);
 	expect_result(pier_channel_error(channel, &failure), -ENOSPC);
 	assert_int_equal(failure.error_class, PIER_CLASS_STOPPED);
 	assert_int_equal(failure.first.status, 0);
 	assert_int_equal(failure.flushed, 1);
 	assert_non_null(strstr(failure.sentence, "post a keepalive"));
 	assert_int_equal(fake.state, IBV_QPS_ERR);
-	expect_result(pier_wait(channel, work, 0, NULL), -ECANCELED);
+	expect_result(pier_work_wait(channel, work, 0, NULL), -ECANCELED);
 	close_channel(channel);
 }
 
@@ -242,7 +242,7 @@ static void looks_while_it_waits(void **state)
 	(void)state;
 	fake.completes = true;
 	fake.completes_with = IBV_WC_RETRY_EXC_ERR;
-	expect_result(pier_recv(channel, NULL, 0, PATIENT, NULL), -ECANCELED);
+	expect_result(pier_channel_recv(channel, NULL, 0, PATIENT, NULL), -ECANCELED);
 	expect_asked(1);
 	assert_true(pier_now() - begin >= SOON * INT64_C(1000000) / 2);
 	assert_true(pier_now() - begin < PATIENT / 2 * INT64_C(1000000));
@@ -256,10 +256,10 @@ static void looks_while_it_spins(void **state)
 	int64_t begin = pier_now();
 
 	(void)state;
-	expect_ok(pier_set_waiting(channel, PIER_WAIT_POLL, 0));
+	expect_ok(pier_channel_set_waiting(channel, PIER_WAIT_POLL, 0));
 	fake.completes = true;
 	fake.completes_with = IBV_WC_RETRY_EXC_ERR;
-	expect_result(pier_recv(channel, NULL, 0, PATIENT, NULL), -ECANCELED);
+	expect_result(pier_channel_recv(channel, NULL, 0, PATIENT, NULL), -ECANCELED);
 	expect_asked(1);
 	assert_true(pier_now() - begin < PATIENT / 2 * INT64_C(1000000));
 	close_channel(channel);
@@ -272,7 +272,7 @@ static void goes_on_looking(void **state)
 
 	(void)state;
 	fake.completes = true;
-	expect_result(pier_recv(channel, NULL, 0, 10 * SOON, NULL), -ETIMEDOUT);
+	expect_result(pier_channel_recv(channel, NULL, 0, 10 * SOON, NULL), -ETIMEDOUT);
 	assert_true(pier_now() - begin >= 10 * SOON * INT64_C(1000000));
 	assert_true(fake.logged > 1 && fake.logged <= 10);
 	close_channel(channel);
@@ -287,14 +287,14 @@ static void looks_while_a_counter_waits(void **state)
 	int64_t begin = pier_now();
 
 	(void)state;
-	expect_ok(pier_bind_counter_imm(counter, &region, channel, 7));
+	expect_ok(pier_counter_bind_imm(counter, &region, channel, 7));
 	fake.completes = true;
 	fake.completes_with = IBV_WC_RETRY_EXC_ERR;
-	expect_result(pier_wait_counter(counter, 1, PATIENT), -EPIPE);
+	expect_result(pier_counter_wait(counter, 1, PATIENT), -EPIPE);
 	assert_true(pier_now() - begin < PATIENT / 2 * INT64_C(1000000));
 	expect_asked(1);
 	test_assert_sentence("keepalive");
-	expect_ok(pier_destroy_channel(channel));
+	expect_ok(pier_channel_destroy(channel));
 	destroy(counter);
 }
 
@@ -309,7 +309,7 @@ static void looks_rarely_where_it_is_hot(void **state)
 	expect_ok(pier_post_recv(channel, NULL, 0, &work));
 	pass(channel, MINUTE);
 	while (fake.logged == 0 && polls++ < 1000)
-		assert_int_equal(pier_poll_work(channel, work, NULL), 0);
+		assert_int_equal(pier_work_poll(channel, work, NULL), 0);
 	assert_in_range(polls, 2, 100);
 	expect_asked(1);
 	close_channel(channel);
@@ -321,16 +321,16 @@ static void does_not_outlive_a_reset(void **state)
 
 	(void)state;
 	pass(channel, MINUTE);
-	assert_int_equal(pier_poll(channel), 0);
+	assert_int_equal(pier_channel_poll(channel), 0);
 	expect_asked(1);
 	expect_ok(pier_channel_reset(channel));
 	assert_int_equal(fake.sends, 0);
 	assert_int_equal(pier_channel_error(channel, NULL), 0);
-	expect_ok(pier_connect_channel(channel, &peer));
-	assert_int_equal(pier_poll(channel), 0);
+	expect_ok(pier_channel_connect(channel, &peer));
+	assert_int_equal(pier_channel_poll(channel), 0);
 	expect_asked(1);
 	pass(channel, MINUTE);
-	assert_int_equal(pier_poll(channel), 0);
+	assert_int_equal(pier_channel_poll(channel), 0);
 	expect_asked(2);
 	close_channel(channel);
 }

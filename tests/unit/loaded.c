@@ -4,7 +4,7 @@
 
 #include <dlfcn.h>
 
-#include "loaded.h"
+#include "backends/loaded.h"
 
 static void test_path(void **state)
 {

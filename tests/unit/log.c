@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "../support/cmocka.h"
-#include "util/log.h"
+#include "core/log.h"
 
 /* Log `name` with standard error in a file, and read that. */
 static void log_name(const char *name, char *ret_text, size_t size)

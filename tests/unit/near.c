@@ -16,9 +16,9 @@
 #include <pier/buffer.h>
 #include <pier/log.h>
 
-#include "memory/locate.h"
-#include "memory/near.h"
-#include "memory/topology.h"
+#include "buffer/locate.h"
+#include "buffer/near.h"
+#include "device/topology.h"
 
 struct nic {
 	struct ibv_device device; /* first: a NIC is found by its device */
@@ -132,7 +132,7 @@ static void start_machine(const char *tree)
 	for (size_t i = 0; i < machine.tree.nic_count; i++)
 		memcpy(machine.nics[i].device.name, machine.tree.nics[i],
 		       sizeof(machine.tree.nics[i]));
-	pier_set_log(PIER_LOG_WARNING, take_warning, NULL);
+	pier_log_set(PIER_LOG_WARNING, take_warning, NULL);
 	unsetenv("PIER_DEVICE");
 	unsetenv("BOARD");
 }
@@ -232,7 +232,7 @@ static struct pier_location unit_location(const char *place)
 	expect_ok(pier_list_units_in(machine.tree.root, &units, &count));
 	assert_int_equal(count, 1);
 	location = units[0].location;
-	pier_free_memory_units(units);
+	pier_memory_unit_list_free(units);
 	return location;
 }
 
@@ -254,7 +254,7 @@ static void lists_the_nearest_first(void **state)
 			fail_msg("%s: nearest to %s: %s (%s)", nearest[i].tree,
 				 nearest[i].gpu, list[0].name,
 				 pier_distance_name(list[0].distance));
-		pier_free_near_list(list);
+		pier_near_device_list_free(list);
 		if (i + 1 == ROWS || strcmp(nearest[i].tree, nearest[i + 1].tree) != 0)
 			stop_machine();
 	}
@@ -272,12 +272,12 @@ static void keeps_the_order_from_nowhere(void **state)
 	expect_ok(pier_list_near_in(machine.tree.root, &nowhere, &list, &count));
 	check_order(list, count);
 	assert_string_equal(list[0].name, "mlx5_0");
-	pier_free_near_list(list);
+	pier_near_device_list_free(list);
 	stop_machine();
 	/* And by the public call, on whatever machine this is. */
-	expect_ok(pier_list_near_devices(&nowhere, &list, &count));
+	expect_ok(pier_near_device_list(&nowhere, &list, &count));
 	assert_int_equal(count, machine.tree.nic_count + 1);
-	pier_free_near_list(list);
+	pier_near_device_list_free(list);
 }
 
 /* Memory of the first unit of BOARD; the device that is opened for it. */
@@ -288,11 +288,11 @@ static void check_opens(const char *place, const char *expected)
 	struct pier_buffer *buffer;
 
 	setenv("BOARD", place, 1);
-	expect_ok(pier_alloc_buffer("board:0", 1, &buffer));
-	expect_ok(pier_open_near_in(machine.tree.root, buffer, NULL, &device));
+	expect_ok(pier_buffer_alloc("board:0", 1, &buffer));
+	expect_ok(pier_open_near_in(machine.tree.root, buffer, &device));
 	assert_string_equal(pier_device_name(device), expected);
 	expect_ok(pier_close_device(device));
-	expect_ok(pier_free_buffer(buffer));
+	expect_ok(pier_buffer_free(buffer));
 	test_assert_census(&before);
 }
 
@@ -344,17 +344,15 @@ static void opens_what_the_user_names(void **state)
 	setenv("PIER_DEVICE", "", 1);
 	check_opens("0000:c3:00.0", "mlx5_9");
 	setenv("PIER_DEVICE", "mlx5_99", 1);
-	expect_ok(pier_alloc_buffer("board:0", 1, &buffer));
-	expect_result(pier_open_near_in(machine.tree.root, buffer, NULL, &device),
-		      -ENODEV);
+	expect_ok(pier_buffer_alloc("board:0", 1, &buffer));
+	expect_result(pier_open_near_in(machine.tree.root, buffer, &device), -ENODEV);
 	test_assert_sentence("no RDMA device \"mlx5_99\"; there are: mlx5_0");
 	setenv("PIER_DEVICE", "mlx5_9", 1);
 	nic_named("mlx5_9")->open_error = EACCES;
-	expect_result(pier_open_near_in(machine.tree.root, buffer, NULL, &device),
-		      -EACCES);
+	expect_result(pier_open_near_in(machine.tree.root, buffer, &device), -EACCES);
 	test_assert_sentence("opening mlx5_9: Permission denied");
 	assert_null(device);
-	expect_ok(pier_free_buffer(buffer));
+	expect_ok(pier_buffer_free(buffer));
 	stop_machine();
 }
 
@@ -368,11 +366,11 @@ static void opens_any_without_a_place(void **state)
 	expect_ok(pier_open_near_device(NULL, &device));
 	assert_string_equal(pier_device_name(device), "mlx5_0");
 	expect_ok(pier_close_device(device));
-	expect_ok(pier_alloc_buffer("host", 1, &buffer));
+	expect_ok(pier_buffer_alloc("host", 1, &buffer));
 	expect_ok(pier_open_near_device(buffer, &device));
 	assert_string_equal(pier_device_name(device), "mlx5_0");
 	expect_ok(pier_close_device(device));
-	expect_ok(pier_free_buffer(buffer));
+	expect_ok(pier_buffer_free(buffer));
 	assert_int_equal(machine.warnings, 0);
 	/* That a backend cannot tell is a reason to say so. */
 	check_opens("error", "mlx5_0");
@@ -422,7 +420,7 @@ static void check_units(const char *places, size_t expected)
 	assert_int_equal(count, expected);
 	if (!expected)
 		assert_null(list);
-	pier_free_memory_units(list);
+	pier_memory_unit_list_free(list);
 }
 
 static void lists_units(void **state)
@@ -447,7 +445,7 @@ static void lists_units(void **state)
 	assert_int_equal(list[2].location.numa_node, 1);
 	assert_string_equal(list[3].location.pci, "");
 	assert_int_equal(list[3].location.numa_node, -1);
-	pier_free_memory_units(list);
+	pier_memory_unit_list_free(list);
 	stop_machine();
 }
 
@@ -465,10 +463,10 @@ static void lists_what_backends_can_tell(void **state)
 	check_units("endless", 1024);
 	/* It does not work here: not asked, although it would tell. */
 	setenv("BOARD", "broken", 1);
-	expect_ok(pier_list_memory_units(&list, &count));
+	expect_ok(pier_memory_unit_list(&list, &count));
 	assert_int_equal(count, 0);
 	assert_null(list);
-	pier_free_memory_units(NULL);
+	pier_memory_unit_list_free(NULL);
 	stop_machine();
 }
 
@@ -480,8 +478,8 @@ static void tells_what_memory_is(void **state)
 
 	(void)state;
 	setenv("BOARD", "/0,abcd:EF:00.1/3", 1);
-	expect_ok(pier_alloc_buffer("board:1", 100, &buffer));
-	expect_ok(pier_query_buffer(buffer, &info));
+	expect_ok(pier_buffer_alloc("board:1", 100, &buffer));
+	expect_ok(pier_buffer_query(buffer, &info));
 	assert_string_equal(info.backend, "board");
 	assert_string_equal(info.unit, "1");
 	assert_int_equal(strlen(info.kind), sizeof(info.kind) - 1);
@@ -495,15 +493,15 @@ static void tells_what_memory_is(void **state)
 
 	info.numa_node = 77;
 	setenv("BOARD", "/0,error", 1);
-	expect_result(pier_query_buffer(buffer, &info), -EIO);
+	expect_result(pier_buffer_query(buffer, &info), -EIO);
 	test_assert_sentence("asking board where its memory is: Input/output error");
 	assert_int_equal(info.numa_node, 77);
-	expect_ok(pier_free_buffer(buffer));
+	expect_ok(pier_buffer_free(buffer));
 
-	expect_ok(pier_alloc_buffer("memfd", 100, &buffer));
+	expect_ok(pier_buffer_alloc("memfd", 100, &buffer));
 	address = pier_buffer_address(buffer);
-	expect_ok(pier_wrap_pointer((void *)(uintptr_t)(address + 8), 4, &part));
-	expect_ok(pier_query_buffer(part, &info));
+	expect_ok(pier_buffer_wrap((void *)(uintptr_t)(address + 8), 4, &part));
+	expect_ok(pier_buffer_query(part, &info));
 	assert_string_equal(info.backend, "memfd");
 	assert_string_equal(info.unit, "");
 	assert_string_equal(info.kind, "");
@@ -513,14 +511,14 @@ static void tells_what_memory_is(void **state)
 	assert_true(info.wrapped);
 	assert_int_equal(info.allocation, address);
 	assert_true(info.allocation_length >= 4096);
-	expect_ok(pier_free_buffer(part));
-	expect_ok(pier_free_buffer(buffer));
+	expect_ok(pier_buffer_free(part));
+	expect_ok(pier_buffer_free(buffer));
 
-	expect_ok(pier_alloc_buffer("host", 100, &buffer));
-	expect_ok(pier_query_buffer(buffer, &info));
+	expect_ok(pier_buffer_alloc("host", 100, &buffer));
+	expect_ok(pier_buffer_query(buffer, &info));
 	assert_string_equal(info.no_export, "memory of host has no dma-buf: it is "
 					    "registered as host memory");
-	expect_ok(pier_free_buffer(buffer));
+	expect_ok(pier_buffer_free(buffer));
 }
 
 static char folder[] = "/tmp/pier-unit-XXXXXX";

@@ -12,7 +12,7 @@
 
 #include <pier/pier.h>
 
-#include "util/place.h"
+#include "core/caller.h"
 
 enum {
 	LENGTH = 4096,
@@ -54,7 +54,7 @@ struct pier_buffer *test_make_buffer(void)
 {
 	struct pier_buffer *buffer = NULL;
 
-	expect_ok(pier_alloc_buffer("memfd", LENGTH, &buffer));
+	expect_ok(pier_buffer_alloc("memfd", LENGTH, &buffer));
 	return buffer;
 }
 
@@ -62,7 +62,7 @@ struct pier_buffer *test_make_wrapped(void *memory)
 {
 	struct pier_buffer *buffer = NULL;
 
-	expect_ok(pier_wrap_pointer(memory, 10, &buffer));
+	expect_ok(pier_buffer_wrap(memory, 10, &buffer));
 	return buffer;
 }
 
@@ -70,7 +70,7 @@ struct pier_dmabuf test_make_dmabuf(struct pier_buffer *buffer)
 {
 	struct pier_dmabuf dmabuf;
 
-	expect_ok(pier_export_dmabuf(buffer, 0, LENGTH, &dmabuf));
+	expect_ok(pier_dmabuf_export(buffer, 0, LENGTH, &dmabuf));
 	return dmabuf;
 }
 
@@ -102,7 +102,7 @@ struct pier_channel *test_make_channel(struct pier_pd *pd)
 {
 	struct pier_channel *channel = NULL;
 
-	expect_ok(pier_prepare_channel(pd, NULL, &channel));
+	expect_ok(pier_channel_create(pd, NULL, &channel));
 	return channel;
 }
 
@@ -136,13 +136,13 @@ static struct scene *make_scene(void)
 
 static void close_scene(struct scene *scene)
 {
-	expect_ok(pier_destroy_channel(scene->channel));
+	expect_ok(pier_channel_destroy(scene->channel));
 	expect_ok(pier_dereg_mr(scene->region));
 	expect_ok(pier_dereg_mr(scene->dmabuf_region));
 	expect_ok(pier_dereg_mr(scene->buffer_region));
-	pier_close_dmabuf(&scene->dmabuf);
-	expect_ok(pier_free_buffer(scene->wrapped));
-	expect_ok(pier_free_buffer(scene->buffer));
+	pier_dmabuf_close(&scene->dmabuf);
+	expect_ok(pier_buffer_free(scene->wrapped));
+	expect_ok(pier_buffer_free(scene->buffer));
 	expect_ok(pier_dealloc_pd(scene->pd));
 	expect_ok(pier_close_device(scene->device));
 	free(scene);
@@ -173,7 +173,7 @@ static void expect_info(const struct pier_object_info *info,
 	/* The maker's own call, also where the library calls itself on the way. */
 	snprintf(maker, sizeof(maker), "(%s+0x", expected->maker);
 	expect_text(info->where, maker);
-	assert_true(dladdr(info->place, &found) != 0);
+	assert_true(dladdr(info->caller, &found) != 0);
 	assert_string_equal(found.dli_sname, expected->maker);
 }
 
@@ -204,23 +204,23 @@ static void lists_all_in_order(void **state)
 	struct pier_object_info *list = NULL;
 
 	(void)state;
-	expect_ok(pier_list_objects(&list, &count));
+	expect_ok(pier_object_list(&list, &count));
 	assert_int_equal(count, expected);
 	for (size_t i = 0; i < expected; i++)
 		expect_info(&list[i], &all[i]);
-	pier_free_object_list(list);
+	pier_object_list_free(list);
 	close_scene(s);
-	expect_ok(pier_list_objects(&list, &count));
+	expect_ok(pier_object_list(&list, &count));
 	assert_int_equal(count, 0);
-	pier_free_object_list(list);
-	pier_free_object_list(NULL);
+	pier_object_list_free(list);
+	pier_object_list_free(NULL);
 }
 
 static __attribute__((noinline)) struct pier_buffer *make_unnamed(void)
 {
 	struct pier_buffer *buffer = NULL;
 
-	expect_ok(pier_alloc_buffer("host", 1, &buffer));
+	expect_ok(pier_buffer_alloc("host", 1, &buffer));
 	return buffer;
 }
 
@@ -235,35 +235,35 @@ static void gives_offsets_of_static_functions(void **state)
 	const char *open;
 
 	(void)state;
-	expect_ok(pier_list_objects(&list, &count));
+	expect_ok(pier_object_list(&list, &count));
 	assert_int_equal(count, 1);
 	open = strrchr(list->where, '(');
 	assert_non_null(open);
 	assert_int_equal(sscanf(open, "(+0x%zx)", &offset), 1);
-	call = (uintptr_t)list->place - 1;
+	call = (uintptr_t)list->caller - 1;
 	assert_in_range(call, begin, begin + 200);
 	assert_true(dladdr((void *)call, &found) != 0);
 	assert_int_equal(offset, call - (uintptr_t)found.dli_fbase);
 	assert_int_equal(strncmp(list->where, found.dli_fname, strlen(found.dli_fname)),
 			 0);
-	pier_free_object_list(list);
-	expect_ok(pier_free_buffer(buffer));
+	pier_object_list_free(list);
+	expect_ok(pier_buffer_free(buffer));
 }
 
-static void prints_every_place(void **state)
+static void prints_every_caller(void **state)
 {
 	char text[256], brief[64];
 	size_t length;
 
 	(void)state;
-	pier_print_place((void *)0x10, text, sizeof(text));
+	pier_print_caller((void *)0x10, text, sizeof(text));
 	assert_string_equal(text, "0x10");
-	pier_print_place(NULL, text, sizeof(text));
+	pier_print_caller(NULL, text, sizeof(text));
 	assert_string_equal(text, "(nil)");
-	pier_print_place((char *)test_make_pd + 5, text, sizeof(text));
+	pier_print_caller((char *)test_make_pd + 5, text, sizeof(text));
 	expect_text(text, "(test_make_pd+0x4)");
 	/* A path that does not fit loses its beginning, and the rest stays whole. */
-	pier_print_place((char *)test_make_pd + 5, brief, sizeof(brief));
+	pier_print_caller((char *)test_make_pd + 5, brief, sizeof(brief));
 	length = strlen(brief);
 	assert_in_range(length, 1, sizeof(brief) - 1);
 	assert_string_equal(brief, text + strlen(text) - length);
@@ -279,7 +279,7 @@ static void names_kinds(void **state)
 	assert_string_equal(pier_object_kind_name(PIER_OBJECT_KINDS), "unknown");
 	assert_string_equal(pier_object_kind_name((enum pier_object_kind) - 1),
 			    "unknown");
-	assert_int_equal(pier_count_objects(PIER_OBJECT_KINDS), 0);
+	assert_int_equal(pier_object_count(PIER_OBJECT_KINDS), 0);
 }
 
 static void counts_what_keeps_a_parent(void **state)
@@ -293,10 +293,10 @@ static void counts_what_keeps_a_parent(void **state)
 			     "and 2 channels");
 	expect_result(pier_dealloc_pd(scene->pd), -EBUSY);
 	test_assert_sentence("it still has 3 regions and 2 channels");
-	expect_ok(pier_destroy_channel(second));
+	expect_ok(pier_channel_destroy(second));
 	expect_result(pier_dealloc_pd(scene->pd), -EBUSY);
 	test_assert_sentence("it still has 3 regions and 1 channel");
-	expect_result(pier_free_buffer(scene->buffer), -EBUSY);
+	expect_result(pier_buffer_free(scene->buffer), -EBUSY);
 	test_assert_sentence("it still has 1 dma-buf and 1 region");
 	close_scene(scene);
 }
@@ -325,10 +325,10 @@ static void logs_what_keeps_a_device(void **state)
 	struct scene *scene = make_scene();
 
 	(void)state;
-	pier_set_log(PIER_LOG_INFO, take_line, &lines);
+	pier_log_set(PIER_LOG_INFO, take_line, &lines);
 	expect_result(pier_close_device(scene->device), -EBUSY);
 	assert_int_equal(lines.alive, 0);
-	pier_set_log(PIER_LOG_DEBUG, take_line, &lines);
+	pier_log_set(PIER_LOG_DEBUG, take_line, &lines);
 	expect_result(pier_close_device(scene->device), -EBUSY);
 	/* Its own: neither buffers nor what other devices have. */
 	assert_int_equal(lines.alive, 5);
@@ -344,7 +344,7 @@ static void logs_what_keeps_a_device(void **state)
 	lines = (struct lines){ .text = "" };
 	expect_ok(pier_close_device(other));
 	assert_int_equal(lines.alive, 0);
-	pier_set_log(PIER_LOG_NONE, NULL, NULL);
+	pier_log_set(PIER_LOG_NONE, NULL, NULL);
 	close_scene(scene);
 }
 
@@ -362,10 +362,10 @@ static void *make_and_free(void *argument)
 
 	for (int round = 0; round < ROUNDS && !churn->failed; round++) {
 		for (int i = 0; i < 3; i++)
-			churn->failed |= pier_alloc_buffer("host", churn->length,
+			churn->failed |= pier_buffer_alloc("host", churn->length,
 							   &buffers[i]) != 0;
 		for (int i = 0; i < 3 && !churn->failed; i++)
-			churn->failed |= pier_free_buffer(buffers[(i + round) % 3]) != 0;
+			churn->failed |= pier_buffer_free(buffers[(i + round) % 3]) != 0;
 	}
 	return NULL;
 }
@@ -402,9 +402,9 @@ static void lists_while_others_make_and_free(void **state)
 		struct pier_object_info *list = NULL;
 		size_t count = 0;
 
-		expect_ok(pier_list_objects(&list, &count));
+		expect_ok(pier_object_list(&list, &count));
 		expect_sane(list, count);
-		pier_free_object_list(list);
+		pier_object_list_free(list);
 	}
 	for (int i = 0; i < THREADS; i++) {
 		assert_int_equal(pthread_join(churns[i].thread, NULL), 0);
@@ -418,7 +418,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(lists_all_in_order),
 		cmocka_unit_test(gives_offsets_of_static_functions),
-		cmocka_unit_test(prints_every_place),
+		cmocka_unit_test(prints_every_caller),
 		cmocka_unit_test(names_kinds),
 		cmocka_unit_test(counts_what_keeps_a_parent),
 		cmocka_unit_test(logs_what_keeps_a_device),

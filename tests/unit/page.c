@@ -2,7 +2,7 @@
 #include "../support/cmocka.h"
 #include "../support/random.h"
 
-#include "memory/page.h"
+#include "core/page.h"
 
 /* What the rule demands, for a range whose pages end below 2^64. */
 static void check_rule(uint64_t address, uint64_t length, uint64_t page)

@@ -40,8 +40,8 @@ static struct pier_channel *connected_with(uint32_t sends, uint32_t max_inline)
 	attr.max_send_wr = sends;
 	attr.max_send_sge = attr.max_recv_sge = SGE;
 	attr.max_inline = max_inline;
-	expect_ok(pier_prepare_channel(&fake.pd, &attr, &channel));
-	expect_ok(pier_connect_channel(channel, &peer));
+	expect_ok(pier_channel_create(&fake.pd, &attr, &channel));
+	expect_ok(pier_channel_connect(channel, &peer));
 	return channel;
 }
 
@@ -96,7 +96,7 @@ static void tells_every_verb(void **state)
 		request.immediate = 0xa0b0c0d0;
 		request.compare = 11;
 		request.operand = 22;
-		expect_ok(pier_post(channel, &request, NULL));
+		expect_ok(pier_post_request(channel, &request, NULL));
 		assert_int_equal(wr->opcode, cases[i].verb);
 		assert_int_equal(wr->send_flags, cases[i].send_flags | IBV_SEND_SIGNALED);
 		assert_int_equal(fake.log[i].sg_list[0].lkey, KEY);
@@ -118,7 +118,7 @@ static void tells_every_verb(void **state)
 			assert_int_equal(wr->wr.rdma.rkey, remote.rkey);
 		}
 	}
-	expect_ok(pier_destroy_channel(channel));
+	expect_ok(pier_channel_destroy(channel));
 }
 
 static void refuses_forms_that_cannot_be(void **state)
@@ -150,17 +150,17 @@ static void refuses_forms_that_cannot_be(void **state)
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
 		request.opcode = (enum pier_opcode)wrong[i].opcode;
 		request.flags = wrong[i].flags;
-		expect_result(pier_post(channel, &request, &work), -EINVAL);
+		expect_result(pier_post_request(channel, &request, &work), -EINVAL);
 		expect_result(pier_post_batch(channel, &request, 1, &work), -EINVAL);
 	}
 	fake.device.limits.device_cap_flags = 0;
 	request = a_write();
 	request.opcode = PIER_OP_SEND;
 	request.flags = PIER_POST_INVALIDATE;
-	expect_result(pier_post(channel, &request, &work), -EOPNOTSUPP);
+	expect_result(pier_post_request(channel, &request, &work), -EOPNOTSUPP);
 	assert_int_equal(work.id, 7);
 	assert_int_equal(fake.logged, 0);
-	expect_ok(pier_destroy_channel(channel));
+	expect_ok(pier_channel_destroy(channel));
 }
 
 static void checks_atomics(void **state)
@@ -183,28 +183,29 @@ static void checks_atomics(void **state)
 	expect_ok(pier_post_compare_swap(channel, &target, &remote, 1, 2, &work));
 	assert_non_null(pier_region_in_use(&fake.pd, KEY));
 	complete_sends(1);
-	expect_result(pier_poll_work(channel, work, &result), 1);
+	expect_result(pier_work_poll(channel, work, &result), 1);
 	assert_int_equal(result.opcode, PIER_OP_COMPARE_SWAP);
 	assert_int_equal(result.byte_length, 8);
 	assert_null(pier_region_in_use(&fake.pd, KEY));
 	fake.completes = true;
-	expect_ok(pier_compare_swap(channel, &target, &remote, 1, 2, 1000));
-	expect_ok(pier_fetch_add(channel, &target, &remote, 1, 1000));
+	expect_ok(pier_channel_compare_swap(channel, &target, &remote, 1, 2, 1000));
+	expect_ok(pier_channel_fetch_add(channel, &target, &remote, 1, 1000));
 	assert_int_equal(fake.last_send.opcode, IBV_WR_ATOMIC_FETCH_AND_ADD);
-	expect_result(pier_fetch_add(channel, &target, &remote, 1, -2), -EINVAL);
+	expect_result(pier_channel_fetch_add(channel, &target, &remote, 1, -2), -EINVAL);
 	fake.completes_with = IBV_WC_REM_ACCESS_ERR;
-	expect_result(pier_fetch_add(channel, &target, &remote, 1, 1000), -EACCES);
+	expect_result(pier_channel_fetch_add(channel, &target, &remote, 1, 1000),
+		      -EACCES);
 	test_assert_sentence("fetch and add failed");
-	expect_ok(pier_destroy_channel(channel));
+	expect_ok(pier_channel_destroy(channel));
 
 	channel = connected();
-	expect_ok(pier_destroy_channel(channel));
+	expect_ok(pier_channel_destroy(channel));
 	fake.device.limits.atomic_cap = IBV_ATOMIC_NONE;
-	expect_ok(pier_prepare_channel(&fake.pd, NULL, &channel));
-	expect_ok(pier_connect_channel(channel, &peer));
+	expect_ok(pier_channel_create(&fake.pd, NULL, &channel));
+	expect_ok(pier_channel_connect(channel, &peer));
 	expect_result(pier_post_fetch_add(channel, &target, &remote, 1, NULL),
 		      -EOPNOTSUPP);
-	expect_ok(pier_destroy_channel(channel));
+	expect_ok(pier_channel_destroy(channel));
 }
 
 /* The last one alone is signalled, and its completion is that of all. */
@@ -225,7 +226,7 @@ static void signals_the_last_of_a_batch(void **state)
 	assert_int_equal(fake.doorbells, 1);
 	assert_int_equal(fake.logged, 5);
 	assert_int_equal(pier_channel_outstanding(channel), 5);
-	assert_int_equal(pier_send_room(channel), SENDS - 5);
+	assert_int_equal(pier_channel_send_room(channel), SENDS - 5);
 	for (int i = 0; i < 5; i++) {
 		assert_int_equal(fake.log[i].wr.send_flags & IBV_SEND_SIGNALED,
 				 i == 4 ? IBV_SEND_SIGNALED : 0);
@@ -235,14 +236,14 @@ static void signals_the_last_of_a_batch(void **state)
 	assert_null(fake.log[4].wr.next);
 	assert_int_equal(fake.log[4].wr.wr_id, work.id);
 	assert_non_null(pier_region_in_use(&fake.pd, KEY));
-	expect_result(pier_poll_work(channel, work, &result), 0);
+	expect_result(pier_work_poll(channel, work, &result), 0);
 	fake_complete(work.id, IBV_WC_SUCCESS, IBV_WC_RDMA_READ, 8);
-	expect_result(pier_poll_work(channel, work, &result), 1);
+	expect_result(pier_work_poll(channel, work, &result), 1);
 	assert_int_equal(result.opcode, PIER_OP_READ);
 	assert_int_equal(result.byte_length, 8);
 	assert_int_equal(pier_channel_outstanding(channel), 0);
 	assert_null(pier_region_in_use(&fake.pd, KEY));
-	expect_ok(pier_destroy_channel(channel));
+	expect_ok(pier_channel_destroy(channel));
 }
 
 static void posts_pairs(void **state)
@@ -291,7 +292,7 @@ static void posts_pairs(void **state)
 	expect_result(pier_post_writes(channel, writes, 4, NULL), -EMSGSIZE);
 	test_assert_sentence("request 3 of a batch");
 	assert_int_equal(fake.logged, 6);
-	expect_ok(pier_destroy_channel(channel));
+	expect_ok(pier_channel_destroy(channel));
 }
 
 static void rings_for_many(void **state)
@@ -324,7 +325,7 @@ static void rings_for_many(void **state)
 	expect_result(pier_post_batch(channel, requests, 1, NULL), -EAGAIN);
 	fake_complete(work.id, IBV_WC_SUCCESS, IBV_WC_RDMA_WRITE, 0);
 	expect_ok(pier_post_batch(channel, requests, 1, NULL));
-	expect_ok(pier_destroy_channel(channel));
+	expect_ok(pier_channel_destroy(channel));
 }
 
 /* One of a batch fails: its cause is kept, and the batch ends with the flush. */
@@ -341,14 +342,14 @@ static void tells_which_of_a_batch_failed(void **state)
 	expect_ok(pier_post_batch(channel, requests, 4, &work));
 	fake_complete(fake.log[1].wr.wr_id, IBV_WC_REM_ACCESS_ERR, IBV_WC_RDMA_WRITE, 0);
 	fake_complete(fake.log[2].wr.wr_id, IBV_WC_WR_FLUSH_ERR, IBV_WC_RDMA_WRITE, 0);
-	expect_result(pier_poll_work(channel, work, &result), 0);
+	expect_result(pier_work_poll(channel, work, &result), 0);
 	assert_int_equal(pier_channel_outstanding(channel), 1);
 	fake_complete(work.id, IBV_WC_WR_FLUSH_ERR, IBV_WC_RDMA_WRITE, 0);
-	expect_result(pier_wait(channel, work, 0, &result), -ECANCELED);
+	expect_result(pier_work_wait(channel, work, 0, &result), -ECANCELED);
 	test_assert_sentence("IBV_WC_REM_ACCESS_ERR");
 	expect_result(pier_post_batch(channel, requests, 4, &work), -EPIPE);
 	assert_int_equal(pier_channel_outstanding(channel), 0);
-	expect_ok(pier_destroy_channel(channel));
+	expect_ok(pier_channel_destroy(channel));
 }
 
 static void stops_a_batch_that_was_cut(void **state)
@@ -369,7 +370,7 @@ static void stops_a_batch_that_was_cut(void **state)
 		assert_null(pier_region_in_use(&fake.pd, KEY));
 		expect_result(pier_post_batch(channel, requests, 1, NULL),
 			      refused ? -EPIPE : 0);
-		expect_ok(pier_destroy_channel(channel));
+		expect_ok(pier_channel_destroy(channel));
 	}
 }
 
@@ -387,11 +388,11 @@ static void keeps_nothing_of_what_was_refused(void **state)
 	expect_result(pier_post_write(channel, &source, 1, &remote, &work), -ENOSPC);
 	fake.fail_call = fake.calls + 2;
 	expect_result(pier_post_batch(channel, requests, 2, &work), -ENOSPC);
-	expect_ok(pier_cancel_channel(channel));
+	expect_ok(pier_channel_cancel(channel));
 	assert_int_equal(channel->sends.kept, 0);
 	assert_int_equal(channel->receives.kept, 0);
 	assert_int_equal(work.id, 7);
-	expect_ok(pier_destroy_channel(channel));
+	expect_ok(pier_channel_destroy(channel));
 }
 
 /* A batch never takes the place of a result that somebody may still ask for. */
@@ -406,15 +407,15 @@ static void keeps_results_beside_batches(void **state)
 	for (int i = 0; i < 4; i++) {
 		requests[i] = a_write();
 		requests[i].opcode = PIER_OP_READ;
-		expect_ok(pier_post(channel, &requests[i], &works[i]));
+		expect_ok(pier_post_request(channel, &requests[i], &works[i]));
 	}
 	complete_sends(4);
 	expect_ok(pier_post_batch(channel, requests, 4, &work));
 	for (int i = 0; i < 4; i++) {
-		expect_result(pier_poll_work(channel, works[i], &result), 1);
+		expect_result(pier_work_poll(channel, works[i], &result), 1);
 		assert_int_equal(result.byte_length, 8);
 	}
-	expect_ok(pier_destroy_channel(channel));
+	expect_ok(pier_channel_destroy(channel));
 }
 
 static void splits_lists_that_are_too_long(void **state)
@@ -431,7 +432,7 @@ static void splits_lists_that_are_too_long(void **state)
 	request.num_sge = 7;
 	request.flags = PIER_POST_IMMEDIATE | PIER_POST_SOLICITED | PIER_POST_FENCE;
 	request.immediate = 9;
-	expect_ok(pier_post(channel, &request, &work));
+	expect_ok(pier_post_request(channel, &request, &work));
 	assert_int_equal(fake.logged, 3);
 	for (int i = 0; i < 3; i++) {
 		const struct ibv_send_wr *wr = &fake.log[i].wr;
@@ -445,17 +446,17 @@ static void splits_lists_that_are_too_long(void **state)
 				 i == 2 ? IBV_SEND_SOLICITED : 0);
 	}
 	complete_sends(3);
-	expect_ok(pier_wait(channel, work, 0, NULL));
+	expect_ok(pier_work_wait(channel, work, 0, NULL));
 	fake.completes = true;
-	expect_ok(pier_write(channel, list, 7, &remote, 1000));
-	expect_ok(
-		pier_read(channel, (const struct pier_scatter *)list, 7, &remote, 1000));
+	expect_ok(pier_channel_write(channel, list, 7, &remote, 1000));
+	expect_ok(pier_channel_read(channel, (const struct pier_scatter *)list, 7,
+				    &remote, 1000));
 	assert_int_equal(fake.logged, 9);
 	request.opcode = PIER_OP_SEND;
 	request.flags = 0;
-	expect_result(pier_post(channel, &request, NULL), -EINVAL);
+	expect_result(pier_post_request(channel, &request, NULL), -EINVAL);
 	expect_result(pier_post_write(channel, list, 7, NULL, NULL), -EINVAL);
-	expect_ok(pier_destroy_channel(channel));
+	expect_ok(pier_channel_destroy(channel));
 }
 
 static void waits_for_room(void **state)
@@ -463,24 +464,24 @@ static void waits_for_room(void **state)
 	struct pier_channel *channel = connected_with(3, 0);
 
 	(void)state;
-	expect_result(pier_wait_room(channel, 0, 10), -EINVAL);
-	expect_result(pier_wait_room(channel, 4, 10), -EINVAL);
-	expect_result(pier_wait_room(channel, 1, -2), -EINVAL);
-	expect_ok(pier_wait_room(channel, 3, 0));
+	expect_result(pier_channel_wait_room(channel, 0, 10), -EINVAL);
+	expect_result(pier_channel_wait_room(channel, 4, 10), -EINVAL);
+	expect_result(pier_channel_wait_room(channel, 1, -2), -EINVAL);
+	expect_ok(pier_channel_wait_room(channel, 3, 0));
 	for (int i = 0; i < 3; i++)
 		expect_ok(pier_post_write(channel, &source, 1, &remote, NULL));
-	assert_int_equal(pier_send_room(channel), 0);
-	expect_result(pier_wait_room(channel, 1, 20), -ETIMEDOUT);
+	assert_int_equal(pier_channel_send_room(channel), 0);
+	expect_result(pier_channel_wait_room(channel, 1, 20), -ETIMEDOUT);
 	test_assert_sentence("3 are outstanding");
 	/* Nothing was stopped. */
 	assert_int_equal(fake.state, IBV_QPS_RTS);
 	complete_sends(2);
-	expect_ok(pier_wait_room(channel, 2, 20));
-	expect_result(pier_wait_room(channel, 3, 0), -ETIMEDOUT);
+	expect_ok(pier_channel_wait_room(channel, 2, 20));
+	expect_result(pier_channel_wait_room(channel, 3, 0), -ETIMEDOUT);
 	fake_complete(fake.send_ids[0], IBV_WC_RETRY_EXC_ERR, IBV_WC_RDMA_WRITE, 0);
-	expect_result(pier_wait_room(channel, 3, 20), -EPIPE);
-	expect_result(pier_wait_room(channel, 1, 20), -EPIPE);
-	expect_ok(pier_destroy_channel(channel));
+	expect_result(pier_channel_wait_room(channel, 3, 20), -EPIPE);
+	expect_result(pier_channel_wait_room(channel, 1, 20), -EPIPE);
+	expect_ok(pier_channel_destroy(channel));
 }
 
 static void gives_up_handles(void **state)
@@ -494,16 +495,16 @@ static void gives_up_handles(void **state)
 		for (int i = 0; i < 2; i++)
 			expect_ok(
 				pier_post_write(channel, &source, 1, &remote, &works[i]));
-		expect_ok(pier_drop_work(channel, works[0]));
-		expect_result(pier_drop_work(channel, works[0]), -ESTALE);
-		expect_result(pier_poll_work(channel, works[0], &result), -ESTALE);
+		expect_ok(pier_work_drop(channel, works[0]));
+		expect_result(pier_work_drop(channel, works[0]), -ESTALE);
+		expect_result(pier_work_poll(channel, works[0], &result), -ESTALE);
 		complete_sends(2);
-		expect_result(pier_poll(channel), 2);
-		expect_ok(pier_drop_work(channel, works[1]));
-		expect_result(pier_poll_work(channel, works[1], &result), -ESTALE);
+		expect_result(pier_channel_poll(channel), 2);
+		expect_ok(pier_work_drop(channel, works[1]));
+		expect_result(pier_work_poll(channel, works[1], &result), -ESTALE);
 		assert_int_equal(pier_channel_outstanding(channel), 0);
 	}
-	expect_ok(pier_destroy_channel(channel));
+	expect_ok(pier_channel_destroy(channel));
 }
 
 /* Posts and polls in every mixture: each handle gets its own result, once. */
@@ -526,7 +527,7 @@ static void agrees_with_a_model(void **state)
 		element.length += (uint32_t)test_random_below(&random, 1000);
 		switch (test_random_below(&random, 4)) {
 		case 0:
-			if (count == 16 || !pier_send_room(channel))
+			if (count == 16 || !pier_channel_send_room(channel))
 				break;
 			done = pier_post_read(channel, &element, 1, &remote,
 					      &open[count].work);
@@ -546,20 +547,20 @@ static void agrees_with_a_model(void **state)
 			if (count == 0)
 				break;
 			which = (int)test_random_below(&random, (uint64_t)count);
-			done = pier_poll_work(channel, open[which].work, &result);
+			done = pier_work_poll(channel, open[which].work, &result);
 			assert_true(done == 0 || done == 1);
 			if (done == 0)
 				break;
 			assert_int_equal(result.error, 0);
 			assert_int_equal(result.opcode, PIER_OP_READ);
 			assert_int_equal(result.byte_length, open[which].length);
-			expect_result(pier_poll_work(channel, open[which].work, &result),
+			expect_result(pier_work_poll(channel, open[which].work, &result),
 				      -ESTALE);
 			open[which] = open[--count];
 		}
 		assert_true(pier_channel_outstanding(channel) <= 8);
 	}
-	expect_ok(pier_destroy_channel(channel));
+	expect_ok(pier_channel_destroy(channel));
 }
 
 int main(void)

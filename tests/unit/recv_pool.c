@@ -12,7 +12,7 @@
 
 #include <pier/pier.h>
 
-#include "channel/recv_pool.h"
+#include "channel/recv/recv_pool.h"
 #include "nic.h"
 
 enum {
@@ -45,9 +45,9 @@ static struct pier_channel *make_channel(struct pier_recv_pool *pool, uint32_t d
 	attr.max_send_wr = 2;
 	attr.max_recv_wr = depth;
 	attr.max_send_sge = attr.max_recv_sge = 1;
-	attr.srq = pool ? pier_pool_srq(pool) : NULL;
-	expect_ok(pier_prepare_channel(&fake.pd, &attr, &channel));
-	expect_ok(pier_connect_channel(channel, &peer));
+	attr.srq = pool ? pier_recv_pool_srq(pool) : NULL;
+	expect_ok(pier_channel_create(&fake.pd, &attr, &channel));
+	expect_ok(pier_channel_connect(channel, &peer));
 	return channel;
 }
 
@@ -68,11 +68,11 @@ static struct scene open_with(bool shared, const struct pier_recv_pool_attr *att
 	fake_reset();
 	scene.before = test_take_census();
 	if (shared) {
-		expect_ok(pier_create_shared_pool(&fake.pd, attr, &scene.pool));
+		expect_ok(pier_recv_pool_create_shared(&fake.pd, attr, &scene.pool));
 		scene.channel = make_channel(scene.pool, depth);
 	} else {
 		scene.channel = make_channel(NULL, depth);
-		expect_ok(pier_create_recv_pool(scene.channel, attr, &scene.pool));
+		expect_ok(pier_recv_pool_create(scene.channel, attr, &scene.pool));
 	}
 	return scene;
 }
@@ -87,10 +87,10 @@ static struct scene open_scene(bool shared)
 static void close_scene(struct scene *scene)
 {
 	if (scene->shared)
-		expect_ok(pier_destroy_channel(scene->channel));
-	expect_ok(pier_destroy_recv_pool(scene->pool));
+		expect_ok(pier_channel_destroy(scene->channel));
+	expect_ok(pier_recv_pool_destroy(scene->pool));
 	if (!scene->shared)
-		expect_ok(pier_destroy_channel(scene->channel));
+		expect_ok(pier_channel_destroy(scene->channel));
 	assert_int_equal(atomic_load(&fake.pd.children), 0);
 	assert_int_equal(fake.srqs + fake.qps + fake.cqs + fake.channels + fake.mrs, 0);
 	test_assert_census(&scene->before);
@@ -118,7 +118,7 @@ static struct pier_pool_message expect_next(const struct scene *scene, uint32_t 
 {
 	struct pier_pool_message message = { 0 };
 
-	expect_result(pier_poll_pool_message(scene->pool, &message), 1);
+	expect_result(pier_recv_pool_poll(scene->pool, &message), 1);
 	assert_ptr_equal(message.channel, scene->channel);
 	assert_int_equal(message.length, length);
 	assert_int_equal(message.result.error, 0);
@@ -132,7 +132,7 @@ static void expect_none(const struct scene *scene)
 {
 	struct pier_pool_message message = { .slot = 77 };
 
-	expect_result(pier_poll_pool_message(scene->pool, &message), 0);
+	expect_result(pier_recv_pool_poll(scene->pool, &message), 0);
 	assert_int_equal(message.slot, 77);
 }
 
@@ -157,7 +157,7 @@ static void posts_all_at_once_body(bool shared)
 	if (shared)
 		assert_int_equal(fake.cq->cqe, 2 + COUNT);
 	else
-		assert_null(pier_pool_srq(scene.pool));
+		assert_null(pier_recv_pool_srq(scene.pool));
 	close_scene(&scene);
 }
 
@@ -181,8 +181,8 @@ static void hands_out_in_order_body(bool shared)
 		message = expect_next(&scene, length);
 		assert_int_equal(message.sequence, i);
 		expect_none(&scene);
-		expect_ok(pier_release_pool_message(scene.pool, &message));
-		expect_result(pier_release_pool_message(scene.pool, &message), -ESTALE);
+		expect_ok(pier_recv_pool_release(scene.pool, &message));
+		expect_result(pier_recv_pool_release(scene.pool, &message), -ESTALE);
 	}
 	close_scene(&scene);
 }
@@ -202,14 +202,14 @@ static void tells_immediates_body(bool shared)
 	message = expect_next(&scene, 5);
 	assert_true(message.result.has_immediate);
 	assert_int_equal(message.result.immediate, 0x80000001);
-	expect_ok(pier_release_pool_message(scene.pool, &message));
+	expect_ok(pier_recv_pool_release(scene.pool, &message));
 	/* Of a write, which put its bytes elsewhere. */
 	fake_complete_imm(ids_of(&scene)[0], IBV_WC_RECV_RDMA_WITH_IMM, 9999, htonl(7));
 	message = expect_next(&scene, 0);
 	assert_int_equal(message.result.opcode, PIER_OP_RECV_WRITE_IMM);
 	assert_int_equal(message.result.byte_length, 9999);
 	assert_int_equal(message.result.immediate, 7);
-	expect_ok(pier_release_pool_message(scene.pool, &message));
+	expect_ok(pier_recv_pool_release(scene.pool, &message));
 	close_scene(&scene);
 }
 
@@ -230,17 +230,17 @@ static void posts_in_batches_body(bool shared)
 		arrive(&scene, 1);
 	for (int i = 0; i < 4; i++)
 		messages[i] = expect_next(&scene, 1);
-	expect_ok(pier_release_pool_message(scene.pool, &messages[3]));
+	expect_ok(pier_recv_pool_release(scene.pool, &messages[3]));
 	assert_int_equal(fake.recv_doorbells, doorbells);
-	expect_ok(pier_release_pool_message(scene.pool, &messages[1]));
+	expect_ok(pier_recv_pool_release(scene.pool, &messages[1]));
 	assert_int_equal(fake.recv_doorbells, doorbells + 1);
 	assert_int_equal(posted(&scene), COUNT - 2);
-	expect_ok(pier_release_pool_message(scene.pool, &messages[2]));
+	expect_ok(pier_recv_pool_release(scene.pool, &messages[2]));
 	assert_int_equal(posted(&scene), COUNT - 2);
 	expect_none(&scene);
 	assert_int_equal(fake.recv_doorbells, doorbells + 2);
 	assert_int_equal(posted(&scene), COUNT - 1);
-	expect_ok(pier_release_pool_message(scene.pool, &messages[0]));
+	expect_ok(pier_recv_pool_release(scene.pool, &messages[0]));
 	close_scene(&scene);
 }
 
@@ -262,14 +262,14 @@ static void posts_the_last_at_once_body(bool shared)
 		messages[i] = expect_next(&scene, 1);
 	assert_int_equal(posted(&scene), 0);
 	expect_none(&scene);
-	expect_result(pier_destroy_recv_pool(scene.pool), -EBUSY);
-	assert_non_null(strstr(pier_last_error(), "8 of its messages"));
-	expect_ok(pier_release_pool_message(scene.pool, &messages[5]));
+	expect_result(pier_recv_pool_destroy(scene.pool), -EBUSY);
+	assert_non_null(strstr(pier_error_message(), "8 of its messages"));
+	expect_ok(pier_recv_pool_release(scene.pool, &messages[5]));
 	assert_int_equal(posted(&scene), 1);
 	arrive(&scene, 2);
 	messages[5] = expect_next(&scene, 2);
 	for (int i = 0; i < COUNT; i++)
-		expect_ok(pier_release_pool_message(scene.pool, &messages[i]));
+		expect_ok(pier_recv_pool_release(scene.pool, &messages[i]));
 	close_scene(&scene);
 }
 
@@ -297,7 +297,7 @@ static void fills_a_shorter_queue(void **state)
 		expect_none(&scene);
 		assert_int_equal(posted(&scene), 3);
 		for (int i = 3; i-- > 0;)
-			expect_ok(pier_release_pool_message(scene.pool, &messages[i]));
+			expect_ok(pier_recv_pool_release(scene.pool, &messages[i]));
 	}
 	close_scene(&scene);
 }
@@ -317,11 +317,11 @@ static void stands_beside_other_receives(void **state)
 	for (uint32_t i = 0; i < COUNT; i++) {
 		arrive(&scene, i);
 		message = expect_next(&scene, i);
-		expect_ok(pier_release_pool_message(scene.pool, &message));
+		expect_ok(pier_recv_pool_release(scene.pool, &message));
 	}
 	arrive(&scene, 3);
 	expect_none(&scene);
-	expect_result(pier_poll_work(scene.channel, work, &result), 1);
+	expect_result(pier_work_poll(scene.channel, work, &result), 1);
 	assert_int_equal(result.byte_length, 3);
 	close_scene(&scene);
 }
@@ -334,17 +334,17 @@ static void delivers_before_it_fails_body(bool shared)
 	arrive(&scene, 1);
 	arrive(&scene, 2);
 	fake_complete(ids_of(&scene)[0], IBV_WC_LOC_LEN_ERR, IBV_WC_BIND_MW, 0);
-	assert_null(pier_pool_broken(scene.pool));
+	assert_null(pier_recv_pool_broken(scene.pool));
 	messages[0] = expect_next(&scene, 1);
 	messages[1] = expect_next(&scene, 2);
 	for (int i = 0; i < 3; i++) {
-		expect_result(pier_poll_pool_message(scene.pool, &none), -EPIPE);
-		assert_non_null(strstr(pier_last_error(), "longer"));
-		assert_ptr_equal(pier_pool_broken(scene.pool), scene.channel);
-		expect_result(pier_wait_pool_message(scene.pool, 1, &none), -EPIPE);
+		expect_result(pier_recv_pool_poll(scene.pool, &none), -EPIPE);
+		assert_non_null(strstr(pier_error_message(), "longer"));
+		assert_ptr_equal(pier_recv_pool_broken(scene.pool), scene.channel);
+		expect_result(pier_recv_pool_wait(scene.pool, 1, &none), -EPIPE);
 	}
-	expect_ok(pier_release_pool_message(scene.pool, &messages[1]));
-	expect_ok(pier_release_pool_message(scene.pool, &messages[0]));
+	expect_ok(pier_recv_pool_release(scene.pool, &messages[1]));
+	expect_ok(pier_recv_pool_release(scene.pool, &messages[0]));
 	close_scene(&scene);
 }
 
@@ -364,24 +364,24 @@ static void tells_once_of_each_channel(void **state)
 
 	(void)state;
 	other = make_channel(scene.pool, 1);
-	expect_result(pier_destroy_recv_pool(scene.pool), -EBUSY);
-	assert_non_null(strstr(pier_last_error(), "2 channels"));
+	expect_result(pier_recv_pool_destroy(scene.pool), -EBUSY);
+	assert_non_null(strstr(pier_error_message(), "2 channels"));
 	pier_break_channel(scene.channel, -ECANCELED, "broken by the test");
-	expect_result(pier_poll_pool_message(scene.pool, &message), -EPIPE);
-	assert_ptr_equal(pier_pool_broken(scene.pool), scene.channel);
-	expect_result(pier_poll_pool_message(scene.pool, &message), 0);
+	expect_result(pier_recv_pool_poll(scene.pool, &message), -EPIPE);
+	assert_ptr_equal(pier_recv_pool_broken(scene.pool), scene.channel);
+	expect_result(pier_recv_pool_poll(scene.pool, &message), 0);
 	arrive(&scene, 1);
-	expect_result(pier_poll(other), 1);
-	expect_result(pier_poll_pool_message(scene.pool, &message), 1);
+	expect_result(pier_channel_poll(other), 1);
+	expect_result(pier_recv_pool_poll(scene.pool, &message), 1);
 	assert_ptr_equal(message.channel, other);
-	expect_ok(pier_release_pool_message(scene.pool, &message));
+	expect_ok(pier_recv_pool_release(scene.pool, &message));
 	pier_break_channel(other, -ECANCELED, "so is the other");
 	for (int i = 0; i < 3; i++) {
-		expect_result(pier_poll_pool_message(scene.pool, &message), -EPIPE);
-		assert_ptr_equal(pier_pool_broken(scene.pool), other);
+		expect_result(pier_recv_pool_poll(scene.pool, &message), -EPIPE);
+		assert_ptr_equal(pier_recv_pool_broken(scene.pool), other);
 	}
-	expect_ok(pier_destroy_channel(other));
-	assert_null(pier_pool_broken(scene.pool));
+	expect_ok(pier_channel_destroy(other));
+	assert_null(pier_recv_pool_broken(scene.pool));
 	fake.cq = first;
 	close_scene(&scene);
 }
@@ -399,18 +399,18 @@ static void takes_turns(void **state)
 	channels[1] = make_channel(scene.pool, 1);
 	for (int i = 0; i < COUNT; i++) {
 		arrive(&scene, (uint32_t)i);
-		expect_result(pier_poll(channels[i >= COUNT / 2]), 1);
+		expect_result(pier_channel_poll(channels[i >= COUNT / 2]), 1);
 	}
 	for (int i = 0; i < COUNT; i++) {
-		expect_result(pier_poll_pool_message(scene.pool, &messages[i]), 1);
+		expect_result(pier_recv_pool_poll(scene.pool, &messages[i]), 1);
 		assert_ptr_equal(messages[i].channel, channels[i % 2]);
 		/* And each in order. */
 		assert_true(i < 2 || messages[i].length > last[i % 2]);
 		last[i % 2] = messages[i].length;
 	}
 	for (int i = 0; i < COUNT; i++)
-		expect_ok(pier_release_pool_message(scene.pool, &messages[i]));
-	expect_ok(pier_destroy_channel(channels[1]));
+		expect_ok(pier_recv_pool_release(scene.pool, &messages[i]));
+	expect_ok(pier_channel_destroy(channels[1]));
 	fake.cq = first;
 	close_scene(&scene);
 }
@@ -423,8 +423,8 @@ static void outlives_shared_channels(void **state)
 	(void)state;
 	arrive(&scene, 1);
 	arrive(&scene, 2);
-	expect_result(pier_poll(scene.channel), 2);
-	expect_ok(pier_destroy_channel(scene.channel));
+	expect_result(pier_channel_poll(scene.channel), 2);
+	expect_ok(pier_channel_destroy(scene.channel));
 	assert_int_equal(posted(&scene), COUNT);
 	expect_none(&scene);
 	scene.channel = make_channel(scene.pool, 1);
@@ -433,7 +433,7 @@ static void outlives_shared_channels(void **state)
 
 		arrive(&scene, 3);
 		message = expect_next(&scene, 3);
-		expect_ok(pier_release_pool_message(scene.pool, &message));
+		expect_ok(pier_recv_pool_release(scene.pool, &message));
 	}
 	close_scene(&scene);
 }
@@ -447,12 +447,12 @@ static void outlives_its_channel(void **state)
 	arrive(&scene, 1);
 	arrive(&scene, 2);
 	message = expect_next(&scene, 1);
-	expect_ok(pier_destroy_channel(scene.channel));
-	expect_result(pier_poll_pool_message(scene.pool, &none), -EPIPE);
-	assert_non_null(strstr(pier_last_error(), "destroyed"));
-	expect_result(pier_wait_pool_message(scene.pool, 0, &none), -EPIPE);
-	expect_result(pier_destroy_recv_pool(scene.pool), -EBUSY);
-	expect_ok(pier_release_pool_message(scene.pool, &message));
+	expect_ok(pier_channel_destroy(scene.channel));
+	expect_result(pier_recv_pool_poll(scene.pool, &none), -EPIPE);
+	assert_non_null(strstr(pier_error_message(), "destroyed"));
+	expect_result(pier_recv_pool_wait(scene.pool, 0, &none), -EPIPE);
+	expect_result(pier_recv_pool_destroy(scene.pool), -EBUSY);
+	expect_ok(pier_recv_pool_release(scene.pool, &message));
 	scene.channel = NULL;
 	close_scene(&scene);
 }
@@ -465,12 +465,12 @@ static void stops_the_channel_that_it_leaves(void **state)
 
 	(void)state;
 	arrive(&scene, 1);
-	expect_ok(pier_destroy_recv_pool(scene.pool));
+	expect_ok(pier_recv_pool_destroy(scene.pool));
 	assert_int_equal(fake.state, IBV_QPS_ERR);
 	assert_int_equal(fake.mrs, 0);
 	assert_int_equal(pier_channel_outstanding(scene.channel), 0);
 	expect_result(pier_post_recv(scene.channel, &target, 1, NULL), -EPIPE);
-	assert_non_null(strstr(pier_last_error(), "receive pool was destroyed"));
+	assert_non_null(strstr(pier_error_message(), "receive pool was destroyed"));
 	scene.pool = NULL;
 	close_scene(&scene);
 }
@@ -487,10 +487,10 @@ static enum pier_delivery deliver(const struct pier_pool_message *message, void 
 	struct pier_pool_message none;
 
 	delivery->kept[delivery->count++ % COUNT] = *message;
-	expect_result(pier_poll_pool_message(delivery->pool, &none), -EBUSY);
-	expect_result(pier_wait_pool_message(delivery->pool, 0, &none), -EBUSY);
-	expect_result(pier_deliver_pool_messages(delivery->pool, 0), -EBUSY);
-	expect_result(pier_destroy_recv_pool(delivery->pool), -EBUSY);
+	expect_result(pier_recv_pool_poll(delivery->pool, &none), -EBUSY);
+	expect_result(pier_recv_pool_wait(delivery->pool, 0, &none), -EBUSY);
+	expect_result(pier_recv_pool_deliver(delivery->pool, 0), -EBUSY);
+	expect_result(pier_recv_pool_destroy(delivery->pool), -EBUSY);
 	return message->length == delivery->keep ? PIER_KEPT : PIER_DELIVERED;
 }
 
@@ -504,25 +504,25 @@ static void delivers_to_a_function_body(bool shared)
 	attr.context = &delivery;
 	scene = open_with(shared, &attr, COUNT);
 	delivery.pool = scene.pool;
-	expect_result(pier_deliver_pool_messages(scene.pool, 0), 0);
-	expect_result(pier_deliver_pool_messages(scene.pool, 1), -ETIMEDOUT);
+	expect_result(pier_recv_pool_deliver(scene.pool, 0), 0);
+	expect_result(pier_recv_pool_deliver(scene.pool, 1), -ETIMEDOUT);
 	for (uint32_t i = 0; i < 5; i++)
 		arrive(&scene, i);
 	fake_complete(ids_of(&scene)[0], IBV_WC_LOC_LEN_ERR, IBV_WC_BIND_MW, 0);
-	expect_result(pier_deliver_pool_messages(scene.pool, 0), 5);
+	expect_result(pier_recv_pool_deliver(scene.pool, 0), 5);
 	assert_int_equal(delivery.count, 5);
 	for (uint32_t i = 0; i < 5; i++) {
 		assert_int_equal(delivery.kept[i].length, i);
 		assert_int_equal(delivery.kept[i].sequence, i);
 		if (i != 2)
 			expect_result(
-				pier_release_pool_message(scene.pool, &delivery.kept[i]),
+				pier_recv_pool_release(scene.pool, &delivery.kept[i]),
 				-ESTALE);
 	}
 	/* It came behind messages, and is told now. */
-	expect_result(pier_deliver_pool_messages(scene.pool, 0), -EPIPE);
-	assert_ptr_equal(pier_pool_broken(scene.pool), scene.channel);
-	expect_ok(pier_release_pool_message(scene.pool, &delivery.kept[2]));
+	expect_result(pier_recv_pool_deliver(scene.pool, 0), -EPIPE);
+	assert_ptr_equal(pier_recv_pool_broken(scene.pool), scene.channel);
+	expect_ok(pier_recv_pool_release(scene.pool, &delivery.kept[2]));
 	close_scene(&scene);
 }
 
@@ -549,13 +549,13 @@ static void delivers_before_it_tells(void **state)
 	first = fake.cq;
 	other = make_channel(scene.pool, 1);
 	arrive(&scene, 1);
-	expect_result(pier_poll(other), 1);
+	expect_result(pier_channel_poll(other), 1);
 	pier_break_channel(other, -ECANCELED, "broken by the test");
-	expect_result(pier_deliver_pool_messages(scene.pool, 0), 1);
-	expect_result(pier_deliver_pool_messages(scene.pool, 0), -EPIPE);
-	assert_ptr_equal(pier_pool_broken(scene.pool), other);
-	expect_result(pier_deliver_pool_messages(scene.pool, 0), 0);
-	expect_ok(pier_destroy_channel(other));
+	expect_result(pier_recv_pool_deliver(scene.pool, 0), 1);
+	expect_result(pier_recv_pool_deliver(scene.pool, 0), -EPIPE);
+	assert_ptr_equal(pier_recv_pool_broken(scene.pool), other);
+	expect_result(pier_recv_pool_deliver(scene.pool, 0), 0);
+	expect_ok(pier_channel_destroy(other));
 	fake.cq = first;
 	close_scene(&scene);
 }
@@ -571,21 +571,21 @@ static void asks_again_for_what_was_not_posted_body(bool shared)
 		messages[i] = expect_next(&scene, 1);
 	/* The device takes the first, and refuses the second. */
 	fake.fail_call = fake.calls + 2;
-	expect_ok(pier_release_pool_message(scene.pool, &messages[0]));
-	expect_ok(pier_release_pool_message(scene.pool, &messages[1]));
+	expect_ok(pier_recv_pool_release(scene.pool, &messages[0]));
+	expect_ok(pier_recv_pool_release(scene.pool, &messages[1]));
 	assert_int_equal(posted(&scene), COUNT - 2);
 	/* What arrived comes first. */
 	messages[2] = expect_next(&scene, 1);
 	fake.fail_call = fake.calls + 1;
-	expect_result(pier_poll_pool_message(scene.pool, &none), -ENOSPC);
+	expect_result(pier_recv_pool_poll(scene.pool, &none), -ENOSPC);
 	fake.fail_call = 0;
 	expect_none(&scene);
 	assert_int_equal(posted(&scene), COUNT - 1);
-	expect_ok(pier_release_pool_message(scene.pool, &messages[2]));
+	expect_ok(pier_recv_pool_release(scene.pool, &messages[2]));
 	for (uint32_t i = 0; i < 3 * COUNT; i++) {
 		arrive(&scene, i % LENGTH);
 		messages[0] = expect_next(&scene, i % LENGTH);
-		expect_ok(pier_release_pool_message(scene.pool, &messages[0]));
+		expect_ok(pier_recv_pool_release(scene.pool, &messages[0]));
 	}
 	close_scene(&scene);
 }
@@ -611,7 +611,7 @@ static void takes_back_what_failed(void **state)
 	for (call = 1;; call++) {
 		fake.calls = 0;
 		fake.fail_call = call;
-		if (pier_create_shared_pool(&fake.pd, &attr, &pool) == 0)
+		if (pier_recv_pool_create_shared(&fake.pd, &attr, &pool) == 0)
 			break;
 		fake.fail_call = 0;
 		fake.shared = 0;
@@ -624,27 +624,27 @@ static void takes_back_what_failed(void **state)
 		fake.calls = 0;
 		fake.fail_call = i == 1 ? 1 : 2;
 		if (i == 1)
-			expect_result(pier_destroy_recv_pool(pool), -ENOSPC);
+			expect_result(pier_recv_pool_destroy(pool), -ENOSPC);
 	}
-	expect_result(pier_destroy_recv_pool(pool), -ENOSPC);
+	expect_result(pier_recv_pool_destroy(pool), -ENOSPC);
 	assert_int_equal(fake.srqs, 0);
 	assert_int_equal(fake.mrs, 1);
 	fake.fail_call = 0;
-	expect_ok(pier_destroy_recv_pool(pool));
+	expect_ok(pier_recv_pool_destroy(pool));
 	test_assert_census(&before);
 
 	channel = make_channel(NULL, COUNT);
 	before = test_take_census();
 	fake.calls = 0;
 	fake.fail_call = 2 + 3;
-	expect_result(pier_create_recv_pool(channel, &attr, &pool), -ENOSPC);
+	expect_result(pier_recv_pool_create(channel, &attr, &pool), -ENOSPC);
 	fake.fail_call = 0;
 	test_assert_census(&before);
 	assert_int_equal(fake.mrs, 0);
 	/* It had some of them. */
 	assert_int_equal(pier_channel_outstanding(channel), 0);
-	expect_result(pier_create_recv_pool(channel, &attr, &pool), -EPIPE);
-	expect_ok(pier_destroy_channel(channel));
+	expect_result(pier_recv_pool_create(channel, &attr, &pool), -EPIPE);
+	expect_ok(pier_channel_destroy(channel));
 }
 
 static void uses_a_region_of_the_caller(void **state)
@@ -664,26 +664,26 @@ static void uses_a_region_of_the_caller(void **state)
 	scene.channel = make_channel(NULL, COUNT);
 	attr.mr = mr;
 	attr.offset = 101;
-	expect_result(pier_create_recv_pool(scene.channel, &attr, &scene.pool), -ERANGE);
+	expect_result(pier_recv_pool_create(scene.channel, &attr, &scene.pool), -ERANGE);
 	attr.offset = UINT64_MAX;
-	expect_result(pier_create_recv_pool(scene.channel, &attr, &scene.pool), -ERANGE);
+	expect_result(pier_recv_pool_create(scene.channel, &attr, &scene.pool), -ERANGE);
 	attr.offset = 100;
 	attr.mr = read_only;
-	expect_result(pier_create_recv_pool(scene.channel, &attr, &scene.pool), -EACCES);
+	expect_result(pier_recv_pool_create(scene.channel, &attr, &scene.pool), -EACCES);
 	attr.mr = mr;
 	attr.count = 1;
-	expect_ok(pier_create_recv_pool(scene.channel, &attr, &scene.pool));
+	expect_ok(pier_recv_pool_create(scene.channel, &attr, &scene.pool));
 	arrive(&scene, 4);
-	expect_result(pier_poll_pool_message(scene.pool, &message), 1);
+	expect_result(pier_recv_pool_poll(scene.pool, &message), 1);
 	assert_null(message.pointer);
 	assert_ptr_equal(message.mr, mr);
 	assert_int_equal(message.offset, 100);
 	assert_int_equal(message.iova, (uintptr_t)memory + 100);
 	/* Also while the only slot that is not posted is the user's. */
 	expect_result(pier_dereg_mr(mr), -EBUSY);
-	assert_non_null(strstr(pier_last_error(), "receive of a pool"));
-	expect_ok(pier_release_pool_message(scene.pool, &message));
-	expect_ok(pier_destroy_recv_pool(scene.pool));
+	assert_non_null(strstr(pier_error_message(), "receive of a pool"));
+	expect_ok(pier_recv_pool_release(scene.pool, &message));
+	expect_ok(pier_recv_pool_destroy(scene.pool));
 	expect_ok(pier_dereg_mr(mr));
 	expect_ok(pier_dereg_mr(read_only));
 	scene.pool = NULL;
@@ -694,7 +694,7 @@ static void uses_a_region_of_the_caller(void **state)
 	do {                                                                          \
 		attr = usual();                                                       \
 		attr.field = (value);                                                 \
-		expect_result(pier_create_recv_pool(channel, &attr, &pool), (error)); \
+		expect_result(pier_recv_pool_create(channel, &attr, &pool), (error)); \
 		assert_null(pool);                                                    \
 	} while (0)
 
@@ -717,29 +717,30 @@ static void checks_attributes(void **state)
 	REFUSED(spec, "nothing", -ENOENT);
 	REFUSED(size, sizeof(attr) - 1, -EINVAL);
 	attr = usual();
-	expect_ok(pier_create_recv_pool(channel, NULL, &pool));
-	expect_result(pier_create_recv_pool(channel, &attr, &other), -EBUSY);
-	expect_result(pier_wait_pool_message(pool, -2, &message), -EINVAL);
-	expect_result(pier_wait_pool_message(pool, 0, &message), -ETIMEDOUT);
-	expect_result(pier_deliver_pool_messages(pool, 0), -EINVAL);
+	expect_ok(pier_recv_pool_create(channel, NULL, &pool));
+	expect_result(pier_recv_pool_create(channel, &attr, &other), -EBUSY);
+	expect_result(pier_recv_pool_wait(pool, -2, &message), -EINVAL);
+	expect_result(pier_recv_pool_wait(pool, 0, &message), -ETIMEDOUT);
+	expect_result(pier_recv_pool_deliver(pool, 0), -EINVAL);
 	message.slot = 16;
-	expect_result(pier_release_pool_message(pool, &message), -ESTALE);
-	expect_ok(pier_destroy_recv_pool(pool));
-	expect_ok(pier_destroy_channel(channel));
+	expect_result(pier_recv_pool_release(pool, &message), -ESTALE);
+	expect_ok(pier_recv_pool_destroy(pool));
+	expect_ok(pier_channel_destroy(channel));
 
 	fake.device.limits.max_srq = 0;
-	expect_result(pier_create_shared_pool(&fake.pd, &attr, &pool), -EOPNOTSUPP);
+	expect_result(pier_recv_pool_create_shared(&fake.pd, &attr, &pool), -EOPNOTSUPP);
 	fake.device.limits.max_srq = 1;
-	expect_ok(pier_create_shared_pool(&fake.pd, &attr, &pool));
+	expect_ok(pier_recv_pool_create_shared(&fake.pd, &attr, &pool));
 	shared = make_channel(pool, 1);
-	expect_result(pier_create_recv_pool(shared, &attr, &other), -EINVAL);
-	expect_result(pier_post_srq_recv(pier_pool_srq(pool), NULL, 0, NULL), -EBUSY);
-	expect_result(pier_destroy_srq(pier_pool_srq(pool)), -EBUSY);
-	expect_result(pier_poll_message(shared, NULL), -EBUSY);
-	expect_result(pier_wait_message(shared, 0, NULL), -EBUSY);
-	expect_ok(pier_destroy_channel(shared));
-	expect_ok(pier_destroy_recv_pool(pool));
-	expect_ok(pier_destroy_recv_pool(NULL));
+	expect_result(pier_recv_pool_create(shared, &attr, &other), -EINVAL);
+	expect_result(pier_post_srq_recv(pier_recv_pool_srq(pool), NULL, 0, NULL),
+		      -EBUSY);
+	expect_result(pier_destroy_srq(pier_recv_pool_srq(pool)), -EBUSY);
+	expect_result(pier_message_poll(shared, NULL), -EBUSY);
+	expect_result(pier_message_wait(shared, 0, NULL), -EBUSY);
+	expect_ok(pier_channel_destroy(shared));
+	expect_ok(pier_recv_pool_destroy(pool));
+	expect_ok(pier_recv_pool_destroy(NULL));
 }
 
 /* Random arrivals, taking and releasing: every message comes once and in order. */
@@ -765,7 +766,7 @@ static void agrees_with_a_model_body(bool shared)
 		} else if (count > 0) {
 			int i = (int)test_random_below(&random, (uint64_t)count);
 
-			expect_ok(pier_release_pool_message(scene.pool, &held[i]));
+			expect_ok(pier_recv_pool_release(scene.pool, &held[i]));
 			held[i] = held[--count];
 		}
 		/* Nobody starves while there is a slot. */
@@ -773,7 +774,7 @@ static void agrees_with_a_model_body(bool shared)
 		assert_true(waiting >= 0 && waiting < 2);
 	}
 	while (count > 0)
-		expect_ok(pier_release_pool_message(scene.pool, &held[--count]));
+		expect_ok(pier_recv_pool_release(scene.pool, &held[--count]));
 	close_scene(&scene);
 }
 

@@ -42,7 +42,7 @@ struct world {
 	do {                                                                   \
 		if (!(condition)) {                                            \
 			fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, \
-				#condition, pier_last_error());                \
+				#condition, pier_error_message());             \
 			atomic_fetch_add(&(world)->failures, 1);               \
 		}                                                              \
 	} while (0)
@@ -86,18 +86,18 @@ static int make_pair(struct world *world, struct pier_srq *srq,
 {
 	struct pier_channel_attr attr = patient_attr();
 	struct pier_endpoint from, to;
-	int error = pier_prepare_channel(world->pds[0], &attr, ret_from);
+	int error = pier_channel_create(world->pds[0], &attr, ret_from);
 
 	attr.srq = srq;
 	if (!error)
-		error = pier_prepare_channel(world->pds[1], &attr, ret_to);
+		error = pier_channel_create(world->pds[1], &attr, ret_to);
 	if (!error)
 		error = pier_channel_endpoint(*ret_from, &from);
 	if (!error)
 		error = pier_channel_endpoint(*ret_to, &to);
 	if (!error)
-		error = pier_connect_channel(*ret_from, &to);
-	return error ? error : pier_connect_channel(*ret_to, &from);
+		error = pier_channel_connect(*ret_from, &to);
+	return error ? error : pier_channel_connect(*ret_to, &from);
 }
 
 static void make_pairs(struct world *world, struct pier_srq *srq)
@@ -109,8 +109,8 @@ static void make_pairs(struct world *world, struct pier_srq *srq)
 static void destroy_pairs(struct world *world)
 {
 	for (int i = 0; i < PAIRS; i++) {
-		expect_ok(pier_destroy_channel(world->to[i]));
-		expect_ok(pier_destroy_channel(world->from[i]));
+		expect_ok(pier_channel_destroy(world->to[i]));
+		expect_ok(pier_channel_destroy(world->from[i]));
 	}
 }
 
@@ -142,9 +142,10 @@ static int send_one(struct world *world, int pair, uint32_t number, uint8_t *byt
 	if (error)
 		return error;
 	memset(bytes, byte_of(pair, number), length);
-	error = pier_gather(mr, pier_mr_iova(mr), length, &source);
+	error = pier_mr_gather(mr, pier_mr_iova(mr), length, &source);
 	if (!error)
-		error = pier_send_imm(world->from[pair], &source, 1, number, TIME_MS);
+		error = pier_channel_send_imm(world->from[pair], &source, 1, number,
+					      TIME_MS);
 	return error ? error : pier_dereg_mr(mr);
 }
 
@@ -173,7 +174,7 @@ static bool is_right(int pair, uint32_t number, const uint8_t *bytes, uint32_t l
 static int post_slot(struct world *world, uint8_t *slot)
 {
 	struct pier_scatter element;
-	int error = pier_scatter(world->slots_mr, (uintptr_t)slot, LENGTH, &element);
+	int error = pier_mr_scatter(world->slots_mr, (uintptr_t)slot, LENGTH, &element);
 
 	return error ? error : pier_post_srq_recv(world->srq, &element, 1, slot);
 }
@@ -187,7 +188,7 @@ static void *receive_all(void *argument)
 	int error = 0;
 
 	for (uint32_t i = 0; i < MESSAGES && !error; i++) {
-		error = pier_wait_message(world->to[task->number], TIME_MS, &message);
+		error = pier_message_wait(world->to[task->number], TIME_MS, &message);
 		if (error)
 			break;
 		CHECK(world,
@@ -208,9 +209,9 @@ static void *come_and_go(void *argument)
 
 	while (!atomic_load(&world->done)) {
 		CHECK(world, make_pair(world, world->srq, &from, &to) == 0);
-		CHECK(world, pier_send(from, NULL, 0, TIME_MS) == 0);
-		CHECK(world, pier_destroy_channel(to) == 0);
-		CHECK(world, pier_destroy_channel(from) == 0);
+		CHECK(world, pier_channel_send(from, NULL, 0, TIME_MS) == 0);
+		CHECK(world, pier_channel_destroy(to) == 0);
+		CHECK(world, pier_channel_destroy(from) == 0);
 	}
 	return NULL;
 }
@@ -290,7 +291,7 @@ static bool take_next(struct task *task, struct pier_pool_message *ret_message)
 
 	if (task->number == PAIRS * MESSAGES)
 		return false;
-	error = pier_wait_pool_message(task->pool, TIME_MS, ret_message);
+	error = pier_recv_pool_wait(task->pool, TIME_MS, ret_message);
 	CHECK(task->world, error == 0);
 	CHECK(task->world, ret_message->sequence == (uint64_t)task->number);
 	task->number++;
@@ -312,7 +313,7 @@ static void *take_turns(void *argument)
 			return NULL;
 		CHECK(task->world, is_plain(&message));
 		pthread_mutex_lock(task->lock);
-		CHECK(task->world, pier_release_pool_message(task->pool, &message) == 0);
+		CHECK(task->world, pier_recv_pool_release(task->pool, &message) == 0);
 		pthread_mutex_unlock(task->lock);
 	}
 }
@@ -330,8 +331,8 @@ static void a_pool_moves_by_a_mutex(void **state)
 	open_world(&world);
 	attr.count = SLOTS;
 	attr.length = LENGTH;
-	expect_ok(pier_create_shared_pool(world.pds[1], &attr, &taker.pool));
-	make_pairs(&world, pier_pool_srq(taker.pool));
+	expect_ok(pier_recv_pool_create_shared(world.pds[1], &attr, &taker.pool));
+	make_pairs(&world, pier_recv_pool_srq(taker.pool));
 	for (int i = 0; i < PAIRS; i++) {
 		senders[i] = (struct task){ .world = &world, .number = i };
 		start(&threads[i], send_all, &senders[i]);
@@ -341,7 +342,7 @@ static void a_pool_moves_by_a_mutex(void **state)
 	join(threads, PAIRS);
 	join(takers, 2);
 	destroy_pairs(&world);
-	expect_ok(pier_destroy_recv_pool(taker.pool));
+	expect_ok(pier_recv_pool_destroy(taker.pool));
 	close_world(&world);
 }
 
@@ -351,10 +352,10 @@ static void *receive_one(void *argument)
 	struct task *task = argument;
 	struct pier_pool_message message;
 
-	CHECK(task->world, pier_wait_pool_message(task->pool, TIME_MS, &message) == 0);
+	CHECK(task->world, pier_recv_pool_wait(task->pool, TIME_MS, &message) == 0);
 	CHECK(task->world, is_right(0, (uint32_t)task->number, message.pointer,
 				    message.length, message.result.immediate));
-	CHECK(task->world, pier_release_pool_message(task->pool, &message) == 0);
+	CHECK(task->world, pier_recv_pool_release(task->pool, &message) == 0);
 	return NULL;
 }
 
@@ -367,7 +368,7 @@ static void *make_first_pair(void *argument)
 	attr.count = 5;
 	attr.length = LENGTH;
 	CHECK(world, make_pair(world, NULL, &world->from[0], &world->to[0]) == 0);
-	CHECK(world, pier_create_recv_pool(world->to[0], &attr, &task->pool) == 0);
+	CHECK(world, pier_recv_pool_create(world->to[0], &attr, &task->pool) == 0);
 	return NULL;
 }
 
@@ -375,9 +376,9 @@ static void *destroy_first_pair(void *argument)
 {
 	struct task *task = argument;
 
-	CHECK(task->world, pier_destroy_recv_pool(task->pool) == 0);
-	CHECK(task->world, pier_destroy_channel(task->world->to[0]) == 0);
-	CHECK(task->world, pier_destroy_channel(task->world->from[0]) == 0);
+	CHECK(task->world, pier_recv_pool_destroy(task->pool) == 0);
+	CHECK(task->world, pier_channel_destroy(task->world->to[0]) == 0);
+	CHECK(task->world, pier_channel_destroy(task->world->from[0]) == 0);
 	return NULL;
 }
 

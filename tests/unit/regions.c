@@ -16,8 +16,8 @@
 #include <pier/element.h>
 #include <pier/remote.h>
 
-#include "memory/mr.h"
-#include "memory/page.h"
+#include "region/mr.h"
+#include "core/page.h"
 
 enum {
 	PAGES = 16,
@@ -75,16 +75,16 @@ static int setup(void **state)
 	rig.memory = mmap(NULL, PAGES * rig.page, PROT_READ | PROT_WRITE,
 			  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	assert_ptr_not_equal(rig.memory, MAP_FAILED);
-	expect_ok(pier_alloc_buffer("memfd", PAGES * rig.page, &rig.buffer));
-	expect_ok(pier_alloc_buffer("memfd", PAGES * rig.page, &rig.other));
+	expect_ok(pier_buffer_alloc("memfd", PAGES * rig.page, &rig.buffer));
+	expect_ok(pier_buffer_alloc("memfd", PAGES * rig.page, &rig.other));
 	return 0;
 }
 
 static int teardown(void **state)
 {
 	(void)state;
-	expect_ok(pier_free_buffer(rig.buffer));
-	expect_ok(pier_free_buffer(rig.other));
+	expect_ok(pier_buffer_free(rig.buffer));
+	expect_ok(pier_buffer_free(rig.other));
 	munmap(rig.memory, PAGES * rig.page);
 	expect_ok(pier_dealloc_pd(rig.pd));
 	rig.device->provider = rig.real;
@@ -206,7 +206,7 @@ static void takes_every_source(void **state)
 	int context;
 
 	(void)state;
-	expect_ok(pier_export_dmabuf(rig.buffer, rig.page + 3, 500, &dmabuf));
+	expect_ok(pier_dmabuf_export(rig.buffer, rig.page + 3, 500, &dmabuf));
 	{
 		void *mapped = NULL;
 		struct {
@@ -225,7 +225,7 @@ static void takes_every_source(void **state)
 			{ PIER_MR_RANGE_POINTER(NULL, 500), PIER_PATH_DMABUF, 0 },
 		};
 
-		expect_ok(pier_map_buffer(rig.other, &mapped));
+		expect_ok(pier_buffer_map(rig.other, &mapped));
 		cases[4].range.addr = (char *)mapped + 9;
 		cases[4].iova = (uintptr_t)mapped + 9;
 		for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -243,7 +243,7 @@ static void takes_every_source(void **state)
 			expect_ok(pier_dereg_mr(mr));
 		}
 	}
-	pier_close_dmabuf(&dmabuf);
+	pier_dmabuf_close(&dmabuf);
 }
 
 /* The pointer's owner is a buffer that the region wraps, keeps and lets go. */
@@ -256,12 +256,12 @@ static void keeps_what_a_pointer_is_in(void **state)
 	void *mapped = NULL;
 
 	(void)state;
-	expect_ok(pier_alloc_buffer("memfd", rig.page, &buffer));
-	expect_ok(pier_map_buffer(buffer, &mapped));
+	expect_ok(pier_buffer_alloc("memfd", rig.page, &buffer));
+	expect_ok(pier_buffer_map(buffer, &mapped));
 	range.addr = mapped;
 	mr = reg(&attr);
 	/* Memory of a memfd outlives its buffer while a wrapped one is there. */
-	expect_ok(pier_free_buffer(buffer));
+	expect_ok(pier_buffer_free(buffer));
 	memset(mapped, 1, rig.page);
 	expect_ok(pier_dereg_mr(mr));
 	range.length = 2 * rig.page;
@@ -311,7 +311,7 @@ static void expect_element(const struct pier_mr *mr, uint64_t offset, uint32_t p
 	struct pier_gather gather;
 
 	expect_ok(pier_mr_part(mr, part, &info));
-	expect_ok(pier_gather(mr, pier_mr_iova(mr) + offset, 1, &gather));
+	expect_ok(pier_mr_gather(mr, pier_mr_iova(mr) + offset, 1, &gather));
 	assert_int_equal(gather.lkey, info.lkey);
 	assert_int_equal(gather.addr, info.iova + offset - info.offset);
 	assert_int_equal(gather.length, 1);
@@ -347,13 +347,13 @@ static void joins_ranges_as_parts(void **state)
 	expect_element(mr, 1002, 1);
 	expect_element(mr, 1003, 2);
 	expect_element(mr, 1002 + rig.page, 2);
-	expect_result(pier_gather(mr, pier_mr_iova(mr) + 999, 2, &gather), -EXDEV);
-	expect_result(pier_gather(mr, pier_mr_iova(mr) + 1003, rig.page + 1, &gather),
+	expect_result(pier_mr_gather(mr, pier_mr_iova(mr) + 999, 2, &gather), -EXDEV);
+	expect_result(pier_mr_gather(mr, pier_mr_iova(mr) + 1003, rig.page + 1, &gather),
 		      -ERANGE);
 	expect_result(pier_mr_remote(mr, &remote), -EXDEV);
 	assert_true(pier_mr_encloses(mr, pier_mr_iova(mr), 1003 + rig.page));
 	assert_false(pier_mr_encloses(mr, pier_mr_iova(mr), 1004 + rig.page));
-	expect_result(pier_free_buffer(rig.buffer), -EBUSY);
+	expect_result(pier_buffer_free(rig.buffer), -EBUSY);
 	expect_ok(pier_dereg_mr(mr));
 }
 
@@ -567,10 +567,10 @@ static void has_no_sub_regions_of_an_fd(void **state)
 	struct pier_mr_range ranges[2] = { PIER_MR_RANGE_HOST(rig.memory, 100) };
 
 	(void)state;
-	expect_ok(pier_export_dmabuf(rig.buffer, 0, 100, &dmabuf));
+	expect_ok(pier_dmabuf_export(rig.buffer, 0, 100, &dmabuf));
 	ranges[1] = (struct pier_mr_range)PIER_MR_RANGE_DMABUF(dmabuf.fd, 0, 100);
 	expect_ok(pier_reg_mr_vec(rig.pd, ranges, 2, PIER_ACCESS_SHARED, &mr));
-	pier_close_dmabuf(&dmabuf);
+	pier_dmabuf_close(&dmabuf);
 	expect_result(pier_reg_sub_mr(mr, 99, 2, 0, &sub), -EOPNOTSUPP);
 	test_assert_sentence("register the part from the fd");
 	expect_ok(pier_reg_sub_mr(mr, 0, 100, 0, &sub));
@@ -623,8 +623,8 @@ static void property(void **state)
 		for (uint64_t k = 0; k < length; k++) {
 			struct pier_gather one, same;
 
-			expect_ok(pier_gather(sub, pier_mr_iova(sub) + k, 1, &one));
-			expect_ok(pier_gather(mr, pier_mr_iova(sub) + k, 1, &same));
+			expect_ok(pier_mr_gather(sub, pier_mr_iova(sub) + k, 1, &one));
+			expect_ok(pier_mr_gather(mr, pier_mr_iova(sub) + k, 1, &same));
 			/* An iova may differ from the address, by whole pages. */
 			assert_int_equal(one.addr % rig.page,
 					 where[offset + k] % rig.page);
@@ -662,17 +662,17 @@ static void tells_what_lies_behind_a_buffer(void **state)
 		size_t length = lengths[i];
 		uint64_t rest = (rig.page - length % rig.page) % rig.page;
 
-		expect_ok(pier_alloc_buffer("memfd", length, &buffer));
-		expect_ok(pier_map_buffer(buffer, &memory));
-		expect_ok(pier_wrap_pointer(memory, length, &wrapped));
+		expect_ok(pier_buffer_alloc("memfd", length, &buffer));
+		expect_ok(pier_buffer_map(buffer, &memory));
+		expect_ok(pier_buffer_wrap(memory, length, &wrapped));
 		expect_padding(buffer, 0, length, rest);
 		expect_padding(wrapped, 0, length, 0);
 		if (length > 1)
 			expect_padding(buffer, 0, length - 1, 0);
 		if (length > rig.page)
 			expect_padding(buffer, rig.page, length - rig.page, rest);
-		expect_ok(pier_free_buffer(wrapped));
-		expect_ok(pier_free_buffer(buffer));
+		expect_ok(pier_buffer_free(wrapped));
+		expect_ok(pier_buffer_free(buffer));
 	}
 }
 

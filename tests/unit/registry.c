@@ -8,7 +8,7 @@
 
 #include <pier/buffer.h>
 
-#include "backend.h"
+#include "backends/backend.h"
 
 static char folder[] = "/tmp/pier-unit-XXXXXX";
 
@@ -116,7 +116,7 @@ static void test_list(void **state)
 	size_t count, arena = 0;
 
 	(void)state;
-	assert_int_equal(pier_list_backends(&list, &count), 0);
+	assert_int_equal(pier_backend_list(&list, &count), 0);
 	for (size_t i = 0; i < count && i < sizeof(expected) / sizeof(expected[0]); i++) {
 		assert_string_equal(list[i].name, expected[i].name);
 		if (expected[i].origin[0]) {
@@ -138,7 +138,7 @@ static void test_list(void **state)
 		arena++;
 	assert_true(list[arena].available);
 	assert_string_equal(list[arena].detail, "16 slots of 256 KiB");
-	pier_free_backend_list(list);
+	pier_backend_list_free(list);
 }
 
 static void test_names(void **state)
@@ -150,7 +150,7 @@ static void test_names(void **state)
 	assert_null(pier_find_backend("memfd", 4));
 	assert_null(pier_find_backend("memfdx", 6));
 	assert_null(pier_find_backend("wrong_abi", 9));
-	assert_int_equal(pier_alloc_buffer("wrong_abi", 1, &buffer), -ENOENT);
+	assert_int_equal(pier_buffer_alloc("wrong_abi", 1, &buffer), -ENOENT);
 	test_assert_sentence("; there are: host, memfd, udmabuf, dma_heap, ");
 	test_assert_sentence(
 		"arena, cut, small; 14 more in PIER_BACKEND_PATH could not be "
@@ -168,12 +168,12 @@ static void test_small_table(void **state)
 	assert_null(pier_find_backend("small", 5)->copy_to);
 	/* Nor half of a pointer. */
 	assert_null(pier_find_backend("cut", 3)->copy_to);
-	assert_int_equal(pier_alloc_buffer("small", 10, &buffer), 0);
-	assert_int_equal(pier_copy_to_buffer(buffer, 9, "x", 1), 0);
-	assert_int_equal(pier_copy_from_buffer(buffer, 9, &byte, 1), 0);
+	assert_int_equal(pier_buffer_alloc("small", 10, &buffer), 0);
+	assert_int_equal(pier_buffer_copy_to(buffer, 9, "x", 1), 0);
+	assert_int_equal(pier_buffer_copy_from(buffer, 9, &byte, 1), 0);
 	assert_int_equal(byte, 'x');
-	assert_int_equal(pier_export_dmabuf(buffer, 0, 1, &dmabuf), -EOPNOTSUPP);
-	assert_int_equal(pier_free_buffer(buffer), 0);
+	assert_int_equal(pier_dmabuf_export(buffer, 0, 1, &dmabuf), -EOPNOTSUPP);
+	assert_int_equal(pier_buffer_free(buffer), 0);
 }
 
 static void fill_arena(void)
@@ -183,11 +183,11 @@ static void fill_arena(void)
 	size_t count;
 
 	for (count = 0; count < 17 && result == 0; count++)
-		result = pier_alloc_buffer("arena", 1, &slots[count]);
+		result = pier_buffer_alloc("arena", 1, &slots[count]);
 	assert_int_equal(result, -ENOMEM);
 	test_assert_sentence("allocating 1 bytes of arena: all 16 slots of the arena");
 	for (count--; count > 0; count--)
-		assert_int_equal(pier_free_buffer(slots[count - 1]), 0);
+		assert_int_equal(pier_buffer_free(slots[count - 1]), 0);
 }
 
 /* The example: its dma-bufs begin somewhere in the arena's fd. */
@@ -202,24 +202,24 @@ static void test_arena(void **state)
 	(void)state;
 	fill_arena();
 	before = test_take_census(); /* The arena itself stays. */
-	assert_int_equal(pier_alloc_buffer("arena:1", 1, &first), -EINVAL);
-	assert_int_equal(pier_alloc_buffer("arena", (256 << 10) + 1, &first), -E2BIG);
+	assert_int_equal(pier_buffer_alloc("arena:1", 1, &first), -EINVAL);
+	assert_int_equal(pier_buffer_alloc("arena", (256 << 10) + 1, &first), -E2BIG);
 	test_assert_sentence("262144 bytes");
-	assert_int_equal(pier_alloc_buffer("arena", 100, &first), 0);
-	assert_int_equal(pier_alloc_buffer("arena", 70000, &second), 0);
-	assert_int_equal(pier_copy_to_buffer(second, 69999, "q", 1), 0);
-	assert_int_equal(pier_export_dmabuf(second, 69999, 1, &dmabuf), 0);
+	assert_int_equal(pier_buffer_alloc("arena", 100, &first), 0);
+	assert_int_equal(pier_buffer_alloc("arena", 70000, &second), 0);
+	assert_int_equal(pier_buffer_copy_to(second, 69999, "q", 1), 0);
+	assert_int_equal(pier_dmabuf_export(second, 69999, 1, &dmabuf), 0);
 	assert_int_equal(dmabuf.offset, (256 << 10) + 69999);
 	assert_int_equal(pread(dmabuf.fd, &byte, 1, (off_t)dmabuf.offset), 1);
 	assert_int_equal(byte, 'q');
-	pier_close_dmabuf(&dmabuf);
+	pier_dmabuf_close(&dmabuf);
 
-	assert_int_equal(pier_map_buffer(second, &mapped), 0);
-	assert_int_equal(pier_wrap_pointer((char *)mapped + 1, 10, &wrapped), 0);
+	assert_int_equal(pier_buffer_map(second, &mapped), 0);
+	assert_int_equal(pier_buffer_wrap((char *)mapped + 1, 10, &wrapped), 0);
 	assert_string_equal(pier_buffer_backend(wrapped), "arena");
-	assert_int_equal(pier_free_buffer(wrapped), 0);
-	assert_int_equal(pier_free_buffer(second), 0);
-	assert_int_equal(pier_free_buffer(first), 0);
+	assert_int_equal(pier_buffer_free(wrapped), 0);
+	assert_int_equal(pier_buffer_free(second), 0);
+	assert_int_equal(pier_buffer_free(first), 0);
 	test_assert_census(&before);
 }
 

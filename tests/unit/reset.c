@@ -33,7 +33,7 @@ static struct pier_channel *prepared(void)
 	struct pier_channel_attr attr = small_attr();
 	struct pier_channel *channel;
 
-	expect_ok(pier_prepare_channel(fake_reset(), &attr, &channel));
+	expect_ok(pier_channel_create(fake_reset(), &attr, &channel));
 	return channel;
 }
 
@@ -41,7 +41,7 @@ static struct pier_channel *connected(void)
 {
 	struct pier_channel *channel = prepared();
 
-	expect_ok(pier_connect_channel(channel, &peer));
+	expect_ok(pier_channel_connect(channel, &peer));
 	return channel;
 }
 
@@ -56,7 +56,7 @@ static struct pier_endpoint endpoint_of(struct pier_channel *channel)
 static void close_channel(struct pier_channel *channel)
 {
 	fake.fail_call = 0;
-	expect_ok(pier_destroy_channel(channel));
+	expect_ok(pier_channel_destroy(channel));
 	assert_int_equal(fake.pd.children, 0);
 	assert_int_equal(fake.qps + fake.cqs + fake.channels, 0);
 }
@@ -73,12 +73,12 @@ static void expect_usable(struct pier_channel *channel, uint32_t generation)
 	assert_int_equal(pier_channel_outstanding(channel), 0);
 	expect_result(pier_post_send(channel, NULL, 0, NULL), -ENOTCONN);
 	expect_ok(pier_post_recv(channel, NULL, 0, &receive));
-	expect_ok(pier_connect_channel(channel, &newer));
+	expect_ok(pier_channel_connect(channel, &newer));
 	expect_ok(pier_post_send(channel, NULL, 0, &send));
 	fake_complete(send.id, IBV_WC_SUCCESS, IBV_WC_SEND, 0);
 	fake_complete(receive.id, IBV_WC_SUCCESS, IBV_WC_RECV, 5);
-	expect_ok(pier_wait(channel, send, 1000, NULL));
-	expect_ok(pier_wait(channel, receive, 1000, &result));
+	expect_ok(pier_work_wait(channel, send, 1000, NULL));
+	expect_ok(pier_work_wait(channel, receive, 1000, &result));
 	assert_int_equal(result.byte_length, 5);
 }
 
@@ -94,9 +94,9 @@ static void break_channel(struct pier_channel *channel)
 	fake_complete(work[2].id, IBV_WC_WR_FLUSH_ERR, IBV_WC_RECV, 0);
 	fake_complete(work[0].id, IBV_WC_REM_ACCESS_ERR, IBV_WC_SEND, 0);
 	fake_complete(work[1].id, IBV_WC_WR_FLUSH_ERR, IBV_WC_SEND, 0);
-	assert_int_equal(pier_poll(channel), 3);
+	assert_int_equal(pier_channel_poll(channel), 3);
 	for (int i = 0; i < 3; i++)
-		expect_ok(pier_drop_work(channel, work[i]));
+		expect_ok(pier_work_drop(channel, work[i]));
 }
 
 static void keeps_the_first_cause_apart(void **state)
@@ -133,7 +133,7 @@ static void counts_flushes_without_a_cause(void **state)
 		expect_ok(pier_post_recv(channel, NULL, 0, &work[i]));
 		fake_complete(work[i].id, IBV_WC_WR_FLUSH_ERR, IBV_WC_RECV, 0);
 	}
-	assert_int_equal(pier_poll(channel), 3);
+	assert_int_equal(pier_channel_poll(channel), 3);
 	assert_int_equal(pier_channel_error(channel, &failure), -ECANCELED);
 	assert_int_equal(failure.error_class, PIER_CLASS_FLUSHED);
 	assert_int_equal(failure.flushed, 2);
@@ -148,7 +148,7 @@ static void says_that_it_stopped_by_itself(void **state)
 	(void)state;
 	expect_ok(pier_post_recv(channel, NULL, 0, NULL));
 	expect_ok(pier_post_recv(channel, NULL, 0, NULL));
-	expect_result(pier_send(channel, NULL, 0, 0), -ETIMEDOUT);
+	expect_result(pier_channel_send(channel, NULL, 0, 0), -ETIMEDOUT);
 	assert_int_equal(pier_channel_error(channel, &failure), -ETIMEDOUT);
 	assert_int_equal(failure.error_class, PIER_CLASS_STOPPED);
 	assert_int_equal(failure.first.error, -ETIMEDOUT);
@@ -204,7 +204,7 @@ static void begins_far_from_the_last_packet(void **state)
 		differ = differ || (i > 0 && distance != first);
 		first = distance;
 		newer.generation++;
-		expect_ok(pier_connect_channel(channel, &newer));
+		expect_ok(pier_channel_connect(channel, &newer));
 	}
 	assert_true(differ);
 	close_channel(channel);
@@ -219,9 +219,9 @@ static void begins_far_from_the_first_packet_at_least(void **state)
 
 	(void)state;
 	attr.psn = 0x123456;
-	expect_ok(pier_prepare_channel(fake_reset(), &attr, &channel));
+	expect_ok(pier_channel_create(fake_reset(), &attr, &channel));
 	assert_int_equal(endpoint_of(channel).psn, 0x123456);
-	expect_ok(pier_connect_channel(channel, &peer));
+	expect_ok(pier_channel_connect(channel, &peer));
 	/* To ERR, and then the question. */
 	fake.fail_call = fake.calls + 2;
 	expect_ok(pier_channel_reset(channel));
@@ -246,16 +246,16 @@ static void answers_for_what_was_outstanding(void **state)
 	assert_int_equal(pier_channel_outstanding(channel), 0);
 	expect_usable(channel, 8);
 	expect_ok(pier_post_send(channel, NULL, 0, &next));
-	assert_int_equal(pier_poll_work(channel, next, &result), 0);
-	assert_int_equal(pier_poll_work(channel, done, &result), 1);
+	assert_int_equal(pier_work_poll(channel, next, &result), 0);
+	assert_int_equal(pier_work_poll(channel, done, &result), 1);
 	assert_int_equal(result.error, 0);
 	for (int i = 0; i < 2; i++) {
 		assert_int_not_equal(sends[i].id, next.id);
-		assert_int_equal(pier_poll_work(channel, sends[i], &result), 1);
+		assert_int_equal(pier_work_poll(channel, sends[i], &result), 1);
 		assert_int_equal(result.error, -ECANCELED);
-		assert_int_equal(pier_poll_work(channel, sends[i], &result), -ESTALE);
+		assert_int_equal(pier_work_poll(channel, sends[i], &result), -ESTALE);
 	}
-	expect_result(pier_wait(channel, receive, 0, NULL), -ECANCELED);
+	expect_result(pier_work_wait(channel, receive, 0, NULL), -ECANCELED);
 	assert_int_equal(pier_channel_error(channel, NULL), 0);
 	close_channel(channel);
 }
@@ -274,7 +274,7 @@ static void does_not_wait_for_a_dead_device(void **state)
 	expect_ok(pier_channel_reset(channel));
 	assert_true(pier_now() - begin < INT64_C(10000000000));
 	assert_int_equal(fake.changes, 3);
-	expect_result(pier_wait(channel, work, 0, NULL), -ECANCELED);
+	expect_result(pier_work_wait(channel, work, 0, NULL), -ECANCELED);
 	expect_usable(channel, 8);
 	close_channel(channel);
 }
@@ -288,7 +288,7 @@ static void resets_at_any_time(void **state)
 	/* Before it was connected. */
 	expect_ok(pier_post_recv(channel, NULL, 0, &receive));
 	expect_ok(pier_channel_reset(channel));
-	expect_result(pier_wait(channel, receive, 0, NULL), -ECANCELED);
+	expect_result(pier_work_wait(channel, receive, 0, NULL), -ECANCELED);
 	/* Once more, and while nothing is wrong. */
 	expect_ok(pier_channel_reset(channel));
 	expect_usable(channel, 7);
@@ -296,15 +296,15 @@ static void resets_at_any_time(void **state)
 	/* After it could not be connected: which says nothing of the peer. */
 	fake.fail_call = fake.calls + 1;
 	expect_result(
-		pier_connect_channel(channel, &(struct pier_endpoint){ .qpn = 0x55,
+		pier_channel_connect(channel, &(struct pier_endpoint){ .qpn = 0x55,
 								       .gid = { 0xfd, 1 },
 								       .generation = 8 }),
 		-ENOSPC);
-	expect_result(pier_connect_channel(channel, &peer), -EISCONN);
+	expect_result(pier_channel_connect(channel, &peer), -EISCONN);
 	expect_ok(pier_channel_reset(channel));
 	expect_usable(channel, 8);
 	/* After the time was up, which stops everything. */
-	expect_result(pier_send(channel, NULL, 0, 0), -ETIMEDOUT);
+	expect_result(pier_channel_send(channel, NULL, 0, 0), -ETIMEDOUT);
 	expect_ok(pier_channel_reset(channel));
 	expect_usable(channel, 9);
 	close_channel(channel);
@@ -317,16 +317,16 @@ static void refuses_stale_endpoints(void **state)
 
 	(void)state;
 	expect_ok(pier_channel_reset(channel));
-	expect_result(pier_connect_channel(channel, &peer), -ESTALE);
+	expect_result(pier_channel_connect(channel, &peer), -ESTALE);
 	test_assert_sentence("generation 7");
 	other.generation = 6;
-	expect_result(pier_connect_channel(channel, &other), -ESTALE);
+	expect_result(pier_channel_connect(channel, &other), -ESTALE);
 	/* Nothing was changed. */
 	assert_int_equal(fake.state, IBV_QPS_INIT);
 	expect_usable(channel, 8);
 	expect_ok(pier_channel_reset(channel));
 	other.generation = 8;
-	expect_result(pier_connect_channel(channel, &other), -ESTALE);
+	expect_result(pier_channel_connect(channel, &other), -ESTALE);
 	expect_usable(channel, UINT32_C(1) << 31);
 	expect_ok(pier_channel_reset(channel));
 	expect_usable(channel, UINT32_MAX);
@@ -334,9 +334,9 @@ static void refuses_stale_endpoints(void **state)
 	expect_usable(channel, 1); /* 0 is none */
 	expect_ok(pier_channel_reset(channel));
 	other.generation = UINT32_MAX;
-	expect_result(pier_connect_channel(channel, &other), -ESTALE);
+	expect_result(pier_channel_connect(channel, &other), -ESTALE);
 	other.generation = 1;
-	expect_result(pier_connect_channel(channel, &other), -ESTALE);
+	expect_result(pier_channel_connect(channel, &other), -ESTALE);
 	close_channel(channel);
 }
 
@@ -349,17 +349,17 @@ static void takes_the_endpoints_of_others(void **state)
 	(void)state;
 	expect_ok(pier_channel_reset(channel));
 	other.qpn++;
-	expect_ok(pier_connect_channel(channel, &other));
+	expect_ok(pier_channel_connect(channel, &other));
 	expect_ok(pier_channel_reset(channel));
 	other.gid[5]++;
-	expect_ok(pier_connect_channel(channel, &other));
+	expect_ok(pier_channel_connect(channel, &other));
 	expect_ok(pier_channel_reset(channel));
 	other.generation -= UINT32_C(1) << 16;
-	expect_ok(pier_connect_channel(channel, &other));
+	expect_ok(pier_channel_connect(channel, &other));
 	expect_ok(pier_channel_reset(channel));
 	for (int i = 0; i < 2; i++) {
 		other.generation = 0;
-		expect_ok(pier_connect_channel(channel, &other));
+		expect_ok(pier_channel_connect(channel, &other));
 		expect_ok(pier_channel_reset(channel));
 	}
 	close_channel(channel);
@@ -385,7 +385,7 @@ static void survives_every_failure(void **state)
 			break;
 		}
 		assert_int_equal(pier_channel_outstanding(channel), 0);
-		expect_result(pier_wait(channel, work, 0, NULL), -ECANCELED);
+		expect_result(pier_work_wait(channel, work, 0, NULL), -ECANCELED);
 		fake.fail_call = 0;
 		if (error) {
 			failures++;
@@ -411,7 +411,7 @@ static void needs_its_port_again(void **state)
 	/* Its queue pair takes nothing any more. */
 	assert_int_equal(pier_channel_error(channel, NULL), -ENETDOWN);
 	expect_result(pier_post_recv(channel, NULL, 0, NULL), -EPIPE);
-	expect_result(pier_connect_channel(channel, &peer), -EISCONN);
+	expect_result(pier_channel_connect(channel, &peer), -EISCONN);
 	fake.port.state = IBV_PORT_ACTIVE;
 	fake.gids[1].gid.raw[1] = 0x42;
 	expect_ok(pier_channel_reset(channel));
@@ -432,8 +432,8 @@ static void ends_windows(void **state)
 	fake_reset();
 	fake.device.limits.device_cap_flags = IBV_DEVICE_MEM_WINDOW_TYPE_2B;
 	fake.completes = true;
-	expect_ok(pier_prepare_channel(&fake.pd, NULL, &channel));
-	expect_ok(pier_connect_channel(channel, &peer));
+	expect_ok(pier_channel_create(&fake.pd, NULL, &channel));
+	expect_ok(pier_channel_connect(channel, &peer));
 	expect_ok(pier_reg_mr(&fake.pd, memory, sizeof(memory),
 			      PIER_ACCESS_SHARED | PIER_ACCESS_MW_BIND, &base));
 	expect_ok(pier_bind_sub_mr(channel, base, 0, 100, PIER_ACCESS_REMOTE_READ, 1000,
@@ -463,13 +463,13 @@ static void keeps_its_counters(void **state)
 	struct pier_work work;
 
 	(void)state;
-	expect_ok(pier_bind_counter_imm(counter, &region, channel, 7));
+	expect_ok(pier_counter_bind_imm(counter, &region, channel, 7));
 	expect_ok(pier_channel_reset(channel));
 	expect_usable(channel, 8);
 	expect_ok(pier_post_recv(channel, NULL, 0, &work));
 	fake_complete_imm(work.id, IBV_WC_RECV_RDMA_WITH_IMM, 10, htonl(7));
-	expect_ok(pier_wait_counter(counter, 1, 1000));
-	expect_ok(pier_destroy_channel(channel));
+	expect_ok(pier_counter_wait(counter, 1, 1000));
+	expect_ok(pier_channel_destroy(channel));
 	destroy(counter);
 }
 
@@ -507,20 +507,20 @@ static void hands_attributes_down(void **state)
 	attr.max_rd_atomic = 5;
 	attr.max_dest_rd_atomic = 200;
 	attr.max_inline = 64;
-	expect_ok(pier_prepare_channel(&fake.pd, &attr, &channel));
+	expect_ok(pier_channel_create(&fake.pd, &attr, &channel));
 	assert_int_equal(fake.cq->cqe, 100);
 	assert_int_equal(fake.comp_vector, 2);
-	expect_ok(pier_query_channel(channel, &found));
+	expect_ok(pier_channel_query(channel, &found));
 	assert_int_equal(found.mtu, 2048);
 	assert_int_equal(found.max_rd_atomic, 5);
 	assert_int_equal(found.max_dest_rd_atomic, 8); /* the device's */
 	assert_int_equal(endpoint_of(channel).max_rd_atomic, 8);
-	expect_ok(pier_connect_channel(channel, &peer));
+	expect_ok(pier_channel_connect(channel, &peer));
 	assert_int_equal(fake.rtr.ah_attr.grh.flow_label, 0xabcde);
 	assert_int_equal(fake.rtr.ah_attr.src_path_bits, 5);
 	assert_int_equal(fake.rtr.ah_attr.static_rate, IBV_RATE_10_GBPS);
 	assert_int_equal(fake.rtr.max_dest_rd_atomic, 8);
-	expect_ok(pier_query_channel(channel, &found));
+	expect_ok(pier_channel_query(channel, &found));
 	assert_int_equal(found.size, sizeof(found));
 	assert_int_equal(found.mtu, 1024);
 	assert_int_equal(found.max_inline, 60);
@@ -531,10 +531,10 @@ static void hands_attributes_down(void **state)
 	assert_int_equal(found.flow_label, 0xabcde);
 	close_channel(channel);
 	attr.comp_vector = 3;
-	expect_result(pier_prepare_channel(&fake.pd, &attr, &channel), -EINVAL);
+	expect_result(pier_channel_create(&fake.pd, &attr, &channel), -EINVAL);
 	test_assert_sentence("comp_vector 3");
 	attr.comp_vector = UINT32_MAX;
-	expect_result(pier_prepare_channel(&fake.pd, &attr, &channel), -EINVAL);
+	expect_result(pier_channel_create(&fake.pd, &attr, &channel), -EINVAL);
 }
 
 /* As much as the caller's header knows, and not a byte more. */
@@ -549,17 +549,17 @@ static void tells_other_sizes(void **state)
 	(void)state;
 	memset(&newer, 0xa5, sizeof(newer));
 	newer.attr.size = offsetof(struct pier_channel_attr, cq_depth);
-	expect_ok(pier_query_channel(channel, &newer.attr));
+	expect_ok(pier_channel_query(channel, &newer.attr));
 	assert_int_equal(newer.attr.max_send_wr, 4);
 	assert_int_equal(newer.attr.size, offsetof(struct pier_channel_attr, cq_depth));
 	assert_int_equal(newer.attr.cq_depth, 0xa5a5a5a5);
 	newer.attr.size = sizeof(newer) - 1;
-	expect_ok(pier_query_channel(channel, &newer.attr));
+	expect_ok(pier_channel_query(channel, &newer.attr));
 	assert_int_equal(newer.attr.cq_depth, 7);
 	assert_int_equal(newer.later[14], 0);
 	assert_int_equal(newer.later[15], 0xa5);
 	newer.attr.size = offsetof(struct pier_channel_attr, cq_depth) - 1;
-	expect_result(pier_query_channel(channel, &newer.attr), -EINVAL);
+	expect_result(pier_channel_query(channel, &newer.attr), -EINVAL);
 	close_channel(channel);
 }
 

@@ -14,8 +14,8 @@
 
 #include "channel/channel.h"
 #include "nic.h"
-#include "util/error.h"
-#include "util/fork.h"
+#include "core/error.h"
+#include "core/fork.h"
 
 enum {
 	DEPTH = 4,
@@ -45,14 +45,14 @@ static struct pier_channel *connected(void)
 	attr.max_send_wr = attr.max_recv_wr = DEPTH;
 	attr.max_send_sge = attr.max_recv_sge = 1;
 	attr.timeout_ms = LONG;
-	expect_ok(pier_prepare_channel(fake_reset(), &attr, &channel));
-	expect_ok(pier_connect_channel(channel, &peer));
+	expect_ok(pier_channel_create(fake_reset(), &attr, &channel));
+	expect_ok(pier_channel_connect(channel, &peer));
 	return channel;
 }
 
 static void destroy(struct pier_channel *channel)
 {
-	expect_ok(pier_destroy_channel(channel));
+	expect_ok(pier_channel_destroy(channel));
 	assert_int_equal(fake.qps + fake.cqs + fake.channels, 0);
 	assert_int_equal(fake.events_given, fake.events_acked);
 }
@@ -85,7 +85,7 @@ static void complete_with(struct pier_work work, enum ibv_wc_status status)
 
 static void expect_stale(struct pier_channel *channel, struct pier_work work)
 {
-	expect_result(pier_poll_work(channel, work, NULL), -ESTALE);
+	expect_result(pier_work_poll(channel, work, NULL), -ESTALE);
 }
 
 /* Room for failures, with a guard behind it. */
@@ -135,7 +135,7 @@ static void collect_unasked(enum pier_waiting waiting)
 	complete(before);
 	complete(first);
 	complete(receive);
-	expect_result(pier_poll_work(channel, first, NULL), 1);
+	expect_result(pier_work_poll(channel, first, NULL), 1);
 	/* The end of the scope has to wait for the last one. */
 	complete(second);
 	fake.complete_at_poll = fake.polls + 30;
@@ -150,7 +150,7 @@ static void collect_unasked(enum pier_waiting waiting)
 	expect_stale(channel, second);
 	expect_stale(channel, receive);
 	/* The scope does not take the result of a request posted before it. */
-	expect_result(pier_poll_work(channel, before, NULL), 1);
+	expect_result(pier_work_poll(channel, before, NULL), 1);
 	destroy(channel);
 }
 
@@ -174,7 +174,7 @@ static void leaves_alone_what_was_before(void **state)
 	complete(send);
 	expect_ok(pier_scope_end(&scope, 0, NULL));
 	assert_int_equal(pier_channel_outstanding(channel), 1);
-	expect_result(pier_poll_work(channel, receive, NULL), 0);
+	expect_result(pier_work_poll(channel, receive, NULL), 0);
 	/* Nor one in which nothing happened. */
 	expect_ok(pier_scope_begin(channel, NULL, &scope));
 	expect_ok(pier_scope_end(&scope, 0, NULL));
@@ -294,7 +294,7 @@ static void tells_every_failure(void **state)
 	complete_with((struct pier_work){ first.id + 1 }, IBV_WC_REM_ACCESS_ERR);
 	complete_with(taken, IBV_WC_WR_FLUSH_ERR);
 	complete_with(third, IBV_WC_WR_FLUSH_ERR);
-	expect_result(pier_poll_work(channel, taken, &result), 1);
+	expect_result(pier_work_poll(channel, taken, &result), 1);
 	assert_int_equal(result.error, -ECANCELED);
 	expect_result(pier_scope_end(&scope, 0, &report), -EACCES);
 	test_assert_sentence("3 of the 5 requests of a scope");
@@ -326,7 +326,7 @@ static void knows_why_it_was_flushed(void **state)
 	second = post_send(channel);
 	complete_with(first, IBV_WC_RNR_RETRY_EXC_ERR);
 	complete_with(second, IBV_WC_WR_FLUSH_ERR);
-	expect_result(pier_wait(channel, first, 0, NULL), -EAGAIN);
+	expect_result(pier_work_wait(channel, first, 0, NULL), -EAGAIN);
 	expect_result(pier_scope_end(&scope, 0, &report), -ECANCELED);
 	test_assert_sentence("flushed, because of this: send failed: "
 			     "IBV_WC_RNR_RETRY_EXC_ERR");
@@ -362,7 +362,7 @@ static void tells_the_body_apart(void **state)
 	complete(post_send(channel));
 	pier_fail(ENODATA, "the body had nothing to say");
 	expect_result(pier_scope_end(&scope, 17, &report), 17);
-	assert_string_equal(pier_last_error(), "the body had nothing to say");
+	assert_string_equal(pier_error_message(), "the body had nothing to say");
 	assert_int_equal(report.drain_error, 0);
 	destroy(channel);
 }
@@ -384,12 +384,12 @@ static void lists_as_many_as_there_is_room_for(void **state)
 			work[i] = post_send(channel);
 			/* The last ones are noted at once, the first ones at the end. */
 			if (i >= 2)
-				expect_ok(pier_drop_work(channel, work[i]));
+				expect_ok(pier_work_drop(channel, work[i]));
 		}
 		for (int i = 0; i < DEPTH; i++)
 			complete_with(work[i],
 				      i ? IBV_WC_WR_FLUSH_ERR : IBV_WC_REM_OP_ERR);
-		assert_true(pier_poll(channel) == DEPTH);
+		assert_true(pier_channel_poll(channel) == DEPTH);
 		expect_result(pier_scope_end(&scope, 0, &report), -EREMOTEIO);
 		assert_int_equal(report.failed, DEPTH);
 		assert_int_equal(report.cause.work.id, work[0].id);
@@ -412,8 +412,8 @@ static void keeps_failures_that_are_dropped(void **state)
 	expect_ok(pier_scope_begin(channel, NULL, &scope));
 	work = post_send(channel);
 	complete_with(work, IBV_WC_REM_OP_ERR);
-	assert_int_equal(pier_poll(channel), 1);
-	expect_ok(pier_drop_work(channel, work));
+	assert_int_equal(pier_channel_poll(channel), 1);
+	expect_ok(pier_work_drop(channel, work));
 	expect_result(pier_scope_end(&scope, 0, &report), -EREMOTEIO);
 	assert_int_equal(report.failed, 1);
 	assert_int_equal(report.unpolled, 0);
@@ -442,9 +442,9 @@ static void reports_what_a_manual_body_forgot(void **state)
 	second = post_send(channel);
 	receive = post_recv(channel);
 	complete(first);
-	expect_ok(pier_wait(channel, first, LONG, NULL));
+	expect_ok(pier_work_wait(channel, first, LONG, NULL));
 	complete(receive);
-	assert_int_equal(pier_poll(channel), 1);
+	assert_int_equal(pier_channel_poll(channel), 1);
 	fake.complete_at_poll = fake.polls + 5;
 	expect_result(pier_scope_end(&scope, 0, &report), -ENOTEMPTY);
 	test_assert_sentence("did not ask for 2 of its handles");
@@ -475,7 +475,7 @@ static void lets_a_manual_body_fail(void **state)
 	expect_ok(pier_scope_begin(channel, &attr, &scope));
 	expect_ok(pier_post_send(channel, NULL, 0, NULL));
 	work = post_send(channel);
-	expect_ok(pier_drop_work(channel, work));
+	expect_ok(pier_work_drop(channel, work));
 	complete(work);
 	expect_ok(pier_scope_end(&scope, 0, &report));
 	assert_int_equal(report.unpolled, 0);
@@ -503,7 +503,7 @@ static void finds_what_was_put_aside(void **state)
 	kept[1] = post_send(channel);
 	for (int i = 0; i < 10 * DEPTH; i++) {
 		work = post_send(channel);
-		expect_result(pier_poll_work(channel, work, NULL), 1);
+		expect_result(pier_work_poll(channel, work, NULL), 1);
 	}
 	expect_result(pier_scope_end(&scope, 0, &report), -ENOTEMPTY);
 	assert_int_equal(report.posted, 2 + 10 * DEPTH);
@@ -527,7 +527,7 @@ static void counts_no_request_that_was_refused(void **state)
 	for (int i = 0; i < DEPTH; i++) {
 		work = post_recv(channel);
 		complete(work);
-		expect_ok(pier_wait(channel, work, LONG, NULL));
+		expect_ok(pier_work_wait(channel, work, LONG, NULL));
 	}
 	fake.fail_call = fake.calls + 1;
 	assert_true(pier_post_recv(channel, NULL, 0, &work) < 0);
@@ -654,7 +654,7 @@ static void keeps_a_window(void **state)
 		expect_ok(pier_post_send(channel, NULL, 0, NULL));
 	attr.window = 2;
 	expect_ok(pier_scope_begin(channel, &attr, &scope));
-	assert_int_equal(pier_send_room(channel), 0);
+	assert_int_equal(pier_channel_send_room(channel), 0);
 	for (int i = 0; i < 20; i++) {
 		fake.complete_at_poll = fake.polls + 7;
 		if (i == 0)
@@ -675,7 +675,7 @@ static void keeps_a_window(void **state)
 		fake.complete_at_poll = fake.polls + 7;
 		expect_ok(pier_scope_end(&inner, 0, NULL));
 		expect_ok(pier_scope_begin(channel, NULL, &inner));
-		assert_int_equal(pier_send_room(channel), 2);
+		assert_int_equal(pier_channel_send_room(channel), 2);
 		expect_ok(pier_scope_end(&inner, 0, NULL));
 	}
 	fake.completes = true;
@@ -683,7 +683,7 @@ static void keeps_a_window(void **state)
 	assert_int_equal(report.posted, 20);
 	fake.completes = false;
 	/* And without a scope the queue is full when it is full. */
-	assert_int_equal(pier_send_room(channel), DEPTH);
+	assert_int_equal(pier_channel_send_room(channel), DEPTH);
 	for (int i = 0; i < DEPTH; i++)
 		expect_ok(pier_post_send(channel, NULL, 0, NULL));
 	expect_result(pier_post_send(channel, NULL, 0, NULL), -EAGAIN);
@@ -741,13 +741,13 @@ static void keeps_more_results_than_its_window(void **state)
 	fake.completes = true;
 	for (int i = 0; i < DEPTH; i++)
 		work[i] = post_send(channel);
-	assert_int_equal(pier_poll(channel), DEPTH);
+	assert_int_equal(pier_channel_poll(channel), DEPTH);
 	attr.window = 1;
 	expect_ok(pier_scope_begin(channel, &attr, &scope));
 	for (int i = 0; i < DEPTH; i++)
 		expect_ok(pier_post_send(channel, NULL, 0, NULL));
 	for (int i = 0; i < DEPTH; i++)
-		expect_result(pier_poll_work(channel, work[i], NULL), 1);
+		expect_result(pier_work_poll(channel, work[i], NULL), 1);
 	expect_ok(pier_scope_end(&scope, 0, NULL));
 	destroy(channel);
 }
@@ -768,7 +768,7 @@ static void outlives_its_channel(void **state)
 	expect_ok(pier_scope_begin(channel, &attr, &inner));
 	late = post_send(channel);
 	expect_ok(pier_post_recv(channel, NULL, 0, NULL));
-	assert_int_equal(pier_poll(channel), 1);
+	assert_int_equal(pier_channel_poll(channel), 1);
 	destroy(channel);
 	expect_result(pier_scope_end(&inner, 0, &report), -ECANCELED);
 	test_assert_sentence("2 of the 2 requests of a scope: outstanding when the "

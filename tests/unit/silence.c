@@ -52,12 +52,12 @@ static int open_end(uint32_t keepalive_ms)
 	if (!error)
 		error = pier_reg_mr(end.pd, end.memory, LENGTH, PIER_ACCESS_SHARED,
 				    &end.mr);
-	return error ? error : pier_prepare_channel(end.pd, &attr, &end.channel);
+	return error ? error : pier_channel_create(end.pd, &attr, &end.channel);
 }
 
 static int close_end(void)
 {
-	int error = pier_destroy_channel(end.channel);
+	int error = pier_channel_destroy(end.channel);
 
 	if (!error)
 		error = pier_dereg_mr(end.mr);
@@ -68,7 +68,7 @@ static int close_end(void)
 
 static int complain(const char *step)
 {
-	fprintf(stderr, "child: %s: %s\n", step, pier_last_error());
+	fprintf(stderr, "child: %s: %s\n", step, pier_error_message());
 	return 3;
 }
 
@@ -100,7 +100,7 @@ static int be_peer(int stream)
 	struct pier_remote remote;
 	struct pier_work mark;
 
-	if (open_end(0) || pier_handshake(end.channel, stream, stream, PATIENT) ||
+	if (open_end(0) || pier_channel_handshake(end.channel, stream, stream, PATIENT) ||
 	    pier_mr_remote(end.mr, &remote))
 		return complain("connect");
 	pier_remote_pack(&remote, wire);
@@ -112,9 +112,9 @@ static int be_peer(int stream)
 	    pier_post_recv(end.channel, NULL, 0, &mark))
 		return complain("reset");
 	memset(end.memory, 'z', LENGTH);
-	if (pier_handshake(end.channel, stream, stream, PATIENT))
+	if (pier_channel_handshake(end.channel, stream, stream, PATIENT))
 		return complain("second handshake");
-	if (pier_wait(end.channel, mark, PATIENT, NULL) || !holds_only_the_mark())
+	if (pier_work_wait(end.channel, mark, PATIENT, NULL) || !holds_only_the_mark())
 		return complain("memory");
 	return close_end() ? complain("close") : 0;
 }
@@ -145,7 +145,7 @@ static pid_t meet(int *ret_stream, struct pier_remote *ret_remote, uint32_t keep
 	int status;
 
 	expect_ok(open_end(keepalive_ms));
-	expect_ok(pier_handshake(end.channel, *ret_stream, *ret_stream, PATIENT));
+	expect_ok(pier_channel_handshake(end.channel, *ret_stream, *ret_stream, PATIENT));
 	assert_int_equal(recv(*ret_stream, wire, sizeof(wire), MSG_WAITALL),
 			 sizeof(wire));
 	expect_ok(pier_remote_unpack(wire, sizeof(wire), ret_remote));
@@ -197,7 +197,7 @@ static void is_noticed_by_who_waits(void **state)
 
 	(void)state;
 	begin = milliseconds();
-	expect_result(pier_recv(end.channel, NULL, 0, PATIENT, NULL), -ECANCELED);
+	expect_result(pier_channel_recv(end.channel, NULL, 0, PATIENT, NULL), -ECANCELED);
 	expect_noticed(begin);
 	part(child, stream, true);
 	test_assert_census(&before);
@@ -220,7 +220,7 @@ static void is_noticed_by_who_polls(void **state)
 		int next = pier_channel_next_ms(end.channel);
 
 		assert_true(turns++ < 100);
-		if (pier_arm_channel(end.channel) == 0)
+		if (pier_channel_arm(end.channel) == 0)
 			assert_true(poll(&fd, 1, next < 0 ? PATIENT : next) >= 0);
 	}
 	expect_noticed(begin);
@@ -244,19 +244,19 @@ static void gets_nothing_of_the_old_connection(void **state)
 
 	(void)state;
 	memset(end.memory, 'x', LENGTH);
-	expect_ok(pier_gather(end.mr, pier_mr_iova(end.mr), LENGTH, &source));
+	expect_ok(pier_mr_gather(end.mr, pier_mr_iova(end.mr), LENGTH, &source));
 	for (int i = 0; i < 8; i++)
 		expect_ok(pier_post_write(end.channel, &source, 1, &remote, &work[i]));
 	expect_ok(pier_channel_reset(end.channel));
 	for (int i = 0; i < 8; i++)
-		expect_result(pier_wait(end.channel, work[i], 0, NULL), -ECANCELED);
+		expect_result(pier_work_wait(end.channel, work[i], 0, NULL), -ECANCELED);
 	assert_true(tell(stream, 'r'));
 	assert_int_equal(kill(child, SIGCONT), 0);
-	expect_ok(pier_handshake(end.channel, stream, stream, PATIENT));
+	expect_ok(pier_channel_handshake(end.channel, stream, stream, PATIENT));
 	end.memory[0] = MARK;
 	source.length = 1;
 	expect_ok(pier_remote_sub(&remote, MARK_AT, 1, &mark));
-	expect_ok(pier_write_imm(end.channel, &source, 1, &mark, 1, PATIENT));
+	expect_ok(pier_channel_write_imm(end.channel, &source, 1, &mark, 1, PATIENT));
 	part(child, stream, false);
 	test_assert_census(&before);
 }

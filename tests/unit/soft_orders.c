@@ -110,7 +110,7 @@ static int cancel(struct talk *talk)
 	int error;
 
 	talk->pair.before_verb = settle;
-	error = pier_cancel_channel(channel);
+	error = pier_channel_cancel(channel);
 	talk->pair.before_verb = NULL;
 	assert_int_equal(pier_channel_outstanding(channel), 0);
 	/* From here on nobody may read it. */
@@ -175,7 +175,7 @@ static void use_key(struct talk *talk)
 		expect_ok(post_write(talk));
 		work = talk->write;
 		pair_settle(&talk->pair);
-		assert_int_equal(pier_poll_work(channel_of(talk, 0), work, &result), 1);
+		assert_int_equal(pier_work_poll(channel_of(talk, 0), work, &result), 1);
 		assert_int_equal(result.error, 0);
 	}
 	pair_settle(&talk->pair);
@@ -248,7 +248,7 @@ static void look_for_receive(struct talk *talk)
 	struct pier_result result;
 
 	if (talk->received || talk->called[1] == 0 || channel_of(talk, 1)->broken ||
-	    pier_poll_work(channel_of(talk, 1), talk->receive, &result) != 1)
+	    pier_work_poll(channel_of(talk, 1), talk->receive, &result) != 1)
 		return;
 	if (result.error)
 		return;
@@ -280,7 +280,7 @@ static int result_of(struct talk *talk, struct pier_work work)
 {
 	struct pier_result result = { 0 };
 
-	expect_result(pier_poll_work(channel_of(talk, 0), work, &result), 1);
+	expect_result(pier_work_poll(channel_of(talk, 0), work, &result), 1);
 	return result.error;
 }
 

@@ -115,7 +115,7 @@ static void test_stale_endpoint(void **state)
 	stale = pair.to_b;
 	reset_both(&pair);
 	assert_int_equal(try_connect(&pair.a, &stale), ECONNREFUSED);
-	assert_non_null(strstr(pier_last_error(), "reset since"));
+	assert_non_null(strstr(pier_error_message(), "reset since"));
 	assert_int_equal(pair.a.qp->state, IBV_QPS_INIT);
 	assert_int_equal(rig_to(&pair.a, IBV_QPS_RESET), 0);
 	assert_int_equal(rig_to_init(&pair.a), 0);

@@ -112,7 +112,7 @@ static void check_each_bit(enum ibv_qp_state from, enum ibv_qp_state to, int mas
 			continue;
 		bring_to(&rig, from);
 		assert_int_equal(soft->modify_qp(rig.qp, &attr, mask & ~bit), EINVAL);
-		assert_non_null(strstr(pier_last_error(), "needs IBV_QP_"));
+		assert_non_null(strstr(pier_error_message(), "needs IBV_QP_"));
 		assert_int_equal(rig.qp->state, from);
 	}
 	bring_to(&rig, from);

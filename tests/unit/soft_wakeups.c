@@ -147,11 +147,11 @@ static void run(struct story *story)
 	story->exploring = false;
 	while (act_anyhow(story))
 		continue;
-	expect_ok(pier_poll(story->pair.ends[!story->sleeper].channel) < 0);
-	expect_result(collected + pier_poll(channel), story->completions);
+	expect_ok(pier_channel_poll(story->pair.ends[!story->sleeper].channel) < 0);
+	expect_result(collected + pier_channel_poll(channel), story->completions);
 	assert_int_equal(pier_channel_outstanding(channel), 0);
-	expect_ok(pier_arm_channel(channel));
-	expect_ok(pier_arm_channel(story->pair.ends[!story->sleeper].channel));
+	expect_ok(pier_channel_arm(channel));
+	expect_ok(pier_channel_arm(story->pair.ends[!story->sleeper].channel));
 }
 
 static void explore(struct story *story)
@@ -212,12 +212,12 @@ static int post_write_back(struct pair *pair)
 static void expect_none_lost(unsigned int sleeper, int (*post)(struct pair *pair))
 {
 	struct story one = { .sleeper = sleeper,
-			     .arm = pier_arm_channel,
+			     .arm = pier_channel_arm,
 			     .posts = { post },
 			     .post_count = 1,
 			     .completions = 1 };
 	struct story three = { .sleeper = sleeper,
-			       .arm = pier_arm_channel,
+			       .arm = pier_channel_arm,
 			       .posts = { post, post, post },
 			       .post_count = 3,
 			       .completions = 3,
@@ -245,7 +245,7 @@ static void wakes_who_receives(void **state)
 static void wakes_who_does_both(void **state)
 {
 	struct story story = { .sleeper = 1,
-			       .arm = pier_arm_channel,
+			       .arm = pier_channel_arm,
 			       .posts = { post_receive_and_send, post_write_back,
 					  post_receive_and_send },
 			       .post_count = 3,

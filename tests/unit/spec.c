@@ -4,7 +4,7 @@
 
 #include <errno.h>
 
-#include "memory/spec.h"
+#include "buffer/spec.h"
 
 static void check_good(const char *text, const char *name, const char *unit)
 {
@@ -83,7 +83,7 @@ static void test_garbage(void **state)
 			text[j] = likely[test_random_below(&random, sizeof(likely))];
 		text[length] = '\0';
 		if (pier_parse_spec(text, &spec) != 0) {
-			for (const char *c = pier_last_error(); *c; c++)
+			for (const char *c = pier_error_message(); *c; c++)
 				assert_in_range((unsigned char)*c, ' ', '~');
 		} else {
 			assert_ptr_equal(spec.name, text);

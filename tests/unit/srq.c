@@ -12,7 +12,7 @@
 
 #include <pier/pier.h>
 
-#include "channel/srq.h"
+#include "channel/recv/srq.h"
 #include "nic.h"
 
 enum {
@@ -58,8 +58,8 @@ static struct pier_channel *make_channel(struct pier_srq *srq)
 	/* Not looked at. */
 	attr.max_recv_wr = attr.max_recv_sge = UINT32_MAX;
 	attr.srq = srq;
-	expect_ok(pier_prepare_channel(&fake.pd, &attr, &channel));
-	expect_ok(pier_connect_channel(channel, &peer));
+	expect_ok(pier_channel_create(&fake.pd, &attr, &channel));
+	expect_ok(pier_channel_connect(channel, &peer));
 	return channel;
 }
 
@@ -76,7 +76,7 @@ static struct scene open_scene(void)
 
 static void close_scene(struct scene *scene)
 {
-	expect_ok(pier_destroy_channel(scene->channel));
+	expect_ok(pier_channel_destroy(scene->channel));
 	expect_ok(pier_destroy_srq(scene->srq));
 	assert_int_equal(atomic_load(&fake.pd.children), 0);
 	assert_int_equal(fake.srqs + fake.qps + fake.cqs + fake.channels, 0);
@@ -97,7 +97,7 @@ static void expect_message(struct pier_channel *channel, void *context, uint32_t
 {
 	struct pier_message message = { 0 };
 
-	expect_result(pier_poll_message(channel, &message), 1);
+	expect_result(pier_message_poll(channel, &message), 1);
 	assert_ptr_equal(message.channel, channel);
 	assert_ptr_equal(message.context, context);
 	assert_int_equal(message.result.error, 0);
@@ -110,7 +110,7 @@ static void expect_none(struct pier_channel *channel)
 {
 	struct pier_message message = { .context = &message };
 
-	expect_result(pier_poll_message(channel, &message), 0);
+	expect_result(pier_message_poll(channel, &message), 0);
 	assert_ptr_equal(message.context, &message);
 }
 
@@ -167,7 +167,7 @@ static void tells_what_arrived(void **state)
 	post(scene.srq, NULL);
 	fake_complete_imm(fake.shared_ids[0], IBV_WC_RECV_RDMA_WITH_IMM, 99,
 			  htonl(0x80a1b2c3));
-	expect_ok(pier_wait_message(scene.channel, 0, &message));
+	expect_ok(pier_message_wait(scene.channel, 0, &message));
 	assert_int_equal(message.result.opcode, PIER_OP_RECV_WRITE_IMM);
 	assert_int_equal(message.result.byte_length, 99);
 	assert_true(message.result.has_immediate);
@@ -188,7 +188,7 @@ static void keeps_what_others_collect(void **state)
 	expect_ok(pier_post_send(scene.channel, &source, 1, &work));
 	arrive(0, 3);
 	fake_complete(fake.send_ids[0], IBV_WC_SUCCESS, IBV_WC_SEND, 0);
-	expect_ok(pier_wait(scene.channel, work, 0, NULL));
+	expect_ok(pier_work_wait(scene.channel, work, 0, NULL));
 	expect_message(scene.channel, &context, 3);
 	close_scene(&scene);
 }
@@ -204,9 +204,9 @@ static void has_a_place_for_each(void **state)
 	expect_result(pier_post_srq_recv(scene.srq, &target, 1, NULL), -EAGAIN);
 	for (int i = 0; i < DEPTH; i++)
 		arrive(0, 8);
-	expect_result(pier_poll(scene.channel), DEPTH);
+	expect_result(pier_channel_poll(scene.channel), DEPTH);
 	expect_result(pier_post_srq_recv(scene.srq, &target, 1, NULL), -EAGAIN);
-	assert_non_null(strstr(pier_last_error(), "4"));
+	assert_non_null(strstr(pier_error_message(), "4"));
 	assert_int_equal(fake.shared, 0);
 	expect_message(scene.channel, NULL, 8);
 	post(scene.srq, NULL);
@@ -262,7 +262,7 @@ static void keeps_regions(void **state)
 	expect_use(KEY, true);
 	expect_use(OTHER, false);
 	arrive(0, 8);
-	expect_result(pier_poll(scene.channel), 1);
+	expect_result(pier_channel_poll(scene.channel), 1);
 	expect_use(KEY, true);
 	expect_message(scene.channel, NULL, 8);
 	expect_use(KEY, false);
@@ -282,13 +282,13 @@ static void gives_back_what_failed(void **state)
 	arrive(0, 8);
 	fake_complete(fake.shared_ids[0], IBV_WC_LOC_LEN_ERR, IBV_WC_BIND_MW, 1);
 	expect_message(scene.channel, &contexts[0], 8);
-	expect_result(pier_wait_message(scene.channel, 0, &message), -EMSGSIZE);
+	expect_result(pier_message_wait(scene.channel, 0, &message), -EMSGSIZE);
 	assert_ptr_equal(message.context, &contexts[1]);
 	assert_int_equal(message.result.error, -EMSGSIZE);
-	assert_non_null(strstr(pier_last_error(), "longer"));
-	expect_result(pier_poll_message(scene.channel, &message), -EPIPE);
-	assert_non_null(strstr(pier_last_error(), "longer"));
-	expect_result(pier_wait_message(scene.channel, 1, &message), -EPIPE);
+	assert_non_null(strstr(pier_error_message(), "longer"));
+	expect_result(pier_message_poll(scene.channel, &message), -EPIPE);
+	assert_non_null(strstr(pier_error_message(), "longer"));
+	expect_result(pier_message_wait(scene.channel, 1, &message), -EPIPE);
 	/* The queue is not. */
 	post(scene.srq, NULL);
 	assert_int_equal(pier_srq_outstanding(scene.srq), 2);
@@ -305,7 +305,7 @@ static void serves_several_channels(void **state)
 	(void)state;
 	other = make_channel(scene.srq);
 	expect_result(pier_destroy_srq(scene.srq), -EBUSY);
-	assert_non_null(strstr(pier_last_error(), "2 channels"));
+	assert_non_null(strstr(pier_error_message(), "2 channels"));
 	post(scene.srq, &contexts[0]);
 	post(scene.srq, &contexts[1]);
 	/* The fake has one queue of completions: who polls gets them. */
@@ -313,10 +313,10 @@ static void serves_several_channels(void **state)
 	expect_message(other, &contexts[1], 1);
 	arrive(0, 2);
 	expect_message(scene.channel, &contexts[0], 2);
-	expect_ok(pier_destroy_channel(other));
+	expect_ok(pier_channel_destroy(other));
 	fake.cq = first;
 	expect_result(pier_destroy_srq(scene.srq), -EBUSY);
-	assert_non_null(strstr(pier_last_error(), "1 channel has"));
+	assert_non_null(strstr(pier_error_message(), "1 channel has"));
 	close_scene(&scene);
 }
 
@@ -332,9 +332,9 @@ static void loses_no_receive(void **state)
 		post(scene.srq, &contexts[i]);
 	left = fake.shared_ids[2];
 	arrive(0, 1);
-	expect_result(pier_poll(scene.channel), 1);
+	expect_result(pier_channel_poll(scene.channel), 1);
 	fake_complete(fake.shared_ids[0], IBV_WC_WR_FLUSH_ERR, IBV_WC_BIND_MW, 1);
-	expect_ok(pier_destroy_channel(scene.channel));
+	expect_ok(pier_channel_destroy(scene.channel));
 	assert_int_equal(fake.shared, 3);
 	assert_int_equal(fake.shared_ids[0], left);
 	assert_int_equal(pier_srq_outstanding(scene.srq), 3);
@@ -357,10 +357,10 @@ static void bears_a_device_that_takes_nothing_back(void **state)
 	(void)state;
 	post(scene.srq, NULL);
 	arrive(0, 1);
-	expect_result(pier_poll(scene.channel), 1);
+	expect_result(pier_channel_poll(scene.channel), 1);
 	/* After the queue pair was brought to the error state. */
 	fake.fail_call = fake.calls + 2;
-	expect_ok(pier_destroy_channel(scene.channel));
+	expect_ok(pier_channel_destroy(scene.channel));
 	fake.fail_call = 0;
 	assert_int_equal(fake.shared, 0);
 	assert_int_equal(pier_srq_outstanding(scene.srq), 0);
@@ -378,20 +378,20 @@ static void refuses(void **state)
 
 	(void)state;
 	expect_result(pier_post_srq_recv(scene.srq, three, 3, NULL), -EINVAL);
-	assert_non_null(strstr(pier_last_error(), "0 to 2"));
+	assert_non_null(strstr(pier_error_message(), "0 to 2"));
 	expect_result(pier_post_srq_recv(scene.srq, three, -1, NULL), -EINVAL);
 	expect_result(pier_post_recv(scene.channel, &target, 1, &work), -EINVAL);
-	assert_non_null(strstr(pier_last_error(), "pier_post_srq_recv"));
+	assert_non_null(strstr(pier_error_message(), "pier_post_srq_recv"));
 	expect_result(pier_post_recv(scene.channel, &target, 1, NULL), -EINVAL);
-	expect_result(pier_recv(scene.channel, &target, 1, 0, NULL), -EINVAL);
-	expect_result(pier_wait_message(scene.channel, -2, &message), -EINVAL);
-	expect_result(pier_wait_message(scene.channel, 0, &message), -ETIMEDOUT);
-	expect_result(pier_wait_message(scene.channel, 1, &message), -ETIMEDOUT);
-	expect_ok(pier_destroy_channel(scene.channel));
+	expect_result(pier_channel_recv(scene.channel, &target, 1, 0, NULL), -EINVAL);
+	expect_result(pier_message_wait(scene.channel, -2, &message), -EINVAL);
+	expect_result(pier_message_wait(scene.channel, 0, &message), -ETIMEDOUT);
+	expect_result(pier_message_wait(scene.channel, 1, &message), -ETIMEDOUT);
+	expect_ok(pier_channel_destroy(scene.channel));
 
-	expect_ok(pier_prepare_channel(&fake.pd, NULL, &plain));
-	expect_result(pier_poll_message(plain, &message), -EINVAL);
-	expect_result(pier_wait_message(plain, 0, &message), -EINVAL);
+	expect_ok(pier_channel_create(&fake.pd, NULL, &plain));
+	expect_result(pier_message_poll(plain, &message), -EINVAL);
+	expect_result(pier_message_wait(plain, 0, &message), -EINVAL);
 	scene.channel = plain;
 	close_scene(&scene);
 	expect_ok(pier_destroy_srq(NULL));
@@ -405,8 +405,8 @@ static void refuses_other_sizes(uint32_t max_wr, uint32_t max_sge, const char *w
 	attr.max_wr = max_wr;
 	attr.max_sge = max_sge;
 	expect_result(pier_create_srq(&fake.pd, &attr, &srq), -EINVAL);
-	if (!strstr(pier_last_error(), words))
-		fail_msg("no \"%s\" in: %s", words, pier_last_error());
+	if (!strstr(pier_error_message(), words))
+		fail_msg("no \"%s\" in: %s", words, pier_error_message());
 	assert_null(srq);
 	assert_int_equal(fake.srqs, 0);
 }
@@ -434,7 +434,7 @@ static void checks_attributes(void **state)
 	expect_ok(pier_destroy_srq(srq));
 	fake.device.limits.max_srq = 0;
 	expect_result(pier_create_srq(&fake.pd, NULL, &srq), -EOPNOTSUPP);
-	assert_non_null(strstr(pier_last_error(), "max_srq 0"));
+	assert_non_null(strstr(pier_error_message(), "max_srq 0"));
 }
 
 static void checks_channels(void **state)
@@ -451,14 +451,14 @@ static void checks_channels(void **state)
 	attr.srq = srq;
 	/* One completion too many. */
 	fake.device.limits.max_cqe = 16 + DEPTH - 1;
-	expect_result(pier_prepare_channel(&fake.pd, &attr, &channel), -EINVAL);
-	assert_non_null(strstr(pier_last_error(), "completion queue of 20"));
+	expect_result(pier_channel_create(&fake.pd, &attr, &channel), -EINVAL);
+	assert_non_null(strstr(pier_error_message(), "completion queue of 20"));
 	fake.device.limits.max_cqe++;
-	expect_ok(pier_prepare_channel(&fake.pd, &attr, &channel));
-	expect_ok(pier_destroy_channel(channel));
+	expect_ok(pier_channel_create(&fake.pd, &attr, &channel));
+	expect_ok(pier_channel_destroy(channel));
 	elsewhere = fake.pd;
-	expect_result(pier_prepare_channel(&elsewhere, &attr, &channel), -EINVAL);
-	assert_non_null(strstr(pier_last_error(), "another protection domain"));
+	expect_result(pier_channel_create(&elsewhere, &attr, &channel), -EINVAL);
+	assert_non_null(strstr(pier_error_message(), "another protection domain"));
 	expect_ok(pier_destroy_srq(srq));
 }
 
@@ -482,12 +482,12 @@ static void takes_back_what_failed(void **state)
 	for (int call = 1;; call++) {
 		fake.calls = 0;
 		fake.fail_call = call;
-		if (pier_prepare_channel(&fake.pd, &attr, &channel) == 0)
+		if (pier_channel_create(&fake.pd, &attr, &channel) == 0)
 			break;
 		assert_int_equal(srq->channel_count, 0);
 		assert_int_equal(fake.qps + fake.cqs + fake.channels, 0);
 	}
-	expect_ok(pier_destroy_channel(channel));
+	expect_ok(pier_channel_destroy(channel));
 	fake.calls = 0;
 	fake.fail_call = 1;
 	expect_result(pier_post_srq_recv(srq, &target, 1, NULL), -ENOSPC);
@@ -511,15 +511,15 @@ static void asks_for_the_state_when_late(void **state)
 
 	(void)state;
 	fake.state = IBV_QPS_ERR;
-	expect_result(pier_poll_message(scene.channel, &message), 0);
-	expect_result(pier_wait_message(scene.channel, 1, &message), -EPIPE);
-	assert_non_null(strstr(pier_last_error(), "error state"));
+	expect_result(pier_message_poll(scene.channel, &message), 0);
+	expect_result(pier_message_wait(scene.channel, 1, &message), -EPIPE);
+	assert_non_null(strstr(pier_error_message(), "error state"));
 	/* A completion may say more. */
 	post(scene.srq, &context);
 	fake_complete(fake.shared_ids[0], IBV_WC_LOC_PROT_ERR, IBV_WC_BIND_MW, 0);
-	expect_result(pier_poll_message(scene.channel, &message), 1);
-	expect_result(pier_poll_message(scene.channel, &message), -EPIPE);
-	assert_null(strstr(pier_last_error(), "error state"));
+	expect_result(pier_message_poll(scene.channel, &message), 1);
+	expect_result(pier_message_poll(scene.channel, &message), -EPIPE);
+	assert_null(strstr(pier_error_message(), "error state"));
 	close_scene(&scene);
 }
 

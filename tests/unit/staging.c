@@ -16,11 +16,11 @@ static void moves_staged_bytes(void **state)
 
 			attr.window = windows[i % 2];
 			shuffle();
-			expect_ok(pier_run_transfer(&attr));
+			expect_ok(pier_transfer_run(&attr));
 			expect_moved(attr.length, false);
 			attr.direction = PIER_TRANSFER_READ;
 			shuffle();
-			expect_ok(pier_run_transfer(&attr));
+			expect_ok(pier_transfer_run(&attr));
 			expect_moved(attr.length, true);
 		}
 	}
@@ -37,7 +37,7 @@ static void reads_what_a_peer_has_staged(void **state)
 	attr.direction = PIER_TRANSFER_READ;
 	shuffle();
 	publish_there(2);
-	expect_ok(pier_run_transfer(&attr));
+	expect_ok(pier_transfer_run(&attr));
 	expect_moved(LENGTH, true);
 }
 
@@ -62,7 +62,7 @@ static void watch(const struct pier_transfer_attr *attr)
 	begin(attr);
 	memset(&seen, 0, sizeof(seen));
 	rig.gpu->before_copy = look;
-	expect_result(pier_wait_transfer(rig.transfer, PATIENT), 1);
+	expect_result(pier_transfer_wait(rig.transfer, PATIENT), 1);
 	rig.gpu->before_copy = NULL;
 	assert_int_equal(rig.gpu->copies, 20);
 }
@@ -114,7 +114,7 @@ static void does_nothing_for_direct_memory(void **state)
 	make_rails(2, false, false);
 	attr = attr_of(2, LENGTH);
 	shuffle();
-	expect_ok(pier_run_transfer(&attr));
+	expect_ok(pier_transfer_run(&attr));
 	assert_int_equal(rig.gpu->copies, 0);
 	assert_int_equal(rig.gpu->flushes, 0);
 	expect_moved(LENGTH, false);
@@ -145,11 +145,11 @@ static void flushes_direct_memory_once(void **state)
 	attr.context = &at_end;
 	shuffle();
 	begin(&attr);
-	expect_result(pier_wait_transfer(rig.transfer, PATIENT), 1);
+	expect_result(pier_transfer_wait(rig.transfer, PATIENT), 1);
 	assert_true(rail_status(0).done > 0 && rail_status(1).done > 0);
 	assert_int_equal(rig.gpu->flushes, 2);
 	assert_int_equal(at_end, 2);
-	expect_result(pier_progress_transfer(rig.transfer), 1);
+	expect_result(pier_transfer_progress(rig.transfer), 1);
 	assert_int_equal(rig.gpu->flushes, 2);
 	assert_int_equal(rig.gpu->copies, 0);
 	expect_moved(LENGTH, true);
@@ -157,7 +157,7 @@ static void flushes_direct_memory_once(void **state)
 	attr.length = 1;
 	attr.progress = NULL;
 	rig.gpu->flushes = 0;
-	expect_ok(pier_run_transfer(&attr));
+	expect_ok(pier_transfer_run(&attr));
 	assert_int_equal(rig.gpu->flushes, 1);
 }
 
@@ -181,24 +181,24 @@ static void tells_what_cannot_be_flushed(void **state)
 	shuffle();
 	begin(&attr);
 	rig.gpu->flush_error = EOPNOTSUPP;
-	expect_result(pier_wait_transfer(rig.transfer, PATIENT), -EOPNOTSUPP);
+	expect_result(pier_transfer_wait(rig.transfer, PATIENT), -EOPNOTSUPP);
 	test_assert_sentence("what rail 0 brought is not visible");
 	test_assert_sentence("no flush");
 	assert_int_equal(status().done, LENGTH);
-	expect_ok(pier_resume_transfer(rig.transfer, rig.rails, 1));
-	expect_result(pier_wait_transfer(rig.transfer, PATIENT), -EOPNOTSUPP);
+	expect_ok(pier_transfer_resume(rig.transfer, rig.rails, 1));
+	expect_result(pier_transfer_wait(rig.transfer, PATIENT), -EOPNOTSUPP);
 	rig.gpu->flush_error = 0;
 	rig.gpu->flushes = 0;
-	expect_ok(pier_destroy_transfer(rig.transfer));
+	expect_ok(pier_transfer_destroy(rig.transfer));
 	rig.transfer = NULL;
 	attr.progress = NULL;
 	begin(&attr);
 	rig.gpu->flush_error = EOPNOTSUPP;
-	expect_result(pier_wait_transfer(rig.transfer, PATIENT), -EOPNOTSUPP);
+	expect_result(pier_transfer_wait(rig.transfer, PATIENT), -EOPNOTSUPP);
 	rig.gpu->flush_error = 0;
 	rig.gpu->flushes = 0;
-	expect_ok(pier_resume_transfer(rig.transfer, rig.rails, 1));
-	expect_result(pier_wait_transfer(rig.transfer, PATIENT), 1);
+	expect_ok(pier_transfer_resume(rig.transfer, rig.rails, 1));
+	expect_result(pier_transfer_wait(rig.transfer, PATIENT), 1);
 	assert_int_equal(rig.gpu->flushes, 1);
 	expect_moved(LENGTH, true);
 }
@@ -231,19 +231,19 @@ static void flushes_before_it_is_resumed(void **state)
 		publish_there(2);
 		rig.gpu->flush_error = error;
 		begin(&attr);
-		expect_result(pier_wait_transfer(rig.transfer, PATIENT), -ECANCELED);
+		expect_result(pier_transfer_wait(rig.transfer, PATIENT), -ECANCELED);
 		test_assert_sentence("its progress callback cancelled it");
 		assert_int_equal(rig.gpu->flushes, 1);
 		assert_int_equal(rail_status(0).error, 0);
 		assert_in_range(status().done, LENGTH / 2, LENGTH - 1);
-		expect_ok(pier_resume_transfer(rig.transfer, &rig.rails[1], 1));
-		expect_result(pier_wait_transfer(rig.transfer, PATIENT),
+		expect_ok(pier_transfer_resume(rig.transfer, &rig.rails[1], 1));
+		expect_result(pier_transfer_wait(rig.transfer, PATIENT),
 			      error ? -error : 1);
 		assert_int_equal(rig.gpu->flushes, error ? 2 : 1);
 		rig.gpu->flush_error = 0;
 		if (error) {
-			expect_ok(pier_resume_transfer(rig.transfer, &rig.rails[1], 1));
-			expect_result(pier_wait_transfer(rig.transfer, PATIENT), 1);
+			expect_ok(pier_transfer_resume(rig.transfer, &rig.rails[1], 1));
+			expect_result(pier_transfer_wait(rig.transfer, PATIENT), 1);
 			assert_int_equal(rig.gpu->flushes, 3);
 		}
 		expect_moved(LENGTH, true);
@@ -266,7 +266,7 @@ static void fails_and_resumes_with_the_device(void **state)
 			rig.gpu->copy_error = EIO;
 			rig.gpu->fail_copy_at = at;
 			begin(&attr);
-			expect_result(pier_wait_transfer(rig.transfer, PATIENT), -EIO);
+			expect_result(pier_transfer_wait(rig.transfer, PATIENT), -EIO);
 			test_assert_sentence("rail 0 of 1 failed");
 			test_assert_sentence("device lost");
 			assert_int_equal(status().done, (at - 1) * CHUNK);
@@ -274,8 +274,8 @@ static void fails_and_resumes_with_the_device(void **state)
 			assert_non_null(strstr(rail_status(0).sentence, "device lost"));
 			expect_moved((uint64_t)(at - 1) * CHUNK, reading);
 			rig.gpu->copy_error = 0;
-			expect_ok(pier_resume_transfer(rig.transfer, rig.rails, 1));
-			expect_result(pier_wait_transfer(rig.transfer, PATIENT), 1);
+			expect_ok(pier_transfer_resume(rig.transfer, rig.rails, 1));
+			expect_result(pier_transfer_wait(rig.transfer, PATIENT), 1);
 			assert_int_equal(rail_status(0).done, LENGTH - (at - 1) * CHUNK);
 			expect_moved(LENGTH, reading);
 		}
@@ -297,7 +297,7 @@ static void others_take_over(void **state)
 		rig.gpu->copy_error = EIO;
 		rig.gpu->fail_copy_at = 3;
 		begin(&attr);
-		expect_result(pier_wait_transfer(rig.transfer, PATIENT), 1);
+		expect_result(pier_transfer_wait(rig.transfer, PATIENT), 1);
 		rig.gpu->copy_error = 0;
 		assert_int_equal(rail_status(0).error, -EIO);
 		assert_int_equal(rail_status(0).done, 2 * CHUNK);
@@ -314,7 +314,7 @@ static int kill_rail(void *context, uint64_t done, uint64_t length)
 
 	(void)length;
 	if (done >= *at) {
-		expect_ok(pier_destroy_channel(rig.there.channels[0]));
+		expect_ok(pier_channel_destroy(rig.there.channels[0]));
 		rig.there.channels[0] = NULL;
 	}
 	return 0;
@@ -334,7 +334,7 @@ static void survives_the_death_of_a_rail(void **state)
 		attr.context = &at;
 		attr.window = 3;
 		shuffle();
-		expect_ok(pier_run_transfer(&attr));
+		expect_ok(pier_transfer_run(&attr));
 		assert_null(rig.there.channels[0]);
 		expect_moved(LENGTH, attr.direction == PIER_TRANSFER_READ);
 	}
@@ -354,11 +354,11 @@ static void copies_once_while_the_queue_is_full(void **state)
 	shuffle();
 	begin(&attr);
 	for (int i = 0; i < 50; i++)
-		expect_result(pier_progress_transfer(rig.transfer), 0);
+		expect_result(pier_transfer_progress(rig.transfer), 0);
 	assert_int_equal(rig.gpu->copies, 1);
 	for (uint32_t i = 0; i < rig.attr.max_send_wr; i++)
 		expect_ok(pier_post_recv(rig.there.channels[0], NULL, 0, NULL));
-	expect_result(pier_wait_transfer(rig.transfer, PATIENT), 1);
+	expect_result(pier_transfer_wait(rig.transfer, PATIENT), 1);
 	assert_int_equal(rig.gpu->copies, 21);
 	expect_moved(LENGTH, false);
 }
@@ -370,8 +370,8 @@ static void moves_what_is_staged_in_part(void **state)
 	struct pier_transfer_attr attr;
 
 	(void)state;
-	expect_ok(pier_free_buffer(rig.here.buffer));
-	expect_ok(pier_alloc_buffer("gpu:3", AREA, &rig.here.buffer));
+	expect_ok(pier_buffer_free(rig.here.buffer));
+	expect_ok(pier_buffer_alloc("gpu:3", AREA, &rig.here.buffer));
 	shuffle_side(&rig.here);
 	memcpy(plain, rig.here.image + GUARD, sizeof(plain));
 	reg(&rig.there, 0, false);
@@ -381,14 +381,14 @@ static void moves_what_is_staged_in_part(void **state)
 	name_rail(0);
 	rig.rails[0].offset = 0;
 	attr = attr_of(1, LENGTH);
-	expect_ok(pier_run_transfer(&attr));
+	expect_ok(pier_transfer_run(&attr));
 	expect_moved(LENGTH, false);
 	attr.direction = PIER_TRANSFER_READ;
 	shuffle_side(&rig.there);
 	rig.gpu->flushes = 0;
 	/* No NIC wrote to the device. */
 	rig.gpu->flush_error = EOPNOTSUPP;
-	expect_ok(pier_run_transfer(&attr));
+	expect_ok(pier_transfer_run(&attr));
 	assert_int_equal(rig.gpu->flushes, 0);
 	assert_memory_equal(plain, rig.there.image + GUARD, sizeof(plain));
 	memcpy(rig.here.image + GUARD + sizeof(plain),

@@ -46,9 +46,9 @@ static struct {
 	struct pier_channel_attr attr; /* of channels that are made */
 	struct pier_remote remotes[MAX_RAILS];
 	struct pier_rail rails[MAX_RAILS];
-	struct pier_landing_rail landing_rails[MAX_RAILS];
+	struct pier_receiver_rail receiver_rails[MAX_RAILS];
 	struct pier_transfer *transfer;
-	struct pier_landing *landing;
+	struct pier_receiver *receiver;
 	struct test_census before;
 	struct test_random random;
 } rig = { .folder = "/tmp/pier-unit-XXXXXX" };
@@ -71,17 +71,17 @@ static inline void open_side(struct side *side, const char *device)
 {
 	expect_ok(pier_open_device(device, &side->device));
 	expect_ok(pier_alloc_pd(side->device, &side->pd));
-	expect_ok(pier_alloc_buffer("gpu", AREA, &side->buffer));
+	expect_ok(pier_buffer_alloc("gpu", AREA, &side->buffer));
 	side->image = malloc(AREA);
 }
 
 static inline void close_side(struct side *side)
 {
 	for (int i = 0; i < MAX_RAILS; i++) {
-		expect_ok(pier_destroy_channel(side->channels[i]));
+		expect_ok(pier_channel_destroy(side->channels[i]));
 		expect_ok(pier_dereg_mr(side->mrs[i]));
 	}
-	expect_ok(pier_free_buffer(side->buffer));
+	expect_ok(pier_buffer_free(side->buffer));
 	expect_ok(pier_dealloc_pd(side->pd));
 	expect_ok(pier_close_device(side->device));
 	free(side->image);
@@ -96,7 +96,7 @@ static inline int setup(void **state)
 	rig.attr = (struct pier_channel_attr)PIER_CHANNEL_ATTR_INIT;
 	rig.attr.rnr_retry_count = 7;
 	rig.transfer = NULL;
-	rig.landing = NULL;
+	rig.receiver = NULL;
 	open_side(&rig.here, "soft0");
 	open_side(&rig.there, "soft0");
 	return 0;
@@ -106,8 +106,8 @@ static inline int teardown(void **state)
 {
 	(void)state;
 	rig.gpu->before_copy = NULL;
-	expect_ok(pier_destroy_transfer(rig.transfer));
-	expect_ok(pier_destroy_landing(rig.landing));
+	expect_ok(pier_transfer_destroy(rig.transfer));
+	expect_ok(pier_receiver_destroy(rig.receiver));
 	close_side(&rig.here);
 	close_side(&rig.there);
 	assert_int_equal(rig.gpu->open_exports, 0);
@@ -156,14 +156,14 @@ static inline void connect_rail(uint32_t index)
 	struct pier_channel **b = &rig.there.channels[index];
 	struct pier_endpoint of_a, of_b;
 
-	expect_ok(pier_destroy_channel(*a));
-	expect_ok(pier_destroy_channel(*b));
-	expect_ok(pier_prepare_channel(rig.here.pd, &rig.attr, a));
-	expect_ok(pier_prepare_channel(rig.there.pd, &rig.attr, b));
+	expect_ok(pier_channel_destroy(*a));
+	expect_ok(pier_channel_destroy(*b));
+	expect_ok(pier_channel_create(rig.here.pd, &rig.attr, a));
+	expect_ok(pier_channel_create(rig.there.pd, &rig.attr, b));
 	expect_ok(pier_channel_endpoint(*a, &of_a));
 	expect_ok(pier_channel_endpoint(*b, &of_b));
-	expect_ok(pier_connect_channel(*a, &of_b));
-	expect_ok(pier_connect_channel(*b, &of_a));
+	expect_ok(pier_channel_connect(*a, &of_b));
+	expect_ok(pier_channel_connect(*b, &of_a));
 }
 
 static inline void name_rail(uint32_t index)
@@ -175,10 +175,10 @@ static inline void name_rail(uint32_t index)
 					       .parts = &rig.remotes[index],
 					       .count = 1,
 					       .remote_offset = GUARD };
-	rig.landing_rails[index] =
-		(struct pier_landing_rail){ .channel = rig.there.channels[index],
-					    .mr = rig.there.mrs[index],
-					    .offset = GUARD };
+	rig.receiver_rails[index] =
+		(struct pier_receiver_rail){ .channel = rig.there.channels[index],
+					     .mr = rig.there.mrs[index],
+					     .offset = GUARD };
 }
 
 /* Rails whose regions are staged, here and there. */
@@ -198,7 +198,7 @@ static inline void shuffle_side(struct side *side)
 {
 	for (size_t i = 0; i < AREA; i++)
 		side->image[i] = (uint8_t)(test_random_next(&rig.random) >> 24);
-	expect_ok(pier_copy_to_buffer(side->buffer, 0, side->image, AREA));
+	expect_ok(pier_buffer_copy_to(side->buffer, 0, side->image, AREA));
 }
 
 /* New bytes at both ends. */
@@ -216,7 +216,7 @@ static inline void expect_image(const struct side *side)
 	int error = rig.gpu->copy_error;
 
 	rig.gpu->copy_error = 0;
-	expect_ok(pier_copy_from_buffer(side->buffer, 0, found, AREA));
+	expect_ok(pier_buffer_copy_from(side->buffer, 0, found, AREA));
 	rig.gpu->copy_error = error;
 	for (size_t i = 0; i < AREA; i++)
 		if (found[i] != side->image[i])
@@ -239,7 +239,7 @@ static inline void expect_moved(uint64_t length, bool reading)
 static inline void publish_there(uint32_t count)
 {
 	for (uint32_t i = 0; i < count; i++)
-		expect_ok(pier_sync_for_nic(rig.there.mrs[i], 0, AREA));
+		expect_ok(pier_mr_sync_for_nic(rig.there.mrs[i], 0, AREA));
 	rig.gpu->copies = 0;
 }
 
@@ -256,15 +256,15 @@ static inline struct pier_transfer_attr attr_of(uint32_t count, uint64_t length)
 
 static inline void begin(const struct pier_transfer_attr *attr)
 {
-	expect_ok(pier_destroy_transfer(rig.transfer));
-	expect_ok(pier_begin_transfer(attr, &rig.transfer));
+	expect_ok(pier_transfer_destroy(rig.transfer));
+	expect_ok(pier_transfer_begin(attr, &rig.transfer));
 }
 
 static inline struct pier_transfer_status status(void)
 {
 	struct pier_transfer_status now;
 
-	pier_query_transfer(rig.transfer, &now);
+	pier_transfer_query(rig.transfer, &now);
 	return now;
 }
 
@@ -272,7 +272,7 @@ static inline struct pier_rail_status rail_status(uint32_t index)
 {
 	struct pier_rail_status now;
 
-	expect_ok(pier_query_rail(rig.transfer, index, &now));
+	expect_ok(pier_transfer_query_rail(rig.transfer, index, &now));
 	return now;
 }
 

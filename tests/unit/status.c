@@ -144,14 +144,16 @@ static void names_every_class(void **state)
 {
 	(void)state;
 	for (int one = PIER_CLASS_SUCCESS; one <= PIER_CLASS_UNKNOWN; one++) {
-		const char *name = pier_class_name((enum pier_error_class)one);
+		const char *name = pier_error_class_name((enum pier_error_class)one);
 
 		assert_true(strlen(name) > 0);
 		for (int other = PIER_CLASS_SUCCESS; other < one; other++)
 			assert_string_not_equal(
-				name, pier_class_name((enum pier_error_class)other));
+				name,
+				pier_error_class_name((enum pier_error_class)other));
 	}
-	assert_string_equal(pier_class_name((enum pier_error_class)1000), "unknown");
+	assert_string_equal(pier_error_class_name((enum pier_error_class)1000),
+			    "unknown");
 }
 
 int main(void)

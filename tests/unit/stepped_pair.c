@@ -64,7 +64,7 @@ static void open_end(struct pair_end *end, const struct pier_channel_attr *attr)
 	assert_non_null(end->memory);
 	expect_ok(pier_reg_mr(end->pd, end->memory, PAIR_MEMORY, PIER_ACCESS_SHARED,
 			      &end->mr));
-	expect_ok(pier_prepare_channel(end->pd, attr, &end->channel));
+	expect_ok(pier_channel_create(end->pd, attr, &end->channel));
 }
 
 void pair_open(struct pair *pair, const struct pier_channel_attr *attr)
@@ -78,13 +78,13 @@ void pair_open(struct pair *pair, const struct pier_channel_attr *attr)
 		expect_ok(pier_channel_endpoint(pair->ends[i].channel, &endpoints[i]));
 	}
 	for (int i = 0; i < 2; i++)
-		expect_ok(pier_connect_channel(pair->ends[i].channel, &endpoints[!i]));
+		expect_ok(pier_channel_connect(pair->ends[i].channel, &endpoints[!i]));
 	pair_settle(pair);
 }
 
 static void close_end(struct pair_end *end)
 {
-	expect_ok(pier_destroy_channel(end->channel));
+	expect_ok(pier_channel_destroy(end->channel));
 	expect_ok(pier_dereg_mr(end->mr));
 	expect_ok(pier_dealloc_pd(end->pd));
 	expect_ok(pier_soft_provider.close_device(end->device.context));
@@ -137,7 +137,8 @@ struct pier_gather pair_gather(const struct pair *pair, unsigned int end, size_t
 	const struct pair_end *of = &pair->ends[end];
 	struct pier_gather element;
 
-	expect_ok(pier_gather(of->mr, (uintptr_t)of->memory + offset, length, &element));
+	expect_ok(
+		pier_mr_gather(of->mr, (uintptr_t)of->memory + offset, length, &element));
 	return element;
 }
 
@@ -147,7 +148,8 @@ struct pier_scatter pair_scatter(const struct pair *pair, unsigned int end, size
 	const struct pair_end *of = &pair->ends[end];
 	struct pier_scatter element;
 
-	expect_ok(pier_scatter(of->mr, (uintptr_t)of->memory + offset, length, &element));
+	expect_ok(pier_mr_scatter(of->mr, (uintptr_t)of->memory + offset, length,
+				  &element));
 	return element;
 }
 

@@ -9,7 +9,7 @@
 
 #include <pier/channel.h>
 
-#include "memory/device.h"
+#include "device/device.h"
 #include "provider/provider.h"
 
 /*

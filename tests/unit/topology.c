@@ -8,7 +8,7 @@
 #include <limits.h>
 #include <sys/stat.h>
 
-#include "memory/topology.h"
+#include "device/topology.h"
 
 static const char *const trees[] = {
 	"azure-nd", "desktop",	   "dgx-a100",	"dgx-h100",
@@ -236,10 +236,10 @@ static void compares_nodes_alone(void **state)
 	struct pier_location gone = { "0000:77:00.0", 1 };
 
 	(void)state;
-	assert_int_equal(pier_distance(&first, &first), PIER_DISTANCE_NODE);
-	assert_int_equal(pier_distance(&first, &second), PIER_DISTANCE_SYSTEM);
-	assert_int_equal(pier_distance(&none, &second), PIER_DISTANCE_UNKNOWN);
-	assert_int_equal(pier_distance(&none, &none), PIER_DISTANCE_UNKNOWN);
+	assert_int_equal(pier_location_distance(&first, &first), PIER_DISTANCE_NODE);
+	assert_int_equal(pier_location_distance(&first, &second), PIER_DISTANCE_SYSTEM);
+	assert_int_equal(pier_location_distance(&none, &second), PIER_DISTANCE_UNKNOWN);
+	assert_int_equal(pier_location_distance(&none, &none), PIER_DISTANCE_UNKNOWN);
 	/* An address that this sysfs does not have. */
 	assert_int_equal(pier_distance_in("/nowhere", &gone, &second),
 			 PIER_DISTANCE_NODE);

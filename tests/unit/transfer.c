@@ -33,18 +33,18 @@ static void leaves_room_for_others(void **state)
 	(void)state;
 	begin(1000);
 	expect_going(DEPTH / 2);
-	expect_ok(pier_cancel_transfer(transfer));
+	expect_ok(pier_transfer_cancel(transfer));
 	complete(DEPTH / 2, IBV_WC_SUCCESS);
-	expect_result(pier_progress_transfer(transfer), -ECANCELED);
-	expect_ok(pier_destroy_transfer(transfer));
+	expect_result(pier_transfer_progress(transfer), -ECANCELED);
+	expect_ok(pier_transfer_destroy(transfer));
 	attr.window = 1000;
 	begin_with(&attr);
 	expect_going(DEPTH);
 	complete(DEPTH, IBV_WC_SUCCESS);
 	expect_going(DEPTH);
 	complete(DEPTH, IBV_WC_SUCCESS);
-	expect_ok(pier_cancel_transfer(transfer));
-	expect_result(pier_progress_transfer(transfer), -ECANCELED);
+	expect_ok(pier_transfer_cancel(transfer));
+	expect_result(pier_transfer_progress(transfer), -ECANCELED);
 	assert_int_equal(status().done, 20 * DEPTH);
 }
 
@@ -63,11 +63,11 @@ static void shares_the_queue(void **state)
 	complete(2, IBV_WC_SUCCESS);
 	/* Their places are free, and their results kept for their owner. */
 	expect_going(DEPTH);
-	expect_result(pier_poll_work(channel, works[0], NULL), 1);
-	expect_result(pier_poll_work(channel, works[1], NULL), 1);
+	expect_result(pier_work_poll(channel, works[0], NULL), 1);
+	expect_result(pier_work_poll(channel, works[1], NULL), 1);
 	complete(DEPTH, IBV_WC_SUCCESS);
 	for (int i = 2; i < DEPTH - 1; i++)
-		expect_result(pier_poll_work(channel, works[i], NULL), 1);
+		expect_result(pier_work_poll(channel, works[i], NULL), 1);
 	finish(DEPTH - 1, 0, 50);
 }
 
@@ -101,7 +101,7 @@ static void ends_chunks_at_seams(void **state)
 	}
 	assert_int_equal(fake.log[1].sg_list[0].addr, region.iova + 102);
 	complete(5, IBV_WC_SUCCESS);
-	expect_result(pier_progress_transfer(transfer), 1);
+	expect_result(pier_transfer_progress(transfer), 1);
 }
 
 static void reads(void **state)
@@ -115,7 +115,7 @@ static void reads(void **state)
 	expect_request(0, IBV_WR_RDMA_READ, 0, 10);
 	expect_request(2, IBV_WR_RDMA_READ, 20, 5);
 	complete(3, IBV_WC_SUCCESS);
-	expect_result(pier_progress_transfer(transfer), 1);
+	expect_result(pier_transfer_progress(transfer), 1);
 }
 
 static void obeys_the_longest_message(void **state)
@@ -123,7 +123,7 @@ static void obeys_the_longest_message(void **state)
 	struct pier_transfer_attr attr;
 
 	(void)state;
-	expect_ok(pier_destroy_channel(channel));
+	expect_ok(pier_channel_destroy(channel));
 	connect_channel(DEPTH, 7);
 	attr = attr_of(20);
 	begin_with(&attr);
@@ -131,7 +131,7 @@ static void obeys_the_longest_message(void **state)
 	expect_request(1, IBV_WR_RDMA_WRITE, 7, 7);
 	expect_request(2, IBV_WR_RDMA_WRITE, 14, 6);
 	complete(3, IBV_WC_SUCCESS);
-	expect_result(pier_progress_transfer(transfer), 1);
+	expect_result(pier_transfer_progress(transfer), 1);
 }
 
 /* A hundred thousand chunks of 100 MiB: more than the NIC remembers. */
@@ -144,7 +144,7 @@ static void moves_tebibytes(void **state)
 	attr = attr_of(region.length);
 	attr.chunk = 100u << 20;
 	fake.completes = true;
-	expect_ok(pier_run_transfer(&attr));
+	expect_ok(pier_transfer_run(&attr));
 	assert_int_equal(fake.last_send.wr.rdma.remote_addr,
 			 target.addr + (region.length - 1) / attr.chunk * attr.chunk);
 	target.length = 1u << 20;
@@ -154,10 +154,10 @@ static void moves_nothing(void **state)
 {
 	(void)state;
 	begin(0);
-	expect_result(pier_wait_transfer(transfer, 0), 1);
+	expect_result(pier_transfer_wait(transfer, 0), 1);
 	assert_int_equal(fake.logged, 0);
-	expect_result(pier_cancel_transfer(transfer), -EALREADY);
-	expect_result(pier_resume_transfer(transfer, &rail, 1), -EALREADY);
+	expect_result(pier_transfer_cancel(transfer), -EALREADY);
+	expect_result(pier_transfer_resume(transfer, &rail, 1), -EALREADY);
 }
 
 /*
@@ -293,7 +293,7 @@ static void agrees_with_a_model(void **state)
 		rail.offset = plan.offset;
 		rail.remote_offset = plan.remote_offset;
 		fake.logged = 0;
-		expect_ok(pier_run_transfer(&attr));
+		expect_ok(pier_transfer_run(&attr));
 		if (fake.logged == FAKE_QUEUE)
 			continue; /* it remembers no more */
 		for (int i = 0; i < fake.logged; i++)

@@ -38,7 +38,7 @@ static void tells_how_far_it_is(void **state)
 	finish(0, 0, 95);
 	assert_int_equal(watcher.done, 95);
 	assert_int_equal(watcher.calls, 1 + 8);
-	expect_ok(pier_destroy_transfer(transfer));
+	expect_ok(pier_transfer_destroy(transfer));
 	/* Not more often than that, but at the end. */
 	attr.progress_ms = 3600 * 1000;
 	watcher = (struct watcher){ 0 };
@@ -64,10 +64,10 @@ static void is_cancelled_by_its_callback(void **state)
 	complete(1, IBV_WC_SUCCESS);
 	expect_going(3);
 	complete(3, IBV_WC_SUCCESS);
-	expect_result(pier_progress_transfer(transfer), -ECANCELED);
+	expect_result(pier_transfer_progress(transfer), -ECANCELED);
 	test_assert_sentence("50 of 95 bytes have arrived: its progress callback");
 	fake.logged = 0;
-	expect_ok(pier_resume_transfer(transfer, &rail, 1));
+	expect_ok(pier_transfer_resume(transfer, &rail, 1));
 	finish(0, 50, 45);
 }
 
@@ -82,9 +82,9 @@ static void ends_well_when_cancelled_at_the_end(void **state)
 	attr.context = &watcher;
 	begin_with(&attr);
 	expect_going(2);
-	expect_ok(pier_cancel_transfer(transfer));
+	expect_ok(pier_transfer_cancel(transfer));
 	complete(2, IBV_WC_SUCCESS);
-	expect_result(pier_progress_transfer(transfer), 1);
+	expect_result(pier_transfer_progress(transfer), 1);
 }
 
 static void is_destroyed_when_nothing_flies(void **state)
@@ -95,19 +95,19 @@ static void is_destroyed_when_nothing_flies(void **state)
 	attr.stall_ms = BRIEF;
 	begin_with(&attr);
 	expect_going(4);
-	expect_ok(pier_destroy_transfer(transfer));
+	expect_ok(pier_transfer_destroy(transfer));
 	transfer = NULL;
 	assert_int_equal(pier_channel_outstanding(channel), 0);
 	assert_int_equal(fake.state, IBV_QPS_ERR);
 	/* One that only was made leaves the channel as it is. */
-	expect_ok(pier_destroy_channel(channel));
+	expect_ok(pier_channel_destroy(channel));
 	connect_channel(DEPTH, 1u << 30);
 	rail.channel = channel;
 	begin_with(&attr);
-	expect_ok(pier_destroy_transfer(transfer));
+	expect_ok(pier_transfer_destroy(transfer));
 	transfer = NULL;
 	assert_int_equal(fake.state, IBV_QPS_RTS);
-	expect_ok(pier_destroy_transfer(NULL));
+	expect_ok(pier_transfer_destroy(NULL));
 }
 
 static void tells_the_peer_at_the_end(void **state)
@@ -129,17 +129,17 @@ static void tells_the_peer_at_the_end(void **state)
 	assert_int_equal(fake.last_send.imm_data, htobe32(0x01020304));
 	assert_int_equal(fake.last_send.num_sge, 0);
 	complete(1, IBV_WC_RNR_RETRY_EXC_ERR);
-	expect_result(pier_progress_transfer(transfer), -EAGAIN);
+	expect_result(pier_transfer_progress(transfer), -EAGAIN);
 	test_assert_sentence("15 of 15 bytes have arrived");
-	expect_ok(pier_destroy_channel(channel));
+	expect_ok(pier_channel_destroy(channel));
 	connect_channel(DEPTH, 1u << 30);
 	rail.channel = channel;
-	expect_ok(pier_resume_transfer(transfer, &rail, 1));
+	expect_ok(pier_transfer_resume(transfer, &rail, 1));
 	expect_going(1);
 	assert_int_equal(fake.logged, 4);
 	assert_int_equal(fake.last_send.opcode, IBV_WR_RDMA_WRITE_WITH_IMM);
 	complete(1, IBV_WC_SUCCESS);
-	expect_result(pier_progress_transfer(transfer), 1);
+	expect_result(pier_transfer_progress(transfer), 1);
 	assert_int_equal(fake.logged, 4);
 }
 
@@ -155,14 +155,14 @@ static void survives_its_process(void **state)
 	expect_going(4);
 	complete(3, IBV_WC_SUCCESS);
 	expect_going(4);
-	size = pier_pack_transfer(transfer, wire, sizeof(wire));
+	size = pier_transfer_pack(transfer, wire, sizeof(wire));
 	assert_int_equal(size, 24 + 16);
-	assert_int_equal(pier_pack_transfer(transfer, NULL, 0), size);
-	expect_result(pier_pack_transfer(transfer, wire, 39), -ENOSPC);
-	expect_ok(pier_cancel_transfer(transfer));
+	assert_int_equal(pier_transfer_pack(transfer, NULL, 0), size);
+	expect_result(pier_transfer_pack(transfer, wire, 39), -ENOSPC);
+	expect_ok(pier_transfer_cancel(transfer));
 	complete(4, IBV_WC_SUCCESS);
-	expect_result(pier_progress_transfer(transfer), -ECANCELED);
-	expect_ok(pier_destroy_transfer(transfer));
+	expect_result(pier_transfer_progress(transfer), -ECANCELED);
+	expect_ok(pier_transfer_destroy(transfer));
 	transfer = NULL;
 	fake.logged = 0;
 	attr.state = wire;
@@ -171,10 +171,10 @@ static void survives_its_process(void **state)
 	assert_int_equal(status().done, 30);
 	finish(0, 30, 65);
 	attr.length = 94;
-	expect_result(pier_begin_transfer(&attr, &transfer), -EBADMSG);
+	expect_result(pier_transfer_begin(&attr, &transfer), -EBADMSG);
 	attr.length = 95;
 	attr.state_size--;
-	expect_result(pier_begin_transfer(&attr, &transfer), -EMSGSIZE);
+	expect_result(pier_transfer_begin(&attr, &transfer), -EMSGSIZE);
 }
 
 static const struct pier_endpoint no_reads = {
@@ -184,21 +184,21 @@ static const struct pier_endpoint no_reads = {
 };
 
 /* One call with one thing wrong. */
-#define expect_refused(change, error)                                          \
-	do {                                                                   \
-		struct pier_transfer_attr attr = attr_of(95);                  \
-		struct pier_transfer *none = (void *)7;                        \
-                                                                               \
-		change;                                                        \
-		expect_result(pier_begin_transfer(&attr, &none), (error));     \
-		assert_ptr_equal(none, (void *)7);                             \
-		assert_int_equal(pier_count_objects(PIER_OBJECT_TRANSFER), 0); \
+#define expect_refused(change, error)                                         \
+	do {                                                                  \
+		struct pier_transfer_attr attr = attr_of(95);                 \
+		struct pier_transfer *none = (void *)7;                       \
+                                                                              \
+		change;                                                       \
+		expect_result(pier_transfer_begin(&attr, &none), (error));    \
+		assert_ptr_equal(none, (void *)7);                            \
+		assert_int_equal(pier_object_count(PIER_OBJECT_TRANSFER), 0); \
 	} while (0)
 
 static void refuses_what_cannot_be(void **state)
 {
 	(void)state;
-	expect_result(pier_begin_transfer(NULL, &transfer), -EINVAL);
+	expect_result(pier_transfer_begin(NULL, &transfer), -EINVAL);
 	expect_refused(attr.size = 8, -EINVAL);
 	expect_refused(attr.direction = 3, -EINVAL);
 	expect_refused(attr.flags = 4, -EINVAL);
@@ -217,10 +217,10 @@ static void refuses_what_cannot_be(void **state)
 	region.pd = &fake.pd;
 	region.access = PIER_ACCESS_REMOTE_READ;
 	expect_refused(attr.direction = PIER_TRANSFER_READ, -EACCES);
-	expect_ok(pier_destroy_channel(channel));
-	expect_ok(pier_prepare_channel(&fake.pd, NULL, &channel));
+	expect_ok(pier_channel_destroy(channel));
+	expect_ok(pier_channel_create(&fake.pd, NULL, &channel));
 	expect_refused(, -ENOTCONN);
-	expect_ok(pier_connect_channel(channel, &no_reads));
+	expect_ok(pier_channel_connect(channel, &no_reads));
 	region.access = PIER_ACCESS_SHARED;
 	expect_refused(attr.direction = PIER_TRANSFER_READ, -EOPNOTSUPP);
 	assert_int_equal(fake.logged, 0);

@@ -20,9 +20,9 @@ static void others_take_over(void **state)
 		attr.direction = reading ? PIER_TRANSFER_READ : PIER_TRANSFER_WRITE;
 		pair->rails[0].parts = wrong;
 		shuffle(pair);
-		expect_ok(pier_begin_transfer(&attr, &transfer));
-		expect_result(pier_wait_transfer(transfer, PATIENT), 1);
-		pier_query_transfer(transfer, &status);
+		expect_ok(pier_transfer_begin(&attr, &transfer));
+		expect_result(pier_transfer_wait(transfer, PATIENT), 1);
+		pier_transfer_query(transfer, &status);
 		assert_int_equal(status.working_rails, 1);
 		assert_int_equal(status.error, 0);
 		assert_int_equal(rail_status(transfer, 0).error, -EACCES);
@@ -30,13 +30,13 @@ static void others_take_over(void **state)
 		assert_int_equal(rail_status(transfer, 1).error, 0);
 		assert_string_equal(rail_status(transfer, 1).sentence, "");
 		assert_int_equal(rail_status(transfer, 1).done, LENGTH);
-		expect_ok(pier_destroy_transfer(transfer));
+		expect_ok(pier_transfer_destroy(transfer));
 		expect_moved(pair, LENGTH, reading);
 		/* Unless that is not wanted. */
 		attr = attr_of(pair, 2, LENGTH);
 		attr.flags = PIER_TRANSFER_FAIL_FAST;
 		pair->rails[1].parts = wrong;
-		expect_result(pier_run_transfer(&attr), -EACCES);
+		expect_result(pier_transfer_run(&attr), -EACCES);
 		test_assert_sentence("rail 1 of 2 failed");
 		assert_int_equal(pier_channel_outstanding(pair->rails[0].channel), 0);
 		assert_int_equal(pier_channel_outstanding(pair->rails[1].channel), 0);
@@ -62,7 +62,7 @@ static int kill_rails(void *context, uint64_t done, uint64_t length)
 	for (uint32_t i = 0; i < killer->rails && done >= killer->at; i++) {
 		struct pier_channel **channel = &killer->pair->there.channels[i];
 
-		expect_ok(pier_destroy_channel(*channel));
+		expect_ok(pier_channel_destroy(*channel));
 		*channel = NULL;
 	}
 	return 0;
@@ -81,7 +81,7 @@ static void survives_the_death_of_a_rail(void **state)
 		attr.progress = kill_rails;
 		attr.context = &killer;
 		shuffle(pair);
-		expect_ok(pier_run_transfer(&attr));
+		expect_ok(pier_transfer_run(&attr));
 		assert_null(pair->there.channels[0]);
 		expect_moved(pair, LENGTH, reading);
 	}
@@ -106,7 +106,7 @@ static uint64_t mark_arrived(struct pair *pair, const struct pier_transfer *tran
 	uint8_t wire[4096];
 	uint32_t count;
 
-	assert_true(pier_pack_transfer(transfer, wire, sizeof(wire)) > 0);
+	assert_true(pier_transfer_pack(transfer, wire, sizeof(wire)) > 0);
 	memcpy(pair->target + GUARD, pair->source + GUARD, LENGTH);
 	count = wire[8];
 	for (uint32_t i = 0; i <= count; i++) {
@@ -139,10 +139,10 @@ static void resumes_with_exactly_what_is_missing(void **state)
 		attr.progress = kill_rails;
 		attr.context = &killer;
 		shuffle(pair);
-		expect_ok(pier_begin_transfer(&attr, &transfer));
-		assert_true(pier_wait_transfer(transfer, PATIENT) < 0);
+		expect_ok(pier_transfer_begin(&attr, &transfer));
+		assert_true(pier_transfer_wait(transfer, PATIENT) < 0);
 		test_assert_sentence("of 1048576 bytes have arrived: rail");
-		pier_query_transfer(transfer, &status);
+		pier_transfer_query(transfer, &status);
 		assert_true(status.ended);
 		assert_int_equal(status.working_rails, 0);
 		assert_int_equal(status.in_flight, 0);
@@ -151,10 +151,10 @@ static void resumes_with_exactly_what_is_missing(void **state)
 		assert_int_equal(missing, LENGTH - status.done);
 		killer.rails = 0;
 		attr_of(pair, 1, LENGTH);
-		expect_ok(pier_resume_transfer(transfer, pair->rails, 1));
-		expect_result(pier_wait_transfer(transfer, PATIENT), 1);
+		expect_ok(pier_transfer_resume(transfer, pair->rails, 1));
+		expect_result(pier_transfer_wait(transfer, PATIENT), 1);
 		assert_int_equal(rail_status(transfer, 0).done, missing);
-		expect_ok(pier_destroy_transfer(transfer));
+		expect_ok(pier_transfer_destroy(transfer));
 		expect_image(&pair->here, pair->source);
 		expect_image(&pair->there, pair->target);
 	}

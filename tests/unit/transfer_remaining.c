@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "transfer/remaining.h"
-#include "util/wire.h"
+#include "core/wire.h"
 
 static void expect_ranges(const struct pier_remaining *remaining,
 			  const struct pier_range *ranges, uint32_t count)

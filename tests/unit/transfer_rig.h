@@ -13,7 +13,7 @@
 #include <pier/channel.h>
 #include <pier/transfer.h>
 
-#include "memory/mr.h"
+#include "region/mr.h"
 #include "nic.h"
 
 /*
@@ -52,8 +52,8 @@ static inline void connect_channel(uint32_t depth, uint32_t max_msg_size)
 	attr.max_send_sge = attr.max_recv_sge = SEND_SGE;
 	attr.timeout_ms = PATIENT;
 	fake.port.max_msg_sz = max_msg_size;
-	expect_ok(pier_prepare_channel(&fake.pd, &attr, &channel));
-	expect_ok(pier_connect_channel(channel, &peer));
+	expect_ok(pier_channel_create(&fake.pd, &attr, &channel));
+	expect_ok(pier_channel_connect(channel, &peer));
 }
 
 static inline int setup(void **state)
@@ -77,8 +77,8 @@ static inline int teardown(void **state)
 {
 	(void)state;
 	fake.poll_error = 0;
-	expect_ok(pier_destroy_transfer(transfer));
-	expect_ok(pier_destroy_channel(channel));
+	expect_ok(pier_transfer_destroy(transfer));
+	expect_ok(pier_channel_destroy(channel));
 	assert_int_equal(fake.qps, 0);
 	test_assert_census(&census);
 	return 0;
@@ -102,19 +102,19 @@ static inline void begin(uint64_t length)
 {
 	struct pier_transfer_attr attr = attr_of(length);
 
-	expect_ok(pier_begin_transfer(&attr, &transfer));
+	expect_ok(pier_transfer_begin(&attr, &transfer));
 }
 
 static inline void begin_with(const struct pier_transfer_attr *attr)
 {
-	expect_ok(pier_begin_transfer(attr, &transfer));
+	expect_ok(pier_transfer_begin(attr, &transfer));
 }
 
 static inline struct pier_transfer_status status(void)
 {
 	struct pier_transfer_status now;
 
-	pier_query_transfer(transfer, &now);
+	pier_transfer_query(transfer, &now);
 	assert_int_equal(now.rails, 1);
 	return now;
 }
@@ -123,14 +123,14 @@ static inline struct pier_rail_status rail_status(void)
 {
 	struct pier_rail_status now;
 
-	expect_ok(pier_query_rail(transfer, 0, &now));
+	expect_ok(pier_transfer_query_rail(transfer, 0, &now));
 	return now;
 }
 
 /* That it goes on, with so many requests in flight. */
 static inline void expect_going(int in_flight)
 {
-	expect_result(pier_progress_transfer(transfer), 0);
+	expect_result(pier_transfer_progress(transfer), 0);
 	assert_int_equal(fake.sends, in_flight);
 	assert_false(status().ended);
 }
@@ -161,7 +161,7 @@ static inline void finish(int from, uint64_t offset, uint64_t length)
 {
 	int index = from;
 
-	while (pier_progress_transfer(transfer) == 0) {
+	while (pier_transfer_progress(transfer) == 0) {
 		assert_true(fake.sends > 0);
 		complete(1, IBV_WC_SUCCESS);
 	}
@@ -173,7 +173,7 @@ static inline void finish(int from, uint64_t offset, uint64_t length)
 		length -= chunk;
 	}
 	assert_int_equal(fake.logged, index);
-	expect_result(pier_progress_transfer(transfer), 1);
+	expect_result(pier_transfer_progress(transfer), 1);
 	assert_int_equal(status().done, status().length);
 	assert_int_equal(status().error, 0);
 }

@@ -34,11 +34,11 @@ static void moves_any_length(void **state)
 			attr.length = lengths[i];
 			shuffle(pair);
 			attr.direction = PIER_TRANSFER_WRITE;
-			expect_ok(pier_run_transfer(&attr));
+			expect_ok(pier_transfer_run(&attr));
 			expect_moved(pair, lengths[i], false);
 			shuffle(pair);
 			attr.direction = PIER_TRANSFER_READ;
-			expect_ok(pier_run_transfer(&attr));
+			expect_ok(pier_transfer_run(&attr));
 			expect_moved(pair, lengths[i], true);
 		}
 	}
@@ -52,8 +52,8 @@ static void uses_all_rails(void **state)
 	struct pier_transfer *transfer;
 	uint64_t sum = 0;
 
-	expect_ok(pier_begin_transfer(&attr, &transfer));
-	expect_result(pier_wait_transfer(transfer, PATIENT), 1);
+	expect_ok(pier_transfer_begin(&attr, &transfer));
+	expect_result(pier_transfer_wait(transfer, PATIENT), 1);
 	for (uint32_t i = 0; i < 4; i++) {
 		assert_true(rail_status(transfer, i).done >= CHUNK);
 		assert_ptr_equal(rail_status(transfer, i).channel,
@@ -61,9 +61,10 @@ static void uses_all_rails(void **state)
 		sum += rail_status(transfer, i).done;
 	}
 	assert_int_equal(sum, LENGTH);
-	expect_result(pier_query_rail(transfer, 4, &(struct pier_rail_status){ 0 }),
-		      -ERANGE);
-	expect_ok(pier_destroy_transfer(transfer));
+	expect_result(
+		pier_transfer_query_rail(transfer, 4, &(struct pier_rail_status){ 0 }),
+		-ERANGE);
+	expect_ok(pier_transfer_destroy(transfer));
 	expect_moved(pair, LENGTH, false);
 }
 
@@ -74,7 +75,7 @@ static void arm(const struct pair *pair, int epoll, bool *ret_look)
 	int collected = 0;
 
 	for (uint32_t i = 0; i < 2; i++) {
-		int count = pier_arm_channel(pair->rails[i].channel);
+		int count = pier_channel_arm(pair->rails[i].channel);
 
 		assert_true(count >= 0);
 		collected += count;
@@ -100,11 +101,11 @@ static void is_driven_by_epoll(void **state)
 					   &event),
 				 0);
 	}
-	expect_ok(pier_begin_transfer(&attr, &transfer));
-	while ((result = pier_progress_transfer(transfer)) == 0)
+	expect_ok(pier_transfer_begin(&attr, &transfer));
+	while ((result = pier_transfer_progress(transfer)) == 0)
 		arm(pair, epoll, &look);
 	assert_int_equal(result, 1);
-	expect_ok(pier_destroy_transfer(transfer));
+	expect_ok(pier_transfer_destroy(transfer));
 	close(epoll);
 	expect_moved(pair, LENGTH, false);
 }
@@ -121,15 +122,15 @@ static void tells_the_peer(void **state)
 	attr.immediate = 0xfeedf00d;
 	for (int i = 0; i < 2; i++)
 		expect_ok(pier_post_recv(pair->there.channels[i], NULL, 0, &works[i]));
-	expect_ok(pier_run_transfer(&attr));
-	expect_ok(pier_wait(pair->there.channels[0], works[0], PATIENT, &result));
+	expect_ok(pier_transfer_run(&attr));
+	expect_ok(pier_work_wait(pair->there.channels[0], works[0], PATIENT, &result));
 	assert_int_equal(result.immediate, 0xfeedf00d);
 	expect_moved(pair, LENGTH, false);
 	shuffle(pair);
-	expect_ok(pier_destroy_channel(pair->there.channels[0]));
+	expect_ok(pier_channel_destroy(pair->there.channels[0]));
 	pair->there.channels[0] = NULL;
-	expect_ok(pier_run_transfer(&attr));
-	expect_ok(pier_wait(pair->there.channels[1], works[1], PATIENT, &result));
+	expect_ok(pier_transfer_run(&attr));
+	expect_ok(pier_work_wait(pair->there.channels[1], works[1], PATIENT, &result));
 	assert_int_equal(result.immediate, 0xfeedf00d);
 	expect_moved(pair, LENGTH, false);
 }
@@ -202,7 +203,7 @@ static void moves_more_than_4_gib(void **state)
 		pair->rails[i] = (struct pier_rail)PIER_RAIL(pair->rails[i].channel,
 							     mrs[0], &remote, 1);
 	attr.chunk = 0;
-	expect_ok(pier_run_transfer(&attr));
+	expect_ok(pier_transfer_run(&attr));
 	assert_memory_equal(files[0], files[1], 4 * SLOT);
 	for (int i = 0; i < 2; i++) {
 		expect_ok(pier_dereg_mr(mrs[i]));
@@ -219,7 +220,7 @@ static void *run_one(void *argument)
 	intptr_t failed = 0;
 
 	for (int round = 0; round < 20 && !failed; round++)
-		failed = pier_run_transfer(attr) != 0;
+		failed = pier_transfer_run(attr) != 0;
 	return (void *)failed;
 }
 

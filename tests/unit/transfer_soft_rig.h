@@ -51,8 +51,8 @@ static inline void open_side(struct side *side)
 
 	expect_ok(pier_open_device("soft0", &side->device));
 	expect_ok(pier_alloc_pd(side->device, &side->pd));
-	expect_ok(pier_alloc_buffer("memfd", AREA, &side->buffer));
-	expect_ok(pier_map_buffer(side->buffer, &memory));
+	expect_ok(pier_buffer_alloc("memfd", AREA, &side->buffer));
+	expect_ok(pier_buffer_map(side->buffer, &memory));
 	side->memory = memory;
 	expect_ok(pier_reg_buffer_mr(side->pd, side->buffer, 0, AREA, PIER_ACCESS_SHARED,
 				     PIER_POLICY_DIRECT, &side->mr));
@@ -61,9 +61,9 @@ static inline void open_side(struct side *side)
 static inline void close_side(struct side *side)
 {
 	for (int i = 0; i < MAX_RAILS; i++)
-		expect_ok(pier_destroy_channel(side->channels[i]));
+		expect_ok(pier_channel_destroy(side->channels[i]));
 	expect_ok(pier_dereg_mr(side->mr));
-	expect_ok(pier_free_buffer(side->buffer));
+	expect_ok(pier_buffer_free(side->buffer));
 	expect_ok(pier_dealloc_pd(side->pd));
 	expect_ok(pier_close_device(side->device));
 }
@@ -75,14 +75,14 @@ static inline void connect_rail(struct pair *pair, uint32_t index)
 	struct pier_channel **b = &pair->there.channels[index];
 	struct pier_endpoint of_a, of_b;
 
-	expect_ok(pier_destroy_channel(*a));
-	expect_ok(pier_destroy_channel(*b));
-	expect_ok(pier_prepare_channel(pair->here.pd, NULL, a));
-	expect_ok(pier_prepare_channel(pair->there.pd, NULL, b));
+	expect_ok(pier_channel_destroy(*a));
+	expect_ok(pier_channel_destroy(*b));
+	expect_ok(pier_channel_create(pair->here.pd, NULL, a));
+	expect_ok(pier_channel_create(pair->there.pd, NULL, b));
 	expect_ok(pier_channel_endpoint(*a, &of_a));
 	expect_ok(pier_channel_endpoint(*b, &of_b));
-	expect_ok(pier_connect_channel(*a, &of_b));
-	expect_ok(pier_connect_channel(*b, &of_a));
+	expect_ok(pier_channel_connect(*a, &of_b));
+	expect_ok(pier_channel_connect(*b, &of_a));
 	pair->rails[index] = (struct pier_rail){ .channel = *a,
 						 .mr = pair->here.mr,
 						 .offset = GUARD,
@@ -191,7 +191,7 @@ static inline struct pier_rail_status rail_status(const struct pier_transfer *tr
 {
 	struct pier_rail_status status;
 
-	expect_ok(pier_query_rail(transfer, index, &status));
+	expect_ok(pier_transfer_query_rail(transfer, index, &status));
 	return status;
 }
 

@@ -15,7 +15,7 @@
 
 #include <pier/pier.h>
 
-#include "memory/device.h"
+#include "device/device.h"
 
 enum {
 	SLOT = 12 * 1024 + 1, /* each range lies in one, and touches no other */
@@ -61,8 +61,8 @@ static void open_memory(struct memory *memory, const char *backend)
 	void *pointer = NULL;
 
 	if (backend) {
-		expect_ok(pier_alloc_buffer(backend, BYTES, &memory->buffer));
-		expect_ok(pier_map_buffer(memory->buffer, &pointer));
+		expect_ok(pier_buffer_alloc(backend, BYTES, &memory->buffer));
+		expect_ok(pier_buffer_map(memory->buffer, &pointer));
 	} else {
 		pointer = malloc(BYTES);
 	}
@@ -89,7 +89,7 @@ static void close_end(struct end *end)
 	for (int i = 0; i < MEMORIES; i++) {
 		if (!end->memories[i].buffer)
 			free(end->memories[i].bytes);
-		expect_ok(pier_free_buffer(end->memories[i].buffer));
+		expect_ok(pier_buffer_free(end->memories[i].buffer));
 	}
 	expect_ok(pier_dealloc_pd(end->pd));
 	expect_ok(pier_close_device(end->device));
@@ -173,11 +173,11 @@ static void connect_ends(uint32_t max_send_wr, uint32_t max_send_sge)
 	attr.max_send_sge = max_send_sge;
 	attr.retry_count = 3;
 	for (int i = 0; i < 2; i++) {
-		expect_ok(pier_prepare_channel(ends[i].pd, &attr, &ends[i].channel));
+		expect_ok(pier_channel_create(ends[i].pd, &attr, &ends[i].channel));
 		expect_ok(pier_channel_endpoint(ends[i].channel, &endpoints[i]));
 	}
 	for (int i = 0; i < 2; i++)
-		expect_ok(pier_connect_channel(ends[i].channel, &endpoints[!i]));
+		expect_ok(pier_channel_connect(ends[i].channel, &endpoints[!i]));
 }
 
 /* Pieces of a region that do not overlap, in any order. */
@@ -250,16 +250,17 @@ static void *list_elements(const struct end *end, const struct choice *choice,
 		uint64_t addr = iova + choice->offsets[i], length = choice->lengths[i];
 		uint32_t more, made;
 
-		expect_ok(pier_count_elements(end->mr, addr, length, &more));
+		expect_ok(pier_mr_count_elements(end->mr, addr, length, &more));
 		if (more == 0)
 			continue;
 		list = realloc(list, (count + more) * sizeof(*list));
 		assert_non_null(list);
-		expect_ok(scatter ? pier_scatter_list(end->mr, addr, length,
-						      (struct pier_scatter *)list + count,
-						      more, &made)
-				  : pier_gather_list(end->mr, addr, length, list + count,
-						     more, &made));
+		expect_ok(scatter ? pier_mr_scatter_list(end->mr, addr, length,
+							 (struct pier_scatter *)list +
+								 count,
+							 more, &made)
+				  : pier_mr_gather_list(end->mr, addr, length,
+							list + count, more, &made));
 		assert_int_equal(made, more);
 		count += more;
 	}
@@ -315,7 +316,7 @@ static struct pier_remote *choose_remote(const struct end *end,
 
 static int post_and_wait(struct pier_channel *channel, int error, struct pier_work work)
 {
-	return error ? error : pier_wait(channel, work, PATIENT, NULL);
+	return error ? error : pier_work_wait(channel, work, PATIENT, NULL);
 }
 
 /* Posted if the send queue is long enough for it, which a blocking call need not ask. */
@@ -336,10 +337,10 @@ static void transfer(struct pier_channel *channel, bool read, const void *list,
 			pier_post_write_vec(channel, list, num_sge, parts, count, &work),
 			work);
 	if (error == -E2BIG)
-		error = read ? pier_read_vec(channel, list, num_sge, parts, count,
-					     PATIENT)
-			     : pier_write_vec(channel, list, num_sge, parts, count,
-					      PATIENT);
+		error = read ? pier_channel_read_vec(channel, list, num_sge, parts, count,
+						     PATIENT)
+			     : pier_channel_write_vec(channel, list, num_sge, parts,
+						      count, PATIENT);
 	expect_ok(error);
 }
 
@@ -390,8 +391,9 @@ static void move_message(struct end *here, struct end *there, uint32_t max_send_
 	scatter = list_elements(there, &target, true, &scatters);
 	if (gathers <= max_send_sge && scatters <= MAX_RECV_SGE) {
 		expect_ok(pier_post_recv(there->channel, scatter, (int)scatters, &work));
-		expect_ok(pier_send(here->channel, gather, (int)gathers, PATIENT));
-		expect_ok(pier_wait(there->channel, work, PATIENT, NULL));
+		expect_ok(
+			pier_channel_send(here->channel, gather, (int)gathers, PATIENT));
+		expect_ok(pier_work_wait(there->channel, work, PATIENT, NULL));
 		copy_in_model(there, &target, here, &source, source.length);
 	}
 	free(gather);
@@ -407,7 +409,7 @@ static void compare_ends(void)
 static void close_round(void)
 {
 	for (int i = 0; i < 2; i++) {
-		expect_ok(pier_destroy_channel(ends[i].channel));
+		expect_ok(pier_channel_destroy(ends[i].channel));
 		expect_ok(pier_dereg_mr(ends[i].mr));
 	}
 }
@@ -461,12 +463,12 @@ static int write_with_a_wrong_key(struct choice *ret_written, bool blocking)
 	assert_int_equal(count, 3);
 	parts[1].rkey ^= 0x5555;
 	if (blocking) {
-		error = pier_write_vec(ends[0].channel, list, num_sge, parts, count,
-				       PATIENT);
+		error = pier_channel_write_vec(ends[0].channel, list, num_sge, parts,
+					       count, PATIENT);
 	} else {
 		expect_ok(pier_post_write_vec(ends[0].channel, list, num_sge, parts,
 					      count, &work));
-		error = pier_wait(ends[0].channel, work, PATIENT, NULL);
+		error = pier_work_wait(ends[0].channel, work, PATIENT, NULL);
 	}
 	free(list);
 	if (all.length > parts[0].length)

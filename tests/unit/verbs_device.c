@@ -174,7 +174,7 @@ static int reset(void **state)
 {
 	(void)state;
 	memset(&verbs, 0, sizeof(verbs));
-	pier_set_log(PIER_LOG_WARNING, take_warning, NULL);
+	pier_log_set(PIER_LOG_WARNING, take_warning, NULL);
 	return unsetenv("PIER_DEVICE");
 }
 
@@ -200,10 +200,10 @@ static void lists_soft0_without_libibverbs(void **state)
 
 	(void)state;
 	verbs.list_error = ENOSYS;
-	assert_int_equal(pier_list_devices(&list, &count), 0);
+	assert_int_equal(pier_device_list(&list, &count), 0);
 	assert_int_equal(count, 1);
 	assert_string_equal(list[0].name, PIER_SOFT_DEVICE);
-	pier_free_device_list(list);
+	pier_device_list_free(list);
 	pier_close_device(open_device(NULL, PIER_SOFT_DEVICE));
 }
 
@@ -221,7 +221,7 @@ static void tells_why_there_are_no_others(void **state)
 	add_nic("mlx5_1", (struct nic){ 0 });
 	assert_int_equal(pier_open_device("mlx5_0", &device), -ENODEV);
 	test_assert_sentence("there are: mlx5_1, soft0");
-	assert_null(strstr(pier_last_error(), "lists none"));
+	assert_null(strstr(pier_error_message(), "lists none"));
 }
 
 static void opens_the_first_that_works(void **state)
@@ -296,7 +296,7 @@ static void remembers_no_passing_failure(void **state)
 	assert_int_equal(pier_open_device("nic1", &device), -ENOMEM);
 	test_assert_sentence("nic1");
 	assert_null(device);
-	assert_int_equal(pier_count_objects(PIER_OBJECT_DEVICE), 0);
+	assert_int_equal(pier_object_count(PIER_OBJECT_DEVICE), 0);
 }
 
 struct scene {
@@ -314,7 +314,7 @@ static struct scene open_scene(const char *spec, int probe_error)
 	add_nic("nic0", (struct nic){ .probe_error = probe_error });
 	scene.device = open_device("nic0", "nic0");
 	assert_int_equal(pier_alloc_pd(scene.device, &scene.pd), 0);
-	assert_int_equal(pier_alloc_buffer(spec, LENGTH, &scene.buffer), 0);
+	assert_int_equal(pier_buffer_alloc(spec, LENGTH, &scene.buffer), 0);
 	scene.before = test_take_census();
 	return scene;
 }
@@ -328,7 +328,7 @@ static int reg(struct scene *scene, int access, enum pier_policy policy)
 static void expect_host(struct scene *scene)
 {
 	assert_int_equal(pier_mr_path(scene->mr), PIER_PATH_HOST);
-	assert_int_equal(pier_free_buffer(scene->buffer), -EBUSY);
+	assert_int_equal(pier_buffer_free(scene->buffer), -EBUSY);
 	assert_int_equal(pier_dealloc_pd(scene->pd), -EBUSY);
 	assert_int_equal(pier_dereg_mr(scene->mr), 0);
 	scene->mr = NULL;
@@ -338,7 +338,7 @@ static void close_scene(struct scene *scene)
 {
 	assert_null(scene->mr);
 	test_assert_census(&scene->before);
-	assert_int_equal(pier_free_buffer(scene->buffer), 0);
+	assert_int_equal(pier_buffer_free(scene->buffer), 0);
 	assert_int_equal(pier_dealloc_pd(scene->pd), 0);
 	assert_int_equal(pier_close_device(scene->device), 0);
 }
@@ -425,7 +425,7 @@ static void names_a_mistake_once(void **state)
 			reg(&scene, PIER_ACCESS_REMOTE_WRITE, (enum pier_policy)policy),
 			-EINVAL);
 		test_assert_sentence("need LOCAL_WRITE");
-		assert_null(strstr(pier_last_error(), "dma-buf"));
+		assert_null(strstr(pier_error_message(), "dma-buf"));
 	}
 	assert_int_equal(verbs.warnings, 0);
 	close_scene(&scene);

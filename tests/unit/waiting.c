@@ -40,8 +40,8 @@ static struct pier_channel *connected(enum pier_waiting waiting, uint32_t spin_u
 	attr.max_send_sge = attr.max_recv_sge = 1;
 	attr.waiting = waiting;
 	attr.spin_us = spin_us;
-	expect_ok(pier_prepare_channel(fake_reset(), &attr, &channel));
-	expect_ok(pier_connect_channel(channel, &peer));
+	expect_ok(pier_channel_create(fake_reset(), &attr, &channel));
+	expect_ok(pier_channel_connect(channel, &peer));
 	return channel;
 }
 
@@ -49,7 +49,7 @@ static struct pier_channel *connected(enum pier_waiting waiting, uint32_t spin_u
 static void wait_in_vain(struct pier_channel *channel, int timeout_ms)
 {
 	fake.polls = fake.notifies = 0;
-	expect_result(pier_wait_room(channel, DEPTH, timeout_ms), -ETIMEDOUT);
+	expect_result(pier_channel_wait_room(channel, DEPTH, timeout_ms), -ETIMEDOUT);
 }
 
 static void looks_as_it_is_told(void **state)
@@ -62,22 +62,22 @@ static void looks_as_it_is_told(void **state)
 	assert_true(fake.polls > FEW);
 	/* Looking once more when the time is up arms, and does not sleep. */
 	assert_int_equal(fake.notifies, 1);
-	expect_ok(pier_set_waiting(channel, PIER_WAIT_EVENT, 50));
+	expect_ok(pier_channel_set_waiting(channel, PIER_WAIT_EVENT, 50));
 	wait_in_vain(channel, 20);
 	assert_true(fake.polls <= FEW);
 	assert_true(fake.notifies >= 1);
-	expect_ok(pier_set_waiting(channel, PIER_WAIT_ADAPTIVE, 0));
+	expect_ok(pier_channel_set_waiting(channel, PIER_WAIT_ADAPTIVE, 0));
 	wait_in_vain(channel, 20);
 	assert_true(fake.polls <= FEW);
 	/* Looks for 10 ms, and sleeps for the rest. */
-	expect_ok(pier_set_waiting(channel, PIER_WAIT_ADAPTIVE, 10000));
+	expect_ok(pier_channel_set_waiting(channel, PIER_WAIT_ADAPTIVE, 10000));
 	wait_in_vain(channel, 20);
 	assert_true(fake.polls > FEW);
 	assert_true(fake.notifies >= 1);
 	/* And no longer than the wait. */
-	expect_ok(pier_set_waiting(channel, PIER_WAIT_ADAPTIVE, LONGEST_SPIN_US));
+	expect_ok(pier_channel_set_waiting(channel, PIER_WAIT_ADAPTIVE, LONGEST_SPIN_US));
 	wait_in_vain(channel, 1);
-	expect_ok(pier_destroy_channel(channel));
+	expect_ok(pier_channel_destroy(channel));
 }
 
 /*
@@ -94,12 +94,12 @@ static void finds_what_comes_while_it_looks(void **state)
 		int64_t spin_end = pier_now() + LONGEST_SPIN_US * INT64_C(1000);
 
 		fake.complete_at_poll = MANY;
-		expect_ok(pier_send(channel, NULL, 0, 20000));
+		expect_ok(pier_channel_send(channel, NULL, 0, 20000));
 		if (lookers[i] == PIER_WAIT_POLL || pier_now() < spin_end) {
 			assert_int_equal(fake.polls, MANY);
 			assert_int_equal(fake.notifies, 0);
 		}
-		expect_ok(pier_destroy_channel(channel));
+		expect_ok(pier_channel_destroy(channel));
 	}
 }
 
@@ -114,9 +114,9 @@ static void is_woken_by_what_comes_while_it_sleeps(void **state)
 		struct pier_channel *channel = connected(sleepers[i], 1);
 
 		fake.complete_at_poll = INT_MAX;
-		expect_ok(pier_send(channel, NULL, 0, 20000));
+		expect_ok(pier_channel_send(channel, NULL, 0, 20000));
 		assert_int_equal(fake.events_given, 1);
-		expect_ok(pier_destroy_channel(channel));
+		expect_ok(pier_channel_destroy(channel));
 	}
 }
 
@@ -129,10 +129,10 @@ static void finds_what_comes_while_it_arms(void **state)
 		struct pier_channel *channel = connected(PIER_WAIT_EVENT, 0);
 
 		fake.complete_at_poll = poll;
-		expect_ok(pier_send(channel, NULL, 0, 20000));
+		expect_ok(pier_channel_send(channel, NULL, 0, 20000));
 		assert_int_equal(fake.polls, 3);
 		assert_int_equal(fake.notifies, 1);
-		expect_ok(pier_destroy_channel(channel));
+		expect_ok(pier_channel_destroy(channel));
 	}
 }
 
@@ -142,16 +142,19 @@ static void refuses_what_it_does_not_know(void **state)
 	struct pier_channel *channel = connected(PIER_WAIT_ADAPTIVE, 50);
 
 	(void)state;
-	expect_result(pier_set_waiting(channel, (enum pier_waiting)3, 0), -EINVAL);
+	expect_result(pier_channel_set_waiting(channel, (enum pier_waiting)3, 0),
+		      -EINVAL);
 	test_assert_sentence("waiting 3");
-	expect_result(pier_set_waiting(channel, (enum pier_waiting) - 1, 0), -EINVAL);
-	expect_ok(pier_set_waiting(channel, PIER_WAIT_POLL, LONGEST_SPIN_US));
-	expect_result(pier_set_waiting(channel, PIER_WAIT_EVENT, 1000001), -EINVAL);
+	expect_result(pier_channel_set_waiting(channel, (enum pier_waiting) - 1, 0),
+		      -EINVAL);
+	expect_ok(pier_channel_set_waiting(channel, PIER_WAIT_POLL, LONGEST_SPIN_US));
+	expect_result(pier_channel_set_waiting(channel, PIER_WAIT_EVENT, 1000001),
+		      -EINVAL);
 	test_assert_sentence("spin_us 1000001");
-	expect_ok(pier_destroy_channel(channel));
+	expect_ok(pier_channel_destroy(channel));
 	attr.max_send_sge = attr.max_recv_sge = 1;
 	attr.waiting = (enum pier_waiting)7;
-	expect_result(pier_prepare_channel(&fake.pd, &attr, &channel), -EINVAL);
+	expect_result(pier_channel_create(&fake.pd, &attr, &channel), -EINVAL);
 	test_assert_sentence("waiting 7");
 }
 
@@ -167,18 +170,18 @@ static void cancels_all_that_is_outstanding(void **state)
 	expect_ok(pier_post_recv(channel, NULL, 0, &receive));
 	/* In time, though nobody has looked yet. */
 	fake_complete(done.id, IBV_WC_SUCCESS, IBV_WC_SEND, 0);
-	expect_ok(pier_cancel_channel(channel));
+	expect_ok(pier_channel_cancel(channel));
 	assert_int_equal(fake.state, IBV_QPS_ERR);
 	assert_int_equal(pier_channel_outstanding(channel), 0);
-	expect_ok(pier_wait(channel, done, 0, NULL));
-	expect_result(pier_wait(channel, send, 0, &result), -ECANCELED);
-	test_assert_sentence("pier_cancel_channel() stopped the 3 requests");
-	expect_result(pier_poll_work(channel, receive, &result), 1);
+	expect_ok(pier_work_wait(channel, done, 0, NULL));
+	expect_result(pier_work_wait(channel, send, 0, &result), -ECANCELED);
+	test_assert_sentence("pier_channel_cancel() stopped the 3 requests");
+	expect_result(pier_work_poll(channel, receive, &result), 1);
 	assert_int_equal(result.error, -ECANCELED);
 	expect_result(pier_post_send(channel, NULL, 0, NULL), -EPIPE);
-	test_assert_sentence("pier_cancel_channel()");
-	expect_ok(pier_cancel_channel(channel));
-	expect_ok(pier_destroy_channel(channel));
+	test_assert_sentence("pier_channel_cancel()");
+	expect_ok(pier_channel_cancel(channel));
+	expect_ok(pier_channel_destroy(channel));
 }
 
 /* Also of a device that is dead. */
@@ -190,11 +193,11 @@ static void cancels_what_never_comes(void **state)
 	(void)state;
 	fake.never_flushes = true;
 	expect_ok(pier_post_send(channel, NULL, 0, &send));
-	expect_ok(pier_cancel_channel(channel));
+	expect_ok(pier_channel_cancel(channel));
 	assert_int_equal(fake.state, IBV_QPS_RESET);
 	assert_int_equal(pier_channel_outstanding(channel), 0);
-	expect_result(pier_wait(channel, send, 0, NULL), -ECANCELED);
-	expect_ok(pier_destroy_channel(channel));
+	expect_result(pier_work_wait(channel, send, 0, NULL), -ECANCELED);
+	expect_ok(pier_channel_destroy(channel));
 }
 
 int main(void)

@@ -12,7 +12,7 @@
 #include <pier/error.h>
 #include <pier/verbs.h>
 
-#include "memory/mr.h"
+#include "region/mr.h"
 #include "nic.h"
 
 /* Sub-regions for the peer of a channel: what is asked of the NIC, and what is not. */
@@ -47,8 +47,8 @@ static int set_up(void **state)
 	fake_reset();
 	fake.device.limits.device_cap_flags = IBV_DEVICE_MEM_WINDOW_TYPE_2B;
 	fake.completes = true;
-	assert_int_equal(pier_prepare_channel(&fake.pd, NULL, &world->channel), 0);
-	assert_int_equal(pier_connect_channel(world->channel, &peer), 0);
+	assert_int_equal(pier_channel_create(&fake.pd, NULL, &world->channel), 0);
+	assert_int_equal(pier_channel_connect(world->channel, &peer), 0);
 	assert_int_equal(
 		pier_reg_mr(&fake.pd, world->memory, LENGTH, ALL_RIGHTS, &world->base),
 		0);
@@ -61,7 +61,7 @@ static int tear_down(void **state)
 	struct world *world = *state;
 
 	fake.fail_call = 0;
-	assert_int_equal(pier_destroy_channel(world->channel), 0);
+	assert_int_equal(pier_channel_destroy(world->channel), 0);
 	assert_int_equal(pier_dereg_mr(world->base), 0);
 	assert_int_equal(fake.mrs, 0);
 	assert_int_equal(fake.mws, 0);
@@ -157,10 +157,10 @@ static void is_a_region_for_the_peer(void **state)
 	assert_int_equal(remote.addr, pier_mr_iova(window));
 	assert_int_equal(remote.length, PART);
 	assert_int_equal(remote.rkey, KEY_BOUND);
-	expect_refusal(pier_gather(window, pier_mr_iova(window), 1, &gather), -EACCES,
+	expect_refusal(pier_mr_gather(window, pier_mr_iova(window), 1, &gather), -EACCES,
 		       "memory window");
-	expect_refusal(pier_scatter(window, pier_mr_iova(window), 1, &scatter), -EACCES,
-		       "memory window");
+	expect_refusal(pier_mr_scatter(window, pier_mr_iova(window), 1, &scatter),
+		       -EACCES, "memory window");
 	expect_refusal(pier_reg_sub_mr(window, 0, 1, PIER_ACCESS_REMOTE_READ, &untouched),
 		       -EINVAL, "memory window");
 	expect_refusal(pier_bind_sub_mr(world->channel, window, 0, 1,
@@ -275,7 +275,7 @@ static void registers_where_the_provider_has_no_windows(void **state)
 	fake.device.provider = &without;
 	expect_region(world);
 	/* The rest does not ask for a window. */
-	assert_int_equal(pier_destroy_channel(world->channel), 0);
+	assert_int_equal(pier_channel_destroy(world->channel), 0);
 	world->channel = NULL;
 	assert_int_equal(pier_dereg_mr(world->base), 0);
 	world->base = NULL;
@@ -308,8 +308,8 @@ static void registers_before_there_is_a_peer(void **state)
 {
 	struct world *world = *state;
 
-	assert_int_equal(pier_destroy_channel(world->channel), 0);
-	assert_int_equal(pier_prepare_channel(&fake.pd, NULL, &world->channel), 0);
+	assert_int_equal(pier_channel_destroy(world->channel), 0);
+	assert_int_equal(pier_channel_create(&fake.pd, NULL, &world->channel), 0);
 	expect_region(world);
 }
 
@@ -365,7 +365,7 @@ static void outlives_its_channel(void **state)
 
 	assert_int_equal(pier_dereg_mr(first), 0);
 	first = bound(world);
-	assert_int_equal(pier_destroy_channel(world->channel), 0);
+	assert_int_equal(pier_channel_destroy(world->channel), 0);
 	world->channel = NULL;
 	/* A driver may wait for windows that are bound. */
 	assert_int_equal(fake.mws_at_destroy, 0);
@@ -386,7 +386,7 @@ static void closing_can_be_tried_again(void **state)
 	expect_refusal(pier_dereg_mr(window), -ENOSPC, "deregistering 777 bytes");
 	assert_int_equal(fake.mws, 1);
 	fake.fail_call = fake.calls + 1;
-	expect_refusal(pier_destroy_channel(world->channel), -ENOSPC, "memory window");
+	expect_refusal(pier_channel_destroy(world->channel), -ENOSPC, "memory window");
 	assert_int_equal(fake.mws, 1);
 	assert_int_equal(fake.qps, 1);
 	assert_int_equal(pier_dereg_mr(window), 0);
@@ -482,10 +482,10 @@ static void refuses_a_channel_that_failed(void **state)
 	struct world *world = *state;
 	struct pier_mr *untouched = NULL;
 
-	assert_int_equal(pier_destroy_channel(world->channel), 0);
-	assert_int_equal(pier_prepare_channel(&fake.pd, NULL, &world->channel), 0);
+	assert_int_equal(pier_channel_destroy(world->channel), 0);
+	assert_int_equal(pier_channel_create(&fake.pd, NULL, &world->channel), 0);
 	fake.fail_call = fake.calls + 1;
-	assert_int_equal(pier_connect_channel(world->channel, &peer), -ENOSPC);
+	assert_int_equal(pier_channel_connect(world->channel, &peer), -ENOSPC);
 	expect_refusal(bind_part(world, PIER_ACCESS_REMOTE_READ, &untouched), -ENOTCONN,
 		       "failed to connect");
 	assert_null(untouched);
@@ -507,15 +507,14 @@ static void ends_in_two_threads(void **state)
 		void *result;
 
 		assert_int_equal(pthread_create(&thread, NULL, deregister, window), 0);
-		assert_int_equal(pier_destroy_channel(world->channel), 0);
+		assert_int_equal(pier_channel_destroy(world->channel), 0);
 		assert_int_equal(pthread_join(thread, &result), 0);
 		assert_null(result);
 		assert_int_equal(fake.mws_at_destroy, 0);
 		assert_int_equal(fake.mws, 0);
 		assert_int_equal(world->base->children, 0);
-		assert_int_equal(pier_prepare_channel(&fake.pd, NULL, &world->channel),
-				 0);
-		assert_int_equal(pier_connect_channel(world->channel, &peer), 0);
+		assert_int_equal(pier_channel_create(&fake.pd, NULL, &world->channel), 0);
+		assert_int_equal(pier_channel_connect(world->channel, &peer), 0);
 	}
 }
 

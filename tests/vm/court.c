@@ -9,9 +9,9 @@
 
 #include <pier/mr.h>
 
-#include "memory/page.h"
+#include "core/page.h"
 #include "provider/provider.h"
-#include "util/checked.h"
+#include "core/checked.h"
 #include "uverbs.h"
 
 enum {
@@ -299,7 +299,7 @@ static void print_disagreement(const struct request *request, struct verdicts ve
 	       (unsigned int)request->access);
 	printf("#   the kernel: %s\n", verdict_name(verdicts.kernel));
 	printf("#   pier: %s%s%s\n", verdict_name(verdicts.pier),
-	       verdicts.pier ? ": " : "", verdicts.pier ? pier_last_error() : "");
+	       verdicts.pier ? ": " : "", verdicts.pier ? pier_error_message() : "");
 }
 
 void court_judge(struct court *court, const struct request *request, const char *name)

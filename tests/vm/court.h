@@ -11,7 +11,7 @@
 #include <infiniband/verbs.h>
 
 #include "fds.h"
-#include "memory/check.h"
+#include "region/check.h"
 
 /*
  * Where pier's validation of a registration and the kernel's are compared. A

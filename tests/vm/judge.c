@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 /*
- * The kernel is the judge of pier's validation: src/memory/check.c says before
+ * The kernel is the judge of pier's validation: src/region/check.c says before
  * the system call what the kernel would say, and here the kernel is asked too.
  * usage: vm_judge [DEVICE]
  */

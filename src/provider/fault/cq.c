@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "fault.h"
-#include "util/deadline.h"
-#include "util/error.h"
+#include "core/deadline.h"
+#include "core/error.h"
 
 enum {
 	BATCH = 16, /* completions taken at once, on the stack */

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 
 #include "fault.h"
-#include "util/error.h"
-#include "util/log.h"
+#include "core/error.h"
+#include "core/log.h"
 
 static int fails(struct ibv_context *context, enum pier_fault_occasion occasion)
 {

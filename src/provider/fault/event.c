@@ -7,8 +7,8 @@
 #include <sys/timerfd.h>
 
 #include "fault.h"
-#include "util/deadline.h"
-#include "util/fd.h"
+#include "core/deadline.h"
+#include "core/fd.h"
 
 /*
  * Who sleeps on a channel's fd must be woken when something late is due. So the fd

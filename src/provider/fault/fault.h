@@ -10,7 +10,7 @@
 
 #include "plan.h"
 #include "provider/provider.h"
-#include "util/list.h"
+#include "core/list.h"
 
 /*
  * A provider that wraps another one and makes chosen calls fail. Each of its objects is

@@ -5,8 +5,8 @@
 #include <sys/random.h>
 
 #include "plan.h"
-#include "util/error.h"
-#include "util/log.h"
+#include "core/error.h"
+#include "core/log.h"
 #include "words.h"
 
 enum {

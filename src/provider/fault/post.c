@@ -2,9 +2,9 @@
 #include <errno.h>
 
 #include "fault.h"
-#include "util/deadline.h"
-#include "util/error.h"
-#include "util/log.h"
+#include "core/deadline.h"
+#include "core/error.h"
+#include "core/log.h"
 
 static struct fault_context *context_of(const struct fault_qp *qp)
 {

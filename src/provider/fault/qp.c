@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "fault.h"
-#include "util/error.h"
+#include "core/error.h"
 
 static int fails(struct ibv_context *context, enum pier_fault_occasion occasion)
 {

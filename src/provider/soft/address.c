@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "util/error.h"
+#include "core/error.h"
 #include "soft.h"
 
 /*

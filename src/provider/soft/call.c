@@ -7,8 +7,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "util/error.h"
-#include "util/fd.h"
+#include "core/error.h"
+#include "core/fd.h"
 #include "soft.h"
 
 /* Calls a peer in another process. It waits for at most DEADLINE. */

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <sys/eventfd.h>
 
-#include "util/error.h"
-#include "util/fd.h"
+#include "core/error.h"
+#include "core/fd.h"
 #include "soft.h"
 
 /*

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "util/log.h"
+#include "core/log.h"
 #include "soft.h"
 
 static enum ibv_wc_opcode completed_opcode(enum ibv_wr_opcode opcode)

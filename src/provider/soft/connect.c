@@ -7,8 +7,8 @@
 
 #include <sodium.h>
 
-#include "util/error.h"
-#include "util/fd.h"
+#include "core/error.h"
+#include "core/fd.h"
 #include "soft.h"
 
 static struct soft_parked parked_stream(int rx_fd, int tx_fd, struct soft_lane *lane,

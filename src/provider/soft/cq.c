@@ -2,7 +2,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "util/error.h"
+#include "core/error.h"
 #include "soft.h"
 
 static struct soft_cq *allocate_cq(uint32_t capacity)

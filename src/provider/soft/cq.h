@@ -9,7 +9,7 @@
 
 #include <infiniband/verbs.h>
 
-#include "util/list.h"
+#include "core/list.h"
 
 /* Completion queues and the channels that carry their events. */
 

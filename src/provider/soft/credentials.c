@@ -9,7 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "util/fd.h"
+#include "core/fd.h"
 #include "soft.h"
 
 /*

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "util/error.h"
+#include "core/error.h"
 #include "soft.h"
 
 static struct ibv_device soft_device = {

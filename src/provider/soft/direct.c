@@ -2,7 +2,7 @@
 #include <errno.h>
 #include <linux/dma-buf.h>
 
-#include "util/checked.h"
+#include "core/checked.h"
 #include "soft.h"
 
 /*

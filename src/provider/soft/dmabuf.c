@@ -8,9 +8,9 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-#include "util/checked.h"
-#include "util/error.h"
-#include "util/fd.h"
+#include "core/checked.h"
+#include "core/error.h"
+#include "core/fd.h"
 #include "soft.h"
 
 enum kind {

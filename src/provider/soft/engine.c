@@ -5,7 +5,7 @@
 #include <sys/timerfd.h>
 #include <time.h>
 
-#include "util/log.h"
+#include "core/log.h"
 #include "soft.h"
 
 enum {

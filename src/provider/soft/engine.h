@@ -11,7 +11,7 @@
 #include <infiniband/verbs.h>
 
 #include "region.h"
-#include "util/list.h"
+#include "core/list.h"
 
 /* What plays the hardware: one turn for each queue pair that has something to do. */
 

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "frame.h"
-#include "util/wire.h"
+#include "core/wire.h"
 
 void pier_soft_pack_header(const struct soft_header *header, uint8_t *ret_bytes)
 {

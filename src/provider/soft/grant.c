@@ -3,8 +3,8 @@
 #include <sched.h>
 #include <stdio.h>
 
-#include "util/fd.h"
-#include "util/log.h"
+#include "core/fd.h"
+#include "core/log.h"
 #include "soft.h"
 
 /*

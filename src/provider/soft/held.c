@@ -2,7 +2,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "util/checked.h"
+#include "core/checked.h"
 #include "soft.h"
 
 /*

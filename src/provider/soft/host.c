@@ -3,8 +3,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "util/checked.h"
-#include "util/error.h"
+#include "core/checked.h"
+#include "core/error.h"
 #include "soft.h"
 
 /* Whether the kernel knows MADV_POPULATE_*, asked with memory that must work. */

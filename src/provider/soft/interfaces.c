@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "util/error.h"
+#include "core/error.h"
 #include "soft.h"
 
 /* "::" or "0.0.0.0": where to listen, but nowhere to call. */

@@ -2,7 +2,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "util/error.h"
+#include "core/error.h"
 #include "soft.h"
 
 enum {

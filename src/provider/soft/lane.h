@@ -9,7 +9,7 @@
 #include <sys/types.h>
 
 #include "limits.h"
-#include "util/list.h"
+#include "core/list.h"
 
 /*
  * What a link has beside its socket when both ends are on one host: memory that they

@@ -3,8 +3,8 @@
 #include <stdatomic.h>
 #include <sys/resource.h>
 
-#include "util/checked.h"
-#include "util/fd.h"
+#include "core/checked.h"
+#include "core/fd.h"
 #include "soft.h"
 
 /*

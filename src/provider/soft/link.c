@@ -4,8 +4,8 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
-#include "util/fd.h"
-#include "util/log.h"
+#include "core/fd.h"
+#include "core/log.h"
 #include "soft.h"
 
 bool pier_soft_link_open(const struct soft_link *link)

@@ -9,8 +9,8 @@
 
 #include <sys/epoll.h>
 
-#include "util/error.h"
-#include "util/fd.h"
+#include "core/error.h"
+#include "core/fd.h"
 #include "soft.h"
 
 enum {

@@ -2,7 +2,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "util/error.h"
+#include "core/error.h"
 #include "soft.h"
 
 static void store_path(struct ibv_qp_attr *to, const struct ibv_qp_attr *from, int mask)

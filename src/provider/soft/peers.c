@@ -5,7 +5,7 @@
 #include <net/if.h>
 #include <string.h>
 
-#include "util/error.h"
+#include "core/error.h"
 #include "peers.h"
 
 enum {

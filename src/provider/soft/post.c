@@ -2,7 +2,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "util/error.h"
+#include "core/error.h"
 #include "soft.h"
 
 static bool may_send(enum ibv_qp_state state)

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "util/error.h"
+#include "core/error.h"
 #include "soft.h"
 
 /* What is said of the receive queue is ignored with an SRQ (ibv_create_qp(3)). */

@@ -14,7 +14,7 @@
 #include "limits.h"
 #include "link.h"
 #include "srq.h"
-#include "util/list.h"
+#include "core/list.h"
 
 /* Queue pairs: their queues, states, and both halves of the protocol. */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 
-#include "util/log.h"
+#include "core/log.h"
 #include "soft.h"
 
 enum {

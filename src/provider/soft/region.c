@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "util/checked.h"
-#include "util/error.h"
+#include "core/checked.h"
+#include "core/error.h"
 #include "soft.h"
 
 static bool encloses(const struct soft_mr *mr, uint64_t address, uint64_t length)

@@ -10,7 +10,7 @@
 #include <infiniband/verbs.h>
 
 #include "limits.h"
-#include "util/list.h"
+#include "core/list.h"
 
 /* Memory that the engine may reach: regions, their keys, and lists of pieces. */
 

@@ -4,7 +4,7 @@
 
 #include <sodium.h>
 
-#include "util/fork.h"
+#include "core/fork.h"
 #include "soft.h"
 
 /*

@@ -10,9 +10,9 @@
 
 #include <sodium.h>
 
-#include "util/fd.h"
-#include "util/log.h"
-#include "util/wire.h"
+#include "core/fd.h"
+#include "core/log.h"
+#include "core/wire.h"
 #include "soft.h"
 
 /*

@@ -5,7 +5,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-#include "util/fd.h"
+#include "core/fd.h"
 #include "soft.h"
 
 /* The environment variable is a switch for tests: frames over the socket. */

@@ -20,7 +20,7 @@
 #include "seal.h"
 #include "srq.h"
 #include "provider/provider.h"
-#include "util/list.h"
+#include "core/list.h"
 
 /*
  * A NIC in software. One *engine* per opened context plays the hardware; each

@@ -6,9 +6,9 @@
 #include <sys/eventfd.h>
 #include <sys/timerfd.h>
 
-#include "util/error.h"
-#include "util/fd.h"
-#include "util/thread.h"
+#include "core/error.h"
+#include "core/fd.h"
+#include "core/thread.h"
 #include "soft.h"
 
 enum {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "util/log.h"
+#include "core/log.h"
 #include "soft.h"
 
 #define SECOND UINT64_C(1000000000)

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "util/error.h"
+#include "core/error.h"
 #include "soft.h"
 
 /* The RC rows of qp_state_table in the kernel's ib_core, which follow IBTA 11.2.5.2. */

@@ -2,8 +2,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "util/checked.h"
-#include "util/error.h"
+#include "core/checked.h"
+#include "core/error.h"
 #include "soft.h"
 
 /*

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "util/wire.h"
+#include "core/wire.h"
 #include "soft.h"
 
 /*

@@ -30,18 +30,18 @@ static void open_side(struct side *side, const char *spec, struct test_random *r
 	side->buffer = stock_alloc(spec);
 	for (size_t i = 0; i < STOCK_LENGTH; i++)
 		side->image[i] = (uint8_t)(test_random_next(random) >> 56);
-	expect_ok(pier_copy_to_buffer(side->buffer, 0, side->image, STOCK_LENGTH));
+	expect_ok(pier_buffer_copy_to(side->buffer, 0, side->image, STOCK_LENGTH));
 	expect_ok(pier_reg_buffer_mr(side->pd, side->buffer, 0, STOCK_LENGTH,
 				     PIER_ACCESS_SHARED, PIER_POLICY_ANY, &side->mr));
 	assert_int_equal(pier_mr_path(side->mr), PIER_PATH_HOST);
-	expect_ok(pier_prepare_channel(side->pd, NULL, &side->channel));
+	expect_ok(pier_channel_create(side->pd, NULL, &side->channel));
 }
 
 static void close_side(struct side *side)
 {
-	expect_ok(pier_destroy_channel(side->channel));
+	expect_ok(pier_channel_destroy(side->channel));
 	expect_ok(pier_dereg_mr(side->mr));
-	expect_ok(pier_free_buffer(side->buffer));
+	expect_ok(pier_buffer_free(side->buffer));
 	expect_ok(pier_dealloc_pd(side->pd));
 	expect_ok(pier_close_device(side->device));
 }
@@ -52,8 +52,8 @@ static void connect_sides(struct side *a, struct side *b)
 
 	expect_ok(pier_channel_endpoint(a->channel, &of_a));
 	expect_ok(pier_channel_endpoint(b->channel, &of_b));
-	expect_ok(pier_connect_channel(a->channel, &of_b));
-	expect_ok(pier_connect_channel(b->channel, &of_a));
+	expect_ok(pier_channel_connect(a->channel, &of_b));
+	expect_ok(pier_channel_connect(b->channel, &of_a));
 }
 
 /* Every byte, those around what was written too, and both ways of looking. */
@@ -62,9 +62,9 @@ static void expect_image(const struct side *side)
 	uint8_t now[STOCK_LENGTH];
 	void *mapped;
 
-	expect_ok(pier_copy_from_buffer(side->buffer, 0, now, STOCK_LENGTH));
+	expect_ok(pier_buffer_copy_from(side->buffer, 0, now, STOCK_LENGTH));
 	assert_memory_equal(now, side->image, STOCK_LENGTH);
-	expect_ok(pier_map_buffer(side->buffer, &mapped));
+	expect_ok(pier_buffer_map(side->buffer, &mapped));
 	assert_memory_equal(mapped, side->image, STOCK_LENGTH);
 }
 
@@ -76,14 +76,14 @@ static void write_and_read(struct side *from, struct side *to)
 
 	expect_ok(pier_mr_remote(to->mr, &whole));
 	expect_ok(pier_remote_sub(&whole, TARGET, MOVED, &target));
-	expect_ok(pier_gather(from->mr, pier_mr_iova(from->mr) + 7, MOVED, &source));
-	expect_ok(pier_write(from->channel, &source, 1, &target, PATIENT));
+	expect_ok(pier_mr_gather(from->mr, pier_mr_iova(from->mr) + 7, MOVED, &source));
+	expect_ok(pier_channel_write(from->channel, &source, 1, &target, PATIENT));
 	memcpy(to->image + TARGET, from->image + 7, MOVED);
 	expect_image(to);
 	expect_image(from);
-	expect_ok(pier_scatter(from->mr, pier_mr_iova(from->mr) + STOCK_LENGTH - MOVED,
-			       MOVED, &back));
-	expect_ok(pier_read(from->channel, &back, 1, &target, PATIENT));
+	expect_ok(pier_mr_scatter(from->mr, pier_mr_iova(from->mr) + STOCK_LENGTH - MOVED,
+				  MOVED, &back));
+	expect_ok(pier_channel_read(from->channel, &back, 1, &target, PATIENT));
 	memcpy(from->image + STOCK_LENGTH - MOVED, to->image + TARGET, MOVED);
 	expect_image(from);
 	expect_image(to);
@@ -124,13 +124,13 @@ static void expect_dmabuf_image(const struct side *side)
 	struct pier_dmabuf dmabuf;
 	uint8_t *pages;
 
-	expect_ok(pier_export_dmabuf(side->buffer, 0, STOCK_LENGTH, &dmabuf));
+	expect_ok(pier_dmabuf_export(side->buffer, 0, STOCK_LENGTH, &dmabuf));
 	assert_int_equal(dmabuf.offset, 0);
 	pages = mmap(NULL, STOCK_LENGTH, PROT_READ, MAP_SHARED, dmabuf.fd, 0);
 	assert_true(pages != MAP_FAILED);
 	assert_memory_equal(pages, side->image, STOCK_LENGTH);
 	assert_int_equal(munmap(pages, STOCK_LENGTH), 0);
-	pier_close_dmabuf(&dmabuf);
+	pier_dmabuf_close(&dmabuf);
 }
 
 /* A GPU that imports the udmabuf sees what the NIC wrote into the memfd's pages. */

@@ -66,12 +66,12 @@ static void refuses_a_dmabuf_of_the_caller(void **state)
 		struct pier_buffer *buffer = stock_alloc(kinds_of_dmabuf[i]);
 		struct pier_dmabuf dmabuf;
 
-		expect_ok(pier_export_dmabuf(buffer, 0, STOCK_LENGTH, &dmabuf));
+		expect_ok(pier_dmabuf_export(buffer, 0, STOCK_LENGTH, &dmabuf));
 		refuse_fd(stock, dmabuf.offset, dmabuf.iova, dmabuf.fd);
 		/* The fd stays the caller's, open. */
 		assert_true(fcntl(dmabuf.fd, F_GETFD) >= 0);
-		pier_close_dmabuf(&dmabuf);
-		expect_ok(pier_free_buffer(buffer));
+		pier_dmabuf_close(&dmabuf);
+		expect_ok(pier_buffer_free(buffer));
 	}
 	stock_expect_quiet(stock);
 }
@@ -113,7 +113,7 @@ static void direct_only_is_refused(void **state)
 
 		refuse_direct(stock, buffer);
 		/* No region keeps it. */
-		expect_ok(pier_free_buffer(buffer));
+		expect_ok(pier_buffer_free(buffer));
 	}
 	stock_expect_quiet(stock);
 }
@@ -129,7 +129,7 @@ static struct pier_mr *reg_as_host(struct stock *stock, struct pier_buffer *buff
 	assert_int_equal(pier_mr_path(mr), PIER_PATH_HOST);
 	assert_int_equal(pier_mr_iova(mr), pier_buffer_address(buffer));
 	assert_int_equal(pier_mr_length(mr), STOCK_LENGTH);
-	expect_result(pier_free_buffer(buffer), -EBUSY);
+	expect_result(pier_buffer_free(buffer), -EBUSY);
 	return mr;
 }
 
@@ -155,7 +155,7 @@ static void udmabuf_falls_back_and_says_why(void **state)
 		assert_warned(stock, i, stock_device);
 		expect_ok(pier_dereg_mr(mr));
 	}
-	expect_ok(pier_free_buffer(buffer));
+	expect_ok(pier_buffer_free(buffer));
 }
 
 /* The CPU's mapping of a heap's dma-buf has no pages that could be pinned. */
@@ -179,7 +179,7 @@ static void dma_heap_has_no_other_path(void **state)
 	struct pier_buffer *buffer = stock_alloc("dma_heap:system");
 
 	refuse_heap(stock, buffer);
-	expect_ok(pier_free_buffer(buffer));
+	expect_ok(pier_buffer_free(buffer));
 	/* There is no region, so none is said to be host memory. */
 	stock_expect_quiet(stock);
 }
@@ -195,7 +195,7 @@ static void host_memory_needs_no_dmabuf(void **state)
 		struct pier_mr *mr = reg_as_host(stock, buffer, policies[i % 2]);
 
 		expect_ok(pier_dereg_mr(mr));
-		expect_ok(pier_free_buffer(buffer));
+		expect_ok(pier_buffer_free(buffer));
 	}
 	/* It is what this memory is made for, and worth no warning. */
 	stock_expect_quiet(stock);
@@ -222,8 +222,8 @@ static void nothing_is_remembered(void **state)
 		test_assert_census(&before);
 	}
 	assert_int_equal(stock->log.count, ROUNDS);
-	expect_ok(pier_free_buffer(udmabuf));
-	expect_ok(pier_free_buffer(heap));
+	expect_ok(pier_buffer_free(udmabuf));
+	expect_ok(pier_buffer_free(heap));
 }
 
 int run_policy_cases(void)

@@ -31,11 +31,11 @@ static bool is_listed(const char *device)
 	size_t count;
 	bool found = false;
 
-	if (pier_list_devices(&list, &count))
+	if (pier_device_list(&list, &count))
 		return false;
 	for (size_t i = 0; i < count; i++)
 		found |= strcmp(list[i].name, device) == 0;
-	pier_free_device_list(list);
+	pier_device_list_free(list);
 	return found;
 }
 
@@ -56,7 +56,7 @@ int stock_setup(void **state)
 	if (!stock)
 		return -1;
 	stock->before = test_take_census();
-	pier_set_log(PIER_LOG_WARNING, take_log, &stock->log);
+	pier_log_set(PIER_LOG_WARNING, take_log, &stock->log);
 	expect_ok(pier_open_device(stock_device, &stock->device));
 	expect_ok(pier_alloc_pd(stock->device, &stock->pd));
 	*state = stock;
@@ -70,7 +70,7 @@ int stock_teardown(void **state)
 
 	expect_ok(pier_dealloc_pd(stock->pd));
 	expect_ok(pier_close_device(stock->device));
-	pier_set_log(PIER_LOG_NONE, NULL, NULL);
+	pier_log_set(PIER_LOG_NONE, NULL, NULL);
 	free(stock);
 	test_assert_census(&before);
 	return 0;
@@ -80,7 +80,7 @@ struct pier_buffer *stock_alloc(const char *spec)
 {
 	struct pier_buffer *buffer;
 
-	expect_ok(pier_alloc_buffer(spec, STOCK_LENGTH, &buffer));
+	expect_ok(pier_buffer_alloc(spec, STOCK_LENGTH, &buffer));
 	return buffer;
 }
 

@@ -16,7 +16,7 @@ static int open_device(struct end *end, const struct words *options)
 static int open_buffer(struct end *end, const struct words *options, bool *ret_skip)
 {
 	size_t length = words_number(options, "length");
-	int error = pier_alloc_buffer(words_text(options, "memory"), length,
+	int error = pier_buffer_alloc(words_text(options, "memory"), length,
 				      &end->buffer);
 
 	*ret_skip = error == -EOPNOTSUPP;
@@ -53,7 +53,7 @@ static int open_channel(struct end *end, const struct words *options)
 	attr.psn = (uint32_t)words_number_or(options, "psn", PIER_PSN_RANDOM);
 	attr.max_rd_atomic = (uint8_t)words_number_or(options, "max_rd_atomic",
 						      attr.max_rd_atomic);
-	return pier_prepare_channel(end->pd, &attr, &end->channel);
+	return pier_channel_create(end->pd, &attr, &end->channel);
 }
 
 int end_open(struct end *end, const struct words *options, bool *ret_skip)
@@ -72,12 +72,12 @@ int end_open(struct end *end, const struct words *options, bool *ret_skip)
 
 int end_close(struct end *end)
 {
-	int error = pier_destroy_channel(end->channel);
+	int error = pier_channel_destroy(end->channel);
 
 	if (!error)
 		error = pier_dereg_mr(end->mr);
 	if (!error)
-		error = pier_free_buffer(end->buffer);
+		error = pier_buffer_free(end->buffer);
 	if (!error)
 		error = pier_dealloc_pd(end->pd);
 	if (!error)

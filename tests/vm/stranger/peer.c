@@ -52,7 +52,7 @@ static int do_connect(struct end *end, const struct words *words)
 	if (words_find(words, "gid") &&
 	    words_bytes(words, "gid", peer.gid, sizeof(peer.gid)) != sizeof(peer.gid))
 		die("a GID has %zu bytes", sizeof(peer.gid));
-	error = pier_connect_channel(end->channel, &peer);
+	error = pier_channel_connect(end->channel, &peer);
 	if (!error)
 		puts("ok");
 	return error;
@@ -73,7 +73,7 @@ static int do_put(struct end *end, const struct words *words)
 {
 	size_t length = words_bytes(words, "bytes", end->bytes,
 				    pier_buffer_length(end->buffer));
-	int error = pier_copy_to_buffer(end->buffer, words_number(words, "offset"),
+	int error = pier_buffer_copy_to(end->buffer, words_number(words, "offset"),
 					end->bytes, length);
 
 	if (!error)
@@ -84,7 +84,7 @@ static int do_put(struct end *end, const struct words *words)
 static int do_get(struct end *end, const struct words *words)
 {
 	size_t length = pier_buffer_length(end->buffer);
-	int error = pier_copy_from_buffer(end->buffer, 0, end->bytes, length);
+	int error = pier_buffer_copy_from(end->buffer, 0, end->bytes, length);
 
 	(void)words;
 	if (error)
@@ -103,15 +103,15 @@ static uint64_t address_of(const struct end *end, const struct words *words)
 static int gather(const struct end *end, const struct words *words,
 		  struct pier_gather *ret_element)
 {
-	return pier_gather(end->mr, address_of(end, words), words_number(words, "length"),
-			   ret_element);
+	return pier_mr_gather(end->mr, address_of(end, words),
+			      words_number(words, "length"), ret_element);
 }
 
 static int scatter(const struct end *end, const struct words *words,
 		   struct pier_scatter *ret_element)
 {
-	return pier_scatter(end->mr, address_of(end, words),
-			    words_number(words, "length"), ret_element);
+	return pier_mr_scatter(end->mr, address_of(end, words),
+			       words_number(words, "length"), ret_element);
 }
 
 /* The part of the peer's region that a write or a read is for. */
@@ -222,8 +222,8 @@ static void say_result(const struct pier_result *result)
 static int do_wait(struct end *end, const struct words *words)
 {
 	struct pier_result result = { 0 };
-	int error = pier_wait(end->channel, *work_of(end, words),
-			      (int)words_number(words, "ms"), &result);
+	int error = pier_work_wait(end->channel, *work_of(end, words),
+				   (int)words_number(words, "ms"), &result);
 
 	end->status = result.status;
 	if (!error)
@@ -235,7 +235,7 @@ static int do_wait(struct end *end, const struct words *words)
 static int do_poll(struct end *end, const struct words *words)
 {
 	struct pier_result result = { 0 };
-	int done = pier_poll_work(end->channel, *work_of(end, words), &result);
+	int done = pier_work_poll(end->channel, *work_of(end, words), &result);
 
 	if (done < 0)
 		return done;
@@ -272,7 +272,7 @@ static void answer_error(const struct end *end, int error)
 {
 	if (error)
 		printf("error errno=%d status=%u says=%s\n", error, end->status,
-		       pier_last_error());
+		       pier_error_message());
 	fflush(stdout);
 }
 
@@ -302,13 +302,13 @@ int main(int argc, char **argv)
 		options.word[options.count++] = argv[i];
 	error = end_open(&end, &options, &skip);
 	if (skip)
-		printf("skip: %s\n", pier_last_error());
+		printf("skip: %s\n", pier_error_message());
 	if (!error)
 		error = say_numbers(&end);
 	answer_error(&end, skip ? 0 : error);
 	if (!error)
 		obey(&end);
 	if (end_close(&end))
-		die("closing: %s", pier_last_error());
+		die("closing: %s", pier_error_message());
 	return skip ? 77 : error ? 1 : 0;
 }

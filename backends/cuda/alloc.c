@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "spec.h"
+#include "vmm.h"
+#include "core/checked.h"
+#include "core/error.h"
+#include "core/fork.h"
+#include "core/log.h"
+
+enum {
+	/* The page of device memory in its BAR, and the largest page of a host. */
+	PAGE = 65536,
+	/*
+	 * What is smaller the driver takes out of a block of that length, with other
+	 * allocations beside it and aligned to less than a page: it could be exported
+	 * neither alone nor by its base.
+	 */
+	BLOCK = 2 << 20,
+};
+
+static struct {
+	struct pier_fork_mutex lock;
+	struct pier_list list;
+} own = {
+	.lock = PIER_FORK_MUTEX,
+	.list = { &own.list, &own.list },
+};
+
+struct pier_memory pier_cuda_describe(struct pier_cuda_memory *memory)
+{
+	return (struct pier_memory){
+		.address = memory->address,
+		.length = memory->length,
+		.cpu = memory->cpu,
+		.state = memory,
+	};
+}
+
+void pier_cuda_own(struct pier_cuda_memory *memory)
+{
+	memory->own = true;
+	memory->users = 1;
+	pier_fork_lock(&own.lock);
+	pier_list_append(&own.list, &memory->link);
+	pier_fork_unlock(&own.lock);
+}
+
+bool pier_cuda_find_own(uint64_t address, struct pier_memory *ret_memory)
+{
+	bool found = false;
+
+	pier_fork_lock(&own.lock);
+	pier_list_for_each(link, &own.list) {
+		struct pier_cuda_memory *memory = pier_container_of(
+			link, struct pier_cuda_memory, link);
+
+		if (address < memory->address ||
+		    address - memory->address >= memory->length)
+			continue;
+		memory->users++;
+		*ret_memory = pier_cuda_describe(memory);
+		found = true;
+		break;
+	}
+	pier_fork_unlock(&own.lock);
+	return found;
+}
+
+int pier_cuda_enter_memory(const struct pier_cuda_memory *memory,
+			   struct pier_cuda_scope *ret_scope)
+{
+	return pier_cuda_enter(memory->cuda, memory->device, memory->context, ret_scope);
+}
+
+/* `bytes` on the device, or in page-locked host memory, wherever they lie. */
+static int take_bytes(struct pier_cuda_memory *memory, uint64_t bytes)
+{
+	struct pier_cuda *cuda = memory->cuda;
+	const char *name = "cuMemAlloc";
+	CUdeviceptr address = 0;
+	void *cpu = NULL;
+	CUresult error;
+
+	if (memory->kind == PIER_CUDA_HOST) {
+		name = "cuMemHostAlloc";
+		error = cuda->call.cuMemHostAlloc(&cpu, bytes, CU_MEMHOSTALLOC_PORTABLE);
+		/* Portable memory has one address for the CPU and every device. */
+		address = (uint64_t)(uintptr_t)cpu;
+	} else {
+		error = cuda->call.cuMemAlloc(&address, bytes);
+	}
+	if (error != CUDA_SUCCESS)
+		return pier_cuda_fail(cuda, error,
+				      "%s of %" PRIu64 " bytes with CUDA device %d", name,
+				      bytes, memory->device);
+	memory->start = address;
+	memory->start_length = bytes;
+	return 0;
+}
+
+static void give_back(struct pier_cuda_memory *memory)
+{
+	struct pier_cuda *cuda = memory->cuda;
+	CUresult error;
+	char text[160];
+
+	if (memory->kind == PIER_CUDA_VMM) {
+		pier_cuda_vmm_free(memory);
+		return;
+	}
+	if (memory->kind == PIER_CUDA_HOST)
+		error = cuda->call.cuMemFreeHost((void *)(uintptr_t)memory->start);
+	else
+		error = cuda->call.cuMemFree(memory->start);
+	if (error == CUDA_SUCCESS)
+		return;
+	pier_cuda_describe_error(cuda, error, text, sizeof(text));
+	pier_warning("freeing %s memory at %#" PRIx64 ": %s",
+		     pier_cuda_kind_name(memory->kind), memory->start, text);
+}
+
+static int take_pages(struct pier_cuda_memory *memory, uint64_t length)
+{
+	uint64_t bytes;
+	int result;
+
+	if (!pier_round_up_u64(length, PAGE, &bytes) || bytes > INT64_MAX)
+		return pier_fail(ENOMEM, "%" PRIu64 " bytes are more than a device has",
+				 length);
+	if (memory->kind == PIER_CUDA_LINEAR && bytes < BLOCK)
+		bytes = BLOCK;
+	result = take_bytes(memory, bytes);
+	if (result != 0)
+		return result;
+	memory->address = memory->start;
+	memory->length = bytes;
+	return 0;
+}
+
+static int take(struct pier_cuda_memory *memory, const struct pier_cuda_spec *spec,
+		uint64_t length)
+{
+	int result;
+
+	if (spec->kind != PIER_CUDA_VMM) {
+		result = take_pages(memory, length);
+		if (result == 0 && spec->kind == PIER_CUDA_HOST)
+			memory->cpu = (void *)(uintptr_t)memory->address;
+		return result;
+	}
+	result = pier_cuda_vmm_alloc(memory, length, spec->segment);
+	memory->address = memory->start;
+	memory->length = memory->start_length;
+	return result;
+}
+
+static int clear(struct pier_cuda_memory *memory)
+{
+	if (!memory->cpu)
+		return pier_cuda_clear(memory);
+	memset(memory->cpu, 0, memory->length);
+	return 0;
+}
+
+/* In the device's context. */
+static int fill(struct pier_cuda_memory *memory, const struct pier_cuda_spec *spec,
+		uint64_t length)
+{
+	int result = take(memory, spec, length);
+
+	if (result != 0)
+		return result;
+	result = clear(memory);
+	if (result != 0)
+		give_back(memory);
+	else
+		pier_cuda_read_identity(memory->cuda, memory->address, &memory->identity);
+	return result;
+}
+
+static int allocate(struct pier_cuda *cuda, const struct pier_cuda_spec *spec,
+		    uint64_t length, struct pier_cuda_memory **ret_memory)
+{
+	struct pier_cuda_memory *memory = calloc(1, sizeof(*memory));
+	struct pier_cuda_scope scope;
+	int result;
+
+	if (!memory)
+		return pier_fail(ENOMEM, "no memory for an allocation's description");
+	memory->cuda = cuda;
+	memory->kind = spec->kind;
+	memory->device = spec->device;
+	result = pier_cuda_enter_memory(memory, &scope);
+	if (result == 0) {
+		result = fill(memory, spec, length);
+		pier_cuda_leave(cuda, &scope);
+	}
+	if (result != 0) {
+		free(memory);
+		return result;
+	}
+	*ret_memory = memory;
+	return 0;
+}
+
+int pier_cuda_alloc(const char *unit, uint64_t length, struct pier_memory *ret_memory)
+{
+	struct pier_cuda_memory *memory = NULL;
+	struct pier_cuda_spec spec;
+	struct pier_cuda *cuda;
+	int count, result;
+
+	result = pier_cuda_parse_unit(unit, &spec);
+	if (result == 0)
+		result = pier_cuda_open(&cuda);
+	if (result != 0)
+		return result;
+	count = atomic_load(&cuda->device_count);
+	if (spec.device >= count)
+		return pier_fail(
+			EINVAL,
+			"no CUDA device %d: there %s %d, from 0 on, in the order "
+			"of the driver (CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER)",
+			spec.device, count == 1 ? "is" : "are", count);
+	result = allocate(cuda, &spec, length, &memory);
+	if (result != 0)
+		return result;
+	pier_cuda_own(memory);
+	*ret_memory = pier_cuda_describe(memory);
+	return 0;
+}
+
+/* The context of what is freed may have been lost, and the memory with it. */
+static void destroy(struct pier_cuda_memory *memory)
+{
+	struct pier_cuda_scope scope;
+
+	if (pier_cuda_enter_memory(memory, &scope) == 0) {
+		give_back(memory);
+		pier_cuda_leave(memory->cuda, &scope);
+	} else {
+		pier_warning("freeing memory at %#" PRIx64 ": %s", memory->start,
+			     pier_error_message());
+	}
+}
+
+void pier_cuda_put(struct pier_memory *memory)
+{
+	struct pier_cuda_memory *gone = memory->state;
+	bool last = true;
+
+	if (gone->own) {
+		pier_fork_lock(&own.lock);
+		assert(gone->users > 0);
+		last = --gone->users == 0;
+		if (last)
+			pier_list_remove(&gone->link);
+		pier_fork_unlock(&own.lock);
+		if (last)
+			destroy(gone);
+	}
+	if (last)
+		free(gone);
+}

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "driver.h"
+
+/*
+ * Where a thread captures a stream into a graph in the global mode, which is the usual
+ * one, most calls of other threads fail and break the capture: those that may allocate or
+ * wait. What pier does has no part in any graph. Before CUDA 10.1 there was no other
+ * mode.
+ */
+static void relax(const struct pier_cuda *cuda, struct pier_cuda_scope *ret_scope)
+{
+	ret_scope->mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	ret_scope->relaxed = cuda->call.cuThreadExchangeStreamCaptureMode &&
+			     cuda->call.cuThreadExchangeStreamCaptureMode(
+				     &ret_scope->mode) == CUDA_SUCCESS;
+}
+
+static void restore(const struct pier_cuda *cuda, const struct pier_cuda_scope *scope)
+{
+	CUstreamCaptureMode mode = scope->mode;
+
+	if (scope->relaxed)
+		cuda->call.cuThreadExchangeStreamCaptureMode(&mode);
+}
+
+/* Of the current context; what has the flag is not set again, which takes a lock. */
+static CUresult set_flag(const struct pier_cuda *cuda)
+{
+	unsigned int flags = 0;
+
+	if (!cuda->call.cuCtxSetFlags ||
+	    cuda->call.cuCtxGetFlags(&flags) != CUDA_SUCCESS ||
+	    flags & CU_CTX_SYNC_MEMOPS)
+		return CUDA_SUCCESS;
+	return cuda->call.cuCtxSetFlags(flags | CU_CTX_SYNC_MEMOPS);
+}
+
+CUresult pier_cuda_synchronize_context(const struct pier_cuda *cuda)
+{
+	struct pier_cuda_scope scope;
+	CUresult error;
+
+	relax(cuda, &scope);
+	error = set_flag(cuda);
+	restore(cuda, &scope);
+	return error;
+}
+
+/* Before anything of pier's is in it; what fails here is told by the first export. */
+static void prepare(const struct pier_cuda *cuda, CUcontext context)
+{
+	if (cuda->call.cuCtxPushCurrent(context) != CUDA_SUCCESS)
+		return;
+	pier_cuda_synchronize_context(cuda);
+	cuda->call.cuCtxPopCurrent(&context);
+}
+
+/* The second of two threads that retain a context at once gives its own back. */
+static int retain_primary(struct pier_cuda *cuda, int device, CUcontext *ret_context)
+{
+	CUcontext context = NULL, first = NULL;
+	CUresult error = cuda->call.cuDevicePrimaryCtxRetain(&context, device);
+
+	if (error != CUDA_SUCCESS)
+		return pier_cuda_fail(cuda, error,
+				      "cuDevicePrimaryCtxRetain of CUDA device %d",
+				      device);
+	prepare(cuda, context);
+	if (!atomic_compare_exchange_strong(&cuda->primary[device], &first, context)) {
+		cuda->call.cuDevicePrimaryCtxRelease(device);
+		context = first;
+	}
+	*ret_context = context;
+	return 0;
+}
+
+static int push(struct pier_cuda *cuda, int device, CUcontext context)
+{
+	CUresult error;
+	int result = 0;
+
+	if (!context)
+		context = atomic_load(&cuda->primary[device]);
+	if (!context)
+		result = retain_primary(cuda, device, &context);
+	if (result != 0)
+		return result;
+	error = cuda->call.cuCtxPushCurrent(context);
+	if (error != CUDA_SUCCESS)
+		return pier_cuda_fail(cuda, error,
+				      "cuCtxPushCurrent of a context of CUDA device %d",
+				      device);
+	return 0;
+}
+
+int pier_cuda_enter(struct pier_cuda *cuda, int device, CUcontext context,
+		    struct pier_cuda_scope *ret_scope)
+{
+	int result;
+
+	relax(cuda, ret_scope);
+	result = push(cuda, device, context);
+	if (result != 0)
+		restore(cuda, ret_scope);
+	return result;
+}
+
+void pier_cuda_leave(struct pier_cuda *cuda, const struct pier_cuda_scope *scope)
+{
+	CUcontext context;
+
+	cuda->call.cuCtxPopCurrent(&context);
+	restore(cuda, scope);
+}
+
+int pier_cuda_recognize(struct pier_cuda *cuda, int device, CUcontext *context)
+{
+	CUcontext primary = atomic_load(&cuda->primary[device]);
+	unsigned int flags;
+	int active = 0, result;
+
+	if (!*context)
+		return 0;
+	if (!primary) {
+		if (cuda->call.cuDevicePrimaryCtxGetState(device, &flags, &active) !=
+			    CUDA_SUCCESS ||
+		    !active)
+			return 0;
+		result = retain_primary(cuda, device, &primary);
+		if (result != 0)
+			return result;
+	}
+	if (*context == primary)
+		*context = NULL;
+	return 0;
+}
+
+/* The second of two threads that make one at once destroys its own. */
+static CUstream keep_stream(struct pier_cuda *cuda, int device, CUstream stream)
+{
+	CUstream first = NULL;
+
+	if (atomic_compare_exchange_strong(&cuda->stream[device], &first, stream))
+		return stream;
+	cuda->call.cuStreamDestroy(stream);
+	return first;
+}
+
+/*
+ * Other contexts are their owner's to destroy, and their streams with them: there is one
+ * for each use.
+ */
+int pier_cuda_take_stream(struct pier_cuda *cuda, int device, CUcontext context,
+			  CUstream *ret_stream)
+{
+	CUstream stream = context ? NULL : atomic_load(&cuda->stream[device]);
+	CUresult error;
+
+	if (!stream) {
+		error = cuda->call.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
+		if (error != CUDA_SUCCESS)
+			return pier_cuda_fail(cuda, error,
+					      "cuStreamCreate on CUDA device %d", device);
+		if (!context)
+			stream = keep_stream(cuda, device, stream);
+	}
+	*ret_stream = stream;
+	return 0;
+}
+
+void pier_cuda_put_stream(struct pier_cuda *cuda, CUcontext context, CUstream stream)
+{
+	if (context)
+		cuda->call.cuStreamDestroy(stream);
+}

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "memory.h"
+#include "core/error.h"
+
+/* `host` to or from the device's address, or else zeros to there. */
+struct copy {
+	enum {
+		WRITE,
+		READ,
+		CLEAR
+	} direction;
+	uint64_t address;
+	uint64_t length;
+	void *host;
+};
+
+static CUresult start(const struct pier_cuda *cuda, const struct copy *copy,
+		      CUstream stream)
+{
+	switch (copy->direction) {
+	case WRITE:
+		return cuda->call.cuMemcpyHtoDAsync(copy->address, copy->host,
+						    copy->length, stream);
+	case READ:
+		return cuda->call.cuMemcpyDtoHAsync(copy->host, copy->address,
+						    copy->length, stream);
+	default:
+		return cuda->call.cuMemsetD8Async(copy->address, 0, copy->length, stream);
+	}
+}
+
+/*
+ * In a stream of pier's: in the default one it would wait for the application's kernels,
+ * of which one may be waiting for these bytes.
+ */
+static int run(const struct pier_cuda_memory *memory, const struct copy *copy)
+{
+	static const char *const words[][2] = {
+		[WRITE] = { "copying", "to" },
+		[READ] = { "copying", "from" },
+		[CLEAR] = { "clearing", "at" },
+	};
+	struct pier_cuda *cuda = memory->cuda;
+	CUstream stream;
+	CUresult error;
+	int result = pier_cuda_take_stream(cuda, memory->device, memory->context,
+					   &stream);
+
+	if (result != 0)
+		return result;
+	error = start(cuda, copy, stream);
+	if (error == CUDA_SUCCESS)
+		error = cuda->call.cuStreamSynchronize(stream);
+	pier_cuda_put_stream(cuda, memory->context, stream);
+	if (error == CUDA_SUCCESS)
+		return 0;
+	return pier_cuda_fail(cuda, error,
+			      "%s %" PRIu64 " bytes %s %#" PRIx64 " of CUDA device %d",
+			      words[copy->direction][0], copy->length,
+			      words[copy->direction][1], copy->address, memory->device);
+}
+
+int pier_cuda_clear(const struct pier_cuda_memory *memory)
+{
+	struct copy copy = { CLEAR, memory->address, memory->length, NULL };
+
+	return run(memory, &copy);
+}
+
+static int run_live(const struct pier_cuda_memory *memory, const struct copy *copy)
+{
+	struct pier_cuda_scope scope;
+	int result = pier_cuda_enter_memory(memory, &scope);
+
+	if (result != 0)
+		return result;
+	result = pier_cuda_check_live(memory);
+	if (result == 0)
+		result = run(memory, copy);
+	pier_cuda_leave(memory->cuda, &scope);
+	return result;
+}
+
+int pier_cuda_copy_to(const struct pier_memory *memory, uint64_t offset,
+		      const void *source, uint64_t length)
+{
+	const struct pier_cuda_memory *state = memory->state;
+	struct copy copy = { WRITE, state->address + offset, length, (void *)source };
+
+	if (!memory->cpu)
+		return run_live(state, &copy);
+	memcpy((char *)memory->cpu + offset, source, length);
+	return 0;
+}
+
+int pier_cuda_copy_from(const struct pier_memory *memory, uint64_t offset,
+			void *destination, uint64_t length)
+{
+	const struct pier_cuda_memory *state = memory->state;
+	struct copy copy = { READ, state->address + offset, length, destination };
+
+	if (!memory->cpu)
+		return run_live(state, &copy);
+	memcpy(destination, (const char *)memory->cpu + offset, length);
+	return 0;
+}
+
+static int flush_device(const struct pier_cuda_memory *memory)
+{
+	struct pier_cuda_scope scope;
+	struct pier_cuda *cuda = memory->cuda;
+	CUresult error;
+	int result = PIER_CUDA_NEED(cuda, cuFlushGPUDirectRDMAWrites);
+
+	if (result == 0)
+		result = pier_cuda_enter_memory(memory, &scope);
+	if (result != 0)
+		return result;
+	error = cuda->call.cuFlushGPUDirectRDMAWrites(
+		CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX,
+		CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER);
+	if (error != CUDA_SUCCESS)
+		result = pier_cuda_fail(cuda, error,
+					"cuFlushGPUDirectRDMAWrites of CUDA device %d",
+					memory->device);
+	pier_cuda_leave(cuda, &scope);
+	return result;
+}
+
+/*
+ * Whether the device's own kernels see what a NIC wrote is an attribute. Those of other
+ * devices are not asked about: who reads this memory over NVLink orders that himself.
+ */
+int pier_cuda_flush(const struct pier_memory *memory)
+{
+	const struct pier_cuda_memory *state = memory->state;
+	const struct pier_cuda *cuda = state->cuda;
+	int ordering = 0;
+	CUresult error;
+
+	if (pier_cuda_is_host(state))
+		return 0;
+	error = cuda->call.cuDeviceGetAttribute(
+		&ordering, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING,
+		state->device);
+	/* Before CUDA 11.3 there is no such attribute, and nothing is known. */
+	if (error != CUDA_SUCCESS && error != CUDA_ERROR_INVALID_VALUE)
+		return pier_cuda_fail(cuda, error,
+				      "asking CUDA device %d how it orders writes",
+				      state->device);
+	if (ordering >= CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER)
+		return 0;
+	if (pier_cuda_attribute(
+		    cuda, state->device,
+		    CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS) &
+	    CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST)
+		return flush_device(state);
+	return pier_fail(
+		EOPNOTSUPP,
+		"CUDA device %d neither orders what a NIC writes nor can flush it "
+		"(cuFlushGPUDirectRDMAWrites): let the NIC that wrote read a byte "
+		"back (pier_reader_read_back())",
+		state->device);
+}
+
+int pier_cuda_lock_host(const struct pier_memory *memory, void *addr, uint64_t length)
+{
+	struct pier_cuda_scope scope;
+	const struct pier_cuda_memory *state = memory->state;
+	struct pier_cuda *cuda = state->cuda;
+	CUresult error;
+	int result = pier_cuda_enter_memory(state, &scope);
+
+	if (result != 0)
+		return result;
+	error = cuda->call.cuMemHostRegister(addr, length, CU_MEMHOSTREGISTER_PORTABLE);
+	if (error != CUDA_SUCCESS)
+		result = pier_cuda_fail(cuda, error,
+					"cuMemHostRegister of %" PRIu64
+					" bytes at %p with CUDA device %d",
+					length, addr, state->device);
+	pier_cuda_leave(cuda, &scope);
+	return result;
+}
+
+void pier_cuda_unlock_host(const struct pier_memory *memory, void *addr)
+{
+	struct pier_cuda_scope scope;
+	const struct pier_cuda_memory *state = memory->state;
+
+	if (pier_cuda_enter_memory(state, &scope) != 0)
+		return;
+	state->cuda->call.cuMemHostUnregister(addr);
+	pier_cuda_leave(state->cuda, &scope);
+}

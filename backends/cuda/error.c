@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+
+#include "driver.h"
+
+/*
+ * After these the context, or the device, is lost for the process: every later call
+ * gives them again (section "Error handling" of the CUDA C programming guide).
+ */
+#define LOST "; this process can use the device no more: start it anew"
+
+#define MPS "; MPS: look after nvidia-cuda-mps-control"
+
+/* Those that are not here are EIO. */
+static const struct {
+	CUresult error;
+	int number;
+	const char *hint;
+} errors[] = {
+	{ CUDA_ERROR_INVALID_VALUE, EINVAL, "" },
+	{ CUDA_ERROR_OUT_OF_MEMORY, ENOMEM, "" },
+	/* cuInit() gives it too, in a child of a process that had called it. */
+	{ CUDA_ERROR_NOT_INITIALIZED, ECHILD,
+	  "; CUDA cannot be used in a child of fork(2) whose parent initialised it: use "
+	  "CUDA in the parent alone, or fork before, or spawn" },
+	/* Destructors that run after the driver's own. */
+	{ CUDA_ERROR_DEINITIALIZED, ESHUTDOWN, "; the process is ending" },
+	{ CUDA_ERROR_STUB_LIBRARY, EOPNOTSUPP,
+	  "; this is the toolkit's stub to link with: take its folder out of "
+	  "LD_LIBRARY_PATH, or install NVIDIA's driver" },
+	/* At its first use the one, later the other. */
+	{ CUDA_ERROR_DEVICE_UNAVAILABLE, ENODEV,
+	  "; another process has the device to itself (nvidia-smi -q -d COMPUTE), or it "
+	  "was lost" },
+	{ CUDA_ERROR_NO_DEVICE, ENODEV, "" },
+	{ CUDA_ERROR_INVALID_DEVICE, EINVAL, "" },
+	{ CUDA_ERROR_DEVICE_NOT_LICENSED, EOPNOTSUPP, "" },
+	{ CUDA_ERROR_INVALID_CONTEXT, EINVAL, "" },
+	{ CUDA_ERROR_CONTEXT_IS_DESTROYED, EINVAL, "" },
+	{ CUDA_ERROR_MAP_FAILED, ENOMEM, "" },
+	{ CUDA_ERROR_UNMAP_FAILED, EIO, "" },
+	{ CUDA_ERROR_ALREADY_MAPPED, EINVAL, "" },
+	{ CUDA_ERROR_NOT_MAPPED, EINVAL, "" },
+	{ CUDA_ERROR_ECC_UNCORRECTABLE, EIO, LOST },
+	{ CUDA_ERROR_NVLINK_UNCORRECTABLE, EIO, LOST },
+	{ CUDA_ERROR_OPERATING_SYSTEM, EIO,
+	  "; a system call of the driver failed, often for want of file descriptors "
+	  "(ulimit -n) or locked memory (ulimit -l)" },
+	{ CUDA_ERROR_INVALID_HANDLE, EINVAL, "" },
+	{ CUDA_ERROR_ILLEGAL_STATE, EINVAL, "" },
+	/* Not ENOENT, which a backend answers when memory is not its own. */
+	{ CUDA_ERROR_NOT_FOUND, EOPNOTSUPP, "" },
+	{ CUDA_ERROR_ILLEGAL_ADDRESS, EIO, LOST },
+	{ CUDA_ERROR_LAUNCH_TIMEOUT, EIO, LOST },
+	{ CUDA_ERROR_ASSERT, EIO, LOST },
+	{ CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, EEXIST, "" },
+	{ CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, EINVAL, "" },
+	{ CUDA_ERROR_HARDWARE_STACK_ERROR, EIO, LOST },
+	{ CUDA_ERROR_ILLEGAL_INSTRUCTION, EIO, LOST },
+	{ CUDA_ERROR_MISALIGNED_ADDRESS, EIO, LOST },
+	{ CUDA_ERROR_INVALID_ADDRESS_SPACE, EIO, LOST },
+	{ CUDA_ERROR_INVALID_PC, EIO, LOST },
+	{ CUDA_ERROR_LAUNCH_FAILED, EIO, LOST },
+	{ CUDA_ERROR_NOT_PERMITTED, EPERM, "" },
+	{ CUDA_ERROR_NOT_SUPPORTED, EOPNOTSUPP, "" },
+	{ CUDA_ERROR_SYSTEM_NOT_READY, ENODEV,
+	  "; start nvidia-fabricmanager, which machines with NVSwitches need" },
+	{ CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, EOPNOTSUPP,
+	  "; libcuda.so.1 and the kernel module nvidia are of different versions: load "
+	  "the "
+	  "module anew, or restart the machine" },
+	{ CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE, EOPNOTSUPP,
+	  "; take the folder of CUDA's compat libraries out of LD_LIBRARY_PATH" },
+	{ CUDA_ERROR_MPS_CONNECTION_FAILED, ECONNREFUSED, MPS },
+	{ CUDA_ERROR_MPS_RPC_FAILURE, EIO, MPS },
+	{ CUDA_ERROR_MPS_SERVER_NOT_READY, EAGAIN, MPS },
+	{ CUDA_ERROR_MPS_MAX_CLIENTS_REACHED, EUSERS, MPS },
+	{ CUDA_ERROR_MPS_MAX_CONNECTIONS_REACHED, EUSERS, MPS },
+	/* A thread with a capture under way must not call what waits. */
+	{ CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, EBUSY,
+	  "; a stream of this process is being captured: wait until that is over" },
+	{ CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, EBUSY,
+	  "; a stream of this process is being captured: wait until that is over" },
+	{ CUDA_ERROR_TIMEOUT, EIO, "" },
+	/* Of a device that fell off its bus, among others. */
+	{ CUDA_ERROR_UNKNOWN, EIO, "; the kernel's log may tell more" },
+};
+
+enum {
+	ERRORS = sizeof(errors) / sizeof(errors[0])
+};
+
+int pier_cuda_errno(CUresult error)
+{
+	for (size_t i = 0; i < ERRORS; i++) {
+		if (errors[i].error == error)
+			return errors[i].number;
+	}
+	return EIO;
+}
+
+const char *pier_cuda_hint(CUresult error)
+{
+	for (size_t i = 0; i < ERRORS; i++) {
+		if (errors[i].error == error)
+			return errors[i].hint;
+	}
+	return "";
+}

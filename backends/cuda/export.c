@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "memory.h"
+#include "core/checked.h"
+#include "core/error.h"
+#include "core/fd.h"
+#include "core/log.h"
+
+#define STAGING "or let pier stage it"
+
+/* A range to export, and what the driver said. */
+struct request {
+	uint64_t address;
+	uint64_t length;
+	unsigned long long flags;
+	CUresult error;
+};
+
+static void explain_driver(const struct pier_cuda_memory *memory, char *ret_text,
+			   size_t size)
+{
+	const struct pier_cuda *cuda = memory->cuda;
+	bool host = pier_cuda_is_host(memory);
+
+	if (!cuda->call.cuMemGetHandleForAddressRange)
+		snprintf(ret_text, size,
+			 "the CUDA driver is older than CUDA 11.7, which brought "
+			 "dma-bufs: "
+			 "install a newer one");
+	else if (host && cuda->version >= PIER_CU_HOST_DMA_BUF_SINCE &&
+		 pier_cuda_attribute(cuda, memory->device,
+				     CU_DEVICE_ATTRIBUTE_HOST_ALLOC_DMA_BUF_SUPPORTED) ==
+			 0)
+		snprintf(ret_text, size,
+			 "CUDA device %d exports no page-locked host memory: register it "
+			 "by its CPU address",
+			 memory->device);
+	else if (!host && pier_cuda_attribute(cuda, memory->device,
+					      CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED) == 0)
+		snprintf(ret_text, size,
+			 "CUDA device %d exports no dma-bufs: that takes NVIDIA's open "
+			 "kernel modules and a data centre or workstation GPU",
+			 memory->device);
+}
+
+void pier_cuda_explain_export(const struct pier_cuda_memory *memory, char *ret_text,
+			      size_t size)
+{
+	ret_text[0] = '\0';
+	switch (memory->kind) {
+	case PIER_CUDA_MANAGED:
+		snprintf(ret_text, size,
+			 "managed memory moves between host and device, and cannot be "
+			 "exported: allocate it with cudaMalloc, " STAGING);
+		break;
+	case PIER_CUDA_POOL:
+		snprintf(
+			ret_text, size,
+			"memory of a stream-ordered pool cannot be exported: allocate it "
+			"with cudaMalloc (PyTorch: PYTORCH_CUDA_ALLOC_CONF without "
+			"backend:cudaMallocAsync), " STAGING);
+		break;
+	case PIER_CUDA_REGISTERED:
+		snprintf(ret_text, size,
+			 "host memory of cuMemHostRegister cannot be exported: register "
+			 "it by its CPU address");
+		break;
+	case PIER_CUDA_VMM:
+		if (!memory->rdma_capable) {
+			snprintf(
+				ret_text, size,
+				"memory of cuMemCreate that was made without "
+				"allocFlags.gpuDirectRDMACapable cannot be exported: set "
+				"it in CUmemAllocationProp, " STAGING);
+			break;
+		}
+		explain_driver(memory, ret_text, size);
+		break;
+	case PIER_CUDA_VMM_HOST:
+		if (!memory->cpu) {
+			snprintf(ret_text, size,
+				 "memory of cuMemCreate on the host is for a NIC where "
+				 "the CPU reaches it: grant that with cuMemSetAccess and "
+				 "CU_MEM_LOCATION_TYPE_HOST, " STAGING);
+			break;
+		}
+		/* fallthrough */
+	default:
+		explain_driver(memory, ret_text, size);
+	}
+}
+
+/*
+ * Copies and memsets of this memory that are called synchronous must be so: a NIC would
+ * read what is still under way. Memory of cuMemCreate() and of pools does not have the
+ * attribute; its context has (CUDA 12.1), since its first use unless somebody took it
+ * away, and before that the caller must wait for his stream.
+ */
+static int synchronize(struct pier_cuda_memory *memory)
+{
+	struct pier_cuda *cuda = memory->cuda;
+	unsigned int on = 1;
+	CUresult error = CUDA_SUCCESS;
+
+	if (atomic_load(&memory->synchronous) || pier_cuda_is_host(memory))
+		return 0;
+	if (memory->kind != PIER_CUDA_VMM)
+		error = cuda->call.cuPointerSetAttribute(
+			&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, memory->start);
+	else
+		error = pier_cuda_synchronize_context(cuda);
+	if (error != CUDA_SUCCESS)
+		return pier_cuda_fail(cuda, error,
+				      "making memory operations at %#" PRIx64
+				      " synchronous (SYNC_MEMOPS)",
+				      memory->start);
+	atomic_store(&memory->synchronous, true);
+	return 0;
+}
+
+static bool refused(CUresult error)
+{
+	return error == CUDA_ERROR_INVALID_VALUE || error == CUDA_ERROR_NOT_SUPPORTED;
+}
+
+static bool ask(const struct pier_cuda *cuda, struct request *request, int *ret_fd)
+{
+	int fd = -1;
+
+	request->error = cuda->call.cuMemGetHandleForAddressRange(
+		&fd, request->address, request->length,
+		CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, request->flags);
+	if (request->error != CUDA_SUCCESS)
+		return false;
+	*ret_fd = fd;
+	return true;
+}
+
+/*
+ * The pages around the whole allocation, or mapping, around a request: what some drivers
+ * want. False: the request leaves it, or is that already.
+ */
+static bool widen(const struct pier_cuda_memory *memory, struct request *request,
+		  bool *ret_leaves)
+{
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), start = memory->start;
+	uint64_t length = memory->start_length, end;
+
+	*ret_leaves = false;
+	if (pier_cuda_is_mapped(memory) &&
+	    !pier_cuda_read_mapping(memory->cuda, request->address, &start, &length))
+		return false;
+	if (!pier_round_up_u64(start + length, page, &end))
+		return false;
+	start &= ~(page - 1);
+	*ret_leaves = !pier_range_fits(request->address - start, request->length,
+				       end - start);
+	if (*ret_leaves || request->length == end - start)
+		return false;
+	request->address = start;
+	request->length = end - start;
+	return true;
+}
+
+/* Only what had an identity when it was wrapped can be told from what is there now. */
+static bool was_freed(const struct pier_cuda_memory *memory)
+{
+	uint64_t identity = 0;
+
+	return memory->identity &&
+	       (!pier_cuda_read_identity(memory->cuda, memory->start, &identity) ||
+		memory->identity != identity);
+}
+
+int pier_cuda_check_live(const struct pier_cuda_memory *memory)
+{
+	if (memory->own || !was_freed(memory))
+		return 0;
+	return pier_fail(EINVAL,
+			 "the memory at %#" PRIx64 " was freed after it was wrapped: "
+			 "wrap what is there now",
+			 memory->start);
+}
+
+static int fail_seam(const struct pier_cuda_memory *memory, const struct request *request)
+{
+	return pier_fail(EXDEV,
+			 "the CUDA driver gives no dma-buf of %" PRIu64
+			 " bytes at %#" PRIx64 ", which lie in several of %" PRIu32
+			 " segments of cuMemMap: export each alone",
+			 request->length, request->address, memory->segments);
+}
+
+static int fail_export(const struct pier_cuda_memory *memory,
+		       const struct request *request)
+{
+	const char *which = request->flags ? ", mapped over PCIe" : "";
+
+	if (request->error == CUDA_ERROR_OUT_OF_MEMORY)
+		return pier_cuda_fail(memory->cuda, request->error,
+				      "exporting %" PRIu64
+				      " bytes of CUDA device %d%s: is its BAR1 used "
+				      "up (nvidia-smi -q -d MEMORY)?",
+				      request->length, memory->device, which);
+	return pier_cuda_fail(memory->cuda, request->error,
+			      "cuMemGetHandleForAddressRange of %" PRIu64
+			      " bytes at %#" PRIx64 " of CUDA device %d%s",
+			      request->length, request->address, memory->device, which);
+}
+
+/* The range, or what is around it; *ret_offset is where it lies in that. */
+static int ask_twice(const struct pier_cuda_memory *memory, struct request *request,
+		     int *ret_fd, uint64_t *ret_offset)
+{
+	struct request first;
+	bool leaves;
+
+	*ret_offset = 0;
+	if (ask(memory->cuda, request, ret_fd))
+		return 0;
+	first = *request;
+	if (!refused(first.error))
+		return fail_export(memory, &first);
+	if (!widen(memory, request, &leaves))
+		return leaves && pier_cuda_is_mapped(memory)
+			       ? fail_seam(memory, &first)
+			       : fail_export(memory, &first);
+	if (!ask(memory->cuda, request, ret_fd))
+		return fail_export(memory, &first);
+	pier_debug("the CUDA driver exports the whole allocation at %#" PRIx64 " only",
+		   request->address);
+	*ret_offset = first.address - request->address;
+	return 0;
+}
+
+/* With the allocation's context current. */
+static int export(struct pier_cuda_memory *memory, struct request *request,
+		  struct pier_backend_export *ret_export)
+{
+	uint64_t offset;
+	int fd = -1, result;
+
+	result = pier_cuda_check_live(memory);
+	if (result == 0)
+		result = synchronize(memory);
+	if (result == 0)
+		result = ask_twice(memory, request, &fd, &offset);
+	if (result != 0)
+		return result;
+	/* No version's documentation speaks of this. */
+	if (fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) {
+		result = pier_fail(errno, "the CUDA driver gave fd %d: %m", fd);
+		pier_close_fd(fd);
+		return result;
+	}
+	*ret_export = (struct pier_backend_export){ .fd = fd, .offset = offset };
+	return 0;
+}
+
+static int check_mapping(const struct pier_cuda *cuda, enum pier_mapping mapping,
+			 unsigned long long *ret_flags)
+{
+	*ret_flags = 0;
+	if (mapping != PIER_MAPPING_PCIE)
+		return 0;
+	if (cuda->version < PIER_CU_PCIE_SINCE)
+		return pier_fail(
+			EOPNOTSUPP,
+			"dma-bufs that are mapped over PCIe came with CUDA 12.8, "
+			"and the driver is of CUDA %d.%d: install a newer one",
+			cuda->version / 1000, cuda->version % 1000 / 10);
+	*ret_flags = PIER_CU_PCIE_FLAG;
+	return 0;
+}
+
+int pier_cuda_export_mapped(const struct pier_memory *memory, uint64_t address,
+			    uint64_t length, enum pier_mapping mapping,
+			    struct pier_backend_export *ret_export)
+{
+	struct pier_cuda_scope scope;
+	struct pier_cuda_memory *state = memory->state;
+	struct request request = { .address = address, .length = length };
+	char reason[256];
+	int result;
+
+	result = pier_cuda_enter_memory(state, &scope);
+	if (result != 0)
+		return result;
+	pier_cuda_explain_export(state, reason, sizeof(reason));
+	if (reason[0])
+		result = pier_fail(EOPNOTSUPP, "%s", reason);
+	else
+		result = check_mapping(state->cuda, mapping, &request.flags);
+	if (result == 0)
+		result = export(state, &request, ret_export);
+	pier_cuda_leave(state->cuda, &scope);
+	return result;
+}
+
+int pier_cuda_export(const struct pier_memory *memory, uint64_t address, uint64_t length,
+		     struct pier_backend_export *ret_export)
+{
+	return pier_cuda_export_mapped(memory, address, length, PIER_MAPPING_DEFAULT,
+				       ret_export);
+}
+
+int pier_cuda_expose(const struct pier_memory *memory)
+{
+	struct pier_cuda_scope scope;
+	struct pier_cuda_memory *state = memory->state;
+	int result = pier_cuda_enter_memory(state, &scope);
+
+	if (result != 0)
+		return result;
+	result = pier_cuda_check_live(state);
+	if (result == 0)
+		result = synchronize(state);
+	pier_cuda_leave(state->cuda, &scope);
+	return result;
+}
+
+void pier_cuda_close_export(struct pier_backend_export *dmabuf)
+{
+	dmabuf->fd = pier_close_fd(dmabuf->fd);
+}

@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "memory.h"
+#include "core/checked.h"
+#include "core/error.h"
+
+/* What the driver knows of a pointer without a context, and in every version. */
+struct pointer {
+	CUcontext context;
+	unsigned int type; /* CUmemorytype; 0: not CUDA's */
+	unsigned int managed;
+	int device;
+};
+
+/*
+ * cuPointerGetAttributes() answers of a pointer that is not CUDA's with zeros and
+ * success, cuPointerGetAttribute() with CUDA_ERROR_INVALID_VALUE.
+ */
+static bool read_pointer(const struct pier_cuda *cuda, uint64_t address,
+			 struct pointer *ret_pointer)
+{
+	struct pointer pointer = { .device = -1 };
+	CUpointer_attribute names[] = {
+		CU_POINTER_ATTRIBUTE_CONTEXT,
+		CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+		CU_POINTER_ATTRIBUTE_IS_MANAGED,
+		CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+	};
+	void *values[] = {
+		&pointer.context,
+		&pointer.type,
+		&pointer.managed,
+		&pointer.device,
+	};
+
+	/* Also when nobody called cuInit(): then there is nothing of CUDA's. */
+	if (cuda->call.cuPointerGetAttributes(sizeof(names) / sizeof(names[0]), names,
+					      values, address) != CUDA_SUCCESS ||
+	    pointer.type == 0)
+		return false;
+	*ret_pointer = pointer;
+	return true;
+}
+
+/* An attribute that this driver may not know; false then, and *ret_value unchanged. */
+static bool read_attribute(const struct pier_cuda *cuda, uint64_t address,
+			   CUpointer_attribute attribute, void *ret_value)
+{
+	return cuda->call.cuPointerGetAttribute(ret_value, attribute, address) ==
+	       CUDA_SUCCESS;
+}
+
+/*
+ * Buffers are counted by allocation, or by reservation where memory is mapped into one;
+ * blocks (CUDA 12) by physical memory, of which small buffers share one. Both counts
+ * start low, so that the sum is theirs alone.
+ */
+bool pier_cuda_read_identity(const struct pier_cuda *cuda, uint64_t address,
+			     uint64_t *ret_identity)
+{
+	unsigned long long buffer = 0, block = 0;
+	bool known;
+
+	known = read_attribute(cuda, address, CU_POINTER_ATTRIBUTE_BUFFER_ID, &buffer);
+	known |= read_attribute(cuda, address, CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID,
+				&block);
+	if (known)
+		*ret_identity = buffer * UINT64_C(0x9e3779b97f4a7c15) + block;
+	return known;
+}
+
+int pier_cuda_identity(uint64_t address, uint64_t *ret_identity)
+{
+	struct pier_cuda *cuda = pier_cuda_if_loaded();
+
+	return cuda && pier_cuda_read_identity(cuda, address, ret_identity) ? 0 : -ENOENT;
+}
+
+/* The attributes came with CUDA 10.2, and cuMemGetAddressRange() is of the device alone.
+ */
+static bool read_range(struct pier_cuda_memory *memory, uint64_t address)
+{
+	const struct pier_cuda *cuda = memory->cuda;
+	CUdeviceptr start = 0;
+	size_t length = 0;
+
+	if (!read_attribute(cuda, address, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+			    &start) ||
+	    !read_attribute(cuda, address, CU_POINTER_ATTRIBUTE_RANGE_SIZE, &length) ||
+	    length == 0) {
+		if (cuda->call.cuMemGetAddressRange(&start, &length, address) !=
+		    CUDA_SUCCESS)
+			return false;
+	}
+	if (address < start || address - start >= length)
+		return false;
+	memory->start = start;
+	memory->start_length = length;
+	return true;
+}
+
+/* cuMemHostGetFlags() fails for what it did not allocate. */
+static enum pier_cuda_kind host_kind(const struct pier_cuda *cuda, const void *cpu)
+{
+	unsigned int flags;
+
+	return cuda->call.cuMemHostGetFlags(&flags, (void *)(uintptr_t)cpu) ==
+			       CUDA_SUCCESS
+		       ? PIER_CUDA_HOST
+		       : PIER_CUDA_REGISTERED;
+}
+
+static bool read_host(struct pier_cuda_memory *memory, uint64_t address)
+{
+	void *cpu = NULL;
+
+	if (!read_range(memory, address))
+		return false;
+	/* Registered memory may have another address on the device. */
+	if (!read_attribute(memory->cuda, address, CU_POINTER_ATTRIBUTE_HOST_POINTER,
+			    &cpu) ||
+	    !cpu)
+		cpu = (void *)(uintptr_t)address;
+	memory->kind = host_kind(memory->cuda, cpu);
+	memory->cpu = (char *)cpu - (address - memory->start);
+	return true;
+}
+
+static bool read_kind(struct pier_cuda_memory *memory, const struct pointer *pointer,
+		      uint64_t address, uint64_t length)
+{
+	void *pool = NULL;
+	bool known;
+
+	if (pointer->managed) {
+		memory->kind = PIER_CUDA_MANAGED;
+		return read_range(memory, address);
+	}
+	/* Before the type: memory of cuMemCreate() may be the host's as well. */
+	if (read_attribute(memory->cuda, address, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE,
+			   &pool) &&
+	    pool) {
+		memory->kind = PIER_CUDA_POOL;
+		return read_range(memory, address);
+	}
+	if (pier_cuda_read_mappings(memory, address, length, &known))
+		return known;
+	if (pointer->type == CU_MEMORYTYPE_HOST)
+		return read_host(memory, address);
+	memory->kind = PIER_CUDA_LINEAR;
+	return read_range(memory, address);
+}
+
+/*
+ * What pier is told of the allocation. Exports are of whole pages, and an allocation of
+ * cudaMalloc() may begin and end within one, the rest of which is the driver's. So where
+ * the range that is asked for lies in the allocation, the pages around it count to it;
+ * where it does not, the true bounds are what the refusal shall name.
+ */
+static void set_bounds(struct pier_cuda_memory *memory, uint64_t address, uint64_t length)
+{
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), end;
+
+	memory->address = memory->start;
+	memory->length = memory->start_length;
+	if ((memory->kind != PIER_CUDA_LINEAR && memory->kind != PIER_CUDA_HOST) ||
+	    !pier_range_fits(address - memory->start, length, memory->start_length) ||
+	    !pier_round_up_u64(memory->start + memory->start_length, page, &end))
+		return;
+	memory->address = memory->start & ~(page - 1);
+	memory->length = end - memory->address;
+	if (memory->cpu)
+		memory->cpu = (char *)memory->cpu - (memory->start - memory->address);
+}
+
+/* Devices are counted from cuInit(), which is done where there is a pointer. */
+static int read_device(struct pier_cuda_memory *memory, const struct pointer *pointer)
+{
+	struct pier_cuda *cuda;
+	int result = pier_cuda_open(&cuda);
+
+	if (result != 0)
+		return result;
+	memory->device = pointer->device;
+	if (pointer->device < 0 || pointer->device >= atomic_load(&cuda->device_count)) {
+		memory->device = 0;
+		memory->on_no_device = true;
+	}
+	memory->context = pointer->context;
+	return pier_cuda_recognize(cuda, memory->device, &memory->context);
+}
+
+static int read_memory(struct pier_cuda_memory *memory, const struct pointer *pointer,
+		       uint64_t address, uint64_t length)
+{
+	struct pier_cuda_scope scope;
+	int result = read_device(memory, pointer);
+	bool known;
+
+	if (result == 0)
+		result = pier_cuda_enter_memory(memory, &scope);
+	if (result != 0)
+		return result;
+	known = read_kind(memory, pointer, address, length);
+	if (known)
+		pier_cuda_read_identity(memory->cuda, memory->start, &memory->identity);
+	pier_cuda_leave(memory->cuda, &scope);
+	/* It has no context of its own: the application writes it in this one. */
+	if (known && memory->kind == PIER_CUDA_VMM)
+		pier_cuda_synchronize_context(memory->cuda);
+	if (!known)
+		return pier_fail(EINVAL,
+				 "the CUDA driver knows the pointer %#" PRIx64
+				 ", but of no allocation around it: it was freed, or "
+				 "nothing is mapped there",
+				 address);
+	set_bounds(memory, address, length);
+	return 0;
+}
+
+/*
+ * More than was registered is still the application's own memory, as it was before. Not
+ * so where the device has another address for it, which is no host pointer.
+ */
+static bool is_plain(const struct pier_cuda_memory *memory, uint64_t address,
+		     uint64_t length)
+{
+	uint64_t offset = address - memory->address;
+
+	return memory->kind == PIER_CUDA_REGISTERED &&
+	       !pier_range_fits(offset, length, memory->length) &&
+	       (uint64_t)(uintptr_t)memory->cpu + offset == address;
+}
+
+int pier_cuda_find_range(uint64_t address, uint64_t length,
+			 struct pier_memory *ret_memory)
+{
+	struct pier_cuda_memory *memory;
+	struct pier_cuda *cuda;
+	struct pointer pointer;
+	int result;
+
+	if (pier_cuda_find_own(address, ret_memory))
+		return 0;
+	cuda = pier_cuda_if_loaded();
+	if (!cuda || !read_pointer(cuda, address, &pointer))
+		return -ENOENT;
+	memory = calloc(1, sizeof(*memory));
+	if (!memory)
+		return pier_fail(ENOMEM, "no memory for an allocation's description");
+	memory->cuda = cuda;
+	result = read_memory(memory, &pointer, address, length);
+	/* What is CUDA's must not be taken for host memory. */
+	if (result == -ENOENT)
+		result = -EIO;
+	if (result == 0 && is_plain(memory, address, length))
+		result = -ENOENT;
+	if (result != 0) {
+		free(memory);
+		return result;
+	}
+	*ret_memory = pier_cuda_describe(memory);
+	return 0;
+}
+
+int pier_cuda_find(uint64_t address, struct pier_memory *ret_memory)
+{
+	return pier_cuda_find_range(address, 1, ret_memory);
+}

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <inttypes.h>
+
+#include "memory.h"
+#include "core/checked.h"
+#include "core/error.h"
+
+/* What others mapped with cuMemMap(), one mapping beside the other. */
+
+bool pier_cuda_read_mapping(const struct pier_cuda *cuda, uint64_t address,
+			    uint64_t *ret_start, uint64_t *ret_length)
+{
+	CUdeviceptr start = 0;
+	size_t length = 0;
+
+	if (cuda->call.cuMemGetAddressRange(&start, &length, address) != CUDA_SUCCESS ||
+	    address < start || address - start >= length)
+		return false;
+	*ret_start = start;
+	*ret_length = length;
+	return true;
+}
+
+/* Only what cuMemMap() mapped has a handle to retain. */
+static bool read_properties(const struct pier_cuda *cuda, uint64_t address,
+			    CUmemAllocationProp *ret_prop)
+{
+	CUmemGenericAllocationHandle handle;
+	bool known;
+
+	if (!cuda->call.cuMemRetainAllocationHandle ||
+	    !cuda->call.cuMemGetAllocationPropertiesFromHandle ||
+	    cuda->call.cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)address) !=
+		    CUDA_SUCCESS)
+		return false;
+	known = cuda->call.cuMemGetAllocationPropertiesFromHandle(ret_prop, handle) ==
+		CUDA_SUCCESS;
+	cuda->call.cuMemRelease(handle);
+	return known;
+}
+
+static bool is_on_host(const CUmemAllocationProp *prop)
+{
+	return prop->location.type == CU_MEM_LOCATION_TYPE_HOST ||
+	       prop->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA ||
+	       prop->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT;
+}
+
+static bool grants(const struct pier_cuda *cuda, uint64_t address, unsigned int type,
+		   int id)
+{
+	CUmemLocation location = { .type = type, .id = id };
+	unsigned long long flags = 0;
+
+	return cuda->call.cuMemGetAccess(&flags, &location, address) == CUDA_SUCCESS &&
+	       flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+}
+
+/*
+ * Memory on the host too is mapped for the CPU only where cuMemSetAccess() said so, of
+ * the host, or of any of its nodes where it was made on one.
+ */
+static bool cpu_reaches(const struct pier_cuda *cuda, uint64_t address,
+			const CUmemAllocationProp *prop)
+{
+	if (!is_on_host(prop) || !cuda->call.cuMemGetAccess)
+		return false;
+	return grants(cuda, address, prop->location.type, prop->location.id) ||
+	       grants(cuda, address, CU_MEM_LOCATION_TYPE_HOST, 0);
+}
+
+static bool same_properties(const CUmemAllocationProp *a, const CUmemAllocationProp *b)
+{
+	return a->type == b->type && a->location.type == b->location.type &&
+	       a->location.id == b->location.id &&
+	       a->allocFlags.gpuDirectRDMACapable == b->allocFlags.gpuDirectRDMACapable;
+}
+
+/*
+ * Segments that follow each other up to the end of what is asked for: what
+ * cuMemGetHandleForAddressRange() may take as one (its documentation: on one device, with
+ * identical properties).
+ */
+static void add_segments(struct pier_cuda_memory *memory, uint64_t address,
+			 uint64_t length, const CUmemAllocationProp *first)
+{
+	uint64_t wanted, end, start, span;
+
+	if (!pier_add_u64(address, length, &wanted))
+		wanted = UINT64_MAX;
+	memory->segments = 1;
+	for (end = memory->start + memory->start_length; end < wanted;
+	     end = start + span) {
+		CUmemAllocationProp next = { 0 };
+
+		if (!read_properties(memory->cuda, end, &next) ||
+		    !same_properties(first, &next) ||
+		    cpu_reaches(memory->cuda, end, &next) != (memory->cpu != NULL) ||
+		    !pier_cuda_read_mapping(memory->cuda, end, &start, &span) ||
+		    start != end)
+			break;
+		memory->segments++;
+		memory->start_length += span;
+	}
+}
+
+bool pier_cuda_read_mappings(struct pier_cuda_memory *memory, uint64_t address,
+			     uint64_t length, bool *ret_known)
+{
+	CUmemAllocationProp prop = { 0 };
+
+	if (!read_properties(memory->cuda, address, &prop))
+		return false;
+	memory->kind = is_on_host(&prop) ? PIER_CUDA_VMM_HOST : PIER_CUDA_VMM;
+	memory->rdma_capable = prop.allocFlags.gpuDirectRDMACapable;
+	*ret_known = pier_cuda_read_mapping(memory->cuda, address, &memory->start,
+					    &memory->start_length);
+	if (!*ret_known)
+		return true;
+	if (cpu_reaches(memory->cuda, address, &prop))
+		memory->cpu = (void *)(uintptr_t)memory->start;
+	add_segments(memory, address, length, &prop);
+	return true;
+}
+
+int pier_cuda_segment(const struct pier_memory *memory, uint64_t address,
+		      uint64_t *ret_start, uint64_t *ret_length)
+{
+	struct pier_cuda_scope scope;
+	const struct pier_cuda_memory *state = memory->state;
+	bool known = true;
+	int result;
+
+	if (!pier_cuda_is_mapped(state)) {
+		*ret_start = state->address;
+		*ret_length = state->length;
+		return 0;
+	}
+	result = pier_cuda_enter_memory(state, &scope);
+	if (result != 0)
+		return result;
+	known = pier_cuda_read_mapping(state->cuda, address, ret_start, ret_length);
+	pier_cuda_leave(state->cuda, &scope);
+	if (known)
+		return 0;
+	return pier_fail(EINVAL, "nothing is mapped at %#" PRIx64 " any more", address);
+}

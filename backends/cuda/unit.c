@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "memory.h"
+#include "core/error.h"
+
+#define DEVICES "/sys/bus/pci/devices"
+
+/* IORESOURCE_MEM_64 of the kernel (linux/ioport.h). */
+#define WIDE UINT64_C(0x100000)
+
+struct bar {
+	uint64_t start;
+	uint64_t end;
+	uint64_t flags;
+};
+
+/* One of the lines "START END FLAGS" (pci_resource_show() of the kernel). */
+static bool read_bar(FILE *file, struct bar *ret_bar)
+{
+	char line[128];
+
+	return fgets(line, sizeof(line), file) &&
+	       sscanf(line, "%" SCNx64 " %" SCNx64 " %" SCNx64, &ret_bar->start,
+		      &ret_bar->end, &ret_bar->flags) == 3;
+}
+
+/*
+ * The first BAR is the registers', the second the memory's. Each register of the PCI
+ * header has a line, and a BAR of 64 bits has two: the upper half's is zeros. Before
+ * Hopper the first has 32 bits.
+ */
+uint64_t pier_cuda_bar1(const char *devices, const char *pci)
+{
+	struct bar bar = { 0 };
+	char path[256];
+	FILE *file;
+	bool found;
+
+	snprintf(path, sizeof(path), "%s/%s/resource", devices, pci);
+	file = fopen(path, "re");
+	if (!file)
+		return 0;
+	found = read_bar(file, &bar);
+	if (found && bar.flags & WIDE)
+		found = read_bar(file, &bar);
+	found = found && read_bar(file, &bar);
+	fclose(file);
+	return found && bar.end > bar.start ? bar.end - bar.start + 1 : 0;
+}
+
+/* As sysfs names it: the driver has capitals, and in some versions a longer domain. */
+static void read_pci(const struct pier_cuda *cuda, int device, char ret_pci[16])
+{
+	unsigned int domain, bus, slot, function = 0;
+	char text[32] = "";
+
+	ret_pci[0] = '\0';
+	if (cuda->call.cuDeviceGetPCIBusId(text, sizeof(text), device) != CUDA_SUCCESS ||
+	    sscanf(text, "%x:%x:%x.%x", &domain, &bus, &slot, &function) < 3)
+		return;
+	snprintf(ret_pci, 16, "%04x:%02x:%02x.%x", domain, bus & 0xff, slot & 0x1f,
+		 function & 7);
+}
+
+static void describe_unit(const struct pier_cuda *cuda, int device,
+			  struct pier_backend_unit *unit)
+{
+	bool dmabuf = cuda->call.cuMemGetHandleForAddressRange &&
+		      pier_cuda_attribute(cuda, device,
+					  CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED) > 0;
+	uint64_t bar1 = pier_cuda_bar1(DEVICES, unit->pci);
+	char bar[40] = "";
+
+	if (bar1)
+		snprintf(bar, sizeof(bar), ", BAR1 of %" PRIu64 " MiB", bar1 >> 20);
+	snprintf(unit->detail, sizeof(unit->detail), "%s, %s%s, driver of CUDA %d.%d",
+		 dmabuf ? "dma-bufs" : "no dma-bufs",
+		 pier_cuda_attribute(cuda, device,
+				     CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED) > 0
+			 ? "GPUDirect RDMA"
+			 : "no GPUDirect RDMA",
+		 bar, cuda->version / 1000, cuda->version % 1000 / 10);
+}
+
+int pier_cuda_unit(uint32_t index, struct pier_backend_unit *ret_unit)
+{
+	struct pier_backend_unit unit = { .numa_node = -1 };
+	struct pier_cuda *cuda;
+	char why[512];
+	int device;
+
+	if (pier_cuda_try_open(&cuda, why, sizeof(why)) != 0 ||
+	    index >= (uint32_t)atomic_load(&cuda->device_count))
+		return -ENOENT;
+	device = (int)index;
+	snprintf(unit.unit, sizeof(unit.unit), "%d", device);
+	if (cuda->call.cuDeviceGetName(unit.name, sizeof(unit.name), device) !=
+	    CUDA_SUCCESS)
+		unit.name[0] = '\0';
+	read_pci(cuda, device, unit.pci);
+	describe_unit(cuda, device, &unit);
+	*ret_unit = unit;
+	return 0;
+}
+
+int pier_cuda_locate(const struct pier_memory *memory, char ret_pci[16],
+		     int *ret_numa_node)
+{
+	const struct pier_cuda_memory *state = memory->state;
+
+	ret_pci[0] = '\0';
+	*ret_numa_node = -1;
+	/* Host memory is near to a processor, whichever device's context it has. */
+	if (pier_cuda_is_host(state) || state->on_no_device)
+		return 0;
+	read_pci(state->cuda, state->device, ret_pci);
+	return 0;
+}

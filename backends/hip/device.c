@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "backends/linux/device_file.h"
+#include "hip.h"
+#include "core/error.h"
+#include "core/fd.h"
+
+#define KFD "/dev/kfd"
+
+/*
+ * Where a thread captures a stream into a graph in the global mode, which is the usual
+ * one, calls of other threads that may allocate or wait fail and break the capture
+ * (CHECK_STREAM_CAPTURE_SUPPORTED() in clr). What pier does has no part in any graph.
+ */
+static void relax(const struct pier_hip *hip, struct pier_hip_scope *scope)
+{
+	scope->mode = PIER_HIP_CAPTURE_RELAXED;
+	scope->relaxed = hip->hipThreadExchangeStreamCaptureMode &&
+			 hip->hipThreadExchangeStreamCaptureMode(&scope->mode) ==
+				 PIER_HIP_SUCCESS;
+}
+
+static void restore(const struct pier_hip *hip, const struct pier_hip_scope *scope)
+{
+	unsigned int mode = scope->mode;
+
+	if (scope->relaxed)
+		hip->hipThreadExchangeStreamCaptureMode(&mode);
+}
+
+int pier_hip_enter(const struct pier_hip *hip, int device,
+		   struct pier_hip_scope *ret_scope)
+{
+	unsigned int error;
+
+	*ret_scope = (struct pier_hip_scope){
+		.clean = hip->hipPeekAtLastError() == PIER_HIP_SUCCESS,
+	};
+	relax(hip, ret_scope);
+	if (device < 0)
+		return 0;
+	error = hip->hipGetDevice(&ret_scope->device);
+	if (error != PIER_HIP_SUCCESS)
+		return pier_hip_fail(hip, error, "asking for the current device");
+	if (ret_scope->device == device)
+		return 0;
+	error = hip->hipSetDevice(device);
+	if (error != PIER_HIP_SUCCESS)
+		return pier_hip_fail(hip, error, "making device %d current", device);
+	ret_scope->changed = true;
+	return 0;
+}
+
+void pier_hip_leave(const struct pier_hip *hip, const struct pier_hip_scope *scope)
+{
+	if (scope->changed)
+		hip->hipSetDevice(scope->device);
+	restore(hip, scope);
+	/* It takes the error away; one of the application's cannot be put back. */
+	if (scope->clean)
+		hip->hipGetLastError();
+}
+
+/*
+ * HIP says only that there is no device. The driver's file tells a missing driver
+ * from a missing permission.
+ */
+static int fail_without_device(void)
+{
+	int fd = open(KFD, O_RDWR | O_CLOEXEC), error = errno;
+	char reason[256];
+
+	if (fd >= 0) {
+		pier_close_fd(fd);
+		return pier_fail(
+			EOPNOTSUPP,
+			"HIP has no device: " KFD " can be opened, so either no "
+			"GPU here is one that ROCm knows, or ROCR_VISIBLE_DEVICES "
+			"or HIP_VISIBLE_DEVICES hides them, or no permission "
+			"for /dev/dri/renderD* (groups render and video)");
+	}
+	pier_explain_device_file(KFD, "CONFIG_HSA_AMD", error, reason, sizeof(reason));
+	return pier_fail(pier_device_file_errno(error), "HIP has no device: %s", reason);
+}
+
+int pier_hip_count_devices(const struct pier_hip *hip, int *ret_count)
+{
+	int count = 0;
+	unsigned int error = hip->hipGetDeviceCount(&count);
+
+	if (error == PIER_HIP_NO_DEVICE || (error == PIER_HIP_SUCCESS && count <= 0))
+		return fail_without_device();
+	if (error != PIER_HIP_SUCCESS)
+		return pier_hip_fail(hip, error, "counting HIP's devices");
+	*ret_count = count;
+	return 0;
+}
+
+void pier_hip_locate(const struct pier_hip *hip, int device, char ret_pci[16])
+{
+	ret_pci[0] = '\0';
+	if (hip->hipDeviceGetPCIBusId(ret_pci, 16, device) != PIER_HIP_SUCCESS) {
+		ret_pci[0] = '\0';
+		return;
+	}
+	ret_pci[15] = '\0';
+	/* HIP writes hexadecimal in either case; sysfs has lower case. */
+	for (char *c = ret_pci; *c; c++) {
+		if (*c >= 'A' && *c <= 'F')
+			*c = (char)(*c - 'A' + 'a');
+	}
+}

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+
+#include "hip.h"
+#include "core/checked.h"
+#include "core/error.h"
+#include "core/fd.h"
+
+static int fail_without(const struct pier_hip *hip, const char *function,
+			const char *way_out)
+{
+	char version[32];
+
+	pier_hip_version(hip, version, sizeof(version));
+	return pier_fail(EOPNOTSUPP,
+			 "the HSA runtime has no %s (HIP is %s, of ROCm %s): %s",
+			 function, hip->path, version, way_out);
+}
+
+static int check_functions(const struct pier_hip *hip, enum pier_mapping mapping)
+{
+	static const char newer[] = "dma-bufs came with version 1.1 of HSA's AMD "
+				    "extensions; use a newer ROCm, or allow staging";
+
+	if (mapping == PIER_MAPPING_PCIE && !hip->hsa_amd_portable_export_dmabuf_v2)
+		return fail_without(
+			hip, "hsa_amd_portable_export_dmabuf_v2",
+			"mappings can be chosen from version 1.9 of HSA's AMD "
+			"extensions on; use a newer ROCm, or the default "
+			"mapping");
+	if (!hip->hsa_amd_portable_export_dmabuf &&
+	    !hip->hsa_amd_portable_export_dmabuf_v2)
+		return fail_without(hip, "hsa_amd_portable_export_dmabuf", newer);
+	if (!hip->hsa_amd_portable_close_dmabuf)
+		return fail_without(hip, "hsa_amd_portable_close_dmabuf", newer);
+	return 0;
+}
+
+static unsigned int call_export(const struct pier_hip *hip, uint64_t address,
+				uint64_t length, enum pier_mapping mapping, int *ret_fd,
+				uint64_t *ret_offset)
+{
+	const void *pointer = (const void *)(uintptr_t)address;
+
+	if (mapping == PIER_MAPPING_PCIE || !hip->hsa_amd_portable_export_dmabuf)
+		return hip->hsa_amd_portable_export_dmabuf_v2(
+			pointer, length, ret_fd, ret_offset,
+			mapping == PIER_MAPPING_PCIE ? PIER_HSA_MAPPING_PCIE
+						     : PIER_HSA_MAPPING_NONE);
+	return hip->hsa_amd_portable_export_dmabuf(pointer, length, ret_fd, ret_offset);
+}
+
+/*
+ * HSA has one status for memory that it does not know, that was freed, and of which the
+ * range takes too much (Runtime::DmaBufExport()); HIP knows which.
+ */
+static int fail_not_an_allocation(const struct pier_memory *memory, uint64_t address,
+				  uint64_t length)
+{
+	const struct pier_hip_memory *state = memory->state;
+	uint64_t start, size;
+
+	if (!pier_hip_read_segment(state->hip, address, &start, &size))
+		return pier_fail(EFAULT,
+				 "%#llx is in no memory of HIP's any more: it was freed, "
+				 "or never was a device's",
+				 (unsigned long long)address);
+	if (pier_range_fits(address - start, length, size))
+		return pier_fail(
+			EOPNOTSUPP,
+			"this version of ROCm does not export memory of this kind "
+			"(HSA_STATUS_ERROR_INVALID_ALLOCATION): use memory of "
+			"hipMalloc(), or allow staging");
+	if (state->segments > 1)
+		return pier_fail(
+			EXDEV,
+			"ROCm gives no dma-buf of %llu bytes at %#llx, which lie "
+			"in several of %" PRIu32
+			" segments of hipMemMap: export each alone",
+			(unsigned long long)length, (unsigned long long)address,
+			state->segments);
+	return pier_fail(ERANGE,
+			 "%llu bytes at %#llx leave the allocation, which is now %llu "
+			 "bytes at %#llx",
+			 (unsigned long long)length, (unsigned long long)address,
+			 (unsigned long long)size, (unsigned long long)start);
+}
+
+static bool kernel_lacks_dmabufs(const struct pier_hip *hip)
+{
+	bool supported = true;
+
+	return hip->hsa_system_get_info(PIER_HSA_SYSTEM_DMABUF, &supported) ==
+		       PIER_HSA_SUCCESS &&
+	       !supported;
+}
+
+static int fail_refused(const struct pier_memory *memory, uint64_t address,
+			uint64_t length, enum pier_mapping mapping, unsigned int status)
+{
+	const struct pier_hip_memory *state = memory->state;
+
+	if (status == PIER_HSA_INVALID_ALLOCATION)
+		return fail_not_an_allocation(memory, address, length);
+	if (status == PIER_HSA_INVALID_AGENT)
+		return pier_hsa_fail(status, "%#llx is in no GPU's memory",
+				     (unsigned long long)address);
+	if (kernel_lacks_dmabufs(state->hip))
+		return pier_fail(
+			EOPNOTSUPP,
+			"the kernel's amdgpu driver exports no dma-bufs: use one "
+			"with version 1.12 of the KFD interface or later "
+			"(amdgpu-dkms, or a newer kernel with CONFIG_HSA_AMD, "
+			"CONFIG_PCI_P2PDMA and CONFIG_DMABUF_MOVE_NOTIFY)");
+	if (mapping == PIER_MAPPING_PCIE)
+		return pier_hsa_fail(status, "exporting for PCIe, which needs all of the "
+					     "device's memory behind its BAR (large BAR, "
+					     "\"Above 4G decoding\" and \"Resizable "
+					     "BAR\" in the firmware's setup)");
+	if (status == PIER_HSA_OUT_OF_RESOURCES)
+		return pier_hsa_fail(status,
+				     "the driver refused %llu bytes at %#llx, for "
+				     "want of file descriptors (ulimit -n), of "
+				     "memory, or of the device",
+				     (unsigned long long)length,
+				     (unsigned long long)address);
+	return pier_hsa_fail(status, "exporting %llu bytes at %#llx",
+			     (unsigned long long)length, (unsigned long long)address);
+}
+
+static int check_memory(const struct pier_memory *memory)
+{
+	const struct pier_hip_memory *state = memory->state;
+	struct pier_memory_facts facts = { .kind = "" };
+	int result = pier_hip_check_owner(state->hip);
+
+	if (result != 0)
+		return result;
+	pier_hip_describe(memory, &facts);
+	if (facts.no_export[0])
+		return pier_fail(EOPNOTSUPP, "%s cannot be exported: %s", facts.kind,
+				 facts.no_export);
+	return 0;
+}
+
+int pier_hip_export_mapped(const struct pier_memory *memory, uint64_t address,
+			   uint64_t length, enum pier_mapping mapping,
+			   struct pier_backend_export *ret_export)
+{
+	const struct pier_hip_memory *state = memory->state;
+	const struct pier_hip *hip = state->hip;
+	struct pier_hip_scope scope;
+	unsigned int status;
+	uint64_t offset = 0;
+	int fd = -1, result = check_memory(memory);
+
+	if (result == 0)
+		result = check_functions(hip, mapping);
+	if (result != 0)
+		return result;
+	pier_hip_enter(hip, -1, &scope);
+	result = pier_hip_check_live(memory);
+	pier_hip_leave(hip, &scope);
+	if (result != 0)
+		return result;
+	/* HSA counts these: it must be there until the export is closed. */
+	status = hip->hsa_init();
+	if (status != PIER_HSA_SUCCESS)
+		return pier_hsa_fail(status, "initialising HSA");
+	status = call_export(hip, address, length, mapping, &fd, &offset);
+	if (status != PIER_HSA_SUCCESS) {
+		pier_hip_enter(hip, -1, &scope);
+		result = fail_refused(memory, address, length, mapping, status);
+		pier_hip_leave(hip, &scope);
+		hip->hsa_shut_down();
+		return result;
+	}
+	fcntl(fd, F_SETFD, FD_CLOEXEC);
+	/*
+	 * The offset is that of the address in the dma-buf, which is of all of the
+	 * driver's own allocation around it (hsaKmtExportDMABufHandle()): nothing is to
+	 * be added.
+	 */
+	*ret_export = (struct pier_backend_export){
+		.fd = fd,
+		.offset = offset,
+		.state = (void *)(uintptr_t)hip,
+	};
+	return 0;
+}
+
+int pier_hip_export(const struct pier_memory *memory, uint64_t address, uint64_t length,
+		    struct pier_backend_export *ret_export)
+{
+	return pier_hip_export_mapped(memory, address, length, PIER_MAPPING_DEFAULT,
+				      ret_export);
+}
+
+void pier_hip_close_export(struct pier_backend_export *dmabuf)
+{
+	const struct pier_hip *hip = dmabuf->state;
+
+	/* HSA, and the count that the parent took, are the parent's. */
+	if (pier_hip_inherited(hip)) {
+		pier_close_fd(dmabuf->fd);
+		return;
+	}
+	hip->hsa_amd_portable_close_dmabuf(dmabuf->fd);
+	hip->hsa_shut_down();
+}

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+
+#include "hip.h"
+#include "core/checked.h"
+#include "core/error.h"
+
+/*
+ * What others mapped with hipMemMap(), one segment beside the other. Each is an
+ * allocation of its own to HIP: to its bounds, its copies and its exports.
+ */
+
+bool pier_hip_read_segment(const struct pier_hip *hip, uint64_t address,
+			   uint64_t *ret_start, uint64_t *ret_length)
+{
+	void *base = NULL;
+	size_t size = 0;
+
+	if (hip->hipMemGetAddressRange(&base, &size, (void *)(uintptr_t)address) !=
+		    PIER_HIP_SUCCESS ||
+	    !pier_range_fits(address - (uint64_t)(uintptr_t)base, 1, size))
+		return false;
+	*ret_start = (uint64_t)(uintptr_t)base;
+	*ret_length = size;
+	return true;
+}
+
+static bool is_next(const struct pier_hip *hip, uint64_t address, int device)
+{
+	struct pier_hsa_pointer_info info;
+	int owner = -1;
+
+	return pier_hip_ask_hsa(hip, address, &info) &&
+	       info.type == PIER_HSA_POINTER_VIRTUAL &&
+	       hip->hipPointerGetAttribute(&owner, PIER_HIP_DEVICE_ORDINAL,
+					   (void *)(uintptr_t)address) ==
+		       PIER_HIP_SUCCESS &&
+	       owner == device;
+}
+
+void pier_hip_add_segments(struct pier_memory *memory, uint64_t wanted)
+{
+	struct pier_hip_memory *state = memory->state;
+	uint64_t end, start, length;
+
+	state->segments = 1;
+	if (state->kind != PIER_HIP_VIRTUAL)
+		return;
+	for (end = memory->address + memory->length; end < wanted; end = start + length) {
+		if (!is_next(state->hip, end, state->device) ||
+		    !pier_hip_read_segment(state->hip, end, &start, &length) ||
+		    start != end)
+			break;
+		state->segments++;
+		memory->length += length;
+	}
+}
+
+int pier_hip_segment(const struct pier_memory *memory, uint64_t address,
+		     uint64_t *ret_start, uint64_t *ret_length)
+{
+	const struct pier_hip_memory *state = memory->state;
+	struct pier_hip_scope scope;
+	bool known;
+
+	if (state->kind != PIER_HIP_VIRTUAL) {
+		*ret_start = memory->address;
+		*ret_length = memory->length;
+		return 0;
+	}
+	if (pier_hip_inherited(state->hip))
+		return pier_fail(EOPNOTSUPP, "HIP cannot be used after fork(2)");
+	pier_hip_enter(state->hip, -1, &scope);
+	known = pier_hip_read_segment(state->hip, address, ret_start, ret_length);
+	pier_hip_leave(state->hip, &scope);
+	if (known)
+		return 0;
+	return pier_fail(EFAULT, "nothing is mapped at %#llx any more",
+			 (unsigned long long)address);
+}

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/dma-buf.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "fd_memory.h"
+#include "core/checked.h"
+#include "core/error.h"
+#include "core/fd.h"
+
+struct fd_memory {
+	struct pier_list link;
+	unsigned int users; /* under the list's lock */
+	int fd;
+	void *cpu;
+	uint64_t length;
+};
+
+static struct pier_memory describe(struct fd_memory *allocation)
+{
+	return (struct pier_memory){
+		.address = (uint64_t)(uintptr_t)allocation->cpu,
+		.length = allocation->length,
+		.cpu = allocation->cpu,
+		.state = allocation,
+	};
+}
+
+int pier_fd_memory_consume(struct pier_fd_memory_list *list, int fd, void *cpu,
+			   uint64_t length, struct pier_memory *ret_memory)
+{
+	struct fd_memory *allocation = calloc(1, sizeof(*allocation));
+
+	if (!allocation) {
+		munmap(cpu, length);
+		pier_close_fd(fd);
+		return pier_fail(ENOMEM, "no memory for an allocation's description");
+	}
+	*allocation = (struct fd_memory){
+		.users = 1,
+		.fd = fd,
+		.cpu = cpu,
+		.length = length,
+	};
+	pier_fork_lock(&list->lock);
+	pier_list_append(&list->allocations, &allocation->link);
+	pier_fork_unlock(&list->lock);
+	*ret_memory = describe(allocation);
+	return 0;
+}
+
+int pier_fd_memory_find(struct pier_fd_memory_list *list, uint64_t address,
+			struct pier_memory *ret_memory)
+{
+	int result = -ENOENT;
+
+	pier_fork_lock(&list->lock);
+	pier_list_for_each(link, &list->allocations) {
+		struct fd_memory *allocation = pier_container_of(link, struct fd_memory,
+								 link);
+		uint64_t start = (uint64_t)(uintptr_t)allocation->cpu;
+
+		if (address >= start && address - start < allocation->length) {
+			allocation->users++;
+			*ret_memory = describe(allocation);
+			result = 0;
+			break;
+		}
+	}
+	pier_fork_unlock(&list->lock);
+	return result;
+}
+
+void pier_fd_memory_put(struct pier_fd_memory_list *list, struct pier_memory *memory)
+{
+	struct fd_memory *allocation = memory->state;
+	bool last;
+
+	pier_fork_lock(&list->lock);
+	assert(allocation->users > 0);
+	last = --allocation->users == 0;
+	if (last)
+		pier_list_remove(&allocation->link);
+	pier_fork_unlock(&list->lock);
+	if (!last)
+		return;
+	munmap(allocation->cpu, allocation->length);
+	pier_close_fd(allocation->fd);
+	free(allocation);
+}
+
+int pier_fd_memory_export(const struct pier_memory *memory, uint64_t address,
+			  uint64_t length, struct pier_backend_export *ret_export)
+{
+	const struct fd_memory *allocation = memory->state;
+	int fd = fcntl(allocation->fd, F_DUPFD_CLOEXEC, 0);
+
+	(void)length;
+	if (fd < 0)
+		return pier_fail(errno, "duplicating fd %d: %m", allocation->fd);
+	*ret_export = (struct pier_backend_export){
+		.fd = fd,
+		.offset = address - memory->address,
+	};
+	return 0;
+}
+
+void pier_fd_memory_close_export(struct pier_backend_export *dmabuf)
+{
+	dmabuf->fd = pier_close_fd(dmabuf->fd);
+}
+
+static int sync_dmabuf(const struct pier_memory *memory, uint64_t edge, bool write)
+{
+	const struct fd_memory *allocation = memory->state;
+	struct dma_buf_sync sync = {
+		.flags = edge | (write ? DMA_BUF_SYNC_RW : DMA_BUF_SYNC_READ),
+	};
+
+	/* The wait for the buffer's fences is interruptible. */
+	while (ioctl(allocation->fd, DMA_BUF_IOCTL_SYNC, &sync) != 0) {
+		if (errno != EINTR && errno != EAGAIN)
+			return pier_fail(errno, "DMA_BUF_IOCTL_SYNC of fd %d: %m",
+					 allocation->fd);
+	}
+	return 0;
+}
+
+int pier_fd_memory_begin_cpu(const struct pier_memory *memory, bool write)
+{
+	return sync_dmabuf(memory, DMA_BUF_SYNC_START, write);
+}
+
+int pier_fd_memory_end_cpu(const struct pier_memory *memory, bool write)
+{
+	return sync_dmabuf(memory, DMA_BUF_SYNC_END, write);
+}
+
+int pier_create_memfd(const char *name, uint64_t length, int seals, int *ret_fd)
+{
+	pier_auto_fd fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	int error;
+
+	if (fd < 0) {
+		error = errno == ENOSYS ? EOPNOTSUPP : errno;
+		return pier_fail(error, "memfd_create: %m");
+	}
+	if (ftruncate(fd, (off_t)length) != 0) {
+		/* Larger than any file of this kind: no memory has that much. */
+		error = errno == EFBIG || errno == EINVAL ? ENOMEM : errno;
+		return pier_fail(error, "making a memfd %llu bytes long: %m",
+				 (unsigned long long)length);
+	}
+	if (fcntl(fd, F_ADD_SEALS, seals) != 0)
+		return pier_fail(errno, "sealing a memfd: %m");
+	*ret_fd = pier_take_fd(&fd);
+	return 0;
+}
+
+int pier_map_fd(const char *what, int fd, uint64_t length, void **ret_pointer)
+{
+	void *pointer = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+	if (pointer == MAP_FAILED)
+		return pier_fail(errno, "mapping %llu bytes of a %s: %m",
+				 (unsigned long long)length, what);
+	*ret_pointer = pointer;
+	return 0;
+}
+
+int pier_whole_pages(const char *what, uint64_t length, uint64_t *ret_length)
+{
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), rounded;
+
+	if (!pier_round_up_u64(length, page, &rounded) || rounded > INT64_MAX)
+		return pier_fail(ENOMEM, "%llu bytes are more than a %s can have",
+				 (unsigned long long)length, what);
+	*ret_length = rounded;
+	return 0;
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_BACKENDS_LINUX_FD_MEMORY_H
+#define PIER_BACKENDS_LINUX_FD_MEMORY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "backends/backend.h"
+#include "core/fork.h"
+#include "core/list.h"
+
+/*
+ * What the backends whose memory is one mapped fd (memfd, dma-buf) share: the
+ * list of their allocations, in which find() looks, and exporting by dup.
+ *
+ * An allocation is counted: by its buffer and by every find(). It goes with the
+ * last of them, so a wrapped pointer into a buffer outlives the buffer.
+ */
+struct pier_fd_memory_list {
+	struct pier_fork_mutex lock;
+	struct pier_list allocations;
+};
+
+#define PIER_FD_MEMORY_LIST(list)                         \
+	{                                                 \
+		.lock = PIER_FORK_MUTEX, .allocations = { \
+			&(list).allocations,              \
+			&(list).allocations               \
+		}                                         \
+	}
+
+/*
+ * Make an allocation of an fd that exports it, and a mapping of its `length`
+ * bytes for the CPU. Both are consumed, also on failure.
+ */
+int pier_fd_memory_consume(struct pier_fd_memory_list *list, int fd, void *cpu,
+			   uint64_t length, struct pier_memory *ret_memory);
+
+/* find(), and the free() and release() of both kinds of users. */
+int pier_fd_memory_find(struct pier_fd_memory_list *list, uint64_t address,
+			struct pier_memory *ret_memory);
+void pier_fd_memory_put(struct pier_fd_memory_list *list, struct pier_memory *memory);
+
+int pier_fd_memory_export(const struct pier_memory *memory, uint64_t address,
+			  uint64_t length, struct pier_backend_export *ret_export);
+void pier_fd_memory_close_export(struct pier_backend_export *dmabuf);
+
+/* begin_cpu() and end_cpu() where the fd is a dma-buf. */
+int pier_fd_memory_begin_cpu(const struct pier_memory *memory, bool write);
+int pier_fd_memory_end_cpu(const struct pier_memory *memory, bool write);
+
+/*
+ * A memfd of `length` bytes with these seals (F_SEAL_...).
+ *
+ * ret_fd  the caller's to close
+ */
+int pier_create_memfd(const char *name, uint64_t length, int seals, int *ret_fd);
+
+/*
+ * Map all of a file, shared, for reading and writing.
+ *
+ * what  for the sentence
+ */
+int pier_map_fd(const char *what, int fd, uint64_t length, void **ret_pointer);
+
+/*
+ * `length` in whole host pages. Errors: -ENOMEM that does not fit a file.
+ */
+int pier_whole_pages(const char *what, uint64_t length, uint64_t *ret_length);
+
+#endif

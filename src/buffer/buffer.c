@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backends/backend.h"
+#include "buffer.h"
+#include "region/cache/cache.h"
+#include "spec.h"
+#include "core/caller.h"
+#include "core/checked.h"
+#include "core/error.h"
+#include "core/object.h"
+
+int pier_backend_errno(int result)
+{
+	return result < 0 ? -result : EIO;
+}
+
+struct pier_memory_facts pier_facts_of(const struct pier_buffer *buffer)
+{
+	struct pier_memory_facts facts = { 0 };
+
+	if (buffer->backend->describe)
+		buffer->backend->describe(&buffer->memory, &facts);
+	/* Backends come from elsewhere: no text need end. */
+	facts.kind[sizeof(facts.kind) - 1] = '\0';
+	facts.unit[sizeof(facts.unit) - 1] = '\0';
+	facts.no_export[sizeof(facts.no_export) - 1] = '\0';
+	return facts;
+}
+
+static void describe_buffer(const struct pier_object *object, char *ret_text, size_t size)
+{
+	const struct pier_buffer *buffer = (const struct pier_buffer *)object;
+
+	snprintf(ret_text, size, "buffer of %zu bytes of %s", buffer->length,
+		 buffer->backend->name);
+}
+
+/* wrapped: the memory is the caller's */
+static struct pier_buffer *new_buffer(const struct pier_backend *backend,
+				      const struct pier_memory *memory, uint64_t address,
+				      size_t length, bool wrapped)
+{
+	struct pier_buffer *buffer = malloc(sizeof(*buffer));
+
+	if (!buffer)
+		return NULL;
+	*buffer = (struct pier_buffer){
+		.object.describe = describe_buffer,
+		.backend = backend,
+		.memory = *memory,
+		.address = address,
+		.length = length,
+		.wrapped = wrapped,
+	};
+	pier_object_track(&buffer->object, PIER_OBJECT_BUFFER, NULL);
+	return buffer;
+}
+
+static int fail_unknown(const struct pier_spec *spec)
+{
+	const struct pier_backend_entry *entries;
+	size_t count = pier_backend_entries(&entries), used = 0, broken = 0;
+	char names[320] = "", note[128] = "";
+
+	for (size_t i = 0; i < count; i++) {
+		if (!entries[i].backend) {
+			broken++;
+			continue;
+		}
+		if (used < sizeof(names))
+			used += (size_t)snprintf(names + used, sizeof(names) - used,
+						 "%s%s", used ? ", " : "",
+						 entries[i].backend->name);
+	}
+	if (broken)
+		snprintf(note, sizeof(note),
+			 "; %zu more in PIER_BACKEND_PATH could not be loaded, the list "
+			 "of backends tells why",
+			 broken);
+	return pier_fail(ENOENT, "no memory backend \"%.*s\"; there are: %s%s",
+			 (int)spec->name_length, spec->name, names, note);
+}
+
+/* Backends come from elsewhere: what they give is looked at. */
+static int alloc_memory(const struct pier_backend *backend, const struct pier_spec *spec,
+			size_t length, struct pier_memory *ret_memory)
+{
+	struct pier_memory memory = { 0 };
+	uint64_t end;
+	int result;
+
+	pier_clear_error();
+	result = backend->alloc(spec->unit, length, &memory);
+	if (result != 0)
+		return pier_fail_because(pier_backend_errno(result),
+					 "allocating %zu bytes of %s", length,
+					 spec->name);
+	if (memory.address == 0 || memory.length < length ||
+	    !pier_add_u64(memory.address, memory.length, &end)) {
+		backend->free(&memory);
+		return pier_fail(EIO, "backend %s gave %llu bytes at %#llx for %zu",
+				 backend->name, (unsigned long long)memory.length,
+				 (unsigned long long)memory.address, length);
+	}
+	*ret_memory = memory;
+	return 0;
+}
+
+int pier_buffer_alloc(const char *spec, size_t length, struct pier_buffer **ret_buffer)
+{
+	PIER_ENTRY();
+	const struct pier_backend *backend;
+	struct pier_buffer *buffer;
+	struct pier_memory memory;
+	struct pier_spec parsed;
+	int result;
+
+	result = pier_parse_spec(spec, &parsed);
+	if (result != 0)
+		return result;
+	if (length == 0)
+		return pier_fail(EINVAL, "allocating memory of %s: length is 0", spec);
+	backend = pier_find_backend(parsed.name, parsed.name_length);
+	if (!backend)
+		return fail_unknown(&parsed);
+	result = alloc_memory(backend, &parsed, length, &memory);
+	if (result != 0)
+		return result;
+	buffer = new_buffer(backend, &memory, memory.address, length, false);
+	if (!buffer) {
+		backend->free(&memory);
+		return pier_fail(ENOMEM, "no memory for a buffer's description");
+	}
+	*ret_buffer = buffer;
+	return 0;
+}
+
+static void release_memory(const struct pier_backend *backend, struct pier_memory *memory)
+{
+	if (backend->release)
+		backend->release(memory);
+}
+
+static int ask_backend(const struct pier_backend *backend, uint64_t address,
+		       size_t length, struct pier_memory *ret_memory)
+{
+	return backend->find_range ? backend->find_range(address, length, ret_memory)
+				   : backend->find(address, ret_memory);
+}
+
+/* Memory that nobody claims is host memory, which needs no release. */
+static int find_owner(void *addr, size_t length, const struct pier_backend **ret_backend,
+		      struct pier_memory *ret_memory)
+{
+	const struct pier_backend_entry *entries;
+	size_t count = pier_backend_entries(&entries);
+
+	for (size_t i = 0; i < count; i++) {
+		const struct pier_backend *backend = entries[i].backend;
+		int result;
+
+		if (!backend || (!backend->find && !backend->find_range))
+			continue;
+		pier_clear_error();
+		result = ask_backend(backend, (uint64_t)(uintptr_t)addr, length,
+				     ret_memory);
+		if (result == 0) {
+			*ret_backend = backend;
+			return 0;
+		}
+		if (result != -ENOENT)
+			return pier_fail_because(pier_backend_errno(result),
+						 "asking %s whether it owns %p",
+						 backend->name, addr);
+	}
+	*ret_backend = &pier_host_backend;
+	*ret_memory = (struct pier_memory){
+		.address = (uint64_t)(uintptr_t)addr,
+		.length = length,
+		.cpu = addr,
+	};
+	return 0;
+}
+
+static int check_inside(const struct pier_backend *backend,
+			const struct pier_memory *memory, uint64_t address, size_t length)
+{
+	if (address >= memory->address &&
+	    pier_range_fits(address - memory->address, length, memory->length))
+		return 0;
+	return pier_fail(
+		ERANGE,
+		"wrapping %zu bytes at %#llx: they leave their allocation of %s, "
+		"%llu bytes at %#llx",
+		length, (unsigned long long)address, backend->name,
+		(unsigned long long)memory->length, (unsigned long long)memory->address);
+}
+
+int pier_buffer_wrap(void *addr, size_t length, struct pier_buffer **ret_buffer)
+{
+	PIER_ENTRY();
+	uint64_t address = (uint64_t)(uintptr_t)addr, end;
+	const struct pier_backend *backend = NULL;
+	struct pier_buffer *buffer;
+	struct pier_memory memory;
+	int result;
+
+	if (!addr)
+		return pier_fail(EINVAL, "wrapping a pointer: it is NULL");
+	if (length == 0 || !pier_add_u64(address, length, &end))
+		return pier_fail(EINVAL, "wrapping %zu bytes at %p: the length is %s",
+				 length, addr,
+				 length ? "past the end of the addresses" : "0");
+	result = find_owner(addr, length, &backend, &memory);
+	if (result != 0)
+		return result;
+	result = check_inside(backend, &memory, address, length);
+	if (result != 0)
+		goto release;
+	buffer = new_buffer(backend, &memory, address, length, true);
+	if (!buffer) {
+		result = pier_fail(ENOMEM, "no memory for a buffer's description");
+		goto release;
+	}
+	*ret_buffer = buffer;
+	return 0;
+
+release:
+	release_memory(backend, &memory);
+	return result;
+}
+
+/* Its regions are children of their PDs: those of its users that are no dma-bufs. */
+static int refuse_to_free(const struct pier_buffer *buffer, size_t users)
+{
+	size_t dmabufs = pier_object_children(&buffer->object, PIER_OBJECT_DMABUF);
+	size_t counts[PIER_OBJECT_KINDS] = {
+		[PIER_OBJECT_DMABUF] = dmabufs,
+		[PIER_OBJECT_MR] = users > dmabufs ? users - dmabufs : 0,
+	};
+	char children[64];
+
+	pier_object_print_counts(counts, children, sizeof(children));
+	return pier_fail(EBUSY, "freeing a buffer of %zu bytes of %s: it still has %s",
+			 buffer->length, buffer->backend->name, children);
+}
+
+int pier_buffer_free(struct pier_buffer *buffer)
+{
+	int error = buffer ? pier_caches_release(buffer) : 0;
+
+	return error ? error : pier_free_buffer_alone(buffer);
+}
+
+int pier_free_buffer_alone(struct pier_buffer *buffer)
+{
+	unsigned int users;
+
+	if (!buffer)
+		return 0;
+	users = atomic_load(&buffer->users);
+	if (users)
+		return refuse_to_free(buffer, users);
+	pier_object_untrack(&buffer->object);
+	if (buffer->wrapped)
+		release_memory(buffer->backend, &buffer->memory);
+	else
+		buffer->backend->free(&buffer->memory);
+	free(buffer);
+	return 0;
+}
+
+void pier_buffer_hold(struct pier_buffer *buffer)
+{
+	atomic_fetch_add(&buffer->users, 1);
+}
+
+void pier_buffer_unhold(struct pier_buffer *buffer)
+{
+	unsigned int before = atomic_fetch_sub(&buffer->users, 1);
+
+	assert(before > 0);
+	(void)before;
+}
+
+uint64_t pier_buffer_address(const struct pier_buffer *buffer)
+{
+	return buffer->address;
+}
+
+size_t pier_buffer_length(const struct pier_buffer *buffer)
+{
+	return buffer->length;
+}
+
+const char *pier_buffer_backend(const struct pier_buffer *buffer)
+{
+	return buffer->backend->name;
+}
+
+int pier_check_buffer_range(const struct pier_buffer *buffer, size_t offset,
+			    size_t length, const char *step)
+{
+	if (pier_range_fits(offset, length, buffer->length))
+		return 0;
+	return pier_fail(ERANGE, "%s: %zu bytes at offset %zu leave the buffer of %zu",
+			 step, length, offset, buffer->length);
+}

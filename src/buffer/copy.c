@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <string.h>
+
+#include "buffer.h"
+#include "core/error.h"
+
+/* Where `offset` of the buffer lies in its allocation. */
+static uint64_t memory_offset(const struct pier_buffer *buffer, size_t offset)
+{
+	return buffer->address - buffer->memory.address + offset;
+}
+
+int pier_buffer_map(struct pier_buffer *buffer, void **ret_pointer)
+{
+	if (!buffer->memory.cpu)
+		return pier_fail(EOPNOTSUPP,
+				 "mapping a buffer of %s: the CPU cannot reach this "
+				 "memory; copy instead",
+				 buffer->backend->name);
+	*ret_pointer = (char *)buffer->memory.cpu + memory_offset(buffer, 0);
+	return 0;
+}
+
+static int begin_cpu(const struct pier_buffer *buffer, bool write)
+{
+	if (!buffer->memory.cpu)
+		return pier_fail(EOPNOTSUPP, "the CPU cannot reach this memory, and its "
+					     "backend has no way to copy");
+	return buffer->backend->begin_cpu
+		       ? buffer->backend->begin_cpu(&buffer->memory, write)
+		       : 0;
+}
+
+static int end_cpu(const struct pier_buffer *buffer, bool write)
+{
+	return buffer->backend->end_cpu ? buffer->backend->end_cpu(&buffer->memory, write)
+					: 0;
+}
+
+static int copy_in(struct pier_buffer *buffer, uint64_t offset, const void *source,
+		   size_t length)
+{
+	int result;
+
+	if (buffer->backend->copy_to)
+		return buffer->backend->copy_to(&buffer->memory, offset, source, length);
+	result = begin_cpu(buffer, true);
+	if (result != 0)
+		return result;
+	memcpy((char *)buffer->memory.cpu + offset, source, length);
+	return end_cpu(buffer, true);
+}
+
+static int copy_out(struct pier_buffer *buffer, uint64_t offset, void *destination,
+		    size_t length)
+{
+	int result;
+
+	if (buffer->backend->copy_from)
+		return buffer->backend->copy_from(&buffer->memory, offset, destination,
+						  length);
+	result = begin_cpu(buffer, false);
+	if (result != 0)
+		return result;
+	memcpy(destination, (const char *)buffer->memory.cpu + offset, length);
+	return end_cpu(buffer, false);
+}
+
+int pier_buffer_copy_to(struct pier_buffer *buffer, size_t offset, const void *source,
+			size_t length)
+{
+	int result = pier_check_buffer_range(buffer, offset, length, "copying in");
+
+	if (result != 0 || length == 0)
+		return result;
+	pier_clear_error();
+	result = copy_in(buffer, memory_offset(buffer, offset), source, length);
+	if (result != 0)
+		return pier_fail_because(pier_backend_errno(result),
+					 "copying %zu bytes to a buffer of %s", length,
+					 buffer->backend->name);
+	return 0;
+}
+
+int pier_buffer_copy_from(struct pier_buffer *buffer, size_t offset, void *destination,
+			  size_t length)
+{
+	int result = pier_check_buffer_range(buffer, offset, length, "copying out");
+
+	if (result != 0 || length == 0)
+		return result;
+	pier_clear_error();
+	result = copy_out(buffer, memory_offset(buffer, offset), destination, length);
+	if (result != 0)
+		return pier_fail_because(pier_backend_errno(result),
+					 "copying %zu bytes from a buffer of %s", length,
+					 buffer->backend->name);
+	return 0;
+}

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "buffer.h"
+#include "core/caller.h"
+#include "core/page.h"
+#include "core/checked.h"
+#include "core/error.h"
+#include "core/object.h"
+
+/* The owner of a struct pier_dmabuf. */
+struct dmabuf_owner {
+	struct pier_object object;
+	struct pier_buffer *buffer;
+	struct pier_backend_export dmabuf;
+};
+
+static void describe_dmabuf(const struct pier_object *object, char *ret_text, size_t size)
+{
+	const struct dmabuf_owner *owner = (const struct dmabuf_owner *)object;
+
+	snprintf(ret_text, size, "dma-buf of %s memory, fd %d",
+		 owner->buffer->backend->name, owner->dmabuf.fd);
+}
+
+/* The pages around the range, which the allocation must have all of. */
+static int pages_to_export(const struct pier_buffer *buffer, size_t offset, size_t length,
+			   struct pier_page_range *ret_range)
+{
+	const struct pier_memory *memory = &buffer->memory;
+	uint64_t page = pier_host_page();
+
+	if (pier_page_range(buffer->address + offset, length, page, ret_range) &&
+	    ret_range->base >= memory->address &&
+	    pier_range_fits(ret_range->base - memory->address, ret_range->length,
+			    memory->length))
+		return 0;
+	return pier_fail(EOPNOTSUPP,
+			 "dma-bufs have whole pages, and the pages of %llu bytes around "
+			 "%zu bytes at %#llx leave the allocation, %llu bytes at %#llx",
+			 (unsigned long long)page, length,
+			 (unsigned long long)(buffer->address + offset),
+			 (unsigned long long)memory->length,
+			 (unsigned long long)memory->address);
+}
+
+/* Backends come from elsewhere: what they give is looked at. */
+static int check_export(const struct pier_backend_export *dmabuf,
+			const struct pier_page_range *range)
+{
+	uint64_t end;
+
+	if (dmabuf->fd >= 0 && pier_add_u64(dmabuf->offset, range->length, &end) &&
+	    pier_page_agree(dmabuf->offset, range->base, pier_host_page()))
+		return 0;
+	return pier_fail(EIO,
+			 "the backend gave fd %d with offset %#llx for address %#llx",
+			 dmabuf->fd, (unsigned long long)dmabuf->offset,
+			 (unsigned long long)range->base);
+}
+
+static int ask_backend(const struct pier_buffer *buffer,
+		       const struct pier_page_range *range, enum pier_mapping mapping,
+		       struct pier_backend_export *ret_export)
+{
+	const struct pier_backend *backend = buffer->backend;
+
+	if (mapping == PIER_MAPPING_AUTO || mapping == PIER_MAPPING_DEFAULT)
+		return backend->export_range(&buffer->memory, range->base, range->length,
+					     ret_export);
+	if (backend->export_mapped)
+		return backend->export_mapped(&buffer->memory, range->base, range->length,
+					      mapping, ret_export);
+	return pier_fail(EOPNOTSUPP, "memory of this backend has no mapping \"%s\"",
+			 pier_mapping_name(mapping));
+}
+
+static int export_pages(struct pier_buffer *buffer, const struct pier_page_range *range,
+			enum pier_mapping mapping, struct pier_backend_export *ret_export)
+{
+	struct pier_backend_export dmabuf = { .fd = -1 };
+	int result = ask_backend(buffer, range, mapping, &dmabuf);
+
+	if (result != 0)
+		return result;
+	result = check_export(&dmabuf, range);
+	if (result != 0) {
+		buffer->backend->close_export(&dmabuf);
+		return result;
+	}
+	*ret_export = dmabuf;
+	return 0;
+}
+
+static int make_export(struct pier_buffer *buffer, size_t offset, size_t length,
+		       enum pier_mapping mapping, struct pier_page_range *ret_range,
+		       struct dmabuf_owner **ret_owner)
+{
+	struct pier_memory_facts facts = pier_facts_of(buffer);
+	struct dmabuf_owner *owner;
+	int result;
+
+	if (!buffer->backend->export_range)
+		return pier_fail(EOPNOTSUPP, "memory of this backend has no dma-buf");
+	if (facts.no_export[0])
+		return pier_fail(EOPNOTSUPP, "%s", facts.no_export);
+	result = pages_to_export(buffer, offset, length, ret_range);
+	if (result != 0)
+		return result;
+	owner = calloc(1, sizeof(*owner));
+	if (!owner)
+		return pier_fail(ENOMEM, "no memory for its description");
+	owner->object.describe = describe_dmabuf;
+	owner->buffer = buffer;
+	result = export_pages(buffer, ret_range, mapping, &owner->dmabuf);
+	if (result != 0) {
+		free(owner);
+		return result;
+	}
+	*ret_owner = owner;
+	return 0;
+}
+
+static int export_range(struct pier_buffer *buffer, size_t offset, size_t length,
+			enum pier_mapping mapping, struct pier_dmabuf *ret_dmabuf)
+{
+	struct pier_page_range range;
+	struct dmabuf_owner *owner = NULL;
+	int result;
+
+	if (length == 0)
+		return pier_fail(EINVAL, "exporting a dma-buf: length is 0");
+	result = pier_check_buffer_range(buffer, offset, length, "exporting a dma-buf");
+	if (result != 0)
+		return result;
+	pier_clear_error();
+	result = make_export(buffer, offset, length, mapping, &range, &owner);
+	if (result != 0)
+		return pier_fail_because(pier_backend_errno(result),
+					 "exporting %zu bytes at offset %zu of a buffer "
+					 "of %s",
+					 length, offset, buffer->backend->name);
+	pier_buffer_hold(buffer);
+	pier_object_track(&owner->object, PIER_OBJECT_DMABUF, &buffer->object);
+	*ret_dmabuf = (struct pier_dmabuf){
+		.fd = owner->dmabuf.fd,
+		.offset = owner->dmabuf.offset + range.offset,
+		.length = length,
+		.iova = range.iova,
+		.owner = owner,
+	};
+	return 0;
+}
+
+int pier_dmabuf_export(struct pier_buffer *buffer, size_t offset, size_t length,
+		       struct pier_dmabuf *ret_dmabuf)
+{
+	PIER_ENTRY();
+
+	return export_range(buffer, offset, length, PIER_MAPPING_AUTO, ret_dmabuf);
+}
+
+int pier_dmabuf_export_mapped(struct pier_buffer *buffer, size_t offset, size_t length,
+			      enum pier_mapping mapping, struct pier_dmabuf *ret_dmabuf)
+{
+	PIER_ENTRY();
+
+	if (mapping < PIER_MAPPING_AUTO || mapping > PIER_MAPPING_PCIE)
+		return pier_fail(EINVAL, "mapping %d: not one of enum pier_mapping",
+				 (int)mapping);
+	return export_range(buffer, offset, length, mapping, ret_dmabuf);
+}
+
+void pier_dmabuf_close(struct pier_dmabuf *dmabuf)
+{
+	struct dmabuf_owner *owner;
+
+	if (!dmabuf || dmabuf->fd < 0)
+		return;
+	owner = (struct dmabuf_owner *)dmabuf->owner;
+	pier_object_untrack(&owner->object);
+	owner->buffer->backend->close_export(&owner->dmabuf);
+	pier_buffer_unhold(owner->buffer);
+	free(owner);
+	dmabuf->fd = -1;
+	dmabuf->owner = NULL;
+}

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "buffer.h"
+#include "locate.h"
+#include "near.h"
+#include "device/topology.h"
+#include "core/caller.h"
+#include "core/error.h"
+#include "core/log.h"
+
+static bool is_nowhere(const struct pier_location *location)
+{
+	return !location->pci[0] && location->numa_node < 0;
+}
+
+/* Among those that are equally far, those that are listed first come first. */
+static void insert(struct pier_near_device *list, size_t count,
+		   const struct pier_near_device *device)
+{
+	for (; count > 0 && list[count - 1].distance > device->distance; count--)
+		list[count] = list[count - 1];
+	list[count] = *device;
+}
+
+/* soft0 is listed last, and is nowhere: nothing is farther. */
+int pier_list_near_in(const char *sysfs, const struct pier_location *location,
+		      struct pier_near_device **ret_list, size_t *ret_count)
+{
+	struct pier_device_info *devices;
+	struct pier_near_device *list;
+	size_t count;
+	int error = pier_device_list(&devices, &count);
+
+	if (error)
+		return error;
+	list = calloc(count, sizeof(*list));
+	for (size_t i = 0; list && i < count; i++) {
+		struct pier_near_device device = { 0 };
+
+		snprintf(device.name, sizeof(device.name), "%s", devices[i].name);
+		pier_locate_nic(sysfs, device.name, &device.location);
+		device.distance = pier_distance_in(sysfs, location, &device.location);
+		insert(list, i, &device);
+	}
+	pier_device_list_free(devices);
+	if (!list)
+		return pier_fail(ENOMEM, "no memory for a list of %zu devices", count);
+	*ret_list = list;
+	*ret_count = count;
+	return 0;
+}
+
+int pier_near_device_list(const struct pier_location *location,
+			  struct pier_near_device **ret_list, size_t *ret_count)
+{
+	return pier_list_near_in(PIER_SYSFS, location, ret_list, ret_count);
+}
+
+void pier_near_device_list_free(struct pier_near_device *list)
+{
+	free(list);
+}
+
+/* A backend that cannot tell is no reason to open none. */
+static struct pier_location find_buffer(const char *sysfs,
+					const struct pier_buffer *buffer)
+{
+	struct pier_location location = { .numa_node = -1 };
+
+	if (buffer && pier_locate_buffer(sysfs, buffer, &location) != 0)
+		pier_warning("any device will do: %s", pier_error_message());
+	return location;
+}
+
+static void log_choice(const struct pier_near_device *list, size_t count,
+		       const struct pier_device *device)
+{
+	for (size_t i = 0; i < count; i++)
+		if (strcmp(list[i].name, pier_device_name(device)) == 0)
+			pier_info("the memory's distance from %s: %s", list[i].name,
+				  pier_distance_name(list[i].distance));
+}
+
+int pier_open_near_in(const char *sysfs, const struct pier_buffer *buffer,
+		      struct pier_device **ret_device)
+{
+	struct pier_location location = find_buffer(sysfs, buffer);
+	struct pier_near_device *list = NULL;
+	size_t count = 0;
+	int error = 0;
+
+	if (!is_nowhere(&location))
+		error = pier_list_near_in(sysfs, &location, &list, &count);
+	if (!error)
+		error = pier_open_in_order(NULL, list, count, ret_device);
+	if (!error)
+		log_choice(list, count, *ret_device);
+	pier_near_device_list_free(list);
+	return error;
+}
+
+int pier_open_near_device(const struct pier_buffer *buffer,
+			  struct pier_device **ret_device)
+{
+	PIER_ENTRY();
+
+	return pier_open_near_in(PIER_SYSFS, buffer, ret_device);
+}

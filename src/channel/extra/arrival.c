@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "channel/channel.h"
+#include "counter.h"
+#include "core/error.h"
+
+/*
+ * A channel has its bindings in the order of their immediates, so that a
+ * completion finds its own among many.
+ */
+
+/* The first that is not less; the count if all are. */
+static uint32_t find(const struct pier_channel *channel, uint32_t immediate)
+{
+	uint32_t first = 0, count = channel->arrival_count;
+
+	while (count > 0) {
+		uint32_t half = count / 2;
+
+		if (channel->arrivals[first + half]->immediate < immediate) {
+			first += half + 1;
+			count -= half + 1;
+		} else {
+			count = half;
+		}
+	}
+	return first;
+}
+
+static bool is_at(const struct pier_channel *channel, uint32_t index, uint32_t immediate)
+{
+	return index < channel->arrival_count &&
+	       channel->arrivals[index]->immediate == immediate;
+}
+
+void pier_count_arrival(const struct pier_channel *channel, uint32_t immediate)
+{
+	uint32_t index = find(channel, immediate);
+
+	if (is_at(channel, index, immediate))
+		atomic_fetch_add(&channel->arrivals[index]->counter->count.value, 1);
+}
+
+int pier_expect_arrivals(struct pier_counter_binding *binding)
+{
+	struct pier_channel *channel = binding->channel;
+	uint32_t index = find(channel, binding->immediate);
+	struct pier_counter_binding **arrivals;
+
+	if (is_at(channel, index, binding->immediate))
+		return pier_fail(EBUSY,
+				 "binding a counter to immediate %#x of a channel: it is "
+				 "counted there already",
+				 binding->immediate);
+	arrivals = reallocarray(channel->arrivals, channel->arrival_count + 1u,
+				sizeof(struct pier_counter_binding *));
+	if (!arrivals)
+		return pier_fail(ENOMEM, "no memory for a counter's immediate");
+	memmove(arrivals + index + 1, arrivals + index,
+		(channel->arrival_count - index) * sizeof(struct pier_counter_binding *));
+	arrivals[index] = binding;
+	channel->arrivals = arrivals;
+	channel->arrival_count++;
+	return 0;
+}
+
+void pier_forget_arrivals(const struct pier_counter_binding *binding)
+{
+	struct pier_channel *channel = binding->channel;
+	uint32_t index = find(channel, binding->immediate);
+
+	channel->arrival_count--;
+	memmove(channel->arrivals + index, channel->arrivals + index + 1,
+		(channel->arrival_count - index) * sizeof(struct pier_counter_binding *));
+	if (channel->arrival_count > 0)
+		return;
+	free(channel->arrivals);
+	channel->arrivals = NULL;
+}
+
+void pier_end_arrivals(struct pier_channel *channel)
+{
+	while (channel->arrival_count > 0) {
+		struct pier_counter_binding *binding = channel->arrivals[0];
+		struct pier_counter *counter = binding->counter;
+
+		pthread_mutex_lock(&counter->lock);
+		pier_forget_arrivals(binding);
+		pier_detach_binding(binding);
+		pthread_mutex_unlock(&counter->lock);
+	}
+}

@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include "channel/posting.h"
+#include "channel/status.h"
+#include "core/error.h"
+
+enum {
+	DOORBELL = 32, /* requests that are told to the device at once: on the stack */
+};
+
+static __attribute__((cold)) int refuse(const struct pier_channel *channel,
+					struct pier_request request, uint32_t number)
+{
+	uint32_t max_sge = pier_max_sge(channel, request.opcode);
+	int error = pier_check_form(channel, &request);
+
+	if (!error && (uint32_t)request.num_sge > max_sge)
+		error = pier_refuse_elements(channel, request.num_sge, max_sge, 0);
+	if (!error)
+		error = pier_refuse_request(
+			channel, &request,
+			pier_sum_lengths(pier_sg_list(&request), request.num_sge));
+	return pier_fail_because(error, "request %u of a batch", number);
+}
+
+/* A list of requests: in full, or as pairs of an element and a remote part. */
+struct list {
+	enum pier_opcode opcode; /* of pairs; 0: requests */
+	const struct pier_request *requests;
+	const struct pier_write_pair *pairs;
+};
+
+_Static_assert(sizeof(struct pier_write_pair) == sizeof(struct pier_read_pair) &&
+		       offsetof(struct pier_write_pair, remote) ==
+			       offsetof(struct pier_read_pair, remote),
+	       "pairs are alike");
+
+static inline __attribute__((always_inline)) struct pier_request request_of(
+	const struct list *list, uint32_t i)
+{
+	if (!list->opcode)
+		return list->requests[i];
+	return (struct pier_request){ .opcode = list->opcode,
+				      .gather = &list->pairs[i].gather,
+				      .num_sge = 1,
+				      .remote = &list->pairs[i].remote };
+}
+
+/* Any request. The list is copied, so that what is known of it stays known. */
+static __attribute__((noinline)) int fill_other(struct pier_channel *channel,
+						struct list list, uint32_t i,
+						struct ibv_send_wr *wr, uint64_t position)
+{
+	struct pier_request request = request_of(&list, i);
+	unsigned int inlined;
+	uint64_t length;
+
+	if (pier_check_form(channel, &request) != 0 ||
+	    (uint32_t)request.num_sge > pier_max_sge(channel, request.opcode))
+		return refuse(channel, request, i);
+	length = pier_sum_lengths(pier_sg_list(&request), request.num_sge);
+	if (!pier_request_fits(channel, &request, length))
+		return refuse(channel, request, i);
+	inlined = pier_inline_flag(channel, request.opcode, length);
+	pier_fill_wr(wr, &request, inlined);
+	wr->wr_id = position;
+	wr->next = wr + 1;
+	pier_queue_note(&channel->sends, pier_queue_entry(&channel->sends, position),
+			position, false, request.opcode, pier_sg_list(&request),
+			inlined ? 0 : request.num_sge,
+			pier_read_length(request.opcode, length));
+	return 0;
+}
+
+/* One element that is a plain message: what is known at compile time costs nothing. */
+static inline __attribute__((always_inline)) bool fill_one(
+	struct pier_channel *channel, enum pier_opcode opcode,
+	const struct pier_gather *gather, const struct pier_remote *remote,
+	struct ibv_send_wr *wr, uint64_t position)
+{
+	uint32_t length = gather->length;
+
+	if (pier_unlikely(length - channel->least_plain >= channel->plain_span ||
+			  remote->length < length ||
+			  (pier_is_read(opcode) && !channel->read_depth)))
+		return false;
+	wr->wr_id = position;
+	wr->next = wr + 1;
+	wr->sg_list = (struct ibv_sge *)gather;
+	wr->num_sge = 1;
+	wr->opcode = pier_verb(opcode, 0);
+	wr->send_flags = 0;
+	wr->wr.rdma.remote_addr = remote->addr;
+	wr->wr.rdma.rkey = remote->rkey;
+	pier_entry_write(pier_queue_entry(&channel->sends, position), position,
+			 PIER_ENTRY_KIND(PIER_ENTRY_UNWATCHED, opcode, 1), gather->lkey,
+			 pier_read_length(opcode, length));
+	return true;
+}
+
+static inline __attribute__((always_inline)) bool fill_request(
+	struct pier_channel *channel, const struct pier_request *request,
+	struct ibv_send_wr *wr, uint64_t position)
+{
+	return request->opcode == PIER_OP_WRITE && !request->flags &&
+	       request->num_sge == 1 && request->remote &&
+	       fill_one(channel, PIER_OP_WRITE, request->gather, request->remote, wr,
+			position);
+}
+
+/* From `first` on, into wrs; what stands at positions from head on is not posted yet. */
+static inline __attribute__((always_inline)) int fill_all(struct pier_channel *channel,
+							  const struct list *list,
+							  uint32_t first, uint32_t count,
+							  struct ibv_send_wr *wrs)
+{
+	const struct pier_write_pair *pair = list->opcode ? &list->pairs[first] : NULL;
+	const struct pier_request *request = list->opcode ? NULL : &list->requests[first];
+	uint64_t position = channel->sends.head;
+	struct ibv_send_wr *wr = wrs, *end = wrs + count;
+	bool plain;
+	int error;
+
+	for (; wr < end; wr++, position++) {
+		if (list->opcode)
+			plain = fill_one(channel, list->opcode, &pair->gather,
+					 &pair->remote, wr, position);
+		else
+			plain = fill_request(channel, request, wr, position);
+		if (list->opcode)
+			pair++;
+		else
+			request++;
+		if (pier_likely(plain))
+			continue;
+		error = fill_other(channel, *list, first + (uint32_t)(wr - wrs), wr,
+				   position);
+		if (error)
+			return error;
+	}
+	end[-1].next = NULL;
+	return 0;
+}
+
+/* What does not fit one doorbell is checked before the first is rung. */
+static inline __attribute__((always_inline)) int check_rest(struct pier_channel *channel,
+							    const struct list *list,
+							    uint32_t count,
+							    struct ibv_send_wr *wrs)
+{
+	int error = 0;
+
+	for (uint32_t i = DOORBELL; i < count && !error; i += DOORBELL)
+		error = fill_all(channel, list, i,
+				 count - i < DOORBELL ? count - i : DOORBELL, wrs);
+	return error;
+}
+
+/* How many the device took. */
+static uint32_t ring(struct pier_channel *channel, struct ibv_send_wr *wrs,
+		     uint32_t count, int *ret_error)
+{
+	struct ibv_send_wr *bad = NULL;
+
+	*ret_error = ibv_post_send(channel->qp, wrs, &bad);
+	if (pier_likely(!*ret_error))
+		return count;
+	return bad >= wrs && bad < wrs + count ? (uint32_t)(bad - wrs) : 0;
+}
+
+/* Nobody would learn of what was posted: it is stopped. */
+static __attribute__((cold)) int abandon(struct pier_channel *channel, int error,
+					 uint32_t posted, uint32_t taken, uint32_t count)
+{
+	char cause[512];
+
+	pier_queue_posted(&channel->sends, channel->sends.head + taken);
+	posted += taken;
+	error = pier_refuse_post(channel, error, PIER_OP_SEND);
+	if (posted == 0)
+		return error;
+	snprintf(cause, sizeof(cause),
+		 "batch: %u of %u requests were posted, and then: %s; everything "
+		 "outstanding was stopped",
+		 posted, count, pier_error_message());
+	pier_break_channel(channel, error, cause);
+	pier_stop_channel(channel);
+	return pier_fail(-error, "%s", cause);
+}
+
+static int check_count(struct pier_channel *channel, uint32_t count)
+{
+	struct pier_queue *queue = &channel->sends;
+
+	if (count == 0)
+		return pier_fail(EINVAL, "a batch of no requests");
+	if (count > queue->depth)
+		return pier_fail(E2BIG, "a batch of %u requests; the send queue has %u",
+				 count, queue->depth);
+	if (pier_likely(pier_queue_room(queue) >= count && queue->kept == 0))
+		return 0;
+	return pier_make_room(channel, queue, count);
+}
+
+/* The last of all is the one that the device completes. */
+static void sign_last(struct pier_channel *channel, struct ibv_send_wr *wr, bool watched)
+{
+	wr->send_flags |= IBV_SEND_SIGNALED;
+	if (watched)
+		pier_entry_set_state(pier_queue_entry(&channel->sends, wr->wr_id),
+				     PIER_ENTRY_WATCHED);
+}
+
+static inline __attribute__((always_inline)) int post_all(struct pier_channel *channel,
+							  const struct list *list,
+							  uint32_t count,
+							  struct ibv_send_wr *wrs,
+							  struct pier_work *ret_work)
+{
+	uint32_t posted = 0, part, taken;
+	uint64_t last = 0;
+	int error;
+
+	for (; posted < count; posted += part) {
+		part = count - posted < DOORBELL ? count - posted : DOORBELL;
+		error = fill_all(channel, list, posted, part, wrs);
+		if (pier_unlikely(error))
+			return error;
+		last = channel->sends.head + part - 1;
+		if (posted + part == count)
+			sign_last(channel, &wrs[part - 1], ret_work != NULL);
+		taken = ring(channel, wrs, part, &error);
+		if (pier_unlikely(error))
+			return abandon(channel, error, posted, taken, count);
+		pier_queue_posted(&channel->sends, last + 1);
+	}
+	if (ret_work)
+		ret_work->id = last;
+	return 0;
+}
+
+static inline __attribute__((always_inline)) int post_list(struct pier_channel *channel,
+							   const struct list *list,
+							   uint32_t count,
+							   struct pier_work *ret_work)
+{
+	struct ibv_send_wr wrs[DOORBELL];
+	int error;
+
+	if (pier_unlikely(channel->sends.limit == 0))
+		return pier_refuse_state(channel);
+	error = check_count(channel, count);
+	if (pier_likely(!error) && count > DOORBELL)
+		error = check_rest(channel, list, count, wrs);
+	if (pier_unlikely(error))
+		return error;
+	return post_all(channel, list, count, wrs, ret_work);
+}
+
+int pier_post_batch(struct pier_channel *channel, const struct pier_request *requests,
+		    uint32_t count, struct pier_work *ret_work)
+{
+	return post_list(channel, &(struct list){ .requests = requests }, count,
+			 ret_work);
+}
+
+int pier_post_writes(struct pier_channel *channel, const struct pier_write_pair *pairs,
+		     uint32_t count, struct pier_work *ret_work)
+{
+	return post_list(channel,
+			 &(struct list){ .opcode = PIER_OP_WRITE, .pairs = pairs }, count,
+			 ret_work);
+}
+
+int pier_post_reads(struct pier_channel *channel, const struct pier_read_pair *pairs,
+		    uint32_t count, struct pier_work *ret_work)
+{
+	return post_list(channel,
+			 &(struct list){ .opcode = PIER_OP_READ,
+					 .pairs = (const struct pier_write_pair *)pairs },
+			 count, ret_work);
+}

@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "channel/channel.h"
+#include "counter.h"
+#include "core/error.h"
+
+/* What a counter is bound to: the beginning of every sentence. */
+static int refuse(int error, const struct pier_mr *mr, const char *reason)
+{
+	return pier_fail(error, "binding a counter to %llu bytes on %s: %s",
+			 (unsigned long long)mr->length, mr->pd->device->name, reason);
+}
+
+struct pier_counter_binding *pier_first_binding(const struct pier_counter *counter)
+{
+	return pier_container_of(counter->bindings.next, struct pier_counter_binding,
+				 link);
+}
+
+static int check_binding(const struct pier_counter *counter, const struct pier_mr *mr,
+			 const struct pier_channel *channel)
+{
+	bool by_channel = channel;
+
+	if (counter->pd != mr->pd || (channel && channel->pd != mr->pd))
+		return refuse(EINVAL, mr, "they are not all of one protection domain");
+	if (!(mr->access & PIER_ACCESS_REMOTE_WRITE))
+		return refuse(EACCES, mr,
+			      "peers may not write to the region: its access lacks "
+			      "PIER_ACCESS_REMOTE_WRITE");
+	if (channel && !(channel->attr.access & PIER_ACCESS_REMOTE_WRITE))
+		return refuse(EACCES, mr,
+			      "peers may not write through the channel: its access lacks "
+			      "PIER_ACCESS_REMOTE_WRITE");
+	if (counter->binding_count == 0 ||
+	    (pier_first_binding(counter)->channel != NULL) == by_channel)
+		return 0;
+	return refuse(EINVAL, mr,
+		      by_channel
+			      ? "the counter is bound natively, and counts in one way "
+				"at a time"
+			      : "the counter has channels bound, and counts in one way "
+				"at a time");
+}
+
+/* Not attached yet, after what all kinds of bindings have to obey. */
+static int new_binding(struct pier_counter *counter, struct pier_mr *mr,
+		       struct pier_channel *channel,
+		       struct pier_counter_binding **ret_binding)
+{
+	struct pier_counter_binding *binding;
+	struct pollfd *fds;
+	int error = check_binding(counter, mr, channel);
+
+	if (error)
+		return error;
+	fds = reallocarray(counter->fds, counter->binding_count + 1u, sizeof(*fds));
+	if (!fds)
+		return refuse(ENOMEM, mr, "out of memory");
+	counter->fds = fds;
+	binding = calloc(1, sizeof(*binding));
+	if (!binding)
+		return refuse(ENOMEM, mr, "out of memory");
+	*binding = (struct pier_counter_binding){ .counter = counter,
+						  .mr = mr,
+						  .channel = channel };
+	*ret_binding = binding;
+	return 0;
+}
+
+/* The region and the counter keep each other. */
+static void attach(struct pier_counter_binding *binding)
+{
+	struct pier_counter *counter = binding->counter;
+	struct pier_list *before = &counter->bindings;
+
+	pier_list_for_each(link, &counter->bindings) {
+		const struct pier_counter_binding *other = pier_container_of(
+			link, struct pier_counter_binding, link);
+
+		if (other->channel == binding->channel)
+			before = link;
+	}
+	pier_list_append(before, &binding->link);
+	counter->binding_count++;
+	atomic_fetch_add(&binding->mr->counters, 1);
+}
+
+void pier_detach_binding(struct pier_counter_binding *binding)
+{
+	pier_list_remove(&binding->link);
+	binding->counter->binding_count--;
+	atomic_fetch_sub(&binding->mr->counters, 1);
+	free(binding);
+}
+
+/* The verbs regions beneath, of which each counts for itself: the first `count`. */
+static int tell_device(const struct pier_mr *mr, uint32_t count,
+		       struct pier_provider_counter *value)
+{
+	const struct pier_provider *provider = mr->pd->device->provider;
+	int error = 0;
+
+	for (uint32_t i = 0; i < count && !error; i++) {
+		error = provider->bind_counter(mr->parts ? mr->parts[i].mr : mr->mr,
+					       value);
+		if (error && value && i > 0)
+			tell_device(mr, i, NULL);
+	}
+	return error;
+}
+
+static int bind_natively(struct pier_counter *counter, struct pier_mr *mr)
+{
+	struct pier_counter_binding *binding = NULL;
+	int error = new_binding(counter, mr, NULL, &binding);
+
+	if (error)
+		return error;
+	pier_clear_error();
+	error = tell_device(mr, pier_mr_parts(mr), &counter->count);
+	if (error) {
+		free(binding);
+		return error == EBUSY
+			       ? refuse(EBUSY, mr, "the region has a counter")
+			       : pier_fail_because(
+					 error, "binding a counter to %llu bytes on %s",
+					 (unsigned long long)mr->length,
+					 mr->pd->device->name);
+	}
+	attach(binding);
+	return 0;
+}
+
+int pier_counter_bind(struct pier_counter *counter, struct pier_mr *mr)
+{
+	int error = pier_check_process(&counter->object);
+
+	if (error)
+		return error;
+	if (!mr->pd->device->provider->bind_counter)
+		return refuse(EOPNOTSUPP, mr,
+			      "the device does not count writes. Where peers write with "
+			      "immediate data (pier_channel_write_imm()), "
+			      "pier_counter_bind_imm() counts them");
+	if (mr->window)
+		return refuse(EOPNOTSUPP, mr,
+			      "it is a memory window, and devices count what is written "
+			      "into regions: pier_reg_sub_mr() makes one");
+	pthread_mutex_lock(&counter->lock);
+	error = bind_natively(counter, mr);
+	pthread_mutex_unlock(&counter->lock);
+	return error;
+}
+
+int pier_counter_bind_imm(struct pier_counter *counter, struct pier_mr *mr,
+			  struct pier_channel *channel, uint32_t immediate)
+{
+	struct pier_counter_binding *binding = NULL;
+	int error = pier_check_process(&counter->object);
+
+	if (error)
+		return error;
+	pthread_mutex_lock(&counter->lock);
+	error = new_binding(counter, mr, channel, &binding);
+	if (!error) {
+		binding->immediate = immediate;
+		error = pier_expect_arrivals(binding);
+		if (error)
+			free(binding);
+		else
+			attach(binding);
+	}
+	pthread_mutex_unlock(&counter->lock);
+	return error;
+}
+
+static int end_binding(struct pier_counter_binding *binding)
+{
+	const struct pier_mr *mr = binding->mr;
+	int error = 0;
+
+	pier_clear_error();
+	if (binding->channel)
+		pier_forget_arrivals(binding);
+	else
+		error = tell_device(mr, pier_mr_parts(mr), NULL);
+	if (error)
+		return pier_fail_because(
+			error, "unbinding a counter from %llu bytes on %s",
+			(unsigned long long)mr->length, mr->pd->device->name);
+	pier_detach_binding(binding);
+	return 0;
+}
+
+int pier_counter_unbind(struct pier_counter *counter, struct pier_mr *mr)
+{
+	bool found = false;
+	int error = pier_check_process(&counter->object);
+
+	if (error)
+		return error;
+	pthread_mutex_lock(&counter->lock);
+	pier_list_for_each_safe(link, following, &counter->bindings) {
+		struct pier_counter_binding *binding = pier_container_of(
+			link, struct pier_counter_binding, link);
+
+		if (binding->mr != mr || error)
+			continue;
+		found = true;
+		error = end_binding(binding);
+	}
+	pthread_mutex_unlock(&counter->lock);
+	if (!found)
+		return pier_fail(ENOENT,
+				 "unbinding a counter from %llu bytes on %s: it is not "
+				 "bound to them",
+				 (unsigned long long)mr->length, mr->pd->device->name);
+	return error;
+}

@@ -1,0 +1,371 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <pier/buffer.h>
+
+#include "region/mr.h"
+#include "recv_pool.h"
+#include "core/caller.h"
+#include "core/error.h"
+#include "core/extensible.h"
+#include "core/object.h"
+
+enum {
+	/* Of the first version. What comes behind it is not in all callers'. */
+	FIRST_SIZE = offsetof(struct pier_recv_pool_attr, context) + sizeof(void *),
+	LARGEST_BATCH = 32,
+};
+
+_Static_assert(sizeof(struct pier_recv_pool_attr) == FIRST_SIZE,
+	       "no padding at the end, where a new field would not change the size");
+
+static void describe_pool(const struct pier_object *object, char *ret_text, size_t size)
+{
+	const struct pier_recv_pool *pool = (const struct pier_recv_pool *)object;
+
+	snprintf(ret_text, size, "receive pool of %u times %u bytes on %s",
+		 pool->attr.count, pool->attr.length, pool->pd->device->name);
+}
+
+/* Also while the user has a slot: it will be posted again. */
+static const char *use_of_region(const struct pier_region_user *user, uint32_t lkey)
+{
+	const struct pier_recv_pool *pool = pier_container_of(
+		user, const struct pier_recv_pool, region_user);
+
+	for (uint32_t i = 0; i < pool->attr.count; i++) {
+		if (pool->slots[i].element.lkey == lkey)
+			return "receive of a pool";
+	}
+	return NULL;
+}
+
+static int check_attr(const struct pier_recv_pool_attr *attr, const struct pier_pd *pd)
+{
+	if (attr->count < 1 || attr->count > PIER_QUEUE_MAX)
+		return pier_fail(EINVAL, "receive pool: count %u is not in 1 to %d",
+				 attr->count, PIER_QUEUE_MAX);
+	if (attr->length < 1)
+		return pier_fail(EINVAL, "receive pool: slots of length 0");
+	if (attr->timeout_ms <= 0)
+		return pier_fail(EINVAL, "receive pool: timeout_ms %d is not more than 0",
+				 attr->timeout_ms);
+	if (!attr->mr && !attr->spec)
+		return pier_fail(EINVAL, "receive pool: neither spec nor mr");
+	if (attr->mr && attr->mr->pd != pd)
+		return pier_fail(EINVAL, "receive pool: mr is of another protection "
+					 "domain");
+	return 0;
+}
+
+static int read_attr(const struct pier_recv_pool_attr *attr, const struct pier_pd *pd,
+		     struct pier_recv_pool_attr *ret_attr)
+{
+	struct pier_recv_pool_attr known = PIER_RECV_POOL_ATTR_INIT;
+	int error = 0;
+
+	if (attr)
+		error = pier_read_extensible("receive pool attributes",
+					     "PIER_RECV_POOL_ATTR_INIT", attr, FIRST_SIZE,
+					     sizeof(known), &known);
+	if (!error)
+		error = check_attr(&known, pd);
+	if (!error)
+		*ret_attr = known;
+	return error;
+}
+
+static int allocate_memory(struct pier_recv_pool *pool)
+{
+	const struct pier_recv_pool_attr *attr = &pool->attr;
+	size_t length = (size_t)attr->count * attr->length;
+	int error = pier_buffer_alloc(attr->spec, length, &pool->buffer);
+
+	if (!error)
+		error = pier_reg_buffer_mr(pool->pd, pool->buffer, 0, length,
+					   PIER_ACCESS_LOCAL_WRITE, attr->policy,
+					   &pool->mr);
+	if (error)
+		return error;
+	pool->attr.offset = 0;
+	/* Where the CPU does not reach it, a message has no pointer. */
+	if (pier_buffer_map(pool->buffer, &pool->pointer) != 0)
+		pool->pointer = NULL;
+	return 0;
+}
+
+static int check_given(const struct pier_recv_pool_attr *attr)
+{
+	uint64_t length = (uint64_t)attr->count * attr->length, end;
+
+	if (!__builtin_add_overflow(attr->offset, length, &end) &&
+	    end <= attr->mr->length)
+		return 0;
+	return pier_fail(ERANGE,
+			 "receive pool: %u slots of %u bytes from offset %llu leave the "
+			 "region of %llu bytes",
+			 attr->count, attr->length, (unsigned long long)attr->offset,
+			 (unsigned long long)attr->mr->length);
+}
+
+static int make_slots(struct pier_recv_pool *pool)
+{
+	const struct pier_recv_pool_attr *attr = &pool->attr;
+	int error = 0;
+
+	for (uint32_t i = 0; i < attr->count && !error; i++) {
+		struct pier_recv_slot *slot = &pool->slots[i];
+		uint64_t offset = attr->offset + (uint64_t)i * attr->length;
+
+		error = pier_mr_scatter(pool->mr, pool->mr->iova + offset, attr->length,
+					&slot->element);
+		pier_slots_append(&pool->waiting, slot);
+	}
+	return error;
+}
+
+static int get_memory(struct pier_recv_pool *pool)
+{
+	int error;
+
+	if (!pool->attr.mr) {
+		error = allocate_memory(pool);
+	} else {
+		error = pier_check_process(&pool->attr.mr->object);
+		if (!error)
+			error = check_given(&pool->attr);
+		if (!error)
+			pool->mr = pool->attr.mr;
+	}
+	return error ? error : make_slots(pool);
+}
+
+static int make_own_srq(struct pier_recv_pool *pool)
+{
+	struct pier_srq_attr attr = PIER_SRQ_ATTR_INIT;
+
+	attr.max_wr = pool->attr.count;
+	attr.max_sge = 1;
+	return pier_make_srq(pool->pd, &attr, pool, &pool->srq);
+}
+
+static struct pier_recv_pool *new_pool(struct pier_pd *pd, struct pier_channel *channel,
+				       const struct pier_recv_pool_attr *attr)
+{
+	struct pier_recv_pool *pool = calloc(1, sizeof(*pool));
+
+	if (!pool)
+		return NULL;
+	pool->slots = calloc(attr->count, sizeof(*pool->slots));
+	if (!pool->slots) {
+		free(pool);
+		return NULL;
+	}
+	pool->object.describe = describe_pool;
+	pool->region_user.uses = use_of_region;
+	pool->pd = pd;
+	pool->channel = channel;
+	pool->attr = *attr;
+	pier_slots_init(&pool->waiting);
+	pier_slots_init(&pool->posted);
+	/* A quarter may wait, which the others cover. */
+	pool->batch = attr->count / 4 < LARGEST_BATCH ? attr->count / 4 : LARGEST_BATCH;
+	return pool;
+}
+
+/* What is posted ends first. Takes half-built ones, and goes on where it failed. */
+static int free_memory(struct pier_recv_pool *pool)
+{
+	int error = pool->srq ? pier_end_srq(pool->srq) : 0;
+
+	if (error)
+		return error;
+	pool->srq = NULL;
+	error = pool->buffer ? pier_dereg_mr(pool->mr) : 0;
+	if (error)
+		return error;
+	pool->mr = NULL;
+	error = pier_buffer_free(pool->buffer);
+	if (!error)
+		pool->buffer = NULL;
+	return error;
+}
+
+static void free_pool(struct pier_recv_pool *pool)
+{
+	pier_object_untrack(&pool->object);
+	atomic_fetch_sub(&pool->pd->children, 1);
+	free(pool->fds);
+	free(pool->slots);
+	free(pool);
+}
+
+static void leave_channel(struct pier_recv_pool *pool)
+{
+	struct pier_channel *channel = pool->channel;
+
+	if (!channel)
+		return;
+	if (pool->posted.count > 0) {
+		pier_break_channel(
+			channel, -ECANCELED,
+			"its receive pool was destroyed, with receives posted");
+		pier_stop_channel(channel);
+	}
+	while (pool->posted.count > 0)
+		pier_work_drop(channel, pier_slots_take(&pool->posted)->work);
+	channel->pool = NULL;
+	pool->channel = NULL;
+}
+
+/* With its slots waiting; then they are posted, as far as there is room. */
+static int build(struct pier_recv_pool *pool, bool shared)
+{
+	int error = get_memory(pool);
+
+	if (!error && shared)
+		error = make_own_srq(pool);
+	return error ? error : pier_pool_post(pool);
+}
+
+static int create(struct pier_pd *pd, struct pier_channel *channel,
+		  const struct pier_recv_pool_attr *attr,
+		  struct pier_recv_pool **ret_pool)
+{
+	struct pier_recv_pool *pool = new_pool(pd, channel, attr);
+	int error;
+
+	if (!pool)
+		return pier_fail(ENOMEM, "no memory for a receive pool of %u slots",
+				 attr->count);
+	atomic_fetch_add(&pd->children, 1);
+	pier_object_track(&pool->object, PIER_OBJECT_RECV_POOL, &pd->object);
+	error = build(pool, !channel);
+	if (!error) {
+		pier_add_region_user(pd, &pool->region_user);
+		if (channel)
+			channel->pool = pool;
+		*ret_pool = pool;
+		return 0;
+	}
+	error = pier_fail_because(error, "making a receive pool on %s", pd->device->name);
+	leave_channel(pool);
+	/* What a device does not take back may still be used by it. */
+	if (free_memory(pool) == 0)
+		free_pool(pool);
+	return error;
+}
+
+static int check_channel(const struct pier_channel *channel,
+			 const struct pier_recv_pool_attr *attr)
+{
+	if (channel->attr.srq)
+		return pier_fail(EINVAL, "receive pool: the channel has a shared receive "
+					 "queue");
+	if (channel->pool)
+		return pier_fail(EBUSY, "receive pool: the channel has one");
+	if (attr->length > channel->max_msg_size)
+		return pier_fail(EMSGSIZE,
+				 "receive pool: slots of %u bytes; the port's "
+				 "max_msg_size is %u",
+				 attr->length, channel->max_msg_size);
+	return channel->broken ? pier_fail_broken(channel) : 0;
+}
+
+int pier_recv_pool_create(struct pier_channel *channel,
+			  const struct pier_recv_pool_attr *attr,
+			  struct pier_recv_pool **ret_pool)
+{
+	PIER_ENTRY();
+	struct pier_recv_pool_attr known;
+	int error = pier_check_process(&channel->object);
+
+	if (!error)
+		error = read_attr(attr, channel->pd, &known);
+	if (!error)
+		error = check_channel(channel, &known);
+	return error ? error : create(channel->pd, channel, &known, ret_pool);
+}
+
+int pier_recv_pool_create_shared(struct pier_pd *pd,
+				 const struct pier_recv_pool_attr *attr,
+				 struct pier_recv_pool **ret_pool)
+{
+	PIER_ENTRY();
+	struct pier_recv_pool_attr known;
+	int error = pier_check_process(&pd->object);
+
+	if (!error)
+		error = read_attr(attr, pd, &known);
+	return error ? error : create(pd, NULL, &known, ret_pool);
+}
+
+static int check_idle(const struct pier_recv_pool *pool)
+{
+	uint32_t channels = pool->srq ? pool->srq->channel_count : 0;
+
+	if (pool->delivering)
+		return pier_fail(EBUSY, "destroying a receive pool that is delivering");
+	if (pool->held > 0)
+		return pier_fail(EBUSY,
+				 "destroying a receive pool: %u of its messages are not "
+				 "released",
+				 pool->held);
+	if (channels > 0)
+		return pier_fail(EBUSY,
+				 "destroying a receive pool: %u channel%s its shared "
+				 "receive queue",
+				 channels, channels == 1 ? " has" : "s have");
+	return 0;
+}
+
+int pier_recv_pool_destroy(struct pier_recv_pool *pool)
+{
+	int error;
+
+	if (!pool)
+		return 0;
+	error = pier_check_process(&pool->object);
+	if (!error)
+		error = check_idle(pool);
+	if (error)
+		return error;
+	leave_channel(pool);
+	pier_remove_region_user(pool->pd, &pool->region_user);
+	error = free_memory(pool);
+	if (!error)
+		free_pool(pool);
+	return error;
+}
+
+void pier_end_pool(struct pier_channel *channel)
+{
+	struct pier_recv_pool *pool = channel->attr.srq ? channel->attr.srq->pool
+							: channel->pool;
+
+	if (!pool)
+		return;
+	if (pool->broken == channel)
+		pool->broken = NULL;
+	if (pool->srq)
+		return;
+	while (pool->posted.count > 0) {
+		struct pier_recv_slot *slot = pier_slots_take(&pool->posted);
+
+		slot->state = PIER_SLOT_WAITING;
+		pier_slots_append(&pool->waiting, slot);
+	}
+	pool->channel = NULL;
+}
+
+struct pier_srq *pier_recv_pool_srq(const struct pier_recv_pool *pool)
+{
+	return pool->srq;
+}
+
+struct pier_channel *pier_recv_pool_broken(const struct pier_recv_pool *pool)
+{
+	return pool->broken;
+}

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_CHANNEL_RECV_RECV_POOL_H
+#define PIER_CHANNEL_RECV_RECV_POOL_H
+
+#include <poll.h>
+
+#include <pier/recv_pool.h>
+
+#include "channel/channel.h"
+#include "srq.h"
+
+enum pier_slot_state {
+	PIER_SLOT_WAITING, /* for being posted */
+	PIER_SLOT_POSTED,
+	PIER_SLOT_HELD, /* by the user */
+};
+
+struct pier_recv_slot {
+	struct pier_recv_slot *next; /* of those in the same state, in order */
+	struct pier_scatter element;
+	struct pier_work work; /* of a pool of one channel */
+	enum pier_slot_state state;
+	uint64_t sequence; /* of the message that it has */
+};
+
+struct pier_slot_list {
+	struct pier_recv_slot *first, **last;
+	uint32_t count;
+};
+
+struct pier_recv_pool {
+	struct pier_object object;
+	struct pier_pd *pd;
+	struct pier_region_user region_user; /* of all slots, whatever their state */
+	struct pier_channel *channel;	     /* NULL: shared, or it is gone */
+	struct pier_srq *srq;		     /* NULL: of one channel */
+	struct pier_recv_pool_attr attr;
+	struct pier_buffer *buffer; /* NULL: the caller's region */
+	struct pier_mr *mr;
+	void *pointer; /* of the first slot, or NULL */
+
+	struct pier_recv_slot *slots;
+	struct pier_slot_list waiting;
+	/* Of one channel in the order in which they complete; shared ones only counted.
+	 */
+	struct pier_slot_list posted;
+	uint32_t held;
+	uint32_t batch; /* slots that wait for each other before they are posted */
+	uint64_t sequence;
+	bool delivering;
+	struct pier_channel *broken;
+
+	struct pollfd *fds; /* of its channels, while sleeping */
+	uint32_t fd_room;
+};
+
+static inline void pier_slots_init(struct pier_slot_list *list)
+{
+	*list = (struct pier_slot_list){ .last = &list->first };
+}
+
+static inline void pier_slots_append(struct pier_slot_list *list,
+				     struct pier_recv_slot *slot)
+{
+	slot->next = NULL;
+	*list->last = slot;
+	list->last = &slot->next;
+	list->count++;
+}
+
+static inline struct pier_recv_slot *pier_slots_take(struct pier_slot_list *list)
+{
+	struct pier_recv_slot *slot = list->first;
+
+	list->first = slot->next;
+	if (!list->first)
+		list->last = &list->first;
+	list->count--;
+	return slot;
+}
+
+/* Post what waits, as far as there is room. 0, or the error of posting. */
+int pier_pool_post(struct pier_recv_pool *pool);
+
+/* A slot comes back from the device or the user; it is posted when it is time. */
+void pier_pool_put(struct pier_recv_pool *pool, struct pier_recv_slot *slot);
+
+/*
+ * Post receives of a channel with one element each, under one doorbell.
+ *
+ * ret_works   of those that were posted
+ * ret_posted  how many: fewer where the queue has no room, or with an error
+ */
+int pier_post_recvs(struct pier_channel *channel,
+		    const struct pier_scatter *const *targets, uint32_t count,
+		    struct pier_work *ret_works, uint32_t *ret_posted);
+
+/* The channel goes. */
+void pier_end_pool(struct pier_channel *channel);
+
+#endif

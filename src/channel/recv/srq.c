@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/random.h>
+
+#include "srq.h"
+#include "core/caller.h"
+#include "core/error.h"
+#include "core/extensible.h"
+#include "core/object.h"
+
+enum {
+	/* Of the first version. What comes behind it is not in all callers'. */
+	FIRST_SIZE = offsetof(struct pier_srq_attr, max_sge) + sizeof(uint32_t),
+};
+
+_Static_assert(sizeof(struct pier_srq_attr) == FIRST_SIZE,
+	       "no padding at the end, where a new field would not change the size");
+
+static void describe_srq(const struct pier_object *object, char *ret_text, size_t size)
+{
+	const struct pier_srq *srq = (const struct pier_srq *)object;
+
+	snprintf(ret_text, size, "shared receive queue of %u on %s", srq->max_wr,
+		 srq->pd->device->name);
+}
+
+static bool entry_uses(const struct pier_srq *srq, uint32_t index, uint32_t lkey)
+{
+	const struct ibv_sge *sges = srq->sges + (size_t)index * srq->max_sge;
+
+	for (int i = 0; i < srq->entries[index].num_sge; i++) {
+		/* Devices do not look at the keys of empty elements. */
+		if (sges[i].lkey == lkey && sges[i].length > 0)
+			return true;
+	}
+	return false;
+}
+
+static const char *use_of_region(const struct pier_region_user *user, uint32_t lkey)
+{
+	struct pier_srq *srq = pier_container_of((struct pier_region_user *)user,
+						 struct pier_srq, region_user);
+	const char *use = NULL;
+
+	pthread_mutex_lock(&srq->lock);
+	for (uint32_t i = 0; srq->used > 0 && i < srq->max_wr && !use; i++) {
+		if (srq->entries[i].id && entry_uses(srq, i, lkey))
+			use = "receive";
+	}
+	pthread_mutex_unlock(&srq->lock);
+	return use;
+}
+
+static void lower(uint32_t *value, int limit)
+{
+	if (*value > (uint32_t)limit)
+		*value = (uint32_t)limit;
+}
+
+static int check_range(const char *name, uint32_t value, uint32_t last, const char *whose)
+{
+	if (value >= 1 && value <= last)
+		return 0;
+	return pier_fail(EINVAL,
+			 "shared receive queue attributes: %s %u is not in 1 to %u (%s)",
+			 name, value, last, whose);
+}
+
+static int read_attr(const struct pier_srq_attr *attr,
+		     const struct ibv_device_attr *limits, struct pier_srq_attr *ret_attr)
+{
+	struct pier_srq_attr known = PIER_SRQ_ATTR_INIT;
+	int error = 0;
+
+	if (attr) {
+		error = pier_read_extensible("shared receive queue attributes",
+					     "PIER_SRQ_ATTR_INIT", attr, FIRST_SIZE,
+					     sizeof(known), &known);
+	} else {
+		lower(&known.max_wr, limits->max_srq_wr);
+		lower(&known.max_sge, limits->max_srq_sge);
+	}
+	if (!error && known.max_wr > PIER_QUEUE_MAX)
+		error = check_range("max_wr", known.max_wr, PIER_QUEUE_MAX, "pier's");
+	if (!error)
+		error = check_range("max_wr", known.max_wr, (uint32_t)limits->max_srq_wr,
+				    "the device's max_srq_wr");
+	if (!error)
+		error = check_range("max_sge", known.max_sge,
+				    (uint32_t)limits->max_srq_sge,
+				    "the device's max_srq_sge");
+	*ret_attr = known;
+	return error;
+}
+
+static void free_srq(struct pier_srq *srq)
+{
+	free(srq->entries);
+	free(srq->sges);
+	pthread_mutex_destroy(&srq->lock);
+	free(srq);
+}
+
+static struct pier_srq *new_srq(struct pier_pd *pd, const struct pier_srq_attr *attr)
+{
+	struct pier_srq *srq = calloc(1, sizeof(*srq));
+
+	if (!srq)
+		return NULL;
+	srq->object.describe = describe_srq;
+	srq->region_user.uses = use_of_region;
+	srq->provider = pd->device->provider;
+	srq->pd = pd;
+	srq->max_wr = attr->max_wr;
+	srq->max_sge = attr->max_sge;
+	pthread_mutex_init(&srq->lock, NULL);
+	pier_list_init(&srq->channels);
+	srq->entries = calloc(srq->max_wr, sizeof(*srq->entries));
+	srq->sges = calloc((size_t)srq->max_wr * srq->max_sge, sizeof(*srq->sges));
+	if (!srq->entries || !srq->sges) {
+		free_srq(srq);
+		return NULL;
+	}
+	for (uint32_t i = srq->max_wr; i-- > 0;) {
+		srq->entries[i].next = srq->free;
+		srq->free = &srq->entries[i];
+	}
+	return srq;
+}
+
+/* So that the wr_id of another queue's receive names none of this one. */
+static int choose_serial(struct pier_srq *srq)
+{
+	uint64_t random;
+
+	if (getrandom(&random, sizeof(random), 0) != (ssize_t)sizeof(random))
+		return pier_fail(EIO, "getrandom gave too few bytes");
+	srq->serial = random;
+	return 0;
+}
+
+static int create_verbs(struct pier_srq *srq)
+{
+	struct ibv_srq_init_attr init = {
+		.attr = { .max_wr = srq->max_wr, .max_sge = srq->max_sge },
+	};
+	int error = choose_serial(srq);
+
+	if (error)
+		return error;
+	errno = 0;
+	pier_clear_error();
+	srq->srq = srq->provider->create_srq(srq->pd->pd, &init);
+	if (!srq->srq)
+		return pier_fail_because(errno ? errno : EIO,
+					 "create a shared receive queue of %u receives "
+					 "with %u elements on %s",
+					 srq->max_wr, srq->max_sge,
+					 srq->pd->device->name);
+	return 0;
+}
+
+int pier_make_srq(struct pier_pd *pd, const struct pier_srq_attr *attr,
+		  struct pier_recv_pool *pool, struct pier_srq **ret_srq)
+{
+	/* The address of a pool is that of its object. */
+	const struct pier_object *owner = pool ? (struct pier_object *)pool : &pd->object;
+	const struct ibv_device_attr *limits = &pd->device->limits;
+	struct pier_srq_attr known;
+	struct pier_srq *srq;
+	int error;
+
+	if (limits->max_srq <= 0 || !pd->device->provider->create_srq)
+		return pier_fail(EOPNOTSUPP,
+				 "%s has no shared receive queues (max_srq %d)",
+				 pd->device->name, limits->max_srq);
+	error = read_attr(attr, limits, &known);
+	if (error)
+		return error;
+	srq = new_srq(pd, &known);
+	if (!srq)
+		return pier_fail(ENOMEM, "no memory for a shared receive queue of %u",
+				 known.max_wr);
+	error = create_verbs(srq);
+	if (error) {
+		free_srq(srq);
+		return error;
+	}
+	srq->pool = pool;
+	atomic_fetch_add(&pd->children, 1);
+	pier_add_region_user(pd, &srq->region_user);
+	pier_object_track(&srq->object, PIER_OBJECT_SRQ, owner);
+	*ret_srq = srq;
+	return 0;
+}
+
+int pier_create_srq(struct pier_pd *pd, const struct pier_srq_attr *attr,
+		    struct pier_srq **ret_srq)
+{
+	PIER_ENTRY();
+	int error = pier_check_process(&pd->object);
+
+	return error ? error : pier_make_srq(pd, attr, NULL, ret_srq);
+}
+
+static int check_unused(struct pier_srq *srq)
+{
+	uint32_t channels;
+
+	pthread_mutex_lock(&srq->lock);
+	channels = srq->channel_count;
+	pthread_mutex_unlock(&srq->lock);
+	if (channels == 0)
+		return 0;
+	return pier_fail(
+		EBUSY, "destroying a shared receive queue on %s: %u channel%s it",
+		srq->pd->device->name, channels, channels == 1 ? " has" : "s have");
+}
+
+int pier_end_srq(struct pier_srq *srq)
+{
+	int error = check_unused(srq);
+
+	if (error)
+		return error;
+	pier_clear_error();
+	error = srq->provider->destroy_srq(srq->srq);
+	if (error)
+		return pier_fail_because(error, "destroy a shared receive queue on %s",
+					 srq->pd->device->name);
+	pier_object_untrack(&srq->object);
+	pier_remove_region_user(srq->pd, &srq->region_user);
+	atomic_fetch_sub(&srq->pd->children, 1);
+	free_srq(srq);
+	return 0;
+}
+
+static int check_owner(const struct pier_srq *srq, const char *what)
+{
+	int error = pier_check_process(&srq->object);
+
+	if (!error && srq->pool)
+		error = pier_fail(EBUSY,
+				  "%s a shared receive queue that belongs to a receive "
+				  "pool",
+				  what);
+	return error;
+}
+
+int pier_destroy_srq(struct pier_srq *srq)
+{
+	int error = srq ? check_owner(srq, "destroying") : 0;
+
+	return error || !srq ? error : pier_end_srq(srq);
+}
+
+int pier_post_srq_recv(struct pier_srq *srq, const struct pier_scatter *sg_list,
+		       int num_sge, void *context)
+{
+	struct pier_srq_recv recv = { .sg_list = (const struct ibv_sge *)sg_list,
+				      .num_sge = num_sge,
+				      .context = context };
+	uint32_t posted;
+	int error = check_owner(srq, "posting to");
+
+	if (!error && (num_sge < 0 || (uint32_t)num_sge > srq->max_sge))
+		error = pier_fail(EINVAL,
+				  "%d elements; this shared receive queue takes 0 to %u",
+				  num_sge, srq->max_sge);
+	return error ? error : pier_srq_post(srq, &recv, 1, &posted);
+}
+
+uint32_t pier_srq_outstanding(struct pier_srq *srq)
+{
+	uint32_t used;
+
+	/* The lock may have been held by another thread of the parent. */
+	if (pier_inherited(&srq->object))
+		return 0;
+	pthread_mutex_lock(&srq->lock);
+	used = srq->used;
+	pthread_mutex_unlock(&srq->lock);
+	return used;
+}

@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <stddef.h>
+
+#include "attr.h"
+#include "gid.h"
+#include "mtu.h"
+#include "channel/recv/srq.h"
+#include "core/error.h"
+#include "core/extensible.h"
+
+enum {
+	LONGEST_EXPONENT = 31, /* timeout and min_rnr_timer are 5 bits */
+	LONGEST_RETRY = 7,     /* retry counts are 3 bits */
+	LONGEST_SERVICE_LEVEL = 15,
+	LONGEST_PSN = 0xffffff,
+	LONGEST_SPIN = 1000000,	      /* in microseconds: what is longer is for POLL */
+	LONGEST_FLOW_LABEL = 0xfffff, /* 20 bits, as in IPv6 */
+	LONGEST_RD_ATOMIC = 255,      /* 8 bits of ibv_qp_attr */
+	/* Of the first version. What comes behind it is not in all callers'. */
+	FIRST_SIZE = offsetof(struct pier_channel_attr, pkey_index) + sizeof(uint32_t),
+	KNOWN_ACCESS = PIER_ACCESS_SHARED | PIER_ACCESS_REMOTE_ATOMIC |
+		       PIER_ACCESS_RELAXED_ORDERING,
+};
+
+_Static_assert(sizeof(struct pier_channel_attr) ==
+		       offsetof(struct pier_channel_attr, static_rate) + sizeof(uint32_t),
+	       "no padding at the end, where a new field would not change the size");
+
+static void lower(uint32_t *value, int limit)
+{
+	if (limit > 0 && *value > (uint32_t)limit)
+		*value = (uint32_t)limit;
+}
+
+/* Who asked for nothing gets what there is: siw has 6 elements, not 16. */
+static void hold_to_device(struct pier_channel_attr *attr,
+			   const struct ibv_device_attr *device)
+{
+	lower(&attr->max_send_wr, device->max_qp_wr);
+	lower(&attr->max_recv_wr, device->max_qp_wr);
+	lower(&attr->max_send_sge, device->max_sge);
+	lower(&attr->max_recv_sge, device->max_sge);
+}
+
+int pier_read_channel_attr(const struct pier_channel_attr *attr,
+			   const struct ibv_device_attr *device,
+			   struct pier_channel_attr *ret_attr)
+{
+	struct pier_channel_attr known = PIER_CHANNEL_ATTR_INIT;
+	int error = 0;
+
+	if (attr)
+		error = pier_read_extensible("channel attributes",
+					     "PIER_CHANNEL_ATTR_INIT", attr, FIRST_SIZE,
+					     sizeof(known), &known);
+	else
+		hold_to_device(&known, device);
+	if (!error)
+		*ret_attr = known;
+	return error;
+}
+
+static int check_range(const char *name, uint32_t value, uint32_t first, uint32_t last,
+		       const char *whose)
+{
+	if (value >= first && value <= last)
+		return 0;
+	return pier_fail(EINVAL, "channel attributes: %s %u is not in %u to %u (%s)",
+			 name, value, first, last, whose);
+}
+
+static int check_mtu(uint32_t mtu)
+{
+	if (mtu == 0 || pier_mtu_valid(mtu))
+		return 0;
+	return pier_fail(
+		EINVAL,
+		"channel attributes: mtu %u is none of 256, 512, 1024, 2048, 4096 "
+		"and 0 (the port's)",
+		mtu);
+}
+
+static int check_access(int access)
+{
+	if ((access & ~KNOWN_ACCESS) == 0)
+		return 0;
+	return pier_fail(EINVAL, "channel attributes: access %#x has unknown flags %#x",
+			 (unsigned int)access, (unsigned int)(access & ~KNOWN_ACCESS));
+}
+
+static int check_timeout(int timeout_ms)
+{
+	if (timeout_ms > 0)
+		return 0;
+	return pier_fail(EINVAL, "channel attributes: timeout_ms %d is not more than 0",
+			 timeout_ms);
+}
+
+int pier_check_waiting(enum pier_waiting waiting, uint32_t spin_us)
+{
+	/* An enum of a caller is any number. */
+	if ((unsigned int)waiting > PIER_WAIT_EVENT)
+		return pier_fail(EINVAL, "waiting %u is none of enum pier_waiting",
+				 (unsigned int)waiting);
+	if (spin_us > LONGEST_SPIN)
+		return pier_fail(EINVAL, "spin_us %u is more than %d", spin_us,
+				 LONGEST_SPIN);
+	return 0;
+}
+
+/* Saturates where no device has as many. */
+static uint32_t needed_entries(const struct pier_channel_attr *attr)
+{
+	uint64_t needed = (uint64_t)attr->max_send_wr +
+			  (attr->srq ? attr->srq->max_wr : attr->max_recv_wr) +
+			  (attr->keepalive_ms > 0);
+
+	return needed < UINT32_MAX ? (uint32_t)needed : UINT32_MAX;
+}
+
+uint32_t pier_cq_entries(const struct pier_channel_attr *attr)
+{
+	return attr->cq_depth ? attr->cq_depth : needed_entries(attr);
+}
+
+static int check_queues(const struct pier_channel_attr *attr,
+			const struct ibv_device_attr *device)
+{
+	uint32_t entries = needed_entries(attr);
+
+	if (attr->srq && entries > (uint32_t)device->max_cqe)
+		return pier_fail(EINVAL,
+				 "channel attributes: max_send_wr %u and the %u receives "
+				 "of the shared queue need a completion queue of %u; "
+				 "the device has %d",
+				 attr->max_send_wr, attr->srq->max_wr, entries,
+				 device->max_cqe);
+	if (entries > (uint32_t)device->max_cqe || entries > PIER_QUEUE_MAX)
+		return pier_fail(EINVAL,
+				 "channel attributes: max_send_wr %u and max_recv_wr %u "
+				 "need a completion queue of %u; the device has %d, and "
+				 "a channel at most %d",
+				 attr->max_send_wr, attr->max_recv_wr, entries,
+				 device->max_cqe, PIER_QUEUE_MAX);
+	if (attr->cq_depth == 0)
+		return 0;
+	return check_range("cq_depth", attr->cq_depth, entries, (uint32_t)device->max_cqe,
+			   "what both queues need, and the device's max_cqe");
+}
+
+static int check_keepalive(const struct pier_channel_attr *attr,
+			   const struct ibv_device_attr *device)
+{
+	if (attr->keepalive_ms == 0)
+		return 0;
+	if (attr->timeout == 0)
+		return pier_fail(EINVAL,
+				 "channel attributes: keepalive_ms %u with timeout 0: "
+				 "nothing would ever fail",
+				 attr->keepalive_ms);
+	if (attr->max_send_wr >= (uint32_t)device->max_qp_wr)
+		return pier_fail(EINVAL,
+				 "channel attributes: keepalive_ms needs a place in the "
+				 "send queue: max_send_wr %u must be less than the "
+				 "device's max_qp_wr, %d",
+				 attr->max_send_wr, device->max_qp_wr);
+	return 0;
+}
+
+/* enum ibv_rate has gaps, and grows. */
+static int check_rate(uint32_t rate)
+{
+	if (rate == IBV_RATE_MAX ||
+	    (rate <= UINT8_MAX && ibv_rate_to_mbps((enum ibv_rate)rate) > 0))
+		return 0;
+	return pier_fail(EINVAL, "channel attributes: static_rate %u is no enum ibv_rate",
+			 rate);
+}
+
+int pier_check_channel_attr(const struct pier_channel_attr *attr,
+			    const struct ibv_device_attr *device)
+{
+	uint32_t max_wr = (uint32_t)device->max_qp_wr,
+		 max_sge = (uint32_t)device->max_sge;
+	struct {
+		const char *name;
+		uint32_t value, first, last;
+		const char *whose;
+	} ranges[] = {
+		{ "port", attr->port, 1, device->phys_port_cnt, "the device's ports" },
+		{ "max_send_wr", attr->max_send_wr, 1, max_wr, "the device's max_qp_wr" },
+		{ "max_recv_wr", attr->srq ? 1 : attr->max_recv_wr, 1, max_wr,
+		  "the device's max_qp_wr" },
+		{ "max_send_sge", attr->max_send_sge, 1, max_sge,
+		  "the device's max_sge" },
+		{ "max_recv_sge", attr->srq ? 1 : attr->max_recv_sge, 1, max_sge,
+		  "the device's max_sge" },
+		{ "timeout", attr->timeout, 0, LONGEST_EXPONENT, "5 bits" },
+		{ "retry_count", attr->retry_count, 0, LONGEST_RETRY, "3 bits" },
+		{ "rnr_retry_count", attr->rnr_retry_count, 0, LONGEST_RETRY, "3 bits" },
+		{ "min_rnr_timer", attr->min_rnr_timer, 0, LONGEST_EXPONENT, "5 bits" },
+		{ "service_level", attr->service_level, 0, LONGEST_SERVICE_LEVEL,
+		  "4 bits" },
+		{ "flow_label", attr->flow_label, 0, LONGEST_FLOW_LABEL, "20 bits" },
+		{ "keepalive_ms", attr->keepalive_ms, 0, INT32_MAX, "31 bits" },
+	};
+	int error = 0;
+
+	for (size_t i = 0; i < sizeof(ranges) / sizeof(ranges[0]) && !error; i++)
+		error = check_range(ranges[i].name, ranges[i].value, ranges[i].first,
+				    ranges[i].last, ranges[i].whose);
+	if (!error && attr->psn != PIER_PSN_RANDOM)
+		error = check_range("psn", attr->psn, 0, LONGEST_PSN, "24 bits");
+	if (!error && attr->max_dest_rd_atomic != PIER_RD_ATOMIC_SAME)
+		error = check_range("max_dest_rd_atomic", attr->max_dest_rd_atomic, 0,
+				    LONGEST_RD_ATOMIC, "8 bits");
+	if (!error)
+		error = check_rate(attr->static_rate);
+	if (!error)
+		error = check_keepalive(attr, device);
+	if (!error)
+		error = check_queues(attr, device);
+	if (!error)
+		error = check_mtu(attr->mtu);
+	if (!error)
+		error = check_access(attr->access);
+	if (!error)
+		error = pier_check_waiting(attr->waiting, attr->spin_us);
+	return error ? error : check_timeout(attr->timeout_ms);
+}
+
+static const char *port_state_name(enum ibv_port_state state)
+{
+	static const char *const names[] = {
+		[IBV_PORT_NOP] = "NOP",	      [IBV_PORT_DOWN] = "DOWN",
+		[IBV_PORT_INIT] = "INIT",     [IBV_PORT_ARMED] = "ARMED",
+		[IBV_PORT_ACTIVE] = "ACTIVE", [IBV_PORT_ACTIVE_DEFER] = "ACTIVE_DEFER",
+	};
+
+	return (unsigned int)state < sizeof(names) / sizeof(names[0]) ? names[state]
+								      : "unknown";
+}
+
+int pier_check_channel_port(const struct pier_channel_attr *attr,
+			    const struct ibv_port_attr *port)
+{
+	int gids = port->gid_tbl_len < PIER_GID_INDEXES ? port->gid_tbl_len
+							: PIER_GID_INDEXES;
+
+	if (port->state != IBV_PORT_ACTIVE)
+		return pier_fail(
+			ENETDOWN,
+			"port %u is not active but %s: check the cable, the link "
+			"and (InfiniBand) the subnet manager",
+			attr->port, port_state_name(port->state));
+	if (attr->gid_index < -1 || attr->gid_index >= gids)
+		return pier_fail(
+			EINVAL,
+			"channel attributes: gid_index %d is neither -1 (chosen) nor "
+			"one of the %d of port %u",
+			attr->gid_index, gids, attr->port);
+	/* Not all ports say how many they have; index 0 is always there. */
+	if (attr->pkey_index && attr->pkey_index >= port->pkey_tbl_len)
+		return pier_fail(EINVAL,
+				 "channel attributes: pkey_index %u is not one of the %u "
+				 "of port %u",
+				 attr->pkey_index, port->pkey_tbl_len, attr->port);
+	return check_range("src_path_bits", attr->src_path_bits, 0,
+			   (UINT32_C(1) << (port->lmc & 7)) - 1, "2^LMC of the port");
+}

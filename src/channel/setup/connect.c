@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <string.h>
+
+#include "channel/channel.h"
+#include "endpoint.h"
+#include "mtu.h"
+#include "core/error.h"
+
+enum {
+	/* 0 and 1 are the management queue pairs of every port. */
+	FIRST_QPN = 2,
+};
+
+_Static_assert(PIER_ENDPOINT_ADDRESS_MAX == (int)PIER_PROVIDER_ADDRESS_MAX,
+	       "an endpoint holds what a provider says");
+
+static uint8_t smaller(uint8_t value, int limit)
+{
+	if (limit < 0)
+		limit = 0;
+	return value < limit ? value : (uint8_t)limit;
+}
+
+uint8_t pier_served_reads(const struct pier_channel *channel)
+{
+	uint16_t served = channel->attr.max_dest_rd_atomic;
+
+	return smaller(served == PIER_RD_ATOMIC_SAME ? channel->attr.max_rd_atomic
+						     : (uint8_t)served,
+		       channel->pd->device->limits.max_qp_rd_atom);
+}
+
+static int add_provider_address(struct pier_channel *channel,
+				struct pier_endpoint *endpoint)
+{
+	int length;
+
+	if (!channel->provider->get_qp_address)
+		return 0;
+	pier_clear_error();
+	length = channel->provider->get_qp_address(channel->qp, endpoint->address,
+						   sizeof(endpoint->address));
+	if (length < 0)
+		return pier_fail_because(-length, "ask the device for its address");
+	endpoint->address_length = (uint16_t)length;
+	return 0;
+}
+
+int pier_channel_endpoint(struct pier_channel *channel,
+			  struct pier_endpoint *ret_endpoint)
+{
+	struct pier_endpoint endpoint = {
+		.qpn = channel->qp->qp_num,
+		.psn = channel->psn,
+		.lid = channel->lid,
+		.link_layer = channel->link_layer,
+		.mtu = channel->port_mtu,
+		.max_rd_atomic = pier_served_reads(channel),
+		.generation = channel->generation,
+	};
+	int error = pier_check_process(&channel->object);
+
+	if (error)
+		return error;
+	memcpy(endpoint.gid, channel->gid.gid.raw, sizeof(endpoint.gid));
+	error = add_provider_address(channel, &endpoint);
+	if (!error)
+		*ret_endpoint = endpoint;
+	return error;
+}
+
+static bool has_gid(const struct pier_endpoint *peer)
+{
+	static const uint8_t none[sizeof(peer->gid)];
+
+	return memcmp(peer->gid, none, sizeof(none)) != 0;
+}
+
+/* The rules that depend on this end too. */
+static int check_peer(const struct pier_channel *channel,
+		      const struct pier_endpoint *peer)
+{
+	int error = pier_check_endpoint(peer, EINVAL);
+
+	if (error)
+		return error;
+	if (peer->qpn < FIRST_QPN)
+		return pier_fail(EINVAL, "peer's endpoint: qpn %u is no channel's",
+				 peer->qpn);
+	if (peer->link_layer != PIER_LINK_UNSPECIFIED &&
+	    peer->link_layer != channel->link_layer)
+		return pier_fail(
+			EINVAL, "peer's endpoint: link_layer is %s, this port's is %s",
+			peer->link_layer == PIER_LINK_ETHERNET ? "Ethernet"
+							       : "InfiniBand",
+			channel->link_layer == PIER_LINK_ETHERNET ? "Ethernet"
+								  : "InfiniBand");
+	if (channel->use_grh && !has_gid(peer))
+		return pier_fail(EINVAL,
+				 "peer's endpoint: gid is zero, and this port needs one");
+	if (!channel->use_grh && peer->lid == 0)
+		return pier_fail(EINVAL,
+				 "peer's endpoint: lid is 0, and this port needs one");
+	if (!channel->provider->set_qp_address != !peer->address_length)
+		return pier_fail(EINVAL,
+				 "peer's endpoint: address has %u bytes: one end is a "
+				 "software NIC and the other is not",
+				 peer->address_length);
+	return 0;
+}
+
+static int give_provider_address(struct pier_channel *channel,
+				 const struct pier_endpoint *peer)
+{
+	int error;
+
+	if (!channel->provider->set_qp_address)
+		return 0;
+	pier_clear_error();
+	error = channel->provider->set_qp_address(channel->qp, peer->address,
+						  peer->address_length);
+	if (error)
+		return pier_fail_because(-error, "peer's endpoint: address of %u bytes",
+					 peer->address_length);
+	return 0;
+}
+
+static struct ibv_ah_attr route_to(const struct pier_channel *channel,
+				   const struct pier_endpoint *peer)
+{
+	struct ibv_ah_attr route = {
+		.dlid = peer->lid,
+		.sl = channel->attr.service_level,
+		.src_path_bits = (uint8_t)channel->attr.src_path_bits,
+		.static_rate = (uint8_t)channel->attr.static_rate,
+		.port_num = (uint8_t)channel->attr.port,
+	};
+
+	if (channel->use_grh) {
+		route.is_global = 1;
+		memcpy(route.grh.dgid.raw, peer->gid, sizeof(peer->gid));
+		route.grh.flow_label = channel->attr.flow_label;
+		route.grh.sgid_index = (uint8_t)channel->gid.gid_index;
+		route.grh.hop_limit = channel->attr.hop_limit;
+		route.grh.traffic_class = channel->attr.traffic_class;
+	}
+	return route;
+}
+
+static int modify_to_rtr(struct pier_channel *channel, const struct pier_endpoint *peer)
+{
+	uint32_t mtu = pier_clamp_mtu(channel->port_mtu, peer->mtu);
+	struct ibv_qp_attr attr = {
+		.qp_state = IBV_QPS_RTR,
+		.ah_attr = route_to(channel, peer),
+		.path_mtu = pier_mtu_to_verbs(mtu),
+		.dest_qp_num = peer->qpn,
+		.rq_psn = peer->psn,
+		.max_dest_rd_atomic = pier_served_reads(channel),
+		.min_rnr_timer = channel->attr.min_rnr_timer,
+	};
+	int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+		   IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+	int error;
+
+	pier_clear_error();
+	error = channel->provider->modify_qp(channel->qp, &attr, mask);
+	if (error)
+		return pier_fail_because(
+			error,
+			"bring queue pair %#x to RTR, towards queue pair "
+			"%#x, lid %u, gid index %u, mtu %u",
+			channel->qp->qp_num, peer->qpn, peer->lid, channel->gid.gid_index,
+			mtu);
+	channel->path_mtu = mtu;
+	return 0;
+}
+
+static int modify_to_rts(struct pier_channel *channel)
+{
+	struct ibv_qp_attr attr = {
+		.qp_state = IBV_QPS_RTS,
+		.sq_psn = channel->psn,
+		.max_rd_atomic = channel->read_depth,
+		.timeout = channel->attr.timeout,
+		.retry_cnt = channel->attr.retry_count,
+		.rnr_retry = channel->attr.rnr_retry_count,
+	};
+	int mask = IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC |
+		   IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY;
+	int error;
+
+	pier_clear_error();
+	error = channel->provider->modify_qp(channel->qp, &attr, mask);
+	if (error)
+		return pier_fail_because(error, "bring queue pair %#x to RTS",
+					 channel->qp->qp_num);
+	return 0;
+}
+
+static int connect_to(struct pier_channel *channel, const struct pier_endpoint *peer)
+{
+	int error = check_peer(channel, peer);
+
+	if (!error)
+		error = give_provider_address(channel, peer);
+	if (error)
+		return error;
+	/* Reads beyond what the responder holds are a fatal error there. */
+	channel->read_depth = smaller(
+		smaller(channel->attr.max_rd_atomic, peer->max_rd_atomic),
+		channel->pd->device->limits.max_qp_init_rd_atom);
+	error = modify_to_rtr(channel, peer);
+	return error ? error : modify_to_rts(channel);
+}
+
+/*
+ * Each endpoint is good for one connection. A generation that is not the same or just
+ * behind is of another end, which got the same queue pair number: these begin at random.
+ */
+static bool is_stale(const struct pier_known_peer *last, const struct pier_endpoint *peer)
+{
+	return last->generation && peer->generation && last->qpn == peer->qpn &&
+	       memcmp(last->gid, peer->gid, sizeof(last->gid)) == 0 &&
+	       last->generation - peer->generation <= UINT16_MAX;
+}
+
+static void remember(struct pier_known_peer *last, const struct pier_endpoint *peer)
+{
+	last->qpn = peer->qpn;
+	last->generation = peer->generation;
+	memcpy(last->gid, peer->gid, sizeof(last->gid));
+}
+
+int pier_channel_connect(struct pier_channel *channel, const struct pier_endpoint *peer)
+{
+	int error = pier_check_process(&channel->object);
+
+	if (error)
+		return error;
+	if (channel->state != PIER_CHANNEL_PREPARED)
+		return pier_fail(EISCONN,
+				 channel->state == PIER_CHANNEL_CONNECTED
+					 ? "the channel is connected already"
+					 : "the channel failed to connect before, "
+					   "and can only be reset or destroyed");
+	if (is_stale(&channel->last_peer, peer))
+		return pier_fail(ESTALE,
+				 "peer's endpoint: of the connection before (queue pair "
+				 "%#x, generation %u): the peer is to be reset too, and "
+				 "its new endpoint to be used",
+				 peer->qpn, peer->generation);
+	error = connect_to(channel, peer);
+	if (!error)
+		remember(&channel->last_peer, peer);
+	channel->state = error ? PIER_CHANNEL_FAILED : PIER_CHANNEL_CONNECTED;
+	pier_update_ready(channel);
+	return error;
+}

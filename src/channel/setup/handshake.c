@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "channel/channel.h"
+#include "stream.h"
+#include "core/deadline.h"
+#include "core/error.h"
+#include "core/wire.h"
+
+/*
+ * Both ends do the same at once: send the endpoint and receive the peer's,
+ * connect, send whether that worked and receive whether it worked there. The
+ * verdict names the generation of the endpoint that it answers, so that an end
+ * that was given an old one does not think that it is connected.
+ */
+
+enum {
+	AT_ERROR = 0,
+	AT_GENERATION = 4,
+	LONGEST_ERRNO = 4095, /* as in the kernel (MAX_ERRNO) */
+};
+
+static void write_verdict(struct pier_message *message, int error, uint32_t generation)
+{
+	uint8_t *payload = pier_begin_message(message, PIER_MESSAGE_VERDICT,
+					      PIER_VERDICT_SIZE);
+
+	pier_put_le32(payload + AT_ERROR, (uint32_t)-error);
+	pier_put_le32(payload + AT_GENERATION, generation);
+}
+
+static int write_endpoint(struct pier_channel *channel, struct pier_message *message)
+{
+	struct pier_endpoint endpoint;
+	uint8_t wire[PIER_ENDPOINT_WIRE_MAX];
+	int length = pier_channel_endpoint(channel, &endpoint);
+
+	if (length == 0)
+		length = pier_endpoint_pack(&endpoint, wire, sizeof(wire));
+	if (length < 0)
+		return length;
+	memcpy(pier_begin_message(message, PIER_MESSAGE_ENDPOINT, (size_t)length), wire,
+	       (size_t)length);
+	return 0;
+}
+
+static int read_verdict(const struct pier_channel *channel,
+			const struct pier_message *message)
+{
+	const uint8_t *payload = message->bytes + PIER_MESSAGE_HEADER;
+	uint32_t error = pier_get_le32(payload + AT_ERROR);
+	uint32_t answered = pier_get_le32(payload + AT_GENERATION);
+
+	if (message->type != PIER_MESSAGE_VERDICT)
+		return pier_fail(EBADMSG, "handshake: a second endpoint, no verdict");
+	if (error > LONGEST_ERRNO)
+		return pier_fail(EBADMSG, "handshake: verdict %#x is no errno", error);
+	if (error)
+		return pier_fail(ECONNREFUSED,
+				 "handshake: the peer could not connect to us: %s",
+				 strerror((int)error));
+	if (answered == channel->generation)
+		return 0;
+	if (channel->generation - answered <= channel->resets)
+		return pier_fail(ESTALE, "handshake: the peer answers an endpoint that "
+					 "this end had before it was reset");
+	return pier_fail(EBADMSG, "handshake: the peer answers an endpoint of another "
+				  "connection");
+}
+
+static int read_endpoint(const struct pier_channel *channel,
+			 const struct pier_message *message,
+			 struct pier_endpoint *ret_peer)
+{
+	int error;
+
+	if (message->type == PIER_MESSAGE_ENDPOINT) {
+		error = pier_endpoint_unpack(message->bytes + PIER_MESSAGE_HEADER,
+					     message->length - PIER_MESSAGE_HEADER,
+					     ret_peer);
+		/* The caller passed no length: to it this is nonsense too. */
+		return error == -EMSGSIZE ? -EBADMSG : error;
+	}
+	/* A verdict in its place says why the peer cannot even begin. */
+	error = read_verdict(channel, message);
+	return error ? error : pier_fail(EBADMSG, "handshake: a verdict, no endpoint");
+}
+
+/* The peer's message was not what was wanted: tell it, without waiting. */
+static int refuse(struct pier_stream *stream, int error)
+{
+	struct pier_message verdict;
+
+	write_verdict(&verdict, error, 0);
+	pier_try_send_message(stream, &verdict);
+	return error;
+}
+
+static int broken_pipe(const struct pier_stream *stream)
+{
+	return stream->write_broken
+		       ? pier_fail(ECONNRESET,
+				   "handshake: the peer closed the connection")
+		       : 0;
+}
+
+static int exchange_endpoints(struct pier_channel *channel, struct pier_stream *stream,
+			      struct pier_endpoint *ret_peer)
+{
+	struct pier_message out, in;
+	int error = write_endpoint(channel, &out);
+
+	if (error)
+		return refuse(stream, error);
+	error = pier_exchange_messages(stream, &out, &in);
+	if (!error)
+		error = read_endpoint(channel, &in, ret_peer);
+	/* A verdict in the middle of a message would not be read as one. */
+	if (error && out.have == out.length)
+		return refuse(stream, error);
+	return error ? error : broken_pipe(stream);
+}
+
+/*
+ * Also after a failure here: a TCP socket that is closed with the peer's
+ * verdict unread sends a reset, which overtakes ours.
+ */
+static int exchange_verdicts(struct pier_channel *channel, struct pier_stream *stream,
+			     int verdict, uint32_t peer_generation)
+{
+	struct pier_message out, in;
+	int error;
+
+	write_verdict(&out, verdict, peer_generation);
+	error = pier_exchange_messages(stream, &out, &in);
+	if (!error)
+		error = read_verdict(channel, &in);
+	return error ? error : broken_pipe(stream);
+}
+
+static int connect_and_tell(struct pier_channel *channel, struct pier_stream *stream,
+			    const struct pier_endpoint *peer)
+{
+	char sentence[512];
+	int error = pier_channel_connect(channel, peer);
+
+	if (!error)
+		return exchange_verdicts(channel, stream, 0, peer->generation);
+	snprintf(sentence, sizeof(sentence), "%s", pier_error_message());
+	exchange_verdicts(channel, stream, error, peer->generation);
+	return pier_fail(-error, "%s", sentence);
+}
+
+/* poll(2) passes over a negative fd, as if its peer were silent. */
+static int check_fd(const char *name, int fd)
+{
+	if (fd >= 0 && fcntl(fd, F_GETFD) >= 0)
+		return 0;
+	return pier_fail(EBADF, "handshake: %s %d is not open", name, fd);
+}
+
+int pier_channel_handshake(struct pier_channel *channel, int read_fd, int write_fd,
+			   int timeout_ms)
+{
+	struct pier_stream stream = { .read_fd = read_fd, .write_fd = write_fd };
+	struct pier_endpoint peer;
+	int error = pier_check_process(&channel->object);
+
+	if (!error)
+		error = pier_channel_timeout(channel, timeout_ms, &timeout_ms);
+	if (error)
+		return error;
+	if (channel->state != PIER_CHANNEL_PREPARED)
+		return pier_fail(EISCONN, "the channel was connected before, and is to "
+					  "be reset first");
+	error = check_fd("read_fd", read_fd);
+	if (!error)
+		error = check_fd("write_fd", write_fd);
+	if (error)
+		return error;
+	stream.deadline = pier_deadline(timeout_ms);
+	error = exchange_endpoints(channel, &stream, &peer);
+	if (!error)
+		error = connect_and_tell(channel, &stream, &peer);
+	if (error)
+		channel->state = PIER_CHANNEL_FAILED;
+	pier_update_ready(channel);
+	return error;
+}

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_CORE_DEADLINE_H
+#define PIER_CORE_DEADLINE_H
+
+#include <limits.h>
+#include <stdint.h>
+#include <time.h>
+
+/* Points in time, in nanoseconds of CLOCK_MONOTONIC: not moved by setting clocks. */
+
+static inline int64_t pier_now(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static inline int64_t pier_deadline(int timeout_ms)
+{
+	return pier_now() + (int64_t)timeout_ms * 1000000;
+}
+
+/*
+ * For poll(2): the whole milliseconds until then, rounded up so that it does
+ * not spin through the last one; 0 when it is past.
+ */
+static inline int pier_poll_timeout(int64_t deadline)
+{
+	int64_t left = deadline - pier_now();
+
+	if (left <= 0)
+		return 0;
+	left = (left + 999999) / 1000000;
+	return left < INT_MAX ? (int)left : INT_MAX;
+}
+
+#endif

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_CORE_ERROR_H
+#define PIER_CORE_ERROR_H
+
+/* pier_fail() is declared for backends, and serves everybody. */
+#include <pier/backend.h>
+#include <pier/error.h>
+
+/*
+ * pier_fail() for a step that was built on a call that failed: the sentence of
+ * that call, if it left one since pier_clear_error(), is appended as the cause;
+ * without one, strerror(error) is.
+ */
+int pier_fail_because(int error, const char *format, ...) PIER_PRINTF(2, 3);
+
+/*
+ * Take the sentence for an old one, before calling what may fail without leaving
+ * one. pier_error_message() still gives it: success does not clear it.
+ */
+void pier_clear_error(void);
+
+#endif

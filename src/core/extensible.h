@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_CORE_EXTENSIBLE_H
+#define PIER_CORE_EXTENSIBLE_H
+
+#include <stddef.h>
+
+/*
+ * Read a struct of a caller that may have been built with an older or a newer
+ * header; its first member is its size, a size_t. Copies what this library knows
+ * over *ret_known, which holds the defaults, as copy_struct_from_user() does in
+ * the kernel.
+ *
+ * what    for sentences: "channel attributes"
+ * init    the name of the macro to begin with
+ * first   the size in the first version of the header
+ * known   the size in this library
+ *
+ * Errors: -EINVAL shorter than in any header, or a member that only a newer
+ * library knows is not zero.
+ */
+int pier_read_extensible(const char *what, const char *init, const void *given,
+			 size_t first, size_t known, void *ret_known);
+
+#endif

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <stdatomic.h>
+#include <unistd.h>
+
+#include "page.h"
+#include "checked.h"
+
+bool pier_page_range(uint64_t address, uint64_t length, uint64_t page,
+		     struct pier_page_range *ret_range)
+{
+	uint64_t mask = page - 1;
+	uint64_t base = address & ~mask;
+	uint64_t end, rounded;
+
+	if (length == 0 || !pier_add_u64(address, length, &end) ||
+	    !pier_add_u64(end, mask, &rounded))
+		return false;
+	*ret_range = (struct pier_page_range){
+		.base = base,
+		.length = (rounded & ~mask) - base,
+		.offset = address - base,
+		.iova = address,
+	};
+	return true;
+}
+
+/* Does not change, and is asked for several times by every registration. */
+uint64_t pier_host_page(void)
+{
+	static _Atomic(uint64_t) known;
+	uint64_t page = atomic_load_explicit(&known, memory_order_relaxed);
+
+	if (!page) {
+		page = (uint64_t)sysconf(_SC_PAGESIZE);
+		atomic_store_explicit(&known, page, memory_order_relaxed);
+	}
+	return page;
+}

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_DEVICE_DEVICE_H
+#define PIER_DEVICE_DEVICE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include <pier/buffer.h>
+#include <pier/device.h>
+#include <pier/verbs.h>
+
+#include "provider/provider.h"
+#include "core/list.h"
+#include "core/object.h"
+
+struct pier_device {
+	struct pier_object object;
+	const struct pier_provider *provider;
+	struct ibv_context *context;
+	struct ibv_device_attr limits;
+	bool dmabuf;	    /* what the probe at opening found */
+	int lacking_access; /* flags of enum pier_access that need what it lacks */
+	/* A window lets the peer reach all of the region beneath. */
+	bool unbounded_windows;
+	/* The last one that it took: see mapping.c. */
+	_Atomic(enum pier_mapping) mapping;
+	atomic_uint pds;
+	char name[64];
+};
+
+struct pier_pd {
+	struct pier_object object;
+	struct pier_device *device;
+	struct ibv_pd *pd;
+	atomic_uint children;	   /* regions, channels and the like */
+	atomic_uint registrations; /* of them: those under way */
+	pthread_mutex_t lock;
+	struct pier_list users; /* of its regions; under the lock */
+	atomic_bool used;	/* there are users; without it */
+	/*
+	 * A window may be deregistered by one thread while another destroys its
+	 * channel: held for what window.h says.
+	 */
+	pthread_mutex_t windows_lock;
+};
+
+/* Something that has requests outstanding on regions of a PD: a channel. */
+struct pier_region_user {
+	struct pier_list link;
+	/*
+	 * What it does with the region of that key, "write"; or NULL. Any thread,
+	 * with the PD locked; what happens at the same time may be missed.
+	 */
+	const char *(*uses)(const struct pier_region_user *user, uint32_t lkey);
+};
+
+/* Make a user known to the PD, and take it away; twice is harmless. */
+void pier_add_region_user(struct pier_pd *pd, struct pier_region_user *user);
+void pier_remove_region_user(struct pier_pd *pd, struct pier_region_user *user);
+
+/* What is outstanding on a region, by the name of its kind; NULL: nothing. */
+const char *pier_region_in_use(struct pier_pd *pd, uint32_t lkey);
+
+#endif

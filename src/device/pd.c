@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "device.h"
+#include "core/caller.h"
+#include "core/error.h"
+#include "core/object.h"
+
+static void describe_pd(const struct pier_object *object, char *ret_text, size_t size)
+{
+	const struct pier_pd *pd = (const struct pier_pd *)object;
+
+	snprintf(ret_text, size, "protection domain on %s", pd->device->name);
+}
+
+static struct pier_pd *new_pd(struct pier_device *device)
+{
+	struct pier_pd *pd = calloc(1, sizeof(*pd));
+
+	if (!pd)
+		return NULL;
+	pd->object.describe = describe_pd;
+	pd->device = device;
+	atomic_init(&pd->children, 0);
+	pthread_mutex_init(&pd->lock, NULL);
+	pier_list_init(&pd->users);
+	pthread_mutex_init(&pd->windows_lock, NULL);
+	return pd;
+}
+
+static void free_pd(struct pier_pd *pd)
+{
+	pthread_mutex_destroy(&pd->windows_lock);
+	pthread_mutex_destroy(&pd->lock);
+	free(pd);
+}
+
+int pier_alloc_pd(struct pier_device *device, struct pier_pd **ret_pd)
+{
+	PIER_ENTRY();
+	struct pier_pd *pd;
+	int error = pier_check_process(&device->object);
+
+	if (error)
+		return error;
+	pd = new_pd(device);
+	if (!pd)
+		return pier_fail(ENOMEM, "allocating a protection domain: out of memory");
+	pier_clear_error();
+	errno = 0;
+	pd->pd = device->provider->alloc_pd(device->context);
+	if (!pd->pd) {
+		error = errno ? errno : EIO;
+		free_pd(pd);
+		return pier_fail_because(error, "allocating a protection domain on %s",
+					 device->name);
+	}
+	atomic_fetch_add(&device->pds, 1);
+	pier_object_track(&pd->object, PIER_OBJECT_PD, &device->object);
+	*ret_pd = pd;
+	return 0;
+}
+
+/* Registrations under way are children of their queues, which they may outlive. */
+static int refuse_to_dealloc(const struct pier_pd *pd)
+{
+	unsigned int pending = atomic_load(&pd->registrations);
+	char children[256];
+
+	pier_object_tally(&pd->object, children, sizeof(children));
+	if (pending)
+		return pier_fail(EBUSY,
+				 "giving back a protection domain of %s: it still has %u "
+				 "registration%s under way%s%s",
+				 pd->device->name, pending, pending == 1 ? "" : "s",
+				 children[0] ? " and " : "", children);
+	return pier_fail(EBUSY, "giving back a protection domain of %s: it still has %s",
+			 pd->device->name, children);
+}
+
+int pier_dealloc_pd(struct pier_pd *pd)
+{
+	int error;
+
+	if (!pd)
+		return 0;
+	error = pier_check_process(&pd->object);
+	if (error)
+		return error;
+	if (atomic_load(&pd->children))
+		return refuse_to_dealloc(pd);
+	pier_clear_error();
+	error = pd->device->provider->dealloc_pd(pd->pd);
+	if (error)
+		return pier_fail_because(error, "giving back a protection domain of %s",
+					 pd->device->name);
+	pier_object_untrack(&pd->object);
+	atomic_fetch_sub(&pd->device->pds, 1);
+	free_pd(pd);
+	return 0;
+}
+
+void pier_add_region_user(struct pier_pd *pd, struct pier_region_user *user)
+{
+	pthread_mutex_lock(&pd->lock);
+	pier_list_append(&pd->users, &user->link);
+	atomic_store(&pd->used, true);
+	pthread_mutex_unlock(&pd->lock);
+}
+
+void pier_remove_region_user(struct pier_pd *pd, struct pier_region_user *user)
+{
+	pthread_mutex_lock(&pd->lock);
+	pier_list_remove(&user->link);
+	atomic_store(&pd->used, !pier_list_empty(&pd->users));
+	pthread_mutex_unlock(&pd->lock);
+}
+
+const char *pier_region_in_use(struct pier_pd *pd, uint32_t lkey)
+{
+	const char *use = NULL;
+
+	if (!atomic_load(&pd->used))
+		return NULL;
+	pthread_mutex_lock(&pd->lock);
+	for (struct pier_list *link = pd->users.next; link != &pd->users && !use;
+	     link = link->next) {
+		const struct pier_region_user *user = pier_container_of(
+			link, const struct pier_region_user, link);
+
+		use = user->uses(user, lkey);
+	}
+	pthread_mutex_unlock(&pd->lock);
+	return use;
+}
+
+struct pier_device *pier_pd_device(const struct pier_pd *pd)
+{
+	return pd->device;
+}
+
+struct ibv_pd *pier_pd_verbs(const struct pier_pd *pd)
+{
+	return pd->pd;
+}

@@ -1,0 +1,398 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <fcntl.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "device.h"
+#include "topology.h"
+
+enum {
+	/* The kernel has up to 10 bits of them: MAX_NUMNODES in linux/numa.h. */
+	NODES = 1 << 16,
+	PCI_SIZE = sizeof(((struct pier_location *)0)->pci),
+};
+
+/* "0000:17:00.0": pci_setup_device() in drivers/pci/probe.c. */
+struct address {
+	uint32_t domain;
+	uint32_t bus;
+	uint32_t device;
+	uint32_t function;
+};
+
+/* One name of a path. */
+struct step {
+	const char *name;
+	size_t length;
+};
+
+/* A path that was resolved, below the root of sysfs, and how far it was read. */
+struct path {
+	char text[PATH_MAX];
+	const char *rest;
+};
+
+static bool take_hex(struct step *rest, size_t least, size_t most, uint32_t *ret_value)
+{
+	uint32_t value = 0;
+	size_t count = 0;
+
+	for (; count < rest->length && count < most; count++) {
+		char c = rest->name[count];
+
+		if (c >= '0' && c <= '9')
+			value = value << 4 | (uint32_t)(c - '0');
+		else if (c >= 'a' && c <= 'f')
+			value = value << 4 | (uint32_t)(c - 'a' + 10);
+		else if (c >= 'A' && c <= 'F')
+			value = value << 4 | (uint32_t)(c - 'A' + 10);
+		else
+			break;
+	}
+	rest->name += count;
+	rest->length -= count;
+	*ret_value = value;
+	return count >= least;
+}
+
+static bool take_sign(struct step *rest, char sign)
+{
+	if (rest->length == 0 || rest->name[0] != sign)
+		return false;
+	rest->name++;
+	rest->length--;
+	return true;
+}
+
+/* Domains have more than four digits behind Intel's VMD, from 10000 on. */
+static bool read_address(struct step text, struct address *ret_address)
+{
+	struct address read;
+
+	if (!take_hex(&text, 4, 8, &read.domain) || !take_sign(&text, ':') ||
+	    !take_hex(&text, 2, 2, &read.bus) || !take_sign(&text, ':') ||
+	    !take_hex(&text, 2, 2, &read.device) || !take_sign(&text, '.') ||
+	    !take_hex(&text, 1, 1, &read.function) || text.length != 0 ||
+	    read.device > 31 || read.function > 7)
+		return false;
+	*ret_address = read;
+	return true;
+}
+
+/* The root bus of a host bridge, "pci0000:15": pci_register_host_bridge(). */
+static bool is_host_bridge(struct step text)
+{
+	uint32_t domain, bus;
+
+	if (text.length < 3 || memcmp(text.name, "pci", 3) != 0)
+		return false;
+	text.name += 3;
+	text.length -= 3;
+	return take_hex(&text, 4, 8, &domain) && take_sign(&text, ':') &&
+	       take_hex(&text, 2, 2, &bus) && text.length == 0;
+}
+
+static bool read_pci(const char *pci, struct address *ret_address)
+{
+	struct step text = { pci, strnlen(pci, PCI_SIZE) };
+
+	return read_address(text, ret_address);
+}
+
+/* False: it does not fit, which only domains of 32 bits do not. */
+static bool write_pci(const struct address *address, char ret_pci[16])
+{
+	char text[32];
+
+	if (snprintf(text, sizeof(text), "%04x:%02x:%02x.%x", address->domain,
+		     address->bus, address->device, address->function) >= PCI_SIZE)
+		return false;
+	memcpy(ret_pci, text, strlen(text) + 1);
+	return true;
+}
+
+static bool print_path(char ret_text[PATH_MAX], const char *format, ...)
+	PIER_PRINTF(2, 3);
+static bool print_path(char ret_text[PATH_MAX], const char *format, ...)
+{
+	va_list args;
+	int length;
+
+	va_start(args, format);
+	length = vsnprintf(ret_text, PATH_MAX, format, args);
+	va_end(args);
+	return length >= 0 && length < PATH_MAX;
+}
+
+/* What a link leads to; false: nowhere, round in circles, or out of sysfs. */
+static bool resolve(const char *sysfs, const char *link, struct path *ret_path)
+{
+	char root[PATH_MAX];
+	size_t length;
+
+	if (!realpath(sysfs, root) || !realpath(link, ret_path->text))
+		return false;
+	length = strlen(root);
+	if (strncmp(ret_path->text, root, length) != 0 || ret_path->text[length] != '/')
+		return false;
+	ret_path->rest = ret_path->text + length;
+	return true;
+}
+
+static bool resolve_address(const char *sysfs, const struct address *address,
+			    const char *below, struct path *ret_path)
+{
+	char link[PATH_MAX], pci[16];
+
+	return write_pci(address, pci) &&
+	       print_path(link, "%s/bus/pci/devices/%s%s", sysfs, pci, below) &&
+	       resolve(sysfs, link, ret_path);
+}
+
+static bool next_step(struct path *path, struct step *ret_step)
+{
+	path->rest += strspn(path->rest, "/");
+	ret_step->name = path->rest;
+	ret_step->length = strcspn(path->rest, "/");
+	path->rest += ret_step->length;
+	return ret_step->length > 0;
+}
+
+static bool same_step(const struct step *a, const struct step *b)
+{
+	return a->length == b->length && memcmp(a->name, b->name, a->length) == 0;
+}
+
+/* The last PCI device on the way to something, which may be below it. */
+static bool last_device(struct path path, struct address *ret_address)
+{
+	bool found = false;
+	struct step step;
+
+	while (next_step(&path, &step))
+		found |= read_address(step, ret_address);
+	return found;
+}
+
+/* How many PCI devices a path has from here on. */
+static unsigned int count_devices(struct path *path)
+{
+	struct address address;
+	unsigned int count = 0;
+	struct step step;
+
+	while (next_step(path, &step))
+		count += read_address(step, &address);
+	return count;
+}
+
+/* What two paths have in common at the end of their common part. */
+enum junction {
+	NOTHING,
+	HOST_BRIDGE,
+	BRIDGE,
+};
+
+/* Leaves both paths behind what they have in common. */
+static enum junction find_junction(struct path *a, struct path *b)
+{
+	enum junction junction = NOTHING;
+	const char *rest_a = a->rest, *rest_b = b->rest;
+	struct step step_a, step_b;
+	struct address address;
+
+	while (next_step(a, &step_a) && next_step(b, &step_b) &&
+	       same_step(&step_a, &step_b)) {
+		if (is_host_bridge(step_a))
+			junction = HOST_BRIDGE;
+		else if (read_address(step_a, &address))
+			junction = BRIDGE;
+		rest_a = a->rest;
+		rest_b = b->rest;
+	}
+	a->rest = rest_a;
+	b->rest = rest_b;
+	return junction;
+}
+
+static unsigned int bridges_above(struct path *path)
+{
+	unsigned int devices = count_devices(path);
+
+	return devices ? devices - 1 : 0;
+}
+
+/*
+ * By the tree alone. From below a switch's upstream port to two devices there is a
+ * downstream port on either way: two bridges at most are one switch.
+ */
+static enum pier_distance tree_distance(struct path *a, struct path *b)
+{
+	switch (find_junction(a, b)) {
+	case BRIDGE:
+		return bridges_above(a) + bridges_above(b) <= 2 ? PIER_DISTANCE_SWITCH
+								: PIER_DISTANCE_SWITCHES;
+	case HOST_BRIDGE:
+		return PIER_DISTANCE_HOST_BRIDGE;
+	default:
+		return PIER_DISTANCE_UNKNOWN;
+	}
+}
+
+/*
+ * A virtual function has bus and device numbers of its own: it is its physical
+ * function's device (pci_iov_add_virtfn()).
+ */
+static struct address physical_function(const char *sysfs, const struct address *address)
+{
+	struct address physical;
+	struct path path;
+
+	if (resolve_address(sysfs, address, "/physfn", &path) &&
+	    last_device(path, &physical))
+		return physical;
+	return *address;
+}
+
+static bool same_device(const char *sysfs, const struct address *a,
+			const struct address *b)
+{
+	struct address first = physical_function(sysfs, a);
+	struct address second = physical_function(sysfs, b);
+
+	return first.domain == second.domain && first.bus == second.bus &&
+	       first.device == second.device;
+}
+
+static enum pier_distance pci_distance(const char *sysfs, const struct pier_location *a,
+				       const struct pier_location *b)
+{
+	struct address address_a, address_b;
+	struct path path_a, path_b;
+
+	if (!read_pci(a->pci, &address_a) || !read_pci(b->pci, &address_b))
+		return PIER_DISTANCE_UNKNOWN;
+	if (same_device(sysfs, &address_a, &address_b))
+		return PIER_DISTANCE_SAME;
+	if (!resolve_address(sysfs, &address_a, "", &path_a) ||
+	    !resolve_address(sysfs, &address_b, "", &path_b))
+		return PIER_DISTANCE_UNKNOWN;
+	return tree_distance(&path_a, &path_b);
+}
+
+enum pier_distance pier_distance_in(const char *sysfs, const struct pier_location *a,
+				    const struct pier_location *b)
+{
+	enum pier_distance distance = pci_distance(sysfs, a, b);
+
+	if (distance != PIER_DISTANCE_UNKNOWN)
+		return distance;
+	if (a->numa_node < 0 || b->numa_node < 0)
+		return PIER_DISTANCE_UNKNOWN;
+	return a->numa_node == b->numa_node ? PIER_DISTANCE_NODE : PIER_DISTANCE_SYSTEM;
+}
+
+enum pier_distance pier_location_distance(const struct pier_location *a,
+					  const struct pier_location *b)
+{
+	return pier_distance_in(PIER_SYSFS, a, b);
+}
+
+const char *pier_distance_name(enum pier_distance distance)
+{
+	static const char *const names[] = {
+		[PIER_DISTANCE_SAME] = "same",
+		[PIER_DISTANCE_SWITCH] = "switch",
+		[PIER_DISTANCE_SWITCHES] = "switches",
+		[PIER_DISTANCE_HOST_BRIDGE] = "host bridge",
+		[PIER_DISTANCE_NODE] = "node",
+		[PIER_DISTANCE_SYSTEM] = "system",
+	};
+
+	if ((unsigned int)distance >= sizeof(names) / sizeof(names[0]))
+		return "unknown";
+	return names[distance];
+}
+
+/* A number and the end of the line, and nothing else; or -1. */
+static int read_node(const char *path)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	char text[16], *end;
+	ssize_t length;
+	long node;
+
+	if (fd < 0)
+		return -1;
+	length = read(fd, text, sizeof(text) - 1);
+	close(fd);
+	if (length <= 0 || text[0] < '0' || text[0] > '9')
+		return -1;
+	text[length] = '\0';
+	node = strtol(text, &end, 10);
+	return node < NODES && strcmp(end, "\n") == 0 ? (int)node : -1;
+}
+
+static int numa_node(const char *sysfs, const struct address *address)
+{
+	char file[PATH_MAX], pci[16];
+
+	if (!write_pci(address, pci) ||
+	    !print_path(file, "%s/bus/pci/devices/%s/numa_node", sysfs, pci))
+		return -1;
+	return read_node(file);
+}
+
+void pier_settle_location(const char *sysfs, const char *pci, int node,
+			  struct pier_location *ret_location)
+{
+	struct pier_location location = { .numa_node = node < 0 ? -1 : node };
+	struct address address;
+
+	if (read_pci(pci, &address) && write_pci(&address, location.pci) && node < 0)
+		location.numa_node = numa_node(sysfs, &address);
+	*ret_location = location;
+}
+
+/*
+ * A NIC's parent is its PCI device, or is below it: a subfunction's is of the auxiliary
+ * bus (mlx5_core.sf.4). Those in software have none.
+ */
+void pier_locate_nic(const char *sysfs, const char *name,
+		     struct pier_location *ret_location)
+{
+	struct address address;
+	char link[PATH_MAX];
+	struct path path;
+
+	*ret_location = (struct pier_location){ .numa_node = -1 };
+	if (name[0] == '.' || strchr(name, '/') ||
+	    !print_path(link, "%s/class/infiniband/%s/device", sysfs, name) ||
+	    !resolve(sysfs, link, &path) || !last_device(path, &address) ||
+	    !write_pci(&address, ret_location->pci))
+		return;
+	ret_location->numa_node = numa_node(sysfs, &address);
+}
+
+int pier_locate_device(const char *sysfs, const struct pier_device *device,
+		       struct pier_location *ret_location)
+{
+	int error = pier_check_process(&device->object);
+
+	if (error)
+		return error;
+	/* Not pier_device_name(), which has a prefix behind a plan of faults. */
+	pier_locate_nic(sysfs, device->context->device->name, ret_location);
+	return 0;
+}
+
+int pier_device_location(const struct pier_device *device,
+			 struct pier_location *ret_location)
+{
+	return pier_locate_device(PIER_SYSFS, device, ret_location);
+}

@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "event_queue.h"
+#include "region/mr.h"
+#include "core/caller.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "core/object.h"
+
+/*
+ * A registration from its call to its event. Its region is made by the call and
+ * registered by a thread of the queue. Whoever takes it out of the queue brings it
+ * to its end, whatever is asked for meanwhile: `cancelled` and `closed` are notes
+ * for that thread.
+ */
+
+/* The caller may close its fds. */
+static int duplicate_fds(struct pier_mr *region)
+{
+	for (uint32_t i = 0; i < region->memory_count; i++) {
+		struct pier_mr_memory *memory = &region->memory[i];
+		int fd;
+
+		if (memory->range.source != PIER_MR_DMABUF)
+			continue;
+		fd = fcntl(memory->range.fd, F_DUPFD_CLOEXEC, 0);
+		if (fd < 0)
+			return pier_fail(errno, "duplicating fd %d of a dma-buf: %s",
+					 memory->range.fd, strerror(errno));
+		memory->range.fd = fd;
+		memory->owns_fd = true;
+	}
+	return 0;
+}
+
+static void describe_registration(const struct pier_object *object, char *ret_text,
+				  size_t size)
+{
+	(void)object;
+	snprintf(ret_text, size, "asynchronous registration");
+}
+
+/* Into the queue, from where it can be over before this returns. */
+static int submit(struct pier_registration *registration,
+		  struct pier_registration **ret_registration)
+{
+	struct pier_event_queue *queue = registration->queue;
+
+	pthread_mutex_lock(&queue->lock);
+	if (queue->unread == queue->depth) {
+		pthread_mutex_unlock(&queue->lock);
+		return pier_fail(EAGAIN,
+				 "registering memory: %u events of the queue, as many as "
+				 "it is deep, are not read",
+				 queue->depth);
+	}
+	queue->unread++;
+	queue->open++;
+	atomic_fetch_add(&registration->pd->children, 1);
+	atomic_fetch_add(&registration->pd->registrations, 1);
+	registration->object.describe = describe_registration;
+	pier_object_track(&registration->object, PIER_OBJECT_REGISTRATION,
+			  &queue->object);
+	*ret_registration = registration;
+	pier_list_append(&queue->queued, &registration->link);
+	pthread_cond_signal(&queue->work);
+	pthread_mutex_unlock(&queue->lock);
+	return 0;
+}
+
+static int make_registration(struct pier_event_queue *queue, struct pier_pd *pd,
+			     const struct pier_mr_attr *attr,
+			     struct pier_registration **ret_registration)
+{
+	struct pier_registration *registration = calloc(1, sizeof(*registration));
+	int error;
+
+	if (!registration)
+		return pier_fail(ENOMEM, "registering memory: out of memory");
+	registration->queue = queue;
+	registration->pd = pd;
+	registration->requested_key = attr->requested_key;
+	registration->event.kind = PIER_EVENT_MR_REGISTERED;
+	registration->event.registration = registration;
+	registration->event.context = attr->context;
+	error = pier_new_region(pd, attr, NULL, &registration->region);
+	if (!error)
+		error = duplicate_fds(registration->region);
+	if (!error)
+		error = submit(registration, ret_registration);
+	if (error) {
+		if (registration->region)
+			pier_free_region(registration->region);
+		free(registration);
+	}
+	return error;
+}
+
+int pier_reg_mr_async(struct pier_event_queue *queue, struct pier_pd *pd,
+		      const struct pier_mr_attr *attr,
+		      struct pier_registration **ret_registration)
+{
+	PIER_ENTRY();
+	struct pier_mr_attr known = PIER_MR_ATTR_INIT;
+	int error = pier_check_process(&queue->object);
+
+	if (!error)
+		error = pier_read_mr_attr(attr, &known);
+	if (error)
+		return error;
+	return make_registration(queue, pd, &known, ret_registration);
+}
+
+static void free_registration(struct pier_registration *registration)
+{
+	pier_object_untrack(&registration->object);
+	free(registration);
+}
+
+static void take_out(struct pier_registration *registration)
+{
+	pier_list_remove(&registration->link);
+	registration->state = PIER_REGISTRATION_BUSY;
+	registration->queue->busy++;
+}
+
+/* Whoever reads the event may give back what it kept: all is let go before. */
+static void finish(struct pier_registration *registration)
+{
+	registration->queue->busy--;
+	/* A region that is registered counts itself. */
+	atomic_fetch_sub(&registration->pd->registrations, 1);
+	atomic_fetch_sub(&registration->pd->children, 1);
+	registration->pd = NULL;
+	if (registration->closed)
+		free_registration(registration);
+	else
+		pier_publish_event(registration);
+}
+
+static void tell_error(struct pier_registration *registration, int error)
+{
+	struct pier_event *event = &registration->event;
+
+	event->mr = NULL;
+	event->error = error;
+	snprintf(event->sentence, sizeof(event->sentence), "%s", pier_error_message());
+}
+
+static void tell_cancelled(struct pier_registration *registration, uint64_t length)
+{
+	tell_error(registration,
+		   pier_fail(ECANCELED,
+			     "registering %" PRIu64 " bytes on %s: it was cancelled",
+			     length, registration->pd->device->name));
+}
+
+/* Without the lock. The caller's thread has left its call. */
+static void register_now(struct pier_registration *registration)
+{
+	PIER_ENTRY_FROM(registration->object.caller);
+	struct pier_mr *region = registration->region;
+	int error = pier_register_region(region, registration->requested_key);
+
+	registration->region = NULL;
+	if (error)
+		tell_error(registration, error);
+	else
+		registration->event.mr = region;
+}
+
+/* The same. Nobody has seen the region. */
+static void take_back(struct pier_registration *registration, uint64_t length)
+{
+	if (pier_dereg_mr(registration->event.mr))
+		pier_warning("a region that nobody wants stays registered: %s",
+			     pier_error_message());
+	else
+		tell_cancelled(registration, length);
+}
+
+void pier_run_registration(struct pier_registration *registration)
+{
+	struct pier_event_queue *queue = registration->queue;
+	uint64_t length = registration->region->length;
+	bool unwanted;
+
+	take_out(registration);
+	pthread_mutex_unlock(&queue->lock);
+	register_now(registration);
+	pthread_mutex_lock(&queue->lock);
+	unwanted = registration->cancelled || registration->closed;
+	if (unwanted) {
+		pthread_mutex_unlock(&queue->lock);
+		if (registration->event.mr)
+			take_back(registration, length);
+		else
+			tell_cancelled(registration, length);
+		pthread_mutex_lock(&queue->lock);
+	}
+	finish(registration);
+}
+
+/* Of a registration that is queued: it ends here. */
+static void drop(struct pier_registration *registration)
+{
+	struct pier_event_queue *queue = registration->queue;
+	uint64_t length = registration->region->length;
+
+	take_out(registration);
+	pthread_mutex_unlock(&queue->lock);
+	pier_free_region(registration->region);
+	registration->region = NULL;
+	tell_cancelled(registration, length);
+	pthread_mutex_lock(&queue->lock);
+	finish(registration);
+}
+
+int pier_registration_cancel(struct pier_registration *registration)
+{
+	struct pier_event_queue *queue = registration->queue;
+	int error = pier_check_process(&queue->object);
+	bool over;
+
+	if (error)
+		return error;
+	pthread_mutex_lock(&queue->lock);
+	over = registration->state == PIER_REGISTRATION_OVER ||
+	       registration->state == PIER_REGISTRATION_READ;
+	registration->cancelled = !over;
+	if (registration->state == PIER_REGISTRATION_QUEUED)
+		drop(registration);
+	pthread_mutex_unlock(&queue->lock);
+	if (over)
+		return pier_fail(EALREADY, "cancelling a registration: it is over");
+	return 0;
+}
+
+/* Of one that is over and whose event waits. Unlocks where there is a region. */
+static int discard(struct pier_registration *registration)
+{
+	struct pier_event_queue *queue = registration->queue;
+	int error = 0;
+
+	pier_withdraw_event(registration);
+	if (registration->event.mr) {
+		registration->state = PIER_REGISTRATION_BUSY;
+		queue->busy++;
+		pthread_mutex_unlock(&queue->lock);
+		error = pier_dereg_mr(registration->event.mr);
+		pthread_mutex_lock(&queue->lock);
+		queue->busy--;
+	}
+	if (error)
+		pier_publish_event(registration);
+	else
+		free_registration(registration);
+	return error;
+}
+
+static int close_by_state(struct pier_registration *registration)
+{
+	if (registration->state == PIER_REGISTRATION_OVER)
+		return discard(registration);
+	registration->closed = true;
+	if (registration->state == PIER_REGISTRATION_QUEUED)
+		drop(registration);
+	else if (registration->state == PIER_REGISTRATION_READ)
+		free_registration(registration);
+	return 0;
+}
+
+int pier_registration_close(struct pier_registration *registration)
+{
+	struct pier_event_queue *queue;
+	bool read;
+	int error;
+
+	if (!registration)
+		return 0;
+	queue = registration->queue;
+	error = pier_check_process(&queue->object);
+	if (error)
+		return error;
+	pthread_mutex_lock(&queue->lock);
+	read = registration->state == PIER_REGISTRATION_READ;
+	error = close_by_state(registration);
+	if (!error) {
+		queue->open--;
+		queue->unread -= !read;
+	}
+	pthread_mutex_unlock(&queue->lock);
+	return error;
+}

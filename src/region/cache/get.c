@@ -1,0 +1,417 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "backends/backend.h"
+#include "buffer/buffer.h"
+#include "cache.h"
+#include "region/mr.h"
+#include "core/caller.h"
+#include "core/page.h"
+#include "core/checked.h"
+#include "core/error.h"
+
+/* What is asked for. */
+struct request {
+	struct pier_mr_cache *cache;
+	struct pier_buffer *buffer; /* the caller's, or NULL: a pointer */
+	size_t offset;		    /* in the buffer */
+	uint64_t start, end;
+	int access;
+	const void *caller; /* set by a miss: a hit creates nothing, and must be cheap */
+};
+
+/* How it is known that a region's memory is still what it was. */
+enum guard {
+	GUARD_NONE,	/* it is not: no region is kept */
+	GUARD_OWNED,	/* pier_buffer_free() drops it */
+	GUARD_IDENTITY, /* the backend is asked at each hit */
+	GUARD_WATCH,	/* the kernel tells */
+	GUARD_CALLER,	/* pier_mr_cache_invalidate() */
+};
+
+static const struct pier_backend *whose(const struct request *request)
+{
+	return request->buffer ? request->buffer->backend : NULL;
+}
+
+/*
+ * A kept region, handed out; or NULL. It counts as a hit at once, and as none if
+ * its identity turns out to be another's.
+ */
+static struct pier_cache_entry *take(const struct request *request)
+{
+	struct pier_mr_cache *cache = request->cache;
+	struct pier_cache_entry *entry;
+
+	pthread_mutex_lock(&cache->lock);
+	entry = pier_cache_find(cache, request->start, request->end, request->access,
+				whose(request));
+	if (entry) {
+		pier_cache_use(entry);
+		cache->stats.hits++;
+	}
+	pthread_mutex_unlock(&cache->lock);
+	return entry;
+}
+
+static bool still_the_same(const struct pier_cache_entry *entry)
+{
+	uint64_t identity;
+
+	return !entry->identified ||
+	       (entry->set->backend->identity(entry->node.start, &identity) == 0 &&
+		identity == entry->identity);
+}
+
+/* Its memory is another allocation's now. */
+static void reject(struct pier_cache_entry *entry)
+{
+	struct pier_mr_cache *cache = entry->cache;
+
+	pthread_mutex_lock(&cache->lock);
+	cache->stats.hits--;
+	if (entry->state == PIER_CACHE_KEPT) {
+		pier_cache_drop(entry);
+		cache->stats.invalidations++;
+	}
+	pier_cache_unuse(entry);
+	pthread_mutex_unlock(&cache->lock);
+	pier_cache_bury(cache);
+}
+
+/*
+ * Whether kept regions can be trusted now. Otherwise memory is just being
+ * unmapped that may have come back to this thread under the same address.
+ */
+static bool trusted(struct pier_mr_cache *cache)
+{
+	return atomic_load(&cache->watched) == 0 || pier_watch_settled();
+}
+
+static int wrap(const struct request *request, struct pier_cache_entry *entry)
+{
+	if (request->buffer)
+		return 0;
+	return pier_buffer_wrap((void *)(uintptr_t)request->start,
+				(size_t)(request->end - request->start), &entry->buffer);
+}
+
+static enum guard choose_guard(const struct request *request,
+			       const struct pier_backend *backend)
+{
+	bool by_hand = request->cache->attr.flags & PIER_MR_CACHE_UNWATCHED;
+
+	if (backend->identity)
+		return GUARD_IDENTITY;
+	/* Also where the entry's own reference keeps the allocation. */
+	if (request->buffer || (backend->find && backend->release))
+		return GUARD_OWNED;
+	if (by_hand)
+		return GUARD_CALLER;
+	return backend == &pier_host_backend && request->cache->watching ? GUARD_WATCH
+									 : GUARD_NONE;
+}
+
+/* From here on whatever makes the memory go finds the entry. */
+static bool begin(const struct request *request, struct pier_cache_entry *entry)
+{
+	struct pier_mr_cache *cache = request->cache;
+	bool reserved;
+
+	pthread_mutex_lock(&cache->lock);
+	reserved = pier_cache_reserve(cache, pier_cache_length(entry));
+	if (reserved) {
+		entry->state = PIER_CACHE_PENDING;
+		pier_list_append(&cache->pending, &entry->link);
+	}
+	pthread_mutex_unlock(&cache->lock);
+	pier_cache_bury(cache);
+	return reserved;
+}
+
+static void count_unwatched(struct pier_mr_cache *cache)
+{
+	pthread_mutex_lock(&cache->lock);
+	cache->stats.unwatched++;
+	pthread_mutex_unlock(&cache->lock);
+}
+
+/* No longer pending, and not kept. With the lock held. */
+static void end_pending(struct pier_cache_entry *entry)
+{
+	pier_list_remove(&entry->link);
+	if (entry->state == PIER_CACHE_PENDING)
+		pier_cache_unreserve(entry->cache, pier_cache_length(entry));
+	entry->state = PIER_CACHE_LOOSE;
+}
+
+static void give_up(struct pier_cache_entry *entry)
+{
+	pthread_mutex_lock(&entry->cache->lock);
+	end_pending(entry);
+	pthread_mutex_unlock(&entry->cache->lock);
+}
+
+/*
+ * Asks or arms what tells when the memory goes, before it is registered: what
+ * happens from then on is noticed.
+ */
+static bool set_guard(struct pier_cache_entry *entry, const struct pier_backend *backend,
+		      enum guard guard)
+{
+	if (guard == GUARD_IDENTITY)
+		entry->identified = backend->identity(entry->node.start,
+						      &entry->identity) == 0;
+	if (guard == GUARD_WATCH)
+		pier_watch_arm(&entry->watched, entry->node.start, entry->node.end);
+	return (guard != GUARD_IDENTITY || entry->identified) &&
+	       (guard != GUARD_WATCH || entry->watched.armed);
+}
+
+/*
+ * One number tells of one segment: of several, another could go and come back unseen
+ * (PyTorch's expandable segments are mapped and unmapped one by one).
+ */
+static bool has_one_number(const struct request *request,
+			   const struct pier_cache_entry *entry,
+			   const struct pier_backend *backend)
+{
+	const struct pier_buffer *buffer = request->buffer ? request->buffer
+							   : entry->buffer;
+	uint64_t start = 0, length = 0;
+
+	if (!backend->segment)
+		return true;
+	return backend->segment(&buffer->memory, request->start, &start, &length) == 0 &&
+	       request->start >= start && request->end - start <= length;
+}
+
+static void prepare_to_keep(const struct request *request, struct pier_cache_entry *entry,
+			    const struct pier_backend *backend)
+{
+	enum guard guard = choose_guard(request, backend);
+
+	if (guard == GUARD_IDENTITY && !has_one_number(request, entry, backend))
+		guard = GUARD_NONE;
+	if (guard == GUARD_NONE) {
+		count_unwatched(request->cache);
+		return;
+	}
+	/* What is still told of earlier memory must not be taken for this one. */
+	if (guard == GUARD_WATCH)
+		pier_watch_settled();
+	if (!begin(request, entry) || set_guard(entry, backend, guard))
+		return;
+	give_up(entry);
+	count_unwatched(request->cache);
+}
+
+static int register_once(const struct request *request, struct pier_cache_entry *entry)
+{
+	struct pier_mr_cache *cache = request->cache;
+	struct pier_buffer *buffer = request->buffer ? request->buffer : entry->buffer;
+
+	return pier_reg_buffer_mr(cache->pd, buffer, request->offset,
+				  (size_t)(request->end - request->start),
+				  request->access, cache->attr.policy, &entry->mr);
+}
+
+/* What is only kept must not stand in the way of what is needed. */
+static int register_entry(const struct request *request, struct pier_cache_entry *entry)
+{
+	struct pier_mr_cache *cache = request->cache;
+	bool some;
+	int error = register_once(request, entry);
+
+	if (error == -ENOMEM) {
+		pthread_mutex_lock(&cache->lock);
+		some = cache->idle_count > 0;
+		cache->stats.evictions += cache->idle_count;
+		pier_cache_drop_idle(cache);
+		pthread_mutex_unlock(&cache->lock);
+		pier_cache_bury(cache);
+		if (some)
+			error = register_once(request, entry);
+	}
+	if (!error)
+		entry->mr->cached = entry;
+	return error;
+}
+
+/* Of another thread that was faster; not of what was there before. */
+static struct pier_cache_entry *find_twin(const struct request *request,
+					  const struct pier_cache_entry *entry)
+{
+	struct pier_cache_entry *twin;
+
+	twin = pier_cache_find(request->cache, request->start, request->end,
+			       request->access, whose(request));
+	if (!twin)
+		return NULL;
+	if (twin->identified == entry->identified && twin->identity == entry->identity)
+		return twin;
+	pier_cache_drop(twin);
+	request->cache->stats.invalidations++;
+	return NULL;
+}
+
+/* With the lock held. What is handed out is the entry or its twin. */
+static struct pier_cache_entry *conclude(const struct request *request,
+					 struct pier_cache_entry *entry,
+					 const struct pier_backend *backend)
+{
+	struct pier_mr_cache *cache = request->cache;
+	struct pier_cache_entry *twin = NULL;
+
+	cache->stats.misses++;
+	if (entry->state == PIER_CACHE_PENDING)
+		twin = find_twin(request, entry);
+	if (twin) {
+		end_pending(entry);
+		pier_cache_use(entry);
+		pier_cache_unuse(entry);
+		pier_cache_use(twin);
+		return twin;
+	}
+	pier_cache_use(entry);
+	if (entry->state != PIER_CACHE_PENDING ||
+	    !pier_cache_keep(entry, backend, request->access)) {
+		end_pending(entry);
+		cache->stats.uncached++;
+	}
+	return entry;
+}
+
+static int fail_miss(struct pier_cache_entry *entry, int error)
+{
+	give_up(entry);
+	pier_cache_free_entry(entry);
+	return error;
+}
+
+static struct pier_cache_entry *new_entry(const struct request *request)
+{
+	struct pier_cache_entry *entry = calloc(1, sizeof(*entry));
+
+	if (!entry)
+		return NULL;
+	entry->cache = request->cache;
+	entry->node.start = request->start;
+	entry->node.end = request->end;
+	entry->state = PIER_CACHE_LOOSE;
+	pier_list_init(&entry->link);
+	return entry;
+}
+
+static int miss(const struct request *request, bool keep, struct pier_mr **ret_mr)
+{
+	PIER_ENTRY_FROM(request->caller);
+	struct pier_cache_entry *entry = new_entry(request), *chosen;
+	const struct pier_backend *backend;
+	int error;
+
+	if (!entry)
+		return pier_fail(ENOMEM, "no memory for a region's place in a cache");
+	error = wrap(request, entry);
+	if (error)
+		return fail_miss(entry, error);
+	backend = request->buffer ? request->buffer->backend : entry->buffer->backend;
+	if (keep)
+		prepare_to_keep(request, entry, backend);
+	error = register_entry(request, entry);
+	if (error)
+		return fail_miss(entry, error);
+	pthread_mutex_lock(&request->cache->lock);
+	chosen = conclude(request, entry, backend);
+	pthread_mutex_unlock(&request->cache->lock);
+	*ret_mr = chosen->mr;
+	pier_cache_bury(request->cache);
+	return 0;
+}
+
+static int serve(const struct request *request, struct pier_mr **ret_mr)
+{
+	struct pier_cache_entry *entry;
+	int error = pier_check_process(&request->cache->object);
+
+	if (error)
+		return error;
+	if (!trusted(request->cache))
+		return miss(request, false, ret_mr);
+	while ((entry = take(request))) {
+		if (still_the_same(entry)) {
+			*ret_mr = entry->mr;
+			return 0;
+		}
+		reject(entry);
+	}
+	return miss(request, true, ret_mr);
+}
+
+int pier_mr_cache_get(struct pier_mr_cache *cache, void *addr, size_t length, int access,
+		      struct pier_mr **ret_mr)
+{
+	struct request request = {
+		.cache = cache,
+		.start = (uintptr_t)addr,
+		.access = access,
+		.caller = __builtin_return_address(0),
+	};
+
+	if (!addr || length == 0 || !pier_add_u64(request.start, length, &request.end))
+		return pier_fail(
+			EINVAL,
+			"a region of a cache: %zu bytes at %p: NULL, length 0 or "
+			"past the end of the addresses",
+			length, addr);
+	return serve(&request, ret_mr);
+}
+
+int pier_mr_cache_get_buffer(struct pier_mr_cache *cache, struct pier_buffer *buffer,
+			     size_t offset, size_t length, int access,
+			     struct pier_mr **ret_mr)
+{
+	struct request request = {
+		.cache = cache,
+		.buffer = buffer,
+		.offset = offset,
+		.start = buffer->address + offset,
+		.end = buffer->address + offset + length,
+		.access = access,
+		.caller = __builtin_return_address(0),
+	};
+	int error;
+
+	if (length == 0)
+		return pier_fail(EINVAL, "length 0: a region has at least one byte");
+	error = pier_check_buffer_range(buffer, offset, length, "a region of a cache");
+	return error ? error : serve(&request, ret_mr);
+}
+
+int pier_mr_cache_put(struct pier_mr_cache *cache, struct pier_mr *mr)
+{
+	struct pier_cache_entry *entry = mr ? mr->cached : NULL;
+	int error = pier_check_process(&cache->object);
+	bool handed_out, dead;
+
+	if (error || !mr)
+		return error;
+	if (!entry || entry->cache != cache)
+		return pier_fail(EINVAL,
+				 "giving a region of %llu bytes to a registration "
+				 "cache that it is not from",
+				 (unsigned long long)mr->length);
+	pthread_mutex_lock(&cache->lock);
+	handed_out = entry->users > 0;
+	if (handed_out)
+		pier_cache_unuse(entry);
+	dead = !pier_list_empty(&cache->dead);
+	pthread_mutex_unlock(&cache->lock);
+	if (!handed_out)
+		return pier_fail(EINVAL,
+				 "giving a region of %llu bytes back to its registration "
+				 "cache more often than it was handed out",
+				 (unsigned long long)mr->length);
+	return dead ? pier_cache_bury(cache) : 0;
+}

@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <unistd.h>
+#include <linux/magic.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+
+#include <pier/mr.h>
+
+#include "check.h"
+#include "core/page.h"
+#include "core/checked.h"
+#include "core/error.h"
+
+#ifndef DMA_BUF_MAGIC /* <linux/magic.h> has it since 5.3 */
+#define DMA_BUF_MAGIC 0x444d4142
+#endif
+
+enum {
+	/* What UVERBS_METHOD_REG_DMABUF_MR lets through; the rest of verbs' flags
+	 * (memory windows, zero based, on demand) make no sense on a dma-buf. */
+	DMABUF_ACCESS = PIER_ACCESS_LOCAL_WRITE | PIER_ACCESS_REMOTE_WRITE |
+			PIER_ACCESS_REMOTE_READ | PIER_ACCESS_REMOTE_ATOMIC |
+			PIER_ACCESS_RELAXED_ORDERING,
+	HOST_ACCESS = DMABUF_ACCESS | PIER_ACCESS_MW_BIND | PIER_ACCESS_ON_DEMAND,
+	NEED_LOCAL_WRITE = PIER_ACCESS_REMOTE_WRITE | PIER_ACCESS_REMOTE_ATOMIC,
+};
+
+static const char *name_of_lacking(int flags)
+{
+	if (flags & PIER_ACCESS_REMOTE_ATOMIC)
+		return "REMOTE_ATOMIC";
+	return flags & PIER_ACCESS_MW_BIND ? "MW_BIND" : "ON_DEMAND";
+}
+
+/*
+ * The kernel's ib_check_mr_access(), and the mask in front of it. It refuses
+ * ON_DEMAND on a device without it, in the same way; that there are no atomics or
+ * memory windows it leaves to the request that would need them.
+ */
+static int check_access(const struct pier_check_limits *limits, int access, int possible)
+{
+	if (access & ~possible)
+		return pier_fail(EINVAL, "access 0x%x: flags 0x%x are not possible %s",
+				 (unsigned int)access, (unsigned int)(access & ~possible),
+				 access & ~HOST_ACCESS ? "here" : "on a dma-buf");
+	if ((access & NEED_LOCAL_WRITE) && !(access & PIER_ACCESS_LOCAL_WRITE))
+		return pier_fail(EINVAL,
+				 "access 0x%x: REMOTE_WRITE and REMOTE_ATOMIC need "
+				 "LOCAL_WRITE too",
+				 (unsigned int)access);
+	if (access & limits->lacking_access)
+		return pier_fail(EOPNOTSUPP, "access 0x%x: %s has no %s",
+				 (unsigned int)access, limits->device,
+				 name_of_lacking(access & limits->lacking_access));
+	return 0;
+}
+
+static int check_size(const struct pier_check_limits *limits, uint64_t length)
+{
+	if (length <= limits->max_mr_size)
+		return 0;
+	return pier_fail(E2BIG,
+			 "length %" PRIu64 " is more than the %" PRIu64
+			 " bytes that a region of %s can have",
+			 length, limits->max_mr_size, limits->device);
+}
+
+/* A dma-buf tells its size by lseek alone (dma_buf_llseek), and has no position. */
+static off_t fd_size(int fd, enum pier_fd_kind kind)
+{
+	struct stat status;
+
+	if (kind == PIER_FD_DMABUF)
+		return lseek(fd, 0, SEEK_END);
+	return fstat(fd, &status) == 0 ? status.st_size : -1;
+}
+
+enum pier_fd_kind pier_classify_fd(int fd, uint64_t *ret_size)
+{
+	enum pier_fd_kind kind;
+	struct statfs fs;
+	off_t size;
+	int flags = fd < 0 ? -1 : fcntl(fd, F_GETFL);
+
+	/* To fget(), and so to the kernel's dma_buf_get(), O_PATH is not open. */
+	if (flags < 0 || (flags & O_PATH))
+		return PIER_FD_CLOSED;
+	if (fstatfs(fd, &fs) == 0 && fs.f_type == DMA_BUF_MAGIC)
+		kind = PIER_FD_DMABUF;
+	else if (fcntl(fd, F_GET_SEALS) >= 0)
+		kind = PIER_FD_MEMFD;
+	else
+		return PIER_FD_OTHER;
+	size = fd_size(fd, kind);
+	if (size < 0)
+		return PIER_FD_OTHER;
+	*ret_size = (uint64_t)size;
+	return kind;
+}
+
+int pier_fail_no_dmabuf(const char *device)
+{
+	return pier_fail(EOPNOTSUPP,
+			 "%s cannot register dma-bufs: its driver or its libibverbs "
+			 "provider lacks the operation",
+			 device);
+}
+
+/*
+ * Not a rule of the kernel but of its drivers, and not of all: where the iova of
+ * the last byte wraps, ib_umem_find_best_pgsz() has no page size to offer, and
+ * mlx5 says EINVAL (host memory only; on a dma-buf it does not look), efa and
+ * irdma EOPNOTSUPP. rxe does not look at that of host memory. No such region
+ * could be addressed, so it is refused on every device; and so is an end at 2^64
+ * exactly, which does not fit into the sums of struct pier_remote.
+ */
+static int check_iova(uint64_t iova, uint64_t length)
+{
+	uint64_t end;
+
+	if (pier_add_u64(iova, length, &end))
+		return 0;
+	return pier_fail(EINVAL,
+			 "iova 0x%" PRIx64 " and length %" PRIu64 " overflow 64 bits",
+			 iova, length);
+}
+
+/* `what`: of what the iova must keep to the page rule. */
+static int check_page_agree(const struct pier_check_limits *limits, const char *what,
+			    uint64_t value, uint64_t iova)
+{
+	if (pier_page_agree(value, iova, limits->page))
+		return 0;
+	return pier_fail(EINVAL,
+			 "%s 0x%" PRIx64 " and iova 0x%" PRIx64
+			 " differ modulo the page of %" PRIu64 " bytes",
+			 what, value, iova, limits->page);
+}
+
+int pier_check_host(const struct pier_check_limits *limits, uint64_t address,
+		    uint64_t length, uint64_t iova, int access)
+{
+	struct pier_page_range pages;
+	int error;
+
+	error = check_page_agree(limits, "address", address, iova);
+	if (!error)
+		error = check_access(limits, access, HOST_ACCESS);
+	if (error)
+		return error;
+	if (length == 0)
+		return pier_fail(EINVAL, "length 0: a region has at least one byte");
+	if (!pier_page_range(address, length, limits->page, &pages))
+		return pier_fail(EINVAL,
+				 "address 0x%" PRIx64 " and length %" PRIu64
+				 " leave the address space",
+				 address, length);
+	/* ib_umem_get(): npages > UINT_MAX. */
+	if (pages.length / limits->page > UINT32_MAX)
+		return pier_fail(EINVAL,
+				 "length %" PRIu64 " takes more than the %" PRIu32
+				 " pages that the kernel pins for a region",
+				 length, UINT32_MAX);
+	error = check_iova(iova, length);
+	return error ? error : check_size(limits, length);
+}
+
+static int check_fd_kind(const struct pier_check_limits *limits, int fd,
+			 uint64_t *ret_size)
+{
+	switch (pier_classify_fd(fd, ret_size)) {
+	case PIER_FD_CLOSED:
+		return pier_fail(EBADF, "fd %d is not open (or only with O_PATH)", fd);
+	case PIER_FD_DMABUF:
+		return 0;
+	case PIER_FD_MEMFD:
+		if (limits->takes_memfd)
+			return 0;
+		return pier_fail(
+			EINVAL,
+			"fd %d is a memfd, not a dma-buf: %s takes only dma-bufs "
+			"(/dev/udmabuf makes one of a memfd)",
+			fd, limits->device);
+	default:
+		return pier_fail(EINVAL, "fd %d is not a dma-buf", fd);
+	}
+}
+
+/* end: the offset behind the last byte that is wanted. */
+static int check_fd(const struct pier_check_limits *limits, int fd, uint64_t end)
+{
+	uint64_t size;
+	int error;
+
+	if (limits->trust_fd)
+		return 0;
+	error = check_fd_kind(limits, fd, &size);
+	if (error || end <= size)
+		return error;
+	return pier_fail(EINVAL,
+			 "a range that ends at %" PRIu64 " past the dma-buf's %" PRIu64
+			 " bytes",
+			 end, size);
+}
+
+/*
+ * In the order of the kernel: UVERBS_METHOD_REG_DMABUF_MR in
+ * uverbs_std_types_mr.c, then ib_umem_dmabuf_get() in umem_dmabuf.c, which
+ * looks at the sum before it looks up the fd.
+ */
+int pier_check_dmabuf(const struct pier_check_limits *limits, uint64_t offset,
+		      uint64_t length, uint64_t iova, int fd, int access)
+{
+	uint64_t end;
+	int error;
+
+	if (!limits->dmabuf)
+		return pier_fail_no_dmabuf(limits->device);
+	error = check_page_agree(limits, "offset", offset, iova);
+	if (!error)
+		error = check_access(limits, access, DMABUF_ACCESS);
+	if (error)
+		return error;
+	if (!pier_add_u64(offset, length, &end))
+		return pier_fail(EINVAL,
+				 "offset %" PRIu64 " and length %" PRIu64
+				 " overflow 64 bits",
+				 offset, length);
+	error = check_fd(limits, fd, end);
+	if (error)
+		return error;
+	if (length == 0)
+		return pier_fail(EINVAL, "length 0: a region has at least one byte");
+	error = check_iova(iova, length);
+	return error ? error : check_size(limits, length);
+}

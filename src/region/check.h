@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_REGION_CHECK_H
+#define PIER_REGION_CHECK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/*
+ * The kernel's rules for registrations, checked before the system call so that
+ * the refusal can name the value and the rule. Each returns 0 or a negative
+ * errno with a sentence: the errno that the kernel would give, and where two
+ * rules are broken at once, that of the one which the kernel looks at first.
+ */
+
+/* What the checks must know of the device. */
+struct pier_check_limits {
+	uint64_t page;	      /* of the host */
+	uint64_t max_mr_size; /* of the device */
+	int lacking_access;   /* flags of enum pier_access that the device lacks */
+	bool dmabuf;	      /* it registers dma-bufs */
+	bool takes_memfd;     /* and takes memfds for them */
+	/*
+	 * Leave out what costs system calls: what the fd is, and how large. For
+	 * who asks again without this when the registration was refused.
+	 */
+	bool trust_fd;
+	const char *device; /* its name, for sentences */
+};
+
+/* What an fd is, as far as a registration cares. */
+enum pier_fd_kind {
+	PIER_FD_CLOSED,
+	PIER_FD_OTHER,
+	PIER_FD_MEMFD,
+	PIER_FD_DMABUF,
+};
+
+/* Classify an fd; *ret_size is its size in bytes if it is memory. */
+enum pier_fd_kind pier_classify_fd(int fd, uint64_t *ret_size);
+
+/* Refuse dma-bufs on a device that cannot register them: -EOPNOTSUPP. */
+int pier_fail_no_dmabuf(const char *device);
+
+int pier_check_host(const struct pier_check_limits *limits, uint64_t address,
+		    uint64_t length, uint64_t iova, int access);
+
+int pier_check_dmabuf(const struct pier_check_limits *limits, uint64_t offset,
+		      uint64_t length, uint64_t iova, int fd, int access);
+
+#endif

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <inttypes.h>
+
+#include <pier/sync.h>
+
+#include "buffer/buffer.h"
+#include "stage.h"
+#include "core/checked.h"
+#include "core/error.h"
+
+/* Bytes of a region, in its own offsets. */
+struct span {
+	uint64_t offset, length;
+};
+
+/* What of a span lies in [start, start + length); its length is 0 where nothing does. */
+static struct span cut(struct span span, uint64_t start, uint64_t length)
+{
+	uint64_t first = span.offset > start ? span.offset : start;
+	uint64_t end = span.offset + span.length, other = start + length;
+
+	if (other < end)
+		end = other;
+	return (struct span){ first, end > first ? end - first : 0 };
+}
+
+/* A window has the memory of the region beneath. */
+static int find_memory(struct pier_mr **mr, uint64_t *offset, uint64_t length)
+{
+	int error = pier_check_process(&(*mr)->object);
+
+	if (error)
+		return error;
+	if (!pier_range_fits(*offset, length, (*mr)->length))
+		return pier_fail(ERANGE,
+				 "%" PRIu64 " bytes at offset %" PRIu64
+				 " leave the region of %" PRIu64,
+				 length, *offset, (*mr)->length);
+	while ((*mr)->window && (*mr)->memory_count == 0) {
+		*offset += (*mr)->iova - (*mr)->base->iova;
+		*mr = (*mr)->base;
+	}
+	return 0;
+}
+
+static int sync_part(const struct pier_mr_part *part, struct span span,
+		     int (*copy)(const struct pier_stage *stage, uint64_t offset,
+				 uint64_t length))
+{
+	const struct pier_stage *stage = part->stage;
+	uint64_t skipped;
+
+	if (!stage || span.length == 0)
+		return 0;
+	/* A sub-region's part begins somewhere in the stage of its base. */
+	skipped = part->stage_offset + (span.offset - part->start);
+	return copy(stage, skipped, span.length);
+}
+
+/* A region may have a thousand parts, and its chunks are told one by one. */
+static uint32_t first_part(const struct pier_mr *mr, uint64_t offset)
+{
+	return mr->parts ? (uint32_t)(pier_mr_find_part(mr, offset) - mr->parts) : 0;
+}
+
+static int sync_stages(const struct pier_mr *mr, struct span span,
+		       int (*copy)(const struct pier_stage *stage, uint64_t offset,
+				   uint64_t length))
+{
+	uint64_t end = span.offset + span.length;
+	int error = 0;
+
+	for (uint32_t i = first_part(mr, span.offset); i < pier_mr_parts(mr) && !error;
+	     i++) {
+		const struct pier_mr_part *part = pier_mr_part_at(mr, i);
+
+		if (part->start >= end)
+			break;
+		error = sync_part(part, cut(span, part->start, part->length), copy);
+	}
+	return error;
+}
+
+/* Or no bytes at all. */
+static bool all_staged(const struct pier_mr *mr, struct span span)
+{
+	uint64_t end = span.offset + span.length;
+	bool staged = true;
+
+	for (uint32_t i = first_part(mr, span.offset); i < pier_mr_parts(mr) && staged;
+	     i++) {
+		const struct pier_mr_part *part = pier_mr_part_at(mr, i);
+
+		if (part->start >= end)
+			break;
+		staged = part->stage || cut(span, part->start, part->length).length == 0;
+	}
+	return staged;
+}
+
+bool pier_has_direct(const struct pier_mr *mr)
+{
+	uint64_t start = 0;
+
+	mr = pier_mr_beneath(mr);
+	for (uint32_t i = 0; i < mr->memory_count; i++) {
+		const struct pier_mr_range *range = &mr->memory[i].range;
+		struct span here = { start, range->length };
+
+		if (range->source == PIER_MR_BUFFER && !all_staged(mr, here))
+			return true;
+		start += range->length;
+	}
+	return false;
+}
+
+static int flush_buffer(const struct pier_buffer *buffer)
+{
+	int result;
+
+	if (!buffer->backend->flush)
+		return 0;
+	pier_clear_error();
+	result = buffer->backend->flush(&buffer->memory);
+	if (result != 0)
+		return pier_fail_because(pier_backend_errno(result),
+					 "making a NIC's writes visible in memory of %s",
+					 buffer->backend->name);
+	return 0;
+}
+
+/* Of what NICs write to directly, or, `all`, of what is staged as well. */
+static int flush_buffers(const struct pier_mr *mr, struct span span, bool all)
+{
+	uint64_t start = 0;
+	int error = 0;
+
+	for (uint32_t i = 0; i < mr->memory_count && !error; i++) {
+		const struct pier_mr_range *range = &mr->memory[i].range;
+		struct span here = cut(span, start, range->length);
+
+		if (range->source == PIER_MR_BUFFER && here.length > 0 &&
+		    (all || !all_staged(mr, here)))
+			error = flush_buffer(range->buffer);
+		start += range->length;
+	}
+	return error;
+}
+
+int pier_mr_sync_for_nic(struct pier_mr *mr, uint64_t offset, uint64_t length)
+{
+	int error = find_memory(&mr, &offset, length);
+
+	return error ? error
+		     : sync_stages(mr, (struct span){ offset, length },
+				   pier_stage_for_nic);
+}
+
+int pier_copy_for_device(struct pier_mr *mr, uint64_t offset, uint64_t length)
+{
+	int error = find_memory(&mr, &offset, length);
+
+	return error ? error
+		     : sync_stages(mr, (struct span){ offset, length },
+				   pier_stage_for_device);
+}
+
+int pier_flush_for_device(struct pier_mr *mr, uint64_t offset, uint64_t length, bool all)
+{
+	int error = find_memory(&mr, &offset, length);
+
+	return error ? error : flush_buffers(mr, (struct span){ offset, length }, all);
+}
+
+int pier_mr_sync_for_device(struct pier_mr *mr, uint64_t offset, uint64_t length)
+{
+	int error = pier_copy_for_device(mr, offset, length);
+
+	return error ? error : pier_flush_for_device(mr, offset, length, false);
+}

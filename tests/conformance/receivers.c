@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+
+#include "cases.h"
+#include "world.h"
+
+/*
+ * Transfers that announce their chunks, and receivers at their other end: both are driven
+ * by one thread. The first rail is the world's channel, the other is made here.
+ */
+
+enum {
+	CHUNK = 8192,
+	HERE = 1000, /* where the bytes are in the area of a, and in that of b */
+	THERE = 4097,
+	LENGTH = AREA_LENGTH - THERE - 999,
+	PARTS = 2, /* of the remote vector */
+	RAILS = 2,
+};
+
+struct rails {
+	struct pier_channel *near, *far; /* of the second */
+	struct pier_remote parts[PARTS];
+	struct pier_rail list[RAILS];
+	struct pier_receiver_rail receivers[RAILS];
+	struct pier_transfer *transfer;
+	struct pier_receiver *receiver;
+};
+
+static void add_channels(struct world *world, struct rails *rails)
+{
+	struct pier_channel *near = world->a.channel, *far = world->b.channel;
+
+	expect_ok(end_prepare(&world->a, NULL));
+	expect_ok(end_prepare(&world->b, NULL));
+	expect_ok(ends_connect(&world->a, &world->b));
+	rails->near = world->a.channel;
+	rails->far = world->b.channel;
+	world->a.channel = near;
+	world->b.channel = far;
+}
+
+static struct rails make_rails(struct world *world)
+{
+	static const size_t ends[PARTS + 1] = { 0, THERE + 5 * 4096, AREA_LENGTH };
+	struct rails rails = { NULL };
+
+	for (int i = 0; i < PARTS; i++)
+		rails.parts[i] = remote_at(&world->b.area, ends[i],
+					   ends[i + 1] - ends[i]);
+	add_channels(world, &rails);
+	return rails;
+}
+
+static void name_rails(const struct world *world, struct rails *rails)
+{
+	for (int i = 0; i < RAILS; i++) {
+		rails->list[i] = (struct pier_rail){
+			.channel = i ? rails->near : world->a.channel,
+			.mr = world->a.area.mr,
+			.offset = HERE,
+			.parts = rails->parts,
+			.count = PARTS,
+			.remote_offset = THERE,
+		};
+		rails->receivers[i] = (struct pier_receiver_rail){
+			.channel = i ? rails->far : world->b.channel,
+			.mr = world->b.area.mr,
+			.offset = THERE,
+		};
+	}
+}
+
+static void close_rails(struct rails *rails)
+{
+	expect_ok(pier_transfer_destroy(rails->transfer));
+	expect_ok(pier_receiver_destroy(rails->receiver));
+	expect_ok(pier_channel_destroy(rails->near));
+	expect_ok(pier_channel_destroy(rails->far));
+}
+
+static void begin(struct rails *rails, uint32_t count, uint64_t length)
+{
+	struct pier_transfer_attr attr = PIER_TRANSFER_ATTR_INIT;
+
+	attr.rails = rails->list;
+	attr.rail_count = count;
+	attr.length = length;
+	attr.chunk = CHUNK;
+	attr.flags = PIER_TRANSFER_ANNOUNCE;
+	expect_ok(pier_transfer_destroy(rails->transfer));
+	expect_ok(pier_transfer_begin(&attr, &rails->transfer));
+}
+
+static void begin_receiver(struct rails *rails, uint32_t count, uint64_t length)
+{
+	struct pier_receiver_attr attr = PIER_RECEIVER_ATTR_INIT;
+
+	attr.rails = rails->receivers;
+	attr.rail_count = count;
+	attr.length = length;
+	expect_ok(pier_receiver_begin(&attr, &rails->receiver));
+}
+
+/* Until both have ended: how they did. */
+static void drive(struct rails *rails, int *ret_sent, int *ret_came)
+{
+	*ret_sent = *ret_came = 0;
+	while (*ret_sent == 0 || *ret_came == 0) {
+		*ret_sent = pier_transfer_progress(rails->transfer);
+		*ret_came = pier_receiver_progress(rails->receiver);
+	}
+}
+
+static void expect_landed(struct world *world, struct rails *rails, uint64_t length)
+{
+	struct pier_receiver_status status;
+	int sent, came;
+
+	drive(rails, &sent, &came);
+	expect_result(pier_transfer_progress(rails->transfer), 1);
+	expect_result(pier_receiver_progress(rails->receiver), 1);
+	pier_receiver_query(rails->receiver, &status);
+	assert_int_equal(status.done, length);
+	image_copy(&world->b.area, THERE, &world->a.area, HERE, length);
+	world_expect(world);
+}
+
+/* One receiver after the other, over the same channels. */
+static void lands_chunks(void **state)
+{
+	static const uint64_t lengths[] = { 0, 1, 4096, CHUNK, CHUNK + 1, LENGTH };
+	struct world *world = world_connected(state);
+	struct rails rails = make_rails(world);
+
+	name_rails(world, &rails);
+	begin_receiver(&rails, RAILS, 0);
+	expect_result(pier_receiver_progress(rails.receiver), 1);
+	for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
+		area_shuffle(world, &world->a.area);
+		area_shuffle(world, &world->b.area);
+		expect_ok(pier_receiver_next(rails.receiver, rails.receivers, RAILS,
+					     lengths[i]));
+		begin(&rails, RAILS, lengths[i]);
+		expect_landed(world, &rails, lengths[i]);
+	}
+	close_rails(&rails);
+}
+
+/* The receiving end of a rail stops in the middle; the other one brings the rest. */
+static void counts_once_what_comes_twice(void **state)
+{
+	struct world *world = world_connected(state);
+	struct rails rails = make_rails(world);
+	struct pier_receiver_status status = { .done = 0 };
+
+	name_rails(world, &rails);
+	begin_receiver(&rails, RAILS, LENGTH);
+	begin(&rails, RAILS, LENGTH);
+	while (status.done < LENGTH / 4) {
+		expect_result(pier_transfer_progress(rails.transfer) < 0, 0);
+		expect_result(pier_receiver_progress(rails.receiver) < 0, 0);
+		pier_receiver_query(rails.receiver, &status);
+	}
+	expect_ok(pier_channel_cancel(rails.far));
+	expect_landed(world, &rails, LENGTH);
+	close_rails(&rails);
+}
+
+/* On the very channels that failed; what had come stays counted. */
+static void resumes_on_channels_that_were_reset(void **state)
+{
+	struct world *world = world_connected(state);
+	struct rails rails = make_rails(world);
+	struct pier_receiver_status status = { .done = 0 };
+	int sent, came;
+
+	name_rails(world, &rails);
+	begin_receiver(&rails, 1, LENGTH);
+	begin(&rails, 1, LENGTH);
+	while (status.done < LENGTH / 4) {
+		expect_result(pier_transfer_progress(rails.transfer) < 0, 0);
+		expect_result(pier_receiver_progress(rails.receiver) < 0, 0);
+		pier_receiver_query(rails.receiver, &status);
+	}
+	expect_ok(pier_channel_cancel(world->b.channel));
+	drive(&rails, &sent, &came);
+	assert_true(sent < 0 && came < 0);
+	expect_ok(pier_channel_reset(world->a.channel));
+	expect_ok(pier_channel_reset(world->b.channel));
+	expect_ok(ends_connect(&world->a, &world->b));
+	expect_ok(pier_receiver_resume(rails.receiver, rails.receivers, 1));
+	expect_ok(pier_transfer_resume(rails.transfer, rails.list, 1));
+	expect_landed(world, &rails, LENGTH);
+	close_rails(&rails);
+}
+
+/* A number that no transfer of this length has; the writes went nowhere they may not. */
+static void believes_no_number(void **state)
+{
+	struct world *world = world_connected(state);
+	struct rails rails = make_rails(world);
+	struct pier_gather source = gather_at(&world->a.area, HERE, 4096);
+	struct pier_remote target = remote_at(&world->b.area, THERE, 4096);
+
+	name_rails(world, &rails);
+	begin_receiver(&rails, RAILS, LENGTH);
+	expect_ok(pier_channel_write_imm(rails.near, &source, 1, &target, 0x7fffffff,
+					 PATIENT));
+	expect_result(pier_receiver_wait(rails.receiver, PATIENT), -EBADMSG);
+	image_copy(&world->b.area, THERE, &world->a.area, HERE, 4096);
+	world_expect(world);
+	close_rails(&rails);
+}
+
+int run_receiver_cases(void)
+{
+	const struct CMUnitTest cases[] = {
+		world_case(lands_chunks),
+		world_case(counts_once_what_comes_twice),
+		world_case(resumes_on_channels_that_were_reset),
+		world_case(believes_no_number),
+	};
+
+	return cmocka_run_group_tests_name("receivers", cases, NULL, NULL);
+}

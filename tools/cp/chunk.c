@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <stdlib.h>
+#include <string.h>
+
+#include "chunk.h"
+
+struct slot *open_slots(struct link *link, void *owner, job_function *run,
+			struct failure *failure)
+{
+	struct slot *slots = calloc(link->depth, sizeof(*slots));
+	uint32_t i;
+
+	if (!slots) {
+		fail(failure, EXIT_FILE, "out of memory");
+		return NULL;
+	}
+	for (i = 0; i < link->depth; i++) {
+		slots[i].job.run = run;
+		slots[i].owner = owner;
+		if (link_recv(link, i, &slots[i].receive) < 0) {
+			fail_pier(failure, EXIT_DEVICE);
+			free(slots);
+			return NULL;
+		}
+	}
+	return slots;
+}
+
+uint32_t slot_number(const struct link *link, const struct slot *slot)
+{
+	return (uint32_t)(slot->chunk.number % link->depth);
+}
+
+static size_t slot_offset(const struct link *link, const struct slot *slot)
+{
+	return (size_t)slot_number(link, slot) * link->chunk;
+}
+
+size_t piece_length(const struct slot *slot, uint64_t done)
+{
+	uint64_t left = slot->chunk.length - done;
+
+	return left < PIECE ? (size_t)left : PIECE;
+}
+
+int put_piece(struct link *link, struct slot *slot, uint64_t done, const void *piece)
+{
+	size_t offset = slot_offset(link, slot) + (size_t)done;
+
+	if (pier_buffer_copy_to(link->buffer, offset, piece, piece_length(slot, done)) <
+	    0)
+		return fail_pier(&slot->failure, EXIT_DEVICE);
+	return 0;
+}
+
+int get_piece(struct link *link, struct slot *slot, uint64_t done, void *ret_piece)
+{
+	size_t offset = slot_offset(link, slot) + (size_t)done;
+
+	if (pier_buffer_copy_from(link->buffer, offset, ret_piece,
+				  piece_length(slot, done)) < 0)
+		return fail_pier(&slot->failure, EXIT_DEVICE);
+	return 0;
+}
+
+int sync_put_pieces(struct link *link, struct slot *slot)
+{
+	if (pier_mr_sync_for_nic(link->mr, slot_offset(link, slot), slot->chunk.length) <
+	    0)
+		return fail_pier(&slot->failure, EXIT_DEVICE);
+	return 0;
+}
+
+int sync_before_get(struct link *link, struct slot *slot)
+{
+	if (pier_mr_sync_for_device(link->mr, slot_offset(link, slot),
+				    slot->chunk.length) < 0)
+		return fail_pier(&slot->failure, EXIT_DEVICE);
+	return 0;
+}
+
+void store_announcement(const struct slot *slot, uint8_t *ret_message)
+{
+	store_u64(ret_message, slot->chunk.number);
+	store_u64(ret_message + 8, slot->chunk.length);
+	store_u64(ret_message + 16, slot->chunk.hole);
+	memcpy(ret_message + 24, slot->tag, CP_TAG_SIZE);
+}
+
+void load_announcement(const uint8_t *message, struct chunk *ret_chunk, uint8_t *ret_tag)
+{
+	ret_chunk->number = load_u64(message);
+	ret_chunk->length = load_u64(message + 8);
+	ret_chunk->hole = load_u64(message + 16) != 0;
+	memcpy(ret_tag, message + 24, CP_TAG_SIZE);
+}

@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "commands.h"
+#include "file.h"
+#include "network.h"
+#include "options.h"
+#include "remote.h"
+#include "result.h"
+#include "server.h"
+#include "signals.h"
+#include "transfer.h"
+#include "units.h"
+
+/* The client. */
+struct copy {
+	const struct cp_options *options;
+	enum cp_role role; /* ours */
+	const char *host;  /* of the server; NULL: here */
+	struct cp_side side;
+	struct shell shell; /* if there is a host */
+	struct callees callees;
+	struct request request;
+	struct failure failure;
+	struct control control;
+	struct remote remote;
+	struct progress progress;
+	struct transfer transfer;
+};
+
+static void fill_side(struct cp_side *side, const struct place *place, const char *memory,
+		      const char *device)
+{
+	snprintf(side->path, sizeof(side->path), "%s", place->path);
+	snprintf(side->memory, sizeof(side->memory), "%s", memory);
+	snprintf(side->device, sizeof(side->device), "%s", device ? device : "");
+}
+
+static void plan(struct copy *copy)
+{
+	const struct cp_options *options = copy->options;
+	const char *remote_device = options->remote_device;
+	struct cp_side *source, *destination;
+	const char *source_device, *destination_device;
+	bool sender = !options->source.host[0];
+
+	copy->host = sender ? options->destination.host : options->source.host;
+	if (!copy->host[0])
+		copy->host = NULL;
+	if (!remote_device && !copy->host)
+		remote_device = options->device;
+	copy->role = sender ? CP_SENDER : CP_RECEIVER;
+	copy->request.role = sender ? CP_RECEIVER : CP_SENDER;
+	copy->request.settings = options->settings;
+	randombytes_buf(copy->request.settings.secret,
+			sizeof(copy->request.settings.secret));
+	source = sender ? &copy->side : &copy->request.side;
+	destination = sender ? &copy->request.side : &copy->side;
+	source_device = sender ? options->device : remote_device;
+	destination_device = sender ? remote_device : options->device;
+	fill_side(source, &options->source, options->source_memory, source_device);
+	fill_side(destination, &options->destination, options->destination_memory,
+		  destination_device);
+}
+
+/* Nobody should type a password to learn that a file is not there. */
+static int look_at_source(struct copy *copy)
+{
+	struct source source = { .fd = -1, .content = -1 };
+	int result = 0;
+
+	if (copy->role == CP_SENDER)
+		result = open_source(&source, AT_FDCWD, copy->side.path, &copy->failure);
+	close_source(&source);
+	return result;
+}
+
+/* Looking up a name takes seconds if no server answers: let Ctrl-C end the program. */
+static int prepare_copy(struct copy *copy)
+{
+	if (look_at_source(copy) < 0)
+		return -1;
+	if (!copy->host)
+		return 0;
+	if (split_shell(copy->options->rsh, &copy->shell, &copy->failure) < 0)
+		return -1;
+	find_callees(copy->host, &copy->shell, copy->side.device, &copy->callees);
+	return 0;
+}
+
+static int run_copy(struct copy *copy)
+{
+	struct control *control = &copy->control;
+
+	if (prepare_copy(copy) < 0)
+		return -1;
+	control->signal_fd = open_signals(&copy->failure);
+	if (control->signal_fd < 0 ||
+	    start_remote(&copy->remote, copy->host, &copy->shell,
+			 copy->options->remote_pier, control) < 0 ||
+	    control_greet(control) < 0)
+		return -1;
+	if (copy->host)
+		call_only(&copy->callees);
+	if (send_request(control, &copy->request) < 0)
+		return -1;
+	return copy->role == CP_SENDER ? run_sender(&copy->transfer)
+				       : run_receiver(&copy->transfer);
+}
+
+static void finish_copy(struct copy *copy)
+{
+	struct failure *failure = &copy->failure;
+	char how[256];
+	size_t used;
+
+	control_tell(&copy->control);
+	close_transfer(&copy->transfer);
+	control_close(&copy->control);
+	end_remote(&copy->remote, how, sizeof(how));
+	if (copy->control.signal_fd >= 0)
+		close(copy->control.signal_fd);
+	/* A sentence that only says that the other side went may now say why. */
+	used = strlen(failure->text);
+	if (failure->status == EXIT_PEER && copy->control.gone && how[0])
+		snprintf(failure->text + used, sizeof(failure->text) - used, ": %s", how);
+}
+
+static void report(const struct copy *copy, double seconds)
+{
+	const struct cp_options *options = copy->options;
+	bool sender = copy->role == CP_SENDER;
+	struct cp_result result = {
+		.failure = &copy->failure,
+		.source = &options->source,
+		.destination = &options->destination,
+		.settings = &options->settings,
+		.source_report = sender ? copy->transfer.report
+					: copy->transfer.peer.report,
+		.destination_report = sender ? copy->transfer.peer.report
+					     : copy->transfer.report,
+		.bytes = copy->transfer.size,
+		.seconds = seconds,
+		.verbose = options->verbose,
+	};
+
+	if (copy->failure.status)
+		print_failure(&copy->failure);
+	if (options->json)
+		print_result_json(&result);
+	else if (!options->quiet && !copy->failure.status)
+		print_result(&result);
+}
+
+static void print_log(enum pier_log_level level, const char *message, void *argument)
+{
+	(void)level;
+	(void)argument;
+	print_error("pier: %s", message);
+}
+
+static int copy_file(const struct cp_options *options)
+{
+	struct copy copy = { .options = options };
+	uint64_t start = now_ns();
+
+	plan(&copy);
+	copy.control = (struct control){ .in = -1,
+					 .out = -1,
+					 .signal_fd = -1,
+					 .timeout_ms = options->settings.timeout_ms,
+					 .peer = copy.host,
+					 .failure = &copy.failure };
+	copy.transfer = (struct transfer){ .role = copy.role,
+					   .settings = &copy.request.settings,
+					   .side = &copy.side,
+					   .root = AT_FDCWD,
+					   .requested = copy.role == CP_RECEIVER
+								? copy.request.side.path
+								: NULL,
+					   .control = &copy.control,
+					   .failure = &copy.failure,
+					   .progress = &copy.progress };
+	copy.progress.shown = options->progress || (isatty(STDERR_FILENO) &&
+						    !options->quiet && !options->json);
+	run_copy(&copy);
+	finish_copy(&copy);
+	report(&copy, (double)(now_ns() - start) / 1e9);
+	return copy.failure.status;
+}
+
+int command_cp(int argc, char **argv)
+{
+	struct cp_options options;
+
+	if (sodium_init() < 0) {
+		print_error("pier: libsodium cannot be used here");
+		return EXIT_FILE;
+	}
+	if (argc > 1 && strcmp(argv[1], "--server") == 0)
+		return serve_copy(argc, argv);
+	if (parse_cp_options(argc, argv, &options) < 0)
+		return EXIT_USAGE;
+	if (options.help) {
+		print_cp_help();
+		return EXIT_OK;
+	}
+	if (options.verbose && !secure_getenv("PIER_LOG"))
+		pier_log_set(PIER_LOG_INFO, print_log, NULL);
+	return copy_file(&options);
+}

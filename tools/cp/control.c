@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "control.h"
+#include "units.h"
+
+static const uint8_t magic[8] = { 0x89, 'P', 'I', 'E', 'R', 'C', 'P', '\n' };
+
+enum {
+	PREAMBLE_SIZE = 16,
+	HEADER_SIZE = 8,
+	/* How long a reason may lag behind its effect. */
+	WHY_MS = 1000,
+	/* How long the receiver may take to name its file: see PATIENCE_MS too. */
+	NAMING_MS = 1500,
+};
+
+/* At the start of a sentence about the other side. */
+static const char *peer_name(const struct control *control)
+{
+	return control->peer ? control->peer : "the other process";
+}
+
+static uint64_t deadline_after(uint32_t ms)
+{
+	return now_ns() + (uint64_t)ms * 1000000;
+}
+
+static int fail_signal(struct control *control)
+{
+	struct signalfd_siginfo info;
+
+	if (read(control->signal_fd, &info, sizeof(info)) != sizeof(info))
+		return 0;
+	return fail(control->failure, EXIT_SIGNAL + (int)info.ssi_signo, "%s",
+		    info.ssi_signo == SIGINT ? "interrupted" : "terminated by a signal");
+}
+
+int control_check_signal(struct control *control)
+{
+	struct pollfd pollfd = { .fd = control->signal_fd, .events = POLLIN };
+
+	return poll(&pollfd, 1, 0) == 1 ? fail_signal(control) : 0;
+}
+
+/* Wait until fd is ready; a signal and the deadline are failures. */
+static int wait_fd(struct control *control, int fd, short events, uint64_t deadline)
+{
+	for (;;) {
+		struct pollfd fds[2] = {
+			{ .fd = control->signal_fd, .events = POLLIN },
+			{ .fd = fd, .events = events },
+		};
+		uint64_t now = now_ns();
+		int left = now < deadline ? (int)((deadline - now) / 1000000) + 1 : 0;
+
+		if (poll(fds, 2, left) < 0 && errno != EINTR)
+			return fail(control->failure, EXIT_PEER, "poll: %s",
+				    strerror(errno));
+		if (fds[0].revents && fail_signal(control) < 0)
+			return -1;
+		if (fds[1].revents)
+			return 0;
+		if (left == 0)
+			return fail(control->failure, EXIT_PEER,
+				    "%s gave no sign of life for %g s",
+				    peer_name(control), control->timeout_ms / 1e3);
+	}
+}
+
+static int fail_gone(struct control *control)
+{
+	control->gone = true;
+	return fail(control->failure, EXIT_PEER, "%s ended before the copy was complete",
+		    peer_name(control));
+}
+
+/* Returns the number of bytes, 1 to size; or -1. */
+static ssize_t read_some(struct control *control, uint8_t *ret_data, size_t size,
+			 uint64_t deadline)
+{
+	ssize_t count;
+
+	do {
+		if (wait_fd(control, control->in, POLLIN, deadline) < 0)
+			return -1;
+		count = read(control->in, ret_data, size);
+	} while (count < 0 && (errno == EINTR || errno == EAGAIN));
+	if (count > 0)
+		return count;
+	return fail_gone(control);
+}
+
+static int read_all(struct control *control, uint8_t *ret_data, size_t size,
+		    uint64_t deadline)
+{
+	while (size > 0) {
+		ssize_t count = read_some(control, ret_data, size, deadline);
+
+		if (count < 0)
+			return -1;
+		ret_data += count;
+		size -= (size_t)count;
+	}
+	return 0;
+}
+
+/*
+ * A pipe that polls as writable takes PIPE_BUF bytes without blocking (pipe(7)),
+ * so the descriptors need not be made non-blocking, which would also change
+ * them for whoever shares them.
+ */
+static int write_all(struct control *control, const uint8_t *data, size_t size)
+{
+	uint64_t deadline = deadline_after(control->timeout_ms);
+
+	while (size > 0) {
+		ssize_t count;
+
+		if (wait_fd(control, control->out, POLLOUT, deadline) < 0)
+			return -1;
+		count = write(control->out, data, size < PIPE_BUF ? size : PIPE_BUF);
+		if (count < 0 && (errno == EINTR || errno == EAGAIN))
+			continue;
+		if (count < 0) {
+			control_ask_why(control);
+			return fail_gone(control);
+		}
+		data += count;
+		size -= (size_t)count;
+	}
+	return 0;
+}
+
+/* Show what came instead of the preamble, up to the end of its first line. */
+static int fail_noise(struct control *control, const uint8_t *preamble, size_t length)
+{
+	struct pollfd pollfd = { .fd = control->in, .events = POLLIN };
+	uint8_t noise[64] = { 0 };
+	ssize_t more;
+
+	memcpy(noise, preamble, length);
+	if (poll(&pollfd, 1, 0) == 1) {
+		more = read(control->in, noise + length, sizeof(noise) - 1 - length);
+		length += more > 0 ? (size_t)more : 0;
+	}
+	noise[length] = '\0';
+	noise[strcspn((const char *)noise, "\r\n")] = '\0';
+	return fail(
+		control->failure, EXIT_PEER,
+		"%s sent something other than the protocol, beginning with \"%s\": is "
+		"your shell clean? Its start-up files must print nothing",
+		peer_name(control), (const char *)noise);
+}
+
+static int read_preamble(struct control *control)
+{
+	uint64_t deadline = deadline_after(control->timeout_ms);
+	uint8_t preamble[PREAMBLE_SIZE];
+	struct wire_reader reader = { preamble + sizeof(magic), 8, false };
+	size_t length = 0;
+	uint32_t version;
+
+	while (length < sizeof(preamble)) {
+		ssize_t count = read_some(control, preamble + length,
+					  sizeof(preamble) - length, deadline);
+
+		if (count < 0)
+			return -1;
+		length += (size_t)count;
+		if (memcmp(preamble, magic, length < 8 ? length : 8) != 0)
+			return fail_noise(control, preamble, length);
+	}
+	version = get_u32(&reader);
+	if (version != CP_PROTOCOL_VERSION)
+		return fail(
+			control->failure, EXIT_PEER,
+			"%s speaks version %u of the copy protocol, this side version "
+			"%d: install the same pier on both",
+			peer_name(control), version, CP_PROTOCOL_VERSION);
+	control->greeted = true;
+	return 0;
+}
+
+int control_greet(struct control *control)
+{
+	struct wire_writer writer = { .length = 0 };
+
+	put_bytes(&writer, magic, sizeof(magic));
+	put_u32(&writer, CP_PROTOCOL_VERSION);
+	put_u32(&writer, 0);
+	if (write_all(control, writer.data, writer.length) < 0)
+		return -1;
+	return read_preamble(control);
+}
+
+int control_send(struct control *control, enum frame_type type,
+		 const struct wire_writer *writer)
+{
+	size_t length = writer ? writer->length : 0;
+	struct wire_writer header = { .length = 0 };
+
+	if (writer && writer->overflow)
+		return fail(control->failure, EXIT_PEER,
+			    "a control message of type %d is too long", type);
+	put_u32(&header, (uint32_t)length);
+	put_u32(&header, type);
+	if (write_all(control, header.data, header.length) < 0)
+		return -1;
+	return length ? write_all(control, writer->data, length) : 0;
+}
+
+static int fail_frame(struct control *control, const struct frame *frame)
+{
+	return fail(control->failure, EXIT_PEER,
+		    "%s sent an unexpected control message (type %u, %u bytes)",
+		    peer_name(control), frame->type, frame->length);
+}
+
+/* The other side's own words, as they came: print_safely() when they are shown. */
+static int fail_told(struct control *control, const struct frame *frame)
+{
+	struct wire_reader reader = { frame->payload, frame->length, false };
+	uint32_t status = get_u32(&reader);
+	char text[sizeof(control->failure->text)];
+
+	get_string(&reader, text, sizeof(text));
+	if (!wire_complete(&reader) || status == 0 || status > 255)
+		return fail_frame(control, frame);
+	control->told = true;
+	/* A Ctrl-C reaches both sides; ours is the one to speak of. */
+	if (status > EXIT_SIGNAL && control_check_signal(control) < 0)
+		return -1;
+	return fail(control->failure, (int)status, "%s%s%s",
+		    control->peer ? control->peer : "", control->peer ? ": " : "", text);
+}
+
+static int receive_until(struct control *control, struct frame *ret_frame,
+			 uint64_t deadline)
+{
+	uint8_t header[HEADER_SIZE];
+	struct wire_reader reader = { header, sizeof(header), false };
+
+	if (read_all(control, header, sizeof(header), deadline) < 0)
+		return -1;
+	ret_frame->length = get_u32(&reader);
+	ret_frame->type = get_u32(&reader);
+	if (ret_frame->length > sizeof(ret_frame->payload))
+		return fail_frame(control, ret_frame);
+	if (read_all(control, ret_frame->payload, ret_frame->length, deadline) < 0)
+		return -1;
+	return ret_frame->type == FRAME_ERROR ? fail_told(control, ret_frame) : 0;
+}
+
+int control_receive(struct control *control, struct frame *ret_frame)
+{
+	return receive_until(control, ret_frame, deadline_after(control->timeout_ms));
+}
+
+int control_expect(struct control *control, enum frame_type type, struct frame *ret_frame)
+{
+	do {
+		if (control_receive(control, ret_frame) < 0)
+			return -1;
+	} while (ret_frame->type == FRAME_ALIVE);
+	if (ret_frame->type != type)
+		return fail_frame(control, ret_frame);
+	return 0;
+}
+
+void control_ask_why(struct control *control)
+{
+	struct failure none = { 0 }, *ours = control->failure;
+	uint64_t deadline = deadline_after(WHY_MS);
+	struct frame frame;
+	int result = 0;
+
+	control->failure = &none;
+	if (!control->greeted)
+		result = read_all(control, frame.payload, PREAMBLE_SIZE, deadline);
+	while (result == 0)
+		result = receive_until(control, &frame, deadline);
+	control->failure = ours;
+	if (control->told || control->gone || none.status > EXIT_SIGNAL)
+		fail(ours, none.status, "%s", none.text);
+}
+
+void control_tell(struct control *control)
+{
+	struct failure *ours = control->failure;
+	struct failure ignored = { 0 };
+	struct wire_writer writer = { .length = 0 };
+
+	if (!ours->status || control->told || control->gone || control->out < 0)
+		return;
+	put_u32(&writer, (uint32_t)ours->status);
+	put_string(&writer,
+		   control->withheld ? "the client could not connect" : ours->text);
+	/* The last word: nobody is left to hear why it did not arrive. */
+	control->failure = &ignored;
+	control->timeout_ms = WHY_MS;
+	control_send(control, FRAME_ERROR, &writer);
+	control->failure = ours;
+}
+
+bool control_tell_unless_done(struct control *control)
+{
+	struct failure ignored = { 0 }, *ours = control->failure;
+	struct frame frame = { 0 };
+	uint64_t deadline;
+
+	if (control->told || control->gone)
+		return false;
+	control_tell(control);
+	/* This was the last word: later calls of control_tell() send nothing. */
+	close(control->out);
+	control->out = -1;
+	deadline = deadline_after(NAMING_MS);
+	control->failure = &ignored;
+	while (frame.type != FRAME_DONE && receive_until(control, &frame, deadline) == 0)
+		;
+	control->failure = ours;
+	return frame.type == FRAME_DONE;
+}
+
+void control_close(struct control *control)
+{
+	if (control->in >= 0)
+		close(control->in);
+	if (control->out >= 0)
+		close(control->out);
+	control->in = control->out = -1;
+}

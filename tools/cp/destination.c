@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "file.h"
+#include "path.h"
+#include "temporary.h"
+
+enum {
+	RESOLVE_ATTEMPTS = 100,
+	/* The file was replaced while it was looked up. */
+	STALE = 1,
+};
+
+static int fail_path(const struct destination *destination, const char *what,
+		     struct failure *failure)
+{
+	return fail(failure, EXIT_FILE, "cannot %s %s: %s", what, destination->path,
+		    path_error(errno));
+}
+
+/* The file that is replaced; its st_mode is 0 if there is none. Some are refused. */
+static int look_at_existing(const struct destination *destination, const uint8_t *secret,
+			    struct stat *ret_old, struct failure *failure)
+{
+	memset(ret_old, 0, sizeof(*ret_old));
+	if (fstatat(destination->directory, destination->name, ret_old,
+		    AT_SYMLINK_NOFOLLOW) < 0)
+		return errno == ENOENT ? 0 : fail_path(destination, "write", failure);
+	if (!S_ISREG(ret_old->st_mode))
+		return fail(failure, EXIT_FILE, "%s exists and is not a regular file",
+			    destination->path);
+	if (is_identity_of(destination->source.identity, ret_old, secret))
+		return fail(failure, EXIT_FILE,
+			    "source and destination are the same file (%s)",
+			    destination->path);
+	return 0;
+}
+
+/*
+ * An old file keeps its mode, as with cp(1), if it has the new file's owner. In a
+ * directory like /tmp, anybody else could open the copy of a secret to all by
+ * creating a file of its name first.
+ */
+static int choose_mode(struct destination *destination, const struct stat *old,
+		       struct failure *failure)
+{
+	mode_t mask = umask(0);
+	struct stat own;
+
+	umask(mask);
+	/* On NFS the owner of new files may be another than geteuid(). */
+	if (fstat(destination->fd, &own) < 0)
+		return fail_path(destination, "write", failure);
+	if (destination->preserve)
+		destination->mode = (mode_t)destination->source.mode;
+	else if (old->st_mode && old->st_uid == own.st_uid)
+		destination->mode = old->st_mode & 0777;
+	else
+		destination->mode = (mode_t)destination->source.mode & ~mask;
+	return 0;
+}
+
+static bool is_directory(int fd)
+{
+	struct stat stat;
+
+	return fd >= 0 && fstat(fd, &stat) == 0 && S_ISDIR(stat.st_mode);
+}
+
+/* Open what the path leads to; within a directory, the file of the source's name. */
+static int open_target(struct destination *destination, int root, const char *path)
+{
+	const char *slash = path[strlen(path) - 1] == '/' ? "" : "/";
+	int target = open_path(root, path, O_PATH), length;
+
+	if (!is_directory(target)) {
+		strcpy(destination->path, path);
+		return target;
+	}
+	close(target);
+	length = snprintf(destination->path, sizeof(destination->path), "%s%s%s", path,
+			  slash, destination->source.name);
+	if (length < PATH_MAX)
+		return open_path(root, destination->path, O_PATH);
+	errno = ENAMETOOLONG;
+	return -1;
+}
+
+static int fail_link(const struct destination *destination, struct failure *failure)
+{
+	return fail(failure, EXIT_FILE, "cannot write through the symbolic link %s: %s",
+		    destination->path, path_error(errno));
+}
+
+/* rename(2) would replace the link: go to the directory of the file that it leads to. */
+static int follow_link(struct destination *destination, int root, int target,
+		       struct failure *failure)
+{
+	int directory;
+
+	if (target < 0) {
+		errno = ENOENT;
+		return fail_link(destination, failure);
+	}
+	directory = open_parent_of(root, target, destination->name);
+	if (directory < 0)
+		return errno == ESTALE ? STALE : fail_link(destination, failure);
+	close(destination->directory);
+	destination->directory = directory;
+	return 0;
+}
+
+/* Returns 0, -1, or STALE. */
+static int find_name(struct destination *destination, int root, int target,
+		     struct failure *failure)
+{
+	const char *path = destination->path;
+	struct stat stat;
+
+	if (path[strlen(path) - 1] == '/')
+		return fail(failure, EXIT_FILE, "%s: no such directory", path);
+	destination->directory = open_parent(root, path, destination->name);
+	if (destination->directory < 0)
+		return fail_path(destination, "write", failure);
+	if (fstatat(destination->directory, destination->name, &stat,
+		    AT_SYMLINK_NOFOLLOW) == 0 &&
+	    S_ISLNK(stat.st_mode))
+		return follow_link(destination, root, target, failure);
+	return 0;
+}
+
+static int resolve_once(struct destination *destination, int root, const char *path,
+			struct failure *failure)
+{
+	int target = open_target(destination, root, path), result;
+
+	if (target < 0 && errno != ENOENT)
+		return fail_path(destination, "write", failure);
+	result = find_name(destination, root, target, failure);
+	if (target >= 0)
+		close(target);
+	return result;
+}
+
+/* Find the directory that the file goes to, and its name there; path is not empty. */
+static int resolve(struct destination *destination, int root, const char *path,
+		   struct failure *failure)
+{
+	int attempt;
+
+	/* Another copy may replace the file between two of our looks. */
+	for (attempt = 0; attempt < RESOLVE_ATTEMPTS; attempt++) {
+		int result = resolve_once(destination, root, path, failure);
+
+		if (result != STALE)
+			return result;
+		close(destination->directory);
+		destination->directory = -1;
+	}
+	errno = ESTALE;
+	return fail_link(destination, failure);
+}
+
+/*
+ * A file without a name goes away with the process, however that ends. File
+ * systems that have no such files say EOPNOTSUPP; EISDIR and ENOENT are
+ * kernels', or network file systems', ways of not knowing the flag.
+ */
+static int create_file(struct destination *destination)
+{
+	destination->fd = openat(destination->directory, ".",
+				 O_WRONLY | O_TMPFILE | O_CLOEXEC, 0600);
+	if (destination->fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR ||
+				    errno == ENOENT || errno == EINVAL))
+		destination->fd = create_temporary(destination->directory,
+						   destination->name,
+						   destination->temporary);
+	return destination->fd < 0 ? -1 : 0;
+}
+
+/*
+ * A disk that is too small is better found now than after an hour. A sparse file
+ * gets its size alone: holes stay holes until data is written into them.
+ */
+static int reserve_room(const struct destination *destination, struct failure *failure)
+{
+	off_t size = (off_t)destination->source.size;
+
+	if (destination->source.sparse)
+		return ftruncate(destination->fd, size) < 0
+			       ? fail_path(destination, "write", failure)
+			       : 0;
+	if (size > 0 && fallocate(destination->fd, 0, 0, size) < 0 &&
+	    errno != EOPNOTSUPP && errno != ENOSYS)
+		return fail(failure, EXIT_FILE, "no room for the %lld bytes of %s: %s",
+			    (long long)size, destination->path, strerror(errno));
+	return 0;
+}
+
+int open_destination(struct destination *destination, int root, const char *path,
+		     const struct source_message *source,
+		     const struct cp_settings *settings, struct failure *failure)
+{
+	struct stat old;
+
+	destination->source = *source;
+	destination->preserve = settings->preserve;
+	if (resolve(destination, root, path, failure) < 0 ||
+	    look_at_existing(destination, settings->secret, &old, failure) < 0)
+		return -1;
+	if (create_file(destination) < 0)
+		return fail_path(destination, "write", failure);
+	if (choose_mode(destination, &old, failure) < 0)
+		return -1;
+	remove_leftovers(destination->directory, destination->name, destination->fd);
+	return reserve_room(destination, failure);
+}
+
+int write_destination(const struct destination *destination, uint64_t offset,
+		      const void *data, size_t length, struct failure *failure)
+{
+	uint64_t start = offset;
+	const char *from = data;
+	size_t left = length;
+
+	while (left > 0) {
+		ssize_t count = pwrite(destination->fd, from, left, (off_t)offset);
+
+		if (count < 0 && errno == EINTR)
+			continue;
+		if (count <= 0)
+			return fail_path(destination, "write", failure);
+		from += count;
+		offset += (uint64_t)count;
+		left -= (size_t)count;
+	}
+	/* The disk works while we copy, so that little is left for the end. */
+	sync_file_range(destination->fd, (off_t)start, (off_t)length,
+			SYNC_FILE_RANGE_WRITE);
+	return 0;
+}
+
+static int set_attributes(const struct destination *destination)
+{
+	const struct timespec times[2] = {
+		{ .tv_nsec = UTIME_OMIT },
+		{ .tv_sec = (time_t)destination->source.mtime_seconds,
+		  .tv_nsec = (long)destination->source.mtime_nanoseconds },
+	};
+
+	if (fchmod(destination->fd, destination->mode) < 0)
+		return -1;
+	return destination->preserve ? futimens(destination->fd, times) : 0;
+}
+
+/* linkat(2) does not replace a file, rename(2) does. */
+static int give_name(struct destination *destination)
+{
+	if (!destination->temporary[0]) {
+		if (link_file(destination->fd, destination->directory,
+			      destination->name) == 0)
+			return 0;
+		if (errno != EEXIST ||
+		    link_temporary(destination->fd, destination->directory,
+				   destination->name, destination->temporary) < 0)
+			return -1;
+	}
+	if (renameat(destination->directory, destination->temporary,
+		     destination->directory, destination->name) < 0)
+		return -1;
+	destination->temporary[0] = '\0';
+	return 0;
+}
+
+static bool decide_fate(struct destination *destination, enum destination_fate fate)
+{
+	enum destination_fate undecided = DESTINATION_UNDECIDED;
+
+	return atomic_compare_exchange_strong(&destination->fate, &undecided, fate);
+}
+
+bool abandon_destination(struct destination *destination)
+{
+	return decide_fate(destination, DESTINATION_ABANDONED);
+}
+
+int commit_destination(struct destination *destination, struct failure *failure)
+{
+	if (set_attributes(destination) < 0 || fsync(destination->fd) < 0)
+		return fail_path(destination, "write", failure);
+	if (!decide_fate(destination, DESTINATION_NAMING))
+		return fail(failure, EXIT_FILE, "%s was abandoned", destination->path);
+	if (give_name(destination) < 0)
+		return fail_path(destination, "write", failure);
+	/* Some file systems cannot synchronise directories: EINVAL. */
+	if (fsync(destination->directory) < 0 && errno != EINVAL)
+		return fail_path(destination, "write", failure);
+	return 0;
+}
+
+void close_destination(struct destination *destination)
+{
+	if (destination->temporary[0])
+		unlinkat(destination->directory, destination->temporary, 0);
+	if (destination->fd >= 0)
+		close(destination->fd);
+	if (destination->directory >= 0)
+		close(destination->directory);
+	destination->fd = destination->directory = -1;
+	destination->temporary[0] = '\0';
+}

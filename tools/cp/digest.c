@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <string.h>
+
+#include "digest.h"
+#include "wire.h"
+
+/* Contexts of crypto_kdf_derive_from_key(): keys of one are unrelated to the other's. */
+static const char tag_context[crypto_kdf_CONTEXTBYTES] = "cp-chunk";
+static const char digest_context[crypto_kdf_CONTEXTBYTES] = "cp-file-";
+
+_Static_assert((int)CP_SECRET_SIZE == (int)crypto_kdf_KEYBYTES,
+	       "a secret is a kdf's key");
+
+void begin_tag(struct tag_state *state, const uint8_t *secret, uint64_t number)
+{
+	uint8_t key[crypto_onetimeauth_KEYBYTES];
+
+	crypto_kdf_derive_from_key(key, sizeof(key), number, tag_context, secret);
+	crypto_onetimeauth_init(&state->poly1305, key);
+	sodium_memzero(key, sizeof(key));
+}
+
+void update_tag(struct tag_state *state, const void *data, size_t length)
+{
+	crypto_onetimeauth_update(&state->poly1305, data, length);
+}
+
+void finish_tag(struct tag_state *state, const struct chunk *chunk, uint8_t *ret_tag)
+{
+	/* Always behind the data and of one size, so no two chunks look the same. */
+	uint8_t place[24];
+
+	store_u64(place, chunk->offset);
+	store_u64(place + 8, chunk->length);
+	store_u64(place + 16, chunk->hole);
+	crypto_onetimeauth_update(&state->poly1305, place, sizeof(place));
+	crypto_onetimeauth_final(&state->poly1305, ret_tag);
+}
+
+bool tags_equal(const uint8_t *a, const uint8_t *b)
+{
+	return sodium_memcmp(a, b, CP_TAG_SIZE) == 0;
+}
+
+void begin_digest(struct digest_state *state, const uint8_t *secret, uint64_t size)
+{
+	uint8_t key[crypto_generichash_KEYBYTES], bytes[8];
+
+	crypto_kdf_derive_from_key(key, sizeof(key), 0, digest_context, secret);
+	crypto_generichash_init(&state->blake2b, key, sizeof(key), CP_DIGEST_SIZE);
+	sodium_memzero(key, sizeof(key));
+	store_u64(bytes, size);
+	crypto_generichash_update(&state->blake2b, bytes, sizeof(bytes));
+}
+
+void update_digest(struct digest_state *state, const uint8_t *tag)
+{
+	crypto_generichash_update(&state->blake2b, tag, CP_TAG_SIZE);
+}
+
+void finish_digest(struct digest_state *state, uint8_t *ret_digest)
+{
+	crypto_generichash_final(&state->blake2b, ret_digest, CP_DIGEST_SIZE);
+}
+
+bool digests_equal(const uint8_t *a, const uint8_t *b)
+{
+	return sodium_memcmp(a, b, CP_DIGEST_SIZE) == 0;
+}

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <stdint.h>
+#include <string.h>
+
+#include <pier/error.h>
+
+#include "message.h"
+
+enum {
+	FLAG_VERIFY = 1,
+	FLAG_DIRECT = 2,
+	FLAG_PRESERVE = 4,
+	FLAGS = 7,
+};
+
+static struct wire_reader reader_of(const struct frame *frame)
+{
+	struct wire_reader reader = { frame->payload, frame->length, false };
+
+	return reader;
+}
+
+static int refuse(struct control *control, const char *what)
+{
+	return fail(control->failure, EXIT_PEER, "%s%sthe %s that was sent is not valid",
+		    control->peer ? control->peer : "", control->peer ? ": " : "", what);
+}
+
+int send_request(struct control *control, const struct request *request)
+{
+	const struct cp_settings *settings = &request->settings;
+	struct wire_writer writer = { .length = 0 };
+
+	put_u32(&writer, request->role);
+	put_u64(&writer, settings->chunk);
+	put_u64(&writer, settings->rate);
+	put_u32(&writer, settings->depth);
+	put_u32(&writer, settings->threads);
+	put_u32(&writer, settings->timeout_ms);
+	put_u32(&writer, (settings->verify ? FLAG_VERIFY : 0) |
+				 (settings->direct ? FLAG_DIRECT : 0) |
+				 (settings->preserve ? FLAG_PRESERVE : 0));
+	put_bytes(&writer, settings->secret, sizeof(settings->secret));
+	put_string(&writer, request->side.path);
+	put_string(&writer, request->side.memory);
+	put_string(&writer, request->side.device);
+	return control_send(control, FRAME_REQUEST, &writer);
+}
+
+static bool settings_valid(const struct cp_settings *settings)
+{
+	return settings->chunk >= CP_CHUNK_MIN && settings->chunk <= CP_CHUNK_MAX &&
+	       settings->chunk % CP_CHUNK_MIN == 0 && settings->depth >= 1 &&
+	       settings->depth <= CP_DEPTH_MAX &&
+	       settings->chunk * settings->depth <= CP_SLOTS_MAX &&
+	       settings->threads <= CP_THREADS_MAX && settings->timeout_ms > 0 &&
+	       settings->timeout_ms <= INT32_MAX;
+}
+
+int receive_request(struct control *control, struct request *ret_request)
+{
+	struct cp_settings *settings = &ret_request->settings;
+	struct wire_reader reader;
+	const uint8_t *secret;
+	struct frame frame;
+	uint32_t role, flags;
+
+	if (control_expect(control, FRAME_REQUEST, &frame) < 0)
+		return -1;
+	reader = reader_of(&frame);
+	role = get_u32(&reader);
+	settings->chunk = get_u64(&reader);
+	settings->rate = get_u64(&reader);
+	settings->depth = get_u32(&reader);
+	settings->threads = get_u32(&reader);
+	settings->timeout_ms = get_u32(&reader);
+	flags = get_u32(&reader);
+	secret = get_bytes(&reader, sizeof(settings->secret));
+	get_string(&reader, ret_request->side.path, sizeof(ret_request->side.path));
+	get_string(&reader, ret_request->side.memory, sizeof(ret_request->side.memory));
+	get_string(&reader, ret_request->side.device, sizeof(ret_request->side.device));
+	if (!wire_complete(&reader) || (role != CP_SENDER && role != CP_RECEIVER) ||
+	    flags > FLAGS || !settings_valid(settings))
+		return refuse(control, "request");
+	ret_request->role = (enum cp_role)role;
+	settings->verify = flags & FLAG_VERIFY;
+	settings->direct = flags & FLAG_DIRECT;
+	settings->preserve = flags & FLAG_PRESERVE;
+	memcpy(settings->secret, secret, sizeof(settings->secret));
+	return 0;
+}
+
+int send_source(struct control *control, const struct source_message *source)
+{
+	struct wire_writer writer = { .length = 0 };
+
+	put_u64(&writer, source->size);
+	put_u32(&writer, source->sparse);
+	put_u32(&writer, source->mode);
+	put_u64(&writer, source->mtime_seconds);
+	put_u32(&writer, source->mtime_nanoseconds);
+	put_string(&writer, source->name);
+	put_bytes(&writer, source->identity, sizeof(source->identity));
+	return control_send(control, FRAME_SOURCE, &writer);
+}
+
+/* The name becomes part of a path. */
+static bool name_valid(const char *name)
+{
+	return name[0] && !strchr(name, '/') && strcmp(name, ".") != 0 &&
+	       strcmp(name, "..") != 0;
+}
+
+int receive_source(struct control *control, struct source_message *ret_source)
+{
+	struct wire_reader reader;
+	const uint8_t *identity;
+	struct frame frame;
+	uint32_t sparse;
+
+	if (control_expect(control, FRAME_SOURCE, &frame) < 0)
+		return -1;
+	reader = reader_of(&frame);
+	ret_source->size = get_u64(&reader);
+	sparse = get_u32(&reader);
+	ret_source->mode = get_u32(&reader);
+	ret_source->mtime_seconds = get_u64(&reader);
+	ret_source->mtime_nanoseconds = get_u32(&reader);
+	get_string(&reader, ret_source->name, sizeof(ret_source->name));
+	identity = get_bytes(&reader, sizeof(ret_source->identity));
+	if (!wire_complete(&reader) || ret_source->size > INT64_MAX || sparse > 1 ||
+	    ret_source->mode > 0777 || ret_source->mtime_nanoseconds >= 1000000000 ||
+	    !name_valid(ret_source->name))
+		return refuse(control, "description of the file");
+	ret_source->sparse = sparse;
+	memcpy(ret_source->identity, identity, sizeof(ret_source->identity));
+	return 0;
+}
+
+int send_setup(struct control *control, const struct setup_message *setup)
+{
+	uint8_t endpoint[PIER_ENDPOINT_WIRE_MAX], remote[PIER_REMOTE_WIRE_SIZE];
+	int length = pier_endpoint_pack(&setup->endpoint, endpoint, sizeof(endpoint));
+	struct wire_writer writer = { .length = 0 };
+
+	if (length < 0)
+		return fail_pier(control->failure, EXIT_DEVICE);
+	pier_remote_pack(&setup->remote, remote);
+	put_u32(&writer, (uint32_t)length);
+	put_bytes(&writer, endpoint, (size_t)length);
+	put_bytes(&writer, remote, sizeof(remote));
+	put_string(&writer, setup->report.device);
+	put_string(&writer, setup->report.memory);
+	put_string(&writer, setup->report.path);
+	put_string(&writer, setup->report.why);
+	return control_send(control, FRAME_SETUP, &writer);
+}
+
+int receive_setup(struct control *control, struct setup_message *ret_setup)
+{
+	struct cp_report *report = &ret_setup->report;
+	const uint8_t *endpoint, *remote;
+	struct wire_reader reader;
+	struct frame frame;
+	uint32_t length;
+
+	if (control_expect(control, FRAME_SETUP, &frame) < 0)
+		return -1;
+	reader = reader_of(&frame);
+	length = get_u32(&reader);
+	endpoint = get_bytes(&reader, length);
+	remote = get_bytes(&reader, PIER_REMOTE_WIRE_SIZE);
+	get_string(&reader, report->device, sizeof(report->device));
+	get_string(&reader, report->memory, sizeof(report->memory));
+	get_string(&reader, report->path, sizeof(report->path));
+	get_string(&reader, report->why, sizeof(report->why));
+	if (!wire_complete(&reader))
+		return refuse(control, "set-up");
+	if (pier_endpoint_unpack(endpoint, length, &ret_setup->endpoint) < 0 ||
+	    pier_remote_unpack(remote, PIER_REMOTE_WIRE_SIZE, &ret_setup->remote) < 0)
+		return fail_pier(control->failure, EXIT_PEER);
+	return 0;
+}

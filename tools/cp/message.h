@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_TOOLS_CP_MESSAGE_H
+#define PIER_TOOLS_CP_MESSAGE_H
+
+#include <pier/endpoint.h>
+#include <pier/remote.h>
+
+#include "cp.h"
+#include "control.h"
+#include "identity.h"
+
+/* What the frames say. Reading fails on anything out of its range. */
+
+struct request {
+	enum cp_role role; /* the server's */
+	struct cp_settings settings;
+	struct cp_side side; /* the server's */
+};
+
+struct source_message {
+	uint64_t size;
+	bool sparse;   /* has holes, which need no room on disk */
+	uint32_t mode; /* permission bits */
+	uint64_t mtime_seconds;
+	uint32_t mtime_nanoseconds;
+	char name[NAME_MAX + 1];
+	uint8_t identity[CP_IDENTITY_SIZE];
+};
+
+struct setup_message {
+	struct pier_endpoint endpoint;
+	struct pier_remote remote; /* the receiver's slots */
+	struct cp_report report;
+};
+
+int send_request(struct control *control, const struct request *request);
+int receive_request(struct control *control, struct request *ret_request);
+int send_source(struct control *control, const struct source_message *source);
+int receive_source(struct control *control, struct source_message *ret_source);
+int send_setup(struct control *control, const struct setup_message *setup);
+int receive_setup(struct control *control, struct setup_message *ret_setup);
+
+#endif

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "network.h"
+
+/* An address that peers can call too: not link-local, and one of this host's. */
+static bool is_ours(const char *text)
+{
+	struct addrinfo hints = { .ai_flags = AI_NUMERICHOST,
+				  .ai_socktype = SOCK_STREAM };
+	struct addrinfo *found;
+	bool ours;
+	int fd;
+
+	/* A scope, as in fe80::1%eth0, means nothing on another host. */
+	if (strchr(text, '%') || getaddrinfo(text, NULL, &hints, &found) != 0)
+		return false;
+	fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	ours = fd >= 0 && bind(fd, found->ai_addr, found->ai_addrlen) == 0;
+	if (fd >= 0)
+		close(fd);
+	freeaddrinfo(found);
+	return ours;
+}
+
+/*
+ * sshd(8) sets SSH_CONNECTION to client address, client port, server address, server
+ * port. Other remote shells do not tell the address; then listen on all.
+ */
+void listen_for_client(void)
+{
+	const char *connection = secure_getenv("SSH_CONNECTION");
+	char address[INET6_ADDRSTRLEN] = "";
+
+	if (connection)
+		sscanf(connection, "%*s %*s %45s", address);
+	setenv("PIER_SOFT_ADDRESS", is_ours(address) ? address : "::", 0);
+	setenv("PIER_SOFT_PEERS", "none", 0);
+}
+
+/* False if it is not added: an address of one link is of no use to soft0. */
+static bool add_address(struct callees *callees, const struct addrinfo *one)
+{
+	char text[NI_MAXHOST], *list = callees->list;
+	size_t size = sizeof(callees->list), used = strlen(list);
+
+	if (getnameinfo(one->ai_addr, one->ai_addrlen, text, sizeof(text), NULL, 0,
+			NI_NUMERICHOST) != 0 ||
+	    strchr(text, '%') || used + strlen(text) + 2 > size)
+		return false;
+	snprintf(list + used, size - used, "%s%s", used ? "," : "", text);
+	return true;
+}
+
+static bool resolve(const char *name, struct callees *callees)
+{
+	struct addrinfo hints = { .ai_socktype = SOCK_STREAM }, *found;
+	int count = 0;
+
+	if (getaddrinfo(name, NULL, &hints, &found) != 0)
+		return false;
+	callees->list[0] = '\0';
+	for (const struct addrinfo *one = found; one && count < CALLEES_MAX;
+	     one = one->ai_next)
+		count += add_address(callees, one);
+	freeaddrinfo(found);
+	return count > 0;
+}
+
+static bool find_addresses(const char *host, const struct shell *shell,
+			   struct callees *callees)
+{
+	const char *user_end = strrchr(host, '@');
+	char name[NI_MAXHOST];
+
+	if (resolve(user_end ? user_end + 1 : host, callees))
+		return true;
+	return shell_is_ssh(shell) && ask_ssh_for_host(shell, host, name, sizeof(name)) &&
+	       resolve(name, callees);
+}
+
+void find_callees(const char *host, const struct shell *shell, const char *device,
+		  struct callees *ret_callees)
+{
+	/* Only the software NIC makes connections. */
+	bool may_call = !*device || strstr(device, "soft");
+
+	if (!may_call || secure_getenv("PIER_SOFT_PEERS") ||
+	    !find_addresses(host, shell, ret_callees))
+		strcpy(ret_callees->list, "none");
+}
+
+void call_only(const struct callees *callees)
+{
+	setenv("PIER_SOFT_PEERS", callees->list, 0);
+}

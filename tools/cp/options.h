@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_TOOLS_CP_OPTIONS_H
+#define PIER_TOOLS_CP_OPTIONS_H
+
+#include "cp.h"
+#include "place.h"
+
+/* The command line of `pier cp`. */
+struct cp_options {
+	struct cp_settings settings;
+	struct place source, destination;
+	const char *source_memory, *destination_memory; /* "": choose */
+	const char *device, *remote_device;		/* "": choose; NULL: not given */
+	const char *rsh, *remote_pier;
+	bool progress, json, quiet, verbose;
+	bool help;
+};
+
+/* Returns 0; or -1, and the user has been told. */
+int parse_cp_options(int argc, char **argv, struct cp_options *ret_options);
+
+void print_cp_help(void);
+
+#endif

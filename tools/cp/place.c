@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "place.h"
+
+static const char *skip_user(const char *text)
+{
+	size_t user = strcspn(text, "@:/[");
+
+	return text[user] == '@' ? text + user + 1 : text;
+}
+
+/* The colon that ends a host, or NULL. */
+static const char *find_colon(const char *text)
+{
+	const char *host = skip_user(text), *colon;
+
+	if (host[0] == '[') {
+		colon = strchr(host, ']');
+		return colon && colon[1] == ':' ? colon + 1 : NULL;
+	}
+	colon = strpbrk(text, ":/");
+	return colon && *colon == ':' ? colon : NULL;
+}
+
+/* "[::1:path" is more likely a slip than the name of a file. */
+static bool lacks_bracket(const char *text)
+{
+	const char *host = skip_user(text), *end = strpbrk(host, ":/");
+
+	return host[0] == '[' && end && *end == ':' && !find_colon(text);
+}
+
+/* No user or name is empty, or would be an option of the remote shell. */
+static bool host_is_valid(const char *host)
+{
+	const char *user_end = strrchr(host, '@');
+	const char *name = user_end ? user_end + 1 : host;
+
+	return host != user_end && host[0] != '-' && name[0] && name[0] != '-';
+}
+
+/* "user@[fe80::1]" is "user@fe80::1" to ssh(1). */
+static int copy_host(const char *text, size_t length, struct place *ret_place)
+{
+	char *out = ret_place->host;
+	size_t i;
+
+	if (length >= sizeof(ret_place->host))
+		return -1;
+	for (i = 0; i < length; i++)
+		if (text[i] != '[' && text[i] != ']')
+			*out++ = text[i];
+	*out = '\0';
+	return 0;
+}
+
+int parse_place(const char *text, struct place *ret_place, struct failure *failure)
+{
+	const char *colon = find_colon(text);
+	const char *path = colon ? colon + 1 : text;
+
+	memset(ret_place, 0, sizeof(*ret_place));
+	if (lacks_bracket(text))
+		return fail(failure, EXIT_USAGE,
+			    "'%s' has no ']:' after its '['; an IPv6 address is "
+			    "[ADDRESS]:PATH, a file with a colon in its name ./NAME",
+			    text);
+	if (colon && (copy_host(text, (size_t)(colon - text), ret_place) < 0 ||
+		      !host_is_valid(ret_place->host)))
+		return fail(failure, EXIT_USAGE,
+			    "'%s' does not begin with a host name; a file with a colon "
+			    "in its name is ./NAME",
+			    text);
+	/* No shell looks at the path there, and a server starts at home. */
+	if (colon && strncmp(path, "~/", 2) == 0)
+		path += 2 + strspn(path + 2, "/");
+	if (colon && !*path)
+		path = ".";
+	if (!*path)
+		return fail(failure, EXIT_USAGE, "an empty path names no file");
+	if (strlen(path) >= sizeof(ret_place->path))
+		return fail(failure, EXIT_USAGE, "a path is too long");
+	strcpy(ret_place->path, path);
+	return 0;
+}

@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "chunk.h"
+#include "file.h"
+#include "path.h"
+#include "transfer.h"
+
+struct receiver {
+	struct transfer *transfer;
+	struct destination destination;
+	struct slot *slots;
+	uint64_t announced;	  /* number of the chunk that comes next */
+	uint64_t bytes_announced; /* of the file, holes included */
+	uint64_t bytes_written;	  /* the same; chunks are done in any order */
+	struct job commit;
+	struct failure commit_failure;
+	bool committing, committed;
+};
+
+static void check_tag(const struct transfer *transfer, struct slot *slot,
+		      struct tag_state *state)
+{
+	const struct chunk *chunk = &slot->chunk;
+	uint8_t tag[CP_TAG_SIZE];
+
+	finish_tag(state, chunk, tag);
+	if (!tags_equal(tag, slot->tag))
+		fail(&slot->failure, EXIT_VERIFY,
+		     "verification failed: bytes %" PRIu64 " to %" PRIu64
+		     " did not arrive in %s memory as they were read",
+		     chunk->offset, chunk->offset + chunk->length - 1,
+		     transfer->link.report.memory);
+}
+
+/* On a worker: write to the file, and compare with the announced tag. */
+static void write_chunk(struct job *job, void *piece)
+{
+	struct slot *slot = (struct slot *)job;
+	struct receiver *receiver = slot->owner;
+	struct transfer *transfer = receiver->transfer;
+	const struct chunk *chunk = &slot->chunk;
+	uint64_t done = chunk->hole ? chunk->length : 0;
+	struct tag_state tag;
+	size_t length;
+
+	if (!chunk->hole && sync_before_get(&transfer->link, slot) < 0)
+		return;
+	begin_tag(&tag, transfer->settings->secret, chunk->number);
+	for (; done < chunk->length; done += length) {
+		length = piece_length(slot, done);
+		if (get_piece(&transfer->link, slot, done, piece) < 0)
+			return;
+		if (transfer->settings->verify)
+			update_tag(&tag, piece, length);
+		if (write_destination(&receiver->destination, chunk->offset + done, piece,
+				      length, &slot->failure) < 0)
+			return;
+	}
+	if (transfer->settings->verify)
+		check_tag(transfer, slot, &tag);
+}
+
+static void run_commit(struct job *job, void *scratch)
+{
+	struct receiver *receiver =
+		(struct receiver *)((char *)job - offsetof(struct receiver, commit));
+
+	(void)scratch;
+	commit_destination(&receiver->destination, &receiver->commit_failure);
+}
+
+/* Chunks follow each other; a file that is not sparse has no holes. */
+static bool chunk_is_due(const struct receiver *receiver, const struct chunk *chunk)
+{
+	const struct transfer *transfer = receiver->transfer;
+
+	return chunk->number == receiver->announced && chunk->length > 0 &&
+	       chunk->length <= transfer->size - receiver->bytes_announced &&
+	       (chunk->hole ? receiver->destination.source.sparse
+			    : chunk->length <= transfer->link.chunk);
+}
+
+static int take_announcement(struct receiver *receiver, struct slot *slot,
+			     const struct pier_result *result)
+{
+	struct transfer *transfer = receiver->transfer;
+	struct link *link = &transfer->link;
+	uint32_t number = (uint32_t)(receiver->announced % link->depth);
+	struct chunk chunk = { .offset = receiver->bytes_announced };
+	uint8_t tag[CP_TAG_SIZE];
+
+	load_announcement(link_incoming(link, number), &chunk, tag);
+	if (result->byte_length != ANNOUNCEMENT_SIZE || slot->state != SLOT_FREE ||
+	    !chunk_is_due(receiver, &chunk))
+		return fail(transfer->failure, EXIT_PEER,
+			    "the sender announced a chunk that is not due");
+	/* Not before: until it is free, the slot is a worker's. */
+	slot->chunk = chunk;
+	memcpy(slot->tag, tag, sizeof(tag));
+	receiver->announced++;
+	receiver->bytes_announced += chunk.length;
+	update_digest(&transfer->digest, slot->tag);
+	slot->state = SLOT_WORKING;
+	give_job(transfer->workers, &slot->job);
+	if (link_recv(link, number, &slot->receive) < 0)
+		return fail_channel(transfer, "posting a receive");
+	return 0;
+}
+
+/* Returns how many were found, or -1. */
+static int collect_announcements(struct receiver *receiver)
+{
+	struct transfer *transfer = receiver->transfer;
+	struct pier_result result;
+	int count = 0, done;
+
+	/* Also when nothing is due, since this is where a broken channel shows. */
+	for (;;) {
+		struct slot *slot =
+			&receiver->slots[receiver->announced % transfer->link.depth];
+
+		done = poll_request(transfer, slot->receive, &result);
+		if (done <= 0)
+			return done < 0 ? -1 : count;
+		if (take_announcement(receiver, slot, &result) < 0)
+			return -1;
+		count++;
+	}
+}
+
+static int give_credit(struct receiver *receiver, struct slot *slot)
+{
+	struct link *link = &receiver->transfer->link;
+	uint32_t number = slot_number(link, slot);
+
+	/* The message is the slot's: the next one follows this one's arrival. */
+	store_u64(link_outgoing(link, number), slot->chunk.number);
+	receiver->bytes_written += slot->chunk.length;
+	slot->state = SLOT_FREE;
+	if (link_send(link, number, CREDIT_SIZE, NULL) < 0)
+		return fail_channel(receiver->transfer, "acknowledging");
+	return 0;
+}
+
+static int collect_written(struct receiver *receiver)
+{
+	struct transfer *transfer = receiver->transfer;
+	struct job *job;
+	int count = 0;
+
+	for (; (job = take_done(transfer->workers)); count++) {
+		struct slot *slot = (struct slot *)job;
+
+		if (job == &receiver->commit) {
+			receiver->committed = true;
+			if (receiver->commit_failure.status == 0)
+				continue;
+			return fail(transfer->failure, receiver->commit_failure.status,
+				    "%s", receiver->commit_failure.text);
+		}
+		if (slot->failure.status)
+			return fail(transfer->failure, slot->failure.status, "%s",
+				    slot->failure.text);
+		if (give_credit(receiver, slot) < 0)
+			return -1;
+	}
+	return count;
+}
+
+/* All tags are as announced: are these the announcements that were made? */
+static int check_digest(struct transfer *transfer)
+{
+	uint8_t digest[CP_DIGEST_SIZE];
+
+	if (!transfer->settings->verify)
+		return 0;
+	finish_digest(&transfer->digest, digest);
+	if (digests_equal(digest, transfer->peer_digest))
+		return 0;
+	return fail(transfer->failure, EXIT_VERIFY,
+		    "verification failed: what arrived is not what the sender announced");
+}
+
+static int start_commit(struct receiver *receiver)
+{
+	if (check_digest(receiver->transfer) < 0)
+		return -1;
+	receiver->committing = true;
+	receiver->transfer->channel_idle = true;
+	give_job(receiver->transfer->workers, &receiver->commit);
+	return 0;
+}
+
+static int step(struct receiver *receiver)
+{
+	struct transfer *transfer = receiver->transfer;
+	int announced, written;
+
+	/* Once all is here the sender may go, and the channel does not matter. */
+	announced = receiver->bytes_announced < transfer->size
+			    ? collect_announcements(receiver)
+			    : 0;
+	if (announced < 0)
+		return -1;
+	written = collect_written(receiver);
+	if (written < 0)
+		return -1;
+	if (transfer->peer_ended && receiver->bytes_written == transfer->size &&
+	    !receiver->committing && start_commit(receiver) < 0)
+		return -1;
+	return announced + written > 0;
+}
+
+/*
+ * After FRAME_END a client needs nothing more from its server. A server needs its
+ * client: a file that nobody hears of is not put in place.
+ */
+static bool can_finish_alone(struct receiver *receiver)
+{
+	struct transfer *transfer = receiver->transfer;
+
+	if (!receiver->committing || !transfer->requested || !transfer->control->gone)
+		return false;
+	control_close(transfer->control);
+	*transfer->failure = (struct failure){ 0 };
+	return true;
+}
+
+static int wait_for_more(struct receiver *receiver)
+{
+	struct transfer *transfer = receiver->transfer;
+
+	if (transfer_wait(transfer, workers_busy(transfer->workers), 0) < 0 &&
+	    !can_finish_alone(receiver))
+		return -1;
+	return 0;
+}
+
+static int receive_chunks(struct receiver *receiver)
+{
+	struct transfer *transfer = receiver->transfer;
+
+	while (!receiver->committed) {
+		int moved = step(receiver);
+
+		if (moved < 0)
+			return -1;
+		show_progress(transfer->progress, receiver->bytes_written);
+		if (moved)
+			note_progress(transfer);
+		else if (wait_for_more(receiver) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+/* The copy has succeeded. A signal or a lost sender changes nothing about that. */
+static void say_done(struct control *control)
+{
+	struct failure *ours = control->failure, ignored;
+
+	if (control->out < 0)
+		return;
+	control->failure = &ignored;
+	do
+		ignored = (struct failure){ 0 };
+	while (control_send(control, FRAME_DONE, NULL) < 0 &&
+	       ignored.status > EXIT_SIGNAL && !control->told);
+	control->failure = ours;
+}
+
+/* The failure counts only if the file did not get its name before it. */
+static int give_up(struct receiver *receiver)
+{
+	struct transfer *transfer = receiver->transfer;
+	bool abandoned = abandon_destination(&receiver->destination);
+
+	if (abandoned) {
+		/* The sender need not wait for a slow disk. */
+		control_tell(transfer->control);
+		control_close(transfer->control);
+	}
+	stop_workers(transfer->workers);
+	transfer->workers = NULL;
+	if (abandoned)
+		return -1;
+	*transfer->failure = receiver->commit_failure;
+	return transfer->failure->status ? -1 : 0;
+}
+
+/* Otherwise a server could choose which file of a directory is written. */
+static int check_name(const struct transfer *transfer, const char *sent)
+{
+	char asked[NAME_MAX + 1];
+
+	if (!transfer->requested)
+		return 0;
+	base_name(transfer->requested, asked);
+	if (strcmp(asked, sent) == 0)
+		return 0;
+	return fail(transfer->failure, EXIT_PEER,
+		    "%s sent the file '%s', but '%s' was asked for",
+		    transfer->control->peer, sent, asked);
+}
+
+static int receive_file(struct receiver *receiver)
+{
+	struct transfer *transfer = receiver->transfer;
+	struct source_message source;
+
+	if (receive_source(transfer->control, &source) < 0 ||
+	    check_name(transfer, source.name) < 0 ||
+	    open_destination(&receiver->destination, transfer->root, transfer->side->path,
+			     &source, transfer->settings, transfer->failure) < 0)
+		return -1;
+	begin_progress(transfer->progress, source.size);
+	if (prepare_transfer(transfer, source.size) < 0)
+		return -1;
+	receiver->slots = open_slots(&transfer->link, receiver, write_chunk,
+				     transfer->failure);
+	if (!receiver->slots || connect_transfer(transfer) < 0)
+		return -1;
+	return receive_chunks(receiver);
+}
+
+int run_receiver(struct transfer *transfer)
+{
+	struct receiver receiver = {
+		.transfer = transfer,
+		.destination = { .fd = -1, .directory = -1 },
+		.commit.run = run_commit,
+	};
+	int result = receive_file(&receiver);
+
+	end_progress(transfer->progress);
+	if (result < 0)
+		result = give_up(&receiver);
+	if (result == 0)
+		say_done(transfer->control);
+	stop_workers(transfer->workers);
+	transfer->workers = NULL;
+	free(receiver.slots);
+	close_destination(&receiver.destination);
+	return result;
+}

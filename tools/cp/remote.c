@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/pidfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "remote.h"
+
+enum {
+	SSH_OPTIONS = 7,
+	/* Then SIGTERM, then SIGKILL: together less than the 5 s we promise. */
+	PATIENCE_MS = 2000,
+	TERM_MS = 1000,
+};
+
+extern char **environ;
+
+/* ssh(1) hands its words, joined by blanks, to a shell. */
+static void quote_for_shell(const char *text, char *ret_quoted, size_t size)
+{
+	static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+				    "0123456789_-+=:,./@%~";
+	size_t used = 0;
+
+	if (text[strspn(text, plain)] == '\0') {
+		snprintf(ret_quoted, size, "%s", text);
+		return;
+	}
+	used += (size_t)snprintf(ret_quoted, size, "'");
+	for (; *text && used + 6 < size; text++)
+		used += (size_t)snprintf(ret_quoted + used, size - used,
+					 *text == '\'' ? "'\\''" : "%c", *text);
+	snprintf(ret_quoted + used, size - used, "'");
+}
+
+static int spawn(struct remote *remote, char *const *argv, int in, int out,
+		 struct failure *failure)
+{
+	posix_spawn_file_actions_t actions;
+	posix_spawnattr_t attributes;
+	sigset_t none, defaults;
+	int error;
+
+	sigemptyset(&none);
+	sigemptyset(&defaults);
+	sigaddset(&defaults, SIGPIPE);
+	sigaddset(&defaults, SIGXFSZ);
+	posix_spawn_file_actions_init(&actions);
+	posix_spawn_file_actions_adddup2(&actions, in, STDIN_FILENO);
+	posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO);
+	posix_spawnattr_init(&attributes);
+	posix_spawnattr_setsigmask(&attributes, &none);
+	posix_spawnattr_setsigdefault(&attributes, &defaults);
+	posix_spawnattr_setflags(&attributes,
+				 POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+	error = posix_spawnp(&remote->pid, argv[0], &actions, &attributes, argv, environ);
+	posix_spawnattr_destroy(&attributes);
+	posix_spawn_file_actions_destroy(&actions);
+	if (!error)
+		return 0;
+	remote->pid = 0;
+	return fail(failure, EXIT_PEER, "cannot run %s: %s", remote->command,
+		    strerror(error));
+}
+
+static int spawn_with_pipes(struct remote *remote, char *const *argv,
+			    struct control *control)
+{
+	int to[2] = { -1, -1 }, from[2] = { -1, -1 }, result;
+
+	if (pipe2(to, O_CLOEXEC) < 0 || pipe2(from, O_CLOEXEC) < 0)
+		result = fail(control->failure, EXIT_PEER, "pipe: %s", strerror(errno));
+	else
+		result = spawn(remote, argv, to[0], from[1], control->failure);
+	if (to[0] >= 0)
+		close(to[0]);
+	if (from[1] >= 0)
+		close(from[1]);
+	control->out = to[1];
+	control->in = from[0];
+	return result;
+}
+
+static int start_here(struct remote *remote, struct control *control)
+{
+	char exe[] = "/proc/self/exe", cp[] = "cp", server[] = "--server";
+	char local[] = "--local", *argv[] = { exe, cp, server, local, NULL };
+
+	remote->local = true;
+	snprintf(remote->command, sizeof(remote->command), "pier");
+	return spawn_with_pipes(remote, argv, control);
+}
+
+/*
+ * The server needs neither our agent, credentials nor display, nor anything that is
+ * configured for interactive sessions; scp(1) adds most of these options, too. They
+ * follow the user's words, since ssh_config(5) uses the first value of each option.
+ */
+static size_t add_ssh_options(const struct shell *shell, char **argv, size_t count)
+{
+	static const char *const options[SSH_OPTIONS] = {
+		"-oForwardAgent=no",
+		"-oForwardX11=no",
+		"-oGSSAPIDelegateCredentials=no",
+		"-oClearAllForwardings=yes",
+		"-oPermitLocalCommand=no",
+		"-oRemoteCommand=none",
+		"-oRequestTTY=no",
+	};
+	size_t i;
+
+	if (!shell_is_ssh(shell))
+		return count;
+	for (i = 0; i < SSH_OPTIONS; i++)
+		argv[count++] = (char *)options[i];
+	return count;
+}
+
+int start_remote(struct remote *remote, const char *host, const struct shell *shell,
+		 const char *remote_pier, struct control *control)
+{
+	char quoted[4096], target[256], cp[] = "cp", server[] = "--server";
+	char *argv[SHELL_WORDS_MAX + SSH_OPTIONS + 5];
+	size_t count = shell->count;
+
+	if (!host)
+		return start_here(remote, control);
+	quote_for_shell(remote_pier, quoted, sizeof(quoted));
+	snprintf(target, sizeof(target), "%s", host);
+	snprintf(remote->command, sizeof(remote->command), "%s", shell->words[0]);
+	memcpy(argv, shell->words, count * sizeof(argv[0]));
+	count = add_ssh_options(shell, argv, count);
+	argv[count++] = target;
+	argv[count++] = quoted;
+	argv[count++] = cp;
+	argv[count++] = server;
+	argv[count] = NULL;
+	return spawn_with_pipes(remote, argv, control);
+}
+
+static bool ended_within(int pidfd, int ms)
+{
+	struct pollfd pollfd = { .fd = pidfd, .events = POLLIN };
+
+	return poll(&pollfd, 1, ms) == 1;
+}
+
+/* Returns the wait status. */
+static int reap(pid_t pid)
+{
+	int pidfd = pidfd_open(pid, 0), status = 0;
+
+	if (pidfd < 0 || !ended_within(pidfd, PATIENCE_MS)) {
+		kill(pid, SIGTERM);
+		if (pidfd < 0 || !ended_within(pidfd, TERM_MS))
+			kill(pid, SIGKILL);
+	}
+	if (pidfd >= 0)
+		close(pidfd);
+	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	return status;
+}
+
+void end_remote(struct remote *remote, char *ret_how, size_t size)
+{
+	int status;
+
+	ret_how[0] = '\0';
+	if (remote->pid <= 0)
+		return;
+	status = reap(remote->pid);
+	remote->pid = 0;
+	if (WIFSIGNALED(status))
+		snprintf(ret_how, size, "%s was killed by signal %d (%s)",
+			 remote->command, WTERMSIG(status), strsignal(WTERMSIG(status)));
+	else if (WEXITSTATUS(status) == 127 && !remote->local)
+		snprintf(ret_how, size,
+			 "%s exited with status 127; is pier installed there? "
+			 "--remote-pier tells where",
+			 remote->command);
+	else if (WEXITSTATUS(status) != 0)
+		snprintf(ret_how, size, "%s exited with status %d", remote->command,
+			 WEXITSTATUS(status));
+}

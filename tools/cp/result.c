@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "result.h"
+#include "json.h"
+#include "printable.h"
+
+static double rate(const struct cp_result *result)
+{
+	return result->seconds > 0 ? (double)result->bytes / result->seconds : 0;
+}
+
+static void print_why(const char *name, const struct cp_report *report)
+{
+	if (!report->why[0])
+		return;
+	printf("%s memory is reached as ", name);
+	print_safely(stdout, report->path);
+	fputs("; ", stdout);
+	print_safely(stdout, report->why);
+	fputc('\n', stdout);
+}
+
+static void print_used(const struct cp_report *report)
+{
+	print_safely(stdout, report->memory);
+	fputs(" memory on ", stdout);
+	print_safely(stdout, report->device);
+	fputs(" (", stdout);
+	print_safely(stdout, report->path);
+	fputc(')', stdout);
+}
+
+void print_result(const struct cp_result *result)
+{
+	printf("%" PRIu64 " bytes in %.2f s, %.2f GB/s, %s: ", result->bytes,
+	       result->seconds, rate(result) / 1e9,
+	       result->settings->verify ? "verified" : "not verified");
+	print_used(&result->source_report);
+	fputs(" -> ", stdout);
+	print_used(&result->destination_report);
+	fputc('\n', stdout);
+	if (!result->verbose)
+		return;
+	print_why("source", &result->source_report);
+	print_why("destination", &result->destination_report);
+}
+
+static void print_side(struct json *json, const char *name, const struct place *place,
+		       const struct cp_report *report)
+{
+	json_open(json, name, '{');
+	json_string(json, "host", place->host[0] ? place->host : NULL);
+	json_string(json, "file", place->path);
+	json_string(json, "device", report->device[0] ? report->device : NULL);
+	json_string(json, "memory", report->memory[0] ? report->memory : NULL);
+	json_string(json, "path", report->path[0] ? report->path : NULL);
+	json_string(json, "why", report->why[0] ? report->why : NULL);
+	json_close(json, '}');
+}
+
+void print_result_json(const struct cp_result *result)
+{
+	const struct cp_settings *settings = result->settings;
+	struct json json = { .file = stdout };
+	bool failed = result->failure->status != 0;
+
+	json_open(&json, NULL, '{');
+	json_bool(&json, "ok", !failed);
+	json_uint(&json, "exit_status", (uint64_t)result->failure->status);
+	json_string(&json, "error", failed ? result->failure->text : NULL);
+	print_side(&json, "source", result->source, &result->source_report);
+	print_side(&json, "destination", result->destination,
+		   &result->destination_report);
+	json_uint(&json, "chunk", settings->chunk);
+	json_uint(&json, "depth", settings->depth);
+	if (!failed) {
+		json_uint(&json, "bytes", result->bytes);
+		json_double(&json, "seconds", result->seconds);
+		json_double(&json, "bytes_per_second", rate(result));
+		json_string(&json, "checksum", settings->verify ? "poly1305" : NULL);
+	}
+	json_bool(&json, "verified", !failed && settings->verify);
+	json_close(&json, '}');
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_TOOLS_CP_RESULT_H
+#define PIER_TOOLS_CP_RESULT_H
+
+#include "cp.h"
+#include "place.h"
+
+/* What is said when a copy is over. */
+struct cp_result {
+	const struct failure *failure;
+	const struct place *source, *destination;
+	const struct cp_settings *settings;
+	struct cp_report source_report, destination_report;
+	uint64_t bytes;
+	double seconds;
+	bool verbose; /* also why a side has no better path */
+};
+
+void print_result(const struct cp_result *result);
+void print_result_json(const struct cp_result *result);
+
+#endif

@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <stdlib.h>
+
+#include "chunk.h"
+#include "file.h"
+#include "transfer.h"
+#include "units.h"
+
+struct sender {
+	struct transfer *transfer;
+	struct source source;
+	struct slot *slots;
+	/* Numbers of the chunks that come next at each station. */
+	uint64_t read, posted, sent, received;
+	uint64_t bytes_read;	 /* of the file, holes included */
+	uint64_t bytes_posted;	 /* to the NIC */
+	uint64_t bytes_credited; /* in any order */
+};
+
+static struct slot *slot_of(const struct sender *sender, uint64_t index)
+{
+	return &sender->slots[index % sender->transfer->link.depth];
+}
+
+/* On a worker: fill the slot, and make the tag of what the file gave. */
+static void read_chunk(struct job *job, void *piece)
+{
+	struct slot *slot = (struct slot *)job;
+	struct sender *sender = slot->owner;
+	struct transfer *transfer = sender->transfer;
+	const struct chunk *chunk = &slot->chunk;
+	uint64_t done = chunk->hole ? chunk->length : 0;
+	struct tag_state tag;
+	size_t length;
+
+	begin_tag(&tag, transfer->settings->secret, chunk->number);
+	for (; done < chunk->length; done += length) {
+		length = piece_length(slot, done);
+		if (read_source(&sender->source, chunk->offset + done, piece, length,
+				&slot->failure) < 0 ||
+		    put_piece(&transfer->link, slot, done, piece) < 0)
+			return;
+		if (transfer->settings->verify)
+			update_tag(&tag, piece, length);
+	}
+	finish_tag(&tag, chunk, slot->tag);
+	if (!chunk->hole)
+		sync_put_pieces(&transfer->link, slot);
+}
+
+static void start_reading(struct sender *sender)
+{
+	struct transfer *transfer = sender->transfer;
+
+	while (sender->bytes_read < transfer->size) {
+		struct slot *slot = slot_of(sender, sender->read);
+
+		if (slot->state != SLOT_FREE)
+			return;
+		slot->chunk.number = sender->read++;
+		slot->chunk.offset = sender->bytes_read;
+		find_chunk(&sender->source, transfer->link.chunk, &slot->chunk);
+		sender->bytes_read += slot->chunk.length;
+		slot->state = SLOT_WORKING;
+		slot->sent = slot->credited = false;
+		give_job(transfer->workers, &slot->job);
+	}
+}
+
+/* Returns how many were found, or -1. */
+static int collect_read(struct sender *sender)
+{
+	struct job *job;
+	int count = 0;
+
+	while ((job = take_done(sender->transfer->workers))) {
+		struct slot *slot = (struct slot *)job;
+
+		if (slot->failure.status)
+			return fail(sender->transfer->failure, slot->failure.status, "%s",
+				    slot->failure.text);
+		slot->state = SLOT_READY;
+		count++;
+	}
+	return count;
+}
+
+/* When the rate limit allows the next chunk; 0: now. */
+static uint64_t next_allowed(const struct sender *sender)
+{
+	const struct transfer *transfer = sender->transfer;
+	uint64_t rate = transfer->settings->rate, at;
+
+	if (!rate)
+		return 0;
+	at = transfer->started_ns +
+	     (uint64_t)((double)sender->bytes_posted * 1e9 / (double)rate);
+	return at > now_ns() ? at : 0;
+}
+
+static int post_chunk(struct sender *sender, struct slot *slot)
+{
+	struct transfer *transfer = sender->transfer;
+	struct link *link = &transfer->link;
+	uint32_t number = slot_number(link, slot);
+	size_t length = slot->chunk.hole ? 0 : (size_t)slot->chunk.length;
+
+	store_announcement(slot, link_outgoing(link, number));
+	update_digest(&transfer->digest, slot->tag);
+	if ((length && link_write(link, number, length, &transfer->peer.remote) < 0) ||
+	    link_send(link, number, ANNOUNCEMENT_SIZE, &slot->send) < 0)
+		return fail_channel(transfer, "posting a write");
+	slot->state = SLOT_POSTED;
+	sender->posted++;
+	sender->bytes_posted += length;
+	return 0;
+}
+
+/* In the order of the file, which the receiver counts on. */
+static int post_ready(struct sender *sender)
+{
+	int count = 0;
+
+	while (sender->posted < sender->read &&
+	       slot_of(sender, sender->posted)->state == SLOT_READY &&
+	       !next_allowed(sender)) {
+		if (post_chunk(sender, slot_of(sender, sender->posted)) < 0)
+			return -1;
+		count++;
+	}
+	return count;
+}
+
+static void free_if_unused(struct slot *slot)
+{
+	if (slot->sent && slot->credited)
+		slot->state = SLOT_FREE;
+}
+
+static int collect_sent(struct sender *sender)
+{
+	struct transfer *transfer = sender->transfer;
+	struct pier_result result;
+	int count = 0, done;
+
+	while (sender->sent < sender->posted) {
+		struct slot *slot = slot_of(sender, sender->sent);
+
+		done = poll_request(transfer, slot->send, &result);
+		if (done <= 0)
+			return done < 0 ? -1 : count;
+		slot->sent = true;
+		free_if_unused(slot);
+		sender->sent++;
+		count++;
+	}
+	return count;
+}
+
+static int take_credit(struct sender *sender, const struct pier_result *result,
+		       uint32_t number)
+{
+	struct transfer *transfer = sender->transfer;
+	uint64_t index = load_u64(link_incoming(&transfer->link, number));
+	struct slot *slot;
+
+	if (result->byte_length != CREDIT_SIZE || index >= sender->posted ||
+	    slot_of(sender, index)->chunk.number != index ||
+	    slot_of(sender, index)->credited)
+		return fail(transfer->failure, EXIT_PEER,
+			    "the receiver acknowledged a chunk that was not sent");
+	slot = slot_of(sender, index);
+	slot->credited = true;
+	sender->bytes_credited += slot->chunk.length;
+	free_if_unused(slot);
+	if (link_recv(&transfer->link, number, &sender->slots[number].receive) < 0)
+		return fail_channel(transfer, "posting a receive");
+	return 0;
+}
+
+static int collect_credits(struct sender *sender)
+{
+	struct transfer *transfer = sender->transfer;
+	struct pier_result result;
+	int count = 0, done;
+
+	/* Also when nothing is due, since this is where a broken channel shows. */
+	for (;;) {
+		uint32_t number = (uint32_t)(sender->received % transfer->link.depth);
+
+		done = poll_request(transfer, sender->slots[number].receive, &result);
+		if (done <= 0)
+			return done < 0 ? -1 : count;
+		if (take_credit(sender, &result, number) < 0)
+			return -1;
+		sender->received++;
+		count++;
+	}
+}
+
+/* Returns whether anything happened, or -1. */
+static int step(struct sender *sender)
+{
+	int read, posted, sent, credited;
+
+	start_reading(sender);
+	read = collect_read(sender);
+	posted = read < 0 ? -1 : post_ready(sender);
+	sent = posted < 0 ? -1 : collect_sent(sender);
+	credited = sent < 0 ? -1 : collect_credits(sender);
+	return credited < 0 ? -1 : read + posted + sent + credited > 0;
+}
+
+static bool all_sent(const struct sender *sender)
+{
+	return sender->bytes_credited == sender->transfer->size &&
+	       sender->sent == sender->read;
+}
+
+static int send_chunks(struct sender *sender)
+{
+	struct transfer *transfer = sender->transfer;
+
+	while (!all_sent(sender)) {
+		int moved = step(sender);
+		uint64_t wake;
+
+		if (moved < 0)
+			return -1;
+		show_progress(transfer->progress, sender->bytes_credited);
+		if (moved) {
+			note_progress(transfer);
+			continue;
+		}
+		wake = next_allowed(sender);
+		if (transfer_wait(transfer, wake || workers_busy(transfer->workers),
+				  wake) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+static int send_end(struct transfer *transfer)
+{
+	struct wire_writer writer = { .length = 0 };
+	uint8_t digest[CP_DIGEST_SIZE];
+
+	finish_digest(&transfer->digest, digest);
+	if (transfer->settings->verify)
+		put_bytes(&writer, digest, sizeof(digest));
+	return control_send(transfer->control, FRAME_END, &writer);
+}
+
+/* The receiver may have named its file before it hears of our failure. */
+static int ask_whether_done(struct transfer *transfer)
+{
+	if (!control_tell_unless_done(transfer->control))
+		return -1;
+	*transfer->failure = (struct failure){ 0 };
+	return 0;
+}
+
+static int finish(struct sender *sender)
+{
+	struct transfer *transfer = sender->transfer;
+
+	if (check_source(&sender->source, transfer->failure) < 0 ||
+	    send_end(transfer) < 0)
+		return -1;
+	note_progress(transfer);
+	transfer->channel_idle = true;
+	while (!transfer->peer_done)
+		if (transfer_wait(transfer, false, 0) < 0)
+			return ask_whether_done(transfer);
+	return 0;
+}
+
+static int send_file(struct sender *sender)
+{
+	struct transfer *transfer = sender->transfer;
+	struct source_message message;
+
+	if (open_source(&sender->source, transfer->root, transfer->side->path,
+			transfer->failure) < 0 ||
+	    spool_source(&sender->source, transfer->failure) < 0)
+		return -1;
+	describe_source(&sender->source, transfer->settings->secret, &message);
+	begin_progress(transfer->progress, message.size);
+	if (send_source(transfer->control, &message) < 0 ||
+	    prepare_transfer(transfer, message.size) < 0)
+		return -1;
+	sender->slots = open_slots(&transfer->link, sender, read_chunk,
+				   transfer->failure);
+	if (!sender->slots || connect_transfer(transfer) < 0 || send_chunks(sender) < 0)
+		return -1;
+	return finish(sender);
+}
+
+int run_sender(struct transfer *transfer)
+{
+	struct sender sender = { .transfer = transfer,
+				 .source = { .fd = -1, .content = -1 } };
+	int result = send_file(&sender);
+
+	end_progress(transfer->progress);
+	stop_workers(transfer->workers);
+	transfer->workers = NULL;
+	free(sender.slots);
+	close_source(&sender.source);
+	return result;
+}

@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "commands.h"
+#include "network.h"
+#include "path.h"
+#include "server.h"
+#include "signals.h"
+#include "transfer.h"
+
+enum {
+	/* Until the request tells. */
+	FIRST_TIMEOUT_MS = 30000
+};
+
+struct server_options {
+	const char *under; /* NULL: all paths are served */
+	bool read_only, write_only;
+	bool local; /* the client is on this host: no network */
+};
+
+enum {
+	OPTION_SERVER = 256,
+	OPTION_UNDER,
+	OPTION_READ_ONLY,
+	OPTION_WRITE_ONLY,
+	OPTION_LOCAL,
+};
+
+static const struct option names[] = {
+	{ "server", no_argument, NULL, OPTION_SERVER },
+	{ "under", required_argument, NULL, OPTION_UNDER },
+	{ "read-only", no_argument, NULL, OPTION_READ_ONLY },
+	{ "write-only", no_argument, NULL, OPTION_WRITE_ONLY },
+	{ "local", no_argument, NULL, OPTION_LOCAL },
+	{ NULL, 0, NULL, 0 },
+};
+
+static int refuse_options(const char *complaint)
+{
+	print_error("pier cp: %s", complaint);
+	return -1;
+}
+
+static int take_server_option(int option, struct server_options *options)
+{
+	switch (option) {
+	case OPTION_SERVER:
+		return 0;
+	case OPTION_UNDER:
+		if (options->under)
+			return refuse_options("--under is given twice");
+		options->under = optarg;
+		return 0;
+	case OPTION_READ_ONLY:
+		options->read_only = true;
+		return 0;
+	case OPTION_WRITE_ONLY:
+		options->write_only = true;
+		return 0;
+	case OPTION_LOCAL:
+		options->local = true;
+		return 0;
+	default:
+		return -1;
+	}
+}
+
+static int parse_server_options(int argc, char **argv, struct server_options *ret_options)
+{
+	struct server_options options = { .under = NULL };
+	int option;
+
+	while ((option = next_option(argc, argv, ":", names)) != -1)
+		if (take_server_option(option, &options) < 0)
+			return -1;
+	if (optind < argc)
+		return refuse_options("a server takes no paths: its client sends them");
+	if (options.read_only && options.write_only)
+		return refuse_options("--read-only and --write-only exclude each other");
+	if ((options.read_only || options.write_only) && !options.under)
+		return refuse_options("--read-only and --write-only need --under");
+	*ret_options = options;
+	return 0;
+}
+
+/*
+ * The protocol has its two descriptors to itself: whatever else writes to
+ * standard output goes to standard error.
+ */
+static int take_descriptors(struct control *control)
+{
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+	control->in = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+	control->out = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+	if (null < 0 || control->in < 0 || control->out < 0 ||
+	    dup2(null, STDIN_FILENO) < 0 || dup2(STDERR_FILENO, STDOUT_FILENO) < 0)
+		return fail(control->failure, EXIT_FILE,
+			    "cannot take over standard input and output: %s",
+			    strerror(errno));
+	close(null);
+	return 0;
+}
+
+static int take_request(struct control *control, struct request *ret_request)
+{
+	control->signal_fd = open_signals(control->failure);
+	if (control->signal_fd < 0 || take_descriptors(control) < 0 ||
+	    control_greet(control) < 0 || receive_request(control, ret_request) < 0)
+		return -1;
+	control->timeout_ms = ret_request->settings.timeout_ms;
+	return 0;
+}
+
+static int check_request(const struct server_options *options,
+			 const struct request *request, struct failure *failure)
+{
+	if (request->role == CP_RECEIVER && options->read_only)
+		return fail(failure, EXIT_FILE, "the server is read-only");
+	if (request->role == CP_SENDER && options->write_only)
+		return fail(failure, EXIT_FILE, "the server is write-only");
+	if (!request->side.path[0])
+		return fail(failure, EXIT_FILE, "an empty path names no file");
+	/* A plan makes calls of the server's process fail or wait. */
+	if (options->under && strncmp(request->side.device, "fault:", 6) == 0)
+		return fail(failure, EXIT_DEVICE,
+			    "the server does not take a fault plan for its device");
+	return 0;
+}
+
+static void serve(const struct server_options *options, int root, struct control *control)
+{
+	struct progress none = { .shown = false };
+	struct request request;
+	struct transfer transfer = {
+		.settings = &request.settings,
+		.side = &request.side,
+		.root = root,
+		.control = control,
+		.failure = control->failure,
+		.progress = &none,
+	};
+
+	if (take_request(control, &request) == 0 &&
+	    check_request(options, &request, control->failure) == 0) {
+		transfer.role = request.role;
+		if (transfer.role == CP_SENDER)
+			run_sender(&transfer);
+		else
+			run_receiver(&transfer);
+	}
+	control_tell(control);
+	close_transfer(&transfer);
+}
+
+static int serve_under(const struct server_options *options, int root)
+{
+	struct failure failure = { 0 };
+	struct control control = {
+		.in = -1,
+		.out = -1,
+		.signal_fd = -1,
+		.timeout_ms = FIRST_TIMEOUT_MS,
+		.failure = &failure,
+	};
+
+	if (!options->local)
+		listen_for_client();
+	serve(options, root, &control);
+	control_close(&control);
+	/* Otherwise the client has heard it, and speaks to the user. */
+	if (failure.status && failure.status < EXIT_SIGNAL && control.gone &&
+	    !control.told)
+		print_failure(&failure);
+	if (control.signal_fd >= 0)
+		close(control.signal_fd);
+	return failure.status;
+}
+
+int serve_copy(int argc, char **argv)
+{
+	struct server_options options;
+	struct failure failure = { 0 };
+	int root = AT_FDCWD, status;
+
+	if (parse_server_options(argc, argv, &options) < 0)
+		return EXIT_USAGE;
+	if (options.under)
+		root = open_root(options.under, &failure);
+	if (failure.status) {
+		print_failure(&failure);
+		return failure.status;
+	}
+	status = serve_under(&options, root);
+	if (root >= 0)
+		close(root);
+	return status;
+}

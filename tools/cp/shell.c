@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "shell.h"
+#include "units.h"
+
+enum {
+	ANSWER_MAX = 65536,
+	ANSWER_MS = 5000,
+};
+
+extern char **environ;
+
+/* Takes the next word out of *text, in place; NULL at the end. */
+static char *next_word(char **text)
+{
+	char *from = *text + strspn(*text, " \t"), *word = from, *to = from;
+	char quote = '\0';
+
+	if (!*from)
+		return NULL;
+	for (; *from && (quote || (*from != ' ' && *from != '\t')); from++) {
+		if (quote ? *from == quote : (*from == '\'' || *from == '"'))
+			quote = quote ? '\0' : *from;
+		else
+			*to++ = *from;
+	}
+	*text = *from ? from + 1 : from;
+	*to = '\0';
+	return word;
+}
+
+int split_shell(const char *rsh, struct shell *ret_shell, struct failure *failure)
+{
+	char *rest = ret_shell->bytes, *word = NULL;
+
+	ret_shell->count = 0;
+	if (strlen(rsh) >= sizeof(ret_shell->bytes))
+		return fail(failure, EXIT_USAGE, "--rsh is too long");
+	strcpy(ret_shell->bytes, rsh);
+	while (ret_shell->count < SHELL_WORDS_MAX && (word = next_word(&rest)))
+		ret_shell->words[ret_shell->count++] = word;
+	ret_shell->words[ret_shell->count] = NULL;
+	if (ret_shell->count == 0 || next_word(&rest))
+		return fail(failure, EXIT_USAGE, "--rsh needs a command of 1 to %d words",
+			    SHELL_WORDS_MAX);
+	return 0;
+}
+
+bool shell_is_ssh(const struct shell *shell)
+{
+	const char *slash = strrchr(shell->words[0], '/');
+
+	return strcmp(slash ? slash + 1 : shell->words[0], "ssh") == 0;
+}
+
+/* Returns its pid, or 0. Drops its errors: ssh repeats them when it starts the server. */
+static pid_t start_question(const struct shell *shell, const char *host, int out)
+{
+	char option[] = "-G", *argv[SHELL_WORDS_MAX + 3];
+	posix_spawn_file_actions_t actions;
+	size_t count = shell->count;
+	pid_t pid = 0;
+
+	memcpy(argv, shell->words, count * sizeof(argv[0]));
+	argv[count++] = option;
+	argv[count++] = (char *)host;
+	argv[count] = NULL;
+	posix_spawn_file_actions_init(&actions);
+	posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY,
+					 0);
+	posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO);
+	posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY,
+					 0);
+	if (posix_spawnp(&pid, argv[0], &actions, NULL, argv, environ) != 0)
+		pid = 0;
+	posix_spawn_file_actions_destroy(&actions);
+	return pid;
+}
+
+/* Reads until the end, the deadline, or as much as fits. */
+static void read_answer(int in, char *ret_answer, size_t size)
+{
+	uint64_t now = now_ns(), deadline = now + (uint64_t)ANSWER_MS * 1000000;
+	struct pollfd pollfd = { .fd = in, .events = POLLIN };
+	size_t used = 0;
+
+	for (; now < deadline && used + 1 < size; now = now_ns()) {
+		ssize_t count;
+
+		if (poll(&pollfd, 1, (int)((deadline - now) / 1000000) + 1) != 1)
+			continue;
+		count = read(in, ret_answer + used, size - 1 - used);
+		if (count <= 0)
+			break;
+		used += (size_t)count;
+	}
+	ret_answer[used] = '\0';
+}
+
+/* The value of the line "hostname VALUE". */
+static bool find_hostname(const char *answer, char *ret_name, size_t size)
+{
+	static const char key[] = "hostname ";
+	const char *line = answer, *end;
+
+	for (; (end = strchr(line, '\n')); line = end + 1) {
+		size_t skip = sizeof(key) - 1, length = (size_t)(end - line);
+
+		if (length <= skip || strncmp(line, key, skip) != 0)
+			continue;
+		if (length - skip >= size)
+			return false;
+		memcpy(ret_name, line + skip, length - skip);
+		ret_name[length - skip] = '\0';
+		return true;
+	}
+	return false;
+}
+
+/* ssh(1): -G prints the configuration for a host and does not connect. */
+bool ask_ssh_for_host(const struct shell *shell, const char *host, char *ret_name,
+		      size_t size)
+{
+	char answer[ANSWER_MAX] = "";
+	int fds[2];
+	pid_t pid;
+
+	if (pipe2(fds, O_CLOEXEC) < 0)
+		return false;
+	pid = start_question(shell, host, fds[1]);
+	close(fds[1]);
+	if (pid > 0)
+		read_answer(fds[0], answer, sizeof(answer));
+	close(fds[0]);
+	if (pid <= 0)
+		return false;
+	/* It has answered, or is too late. */
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	return find_hostname(answer, ret_name, size);
+}

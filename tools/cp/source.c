@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "file.h"
+#include "path.h"
+
+int fail_source(const struct source *source, struct failure *failure)
+{
+	return fail(failure, EXIT_FILE, "cannot read %s: %s", source->path,
+		    path_error(errno));
+}
+
+/* To open a FIFO or a device has effects: only a regular file is opened for reading. */
+static int open_regular(struct source *source, int found, struct failure *failure)
+{
+	const char *path = source->path;
+
+	if (fstat(found, &source->stat) < 0)
+		return fail_source(source, failure);
+	if (S_ISDIR(source->stat.st_mode))
+		return fail(failure, EXIT_FILE,
+			    "%s is a directory: pier cp copies one file", path);
+	if (!S_ISREG(source->stat.st_mode))
+		return fail(failure, EXIT_FILE, "%s is not a regular file", path);
+	source->fd = reopen(found, O_RDONLY | O_NONBLOCK);
+	if (source->fd < 0 || fstat(source->fd, &source->stat) < 0)
+		return fail_source(source, failure);
+	source->content = source->fd;
+	source->size = (uint64_t)source->stat.st_size;
+	/* stat(3type): st_blocks counts units of 512 bytes. */
+	source->sparse = (uint64_t)source->stat.st_blocks < source->size / 512;
+	posix_fadvise(source->fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+	return 0;
+}
+
+int open_source(struct source *source, int root, const char *path,
+		struct failure *failure)
+{
+	int found = open_path(root, path, O_PATH), result;
+
+	source->root = root;
+	source->path = path;
+	if (found < 0)
+		return fail_source(source, failure);
+	result = open_regular(source, found, failure);
+	close(found);
+	return result;
+}
+
+void describe_source(const struct source *source, const uint8_t *secret,
+		     struct source_message *ret_message)
+{
+	const struct stat *stat = &source->stat;
+
+	memset(ret_message, 0, sizeof(*ret_message));
+	ret_message->size = source->size;
+	ret_message->sparse = source->sparse;
+	ret_message->mode = stat->st_mode & 0777;
+	ret_message->mtime_seconds = (uint64_t)stat->st_mtim.tv_sec;
+	ret_message->mtime_nanoseconds = (uint32_t)stat->st_mtim.tv_nsec;
+	base_name(source->path, ret_message->name);
+	identify_file(stat, secret, ret_message->identity);
+}
+
+/* lseek(2): where data, or a hole, begins at or behind `offset`; or the end. */
+static uint64_t find(const struct source *source, uint64_t offset, int whence)
+{
+	off_t found = lseek(source->content, (off_t)offset, whence);
+
+	if (found < 0 && !(whence == SEEK_DATA && errno == ENXIO))
+		/* It cannot tell: all of it is data. */
+		return whence == SEEK_DATA ? offset : source->size;
+	if (found < 0 || (uint64_t)found > source->size)
+		return source->size;
+	return (uint64_t)found;
+}
+
+void find_chunk(struct source *source, size_t most, struct chunk *chunk)
+{
+	uint64_t data = chunk->offset;
+
+	if (!source->sparse) {
+		source->data_end = source->size;
+	} else if (chunk->offset >= source->data_end) {
+		data = find(source, chunk->offset, SEEK_DATA);
+		source->data_end = find(source, data, SEEK_HOLE);
+	}
+	chunk->hole = data > chunk->offset;
+	if (chunk->hole) {
+		chunk->length = data - chunk->offset;
+		return;
+	}
+	/* No data at all: a hole was made here since we looked. Read the zeroes. */
+	if (source->data_end <= chunk->offset)
+		source->data_end = source->size;
+	chunk->length = source->data_end - chunk->offset;
+	if (chunk->length > most)
+		chunk->length = most;
+}
+
+ssize_t read_at(int fd, uint64_t offset, void *ret_data, size_t length)
+{
+	ssize_t count;
+
+	do
+		count = pread(fd, ret_data, length, (off_t)offset);
+	while (count < 0 && errno == EINTR);
+	return count;
+}
+
+int ends_at(const struct source *source, uint64_t offset)
+{
+	/* Some files of the kernel are read in units: 8 bytes in proc_pid_pagemap(5). */
+	char data[4096];
+	ssize_t count = read_at(source->fd, offset, data, sizeof(data));
+
+	return count < 0 ? -1 : count == 0;
+}
+
+int read_source(const struct source *source, uint64_t offset, void *ret_data,
+		size_t length, struct failure *failure)
+{
+	char *data = ret_data;
+
+	while (length > 0) {
+		ssize_t count = read_at(source->content, offset, data, length);
+
+		if (count < 0)
+			return fail_source(source, failure);
+		if (count == 0)
+			return fail(failure, EXIT_FILE,
+				    "%s became shorter while it was copied",
+				    source->path);
+		data += count;
+		offset += (uint64_t)count;
+		length -= (size_t)count;
+	}
+	return 0;
+}
+
+static bool same_time(const struct timespec *a, const struct timespec *b)
+{
+	return a->tv_sec == b->tv_sec && a->tv_nsec == b->tv_nsec;
+}
+
+/* Programs can set the modification time, but not the time of change: inode(7). */
+static bool same_state(const struct stat *a, const struct stat *b)
+{
+	return a->st_dev == b->st_dev && a->st_ino == b->st_ino &&
+	       a->st_size == b->st_size && same_time(&a->st_mtim, &b->st_mtim) &&
+	       same_time(&a->st_ctim, &b->st_ctim);
+}
+
+/* The file that has the source's path now. */
+static int stat_path(const struct source *source, struct stat *ret_stat)
+{
+	int found = open_path(source->root, source->path, O_PATH);
+	int result = found < 0 ? -1 : fstat(found, ret_stat);
+
+	if (found >= 0)
+		close(found);
+	return result;
+}
+
+/* FUSE file systems can grow a file, and keep its size and its times as they were. */
+static int is_complete(const struct source *source)
+{
+	return source->content == source->fd ? ends_at(source, source->size) : 1;
+}
+
+int check_source(const struct source *source, struct failure *failure)
+{
+	struct stat opened, named;
+	int complete = is_complete(source);
+
+	if (complete < 0 || fstat(source->fd, &opened) < 0)
+		return fail_source(source, failure);
+	if (!complete || !same_state(&source->stat, &opened))
+		return fail(failure, EXIT_FILE, "%s changed while it was copied",
+			    source->path);
+	if (stat_path(source, &named) < 0 || !same_state(&opened, &named))
+		return fail(failure, EXIT_FILE, "%s was replaced while it was copied",
+			    source->path);
+	return 0;
+}
+
+void close_source(struct source *source)
+{
+	if (source->content >= 0 && source->content != source->fd)
+		close(source->content);
+	if (source->fd >= 0)
+		close(source->fd);
+	source->fd = source->content = -1;
+}

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "path.h"
+#include "temporary.h"
+
+enum {
+	NAME_ATTEMPTS = 100,
+	NAME_BYTES = 40,
+	RANDOM_BYTES = 8,
+	DIGITS = 2 * RANDOM_BYTES,
+	/* RFC 3629: a character has at most three bytes 10xxxxxx behind its first. */
+	UTF8_TRAIL_MAX = 3,
+};
+
+/* A long name is cut, so that the whole stays under NAME_MAX. */
+static size_t cut_name(const char *name)
+{
+	size_t length = strnlen(name, NAME_BYTES + 1), cut = NAME_BYTES;
+
+	if (length <= NAME_BYTES)
+		return length;
+	while (cut > NAME_BYTES - UTF8_TRAIL_MAX && (name[cut] & 0xc0) == 0x80)
+		cut--;
+	return cut;
+}
+
+static size_t write_prefix(const char *name, char ret_prefix[TEMPORARY_MAX])
+{
+	return (size_t)snprintf(ret_prefix, TEMPORARY_MAX, ".%.*s.pier-tmp-",
+				(int)cut_name(name), name);
+}
+
+static int choose_name(const char *name, char ret_temporary[TEMPORARY_MAX])
+{
+	size_t length = write_prefix(name, ret_temporary);
+	uint64_t random;
+
+	if (getrandom(&random, sizeof(random), 0) != RANDOM_BYTES)
+		return -1;
+	snprintf(ret_temporary + length, TEMPORARY_MAX - length, "%016" PRIx64, random);
+	return 0;
+}
+
+/* Whether the name still is that file's. */
+static bool is_named(int directory, const char *name, int fd)
+{
+	struct stat named, opened;
+
+	return fstatat(directory, name, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+	       fstat(fd, &opened) == 0 && same_inode(&named, &opened);
+}
+
+/*
+ * Another copy may take an unlocked file for a leftover. Where the file system
+ * has no locks it cannot, since remove_leftovers() needs one.
+ */
+static int lock_temporary(int fd)
+{
+	return flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK ? -1 : 0;
+}
+
+static int create_once(int directory, const char *temporary)
+{
+	int fd = openat(directory, temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC,
+			0600);
+
+	if (fd < 0)
+		return -1;
+	/* It may have been taken for a leftover before it was locked. */
+	if (lock_temporary(fd) == 0 && is_named(directory, temporary, fd))
+		return fd;
+	close(fd);
+	errno = EEXIST;
+	return -1;
+}
+
+int create_temporary(int directory, const char *name, char ret_temporary[TEMPORARY_MAX])
+{
+	int attempt, fd;
+
+	for (attempt = 0; attempt < NAME_ATTEMPTS; attempt++) {
+		if (choose_name(name, ret_temporary) < 0)
+			break;
+		fd = create_once(directory, ret_temporary);
+		if (fd >= 0)
+			return fd;
+		if (errno != EEXIST)
+			break;
+	}
+	ret_temporary[0] = '\0';
+	return -1;
+}
+
+int link_file(int fd, int directory, const char *name)
+{
+	char self[32];
+
+	/* AT_EMPTY_PATH would need CAP_DAC_READ_SEARCH: open(2), O_TMPFILE. */
+	snprintf(self, sizeof(self), "/proc/self/fd/%d", fd);
+	return linkat(AT_FDCWD, self, directory, name, AT_SYMLINK_FOLLOW);
+}
+
+int link_temporary(int fd, int directory, const char *name,
+		   char ret_temporary[TEMPORARY_MAX])
+{
+	int attempt;
+
+	/* Nobody else can open it yet, so the lock is free. */
+	lock_temporary(fd);
+	for (attempt = 0; attempt < NAME_ATTEMPTS; attempt++) {
+		if (choose_name(name, ret_temporary) < 0)
+			break;
+		if (link_file(fd, directory, ret_temporary) == 0)
+			return 0;
+		if (errno != EEXIST)
+			break;
+	}
+	ret_temporary[0] = '\0';
+	return -1;
+}
+
+static bool is_temporary_name(const char *entry, const char *prefix, size_t length)
+{
+	return strncmp(entry, prefix, length) == 0 && strlen(entry) == length + DIGITS &&
+	       strspn(entry + length, "0123456789abcdef") == DIGITS;
+}
+
+/* Nothing is opened that pier cannot have made: to open a device has effects. */
+static int open_leftover(int directory, const char *entry, uid_t owner)
+{
+	int found = openat(directory, entry, O_PATH | O_NOFOLLOW | O_CLOEXEC), fd = -1;
+	struct stat stat;
+
+	if (found < 0)
+		return -1;
+	if (fstat(found, &stat) == 0 && S_ISREG(stat.st_mode) && stat.st_uid == owner &&
+	    stat.st_nlink == 1) {
+		/* NFS locks only what is open for writing; the mode may forbid that. */
+		fd = reopen(found, O_WRONLY | O_NONBLOCK);
+		if (fd < 0 && errno == EACCES)
+			fd = reopen(found, O_RDONLY | O_NONBLOCK);
+	}
+	close(found);
+	return fd;
+}
+
+static void remove_leftover(int directory, const char *entry, uid_t owner)
+{
+	int fd = open_leftover(directory, entry, owner);
+
+	if (fd < 0)
+		return;
+	if (flock(fd, LOCK_EX | LOCK_NB) == 0 && is_named(directory, entry, fd))
+		unlinkat(directory, entry, 0);
+	close(fd);
+}
+
+void remove_leftovers(int directory, const char *name, int fd)
+{
+	char prefix[TEMPORARY_MAX];
+	size_t length = write_prefix(name, prefix);
+	struct dirent *entry;
+	DIR *entries = NULL;
+	struct stat own;
+	int list;
+
+	/* The owner of new files, which on NFS may be another than geteuid(). */
+	if (fstat(fd, &own) < 0)
+		return;
+	list = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (list >= 0 && !(entries = fdopendir(list)))
+		close(list);
+	if (!entries)
+		return;
+	while ((entry = readdir(entries)))
+		if (is_temporary_name(entry->d_name, prefix, length))
+			remove_leftover(directory, entry->d_name, own.st_uid);
+	closedir(entries);
+}

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "chunk.h"
+#include "transfer.h"
+#include "units.h"
+
+enum {
+	SECOND_NS = 1000000000,
+	/* More do not help where a few keep memory or the disk busy. */
+	THREADS_CHOSEN_MAX = 4,
+};
+
+static unsigned int choose_threads(const struct transfer *transfer)
+{
+	long processors = sysconf(_SC_NPROCESSORS_ONLN);
+	unsigned int threads = transfer->settings->threads;
+
+	if (!threads)
+		threads = processors < 2 * THREADS_CHOSEN_MAX
+				  ? (unsigned int)(processors + 1) / 2
+				  : THREADS_CHOSEN_MAX;
+	return threads ? threads : 1;
+}
+
+int prepare_transfer(struct transfer *transfer, uint64_t size)
+{
+	transfer->size = size;
+	if (open_link(&transfer->link, transfer->role, transfer->settings, transfer->side,
+		      size, transfer->failure) < 0)
+		return -1;
+	transfer->report = transfer->link.report;
+	begin_digest(&transfer->digest, transfer->settings->secret, size);
+	return start_workers(choose_threads(transfer), PIECE, &transfer->workers,
+			     transfer->failure);
+}
+
+/* The slots must be where we will write, before the NIC is asked to. */
+static int check_peer(struct transfer *transfer)
+{
+	if (transfer->role == CP_SENDER &&
+	    transfer->peer.remote.length <
+		    (uint64_t)transfer->link.chunk * transfer->link.depth)
+		return fail(transfer->failure, EXIT_PEER,
+			    "the receiver offered too little memory");
+	return 0;
+}
+
+/*
+ * The server's endpoint says where to connect to. "Refused", "no route" and "timed out"
+ * would tell a hostile server about the client's network.
+ */
+static int connect_channel(struct transfer *transfer)
+{
+	struct control *control = transfer->control;
+
+	if (pier_channel_connect(transfer->link.channel, &transfer->peer.endpoint) == 0)
+		return 0;
+	fail_channel(transfer, "connecting");
+	control->withheld = control->peer && transfer->failure->status == EXIT_PEER;
+	return -1;
+}
+
+int connect_transfer(struct transfer *transfer)
+{
+	struct control *control = transfer->control;
+	struct setup_message setup;
+	struct frame frame;
+
+	if (link_setup(&transfer->link, transfer->role, &setup, transfer->failure) < 0 ||
+	    send_setup(control, &setup) < 0 ||
+	    receive_setup(control, &transfer->peer) < 0 || check_peer(transfer) < 0 ||
+	    connect_channel(transfer) < 0 ||
+	    control_send(control, FRAME_READY, NULL) < 0 ||
+	    control_expect(control, FRAME_READY, &frame) < 0)
+		return -1;
+	transfer->started_ns = now_ns();
+	note_progress(transfer);
+	return 0;
+}
+
+void close_transfer(struct transfer *transfer)
+{
+	/* Jobs touch the memory. */
+	stop_workers(transfer->workers);
+	transfer->workers = NULL;
+	if (close_link(&transfer->link) != 0)
+		fail_pier(transfer->failure, EXIT_DEVICE);
+}
+
+void note_progress(struct transfer *transfer)
+{
+	transfer->deadline_ns = now_ns() +
+				(uint64_t)transfer->settings->timeout_ms * 1000000;
+}
+
+/* Whether it is a frame that the other side may send during a transfer. */
+static bool take_frame(struct transfer *transfer, const struct frame *frame)
+{
+	size_t digest_size = transfer->settings->verify ? CP_DIGEST_SIZE : 0;
+
+	if (frame->type == FRAME_END && transfer->role == CP_RECEIVER &&
+	    frame->length == digest_size) {
+		memcpy(transfer->peer_digest, frame->payload, digest_size);
+		transfer->peer_ended = true;
+		return true;
+	}
+	if (frame->type == FRAME_DONE && transfer->role == CP_SENDER) {
+		transfer->peer_done = true;
+		return true;
+	}
+	return frame->type == FRAME_ALIVE;
+}
+
+static int handle_frame(struct transfer *transfer)
+{
+	struct frame frame;
+
+	if (control_receive(transfer->control, &frame) < 0)
+		return -1;
+	note_progress(transfer);
+	if (!take_frame(transfer, &frame))
+		return fail(transfer->failure, EXIT_PEER,
+			    "unexpected control message of type %u", frame.type);
+	return 0;
+}
+
+/* How often the other side is told: well before it gives up. */
+static uint64_t alive_interval(const struct transfer *transfer)
+{
+	uint64_t quarter = (uint64_t)transfer->settings->timeout_ms * 1000000 / 4;
+
+	return quarter < SECOND_NS ? quarter : SECOND_NS;
+}
+
+static int say_alive(struct transfer *transfer, uint64_t now)
+{
+	note_progress(transfer);
+	if (now - transfer->alive_ns < alive_interval(transfer))
+		return 0;
+	transfer->alive_ns = now;
+	if (transfer->control->out < 0)
+		return 0;
+	return control_send(transfer->control, FRAME_ALIVE, NULL);
+}
+
+static int milliseconds_until(uint64_t time_ns, uint64_t now)
+{
+	if (time_ns <= now)
+		return 0;
+	return (int)((time_ns - now + 999999) / 1000000);
+}
+
+int transfer_wait(struct transfer *transfer, bool working, uint64_t wake_ns)
+{
+	struct pollfd fds[] = {
+		{ .fd = transfer->control->signal_fd, .events = POLLIN },
+		{ .fd = transfer->control->in, .events = POLLIN },
+		{ .fd = transfer->channel_idle ? -1
+					       : pier_channel_fd(transfer->link.channel),
+		  .events = POLLIN },
+		{ .fd = workers_fd(transfer->workers), .events = POLLIN },
+	};
+	uint64_t now = now_ns(), until = now + alive_interval(transfer);
+	int collected = transfer->channel_idle ? 0
+					       : pier_channel_arm(transfer->link.channel);
+	int ready;
+
+	if (collected < 0)
+		return fail_channel(transfer, "waiting");
+	if (working && say_alive(transfer, now) < 0)
+		return -1;
+	if (wake_ns && wake_ns < until)
+		until = wake_ns;
+	ready = poll(fds, 4, collected ? 0 : milliseconds_until(until, now));
+	if (ready < 0 && errno != EINTR)
+		return fail(transfer->failure, EXIT_PEER, "poll: %s", strerror(errno));
+	if (control_check_signal(transfer->control) < 0 ||
+	    (fds[1].revents && handle_frame(transfer) < 0))
+		return -1;
+	/* This process was stopped (Ctrl-Z) or starved; the other side perhaps too. */
+	if (now_ns() - now > 2 * alive_interval(transfer))
+		note_progress(transfer);
+	if (ready <= 0 && !collected && now_ns() > transfer->deadline_ns)
+		return fail(transfer->failure, EXIT_PEER,
+			    "nothing moved for %g s (see --timeout)",
+			    transfer->settings->timeout_ms / 1e3);
+	return 0;
+}
+
+int fail_channel(struct transfer *transfer, const char *step)
+{
+	/* Asking may fail in its own ways: keep the sentence. */
+	struct failure ours = { 0 };
+
+	fail(&ours, EXIT_PEER, "%s failed: %s", step, pier_error_message());
+	control_ask_why(transfer->control);
+	return fail(transfer->failure, ours.status, "%s", ours.text);
+}
+
+int poll_request(struct transfer *transfer, struct pier_work work,
+		 struct pier_result *ret_result)
+{
+	int done = pier_work_poll(transfer->link.channel, work, ret_result);
+
+	if (done < 0)
+		return fail_channel(transfer, "polling");
+	if (done > 0 && ret_result->error)
+		return fail_channel(transfer, "the transfer");
+	return done;
+}
