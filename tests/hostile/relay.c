@@ -6,7 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "../unit/soft_rig.h"
+#include "tests/unit/provider/soft/soft_fixture.h"
 #include "provider/soft/soft.h"
 #include "relay.h"
 #include "core/wire.h"

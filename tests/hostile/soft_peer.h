@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-#include "../unit/soft_fake.h"
+#include "tests/unit/provider/soft/soft_fake.h"
 
 /* What hostile peers of the software NIC on this host have in common. */
 
