@@ -7,8 +7,8 @@ usage: run_suites.py [--left-out "SUITE..."] SUITE...
 import sys
 import time
 
-from process import adopt_orphans, say
-from schedule import Failure, Interrupted, Scheduler, Task, stop_on_signals
+from process import adopt_orphans, processor_seconds, say
+from schedule import Failure, Interrupted, Scheduler, Task, processors, stop_on_signals
 from suite import Suite
 from suites import BUILDS, SUITES
 from tap import Tally
@@ -25,8 +25,8 @@ class BuildTask(Task):
         self.everything = everything
         self.target = build
 
-    def work(self, processors):
-        return self.target.run(processors)
+    def work(self, slots):
+        return self.target.run(slots)
 
     def done(self, result):
         self.everything.end_build(self.target.name, result is True)
@@ -44,17 +44,17 @@ class ProgramTask(Task):
     def start(self):
         self.suite.clock.start()
 
-    def work(self, processors):
+    def work(self, slots):
         if self.suite.left() <= 0:
             return Failure("was not run: the %d s of this suite are over" % self.suite.deadline())
-        return self.program.run()
+        return self.program.run(), processor_seconds()
 
     def done(self, result):
-        self.suite.clock.stop()
+        self.suite.clock.stop(0 if isinstance(result, Failure) else result[1])
         if isinstance(result, Failure):
             self.suite.fail("%s: %s" % (self.program.name, result.reason))
         else:
-            self.suite.tally.add(result)
+            self.suite.tally.add(result[0])
         self.everything.end_program(self.suite)
 
 
@@ -63,7 +63,7 @@ class Everything:
 
     def __init__(self, names):
         self.tally = Tally()
-        self.scheduler = Scheduler()
+        self.scheduler = Scheduler(processors())
         # Name of a build, whether it succeeded.
         self.built = {}
         self.waiting = [Suite(name) for name in dict.fromkeys(names)]
@@ -114,7 +114,7 @@ class Everything:
         elif suite.tally.total() == len(suite.tally.skipped) and suite.name not in MAY_SKIP:
             suite.fail("everything was skipped")
         self.tally.add(suite.tally)
-        say("-- %s: %s in %.0f s" % (suite.name, suite.tally, suite.clock.seconds()))
+        say("-- %s: %s in %s" % (suite.name, suite.tally, suite.clock))
 
 
 def main(arguments):
@@ -141,7 +141,8 @@ def main(arguments):
         say("failed: " + line)
     if not tally.total():
         say("nothing ran")
-    say("-- total: %.0f s" % (time.monotonic() - started))
+    say("-- total: %.0f s (%.0f s of processors)" % (
+        time.monotonic() - started, processor_seconds()))
     if left_out:
         say("-- left out: %s; ./tests/run all runs these too" % left_out)
     say(str(tally))

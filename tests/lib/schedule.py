@@ -60,7 +60,7 @@ class Task:
     def start(self):
         """In the scheduler's process, before work()."""
 
-    def work(self, processors):
+    def work(self, slots):
         """In the task's own process: returns what done() is given."""
         raise NotImplementedError
 
@@ -142,8 +142,8 @@ class Child:
 class Scheduler:
     """Runs tasks in the order in which they were added, but builds first."""
 
-    def __init__(self):
-        self.slots = processors()
+    def __init__(self, slots):
+        self.slots = slots
         self.tasks = []
         self.children = []
         self.selector = selectors.DefaultSelector()
