@@ -8,7 +8,7 @@ import sys
 import time
 
 from process import adopt_orphans, processor_seconds, say
-from schedule import Failure, Interrupted, Scheduler, Task, processors, stop_on_signals
+from schedule import Failure, Interrupted, Scheduler, Task, default_slots, stop_on_signals
 from suite import Suite
 from suites import BUILDS, SUITES
 from tap import Tally
@@ -62,11 +62,11 @@ class Everything:
     """The suites of one call of tests/run."""
 
     def __init__(self, names):
-        self.tally = Tally()
-        self.scheduler = Scheduler(processors())
+        self.scheduler = Scheduler(default_slots())
         # Name of a build, whether it succeeded.
         self.built = {}
-        self.waiting = [Suite(name) for name in dict.fromkeys(names)]
+        self.suites = [Suite(name) for name in dict.fromkeys(names)]
+        self.waiting = list(self.suites)
         # Name of a suite, number of programs that have not ended.
         self.missing = {}
 
@@ -79,6 +79,13 @@ class Everything:
             self.scheduler.add(BuildTask(self, BUILDS[name]))
         self.start_suites()
         self.scheduler.run()
+
+    def tally(self):
+        """Of all programs that have ended."""
+        total = Tally()
+        for suite in self.suites:
+            total.add(suite.tally)
+        return total
 
     def end_build(self, name, succeeded):
         self.built[name] = succeeded
@@ -113,7 +120,6 @@ class Everything:
             suite.fail("ran nothing")
         elif suite.tally.total() == len(suite.tally.skipped) and suite.name not in MAY_SKIP:
             suite.fail("everything was skipped")
-        self.tally.add(suite.tally)
         say("-- %s: %s in %s" % (suite.name, suite.tally, suite.clock))
 
 
@@ -124,17 +130,19 @@ def main(arguments):
         left_out, arguments = arguments[1], arguments[2:]
     stop_on_signals()
     adopt_orphans()
-    tally = Tally()
+    everything = Everything(arguments)
     status = 0
+    problem = None
     try:
-        everything = Everything(arguments)
-        tally = everything.tally
         everything.run()
     except Interrupted as how:
-        tally.failed.append("stopped by %s before the end" % how)
+        problem = "stopped by %s before the end" % how
         status = 130
     except BaseException as error:  # the last line is printed whatever happens
-        tally.failed.append("tests/run itself: %r" % error)
+        problem = "tests/run itself: %r" % error
+    tally = everything.tally()
+    if problem:
+        tally.failed.append(problem)
     for line in tally.skip_lines():
         say("skipped: " + line)
     for line in tally.failed:
