@@ -50,7 +50,7 @@ static void push(struct soft_qp *qp, struct ibv_cq *ibv_cq, const struct soft_cq
 void pier_soft_complete_send(struct soft_qp *qp, enum ibv_wc_status status)
 {
 	struct soft_send_queue *sq = &qp->sq;
-	const struct soft_send *send = &sq->slots[sq->done % sq->depth];
+	const struct soft_send *send = pier_soft_send_at(sq, sq->done);
 	bool wanted = qp->init.sq_sig_all || (send->flags & IBV_SEND_SIGNALED) ||
 		      status != IBV_WC_SUCCESS;
 	struct soft_cqe cqe = {

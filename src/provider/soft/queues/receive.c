@@ -2,6 +2,7 @@
 #include <errno.h>
 
 #include "receive.h"
+#include "acknowledge.h"
 #include "complete.h"
 #include "core/log.h"
 #include "provider/soft/link/frame.h"
@@ -10,7 +11,6 @@
 #include "provider/soft/link/seal.h"
 #include "provider/soft/regions/vector.h"
 #include "provider/soft/soft.h"
-#include "requester.h"
 #include "responder.h"
 
 enum {
@@ -53,7 +53,7 @@ static bool add_target(struct soft_qp *qp, struct soft_vector *vector, uint64_t 
 		pier_soft_vector_add(vector, link->operands + link->payload_done, limit);
 		return true;
 	case SOFT_TO_READER:
-		send = &qp->sq.slots[qp->sq.done % qp->sq.depth];
+		send = pier_soft_send_at(&qp->sq, qp->sq.done);
 		return pier_soft_vector_add_sges(vector, qp, send->sges, send->sge_count,
 						 link->payload_done, limit,
 						 IBV_ACCESS_LOCAL_WRITE);

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include "transmit.h"
+#include "acknowledge.h"
 #include "complete.h"
 #include "provider/soft/engine.h"
 #include "provider/soft/link/link.h"
@@ -73,7 +74,7 @@ static bool add_payload(struct soft_qp *qp, struct soft_frame *frame,
 	if (frame->source == SOFT_FROM_REGION)
 		return pier_soft_vector_add_region(vector, qp, &range, skip, limit,
 						   IBV_ACCESS_REMOTE_READ);
-	send = &qp->sq.slots[frame->position % qp->sq.depth];
+	send = pier_soft_send_at(&qp->sq, frame->position);
 	if (send->flags & IBV_SEND_INLINE) {
 		uint64_t rest = frame->length - skip;
 
