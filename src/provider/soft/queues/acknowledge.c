@@ -4,7 +4,6 @@
 #include "provider/soft/link/outgoing.h"
 #include "provider/soft/soft.h"
 
-/* The request at `position` and all behind it will not be sent. */
 void pier_soft_break_sends(struct soft_qp *qp, uint64_t position,
 			   enum ibv_wc_status status)
 {
@@ -15,7 +14,6 @@ void pier_soft_break_sends(struct soft_qp *qp, uint64_t position,
 		pier_soft_fail_qp(qp, status);
 }
 
-/* Those that were waiting for what went before them. */
 void pier_soft_complete_local(struct soft_qp *qp)
 {
 	struct soft_send_queue *sq = &qp->sq;
@@ -35,7 +33,7 @@ void pier_soft_note_progress(struct soft_qp *qp)
 		pier_soft_fail_qp(qp, sq->broken_status);
 }
 
-/* Where the request is that has this number; past `staged` if none has it yet. */
+/* The position of the request with this number; past `queued` if there is none yet. */
 static uint64_t position_of(struct soft_send_queue *sq, uint32_t msn)
 {
 	uint64_t position = sq->done;
@@ -51,7 +49,10 @@ static uint64_t position_of(struct soft_send_queue *sq, uint32_t msn)
 	return position + left;
 }
 
-/* Everything before `position` is done; no READ or atomic is until its data is here. */
+/*
+ * Completes everything before `position`. A READ or an atomic is done only with its
+ * data.
+ */
 static bool complete_before(struct soft_qp *qp, uint64_t position)
 {
 	struct soft_send_queue *sq = &qp->sq;
@@ -76,7 +77,7 @@ bool pier_soft_handle_ack(struct soft_qp *qp, const struct soft_header *header)
 	return complete_before(qp, position_of(&qp->sq, header->msn));
 }
 
-/* The encoding of IBTA table 45, in units of 10 us; also in rxe's rnrnak_usec. */
+/* The encoding of IBTA table 45, in units of 10 us; also in rnrnak_usec of rxe. */
 static uint64_t rnr_nanoseconds(uint8_t timer)
 {
 	static const uint32_t units[32] = {
@@ -89,10 +90,10 @@ static uint64_t rnr_nanoseconds(uint8_t timer)
 }
 
 /*
- * Back to the refused request: all from there on is sent again, later. A frame that has
- * begun is finished first; the peer ignores it.
+ * Goes back to the refused request: all requests from there on are sent again later. A
+ * frame that has begun is finished first; the peer ignores it.
  */
-static void go_back(struct soft_qp *qp, uint64_t position, uint8_t timer)
+static void retry_after_rnr(struct soft_qp *qp, uint64_t position, uint8_t timer)
 {
 	struct soft_send_queue *sq = &qp->sq;
 	struct soft_link *link = &qp->link;
@@ -105,7 +106,7 @@ static void go_back(struct soft_qp *qp, uint64_t position, uint8_t timer)
 		pier_soft_fail_qp(qp, IBV_WC_RETRY_EXC_ERR);
 		return;
 	}
-	if (qp->attr.rnr_retry != 7) /* 7: for ever */
+	if (qp->attr.rnr_retry != 7) /* 7: without limit */
 		sq->rnr_left--;
 	pier_soft_drop_queued_requests(link);
 	link->frames[link->first_frame].stale = true;
@@ -115,7 +116,7 @@ static void go_back(struct soft_qp *qp, uint64_t position, uint8_t timer)
 	sq->rnr_until = soft_context_of(qp)->engine.now + rnr_nanoseconds(timer);
 }
 
-static enum ibv_wc_status refused_status(uint8_t syndrome)
+static enum ibv_wc_status status_of_syndrome(uint8_t syndrome)
 {
 	switch (syndrome) {
 	case SOFT_NAK_ACCESS:
@@ -136,9 +137,9 @@ bool pier_soft_handle_nak(struct soft_qp *qp, const struct soft_header *header)
 	if (qp->ibv.state != IBV_QPS_RTS)
 		return true;
 	if (header->syndrome == SOFT_NAK_RNR)
-		go_back(qp, position, header->timer);
+		retry_after_rnr(qp, position, header->timer);
 	else
-		pier_soft_fail_qp(qp, refused_status(header->syndrome));
+		pier_soft_fail_qp(qp, status_of_syndrome(header->syndrome));
 	return true;
 }
 

@@ -33,7 +33,8 @@ static uint8_t frame_opcode(enum ibv_wr_opcode opcode)
 	}
 }
 
-static enum ibv_wc_status check_local(struct soft_qp *qp, const struct soft_send *send)
+static enum ibv_wc_status check_local_memory(struct soft_qp *qp,
+					     const struct soft_send *send)
 {
 	int access = pier_soft_has_response(send) ? IBV_ACCESS_LOCAL_WRITE : 0;
 
@@ -41,7 +42,7 @@ static enum ibv_wc_status check_local(struct soft_qp *qp, const struct soft_send
 		return IBV_WC_LOC_QP_OP_ERR;
 	if (send->length > SOFT_MAX_MESSAGE)
 		return IBV_WC_LOC_LEN_ERR;
-	/* rxe's validate_send_wr() takes no other length either. */
+	/* As validate_send_wr() of rxe. */
 	if (pier_soft_is_atomic_wr(send->opcode) && send->length != SOFT_WORD_SIZE)
 		return IBV_WC_LOC_LEN_ERR;
 	if (send->flags & IBV_SEND_INLINE)
@@ -51,11 +52,13 @@ static enum ibv_wc_status check_local(struct soft_qp *qp, const struct soft_send
 	return IBV_WC_SUCCESS;
 }
 
-static bool must_wait(const struct soft_qp *qp, const struct soft_send *send)
+static bool must_wait_for_earlier(const struct soft_qp *qp, const struct soft_send *send)
 {
 	if ((send->flags & IBV_SEND_FENCE) && qp->sq.reads > 0)
 		return true;
-	/* All before it, not only what a fence waits for (IBTA 10.6.5.1). */
+	/*
+	 * All requests before it, not only those that a fence waits for (IBTA 10.6.5.1).
+	 */
 	if (send->opcode == IBV_WR_LOCAL_INV)
 		return qp->sq.done != qp->sq.queued;
 	return pier_soft_has_response(send) && qp->attr.max_rd_atomic > 0 &&
@@ -73,7 +76,7 @@ static void add_operands(struct soft_frame *frame, const struct soft_send *send)
 	frame->length = SOFT_OPERANDS_SIZE;
 }
 
-/* Whether nothing of it is left that the peer could put off or refuse in order. */
+/* Whether the peer can no longer delay or refuse it. */
 static bool is_settled(const struct soft_send *send)
 {
 	return send->copied > 0 && send->opcode != IBV_WR_RDMA_WRITE_WITH_IMM;
@@ -111,7 +114,7 @@ static void stage_send(struct soft_qp *qp, const struct soft_send *send)
 	frame->length = header.length;
 }
 
-/* The request whose turn it is; NULL: none is there, or it has to wait. */
+/* The next request; NULL: there is none, or it has to wait. */
 static struct soft_send *next_send(struct soft_qp *qp)
 {
 	struct soft_send_queue *sq = &qp->sq;
@@ -121,7 +124,7 @@ static struct soft_send *next_send(struct soft_qp *qp)
 		return NULL;
 	if (sq->broken && sq->queued >= sq->broken_at)
 		return NULL;
-	return must_wait(qp, pier_soft_send_at(sq, sq->queued))
+	return must_wait_for_earlier(qp, pier_soft_send_at(sq, sq->queued))
 		       ? NULL
 		       : pier_soft_send_at(sq, sq->queued);
 }
@@ -135,7 +138,7 @@ static enum ibv_wc_status execute_local(struct soft_qp *qp, const struct soft_se
 						   : IBV_WC_LOC_QP_OP_ERR;
 }
 
-static void run_one(struct soft_qp *qp, struct soft_send *send)
+static void run_local_request(struct soft_qp *qp, struct soft_send *send)
 {
 	struct soft_send_queue *sq = &qp->sq;
 	enum ibv_wc_status status = send->executed ? IBV_WC_SUCCESS
@@ -157,10 +160,10 @@ void pier_soft_run_local(struct soft_qp *qp)
 	struct soft_send *send = next_send(qp);
 
 	for (; send && pier_soft_is_local_wr(send->opcode); send = next_send(qp))
-		run_one(qp, send);
+		run_local_request(qp, send);
 }
 
-/* All before it are done, and now it is. */
+/* All requests before it are done, and now so is this one. */
 static void finish_silently(struct soft_qp *qp)
 {
 	qp->sq.transmitted = ++qp->sq.queued;
@@ -183,10 +186,10 @@ static void stage_skip(struct soft_qp *qp)
 	qp->sq.silent = false;
 }
 
-/* LATER as well when it cannot be sent at all. */
-static enum soft_direct_result place(struct soft_qp *qp, struct soft_send *send)
+/* LATER also if it cannot be sent at all. */
+static enum soft_direct_result try_direct_copy(struct soft_qp *qp, struct soft_send *send)
 {
-	enum ibv_wc_status status = check_local(qp, send);
+	enum ibv_wc_status status = check_local_memory(qp, send);
 	enum soft_direct_result result = SOFT_DIRECT_LATER;
 
 	if (status == IBV_WC_SUCCESS)
@@ -199,7 +202,7 @@ static enum soft_direct_result place(struct soft_qp *qp, struct soft_send *send)
 	return SOFT_DIRECT_LATER;
 }
 
-/* Places what can be placed at once, and stages what cannot. */
+/* Copies requests directly where that is possible, and queues the first other one. */
 bool pier_soft_queue_request(struct soft_qp *qp)
 {
 	enum soft_direct_result result = SOFT_DIRECT_SILENT;
@@ -208,7 +211,7 @@ bool pier_soft_queue_request(struct soft_qp *qp)
 	while (result == SOFT_DIRECT_SILENT) {
 		pier_soft_run_local(qp);
 		send = next_send(qp);
-		result = send ? place(qp, send) : SOFT_DIRECT_LATER;
+		result = send ? try_direct_copy(qp, send) : SOFT_DIRECT_LATER;
 		if (result == SOFT_DIRECT_SILENT)
 			finish_silently(qp);
 	}
@@ -221,7 +224,6 @@ bool pier_soft_queue_request(struct soft_qp *qp)
 	return true;
 }
 
-/* The last byte of it is on the stream: from now on the peer may answer. */
 void pier_soft_finish_transmit(struct soft_qp *qp, const struct soft_frame *frame)
 {
 	struct soft_send_queue *sq = &qp->sq;
