@@ -12,6 +12,7 @@ import collections
 import json
 import re
 import subprocess
+import sys
 
 from common import BUILD, SOURCES, includes, relative, resolve_include, tree
 
@@ -30,6 +31,9 @@ def objects():
 def calls():
     """(source, source, symbol): the first refers to a symbol that the second defines."""
     sources = objects()
+    missing = [name for name in sources if not (BUILD / name).exists()]
+    if missing:
+        sys.exit("%s is not built: no %s" % (BUILD, missing[0]))
     listing = subprocess.run(["nm", "-g", "-A", *sources], cwd=BUILD, check=True, text=True,
                              stdout=subprocess.PIPE).stdout
     symbols = [(sources[m["object"]], m["kind"], m["name"]) for m in SYMBOL.finditer(listing)]

@@ -53,11 +53,15 @@ static void *run_worker(void *argument)
 
 	pthread_mutex_lock(&queue->lock);
 	while (!queue->stop) {
-		if (pier_list_empty(&queue->queued))
+		struct pier_registration *next;
+
+		if (pier_list_empty(&queue->queued)) {
 			pthread_cond_wait(&queue->work, &queue->lock);
-		else
-			pier_run_registration(pier_container_of(
-				queue->queued.next, struct pier_registration, link));
+			continue;
+		}
+		next = pier_container_of(queue->queued.next, struct pier_registration,
+					 link);
+		next->run(next);
 	}
 	pthread_mutex_unlock(&queue->lock);
 	return NULL;

@@ -88,7 +88,7 @@ int pier_mr_cache_create(struct pier_pd *pd, const struct pier_mr_cache_attr *at
 		error = read_attr(attr, &known);
 	if (error)
 		return error;
-	pier_watch_caches_fork();
+	pier_caches_init();
 	cache = calloc(1, sizeof(*cache));
 	if (!cache)
 		return pier_fail(ENOMEM, "no memory for a registration cache");
