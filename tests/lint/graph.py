@@ -14,7 +14,7 @@ import re
 import subprocess
 import sys
 
-from common import BUILD, SOURCES, includes, relative, resolve_include, tree
+from common import BUILD, built_from, includes, relative, resolve_include, tree
 
 # The objects of one shared library, and of the program.
 OBJECTS = re.compile(r"(libpier\.so[^/]*|tools/pier)\.p/")
@@ -24,7 +24,7 @@ SYMBOL = re.compile(r"^(?P<object>.*\.o): *[0-9a-f]* +(?P<kind>\w) (?P<name>\S+)
 def objects():
     """The objects of the build: each with the source that it is made of."""
     commands = json.loads((BUILD / "compile_commands.json").read_text())
-    return {command["output"]: str((BUILD / command["file"]).resolve().relative_to(SOURCES))
+    return {command["output"]: built_from(command["file"])
             for command in commands if OBJECTS.match(command["output"])}
 
 
