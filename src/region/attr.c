@@ -14,7 +14,7 @@ static_assert(sizeof(struct pier_mr_attr) ==
 
 int pier_check_policy(enum pier_policy policy)
 {
-	if (policy >= PIER_POLICY_DIRECT && policy <= PIER_POLICY_STAGED)
+	if (policy >= PIER_POLICY_DIRECT && policy <= PIER_POLICY_BOUNCE)
 		return 0;
 	return pier_fail(EINVAL, "policy %d: not one of enum pier_policy", (int)policy);
 }
@@ -56,12 +56,13 @@ static int check_attr(const struct pier_mr_attr *attr)
 
 int pier_read_mr_attr(const struct pier_mr_attr *attr, struct pier_mr_attr *ret_attr)
 {
-	struct pier_mr_attr known = PIER_MR_ATTR_INIT;
+	struct pier_mr_attr known;
 	int error;
 
+	pier_mr_attr_init(&known);
 	if (!attr)
 		return pier_fail(EINVAL, "region attributes: attr is NULL");
-	error = pier_read_extensible("region attributes", "PIER_MR_ATTR_INIT", attr,
+	error = pier_read_extensible("region attributes", "pier_mr_attr_init()", attr,
 				     offsetof(struct pier_mr_attr, mapping),
 				     sizeof(known), &known);
 	if (!error)

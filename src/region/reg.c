@@ -21,7 +21,7 @@ int pier_reg_mr(struct pier_pd *pd, void *addr, size_t length, int access,
 		struct pier_mr **ret_mr)
 {
 	PIER_ENTRY();
-	struct pier_mr_range range = PIER_MR_RANGE_HOST(addr, length);
+	struct pier_mr_range range = pier_mr_range_host(addr, length);
 	struct pier_mr_attr attr = attr_for(&range, access);
 
 	return pier_register(pd, &attr, NULL, ret_mr);
@@ -31,7 +31,7 @@ int pier_reg_dmabuf_mr(struct pier_pd *pd, uint64_t offset, size_t length, uint6
 		       int fd, int access, struct pier_mr **ret_mr)
 {
 	PIER_ENTRY();
-	struct pier_mr_range range = PIER_MR_RANGE_DMABUF(fd, offset, length);
+	struct pier_mr_range range = pier_mr_range_dmabuf(fd, offset, length);
 	struct pier_mr_attr attr = attr_for(&range, access);
 
 	attr.addressing = PIER_ADDRESSING_IOVA;
@@ -44,7 +44,7 @@ int pier_reg_buffer_mr(struct pier_pd *pd, struct pier_buffer *buffer, size_t of
 		       struct pier_mr **ret_mr)
 {
 	PIER_ENTRY();
-	struct pier_mr_range range = PIER_MR_RANGE_BUFFER(buffer, offset, length);
+	struct pier_mr_range range = pier_mr_range_buffer(buffer, offset, length);
 	struct pier_mr_attr attr = attr_for(&range, access);
 	int error = pier_check_policy(policy);
 
@@ -56,7 +56,7 @@ int pier_reg_mr_attr(struct pier_pd *pd, const struct pier_mr_attr *attr,
 		     struct pier_mr **ret_mr)
 {
 	PIER_ENTRY();
-	struct pier_mr_attr known = PIER_MR_ATTR_INIT;
+	struct pier_mr_attr known;
 	int error = pier_read_mr_attr(attr, &known);
 
 	return error ? error : pier_register(pd, &known, NULL, ret_mr);
@@ -66,9 +66,10 @@ int pier_reg_mr_vec(struct pier_pd *pd, const struct pier_mr_range *ranges,
 		    uint32_t range_count, int access, struct pier_mr **ret_mr)
 {
 	PIER_ENTRY();
-	struct pier_mr_attr attr = PIER_MR_ATTR_INIT;
+	struct pier_mr_attr attr;
 	int error;
 
+	pier_mr_attr_init(&attr);
 	attr.ranges = ranges;
 	attr.range_count = range_count;
 	attr.access = access;

@@ -25,16 +25,17 @@ _Static_assert(sizeof(struct pier_mr_cache_attr) ==
 static int read_attr(const struct pier_mr_cache_attr *attr,
 		     struct pier_mr_cache_attr *ret_attr)
 {
-	struct pier_mr_cache_attr known = PIER_MR_CACHE_ATTR_INIT;
+	struct pier_mr_cache_attr known;
 	int error = 0;
 
+	pier_mr_cache_attr_init(&known);
 	if (attr)
 		error = pier_read_extensible("registration cache",
-					     "PIER_MR_CACHE_ATTR_INIT", attr, FIRST_SIZE,
-					     sizeof(known), &known);
+					     "pier_mr_cache_attr_init()", attr,
+					     FIRST_SIZE, sizeof(known), &known);
 	if (error)
 		return error;
-	if ((unsigned int)known.policy > PIER_POLICY_STAGED)
+	if ((unsigned int)known.policy > PIER_POLICY_BOUNCE)
 		return pier_fail(EINVAL,
 				 "registration cache: policy %d is not one of enum "
 				 "pier_policy",
