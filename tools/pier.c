@@ -6,8 +6,9 @@
 
 #include <pier/version.h>
 
-#include "commands.h"
+#include "cp/cmd.h"
 #include "failure.h"
+#include "info/cmd.h"
 
 static const struct command {
 	const char *name;
@@ -17,7 +18,7 @@ static const struct command {
 	{ "info", command_info },
 };
 
-static const char help[] =
+static const char program_help[] =
 	"usage: pier COMMAND [OPTION...] [ARGUMENT...]\n"
 	"\n"
 	"Moves data straight between memory and RDMA NICs.\n"
@@ -59,7 +60,7 @@ static int print_help(int argc, char **argv)
 	char *arguments[] = { NULL, option, NULL };
 
 	if (argc < 2) {
-		fputs(help, stdout);
+		fputs(program_help, stdout);
 		return EXIT_OK;
 	}
 	command = find_command(argv[1]);
@@ -81,7 +82,7 @@ static void open_standard_descriptors(void)
 		close(fd);
 }
 
-static int run(int argc, char **argv)
+static int run_command(int argc, char **argv)
 {
 	const struct command *command;
 
@@ -110,7 +111,7 @@ int main(int argc, char **argv)
 	int status;
 
 	open_standard_descriptors();
-	status = run(argc, argv);
+	status = run_command(argc, argv);
 	if ((fflush(stdout) != 0 || ferror(stdout)) && status == EXIT_OK) {
 		print_error("pier: cannot write to standard output");
 		return EXIT_FILE;

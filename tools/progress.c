@@ -22,7 +22,7 @@ void begin_progress(struct progress *progress, uint64_t total)
 }
 
 /* Without the last column, where some terminals would wrap. */
-static unsigned int columns(void)
+static unsigned int terminal_columns(void)
 {
 	struct winsize size;
 
@@ -84,7 +84,7 @@ void show_progress(struct progress *progress, uint64_t bytes)
 		 (unsigned int)(part * 100), done, rate / 1e9, left);
 	progress->drawn = true;
 	if (progress->terminal)
-		draw_bar(text, columns(), part);
+		draw_bar(text, terminal_columns(), part);
 	else
 		fprintf(stderr, "%s\n", text);
 }

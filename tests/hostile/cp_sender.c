@@ -82,7 +82,8 @@ static void connect_link(bool sparse)
 		strcpy(setup.report.memory, "mem\x9b"
 					    "2J\xe2\x80\xae\r\n");
 		strcpy(setup.report.path, "\xf0\x9f\x9a\xa2\xed\xa0\x80\xc0\xaf\x7f");
-		strcpy(setup.report.why, "why\xe2\x81\xa6\xef\xbb\xbf\xe2\x80\xa8\"\\");
+		strcpy(setup.report.reason,
+		       "why\xe2\x81\xa6\xef\xbb\xbf\xe2\x80\xa8\"\\");
 	}
 	need(send_setup(&control, &setup) == 0, "send set-up");
 	need(receive_setup(&control, &peer) == 0, "receive set-up");
@@ -152,7 +153,7 @@ static void rewrite(struct slot *slot)
 	struct pier_work work;
 	unsigned int turn;
 	/* At the end of a piece. */
-	size_t place = PIECE - 2 * sizeof(bad);
+	size_t place = PIECE_SIZE - 2 * sizeof(bad);
 
 	need(pier_buffer_copy_to(nic.buffer, nic.chunk, bad, sizeof(bad)) == 0, "bad");
 	need(pier_mr_gather(nic.mr, pier_mr_iova(nic.mr) + place, sizeof(bad),
@@ -213,7 +214,7 @@ int main(int argc, char **argv)
 
 	mode = argc > 1 ? argv[1] : "honest";
 	control.timeout_ms = 60000;
-	need(sodium_init() >= 0 && control_greet(&control) == 0 &&
+	need(sodium_init() >= 0 && control_exchange_preambles(&control) == 0 &&
 		     receive_request(&control, &request) == 0,
 	     "request");
 	count = is_mode("rewrite") ? 2 : 4;

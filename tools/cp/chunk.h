@@ -28,7 +28,7 @@ enum {
 	ANNOUNCEMENT_SIZE = 24 + CP_TAG_SIZE,
 	CREDIT_SIZE = 8,
 	/* Private memory of a worker; stays in the cache between its steps. */
-	PIECE = 256 * 1024,
+	PIECE_SIZE = 256 * 1024,
 };
 
 struct slot {

@@ -23,7 +23,7 @@ enum cp_role {
 /* Longest names of memory and devices, with their NUL. */
 enum {
 	CP_NAME_MAX = 64,
-	CP_WHY_MAX = 1024,
+	CP_REASON_MAX = 1024,
 };
 
 enum {
@@ -54,8 +54,8 @@ struct cp_side {
 struct cp_report {
 	char device[CP_NAME_MAX];
 	char memory[CP_NAME_MAX];
-	char path[CP_NAME_MAX]; /* pier_path_name() */
-	char why[CP_WHY_MAX];	/* pier_mr_reason() */
+	char path[CP_NAME_MAX];	    /* pier_path_name() */
+	char reason[CP_REASON_MAX]; /* pier_mr_reason() */
 };
 
 enum {

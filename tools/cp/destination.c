@@ -6,14 +6,14 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "file.h"
+#include "destination.h"
 #include "path.h"
 #include "temporary.h"
 
 enum {
 	RESOLVE_ATTEMPTS = 100,
 	/* The file was replaced while it was looked up. */
-	STALE = 1,
+	RESOLVE_STALE = 1,
 };
 
 static int fail_path(const struct destination *destination, const char *what,
@@ -24,8 +24,9 @@ static int fail_path(const struct destination *destination, const char *what,
 }
 
 /* The file that is replaced; its st_mode is 0 if there is none. Some are refused. */
-static int look_at_existing(const struct destination *destination, const uint8_t *secret,
-			    struct stat *ret_old, struct failure *failure)
+static int check_existing_file(const struct destination *destination,
+			       const uint8_t *secret, struct stat *ret_old,
+			       struct failure *failure)
 {
 	memset(ret_old, 0, sizeof(*ret_old));
 	if (fstatat(destination->directory, destination->name, ret_old,
@@ -109,15 +110,15 @@ static int follow_link(struct destination *destination, int root, int target,
 	}
 	directory = open_parent_of(root, target, destination->name);
 	if (directory < 0)
-		return errno == ESTALE ? STALE : fail_link(destination, failure);
+		return errno == ESTALE ? RESOLVE_STALE : fail_link(destination, failure);
 	close(destination->directory);
 	destination->directory = directory;
 	return 0;
 }
 
 /* Returns 0, -1, or STALE. */
-static int find_name(struct destination *destination, int root, int target,
-		     struct failure *failure)
+static int find_destination_name(struct destination *destination, int root, int target,
+				 struct failure *failure)
 {
 	const char *path = destination->path;
 	struct stat stat;
@@ -134,30 +135,30 @@ static int find_name(struct destination *destination, int root, int target,
 	return 0;
 }
 
-static int resolve_once(struct destination *destination, int root, const char *path,
-			struct failure *failure)
+static int try_resolve(struct destination *destination, int root, const char *path,
+		       struct failure *failure)
 {
 	int target = open_target(destination, root, path), result;
 
 	if (target < 0 && errno != ENOENT)
 		return fail_path(destination, "write", failure);
-	result = find_name(destination, root, target, failure);
+	result = find_destination_name(destination, root, target, failure);
 	if (target >= 0)
 		close(target);
 	return result;
 }
 
 /* Find the directory that the file goes to, and its name there; path is not empty. */
-static int resolve(struct destination *destination, int root, const char *path,
-		   struct failure *failure)
+static int resolve_destination(struct destination *destination, int root,
+			       const char *path, struct failure *failure)
 {
 	int attempt;
 
 	/* Another copy may replace the file between two of our looks. */
 	for (attempt = 0; attempt < RESOLVE_ATTEMPTS; attempt++) {
-		int result = resolve_once(destination, root, path, failure);
+		int result = try_resolve(destination, root, path, failure);
 
-		if (result != STALE)
+		if (result != RESOLVE_STALE)
 			return result;
 		close(destination->directory);
 		destination->directory = -1;
@@ -171,7 +172,7 @@ static int resolve(struct destination *destination, int root, const char *path,
  * systems that have no such files say EOPNOTSUPP; EISDIR and ENOENT are
  * kernels', or network file systems', ways of not knowing the flag.
  */
-static int create_file(struct destination *destination)
+static int create_unnamed_file(struct destination *destination)
 {
 	destination->fd = openat(destination->directory, ".",
 				 O_WRONLY | O_TMPFILE | O_CLOEXEC, 0600);
@@ -210,10 +211,10 @@ int open_destination(struct destination *destination, int root, const char *path
 
 	destination->source = *source;
 	destination->preserve = settings->preserve;
-	if (resolve(destination, root, path, failure) < 0 ||
-	    look_at_existing(destination, settings->secret, &old, failure) < 0)
+	if (resolve_destination(destination, root, path, failure) < 0 ||
+	    check_existing_file(destination, settings->secret, &old, failure) < 0)
 		return -1;
-	if (create_file(destination) < 0)
+	if (create_unnamed_file(destination) < 0)
 		return fail_path(destination, "write", failure);
 	if (choose_mode(destination, &old, failure) < 0)
 		return -1;

@@ -68,7 +68,7 @@ static int register_memory(struct link *link, enum cp_role role, bool direct,
 		return fail_pier(failure, EXIT_DEVICE);
 	snprintf(link->report.path, sizeof(link->report.path), "%s",
 		 pier_path_name(pier_mr_path(link->mr)));
-	snprintf(link->report.why, sizeof(link->report.why), "%s",
+	snprintf(link->report.reason, sizeof(link->report.reason), "%s",
 		 pier_mr_reason(link->mr));
 	return 0;
 }

@@ -12,12 +12,12 @@
  */
 
 enum {
-	CALLEES_MAX = 16 /* fewer than soft0 takes */
+	PEER_ADDRESSES_MAX = 16 /* fewer than soft0 takes */
 };
 
 /* A value of PIER_SOFT_PEERS. */
-struct callees {
-	char list[CALLEES_MAX * INET6_ADDRSTRLEN];
+struct peers {
+	char list[PEER_ADDRESSES_MAX * INET6_ADDRSTRLEN];
 };
 
 /*
@@ -33,13 +33,13 @@ void listen_for_client(void);
  * host    as the remote shell takes it, with a user or without
  * device  the NIC on this side, or "": chosen later
  */
-void find_callees(const char *host, const struct shell *shell, const char *device,
-		  struct callees *ret_callees);
+void find_peer_addresses(const char *host, const struct shell *shell, const char *device,
+			 struct peers *ret_peers);
 
 /*
  * The client calls these addresses only, and does not listen. Call before a device is
  * opened, but after the remote shell was started, which could pass the variable on.
  */
-void call_only(const struct callees *callees);
+void connect_only_to(const struct peers *peers);
 
 #endif

@@ -4,11 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "commands.h"
+#include "next_option.h"
 #include "options.h"
 #include "units.h"
 
-static const char help[] =
+static const char cp_help[] =
 	"usage: pier cp [OPTION...] SRC DST\n"
 	"\n"
 	"Copies a file through memory that two NICs share. Either SRC or DST may be\n"
@@ -63,7 +63,7 @@ enum {
 	OPTION_JSON,
 };
 
-static const struct option names[] = {
+static const struct option cp_option_names[] = {
 	{ "src-mem", required_argument, NULL, OPTION_SRC_MEM },
 	{ "dst-mem", required_argument, NULL, OPTION_DST_MEM },
 	{ "device", required_argument, NULL, OPTION_DEVICE },
@@ -88,10 +88,10 @@ static const struct option names[] = {
 
 void print_cp_help(void)
 {
-	fputs(help, stdout);
+	fputs(cp_help, stdout);
 }
 
-static int refuse(const char *option, const char *value, const char *rule)
+static int refuse_value(const char *option, const char *value, const char *rule)
 {
 	print_error("pier cp: '%s' is not valid for %s: %s", value, option, rule);
 	return -1;
@@ -103,8 +103,9 @@ static int take_chunk(const char *value, struct cp_settings *settings)
 
 	if (parse_bytes(value, &bytes) < 0 || bytes < CP_CHUNK_MIN ||
 	    bytes > CP_CHUNK_MAX || bytes % CP_CHUNK_MIN != 0)
-		return refuse("--chunk", value,
-			      "a multiple of 4K from 4K to 1G, with K, M or G behind it");
+		return refuse_value(
+			"--chunk", value,
+			"a multiple of 4K from 4K to 1G, with K, M or G behind it");
 	settings->chunk = bytes;
 	return 0;
 }
@@ -114,8 +115,9 @@ static int take_bwlimit(const char *value, struct cp_settings *settings)
 	uint64_t bytes;
 
 	if (parse_bytes(value, &bytes) < 0 || bytes < CP_RATE_MIN)
-		return refuse("--bwlimit", value,
-			      "bytes a second, 1K or more, with K, M or G behind it");
+		return refuse_value(
+			"--bwlimit", value,
+			"bytes a second, 1K or more, with K, M or G behind it");
 	settings->rate = bytes;
 	return 0;
 }
@@ -128,7 +130,7 @@ static int take_count(const char *option, const char *value, uint32_t most,
 
 	if (parse_number(value, &number) < 0 || number < 1 || number > most) {
 		snprintf(rule, sizeof(rule), "a whole number from 1 to %u", most);
-		return refuse(option, value, rule);
+		return refuse_value(option, value, rule);
 	}
 	*ret_count = (uint32_t)number;
 	return 0;
@@ -140,7 +142,7 @@ static int take_timeout(const char *value, struct cp_settings *settings)
 	double seconds = strtod(value, &end);
 
 	if (end == value || *end || !(seconds >= 0.1 && seconds <= 86400))
-		return refuse("--timeout", value, "seconds, from 0.1 to 86400");
+		return refuse_value("--timeout", value, "seconds, from 0.1 to 86400");
 	settings->timeout_ms = (uint32_t)(seconds * 1000);
 	return 0;
 }
@@ -148,7 +150,7 @@ static int take_timeout(const char *value, struct cp_settings *settings)
 static int take_name(const char *option, const char *value, const char **ret_name)
 {
 	if (!value[0] || strlen(value) >= CP_NAME_MAX)
-		return refuse(option, value, "a name of 1 to 63 bytes");
+		return refuse_value(option, value, "a name of 1 to 63 bytes");
 	*ret_name = value;
 	return 0;
 }
@@ -220,7 +222,7 @@ static int take_option(int option, struct cp_options *options)
 	}
 }
 
-static int take_places(int argc, char **argv, struct cp_options *options)
+static int take_operands(int argc, char **argv, struct cp_options *options)
 {
 	struct failure failure = { 0 };
 
@@ -230,8 +232,8 @@ static int take_places(int argc, char **argv, struct cp_options *options)
 					      : "one SRC and one DST, no more");
 		return -1;
 	}
-	if (parse_place(argv[optind], &options->source, &failure) < 0 ||
-	    parse_place(argv[optind + 1], &options->destination, &failure) < 0) {
+	if (parse_operand(argv[optind], &options->source, &failure) < 0 ||
+	    parse_operand(argv[optind + 1], &options->destination, &failure) < 0) {
 		print_failure(&failure);
 		return -1;
 	}
@@ -244,7 +246,7 @@ static int take_places(int argc, char **argv, struct cp_options *options)
 }
 
 /* A chunk that takes seconds would make a slow copy jerk. */
-static void smooth_rate(struct cp_settings *settings)
+static void fit_chunk_to_rate(struct cp_settings *settings)
 {
 	uint64_t most = settings->rate / 4 / CP_CHUNK_MIN * CP_CHUNK_MIN;
 
@@ -280,12 +282,12 @@ int parse_cp_options(int argc, char **argv, struct cp_options *ret_options)
 	};
 	int option;
 
-	while ((option = next_option(argc, argv, ":e:hpqv", names)) != -1)
+	while ((option = next_option(argc, argv, ":e:hpqv", cp_option_names)) != -1)
 		if (option == '?' || take_option(option, &options) < 0)
 			return -1;
-	if (!options.help && take_places(argc, argv, &options) < 0)
+	if (!options.help && take_operands(argc, argv, &options) < 0)
 		return -1;
-	smooth_rate(&options.settings);
+	fit_chunk_to_rate(&options.settings);
 	limit_depth(&options.settings);
 	*ret_options = options;
 	return 0;

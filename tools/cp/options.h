@@ -3,12 +3,12 @@
 #define PIER_TOOLS_CP_OPTIONS_H
 
 #include "cp.h"
-#include "place.h"
+#include "operand.h"
 
 /* The command line of `pier cp`. */
 struct cp_options {
 	struct cp_settings settings;
-	struct place source, destination;
+	struct operand source, destination;
 	const char *source_memory, *destination_memory; /* "": choose */
 	const char *device, *remote_device;		/* "": choose; NULL: not given */
 	const char *rsh, *remote_pier;

@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "chunk.h"
-#include "file.h"
+#include "destination.h"
 #include "path.h"
-#include "transfer.h"
+#include "receive.h"
 
 struct receiver {
 	struct transfer *transfer;
@@ -104,7 +104,7 @@ static int take_announcement(struct receiver *receiver, struct slot *slot,
 	receiver->bytes_announced += chunk.length;
 	update_digest(&transfer->digest, slot->tag);
 	slot->state = SLOT_WORKING;
-	give_job(transfer->workers, &slot->job);
+	submit_job(transfer->workers, &slot->job);
 	if (link_recv(link, number, &slot->receive) < 0)
 		return fail_channel(transfer, "posting a receive");
 	return 0;
@@ -151,7 +151,7 @@ static int collect_written(struct receiver *receiver)
 	struct job *job;
 	int count = 0;
 
-	for (; (job = take_done(transfer->workers)); count++) {
+	for (; (job = take_finished_job(transfer->workers)); count++) {
 		struct slot *slot = (struct slot *)job;
 
 		if (job == &receiver->commit) {
@@ -190,11 +190,11 @@ static int start_commit(struct receiver *receiver)
 		return -1;
 	receiver->committing = true;
 	receiver->transfer->channel_idle = true;
-	give_job(receiver->transfer->workers, &receiver->commit);
+	submit_job(receiver->transfer->workers, &receiver->commit);
 	return 0;
 }
 
-static int step(struct receiver *receiver)
+static int advance_receiver(struct receiver *receiver)
 {
 	struct transfer *transfer = receiver->transfer;
 	int announced, written;
@@ -218,23 +218,24 @@ static int step(struct receiver *receiver)
  * After FRAME_END a client needs nothing more from its server. A server needs its
  * client: a file that nobody hears of is not put in place.
  */
-static bool can_finish_alone(struct receiver *receiver)
+static bool can_finish_without_sender(struct receiver *receiver)
 {
 	struct transfer *transfer = receiver->transfer;
 
-	if (!receiver->committing || !transfer->requested || !transfer->control->gone)
+	if (!receiver->committing || !transfer->requested ||
+	    !transfer->control->peer_closed)
 		return false;
 	control_close(transfer->control);
 	*transfer->failure = (struct failure){ 0 };
 	return true;
 }
 
-static int wait_for_more(struct receiver *receiver)
+static int wait_for_events(struct receiver *receiver)
 {
 	struct transfer *transfer = receiver->transfer;
 
 	if (transfer_wait(transfer, workers_busy(transfer->workers), 0) < 0 &&
-	    !can_finish_alone(receiver))
+	    !can_finish_without_sender(receiver))
 		return -1;
 	return 0;
 }
@@ -244,21 +245,21 @@ static int receive_chunks(struct receiver *receiver)
 	struct transfer *transfer = receiver->transfer;
 
 	while (!receiver->committed) {
-		int moved = step(receiver);
+		int moved = advance_receiver(receiver);
 
 		if (moved < 0)
 			return -1;
 		show_progress(transfer->progress, receiver->bytes_written);
 		if (moved)
-			note_progress(transfer);
-		else if (wait_for_more(receiver) < 0)
+			restart_timeout(transfer);
+		else if (wait_for_events(receiver) < 0)
 			return -1;
 	}
 	return 0;
 }
 
 /* The copy has succeeded. A signal or a lost sender changes nothing about that. */
-static void say_done(struct control *control)
+static void send_done(struct control *control)
 {
 	struct failure *ours = control->failure, ignored;
 
@@ -268,19 +269,19 @@ static void say_done(struct control *control)
 	do
 		ignored = (struct failure){ 0 };
 	while (control_send(control, FRAME_DONE, NULL) < 0 &&
-	       ignored.status > EXIT_SIGNAL && !control->told);
+	       ignored.status > EXIT_SIGNAL && !control->failure_from_peer);
 	control->failure = ours;
 }
 
 /* The failure counts only if the file did not get its name before it. */
-static int give_up(struct receiver *receiver)
+static int abandon_copy(struct receiver *receiver)
 {
 	struct transfer *transfer = receiver->transfer;
 	bool abandoned = abandon_destination(&receiver->destination);
 
 	if (abandoned) {
 		/* The sender need not wait for a slow disk. */
-		control_tell(transfer->control);
+		control_send_failure(transfer->control);
 		control_close(transfer->control);
 	}
 	stop_workers(transfer->workers);
@@ -292,7 +293,7 @@ static int give_up(struct receiver *receiver)
 }
 
 /* Otherwise a server could choose which file of a directory is written. */
-static int check_name(const struct transfer *transfer, const char *sent)
+static int check_sent_name(const struct transfer *transfer, const char *sent)
 {
 	char asked[NAME_MAX + 1];
 
@@ -312,7 +313,7 @@ static int receive_file(struct receiver *receiver)
 	struct source_message source;
 
 	if (receive_source(transfer->control, &source) < 0 ||
-	    check_name(transfer, source.name) < 0 ||
+	    check_sent_name(transfer, source.name) < 0 ||
 	    open_destination(&receiver->destination, transfer->root, transfer->side->path,
 			     &source, transfer->settings, transfer->failure) < 0)
 		return -1;
@@ -337,9 +338,9 @@ int run_receiver(struct transfer *transfer)
 
 	end_progress(transfer->progress);
 	if (result < 0)
-		result = give_up(&receiver);
+		result = abandon_copy(&receiver);
 	if (result == 0)
-		say_done(transfer->control);
+		send_done(transfer->control);
 	stop_workers(transfer->workers);
 	transfer->workers = NULL;
 	free(receiver.slots);

@@ -3,12 +3,12 @@
 #define PIER_TOOLS_CP_RESULT_H
 
 #include "cp.h"
-#include "place.h"
+#include "operand.h"
 
 /* What is said when a copy is over. */
 struct cp_result {
 	const struct failure *failure;
-	const struct place *source, *destination;
+	const struct operand *source, *destination;
 	const struct cp_settings *settings;
 	struct cp_report source_report, destination_report;
 	uint64_t bytes;

@@ -6,12 +6,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "commands.h"
+#include "next_option.h"
 #include "network.h"
 #include "path.h"
 #include "server.h"
+#include "receive.h"
+#include "send.h"
 #include "signals.h"
-#include "transfer.h"
 
 enum {
 	/* Until the request tells. */
@@ -32,7 +33,7 @@ enum {
 	OPTION_LOCAL,
 };
 
-static const struct option names[] = {
+static const struct option server_option_names[] = {
 	{ "server", no_argument, NULL, OPTION_SERVER },
 	{ "under", required_argument, NULL, OPTION_UNDER },
 	{ "read-only", no_argument, NULL, OPTION_READ_ONLY },
@@ -41,7 +42,7 @@ static const struct option names[] = {
 	{ NULL, 0, NULL, 0 },
 };
 
-static int refuse_options(const char *complaint)
+static int refuse_server_options(const char *complaint)
 {
 	print_error("pier cp: %s", complaint);
 	return -1;
@@ -54,7 +55,7 @@ static int take_server_option(int option, struct server_options *options)
 		return 0;
 	case OPTION_UNDER:
 		if (options->under)
-			return refuse_options("--under is given twice");
+			return refuse_server_options("--under is given twice");
 		options->under = optarg;
 		return 0;
 	case OPTION_READ_ONLY:
@@ -76,15 +77,17 @@ static int parse_server_options(int argc, char **argv, struct server_options *re
 	struct server_options options = { .under = NULL };
 	int option;
 
-	while ((option = next_option(argc, argv, ":", names)) != -1)
+	while ((option = next_option(argc, argv, ":", server_option_names)) != -1)
 		if (take_server_option(option, &options) < 0)
 			return -1;
 	if (optind < argc)
-		return refuse_options("a server takes no paths: its client sends them");
+		return refuse_server_options(
+			"a server takes no paths: its client sends them");
 	if (options.read_only && options.write_only)
-		return refuse_options("--read-only and --write-only exclude each other");
+		return refuse_server_options(
+			"--read-only and --write-only exclude each other");
 	if ((options.read_only || options.write_only) && !options.under)
-		return refuse_options("--read-only and --write-only need --under");
+		return refuse_server_options("--read-only and --write-only need --under");
 	*ret_options = options;
 	return 0;
 }
@@ -112,7 +115,8 @@ static int take_request(struct control *control, struct request *ret_request)
 {
 	control->signal_fd = open_signals(control->failure);
 	if (control->signal_fd < 0 || take_descriptors(control) < 0 ||
-	    control_greet(control) < 0 || receive_request(control, ret_request) < 0)
+	    control_exchange_preambles(control) < 0 ||
+	    receive_request(control, ret_request) < 0)
 		return -1;
 	control->timeout_ms = ret_request->settings.timeout_ms;
 	return 0;
@@ -134,7 +138,8 @@ static int check_request(const struct server_options *options,
 	return 0;
 }
 
-static void serve(const struct server_options *options, int root, struct control *control)
+static void serve_request(const struct server_options *options, int root,
+			  struct control *control)
 {
 	struct progress none = { .shown = false };
 	struct request request;
@@ -155,11 +160,11 @@ static void serve(const struct server_options *options, int root, struct control
 		else
 			run_receiver(&transfer);
 	}
-	control_tell(control);
+	control_send_failure(control);
 	close_transfer(&transfer);
 }
 
-static int serve_under(const struct server_options *options, int root)
+static int run_server(const struct server_options *options, int root)
 {
 	struct failure failure = { 0 };
 	struct control control = {
@@ -172,11 +177,11 @@ static int serve_under(const struct server_options *options, int root)
 
 	if (!options->local)
 		listen_for_client();
-	serve(options, root, &control);
+	serve_request(options, root, &control);
 	control_close(&control);
 	/* Otherwise the client has heard it, and speaks to the user. */
-	if (failure.status && failure.status < EXIT_SIGNAL && control.gone &&
-	    !control.told)
+	if (failure.status && failure.status < EXIT_SIGNAL && control.peer_closed &&
+	    !control.failure_from_peer)
 		print_failure(&failure);
 	if (control.signal_fd >= 0)
 		close(control.signal_fd);
@@ -197,7 +202,7 @@ int serve_copy(int argc, char **argv)
 		print_failure(&failure);
 		return failure.status;
 	}
-	status = serve_under(&options, root);
+	status = run_server(&options, root);
 	if (root >= 0)
 		close(root);
 	return status;

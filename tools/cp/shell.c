@@ -12,8 +12,8 @@
 #include "units.h"
 
 enum {
-	ANSWER_MAX = 65536,
-	ANSWER_MS = 5000,
+	SSH_OUTPUT_MAX = 65536,
+	SSH_QUERY_MS = 5000,
 };
 
 extern char **environ;
@@ -62,7 +62,7 @@ bool shell_is_ssh(const struct shell *shell)
 }
 
 /* Returns its pid, or 0. Drops its errors: ssh repeats them when it starts the server. */
-static pid_t start_question(const struct shell *shell, const char *host, int out)
+static pid_t start_ssh_query(const struct shell *shell, const char *host, int out)
 {
 	char option[] = "-G", *argv[SHELL_WORDS_MAX + 3];
 	posix_spawn_file_actions_t actions;
@@ -86,9 +86,9 @@ static pid_t start_question(const struct shell *shell, const char *host, int out
 }
 
 /* Reads until the end, the deadline, or as much as fits. */
-static void read_answer(int in, char *ret_answer, size_t size)
+static void read_ssh_output(int in, char *ret_answer, size_t size)
 {
-	uint64_t now = now_ns(), deadline = now + (uint64_t)ANSWER_MS * 1000000;
+	uint64_t now = now_ns(), deadline = now + (uint64_t)SSH_QUERY_MS * 1000000;
 	struct pollfd pollfd = { .fd = in, .events = POLLIN };
 	size_t used = 0;
 
@@ -129,16 +129,16 @@ static bool find_hostname(const char *answer, char *ret_name, size_t size)
 bool ask_ssh_for_host(const struct shell *shell, const char *host, char *ret_name,
 		      size_t size)
 {
-	char answer[ANSWER_MAX] = "";
+	char answer[SSH_OUTPUT_MAX] = "";
 	int fds[2];
 	pid_t pid;
 
 	if (pipe2(fds, O_CLOEXEC) < 0)
 		return false;
-	pid = start_question(shell, host, fds[1]);
+	pid = start_ssh_query(shell, host, fds[1]);
 	close(fds[1]);
 	if (pid > 0)
-		read_answer(fds[0], answer, sizeof(answer));
+		read_ssh_output(fds[0], answer, sizeof(answer));
 	close(fds[0]);
 	if (pid <= 0)
 		return false;

@@ -5,8 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "file.h"
 #include "path.h"
+#include "source.h"
 
 int fail_source(const struct source *source, struct failure *failure)
 {
@@ -67,7 +67,7 @@ void describe_source(const struct source *source, const uint8_t *secret,
 }
 
 /* lseek(2): where data, or a hole, begins at or behind `offset`; or the end. */
-static uint64_t find(const struct source *source, uint64_t offset, int whence)
+static uint64_t seek_source(const struct source *source, uint64_t offset, int whence)
 {
 	off_t found = lseek(source->content, (off_t)offset, whence);
 
@@ -86,8 +86,8 @@ void find_chunk(struct source *source, size_t most, struct chunk *chunk)
 	if (!source->sparse) {
 		source->data_end = source->size;
 	} else if (chunk->offset >= source->data_end) {
-		data = find(source, chunk->offset, SEEK_DATA);
-		source->data_end = find(source, data, SEEK_HOLE);
+		data = seek_source(source, chunk->offset, SEEK_DATA);
+		source->data_end = seek_source(source, data, SEEK_HOLE);
 	}
 	chunk->hole = data > chunk->offset;
 	if (chunk->hole) {

@@ -4,7 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "file.h"
+#include "spool.h"
 
 enum {
 	SPOOL_MAX = 256 << 20,

@@ -34,7 +34,7 @@ int prepare_transfer(struct transfer *transfer, uint64_t size)
 		return -1;
 	transfer->report = transfer->link.report;
 	begin_digest(&transfer->digest, transfer->settings->secret, size);
-	return start_workers(choose_threads(transfer), PIECE, &transfer->workers,
+	return start_workers(choose_threads(transfer), PIECE_SIZE, &transfer->workers,
 			     transfer->failure);
 }
 
@@ -60,7 +60,8 @@ static int connect_channel(struct transfer *transfer)
 	if (pier_channel_connect(transfer->link.channel, &transfer->peer.endpoint) == 0)
 		return 0;
 	fail_channel(transfer, "connecting");
-	control->withheld = control->peer && transfer->failure->status == EXIT_PEER;
+	control->reason_withheld = control->peer &&
+				   transfer->failure->status == EXIT_PEER;
 	return -1;
 }
 
@@ -78,7 +79,7 @@ int connect_transfer(struct transfer *transfer)
 	    control_expect(control, FRAME_READY, &frame) < 0)
 		return -1;
 	transfer->started_ns = now_ns();
-	note_progress(transfer);
+	restart_timeout(transfer);
 	return 0;
 }
 
@@ -91,7 +92,7 @@ void close_transfer(struct transfer *transfer)
 		fail_pier(transfer->failure, EXIT_DEVICE);
 }
 
-void note_progress(struct transfer *transfer)
+void restart_timeout(struct transfer *transfer)
 {
 	transfer->deadline_ns = now_ns() +
 				(uint64_t)transfer->settings->timeout_ms * 1000000;
@@ -112,7 +113,7 @@ static bool take_frame(struct transfer *transfer, const struct frame *frame)
 		transfer->peer_done = true;
 		return true;
 	}
-	return frame->type == FRAME_ALIVE;
+	return frame->type == FRAME_KEEPALIVE;
 }
 
 static int handle_frame(struct transfer *transfer)
@@ -121,7 +122,7 @@ static int handle_frame(struct transfer *transfer)
 
 	if (control_receive(transfer->control, &frame) < 0)
 		return -1;
-	note_progress(transfer);
+	restart_timeout(transfer);
 	if (!take_frame(transfer, &frame))
 		return fail(transfer->failure, EXIT_PEER,
 			    "unexpected control message of type %u", frame.type);
@@ -129,22 +130,22 @@ static int handle_frame(struct transfer *transfer)
 }
 
 /* How often the other side is told: well before it gives up. */
-static uint64_t alive_interval(const struct transfer *transfer)
+static uint64_t keepalive_interval(const struct transfer *transfer)
 {
 	uint64_t quarter = (uint64_t)transfer->settings->timeout_ms * 1000000 / 4;
 
 	return quarter < SECOND_NS ? quarter : SECOND_NS;
 }
 
-static int say_alive(struct transfer *transfer, uint64_t now)
+static int send_keepalive(struct transfer *transfer, uint64_t now)
 {
-	note_progress(transfer);
-	if (now - transfer->alive_ns < alive_interval(transfer))
+	restart_timeout(transfer);
+	if (now - transfer->keepalive_ns < keepalive_interval(transfer))
 		return 0;
-	transfer->alive_ns = now;
+	transfer->keepalive_ns = now;
 	if (transfer->control->out < 0)
 		return 0;
-	return control_send(transfer->control, FRAME_ALIVE, NULL);
+	return control_send(transfer->control, FRAME_KEEPALIVE, NULL);
 }
 
 static int milliseconds_until(uint64_t time_ns, uint64_t now)
@@ -164,14 +165,14 @@ int transfer_wait(struct transfer *transfer, bool working, uint64_t wake_ns)
 		  .events = POLLIN },
 		{ .fd = workers_fd(transfer->workers), .events = POLLIN },
 	};
-	uint64_t now = now_ns(), until = now + alive_interval(transfer);
+	uint64_t now = now_ns(), until = now + keepalive_interval(transfer);
 	int collected = transfer->channel_idle ? 0
 					       : pier_channel_arm(transfer->link.channel);
 	int ready;
 
 	if (collected < 0)
 		return fail_channel(transfer, "waiting");
-	if (working && say_alive(transfer, now) < 0)
+	if (working && send_keepalive(transfer, now) < 0)
 		return -1;
 	if (wake_ns && wake_ns < until)
 		until = wake_ns;
@@ -182,8 +183,8 @@ int transfer_wait(struct transfer *transfer, bool working, uint64_t wake_ns)
 	    (fds[1].revents && handle_frame(transfer) < 0))
 		return -1;
 	/* This process was stopped (Ctrl-Z) or starved; the other side perhaps too. */
-	if (now_ns() - now > 2 * alive_interval(transfer))
-		note_progress(transfer);
+	if (now_ns() - now > 2 * keepalive_interval(transfer))
+		restart_timeout(transfer);
 	if (ready <= 0 && !collected && now_ns() > transfer->deadline_ns)
 		return fail(transfer->failure, EXIT_PEER,
 			    "nothing moved for %g s (see --timeout)",
@@ -197,7 +198,7 @@ int fail_channel(struct transfer *transfer, const char *step)
 	struct failure ours = { 0 };
 
 	fail(&ours, EXIT_PEER, "%s failed: %s", step, pier_error_message());
-	control_ask_why(transfer->control);
+	control_read_peer_failure(transfer->control);
 	return fail(transfer->failure, ours.status, "%s", ours.text);
 }
 

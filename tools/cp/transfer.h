@@ -28,7 +28,7 @@ struct transfer {
 	uint8_t peer_digest[CP_DIGEST_SIZE]; /* in it */
 	bool peer_done;			     /* FRAME_DONE came */
 	bool channel_idle; /* all was moved: the channel no longer matters */
-	uint64_t deadline_ns, alive_ns;
+	uint64_t deadline_ns, keepalive_ns;
 	uint64_t started_ns; /* when both were connected */
 };
 
@@ -41,7 +41,7 @@ int connect_transfer(struct transfer *transfer);
 void close_transfer(struct transfer *transfer);
 
 /* Something moved: the other side has all of its time again. */
-void note_progress(struct transfer *transfer);
+void restart_timeout(struct transfer *transfer);
 
 /*
  * Sleep until something happens, or until `wake_ns` (0: no such time). `working`
@@ -55,9 +55,5 @@ int fail_channel(struct transfer *transfer, const char *step);
 /* 1: the request is done, without error; 0: not yet; -1: it or the channel failed. */
 int poll_request(struct transfer *transfer, struct pier_work work,
 		 struct pier_result *ret_result);
-
-/* The two roles; see cp_send.c and cp_receive.c. */
-int run_sender(struct transfer *transfer);
-int run_receiver(struct transfer *transfer);
 
 #endif

@@ -29,9 +29,9 @@ int start_workers(unsigned int count, size_t scratch_size, struct workers **ret_
 void stop_workers(struct workers *workers);
 
 /* The job is the workers' until take_done() hands it back. */
-void give_job(struct workers *workers, struct job *job);
+void submit_job(struct workers *workers, struct job *job);
 /* A job that is done, or NULL. */
-struct job *take_done(struct workers *workers);
+struct job *take_finished_job(struct workers *workers);
 /* How many jobs were given and not yet taken. */
 unsigned int workers_busy(const struct workers *workers);
 /* Readable when a job was done; take_done() until NULL, then sleep. */

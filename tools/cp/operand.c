@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "place.h"
+#include "operand.h"
 
 static const char *skip_user(const char *text)
 {
@@ -43,12 +43,12 @@ static bool host_is_valid(const char *host)
 }
 
 /* "user@[fe80::1]" is "user@fe80::1" to ssh(1). */
-static int copy_host(const char *text, size_t length, struct place *ret_place)
+static int copy_host(const char *text, size_t length, struct operand *ret_operand)
 {
-	char *out = ret_place->host;
+	char *out = ret_operand->host;
 	size_t i;
 
-	if (length >= sizeof(ret_place->host))
+	if (length >= sizeof(ret_operand->host))
 		return -1;
 	for (i = 0; i < length; i++)
 		if (text[i] != '[' && text[i] != ']')
@@ -57,19 +57,19 @@ static int copy_host(const char *text, size_t length, struct place *ret_place)
 	return 0;
 }
 
-int parse_place(const char *text, struct place *ret_place, struct failure *failure)
+int parse_operand(const char *text, struct operand *ret_operand, struct failure *failure)
 {
 	const char *colon = find_colon(text);
 	const char *path = colon ? colon + 1 : text;
 
-	memset(ret_place, 0, sizeof(*ret_place));
+	memset(ret_operand, 0, sizeof(*ret_operand));
 	if (lacks_bracket(text))
 		return fail(failure, EXIT_USAGE,
 			    "'%s' has no ']:' after its '['; an IPv6 address is "
 			    "[ADDRESS]:PATH, a file with a colon in its name ./NAME",
 			    text);
-	if (colon && (copy_host(text, (size_t)(colon - text), ret_place) < 0 ||
-		      !host_is_valid(ret_place->host)))
+	if (colon && (copy_host(text, (size_t)(colon - text), ret_operand) < 0 ||
+		      !host_is_valid(ret_operand->host)))
 		return fail(failure, EXIT_USAGE,
 			    "'%s' does not begin with a host name; a file with a colon "
 			    "in its name is ./NAME",
@@ -81,8 +81,8 @@ int parse_place(const char *text, struct place *ret_place, struct failure *failu
 		path = ".";
 	if (!*path)
 		return fail(failure, EXIT_USAGE, "an empty path names no file");
-	if (strlen(path) >= sizeof(ret_place->path))
+	if (strlen(path) >= sizeof(ret_operand->path))
 		return fail(failure, EXIT_USAGE, "a path is too long");
-	strcpy(ret_place->path, path);
+	strcpy(ret_operand->path, path);
 	return 0;
 }

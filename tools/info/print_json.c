@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "info.h"
-#include "json.h"
+#include "print_json.h"
 
 static void print_gids(struct json *json, struct pier_device *device, uint32_t port,
 		       uint32_t count)

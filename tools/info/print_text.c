@@ -2,7 +2,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "info.h"
+#include "print_text.h"
 #include "units.h"
 
 static void print_page_sizes(uint64_t sizes)
