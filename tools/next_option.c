@@ -14,7 +14,7 @@ static int refuse_option(const char *command, const char *word, const char *comp
 
 static int explain_bad_option(char **argv, int option)
 {
-	/* Past a long option; not past a cluster of short ones. */
+	/* getopt(3) is past a long option, but may still be inside a group of letters. */
 	const char *word = argv[optind - 1];
 	const char letter[3] = { '-', (char)optopt, '\0' };
 
@@ -24,7 +24,7 @@ static int explain_bad_option(char **argv, int option)
 		return refuse_option(argv[0], word, "needs a value");
 	if (optopt && strchr(word, '='))
 		return refuse_option(argv[0], word, "takes no value");
-	return refuse_option(argv[0], word, "is not known");
+	return refuse_option(argv[0], word, "is unknown");
 }
 
 int next_option(int argc, char **argv, const char *letters, const struct option *names)
@@ -42,6 +42,6 @@ int next_option(int argc, char **argv, const char *letters, const struct option 
 	if (optarg && optarg == word)
 		word = argv[optind - 2];
 	if (strcspn(word + 2, "=") != strlen(names[index].name))
-		return refuse_option(argv[0], word, "is not known");
+		return refuse_option(argv[0], word, "is unknown");
 	return option;
 }

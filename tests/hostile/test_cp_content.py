@@ -52,25 +52,25 @@ class Wire(Case):
             self.assertEqual((self.folder / "target").read_bytes(), content(4 * CHUNK))
 
     def test_changed_bytes(self):
-        self.beaten(5, "bytes 65536 to 131071 did not arrive", "payload")
+        self.beaten(5, "bytes 65536 to 131071 that arrived .* differ", "payload")
 
     def test_changed_bytes_and_a_tag_to_go_with_them(self):
-        self.beaten(5, "bytes 65536 to 131071 did not arrive", "tag")
+        self.beaten(5, "bytes 65536 to 131071 that arrived .* differ", "tag")
 
     def test_an_old_chunk_and_its_tag(self):
-        self.beaten(5, "bytes 65536 to 131071 did not arrive", "replay")
+        self.beaten(5, "bytes 65536 to 131071 that arrived .* differ", "replay")
 
     def test_tags_are_not_the_last_word(self):
-        self.beaten(5, "not what the sender announced", "digest")
+        self.beaten(5, "not those the sender sent", "digest")
 
     def test_a_hole_in_place_of_data(self):
-        self.beaten(5, "not what the sender announced", "hole", "sparse")
-        self.beaten(4, "not due", "hole")
+        self.beaten(5, "not those the sender sent", "hole", "sparse")
+        self.beaten(4, "unexpected chunk", "hole")
 
     def test_lengths(self):
-        self.beaten(4, "not due", "length")
-        self.beaten(4, "not due", "beyond", "sparse")
-        self.beaten(4, "not due", "short")
+        self.beaten(4, "unexpected chunk", "length")
+        self.beaten(4, "unexpected chunk", "beyond", "sparse")
+        self.beaten(4, "unexpected chunk", "short")
 
     def test_no_digest(self):
         self.beaten(4, "unexpected control message", "silent")
@@ -137,7 +137,7 @@ class Words(Case):
         program.write_text("#!/bin/sh\nprintf 'Hi \\033[2J\\302\\2332J\\n'\ncat >/dev/null\n")
         program.chmod(0o755)
         result = self.run_pier("cp", "--rsh", "'%s'" % program, "host:file", "target")
-        self.check_failure(result, 4, r'sent something other than the protocol, beginning with '
+        self.check_failure(result, 4, r'sent something other than the copy protocol, beginning with '
                            r'"Hi \\x1b\[2J\\xc2\\x9b2J"')
 
     def test_a_file_name(self):

@@ -110,7 +110,7 @@ class Pull(Case):
         for places in (("somewhere:path", "x"), (self.there / "notes.txt", "somewhere:path")):
             with self.subTest(places):
                 result = self.run_pier("cp", "--rsh", shell, *places, cwd=self.home)
-                self.check_failure(result, 1, "an empty path names no file")
+                self.check_failure(result, 1, "empty path: SRC and DST must name files")
         self.assertEqual(list(self.home.iterdir()), [])
 
 

@@ -273,7 +273,7 @@ class Directions(Restricted):
         plan = "fault:reg@1=ENOMEM:soft0"
         for copy in (self.pull, self.push):
             result = copy("file", options=("--remote-device", plan))
-            self.check_failure(result, 3, "the server does not take a fault plan")
+            self.check_failure(result, 3, "the server does not accept a fault plan")
         self.check_outside()
         self.assertEqual((self.inside / "file").read_bytes(), b"inside\n")
         self.check_done(self.pull("file", options=("--remote-device", "soft0")))
@@ -296,12 +296,12 @@ class Starting(Restricted):
         inside = str(self.inside)
         for options, pattern in (
                 (("--under",), "needs a value"),
-                (("--under", inside, "--read-only", "--write-only"), "exclude each other"),
+                (("--under", inside, "--read-only", "--write-only"), "mutually exclusive"),
                 (("--under", inside, "--under", "/"), "given twice"),
-                (("--read-only",), "need --under"), (("--write-only",), "need --under"),
-                (("--under", inside, "--read"), "is not known"),
-                (("--under", inside, "--device", "soft0"), "is not known"),
-                (("--under", inside, "-p"), "is not known"),
+                (("--read-only",), "require --under"), (("--write-only",), "require --under"),
+                (("--under", inside, "--read"), "is unknown"),
+                (("--under", inside, "--device", "soft0"), "is unknown"),
+                (("--under", inside, "-p"), "is unknown"),
                 (("--under", inside, "--read-only=1"), "takes no value"),
                 (("--under", inside, "file"), "takes no paths"),
                 (("--under", inside, "--", "--write-only"), "takes no paths")):

@@ -183,8 +183,8 @@ class Kernel(Case):
                      "/proc/self/mem", "target")
 
     def test_files_without_an_end(self):
-        self.refused(1, r"/proc/self/pagemap does not end where its size says \(0 bytes\), "
-                     "and has more than the 256 MiB", "cp", "/proc/self/pagemap", "target")
+        self.refused(1, r"/proc/self/pagemap does not end at its size \(0 bytes\) "
+                     "and is larger than the 256 MiB", "cp", "/proc/self/pagemap", "target")
         self.assertFalse((self.folder / "target").exists())
 
 
@@ -209,7 +209,7 @@ class Claims(Case):
         source = self.folder / "source"
         with open(source, "wb") as file:
             file.truncate(257 * MIB)
-        self.refused(1, r"does not end where its size says \(1048576 bytes\)", "cp", source,
+        self.refused(1, r"does not end at its size \(1048576 bytes\)", "cp", source,
                      "target", env=self.claiming(source, MIB))
         self.assertFalse((self.folder / "target").exists())
 
@@ -519,7 +519,7 @@ class Faults(Case):
         if subprocess.run([*before, "true"], capture_output=True).returncode != 0:
             self.skipTest("no small file system can be mounted here")
         (disk / "target").write_text("old")
-        self.refused(1, "no room for the 4194304 bytes of .*target: No space left",
+        self.refused(1, "not enough space for the 4194304 bytes of .*target: No space left",
                      "cp", source, disk / "target", before=before)
         self.assertEqual((disk / "target").read_text(), "old")
 

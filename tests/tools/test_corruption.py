@@ -46,7 +46,7 @@ class Faulty(Case):
         self.file("source", 5000)
         result = self.faulty("-v", "--dst-mem", "faulty:sealed", "source", "target")
         self.assertEqual(result.status, 0)
-        self.assertRegex(result.stdout, r"\(staged\)\ndestination memory is reached as staged; "
+        self.assertRegex(result.stdout, r"\(staged\)\ndestination memory uses the path staged; "
                          r"as a dma-buf: [^\n]*faulty is sealed[^\n]*\n\Z")
         result = self.faulty("--dst-mem", "faulty:sealed", "source", "target")
         self.assertRegex(result.stdout, r"\A[^\n]* faulty:sealed memory on soft0 \(staged\)\n\Z")

@@ -94,12 +94,12 @@ class Info(Case):
         text = self.run_pier("info", env=environment).stdout
         blocks = dict(re.findall(r"(?m)^memory (board:\d) .*\n((?:  .*\n)+)", text))
         self.assertEqual(sorted(blocks), ["board:%d" % i for i in range(4)])
-        self.assertIn("  place         fff0:17:00.0, NUMA node 1\n", blocks["board:0"])
-        self.assertIn("  place         on no PCI bus, NUMA node 3\n", blocks["board:1"])
-        self.assertIn("  place         fff0:e7:1f.7, NUMA node unknown\n", blocks["board:2"])
-        self.assertNotIn("place", blocks["board:3"])
+        self.assertIn("  location      fff0:17:00.0, NUMA node 1\n", blocks["board:0"])
+        self.assertIn("  location      not on a PCI bus, NUMA node 3\n", blocks["board:1"])
+        self.assertIn("  location      fff0:e7:1f.7, NUMA node unknown\n", blocks["board:2"])
+        self.assertNotIn("location", blocks["board:3"])
         self.assertIn("memory board:2 (Board 2)\n  limits        " + "d" * 159, text)
-        self.assertIn("  near to it    no device is known to be\n", blocks["board:3"])
+        self.assertIn("  nearest       unknown\n", blocks["board:3"])
 
     def test_places_of_devices(self):
         for device in self.facts()["devices"]:
@@ -107,7 +107,7 @@ class Info(Case):
                 self.assertIsNone(device["pci"])
                 self.assertIsNone(device["numa_node"])
         text = self.run_pier("info").stdout
-        self.assertNotRegex(text, r"device soft0 \(soft\)\n  place")
+        self.assertNotRegex(text, r"device soft0 \(soft\)\n  location")
 
     def test_a_backend_that_cannot_be_loaded(self):
         folder = self.folder / 'a "b"\\c\n\x01é'

@@ -146,7 +146,7 @@ class Stub(Case):
         self.file("source", 10)
         self.stub["STUB_NOISE"] = "Welcome to somewhere\033[2J"
         for arguments in (("source", "somewhere:x"), ("somewhere:y", "x")):
-            result = self.failed(4, 'beginning with "Welcome.*is your shell clean', *arguments)
+            result = self.failed(4, 'beginning with "Welcome.*start-up files', *arguments)
             self.assertNotIn("\033", result.stderr)
 
     def peer(self, script):
@@ -163,25 +163,25 @@ class Stub(Case):
     def test_another_version(self):
         self.file("source", 10)
         shell = self.says(MAGIC + struct.pack("<II", 7, 0))
-        self.failed(4, "somewhere speaks version 7 .*this side version %d" % VERSION, "--rsh", shell,
+        self.failed(4, "somewhere uses version 7 .*this side uses version %d" % VERSION, "--rsh", shell,
                     "source", "somewhere:x")
 
     def test_garbage(self):
         self.file("source", 10)
         endless = GREETING + frame(3, b"\xff" * 500)
         for data, pattern in (
-                (b"\0" * 100, "is your shell clean"),
-                (self.bytes(1000), "is your shell clean"),
-                (b"\x89PIERCP", "sign of life"),
-                (GREETING, "sign of life"),
-                (GREETING + b"\x10\0\0", "sign of life"),
-                (GREETING + struct.pack("<II", 100, 3), "sign of life"),
+                (b"\0" * 100, "start-up files"),
+                (self.bytes(1000), "start-up files"),
+                (b"\x89PIERCP", "did not respond"),
+                (GREETING, "did not respond"),
+                (GREETING + b"\x10\0\0", "did not respond"),
+                (GREETING + struct.pack("<II", 100, 3), "did not respond"),
                 (GREETING + struct.pack("<II", 16385, 3), "unexpected"),
                 (GREETING + struct.pack("<II", 0xffffffff, 3), "unexpected"),
                 (GREETING + frame(0), "unexpected"),
                 (GREETING + frame(99), "unexpected"),
-                (GREETING + frame(3), "not valid"),
-                (endless, "not valid"),
+                (GREETING + frame(3), "invalid"),
+                (endless, "invalid"),
                 (GREETING + frame(3, struct.pack("<I", 0) + bytes(38)), "."),
                 (GREETING + frame(ERROR), "unexpected"),
                 (GREETING + frame(ERROR, struct.pack("<IH", 0, 1) + b"x"), "unexpected"),
@@ -199,9 +199,9 @@ class Stub(Case):
                         source(name=b"a\0b"), source(name=b"n" * 300), source()[:-1],
                         source() + b"x"):
             with self.subTest(payload):
-                self.failed(4, "not valid", "--timeout", 1, "--rsh",
+                self.failed(4, "invalid", "--timeout", 1, "--rsh",
                             self.says(GREETING + frame(2, payload)), "somewhere:x", "target")
-        self.failed(4, "sign of life", "--timeout", 1, "--rsh",
+        self.failed(4, "did not respond", "--timeout", 1, "--rsh",
                     self.says(GREETING + frame(2, source())), "somewhere:n", "target")
         self.assertFalse((self.folder / "target").exists())
 
@@ -224,7 +224,7 @@ class Stub(Case):
         self.file("source", 10)
         shell = self.peer("import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
                           "signal.pause()")
-        self.failed(4, "somewhere gave no sign of life for 1 s", "--timeout", 1, "--rsh", shell,
+        self.failed(4, "somewhere did not respond for 1 s", "--timeout", 1, "--rsh", shell,
                     "source", "somewhere:x")
 
     def test_the_server_takes_garbage_too(self):

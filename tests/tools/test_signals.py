@@ -57,7 +57,7 @@ class Here(Case):
         process = self.start_slowly("--timeout", "1", *self.options, target=self.place)
         server = self.server_of(process)
         os.kill(server, signal.SIGSTOP)
-        self.failure_of(process, 4, "nothing moved|sign of life")
+        self.failure_of(process, 4, "no progress|did not respond")
 
     def test_client_stopped(self):
         process = self.start_slowly("--timeout", "1", *self.options, target=self.place)

@@ -49,8 +49,8 @@ class Usage(Case):
                     self.usage("%s: " % option, "cp", option, value, "a", "b")
 
     def test_number_of_paths(self):
-        self.usage("SRC and DST are needed", "cp")
-        self.usage("SRC and DST are needed", "cp", "a")
+        self.usage("SRC and DST are required", "cp")
+        self.usage("SRC and DST are required", "cp", "a")
         self.usage("no more", "cp", "a", "b", "c")
 
     def test_paths(self):

@@ -17,13 +17,13 @@
 #include "source.h"
 #include "units.h"
 
-/* The client. */
+/* The client side of a copy. */
 struct copy {
 	const struct cp_options *options;
-	enum cp_role role; /* ours */
-	const char *host;  /* of the server; NULL: here */
+	enum cp_role role; /* of the client */
+	const char *host;  /* of the server; NULL: this host */
 	struct cp_side side;
-	struct shell shell; /* if there is a host */
+	struct shell shell; /* set if host is not NULL */
 	struct peers peers;
 	struct request request;
 	struct failure failure;
@@ -68,7 +68,7 @@ static void plan_copy(struct copy *copy)
 		  destination_device);
 }
 
-/* Nobody should type a password to learn that a file is not there. */
+/* Find out that the file is missing before ssh asks for a password. */
 static int try_source(struct copy *copy)
 {
 	struct source source = { .fd = -1, .content = -1 };
@@ -80,7 +80,7 @@ static int try_source(struct copy *copy)
 	return result;
 }
 
-/* Looking up a name takes seconds if no server answers: let Ctrl-C end the program. */
+/* Before open_signals(): a name lookup can take seconds, and Ctrl-C must end it. */
 static int prepare_copy(struct copy *copy)
 {
 	if (try_source(copy) < 0)
@@ -125,7 +125,7 @@ static void finish_copy(struct copy *copy)
 	end_remote(&copy->remote, how, sizeof(how));
 	if (copy->control.signal_fd >= 0)
 		close(copy->control.signal_fd);
-	/* A sentence that only says that the other side went may now say why. */
+	/* The exit status of the server explains why it closed the connection. */
 	used = strlen(failure->text);
 	if (failure->status == EXIT_PEER && copy->control.peer_closed && how[0])
 		snprintf(failure->text + used, sizeof(failure->text) - used, ": %s", how);
@@ -199,7 +199,7 @@ int command_cp(int argc, char **argv)
 	struct cp_options options;
 
 	if (sodium_init() < 0) {
-		print_error("pier: libsodium cannot be used here");
+		print_error("pier: cannot initialise libsodium");
 		return EXIT_FILE;
 	}
 	if (argc > 1 && strcmp(argv[1], "--server") == 0)

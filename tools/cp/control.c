@@ -15,14 +15,14 @@ static const uint8_t preamble_magic[8] = { 0x89, 'P', 'I', 'E', 'R', 'C', 'P', '
 enum {
 	PREAMBLE_SIZE = 16,
 	HEADER_SIZE = 8,
-	/* How long a reason may lag behind its effect. */
+	/* How long to wait for a failure report from the other side. */
 	PEER_REASON_MS = 1000,
-	/* How long the receiver may take to name its file: see PATIENCE_MS too. */
+	/* How long the receiver may take to name its file. Below EXIT_WAIT_MS in
+	 * remote.c. */
 	NAMING_MS = 1500,
 };
 
-/* At the start of a sentence about the other side. */
-static const char *peer_name(const struct control *control)
+const char *control_peer_name(const struct control *control)
 {
 	return control->peer ? control->peer : "the other process";
 }
@@ -49,7 +49,7 @@ int control_check_signal(struct control *control)
 	return poll(&pollfd, 1, 0) == 1 ? fail_signal(control) : 0;
 }
 
-/* Wait until fd is ready; a signal and the deadline are failures. */
+/* Wait until fd is ready. Fails on a signal and at the deadline. */
 static int wait_fd(struct control *control, int fd, short events, uint64_t deadline)
 {
 	for (;;) {
@@ -69,8 +69,9 @@ static int wait_fd(struct control *control, int fd, short events, uint64_t deadl
 			return 0;
 		if (left == 0)
 			return fail(control->failure, EXIT_PEER,
-				    "%s gave no sign of life for %g s",
-				    peer_name(control), control->timeout_ms / 1e3);
+				    "%s did not respond for %g s (see --timeout)",
+				    control_peer_name(control),
+				    control->timeout_ms / 1e3);
 	}
 }
 
@@ -78,7 +79,7 @@ static int fail_peer_closed(struct control *control)
 {
 	control->peer_closed = true;
 	return fail(control->failure, EXIT_PEER, "%s ended before the copy was complete",
-		    peer_name(control));
+		    control_peer_name(control));
 }
 
 /* Returns the number of bytes, 1 to size; or -1. */
@@ -112,9 +113,9 @@ static int read_all(struct control *control, uint8_t *ret_data, size_t size,
 }
 
 /*
- * A pipe that polls as writable takes PIPE_BUF bytes without blocking (pipe(7)),
- * so the descriptors need not be made non-blocking, which would also change
- * them for whoever shares them.
+ * A pipe that polls as writable accepts PIPE_BUF bytes without blocking (pipe(7)). The
+ * descriptors stay blocking: O_NONBLOCK would also affect other processes that share
+ * them.
  */
 static int write_all(struct control *control, const uint8_t *data, size_t size)
 {
@@ -138,7 +139,7 @@ static int write_all(struct control *control, const uint8_t *data, size_t size)
 	return 0;
 }
 
-/* Show what came instead of the preamble, up to the end of its first line. */
+/* Report the first line of the data that arrived instead of the preamble. */
 static int fail_bad_preamble(struct control *control, const uint8_t *preamble,
 			     size_t length)
 {
@@ -153,11 +154,11 @@ static int fail_bad_preamble(struct control *control, const uint8_t *preamble,
 	}
 	noise[length] = '\0';
 	noise[strcspn((const char *)noise, "\r\n")] = '\0';
-	return fail(
-		control->failure, EXIT_PEER,
-		"%s sent something other than the protocol, beginning with \"%s\": is "
-		"your shell clean? Its start-up files must print nothing",
-		peer_name(control), (const char *)noise);
+	return fail(control->failure, EXIT_PEER,
+		    "%s sent something other than the copy protocol, beginning with "
+		    "\"%s\": the "
+		    "start-up files of the shell there must not print anything",
+		    control_peer_name(control), (const char *)noise);
 }
 
 static int read_preamble(struct control *control)
@@ -182,9 +183,9 @@ static int read_preamble(struct control *control)
 	if (version != CP_PROTOCOL_VERSION)
 		return fail(
 			control->failure, EXIT_PEER,
-			"%s speaks version %u of the copy protocol, this side version "
-			"%d: install the same pier on both",
-			peer_name(control), version, CP_PROTOCOL_VERSION);
+			"%s uses version %u of the copy protocol, this side uses version "
+			"%d: install the same version of pier on both",
+			control_peer_name(control), version, CP_PROTOCOL_VERSION);
 	control->preamble_read = true;
 	return 0;
 }
@@ -221,10 +222,10 @@ static int fail_unexpected_frame(struct control *control, const struct frame *fr
 {
 	return fail(control->failure, EXIT_PEER,
 		    "%s sent an unexpected control message (type %u, %u bytes)",
-		    peer_name(control), frame->type, frame->length);
+		    control_peer_name(control), frame->type, frame->length);
 }
 
-/* The other side's own words, as they came: print_safely() when they are shown. */
+/* Adopt the other side's failure. Its text is escaped when it is printed. */
 static int fail_with_peer_failure(struct control *control, const struct frame *frame)
 {
 	struct wire_reader reader = { frame->payload, frame->length, false };
@@ -235,7 +236,7 @@ static int fail_with_peer_failure(struct control *control, const struct frame *f
 	if (!wire_complete(&reader) || status == 0 || status > 255)
 		return fail_unexpected_frame(control, frame);
 	control->failure_from_peer = true;
-	/* A Ctrl-C reaches both sides; ours is the one to speak of. */
+	/* A Ctrl-C reaches both sides; report this side's signal. */
 	if (status > EXIT_SIGNAL && control_check_signal(control) < 0)
 		return -1;
 	return fail(control->failure, (int)status, "%s%s%s",
@@ -306,7 +307,7 @@ void control_send_failure(struct control *control)
 	put_u32(&writer, (uint32_t)ours->status);
 	put_string(&writer, control->reason_withheld ? "the client could not connect"
 						     : ours->text);
-	/* The last word: nobody is left to hear why it did not arrive. */
+	/* This is the last frame. An error while sending it is not reported. */
 	control->failure = &ignored;
 	control->timeout_ms = PEER_REASON_MS;
 	control_send(control, FRAME_ERROR, &writer);
@@ -322,7 +323,7 @@ bool control_send_failure_unless_done(struct control *control)
 	if (control->failure_from_peer || control->peer_closed)
 		return false;
 	control_send_failure(control);
-	/* This was the last word: later calls of control_tell() send nothing. */
+	/* That was the last frame: later calls of control_send_failure() send nothing. */
 	close(control->out);
 	control->out = -1;
 	deadline = deadline_after(NAMING_MS);

@@ -8,14 +8,14 @@
 #include "identity.h"
 #include "wire.h"
 
-/* Like the contexts in cp_digest.c. */
+/* As the contexts in digest.c. */
 static const char identity_context[crypto_kdf_CONTEXTBYTES] = "cp-ident";
 
 enum {
 	BOOT_ID_SIZE = 36 /* a UUID as text: random(4) */
 };
 
-/* Names the running kernel, so that inode numbers of two hosts are kept apart. */
+/* Identifies the running kernel, because inode numbers of two hosts may be equal. */
 static bool read_boot_id(uint8_t *ret_id)
 {
 	int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);

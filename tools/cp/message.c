@@ -22,8 +22,8 @@ static struct wire_reader reader_of(const struct frame *frame)
 
 static int fail_invalid_message(struct control *control, const char *what)
 {
-	return fail(control->failure, EXIT_PEER, "%s%sthe %s that was sent is not valid",
-		    control->peer ? control->peer : "", control->peer ? ": " : "", what);
+	return fail(control->failure, EXIT_PEER, "%s sent an invalid %s",
+		    control_peer_name(control), what);
 }
 
 int send_request(struct control *control, const struct request *request)
@@ -104,7 +104,7 @@ int send_source(struct control *control, const struct source_message *source)
 	return control_send(control, FRAME_SOURCE, &writer);
 }
 
-/* The name becomes part of a path. */
+/* The name is used as a component of a path. */
 static bool name_valid(const char *name)
 {
 	return name[0] && !strchr(name, '/') && strcmp(name, ".") != 0 &&

@@ -10,7 +10,7 @@
 
 #include "network.h"
 
-/* An address that peers can call too: not link-local, and one of this host's. */
+/* Whether it is an address of this host that a peer can connect to: not link-local. */
 static bool is_own_address(const char *text)
 {
 	struct addrinfo hints = { .ai_flags = AI_NUMERICHOST,
@@ -31,8 +31,8 @@ static bool is_own_address(const char *text)
 }
 
 /*
- * sshd(8) sets SSH_CONNECTION to client address, client port, server address, server
- * port. Other remote shells do not tell the address; then listen on all.
+ * sshd(8) sets SSH_CONNECTION to the client's address and port and the server's address
+ * and port. Other remote shells do not provide the address: listen on all of them.
  */
 void listen_for_client(void)
 {
@@ -45,7 +45,7 @@ void listen_for_client(void)
 	setenv("PIER_SOFT_PEERS", "none", 0);
 }
 
-/* False if it is not added: an address of one link is of no use to soft0. */
+/* Returns false if the address is not added: soft0 cannot use link-local ones. */
 static bool add_address(struct peers *peers, const struct addrinfo *one)
 {
 	char text[NI_MAXHOST], *list = peers->list;
@@ -89,7 +89,7 @@ static bool find_addresses(const char *host, const struct shell *shell,
 void find_peer_addresses(const char *host, const struct shell *shell, const char *device,
 			 struct peers *ret_peers)
 {
-	/* Only the software NIC makes connections. */
+	/* Only soft0 connects to addresses. */
 	bool may_call = !*device || strstr(device, "soft");
 
 	if (!may_call || secure_getenv("PIER_SOFT_PEERS") ||

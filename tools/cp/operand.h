@@ -6,15 +6,15 @@
 
 #include "failure.h"
 
-/* SRC or DST of the command line. */
+/* SRC or DST on the command line. */
 struct operand {
-	char host[256]; /* as the remote shell takes it; "": here */
+	char host[256]; /* as given to the remote shell; "": this host */
 	char path[PATH_MAX];
 };
 
 /*
- * PATH, HOST:PATH or [V6]:PATH, where HOST may have USER@ before it. A colon
- * behind a slash belongs to a path, as for scp(1) and rsync(1).
+ * Parse PATH, HOST:PATH or [IPV6]:PATH, where USER@ may precede HOST. A colon after a
+ * slash belongs to the path, as in scp(1) and rsync(1).
  */
 int parse_operand(const char *text, struct operand *ret_operand, struct failure *failure);
 

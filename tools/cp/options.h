@@ -16,7 +16,7 @@ struct cp_options {
 	bool help;
 };
 
-/* Returns 0; or -1, and the user has been told. */
+/* Returns 0, or -1 after printing an error. */
 int parse_cp_options(int argc, char **argv, struct cp_options *ret_options);
 
 void print_cp_help(void);

@@ -12,9 +12,9 @@ struct receiver {
 	struct transfer *transfer;
 	struct destination destination;
 	struct slot *slots;
-	uint64_t announced;	  /* number of the chunk that comes next */
+	uint64_t announced;	  /* number of the next chunk */
 	uint64_t bytes_announced; /* of the file, holes included */
-	uint64_t bytes_written;	  /* the same; chunks are done in any order */
+	uint64_t bytes_written;	  /* the same; chunks finish in any order */
 	struct job commit;
 	struct failure commit_failure;
 	bool committing, committed;
@@ -30,12 +30,12 @@ static void check_tag(const struct transfer *transfer, struct slot *slot,
 	if (!tags_equal(tag, slot->tag))
 		fail(&slot->failure, EXIT_VERIFY,
 		     "verification failed: bytes %" PRIu64 " to %" PRIu64
-		     " did not arrive in %s memory as they were read",
+		     " that arrived in %s memory differ from those the sender read",
 		     chunk->offset, chunk->offset + chunk->length - 1,
 		     transfer->link.report.memory);
 }
 
-/* On a worker: write to the file, and compare with the announced tag. */
+/* Runs on a worker: write the chunk to the file, and check its tag. */
 static void write_chunk(struct job *job, void *piece)
 {
 	struct slot *slot = (struct slot *)job;
@@ -72,7 +72,7 @@ static void run_commit(struct job *job, void *scratch)
 	commit_destination(&receiver->destination, &receiver->commit_failure);
 }
 
-/* Chunks follow each other; a file that is not sparse has no holes. */
+/* Chunks come in file order, and only a sparse file has holes. */
 static bool chunk_is_due(const struct receiver *receiver, const struct chunk *chunk)
 {
 	const struct transfer *transfer = receiver->transfer;
@@ -96,8 +96,8 @@ static int take_announcement(struct receiver *receiver, struct slot *slot,
 	if (result->byte_length != ANNOUNCEMENT_SIZE || slot->state != SLOT_FREE ||
 	    !chunk_is_due(receiver, &chunk))
 		return fail(transfer->failure, EXIT_PEER,
-			    "the sender announced a chunk that is not due");
-	/* Not before: until it is free, the slot is a worker's. */
+			    "the sender announced an unexpected chunk");
+	/* Only now: until the slot is free, a worker owns it. */
 	slot->chunk = chunk;
 	memcpy(slot->tag, tag, sizeof(tag));
 	receiver->announced++;
@@ -110,14 +110,14 @@ static int take_announcement(struct receiver *receiver, struct slot *slot,
 	return 0;
 }
 
-/* Returns how many were found, or -1. */
+/* Returns the number of announcements, or -1. */
 static int collect_announcements(struct receiver *receiver)
 {
 	struct transfer *transfer = receiver->transfer;
 	struct pier_result result;
 	int count = 0, done;
 
-	/* Also when nothing is due, since this is where a broken channel shows. */
+	/* Poll even if no announcement is due: this detects a broken channel. */
 	for (;;) {
 		struct slot *slot =
 			&receiver->slots[receiver->announced % transfer->link.depth];
@@ -136,12 +136,13 @@ static int give_credit(struct receiver *receiver, struct slot *slot)
 	struct link *link = &receiver->transfer->link;
 	uint32_t number = slot_number(link, slot);
 
-	/* The message is the slot's: the next one follows this one's arrival. */
+	/* The buffer is free: the sender reuses the slot only after this message arrived.
+	 */
 	store_u64(link_outgoing(link, number), slot->chunk.number);
 	receiver->bytes_written += slot->chunk.length;
 	slot->state = SLOT_FREE;
 	if (link_send(link, number, CREDIT_SIZE, NULL) < 0)
-		return fail_channel(receiver->transfer, "acknowledging");
+		return fail_channel(receiver->transfer, "posting a credit");
 	return 0;
 }
 
@@ -170,7 +171,7 @@ static int collect_written(struct receiver *receiver)
 	return count;
 }
 
-/* All tags are as announced: are these the announcements that were made? */
+/* All chunks match their tags. Check that the tags are those the sender made. */
 static int check_digest(struct transfer *transfer)
 {
 	uint8_t digest[CP_DIGEST_SIZE];
@@ -181,7 +182,8 @@ static int check_digest(struct transfer *transfer)
 	if (digests_equal(digest, transfer->peer_digest))
 		return 0;
 	return fail(transfer->failure, EXIT_VERIFY,
-		    "verification failed: what arrived is not what the sender announced");
+		    "verification failed: the chunks that arrived are not those the "
+		    "sender sent");
 }
 
 static int start_commit(struct receiver *receiver)
@@ -199,7 +201,7 @@ static int advance_receiver(struct receiver *receiver)
 	struct transfer *transfer = receiver->transfer;
 	int announced, written;
 
-	/* Once all is here the sender may go, and the channel does not matter. */
+	/* When all chunks are announced, the sender may close the channel. */
 	announced = receiver->bytes_announced < transfer->size
 			    ? collect_announcements(receiver)
 			    : 0;
@@ -215,8 +217,8 @@ static int advance_receiver(struct receiver *receiver)
 }
 
 /*
- * After FRAME_END a client needs nothing more from its server. A server needs its
- * client: a file that nobody hears of is not put in place.
+ * A receiving client can finish after FRAME_END even if the server has gone. A receiving
+ * server cannot: without a client to report to, it does not name the file.
  */
 static bool can_finish_without_sender(struct receiver *receiver)
 {
@@ -258,7 +260,7 @@ static int receive_chunks(struct receiver *receiver)
 	return 0;
 }
 
-/* The copy has succeeded. A signal or a lost sender changes nothing about that. */
+/* The copy has succeeded; a signal or a lost sender no longer makes it fail. */
 static void send_done(struct control *control)
 {
 	struct failure *ours = control->failure, ignored;
@@ -273,14 +275,14 @@ static void send_done(struct control *control)
 	control->failure = ours;
 }
 
-/* The failure counts only if the file did not get its name before it. */
+/* The copy fails only if the file does not have its name yet. */
 static int abandon_copy(struct receiver *receiver)
 {
 	struct transfer *transfer = receiver->transfer;
 	bool abandoned = abandon_destination(&receiver->destination);
 
 	if (abandoned) {
-		/* The sender need not wait for a slow disk. */
+		/* Report the failure first: stop_workers() may wait for a slow disk. */
 		control_send_failure(transfer->control);
 		control_close(transfer->control);
 	}
@@ -292,7 +294,7 @@ static int abandon_copy(struct receiver *receiver)
 	return transfer->failure->status ? -1 : 0;
 }
 
-/* Otherwise a server could choose which file of a directory is written. */
+/* Without this check a server could choose which file in a directory is written. */
 static int check_sent_name(const struct transfer *transfer, const char *sent)
 {
 	char asked[NAME_MAX + 1];
@@ -303,7 +305,7 @@ static int check_sent_name(const struct transfer *transfer, const char *sent)
 	if (strcmp(asked, sent) == 0)
 		return 0;
 	return fail(transfer->failure, EXIT_PEER,
-		    "%s sent the file '%s', but '%s' was asked for",
+		    "%s sent the file '%s', but '%s' was requested",
 		    transfer->control->peer, sent, asked);
 }
 

@@ -15,14 +15,14 @@
 
 enum {
 	SSH_OPTIONS = 7,
-	/* Then SIGTERM, then SIGKILL: together less than the 5 s we promise. */
+	/* Then SIGTERM, then SIGKILL. Together below the documented 5 s. */
 	EXIT_WAIT_MS = 2000,
 	TERM_MS = 1000,
 };
 
 extern char **environ;
 
-/* ssh(1) hands its words, joined by blanks, to a shell. */
+/* ssh(1) joins its arguments with blanks and passes them to a shell. */
 static void quote_for_shell(const char *text, char *ret_quoted, size_t size)
 {
 	static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -99,9 +99,9 @@ static int start_local_server(struct remote *remote, struct control *control)
 }
 
 /*
- * The server needs neither our agent, credentials nor display, nor anything that is
- * configured for interactive sessions; scp(1) adds most of these options, too. They
- * follow the user's words, since ssh_config(5) uses the first value of each option.
+ * The server needs neither the agent, credentials or display, nor anything configured
+ * for interactive sessions. scp(1) adds most of these options too. They follow the
+ * user's own options, because ssh_config(5) uses the first value of each.
  */
 static size_t add_ssh_options(const struct shell *shell, char **argv, size_t count)
 {
@@ -183,8 +183,8 @@ void end_remote(struct remote *remote, char *ret_how, size_t size)
 			 remote->command, WTERMSIG(status), strsignal(WTERMSIG(status)));
 	else if (WEXITSTATUS(status) == 127 && !remote->local)
 		snprintf(ret_how, size,
-			 "%s exited with status 127; is pier installed there? "
-			 "--remote-pier tells where",
+			 "%s exited with status 127; is pier installed there? Set its "
+			 "path with --remote-pier",
 			 remote->command);
 	else if (WEXITSTATUS(status) != 0)
 		snprintf(ret_how, size, "%s exited with status %d", remote->command,

@@ -5,7 +5,7 @@
 #include "cp.h"
 #include "operand.h"
 
-/* What is said when a copy is over. */
+/* The outcome of a copy, for the user. */
 struct cp_result {
 	const struct failure *failure;
 	const struct operand *source, *destination;
@@ -13,7 +13,7 @@ struct cp_result {
 	struct cp_report source_report, destination_report;
 	uint64_t bytes;
 	double seconds;
-	bool verbose; /* also why a side has no better path */
+	bool verbose; /* also print why a side has no better path */
 };
 
 void print_result(const struct cp_result *result);

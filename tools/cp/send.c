@@ -10,7 +10,7 @@ struct sender {
 	struct transfer *transfer;
 	struct source source;
 	struct slot *slots;
-	/* Numbers of the chunks that come next at each station. */
+	/* The number of the next chunk at each step. */
 	uint64_t read, posted, sent, received;
 	uint64_t bytes_read;	 /* of the file, holes included */
 	uint64_t bytes_posted;	 /* to the NIC */
@@ -22,7 +22,7 @@ static struct slot *slot_of(const struct sender *sender, uint64_t index)
 	return &sender->slots[index % sender->transfer->link.depth];
 }
 
-/* On a worker: fill the slot, and make the tag of what the file gave. */
+/* Runs on a worker: read the chunk into the slot, and compute its tag. */
 static void read_chunk(struct job *job, void *piece)
 {
 	struct slot *slot = (struct slot *)job;
@@ -67,7 +67,7 @@ static void start_reading(struct sender *sender)
 	}
 }
 
-/* Returns how many were found, or -1. */
+/* Returns the number of chunks, or -1. */
 static int collect_read(struct sender *sender)
 {
 	struct job *job;
@@ -85,7 +85,7 @@ static int collect_read(struct sender *sender)
 	return count;
 }
 
-/* When the rate limit allows the next chunk; 0: now. */
+/* The time at which the rate limit allows the next chunk; 0: now. */
 static uint64_t next_allowed_ns(const struct sender *sender)
 {
 	const struct transfer *transfer = sender->transfer;
@@ -116,7 +116,7 @@ static int post_chunk(struct sender *sender, struct slot *slot)
 	return 0;
 }
 
-/* In the order of the file, which the receiver counts on. */
+/* In file order, as the receiver requires. */
 static int post_ready(struct sender *sender)
 {
 	int count = 0;
@@ -184,7 +184,7 @@ static int collect_credits(struct sender *sender)
 	struct pier_result result;
 	int count = 0, done;
 
-	/* Also when nothing is due, since this is where a broken channel shows. */
+	/* Poll even if no credit is due: this detects a broken channel. */
 	for (;;) {
 		uint32_t number = (uint32_t)(sender->received % transfer->link.depth);
 
@@ -198,7 +198,7 @@ static int collect_credits(struct sender *sender)
 	}
 }
 
-/* Returns whether anything happened, or -1. */
+/* Returns 1 if anything progressed, 0 if not, -1 on failure. */
 static int advance_sender(struct sender *sender)
 {
 	int read, posted, sent, credited;
@@ -251,7 +251,7 @@ static int send_end(struct transfer *transfer)
 	return control_send(transfer->control, FRAME_END, &writer);
 }
 
-/* The receiver may have named its file before it hears of our failure. */
+/* The receiver may have named the file before it sees the failure. */
 static int check_if_done(struct transfer *transfer)
 {
 	if (!control_send_failure_unless_done(transfer->control))

@@ -15,14 +15,14 @@
 #include "signals.h"
 
 enum {
-	/* Until the request tells. */
+	/* Until the request sets it. */
 	FIRST_TIMEOUT_MS = 30000
 };
 
 struct server_options {
-	const char *under; /* NULL: all paths are served */
+	const char *under; /* NULL: serve all paths */
 	bool read_only, write_only;
-	bool local; /* the client is on this host: no network */
+	bool local; /* the client is on this host: do not listen */
 };
 
 enum {
@@ -55,7 +55,7 @@ static int take_server_option(int option, struct server_options *options)
 		return 0;
 	case OPTION_UNDER:
 		if (options->under)
-			return refuse_server_options("--under is given twice");
+			return refuse_server_options("--under was given twice");
 		options->under = optarg;
 		return 0;
 	case OPTION_READ_ONLY:
@@ -81,20 +81,21 @@ static int parse_server_options(int argc, char **argv, struct server_options *re
 		if (take_server_option(option, &options) < 0)
 			return -1;
 	if (optind < argc)
-		return refuse_server_options(
-			"a server takes no paths: its client sends them");
+		return refuse_server_options("a server takes no paths on the command "
+					     "line: the client sends them");
 	if (options.read_only && options.write_only)
 		return refuse_server_options(
-			"--read-only and --write-only exclude each other");
+			"--read-only and --write-only are mutually exclusive");
 	if ((options.read_only || options.write_only) && !options.under)
-		return refuse_server_options("--read-only and --write-only need --under");
+		return refuse_server_options(
+			"--read-only and --write-only require --under");
 	*ret_options = options;
 	return 0;
 }
 
 /*
- * The protocol has its two descriptors to itself: whatever else writes to
- * standard output goes to standard error.
+ * Keep the two descriptors for the protocol alone, and redirect standard output to
+ * standard error for everything else.
  */
 static int take_descriptors(struct control *control)
 {
@@ -130,11 +131,12 @@ static int check_request(const struct server_options *options,
 	if (request->role == CP_SENDER && options->write_only)
 		return fail(failure, EXIT_FILE, "the server is write-only");
 	if (!request->side.path[0])
-		return fail(failure, EXIT_FILE, "an empty path names no file");
-	/* A plan makes calls of the server's process fail or wait. */
+		return fail(failure, EXIT_FILE,
+			    "empty path: SRC and DST must name files");
+	/* A fault plan makes calls of the server's process fail or wait. */
 	if (options->under && strncmp(request->side.device, "fault:", 6) == 0)
 		return fail(failure, EXIT_DEVICE,
-			    "the server does not take a fault plan for its device");
+			    "the server does not accept a fault plan for its device");
 	return 0;
 }
 
@@ -179,7 +181,7 @@ static int run_server(const struct server_options *options, int root)
 		listen_for_client();
 	serve_request(options, root, &control);
 	control_close(&control);
-	/* Otherwise the client has heard it, and speaks to the user. */
+	/* In all other cases the client reports the failure to the user. */
 	if (failure.status && failure.status < EXIT_SIGNAL && control.peer_closed &&
 	    !control.failure_from_peer)
 		print_failure(&failure);

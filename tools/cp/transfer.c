@@ -10,7 +10,7 @@
 
 enum {
 	SECOND_NS = 1000000000,
-	/* More do not help where a few keep memory or the disk busy. */
+	/* A few threads saturate memory or the disk. */
 	THREADS_CHOSEN_MAX = 4,
 };
 
@@ -38,7 +38,7 @@ int prepare_transfer(struct transfer *transfer, uint64_t size)
 			     transfer->failure);
 }
 
-/* The slots must be where we will write, before the NIC is asked to. */
+/* The receiver must offer as much memory as the sender will write. */
 static int check_peer(struct transfer *transfer)
 {
 	if (transfer->role == CP_SENDER &&
@@ -50,8 +50,9 @@ static int check_peer(struct transfer *transfer)
 }
 
 /*
- * The server's endpoint says where to connect to. "Refused", "no route" and "timed out"
- * would tell a hostile server about the client's network.
+ * The server's endpoint contains the address to connect to. The client does not report
+ * why connecting failed: "refused", "no route" or "timed out" would let a hostile server
+ * scan the client's network.
  */
 static int connect_channel(struct transfer *transfer)
 {
@@ -85,7 +86,7 @@ int connect_transfer(struct transfer *transfer)
 
 void close_transfer(struct transfer *transfer)
 {
-	/* Jobs touch the memory. */
+	/* First the workers: their jobs access the memory. */
 	stop_workers(transfer->workers);
 	transfer->workers = NULL;
 	if (close_link(&transfer->link) != 0)
@@ -98,7 +99,7 @@ void restart_timeout(struct transfer *transfer)
 				(uint64_t)transfer->settings->timeout_ms * 1000000;
 }
 
-/* Whether it is a frame that the other side may send during a transfer. */
+/* Returns false for a frame that the other side must not send during a transfer. */
 static bool take_frame(struct transfer *transfer, const struct frame *frame)
 {
 	size_t digest_size = transfer->settings->verify ? CP_DIGEST_SIZE : 0;
@@ -129,7 +130,7 @@ static int handle_frame(struct transfer *transfer)
 	return 0;
 }
 
-/* How often the other side is told: well before it gives up. */
+/* Send keepalives well before the other side times out. */
 static uint64_t keepalive_interval(const struct transfer *transfer)
 {
 	uint64_t quarter = (uint64_t)transfer->settings->timeout_ms * 1000000 / 4;
@@ -182,19 +183,19 @@ int transfer_wait(struct transfer *transfer, bool working, uint64_t wake_ns)
 	if (control_check_signal(transfer->control) < 0 ||
 	    (fds[1].revents && handle_frame(transfer) < 0))
 		return -1;
-	/* This process was stopped (Ctrl-Z) or starved; the other side perhaps too. */
+	/* This process was stopped (Ctrl-Z) or got no CPU; so may have the other side. */
 	if (now_ns() - now > 2 * keepalive_interval(transfer))
 		restart_timeout(transfer);
 	if (ready <= 0 && !collected && now_ns() > transfer->deadline_ns)
 		return fail(transfer->failure, EXIT_PEER,
-			    "nothing moved for %g s (see --timeout)",
+			    "no progress for %g s (see --timeout)",
 			    transfer->settings->timeout_ms / 1e3);
 	return 0;
 }
 
 int fail_channel(struct transfer *transfer, const char *step)
 {
-	/* Asking may fail in its own ways: keep the sentence. */
+	/* control_read_peer_failure() may replace the library's message: keep a copy. */
 	struct failure ours = { 0 };
 
 	fail(&ours, EXIT_PEER, "%s failed: %s", step, pier_error_message());

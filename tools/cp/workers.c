@@ -25,7 +25,7 @@ struct workers {
 	struct queue todo, done;
 	bool stopping;
 	int event;
-	unsigned int busy; /* of the owner's thread alone */
+	unsigned int busy; /* accessed by the owner's thread only */
 	unsigned int count;
 	struct worker all[CP_THREADS_MAX];
 };
@@ -151,7 +151,8 @@ struct job *take_finished_job(struct workers *workers)
 
 	pthread_mutex_lock(&workers->lock);
 	job = take_first_job(&workers->done);
-	/* Under the lock, so that an event always has a job behind it. */
+	/* Under the lock, so that the event is set only while a finished job is queued.
+	 */
 	if (!job)
 		eventfd_read(workers->event, &count);
 	pthread_mutex_unlock(&workers->lock);
