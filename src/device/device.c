@@ -7,7 +7,6 @@
 #include <pier/mr.h>
 
 #include "device.h"
-#include "buffer/near.h"
 #include "core/caller.h"
 #include "core/page.h"
 #include "core/error.h"
@@ -290,13 +289,15 @@ static bool try_device(const struct pier_provider *provider, struct ibv_device *
 {
 	struct opening *opening = argument;
 	struct pier_device *device = NULL;
+	int error;
 
 	if (opening->name && strcmp(opening->name, found->name) != 0)
 		return false;
-	opening->error = -make_device(provider, found, opening, &device);
-	if (opening->error && opening->choosing)
+	error = make_device(provider, found, opening, &device);
+	opening->error = -error;
+	if (error && opening->choosing)
 		pier_warning("%s is passed over: %s", found->name, pier_error_message());
-	if (opening->error)
+	if (error)
 		return !opening->choosing;
 	if (opening->choosing &&
 	    !has_active_port(provider, device->context, device->limits.phys_port_cnt)) {

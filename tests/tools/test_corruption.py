@@ -27,7 +27,7 @@ class FaultyMemory(Case):
                 facts = json.loads(result.stdout)
                 self.assertEqual(facts["destination"]["memory"], dst)
 
-    def test_memory_that_cannot_be_exported_is_staged(self):
+    def test_memory_that_cannot_be_exported_uses_a_bounce_buffer(self):
         source = self.file("source", 10 * 65536 + 3)
         for src, dst in (("faulty:sealed", "host"), ("host", "faulty:sealed"),
                          ("faulty:sealed", "faulty:sealed")):
@@ -39,25 +39,25 @@ class FaultyMemory(Case):
                 facts = json.loads(result.stdout)
                 for side, memory in (("source", src), ("destination", dst)):
                     sealed = memory == "faulty:sealed"
-                    self.assertEqual(facts[side]["path"], "staged" if sealed else "host")
+                    self.assertEqual(facts[side]["path"], "bounce" if sealed else "host")
                     self.assertEqual("faulty is sealed" in str(facts[side]["why"]), sealed)
 
-    def test_verbose_gives_the_reason_for_staging(self):
+    def test_verbose_gives_the_reason_for_the_bounce_path(self):
         self.file("source", 5000)
         result = self.faulty("-v", "--dst-mem", "faulty:sealed", "source", "target")
         self.assertEqual(result.status, 0)
-        self.assertRegex(result.stdout, r"\(staged\)\ndestination memory uses the path staged; "
+        self.assertRegex(result.stdout, r"\(bounce\)\nthe path to destination memory is bounce; "
                          r"as a dma-buf: [^\n]*faulty is sealed[^\n]*\n\Z")
         result = self.faulty("--dst-mem", "faulty:sealed", "source", "target")
-        self.assertRegex(result.stdout, r"\A[^\n]* faulty:sealed memory on soft0 \(staged\)\n\Z")
+        self.assertRegex(result.stdout, r"\A[^\n]* faulty:sealed memory on soft0 \(bounce\)\n\Z")
 
-    def test_direct_refuses_staging(self):
+    def test_direct_refuses_a_bounce_buffer(self):
         self.file("source", 5000)
         for option in ("--src-mem", "--dst-mem"):
             result = self.faulty("--direct", option, "faulty:sealed", "source", "target")
             self.check_failure(result, 3, "faulty is sealed")
 
-    def test_a_flipped_bit_in_a_staged_chunk_is_detected(self):
+    def test_a_flipped_bit_in_a_bounced_chunk_is_detected(self):
         self.file("source", MIB)
         for option in ("--src-mem", "--dst-mem"):
             with self.subTest(option):

@@ -45,21 +45,21 @@ class GpuMemory(Case):
             with self.subTest(size):
                 self.copied("hip:0", "cuda:0", size)
 
-    def test_memory_that_cannot_be_exported_is_staged(self):
-        """What cannot be exported is copied through host memory, and says so."""
+    def test_memory_that_cannot_be_exported_uses_a_bounce_buffer(self):
+        """The report names the bounce path, and --direct refuses it."""
         env = {"FAKE_CUDA_DMABUF": "0"}
         facts = self.copied("cuda:0", "cuda:1", 3 * MIB + 5, "--chunk", "256K", env=env)
-        self.assertEqual(facts["source"]["path"], "staged")
-        self.assertEqual(facts["destination"]["path"], "staged")
+        self.assertEqual(facts["source"]["path"], "bounce")
+        self.assertEqual(facts["destination"]["path"], "bounce")
         source = self.file("source", 100)
         self.refused(3, "cuda.*DMA_BUF|DMA_BUF.*cuda|dma-buf", "cp", "--direct", "--src-mem",
                      "cuda:0", source, "target", env=env)
 
-    def test_memory_with_several_segments_is_staged(self):
-        """One key for all slots: what has several segments is staged, unless that may not be."""
+    def test_memory_with_several_segments_uses_a_bounce_buffer(self):
+        """The slots need one key, so memory with several segments needs a bounce buffer."""
         facts = self.copied("cuda:0:vmm:2M", "cuda:1:vmm:2M", 9 * MIB, env={
             "FAKE_CUDA_SEAMS": "refused"})
-        self.assertEqual(facts["source"]["path"], "staged")
+        self.assertEqual(facts["source"]["path"], "bounce")
         self.assertIn("segments", facts["source"]["why"])
 
     def test_wrong_specs_are_refused(self):

@@ -15,7 +15,7 @@ static void print_reason(const char *name, const struct cp_report *report)
 {
 	if (!report->reason[0])
 		return;
-	printf("%s memory uses the path ", name);
+	printf("the path to %s memory is ", name);
 	print_safely(stdout, report->path);
 	fputs("; ", stdout);
 	print_safely(stdout, report->reason);
