@@ -2,7 +2,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "info.h"
+#include "print_text.h"
 #include "units.h"
 
 static void print_page_sizes(uint64_t sizes)
@@ -14,10 +14,10 @@ static void print_page_sizes(uint64_t sizes)
 	for (bit = 0; bit < 64; bit++) {
 		if (!(sizes >> bit & 1))
 			continue;
-		/* Most NICs take every size from one on. */
+		/* Most NICs support every size from a minimum on. */
 		if (bit + 1 < 64 && sizes >> bit == UINT64_MAX >> bit) {
 			format_bytes(1ull << bit, text, sizeof(text));
-			printf(" %s and more", text);
+			printf(" %s and larger", text);
 			break;
 		}
 		format_bytes(1ull << bit, text, sizeof(text));
@@ -26,7 +26,7 @@ static void print_page_sizes(uint64_t sizes)
 	putchar('\n');
 }
 
-/* What not every device has. */
+/* Optional features of memory regions. */
 static void print_regions(const struct pier_device_attr *attr)
 {
 	const struct {
@@ -53,7 +53,7 @@ static void print_regions(const struct pier_device_attr *attr)
 	if (attr->max_joined_ranges > 1)
 		printf(", %" PRIu32 " ranges under one key", attr->max_joined_ranges);
 	if (!some && !attr->max_requested_key)
-		printf(" no more than reading and writing");
+		printf(" reading and writing only");
 	putchar('\n');
 }
 
@@ -92,7 +92,7 @@ static void print_port(struct pier_device *device, uint32_t number)
 	char message[32];
 
 	if (pier_query_port(device, number, &port) < 0) {
-		printf("  port %-8" PRIu32 " cannot be asked: %s\n", number,
+		printf("  port %-8" PRIu32 " cannot be queried: %s\n", number,
 		       pier_error_message());
 		return;
 	}
@@ -107,13 +107,13 @@ static void print_port(struct pier_device *device, uint32_t number)
 	print_gids(device, number, port.gid_count);
 }
 
-/* Nothing of what is nowhere, as software is. */
+/* Print nothing for software, which has no location. */
 static void print_location(const struct pier_location *location)
 {
 	if (!location->pci[0] && location->numa_node < 0)
 		return;
-	printf("  place         %s, NUMA node ",
-	       location->pci[0] ? location->pci : "on no PCI bus");
+	printf("  location      %s, NUMA node ",
+	       location->pci[0] ? location->pci : "not on a PCI bus");
 	if (location->numa_node < 0)
 		puts("unknown");
 	else
@@ -151,14 +151,14 @@ void print_backends_text(const struct pier_backend_info *list, size_t count)
 	}
 }
 
-/* Those that are as near as any. */
+/* Print the nearest devices, which all have the same distance. */
 static void print_near(const struct pier_near_device *near, size_t count)
 {
 	size_t i;
 
-	printf("  near to it   ");
+	printf("  nearest      ");
 	if (count == 0 || near[0].distance == PIER_DISTANCE_UNKNOWN) {
-		puts(" no device is known to be");
+		puts(" unknown");
 		return;
 	}
 	for (i = 0; i < count && near[i].distance == near[0].distance; i++)

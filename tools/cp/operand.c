@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "place.h"
+#include "operand.h"
 
 static const char *skip_user(const char *text)
 {
@@ -25,7 +25,7 @@ static const char *find_colon(const char *text)
 	return colon && *colon == ':' ? colon : NULL;
 }
 
-/* "[::1:path" is more likely a slip than the name of a file. */
+/* "[::1:path" is more likely a typing error than a file name. */
 static bool lacks_bracket(const char *text)
 {
 	const char *host = skip_user(text), *end = strpbrk(host, ":/");
@@ -33,7 +33,7 @@ static bool lacks_bracket(const char *text)
 	return host[0] == '[' && end && *end == ':' && !find_colon(text);
 }
 
-/* No user or name is empty, or would be an option of the remote shell. */
+/* The user and the name are not empty and are not taken for options by the shell. */
 static bool host_is_valid(const char *host)
 {
 	const char *user_end = strrchr(host, '@');
@@ -43,12 +43,12 @@ static bool host_is_valid(const char *host)
 }
 
 /* "user@[fe80::1]" is "user@fe80::1" to ssh(1). */
-static int copy_host(const char *text, size_t length, struct place *ret_place)
+static int copy_host(const char *text, size_t length, struct operand *ret_operand)
 {
-	char *out = ret_place->host;
+	char *out = ret_operand->host;
 	size_t i;
 
-	if (length >= sizeof(ret_place->host))
+	if (length >= sizeof(ret_operand->host))
 		return -1;
 	for (i = 0; i < length; i++)
 		if (text[i] != '[' && text[i] != ']')
@@ -57,32 +57,35 @@ static int copy_host(const char *text, size_t length, struct place *ret_place)
 	return 0;
 }
 
-int parse_place(const char *text, struct place *ret_place, struct failure *failure)
+int parse_operand(const char *text, struct operand *ret_operand, struct failure *failure)
 {
 	const char *colon = find_colon(text);
 	const char *path = colon ? colon + 1 : text;
 
-	memset(ret_place, 0, sizeof(*ret_place));
+	memset(ret_operand, 0, sizeof(*ret_operand));
 	if (lacks_bracket(text))
 		return fail(failure, EXIT_USAGE,
-			    "'%s' has no ']:' after its '['; an IPv6 address is "
-			    "[ADDRESS]:PATH, a file with a colon in its name ./NAME",
+			    "'%s' has no ']:' after its '['; write [ADDRESS]:PATH for an "
+			    "IPv6 address, or ./NAME for a file name with a colon",
 			    text);
-	if (colon && (copy_host(text, (size_t)(colon - text), ret_place) < 0 ||
-		      !host_is_valid(ret_place->host)))
+	if (colon && (copy_host(text, (size_t)(colon - text), ret_operand) < 0 ||
+		      !host_is_valid(ret_operand->host)))
 		return fail(failure, EXIT_USAGE,
-			    "'%s' does not begin with a host name; a file with a colon "
-			    "in its name is ./NAME",
+			    "'%s' does not begin with a host name; write ./NAME for a "
+			    "file name with a colon",
 			    text);
-	/* No shell looks at the path there, and a server starts at home. */
+	/* The server starts in the home directory, and no shell expands the path. */
 	if (colon && strncmp(path, "~/", 2) == 0)
 		path += 2 + strspn(path + 2, "/");
 	if (colon && !*path)
 		path = ".";
 	if (!*path)
-		return fail(failure, EXIT_USAGE, "an empty path names no file");
-	if (strlen(path) >= sizeof(ret_place->path))
-		return fail(failure, EXIT_USAGE, "a path is too long");
-	strcpy(ret_place->path, path);
+		return fail(failure, EXIT_USAGE,
+			    "empty path: SRC and DST must name files");
+	if (strlen(path) >= sizeof(ret_operand->path))
+		return fail(failure, EXIT_USAGE,
+			    "the path is too long (%zu bytes, at most %zu)", strlen(path),
+			    sizeof(ret_operand->path) - 1);
+	strcpy(ret_operand->path, path);
 	return 0;
 }

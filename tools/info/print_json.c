@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "info.h"
-#include "json.h"
+#include "print_json.h"
 
 static void print_gids(struct json *json, struct pier_device *device, uint32_t port,
 		       uint32_t count)
@@ -61,7 +60,7 @@ static void print_limits(struct json *json, const struct pier_device_attr *attr)
 	json_uint(json, "max_joined_ranges", attr->max_joined_ranges);
 }
 
-/* What sysfs does not tell is null. */
+/* What sysfs does not provide is null. */
 static void print_location(struct json *json, const struct pier_location *location)
 {
 	json_string(json, "pci", location->pci[0] ? location->pci : NULL);

@@ -2,29 +2,29 @@
 #include <getopt.h>
 #include <string.h>
 
-#include "commands.h"
 #include "failure.h"
+#include "next_option.h"
 
-static int refuse(const char *command, const char *word, const char *complaint)
+static int refuse_option(const char *command, const char *word, const char *complaint)
 {
 	print_error("pier %s: option '%.*s' %s; see 'pier %s --help'", command,
 		    (int)strcspn(word, "="), word, complaint, command);
 	return '?';
 }
 
-static int refuse_unparsed(char **argv, int option)
+static int explain_bad_option(char **argv, int option)
 {
-	/* Past a long option; not past a cluster of short ones. */
+	/* getopt(3) is past a long option, but may still be inside a group of letters. */
 	const char *word = argv[optind - 1];
 	const char letter[3] = { '-', (char)optopt, '\0' };
 
 	if (optopt && strncmp(word, "--", 2) != 0)
 		word = letter;
 	if (option == ':')
-		return refuse(argv[0], word, "needs a value");
+		return refuse_option(argv[0], word, "needs a value");
 	if (optopt && strchr(word, '='))
-		return refuse(argv[0], word, "takes no value");
-	return refuse(argv[0], word, "is not known");
+		return refuse_option(argv[0], word, "takes no value");
+	return refuse_option(argv[0], word, "is unknown");
 }
 
 int next_option(int argc, char **argv, const char *letters, const struct option *names)
@@ -35,13 +35,13 @@ int next_option(int argc, char **argv, const char *letters, const struct option 
 	opterr = 0;
 	option = getopt_long(argc, argv, letters, names, &index);
 	if (option == '?' || option == ':')
-		return refuse_unparsed(argv, option);
+		return explain_bad_option(argv, option);
 	if (option == -1 || index < 0)
 		return option;
 	word = argv[optind - 1];
 	if (optarg && optarg == word)
 		word = argv[optind - 2];
 	if (strcspn(word + 2, "=") != strlen(names[index].name))
-		return refuse(argv[0], word, "is not known");
+		return refuse_option(argv[0], word, "is unknown");
 	return option;
 }
