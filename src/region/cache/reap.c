@@ -13,12 +13,12 @@ struct timespec pier_cache_deadline(void)
 	struct timespec deadline;
 
 	clock_gettime(CLOCK_MONOTONIC, &deadline);
-	deadline.tv_sec += PIER_CACHE_PATIENCE;
+	deadline.tv_sec += PIER_CACHE_REAP_SECONDS;
 	return deadline;
 }
 
-/* All that an entry has besides its region. */
-static void release(struct pier_cache_entry *entry)
+/* Release everything that an entry has besides its region. */
+static void release_entry(struct pier_cache_entry *entry)
 {
 	pier_watch_disarm(&entry->watched);
 	pier_free_buffer_alone(entry->buffer);
@@ -26,11 +26,11 @@ static void release(struct pier_cache_entry *entry)
 
 void pier_cache_free_entry(struct pier_cache_entry *entry)
 {
-	release(entry);
+	release_entry(entry);
 	free(entry);
 }
 
-static int deregister(struct pier_cache_entry *entry)
+static int deregister_entry(struct pier_cache_entry *entry)
 {
 	struct pier_mr *mr = entry->mr;
 	int error;
@@ -44,7 +44,7 @@ static int deregister(struct pier_cache_entry *entry)
 	return error;
 }
 
-static struct pier_cache_entry *begin_dying(struct pier_mr_cache *cache)
+static struct pier_cache_entry *begin_reaping(struct pier_mr_cache *cache)
 {
 	struct pier_cache_entry *entry = NULL;
 
@@ -52,18 +52,18 @@ static struct pier_cache_entry *begin_dying(struct pier_mr_cache *cache)
 	if (!pier_list_empty(&cache->dead)) {
 		entry = pier_cache_entry_in(cache->dead.next);
 		pier_list_remove(&entry->link);
-		pier_list_append(&cache->dying, &entry->link);
+		pier_list_append(&cache->reaping, &entry->link);
 	}
 	pthread_mutex_unlock(&cache->lock);
 	return entry;
 }
 
-static int die(struct pier_mr_cache *cache, struct pier_cache_entry *entry)
+static int reap_entry(struct pier_mr_cache *cache, struct pier_cache_entry *entry)
 {
-	int error = deregister(entry);
+	int error = deregister_entry(entry);
 
 	if (!error)
-		release(entry);
+		release_entry(entry);
 	pthread_mutex_lock(&cache->lock);
 	pier_list_remove(&entry->link);
 	if (error)
@@ -75,21 +75,21 @@ static int die(struct pier_mr_cache *cache, struct pier_cache_entry *entry)
 	return error;
 }
 
-int pier_cache_bury(struct pier_mr_cache *cache)
+int pier_cache_reap(struct pier_mr_cache *cache)
 {
 	struct pier_cache_entry *entry;
 	int error, first = 0;
 
-	while ((entry = begin_dying(cache))) {
-		error = die(cache, entry);
+	while ((entry = begin_reaping(cache))) {
+		error = reap_entry(cache, entry);
 		first = first ? first : error;
 	}
 	return first;
 }
 
-static bool any_dying(const struct pier_mr_cache *cache, uint64_t start, uint64_t end)
+static bool any_reaped_in(const struct pier_mr_cache *cache, uint64_t start, uint64_t end)
 {
-	pier_list_for_each(link, &cache->dying) {
+	pier_list_for_each(link, &cache->reaping) {
 		struct pier_cache_entry *entry = pier_cache_entry_in(link);
 
 		if (entry->node.start < end && entry->node.end > start)
@@ -98,21 +98,21 @@ static bool any_dying(const struct pier_mr_cache *cache, uint64_t start, uint64_
 	return false;
 }
 
-int pier_cache_bury_range(struct pier_mr_cache *cache, uint64_t start, uint64_t end)
+int pier_cache_reap_range(struct pier_mr_cache *cache, uint64_t start, uint64_t end)
 {
 	struct timespec deadline = pier_cache_deadline();
-	int error = pier_cache_bury(cache), late = 0;
+	int error = pier_cache_reap(cache), late = 0;
 	bool left;
 
 	pthread_mutex_lock(&cache->lock);
-	while (any_dying(cache, start, end) && !late)
+	while (any_reaped_in(cache, start, end) && !late)
 		late = pthread_cond_timedwait(&cache->settled, &cache->lock, &deadline);
-	left = any_dying(cache, start, end);
+	left = any_reaped_in(cache, start, end);
 	pthread_mutex_unlock(&cache->lock);
 	if (!left)
 		return error;
 	return pier_fail(ETIMEDOUT,
 			 "another thread is deregistering a region of a registration "
 			 "cache for %d s now",
-			 PIER_CACHE_PATIENCE);
+			 PIER_CACHE_REAP_SECONDS);
 }
