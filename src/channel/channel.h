@@ -128,8 +128,8 @@ int pier_channel_timeout(const struct pier_channel *channel, int timeout_ms,
  * Wait until a request that is outstanding has completed, as pier_work_wait() does.
  * timeout_ms: what the caller was given, for the sentence.
  */
-int pier_wait_until(struct pier_channel *channel, struct pier_work work, int64_t deadline,
-		    int timeout_ms, struct pier_result *ret_result);
+int pier_wait_for_work(struct pier_channel *channel, struct pier_work work,
+		       int64_t deadline, int timeout_ms, struct pier_result *ret_result);
 
 /*
  * Wait until the send queue takes `count` more requests. 0, -ETIMEDOUT, or another error
@@ -198,6 +198,9 @@ int pier_post_local(struct pier_channel *channel, struct ibv_send_wr *wr,
  * Returns how many, or -errno of ibv_poll_cq().
  */
 int pier_collect(struct pier_channel *channel);
+
+/* Likewise in a loop that polls; posts a keepalive when one is due. */
+int pier_collect_while_idle(struct pier_channel *channel);
 
 /*
  * Stop everything that is outstanding, and return when nothing is: the queue

@@ -166,6 +166,15 @@ int pier_collect(struct pier_channel *channel)
 	return collect_more(channel, batch, ibv_poll_cq(channel->cq, BATCH, batch));
 }
 
+int pier_collect_while_idle(struct pier_channel *channel)
+{
+	int count = pier_collect(channel);
+
+	if (count == 0 && channel->idle_calls)
+		pier_look_after_peer_rarely(channel);
+	return count;
+}
+
 int pier_channel_poll(struct pier_channel *channel)
 {
 	int error = pier_check_process(&channel->object);

@@ -11,7 +11,8 @@
 #include <pier/post.h>
 #include <pier/waiting.h>
 
-#include "channel/spin.h"
+#include "channel/wait.h"
+#include "core/deadline.h"
 #include "nic.h"
 
 enum {

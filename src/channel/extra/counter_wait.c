@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
-#include <string.h>
 #include <time.h>
 
 #include "channel/channel.h"
 #include "counter.h"
-#include "keepalive.h"
-#include "channel/spin.h"
+#include "channel/wait.h"
 #include "core/deadline.h"
 #include "core/error.h"
 
@@ -50,66 +48,65 @@ static struct pier_channel *next_channel(const struct pier_counter *counter,
 	return NULL;
 }
 
-/*
- * Collect the completions of all channels, each once, by pier_collect() or
- * pier_channel_arm(). 1: the value is reached; 0: not yet; or an error.
- */
-static int look(struct pier_counter *counter, uint64_t threshold,
-		int (*collect)(struct pier_channel *))
-{
-	const struct pier_list *at = counter->bindings.next;
-	struct pier_channel *channel = NULL, *broken = NULL;
-	int count;
+/* A wait for a counter that channels count. */
+struct counter_wait {
+	struct pier_counter *counter;
+	uint64_t threshold;
+};
 
-	while ((channel = next_channel(counter, &at, channel))) {
-		count = collect(channel);
-		if (count < 0)
-			return count;
+static int check_counter(void *subject)
+{
+	const struct counter_wait *wait = subject;
+	const struct pier_list *at = wait->counter->bindings.next;
+	struct pier_channel *channel = NULL, *broken = NULL;
+
+	if (reached(wait->counter, wait->threshold))
+		return PIER_CONDITION_HOLDS;
+	while ((channel = next_channel(wait->counter, &at, channel))) {
 		if (channel->broken)
 			broken = channel;
 	}
-	if (reached(counter, threshold))
-		return 1;
-	return broken ? pier_fail_broken(broken) : 0;
+	return broken ? pier_fail_broken(broken) : PIER_CONDITION_PENDING;
 }
 
-/* 0, also when a signal came; -ETIMEDOUT without a sentence; or another error. */
-static int sleep_on_channels(struct pier_counter *counter, int64_t deadline)
+static int collect_all(void *subject)
 {
-	const struct pier_list *at = counter->bindings.next;
+	const struct counter_wait *wait = subject;
+	const struct pier_list *at = wait->counter->bindings.next;
 	struct pier_channel *channel = NULL;
-	int timeout = pier_poll_timeout(deadline);
-	nfds_t count = 0;
+	int count = 0;
 
-	if (timeout == 0)
-		return -ETIMEDOUT;
-	while ((channel = next_channel(counter, &at, channel))) {
-		timeout = pier_sleep_ms(channel, timeout);
-		counter->fds[count++] = (struct pollfd){ .fd = channel->events->fd,
-							 .events = POLLIN };
-	}
-	if (poll(counter->fds, count, timeout) < 0 && errno != EINTR)
-		return pier_fail(errno, "poll the completion channels of a counter: %s",
-				 strerror(errno));
-	return 0;
+	while (count >= 0 && (channel = next_channel(wait->counter, &at, channel)))
+		count = pier_collect_while_idle(channel);
+	return count;
 }
 
-/* What completes after its channel was armed makes the channel's fd readable. */
+static int pass_channels(void *subject, struct pier_wait_pass *pass)
+{
+	const struct counter_wait *wait = subject;
+	const struct pier_list *at = wait->counter->bindings.next;
+	struct pier_channel *channel = NULL;
+	int error = 0;
+
+	while (!error && (channel = next_channel(wait->counter, &at, channel)))
+		error = pier_wait_pass_channel(pass, channel);
+	return error;
+}
+
+/* 0; -ETIMEDOUT without a sentence; or another error. */
 static int wait_on_channels(struct pier_counter *counter, uint64_t threshold,
 			    int64_t deadline)
 {
-	struct pier_spin spin = pier_begin_spin(PIER_WAIT_ADAPTIVE, PIER_SPIN_US,
-						deadline);
-	int done = 0, error = 0;
+	struct counter_wait wait = { .counter = counter, .threshold = threshold };
+	const struct pier_wait_condition condition = {
+		.check = check_counter,
+		.collect = collect_all,
+		.pass = pass_channels,
+		.subject = &wait,
+		.fds = counter->fds,
+	};
 
-	while (!done && pier_spin_again(&spin))
-		done = look(counter, threshold, pier_collect);
-	while (!done && !error) {
-		done = look(counter, threshold, pier_channel_arm);
-		if (!done)
-			error = sleep_on_channels(counter, deadline);
-	}
-	return done < 0 ? done : error;
+	return pier_wait_until(&condition, deadline);
 }
 
 static bool has_channels(struct pier_counter *counter)

@@ -100,10 +100,3 @@ int pier_channel_next_ms(struct pier_channel *channel)
 {
 	return is_idle(channel) ? pier_poll_timeout(due(channel, pier_now())) : -1;
 }
-
-int pier_sleep_ms(struct pier_channel *channel, int timeout_ms)
-{
-	int next = pier_channel_next_ms(channel);
-
-	return next >= 0 && next < timeout_ms ? next : timeout_ms;
-}

@@ -16,9 +16,6 @@ void pier_look_after_peer_rarely(struct pier_channel *channel) __attribute__((co
 void pier_peer_answered(struct pier_channel *channel, const struct ibv_wc *wc)
 	__attribute__((cold));
 
-/* timeout_ms of poll(2), or less if the peer has to be looked after before. */
-int pier_sleep_ms(struct pier_channel *channel, int timeout_ms);
-
 static inline void pier_keep_alive(struct pier_channel *channel)
 {
 	if (__builtin_expect(channel->attr.keepalive_ms, 0))

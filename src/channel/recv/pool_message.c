@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "channel/extra/keepalive.h"
 #include "recv_pool.h"
-#include "channel/spin.h"
+#include "channel/wait.h"
 #include "core/deadline.h"
 #include "core/error.h"
 
@@ -62,7 +60,7 @@ static int take_from_channel(struct pier_recv_pool *pool,
 	if (!channel)
 		return pier_fail(EPIPE, "the channel of the receive pool was destroyed");
 	done = slot ? pier_work_poll(channel, slot->work, &result)
-		    : pier_collect(channel);
+		    : pier_collect_while_idle(channel);
 	if (done < 0)
 		return done;
 	if (!slot || done == 0)
@@ -84,7 +82,7 @@ static int take_shared(struct pier_recv_pool *pool, struct pier_channel *channel
 	int count = 0;
 
 	if (!channel->first_message)
-		count = pier_collect(channel);
+		count = pier_collect_while_idle(channel);
 	if (count < 0)
 		return count;
 	while (channel->first_message) {
@@ -172,52 +170,34 @@ static int make_room_for_fds(struct pier_recv_pool *pool)
 	return 0;
 }
 
-/* More than 0: something was collected, so look again. */
-static int arm(struct pier_recv_pool *pool, struct pier_channel *channel, int *timeout,
-	       nfds_t *count)
-{
-	int collected = pier_channel_arm(channel);
+/* A wait for a message of a pool. */
+struct pool_wait {
+	struct pier_recv_pool *pool;
+	struct pier_pool_message *message;
+};
 
-	*timeout = pier_sleep_ms(channel, *timeout);
-	if (collected == 0)
-		pool->fds[(*count)++] = (struct pollfd){ .fd = channel->events->fd,
-							 .events = POLLIN };
-	return collected;
+static int check_pool(void *subject)
+{
+	const struct pool_wait *wait = subject;
+	int taken = poll_pool(wait->pool, wait->message);
+
+	return taken > 0 ? PIER_CONDITION_HOLDS : taken;
 }
 
-static int arm_all(struct pier_recv_pool *pool, int *timeout, nfds_t *ret_count)
+static int pass_channels(void *subject, struct pier_wait_pass *pass)
 {
-	int collected = 0;
+	const struct pool_wait *wait = subject;
+	const struct pier_recv_pool *pool = wait->pool;
+	int error = 0;
 
-	*ret_count = 0;
 	if (!pool->srq)
-		return arm(pool, pool->channel, timeout, ret_count);
+		return pier_wait_pass_channel(pass, pool->channel);
 	for (struct pier_list *link = pool->srq->channels.next;
-	     link != &pool->srq->channels && collected == 0; link = link->next) {
+	     link != &pool->srq->channels && !error; link = link->next) {
 		if (!channel_at(link)->broken)
-			collected = arm(pool, channel_at(link), timeout, ret_count);
+			error = pier_wait_pass_channel(pass, channel_at(link));
 	}
-	return collected;
-}
-
-/* 0: look again; -ETIMEDOUT without a sentence; or another error. */
-static int sleep_on_channels(struct pier_recv_pool *pool, int64_t deadline)
-{
-	int left = pier_poll_timeout(deadline), timeout = left;
-	int result = make_room_for_fds(pool);
-	nfds_t count;
-
-	if (!result)
-		result = arm_all(pool, &timeout, &count);
-	if (result != 0)
-		return result < 0 ? result : 0;
-	if (left == 0)
-		return -ETIMEDOUT;
-	if (poll(pool->fds, count, timeout) < 0 && errno != EINTR)
-		return pier_fail(errno,
-				 "poll the completion channels of a receive pool: %s",
-				 strerror(errno));
-	return 0;
+	return error;
 }
 
 /* Channels with a shared receive queue may have broken without a completion. */
@@ -229,32 +209,26 @@ static void notice_broken(struct pier_recv_pool *pool)
 		pier_notice_broken(channel_at(link));
 }
 
-/* As the channel waits; where there are several, as all other such waits. */
-static struct pier_spin begin_spin(const struct pier_recv_pool *pool, int64_t deadline)
-{
-	if (pool->channel)
-		return pier_begin_spin(pool->channel->attr.waiting,
-				       pool->channel->attr.spin_us, deadline);
-	return pier_begin_spin(PIER_WAIT_ADAPTIVE, PIER_SPIN_US, deadline);
-}
-
 /* 1, -ETIMEDOUT without a sentence, or another error. */
 static int wait_pool(struct pier_recv_pool *pool, int64_t deadline,
 		     struct pier_pool_message *ret_message)
 {
-	struct pier_spin spin = begin_spin(pool, deadline);
-	int taken = poll_pool(pool, ret_message), error = 0;
+	struct pool_wait wait = { .pool = pool, .message = ret_message };
+	struct pier_wait_condition condition = {
+		.check = check_pool,
+		.pass = pass_channels,
+		.subject = &wait,
+	};
+	int error = make_room_for_fds(pool), taken;
 
-	while (taken == 0 && pier_spin_again(&spin))
-		taken = poll_pool(pool, ret_message);
-	while (taken == 0 && !error) {
-		error = sleep_on_channels(pool, deadline);
-		if (error == -ETIMEDOUT)
-			notice_broken(pool);
-		if (!error || error == -ETIMEDOUT)
-			taken = poll_pool(pool, ret_message);
-	}
-	return taken != 0 ? taken : error;
+	condition.fds = pool->fds;
+	if (!error)
+		error = pier_wait_until(&condition, deadline);
+	if (error != -ETIMEDOUT)
+		return error ? error : 1;
+	notice_broken(pool);
+	taken = poll_pool(pool, ret_message);
+	return taken != 0 ? taken : -ETIMEDOUT;
 }
 
 static int resolve_timeout(const struct pier_recv_pool *pool, int *timeout_ms)
