@@ -106,111 +106,32 @@ static inline struct pier_queue *pier_queue_of(struct pier_channel *channel, uin
 	return id & PIER_ID_RECEIVE ? &channel->receives : &channel->sends;
 }
 
-/*
- * pier_channel_create() and pier_channel_destroy() for an owner that is not the
- * caller: one whose parent is not its PD is destroyed by nobody else.
- *
- * owner, place  as pier_object_born() takes them; the owner describes itself
- */
-int pier_make_channel(struct pier_pd *pd, const struct pier_channel_attr *attr,
-		      const struct pier_object *owner, const void *place,
-		      struct pier_channel **ret_channel);
-int pier_end_channel(struct pier_channel *channel);
-
-/* -EBUSY of a channel with an owner. doing: "destroying" */
+/* Fails with -EBUSY for a channel that has an owner. doing: "destroying" */
 int pier_check_owner(const struct pier_channel *channel, const char *doing);
 
-/* PIER_TIMEOUT_DEFAULT resolved. Errors: -EINVAL other negative numbers. */
+/* Resolve PIER_TIMEOUT_DEFAULT. Errors: -EINVAL other negative numbers. */
 int pier_channel_timeout(const struct pier_channel *channel, int timeout_ms,
 			 int *ret_timeout_ms);
-
-/*
- * Wait until a request that is outstanding has completed, as pier_work_wait() does.
- * timeout_ms: what the caller was given, for the sentence.
- */
-int pier_wait_for_work(struct pier_channel *channel, struct pier_work work,
-		       int64_t deadline, int timeout_ms, struct pier_result *ret_result);
-
-/*
- * Wait until the send queue takes `count` more requests. 0, -ETIMEDOUT, or another error
- * of waiting; nothing is stopped. A broken channel is found by who posts next.
- */
-int pier_wait_for_room(struct pier_channel *channel, uint32_t count, int64_t deadline);
-
-/* Likewise until all of each queue before these positions have completed. */
-int pier_wait_for_positions(struct pier_channel *channel, uint64_t sends,
-			    uint64_t receives, int64_t deadline);
-
-/* Likewise until a message of a shared receive queue is there, or the channel is broken.
- */
-int pier_wait_for_message(struct pier_channel *channel, int64_t deadline);
-
-/* Leaves the sentence of a request that failed for pier_error_message(). */
-void pier_explain_failure(const struct pier_channel *channel,
-			  const struct pier_result *result) __attribute__((cold));
 
 /* Open or close the queues for posting, after `state` or `broken` changed. */
 void pier_update_ready(struct pier_channel *channel);
 
 /*
- * Whether the opcode is of the send queue, with flags that go with it. 0, -EINVAL, or
- * -EOPNOTSUPP.
- */
-int pier_check_form(const struct pier_channel *channel,
-		    const struct pier_request *request);
-
-/* Preparing it: ask the port; bring the queue pair from RESET to INIT. */
-int pier_query_channel_port(struct pier_channel *channel);
-int pier_modify_to_init(struct pier_channel *channel);
-
-/* Bring the queue pair to a state that needs no more said. 0, or a positive errno. */
-int pier_modify_state(struct pier_channel *channel, enum ibv_qp_state state);
-
-/* What this end serves at once. */
-uint8_t pier_served_reads(const struct pier_channel *channel);
-
-/*
- * A request of that opcode has failed: the first one breaks the channel. Returns its
- * result.
+ * A request with that opcode has failed: the first failure breaks the channel. Returns
+ * the result of the request.
  */
 struct pier_result pier_note_failure(struct pier_channel *channel,
 				     const struct ibv_wc *wc, enum pier_opcode opcode)
 	__attribute__((cold));
 
-/* -EPIPE, with the sentence of the first cause. */
-int pier_fail_broken(const struct pier_channel *channel);
-
-/* The channel is broken by something else than a request: its first cause. */
+/* Break the channel for another reason than a failed request, unless it is broken. */
 void pier_break_channel(struct pier_channel *channel, int error, const char *cause);
 
-/*
- * Post a request of the send queue that has no elements. wr: without its id, which
- * this fills in.
- *
- * Errors: -EPIPE, -ENOTCONN, -EAGAIN; others of ibv_post_send(3).
- */
-int pier_post_local(struct pier_channel *channel, struct ibv_send_wr *wr,
-		    enum pier_opcode opcode, struct pier_work *ret_work);
+/* Fails with -EPIPE and the sentence of the first cause. */
+int pier_fail_broken(const struct pier_channel *channel);
 
-/*
- * Move completions from the CQ to their slots.
- *
- * Returns how many, or -errno of ibv_poll_cq().
- */
-int pier_collect(struct pier_channel *channel);
-
-/* Likewise in a loop that polls; posts a keepalive when one is due. */
-int pier_collect_while_idle(struct pier_channel *channel);
-
-/*
- * Stop everything that is outstanding, and return when nothing is: the queue
- * pair goes to the error state and its completions are collected; if they do
- * not come in time, it goes to RESET, which gives no completions, and the slots
- * are filled in here.
- */
-void pier_stop_channel(struct pier_channel *channel);
-
-/* No completion will come any more: those that are missing are made up. */
-void pier_fill_in_flush(struct pier_channel *channel);
+/* Leave the sentence of a failed request for pier_error_message(). */
+void pier_explain_failure(const struct pier_channel *channel,
+			  const struct pier_result *result) __attribute__((cold));
 
 #endif

@@ -13,10 +13,7 @@
  * and what they know costs nothing.
  */
 
-#define pier_likely(condition)	 __builtin_expect(!!(condition), 1)
-#define pier_unlikely(condition) __builtin_expect(!!(condition), 0)
-
-/* Cold, in request.c: the error of a request that cannot be posted as it is. */
+/* Cold, in posting.c: the error of a request that cannot be posted as it is. */
 int pier_refuse_state(const struct pier_channel *channel) __attribute__((cold));
 int pier_refuse_receive(const struct pier_channel *channel) __attribute__((cold));
 int pier_refuse_request(const struct pier_channel *channel,
@@ -29,6 +26,29 @@ int pier_make_room(struct pier_channel *channel, struct pier_queue *queue, uint3
 	__attribute__((cold));
 int pier_refuse_post(const struct pier_channel *channel, int error,
 		     enum pier_opcode opcode) __attribute__((cold));
+
+/*
+ * Whether the opcode belongs to the send queue, with flags that go with it. 0, -EINVAL or
+ * -EOPNOTSUPP.
+ */
+int pier_check_form(const struct pier_channel *channel,
+		    const struct pier_request *request);
+
+/*
+ * Post a request whose form was checked and that has no more elements than one request
+ * takes.
+ */
+int pier_post_whole(struct pier_channel *channel, const struct pier_request *request,
+		    struct pier_work *ret_work);
+
+/*
+ * Post a request of the send queue that has no elements. wr: without its id, which this
+ * fills in.
+ *
+ * Errors: -EPIPE, -ENOTCONN, -EAGAIN; others of ibv_post_send(3).
+ */
+int pier_post_local(struct pier_channel *channel, struct ibv_send_wr *wr,
+		    enum pier_opcode opcode, struct pier_work *ret_work);
 
 static inline __attribute__((always_inline)) bool pier_is_atomic(enum pier_opcode opcode)
 {
@@ -184,6 +204,29 @@ static inline __attribute__((always_inline)) void pier_posted(struct pier_queue 
 	pier_queue_posted(queue, head);
 	if (ret_work)
 		ret_work->id = id;
+}
+
+static inline __attribute__((always_inline)) int pier_post_now(
+	struct pier_channel *channel, const struct pier_request *request, uint64_t length,
+	unsigned int inlined, struct pier_work *ret_work)
+{
+	struct pier_queue *queue = &channel->sends;
+	uint64_t id = queue->head;
+	struct pier_entry *entry = pier_queue_entry(queue, id);
+	struct ibv_send_wr wr, *bad;
+	int error;
+
+	pier_fill_wr(&wr, request, IBV_SEND_SIGNALED | inlined);
+	wr.wr_id = id;
+	wr.next = NULL;
+	pier_queue_note(queue, entry, id, ret_work != NULL, request->opcode,
+			pier_sg_list(request), inlined ? 0 : request->num_sge,
+			pier_read_length(request->opcode, length));
+	error = ibv_post_send(channel->qp, &wr, &bad);
+	if (pier_unlikely(error))
+		return pier_refuse_post(channel, error, request->opcode);
+	pier_posted(queue, id + 1, id, ret_work);
+	return 0;
 }
 
 #endif

@@ -7,6 +7,9 @@
 
 #include <infiniband/verbs.h>
 
+#define pier_likely(condition)	 __builtin_expect(!!(condition), 1)
+#define pier_unlikely(condition) __builtin_expect(!!(condition), 0)
+
 /* The structs, of which functions that are compiled into callers know too. */
 #define PIER_INLINE_NAMES_ONLY
 #include <pier/inline.h>

@@ -5,9 +5,12 @@
 
 #include <pier/recovery.h>
 
-#include "channel.h"
+#include "channel/setup/port.h"
+#include "channel/setup/verbs_objects.h"
+#include "collect.h"
 #include "region/window.h"
 #include "status.h"
+#include "stop.h"
 #include "core/error.h"
 
 enum {

@@ -3,11 +3,13 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "posting.h"
-#include "status.h"
 #include "core/deadline.h"
 #include "core/error.h"
+#include "posting.h"
+#include "status.h"
+#include "stop.h"
 #include "vec.h"
+#include "work_wait.h"
 
 /*
  * A list of elements and a remote vector are two sequences of bytes, which are moved in
@@ -154,7 +156,7 @@ static int post_next(struct pier_channel *channel, struct cursor *cursor, bool l
 		.remote = next.num_sge ? &next.remote : NULL,
 	};
 
-	return pier_post_request(channel, &request, last ? ret_work : NULL);
+	return pier_post_whole(channel, &request, last ? ret_work : NULL);
 }
 
 /* The error of the request that failed first, for those that were flushed behind it. */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "channel/status.h"
+#include "channel/work_wait.h"
 #include "group.h"
 #include "core/deadline.h"
 #include "core/error.h"

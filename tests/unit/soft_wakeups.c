@@ -10,7 +10,7 @@
 
 #include <pier/post.h>
 
-#include "channel/channel.h"
+#include "channel/collect.h"
 #include "explore.h"
 #include "provider/soft/soft.h"
 #include "stepped_pair.h"

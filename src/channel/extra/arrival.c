@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "channel/channel.h"
+#include "arrival.h"
 #include "counter.h"
 #include "core/error.h"
 
@@ -79,17 +80,4 @@ void pier_forget_arrivals(const struct pier_counter_binding *binding)
 		return;
 	free(channel->arrivals);
 	channel->arrivals = NULL;
-}
-
-void pier_end_arrivals(struct pier_channel *channel)
-{
-	while (channel->arrival_count > 0) {
-		struct pier_counter_binding *binding = channel->arrivals[0];
-		struct pier_counter *counter = binding->counter;
-
-		pthread_mutex_lock(&counter->lock);
-		pier_forget_arrivals(binding);
-		pier_detach_binding(binding);
-		pthread_mutex_unlock(&counter->lock);
-	}
 }

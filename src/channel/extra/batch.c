@@ -5,6 +5,7 @@
 
 #include "channel/posting.h"
 #include "channel/status.h"
+#include "channel/stop.h"
 #include "core/error.h"
 
 enum {

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "channel/channel.h"
+#include "arrival.h"
 #include "counter.h"
 #include "core/error.h"
 
@@ -88,7 +89,7 @@ static void attach(struct pier_counter_binding *binding)
 	atomic_fetch_add(&binding->mr->counters, 1);
 }
 
-void pier_detach_binding(struct pier_counter_binding *binding)
+static void detach_binding(struct pier_counter_binding *binding)
 {
 	pier_list_remove(&binding->link);
 	binding->counter->binding_count--;
@@ -191,7 +192,7 @@ static int end_binding(struct pier_counter_binding *binding)
 		return pier_fail_because(
 			error, "unbinding a counter from %llu bytes on %s",
 			(unsigned long long)mr->length, mr->pd->device->name);
-	pier_detach_binding(binding);
+	detach_binding(binding);
 	return 0;
 }
 
@@ -219,4 +220,17 @@ int pier_counter_unbind(struct pier_counter *counter, struct pier_mr *mr)
 				 "bound to them",
 				 (unsigned long long)mr->length, mr->pd->device->name);
 	return error;
+}
+
+void pier_end_arrivals(struct pier_channel *channel)
+{
+	while (channel->arrival_count > 0) {
+		struct pier_counter_binding *binding = channel->arrivals[0];
+		struct pier_counter *counter = binding->counter;
+
+		pthread_mutex_lock(&counter->lock);
+		pier_forget_arrivals(binding);
+		detach_binding(binding);
+		pthread_mutex_unlock(&counter->lock);
+	}
 }

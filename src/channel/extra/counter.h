@@ -44,17 +44,7 @@ struct pier_counter {
 /* With the counter locked, and not empty. */
 struct pier_counter_binding *pier_first_binding(const struct pier_counter *counter);
 
-/* Frees a binding, with the counter locked. */
-void pier_detach_binding(struct pier_counter_binding *binding);
-
-/* The channel counts for this binding, of whom it keeps the address. -EBUSY, -ENOMEM. */
-int pier_expect_arrivals(struct pier_counter_binding *binding);
-/* And no longer. */
-void pier_forget_arrivals(const struct pier_counter_binding *binding);
-/* The channel goes: so does what is bound on it. */
+/* The channel is destroyed: end the bindings on it. */
 void pier_end_arrivals(struct pier_channel *channel);
-
-/* A write with immediate of the peer has completed. */
-void pier_count_arrival(const struct pier_channel *channel, uint32_t immediate);
 
 #endif

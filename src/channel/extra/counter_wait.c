@@ -4,6 +4,7 @@
 
 #include "channel/channel.h"
 #include "counter.h"
+#include "channel/poll.h"
 #include "channel/wait.h"
 #include "core/deadline.h"
 #include "core/error.h"

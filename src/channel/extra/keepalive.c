@@ -3,9 +3,10 @@
 
 #include <pier/recovery.h>
 
-#include "keepalive.h"
+#include "channel/stop.h"
 #include "core/deadline.h"
 #include "core/error.h"
+#include "keepalive.h"
 
 enum {
 	POLLS_PER_LOOK = 64, /* some microseconds; reading the clock is one poll more */
@@ -86,14 +87,6 @@ void pier_look_after_peer_rarely(struct pier_channel *channel)
 {
 	if (++channel->keepalive.polls % POLLS_PER_LOOK == 0)
 		pier_look_after_peer(channel);
-}
-
-void pier_peer_answered(struct pier_channel *channel, const struct ibv_wc *wc)
-{
-	channel->keepalive.outstanding = false;
-	channel->keepalive.since = 0;
-	if (wc->status != IBV_WC_SUCCESS)
-		pier_note_failure(channel, wc, PIER_OP_KEEPALIVE);
 }
 
 int pier_channel_next_ms(struct pier_channel *channel)

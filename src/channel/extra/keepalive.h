@@ -12,10 +12,6 @@ void pier_look_after_peer(struct pier_channel *channel) __attribute__((cold));
 /* The same, one time in many: for loops that do nothing else. */
 void pier_look_after_peer_rarely(struct pier_channel *channel) __attribute__((cold));
 
-/* Its completion has come. */
-void pier_peer_answered(struct pier_channel *channel, const struct ibv_wc *wc)
-	__attribute__((cold));
-
 static inline void pier_keep_alive(struct pier_channel *channel)
 {
 	if (__builtin_expect(channel->attr.keepalive_ms, 0))

@@ -3,8 +3,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "channel/stop.h"
+#include "channel/work_wait.h"
 #include "scope.h"
-#include "channel/status.h"
+#include "scope_failures.h"
 #include "core/deadline.h"
 #include "core/error.h"
 #include "core/extensible.h"
@@ -110,53 +112,6 @@ int pier_wait_in_window(struct pier_channel *channel, uint32_t count)
 			 count, channel->sends.depth, scope->timeout_ms);
 }
 
-/* Into the list, which is in the order of ids; what has no room there falls out. */
-static void list_failure(struct pier_scope *scope, uint64_t count,
-			 const struct pier_scope_failure *failure)
-{
-	struct pier_scope_failure *list = scope->failures;
-	uint32_t at = count < scope->max_failures ? (uint32_t)count : scope->max_failures;
-
-	while (at > 0 && list[at - 1].work.id > failure->work.id) {
-		if (at < scope->max_failures)
-			list[at] = list[at - 1];
-		at--;
-	}
-	if (at < scope->max_failures)
-		list[at] = *failure;
-}
-
-static void note(struct pier_scope *scope, uint64_t id, const struct pier_result *result)
-{
-	struct pier_scope_failure failure = { .work.id = id, .result = *result };
-	struct pier_scope_report *report = &scope->report;
-
-	/* What was flushed is not the cause, if there is any other. */
-	if (report->failed == 0 || (report->cause.result.status == IBV_WC_WR_FLUSH_ERR &&
-				    result->status != IBV_WC_WR_FLUSH_ERR))
-		report->cause = failure;
-	list_failure(scope, report->failed, &failure);
-	report->failed++;
-}
-
-static bool has_posted(const struct pier_scope *scope, uint64_t id)
-{
-	uint64_t first = id & PIER_ID_RECEIVE ? scope->first_receive : scope->first_send;
-
-	return (id & PIER_ID_POSITION) >= first;
-}
-
-void pier_note_in_scope(struct pier_channel *channel, uint64_t id,
-			const struct pier_result *result)
-{
-	struct pier_scope *scope = channel->scope;
-
-	while (scope && !has_posted(scope, id))
-		scope = scope->outer;
-	if (scope)
-		note(scope, id, result);
-}
-
 /*
  * What somebody watches of a scope's requests on one queue: in the ring, as far as that
  * goes back, and aside. From the last one on, since forgetting one moves the last aside.
@@ -175,7 +130,7 @@ static void visit_watched(const struct visit *visit)
 	struct pier_entry *entry;
 
 	for (uint32_t i = queue->aside_count; i > 0; i--) {
-		if (has_posted(visit->scope, queue->aside[i - 1].id))
+		if (pier_scope_has_posted(visit->scope, queue->aside[i - 1].id))
 			visit->meet(visit, &queue->aside[i - 1]);
 	}
 	while (position > visit->first && queue->head - position < ring) {
@@ -215,7 +170,7 @@ static void count_unpolled(const struct visit *visit, struct pier_entry *entry)
 static void take_result(const struct visit *visit, struct pier_entry *entry)
 {
 	if (pier_entry_state(entry) == PIER_ENTRY_DONE && entry->result.error)
-		note(visit->scope, entry->id, &entry->result);
+		pier_scope_note_failure(visit->scope, entry->id, &entry->result);
 	pier_queue_forget(visit->queue, entry);
 }
 
@@ -296,26 +251,6 @@ static int drain(struct pier_scope *scope)
 	return pier_fail(-error, "%s", cause);
 }
 
-static void describe_failures(const struct pier_scope *scope, char *ret_text, size_t size)
-{
-	const struct pier_scope_report *report = &scope->report;
-	const struct pier_result *cause = &report->cause.result;
-	const struct pier_channel *channel = scope->channel;
-	int length = snprintf(ret_text, size, "%llu of the %llu requests of a scope: ",
-			      (unsigned long long)report->failed,
-			      (unsigned long long)report->posted);
-
-	ret_text += length;
-	size -= (size_t)length;
-	if (scope->state == SCOPE_DETACHED && cause->status == IBV_WC_WR_FLUSH_ERR)
-		snprintf(ret_text, size, "outstanding when the channel was destroyed");
-	else if (cause->status == IBV_WC_WR_FLUSH_ERR && !channel->cause_is_flush)
-		snprintf(ret_text, size, "flushed, because of this: %s", channel->cause);
-	else
-		pier_describe_status((enum ibv_wc_status)cause->status,
-				     cause->vendor_error, cause->opcode, ret_text, size);
-}
-
 /* What there is to say of the requests; "" if there is nothing. */
 static void describe_drain(const struct pier_scope *scope, int drained, char *ret_text,
 			   size_t size)
@@ -324,7 +259,8 @@ static void describe_drain(const struct pier_scope *scope, int drained, char *re
 	if (drained)
 		snprintf(ret_text, size, "%s", pier_error_message());
 	else if (scope->report.failed)
-		describe_failures(scope, ret_text, size);
+		pier_scope_describe_failures(scope, scope->state == SCOPE_DETACHED,
+					     ret_text, size);
 }
 
 static int fail_unpolled(const struct pier_scope_report *report)

@@ -11,10 +11,6 @@
  * began; so nothing is done for it when a request is posted, or completes well.
  */
 
-/* A request failed, and nobody will ask for it: the scope that it is of keeps that. */
-void pier_note_in_scope(struct pier_channel *channel, uint64_t id,
-			const struct pier_result *result) __attribute__((cold));
-
 /* A channel goes, with its queue pair gone: so do its scopes, which keep what they saw.
  */
 void pier_end_scopes(struct pier_channel *channel);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 
-#include "channel/channel.h"
+#include "channel/posting.h"
 #include "region/window.h"
 #include "core/error.h"
 #include "core/log.h"

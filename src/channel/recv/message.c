@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 
-#include "srq.h"
+#include "channel/collect.h"
+#include "channel/work_wait.h"
 #include "core/deadline.h"
 #include "core/error.h"
+#include "srq.h"
+#include "srq_post.h"
 
 /* The messages of a channel that has a shared receive queue. */
 
@@ -42,23 +45,6 @@ int pier_message_poll(struct pier_channel *channel, struct pier_message *ret_mes
 	if (channel->first_message)
 		return take(channel, ret_message);
 	return channel->broken ? pier_fail_broken(channel) : 0;
-}
-
-void pier_notice_broken(struct pier_channel *channel)
-{
-	struct ibv_qp_init_attr init;
-	struct ibv_qp_attr attr;
-
-	if (channel->broken || channel->state != PIER_CHANNEL_CONNECTED ||
-	    channel->provider->query_qp(channel->qp, &attr, IBV_QP_STATE, &init) != 0 ||
-	    (attr.qp_state != IBV_QPS_ERR && attr.qp_state != IBV_QPS_SQE))
-		return;
-	pier_break_channel(channel, -ECANCELED,
-			   "the queue pair is in the error state: the peer disconnected, "
-			   "or the device or this end stopped it");
-	channel->cause_is_flush = true; /* a completion may say more */
-	/* What came before that. */
-	pier_collect(channel);
 }
 
 int pier_message_wait(struct pier_channel *channel, int timeout_ms,

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 
 #include "recv_pool.h"
+#include "srq_post.h"
+#include "channel/poll.h"
 #include "channel/wait.h"
 #include "core/deadline.h"
 #include "core/error.h"

@@ -3,6 +3,7 @@
 
 #include "channel/posting.h"
 #include "recv_pool.h"
+#include "srq_post.h"
 #include "core/error.h"
 
 /* The slots of receive pools: from the user to the device. */

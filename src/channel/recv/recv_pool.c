@@ -5,6 +5,7 @@
 
 #include <pier/buffer.h>
 
+#include "channel/stop.h"
 #include "region/mr.h"
 #include "recv_pool.h"
 #include "core/error.h"

@@ -4,7 +4,10 @@
 #include <stdlib.h>
 #include <sys/random.h>
 
+#include "channel/collect.h"
+#include "channel/stop.h"
 #include "srq.h"
+#include "srq_post.h"
 #include "core/error.h"
 #include "core/extensible.h"
 #include "core/object.h"
@@ -284,4 +287,48 @@ uint32_t pier_srq_outstanding(struct pier_srq *srq)
 	used = srq->used;
 	pthread_mutex_unlock(&srq->lock);
 	return used;
+}
+
+void pier_join_srq(struct pier_channel *channel)
+{
+	struct pier_srq *srq = channel->attr.srq;
+
+	if (!srq)
+		return;
+	pthread_mutex_lock(&srq->lock);
+	pier_list_append(&srq->channels, &channel->srq_link);
+	srq->channel_count++;
+	pthread_mutex_unlock(&srq->lock);
+}
+
+/* Before the queue pair is destroyed: pier_stop_channel() says why. */
+void pier_leave_srq(struct pier_channel *channel)
+{
+	struct pier_srq *srq = channel->attr.srq;
+
+	if (!srq || pier_list_empty(&channel->srq_link))
+		return;
+	pier_stop_channel(channel);
+	pier_srq_post_again(channel);
+	pthread_mutex_lock(&srq->lock);
+	pier_list_remove(&channel->srq_link);
+	srq->channel_count--;
+	pthread_mutex_unlock(&srq->lock);
+}
+
+void pier_notice_broken(struct pier_channel *channel)
+{
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
+
+	if (channel->broken || channel->state != PIER_CHANNEL_CONNECTED ||
+	    channel->provider->query_qp(channel->qp, &attr, IBV_QP_STATE, &init) != 0 ||
+	    (attr.qp_state != IBV_QPS_ERR && attr.qp_state != IBV_QPS_SQE))
+		return;
+	pier_break_channel(channel, -ECANCELED,
+			   "the queue pair is in the error state: the peer disconnected, "
+			   "or the device or this end stopped it");
+	channel->cause_is_flush = true; /* a completion may say more */
+	/* What came before that. */
+	pier_collect(channel);
 }

@@ -2,7 +2,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "srq.h"
+#include "srq_post.h"
 #include "core/error.h"
 #include "core/log.h"
 
@@ -168,18 +168,6 @@ void pier_srq_take(struct pier_channel *channel, struct pier_message *ret_messag
 	free_entries(channel->attr.srq, &entry, 1);
 }
 
-void pier_join_srq(struct pier_channel *channel)
-{
-	struct pier_srq *srq = channel->attr.srq;
-
-	if (!srq)
-		return;
-	pthread_mutex_lock(&srq->lock);
-	pier_list_append(&srq->channels, &channel->srq_link);
-	srq->channel_count++;
-	pthread_mutex_unlock(&srq->lock);
-}
-
 static void post_again(struct pier_srq *srq, struct pier_srq_entry *entry)
 {
 	struct ibv_recv_wr wr;
@@ -198,18 +186,8 @@ static void post_again(struct pier_srq *srq, struct pier_srq_entry *entry)
 	free_entries(srq, &entry, 1);
 }
 
-/* Before the queue pair is destroyed: pier_stop_channel() says why. */
-void pier_leave_srq(struct pier_channel *channel)
+void pier_srq_post_again(struct pier_channel *channel)
 {
-	struct pier_srq *srq = channel->attr.srq;
-
-	if (!srq || pier_list_empty(&channel->srq_link))
-		return;
-	pier_stop_channel(channel);
 	while (channel->first_message)
-		post_again(srq, unlink_message(channel));
-	pthread_mutex_lock(&srq->lock);
-	pier_list_remove(&channel->srq_link);
-	srq->channel_count--;
-	pthread_mutex_unlock(&srq->lock);
+		post_again(channel->attr.srq, unlink_message(channel));
 }

@@ -5,7 +5,7 @@
 #include "attr.h"
 #include "gid.h"
 #include "mtu.h"
-#include "channel/recv/srq.h"
+#include "channel/recv/srq_post.h"
 #include "core/error.h"
 #include "core/extensible.h"
 

@@ -2,7 +2,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "channel/channel.h"
+#include "connect.h"
 #include "endpoint.h"
 #include "mtu.h"
 #include "core/error.h"

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_CHANNEL_EXTRA_ARRIVAL_H
+#define PIER_CHANNEL_EXTRA_ARRIVAL_H
+
+#include <stdint.h>
+
+struct pier_channel;
+struct pier_counter_binding;
+
+/* Count writes with immediate data for a binding, which must not move. -EBUSY, -ENOMEM.
+ */
+int pier_expect_arrivals(struct pier_counter_binding *binding);
+
+/* Stop counting for it. */
+void pier_forget_arrivals(const struct pier_counter_binding *binding);
+
+/* A write with immediate data has arrived. */
+void pier_count_arrival(const struct pier_channel *channel, uint32_t immediate);
+
+#endif
