@@ -14,7 +14,7 @@ static __attribute__((cold)) struct pier_result note_failed_entry(
 	struct pier_result result = pier_note_failure(channel, wc,
 						      pier_entry_opcode(entry));
 
-	if (pier_entry_state(entry) == PIER_ENTRY_UNWATCHED)
+	if (pier_entry_get_state(entry) == PIER_ENTRY_UNWATCHED)
 		pier_note_in_scope(channel, entry->id, &result);
 	return result;
 }
@@ -59,7 +59,7 @@ void pier_dispatch_completion(struct pier_channel *channel, const struct ibv_wc 
 				      .byte_length = pier_entry_length(entry) };
 
 	if (pier_unlikely(entry->id != wc->wr_id ||
-			  pier_entry_state(entry) == PIER_ENTRY_DONE)) {
+			  pier_entry_get_state(entry) == PIER_ENTRY_DONE)) {
 		dispatch_unlisted(channel, wc);
 		return;
 	}
@@ -68,7 +68,7 @@ void pier_dispatch_completion(struct pier_channel *channel, const struct ibv_wc 
 	else if (queue == &channel->receives)
 		result = pier_receive_result(channel, wc);
 	pier_queue_done(queue, wc->wr_id & PIER_ID_POSITION);
-	if (pier_entry_state(entry) == PIER_ENTRY_UNWATCHED)
+	if (pier_entry_get_state(entry) == PIER_ENTRY_UNWATCHED)
 		return;
 	pier_queue_keep(queue, entry, &result);
 }

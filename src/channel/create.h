@@ -8,11 +8,10 @@
  * pier_channel_create() and pier_channel_destroy() for an owner other than the caller.
  * Nobody else can destroy or reset a channel whose parent is not its PD.
  *
- * owner, place  as pier_object_born() takes them; the owner can describe itself
+ * owner  the parent in the table of objects; it can describe itself
  */
 int pier_make_channel(struct pier_pd *pd, const struct pier_channel_attr *attr,
-		      const struct pier_object *owner, const void *place,
-		      struct pier_channel **ret_channel);
+		      const struct pier_object *owner, struct pier_channel **ret_channel);
 int pier_end_channel(struct pier_channel *channel);
 
 #endif

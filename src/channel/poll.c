@@ -74,7 +74,7 @@ static __attribute__((noinline)) int collect_rest(struct pier_channel *channel,
 	count = pier_collect_more(channel, batch, count);
 	if (pier_unlikely(count < 0))
 		return count;
-	return pier_entry_state(entry) == PIER_ENTRY_DONE
+	return pier_entry_get_state(entry) == PIER_ENTRY_DONE
 		       ? hand_out(channel, queue, entry, ret_result)
 		       : 0;
 }
@@ -121,7 +121,7 @@ static inline __attribute__((always_inline)) int poll_in(struct pier_channel *ch
 	int count;
 
 	if (pier_unlikely(entry->id != work.id ||
-			  pier_entry_state(entry) != PIER_ENTRY_WATCHED))
+			  pier_entry_get_state(entry) != PIER_ENTRY_WATCHED))
 		return poll_other(channel, work, ret_result);
 	count = ibv_poll_cq(channel->cq, PIER_CQ_BATCH, batch);
 	if (count == 0) {
@@ -160,7 +160,7 @@ int pier_work_drop(struct pier_channel *channel, struct pier_work work)
 		return pier_fail_inherited(&channel->object);
 	if (!entry)
 		return fail_stale(work);
-	if (pier_entry_state(entry) == PIER_ENTRY_DONE && entry->result.error)
+	if (pier_entry_get_state(entry) == PIER_ENTRY_DONE && entry->result.error)
 		pier_note_in_scope(channel, work.id, &entry->result);
 	pier_queue_forget(queue, entry);
 	return 0;

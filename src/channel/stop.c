@@ -70,10 +70,10 @@ static void fill_in_queue(struct pier_channel *channel, struct pier_queue *queue
 					       .status = IBV_WC_WR_FLUSH_ERR,
 					       .opcode = pier_entry_opcode(entry) };
 
-		if (pier_entry_state(entry) == PIER_ENTRY_UNWATCHED &&
+		if (pier_entry_get_state(entry) == PIER_ENTRY_UNWATCHED &&
 		    position - queue->tail < queue->head - queue->tail)
 			pier_note_in_scope(channel, entry->id, &flushed);
-		if (pier_entry_state(entry) == PIER_ENTRY_WATCHED &&
+		if (pier_entry_get_state(entry) == PIER_ENTRY_WATCHED &&
 		    (int64_t)(queue->head - position) > 0)
 			pier_queue_keep(queue, entry, &flushed);
 	}

@@ -24,7 +24,7 @@ struct work_wait {
 
 static bool entry_is_done(const struct work_wait *wait)
 {
-	return pier_entry_state(wait->entry) != PIER_ENTRY_WATCHED;
+	return pier_entry_get_state(wait->entry) != PIER_ENTRY_WATCHED;
 }
 
 static bool has_room(const struct work_wait *wait)
