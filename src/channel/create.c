@@ -45,7 +45,7 @@ static int choose_numbers(struct pier_channel *channel)
 	return error;
 }
 
-static int build(struct pier_channel *channel)
+static int build_channel(struct pier_channel *channel)
 {
 	static int (*const steps[])(struct pier_channel *) = {
 		pier_query_channel_port, choose_numbers, pier_create_events,
@@ -161,7 +161,7 @@ int pier_make_channel(struct pier_pd *pd, const struct pier_channel_attr *attr,
 	channel = new_channel(pd, &known);
 	if (!channel)
 		return pier_fail(ENOMEM, "no memory for a channel");
-	error = build(channel);
+	error = build_channel(channel);
 	if (error) {
 		error = pier_fail_because(error, "preparing a channel on %s",
 					  pd->device->name);

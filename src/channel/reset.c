@@ -37,7 +37,7 @@ int pier_channel_error(const struct pier_channel *channel,
 }
 
 /* By way of ERR, so that everything outstanding has completed when it is forgotten. */
-static int stop(struct pier_channel *channel)
+static int stop_if_running(struct pier_channel *channel)
 {
 	if (!channel->is_reset)
 		pier_stop_channel(channel);
@@ -87,7 +87,7 @@ static uint32_t last_psn(struct pier_channel *channel)
  * late packets, whose PSNs are just behind the last one, cannot come to. By chance alone
  * it could begin just before them.
  */
-static int renumber(struct pier_channel *channel)
+static int choose_new_psn(struct pier_channel *channel)
 {
 	uint32_t random;
 
@@ -114,7 +114,7 @@ static int to_reset(struct pier_channel *channel)
 	return 0;
 }
 
-static void forget(struct pier_channel *channel)
+static void clear_connection(struct pier_channel *channel)
 {
 	channel->broken = 0;
 	channel->cause_is_flush = false;
@@ -130,8 +130,9 @@ static void forget(struct pier_channel *channel)
 int pier_channel_reset(struct pier_channel *channel)
 {
 	static int (*const steps[])(struct pier_channel *) = {
-		stop,	  check_completions,	   end_windows,		renumber,
-		to_reset, pier_query_channel_port, pier_modify_to_init,
+		stop_if_running,     check_completions, end_windows,
+		choose_new_psn,	     to_reset,		pier_query_channel_port,
+		pier_modify_to_init,
 	};
 	int error = pier_check_process(&channel->object);
 
@@ -145,7 +146,7 @@ int pier_channel_reset(struct pier_channel *channel)
 	if (error)
 		pier_break_channel(channel, error, pier_error_message());
 	else
-		forget(channel);
+		clear_connection(channel);
 	pier_update_ready(channel);
 	return error ? pier_fail_because(error, "resetting the channel of queue pair %#x",
 					 channel->qp_num)

@@ -173,8 +173,8 @@ static int fail_cause(const struct pier_channel *channel)
  * error has to be sure that the memory is not used any more, and nobody may take half of
  * it for all of it: so the channel is stopped.
  */
-static int abandon(struct pier_channel *channel, enum pier_opcode opcode, int error,
-		   uint64_t posted, uint64_t count, int timeout_ms)
+static int abandon_vec(struct pier_channel *channel, enum pier_opcode opcode, int error,
+		       uint64_t posted, uint64_t count, int timeout_ms)
 {
 	char cause[512], why[256];
 
@@ -192,8 +192,9 @@ static int abandon(struct pier_channel *channel, enum pier_opcode opcode, int er
 }
 
 /* All but the last unwatched. Nothing is posted when the first is refused. */
-static int post_all(struct pier_channel *channel, struct cursor cursor, uint64_t count,
-		    int64_t deadline, int timeout_ms, struct pier_work *ret_work)
+static int post_requests(struct pier_channel *channel, struct cursor cursor,
+			 uint64_t count, int64_t deadline, int timeout_ms,
+			 struct pier_work *ret_work)
 {
 	uint64_t posted = 0;
 	int error = 0;
@@ -209,7 +210,7 @@ static int post_all(struct pier_channel *channel, struct cursor cursor, uint64_t
 	}
 	if (!error || posted == 0)
 		return error;
-	return abandon(channel, cursor.opcode, error, posted, count, timeout_ms);
+	return abandon_vec(channel, cursor.opcode, error, posted, count, timeout_ms);
 }
 
 static int post_vec(struct pier_channel *channel, struct cursor cursor,
@@ -223,7 +224,7 @@ static int post_vec(struct pier_channel *channel, struct cursor cursor,
 	if (!error)
 		error = find_room(channel, cursor.opcode, count);
 	/* There is room for all of them, so nothing waits. */
-	return error ? error : post_all(channel, cursor, count, 0, 0, ret_work);
+	return error ? error : post_requests(channel, cursor, count, 0, 0, ret_work);
 }
 
 static int move_vec(struct pier_channel *channel, struct cursor cursor, int timeout_ms)
@@ -242,15 +243,15 @@ static int move_vec(struct pier_channel *channel, struct cursor cursor, int time
 	if (error)
 		return error;
 	deadline = pier_deadline(timeout_ms);
-	error = post_all(channel, cursor, count, deadline, timeout_ms, &work);
+	error = post_requests(channel, cursor, count, deadline, timeout_ms, &work);
 	if (error)
 		return error;
 	error = pier_wait_for_work(channel, work, deadline, timeout_ms, NULL);
 	return error == -ECANCELED && channel->broken ? fail_cause(channel) : error;
 }
 
-static struct cursor writing(const struct pier_gather *sg_list, uint32_t num_sge,
-			     const struct pier_remote *parts, uint32_t count)
+static struct cursor cursor_for_write(const struct pier_gather *sg_list, uint32_t num_sge,
+				      const struct pier_remote *parts, uint32_t count)
 {
 	return (struct cursor){ .opcode = PIER_OP_WRITE,
 				.sg_list = (const struct ibv_sge *)sg_list,
@@ -259,8 +260,8 @@ static struct cursor writing(const struct pier_gather *sg_list, uint32_t num_sge
 				.count = count };
 }
 
-static struct cursor reading(const struct pier_scatter *sg_list, uint32_t num_sge,
-			     const struct pier_remote *parts, uint32_t count)
+static struct cursor cursor_for_read(const struct pier_scatter *sg_list, uint32_t num_sge,
+				     const struct pier_remote *parts, uint32_t count)
 {
 	return (struct cursor){ .opcode = PIER_OP_READ,
 				.sg_list = (const struct ibv_sge *)sg_list,
@@ -292,14 +293,16 @@ int pier_post_write_vec(struct pier_channel *channel, const struct pier_gather *
 			uint32_t num_sge, const struct pier_remote *parts, uint32_t count,
 			struct pier_work *ret_work)
 {
-	return post_vec(channel, writing(sg_list, num_sge, parts, count), ret_work);
+	return post_vec(channel, cursor_for_write(sg_list, num_sge, parts, count),
+			ret_work);
 }
 
 int pier_post_read_vec(struct pier_channel *channel, const struct pier_scatter *sg_list,
 		       uint32_t num_sge, const struct pier_remote *parts, uint32_t count,
 		       struct pier_work *ret_work)
 {
-	return post_vec(channel, reading(sg_list, num_sge, parts, count), ret_work);
+	return post_vec(channel, cursor_for_read(sg_list, num_sge, parts, count),
+			ret_work);
 }
 
 int pier_channel_write_vec(struct pier_channel *channel,
@@ -307,12 +310,14 @@ int pier_channel_write_vec(struct pier_channel *channel,
 			   const struct pier_remote *parts, uint32_t count,
 			   int timeout_ms)
 {
-	return move_vec(channel, writing(sg_list, num_sge, parts, count), timeout_ms);
+	return move_vec(channel, cursor_for_write(sg_list, num_sge, parts, count),
+			timeout_ms);
 }
 
 int pier_channel_read_vec(struct pier_channel *channel,
 			  const struct pier_scatter *sg_list, uint32_t num_sge,
 			  const struct pier_remote *parts, uint32_t count, int timeout_ms)
 {
-	return move_vec(channel, reading(sg_list, num_sge, parts, count), timeout_ms);
+	return move_vec(channel, cursor_for_read(sg_list, num_sge, parts, count),
+			timeout_ms);
 }

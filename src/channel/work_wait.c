@@ -151,8 +151,8 @@ int pier_channel_wait_room(struct pier_channel *channel, uint32_t count, int tim
  * Nobody waits for the request any more, and the caller wants its memory back:
  * the time was up, or waiting failed, which leaves its sentence.
  */
-static int give_up(struct pier_channel *channel, struct pier_work work, int error,
-		   int timeout_ms, struct pier_result *ret_result)
+static int cancel_wait(struct pier_channel *channel, struct pier_work work, int error,
+		       int timeout_ms, struct pier_result *ret_result)
 {
 	const struct pier_queue *queue = pier_queue_of(channel, work.id);
 	const struct pier_entry *entry = pier_queue_find(queue, work.id);
@@ -182,7 +182,7 @@ int pier_wait_for_work(struct pier_channel *channel, struct pier_work work,
 	int error = wait_for(&wait, deadline);
 
 	if (error)
-		return give_up(channel, work, error, timeout_ms, ret_result);
+		return cancel_wait(channel, work, error, timeout_ms, ret_result);
 	pier_work_poll(channel, work, &result);
 	if (ret_result)
 		*ret_result = result;
@@ -207,7 +207,7 @@ int pier_work_wait(struct pier_channel *channel, struct pier_work work, int time
 	if (done == -ESTALE)
 		return done;
 	if (done < 0)
-		return give_up(channel, work, done, timeout_ms, ret_result);
+		return cancel_wait(channel, work, done, timeout_ms, ret_result);
 	if (ret_result)
 		*ret_result = result;
 	return result.error;

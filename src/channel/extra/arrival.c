@@ -14,7 +14,7 @@
  */
 
 /* The first that is not less; the count if all are. */
-static uint32_t find(const struct pier_channel *channel, uint32_t immediate)
+static uint32_t find_arrival(const struct pier_channel *channel, uint32_t immediate)
 {
 	uint32_t first = 0, count = channel->arrival_count;
 
@@ -31,7 +31,8 @@ static uint32_t find(const struct pier_channel *channel, uint32_t immediate)
 	return first;
 }
 
-static bool is_at(const struct pier_channel *channel, uint32_t index, uint32_t immediate)
+static bool is_arrival_at(const struct pier_channel *channel, uint32_t index,
+			  uint32_t immediate)
 {
 	return index < channel->arrival_count &&
 	       channel->arrivals[index]->immediate == immediate;
@@ -39,19 +40,19 @@ static bool is_at(const struct pier_channel *channel, uint32_t index, uint32_t i
 
 void pier_count_arrival(const struct pier_channel *channel, uint32_t immediate)
 {
-	uint32_t index = find(channel, immediate);
+	uint32_t index = find_arrival(channel, immediate);
 
-	if (is_at(channel, index, immediate))
+	if (is_arrival_at(channel, index, immediate))
 		atomic_fetch_add(&channel->arrivals[index]->counter->count.value, 1);
 }
 
 int pier_expect_arrivals(struct pier_counter_binding *binding)
 {
 	struct pier_channel *channel = binding->channel;
-	uint32_t index = find(channel, binding->immediate);
+	uint32_t index = find_arrival(channel, binding->immediate);
 	struct pier_counter_binding **arrivals;
 
-	if (is_at(channel, index, binding->immediate))
+	if (is_arrival_at(channel, index, binding->immediate))
 		return pier_fail(EBUSY,
 				 "binding a counter to immediate %#x of a channel: it is "
 				 "counted there already",
@@ -71,7 +72,7 @@ int pier_expect_arrivals(struct pier_counter_binding *binding)
 void pier_forget_arrivals(const struct pier_counter_binding *binding)
 {
 	struct pier_channel *channel = binding->channel;
-	uint32_t index = find(channel, binding->immediate);
+	uint32_t index = find_arrival(channel, binding->immediate);
 
 	channel->arrival_count--;
 	memmove(channel->arrivals + index, channel->arrivals + index + 1,

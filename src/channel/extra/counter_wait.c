@@ -9,7 +9,7 @@
 #include "core/deadline.h"
 #include "core/error.h"
 
-static bool reached(const struct pier_counter *counter, uint64_t threshold)
+static bool has_reached(const struct pier_counter *counter, uint64_t threshold)
 {
 	return pier_counter_read(counter) >= threshold;
 }
@@ -24,7 +24,7 @@ static int sleep_until_woken(struct pier_counter *counter, uint64_t threshold,
 	int error = 0;
 
 	pthread_mutex_lock(&counter->sleeping);
-	while (!(done = reached(counter, threshold)) && !error) {
+	while (!(done = has_reached(counter, threshold)) && !error) {
 		if (threshold < counter->wake_at)
 			counter->wake_at = threshold;
 		error = pthread_cond_timedwait(&counter->grown, &counter->sleeping,
@@ -61,7 +61,7 @@ static int check_counter(void *subject)
 	const struct pier_list *at = wait->counter->bindings.next;
 	struct pier_channel *channel = NULL, *broken = NULL;
 
-	if (reached(wait->counter, wait->threshold))
+	if (has_reached(wait->counter, wait->threshold))
 		return PIER_CONDITION_HOLDS;
 	while ((channel = next_channel(wait->counter, &at, channel))) {
 		if (channel->broken)
@@ -132,7 +132,7 @@ int pier_counter_wait(struct pier_counter *counter, uint64_t threshold, int time
 		return pier_fail(EINVAL,
 				 "waiting for a counter: timeout_ms %d is negative",
 				 timeout_ms);
-	if (reached(counter, threshold))
+	if (has_reached(counter, threshold))
 		return 0;
 	error = has_channels(counter) ? wait_on_channels(counter, threshold, deadline)
 				      : sleep_until_woken(counter, threshold, deadline);

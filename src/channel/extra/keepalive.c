@@ -28,7 +28,7 @@ static bool is_idle(const struct pier_channel *channel)
  * When the peer has to be looked after. Completions are not timed, since that would be
  * paid for by each: those that have come since the last look count as of now.
  */
-static int64_t due(struct pier_channel *channel, int64_t now)
+static int64_t keepalive_due(struct pier_channel *channel, int64_t now)
 {
 	struct pier_keepalive *keepalive = &channel->keepalive;
 	uint64_t completed = channel->sends.tail + channel->receives.tail;
@@ -41,7 +41,7 @@ static int64_t due(struct pier_channel *channel, int64_t now)
 }
 
 /* Who cannot be asked any more is not waited for. */
-static void give_up(struct pier_channel *channel, int error)
+static void break_unreachable(struct pier_channel *channel, int error)
 {
 	char cause[sizeof(channel->cause)];
 
@@ -58,7 +58,7 @@ static void give_up(struct pier_channel *channel, int error)
  * A write without bytes: neither key nor address counts (IBTA 9.7.4.1.5), it takes no
  * receive, and the queue pair has a place for it that is not the caller's.
  */
-static void ask_peer(struct pier_channel *channel)
+static void post_keepalive(struct pier_channel *channel)
 {
 	struct ibv_send_wr wr = { .wr_id = PIER_ID_KEEPALIVE,
 				  .opcode = IBV_WR_RDMA_WRITE,
@@ -67,7 +67,7 @@ static void ask_peer(struct pier_channel *channel)
 	int error = ibv_post_send(channel->qp, &wr, &bad);
 
 	if (error)
-		give_up(channel, error);
+		break_unreachable(channel, error);
 	else
 		channel->keepalive.outstanding = true;
 }
@@ -79,8 +79,8 @@ void pier_look_after_peer(struct pier_channel *channel)
 	if (!is_idle(channel))
 		return;
 	now = pier_now();
-	if (now >= due(channel, now))
-		ask_peer(channel);
+	if (now >= keepalive_due(channel, now))
+		post_keepalive(channel);
 }
 
 void pier_look_after_peer_rarely(struct pier_channel *channel)
@@ -91,5 +91,6 @@ void pier_look_after_peer_rarely(struct pier_channel *channel)
 
 int pier_channel_next_ms(struct pier_channel *channel)
 {
-	return is_idle(channel) ? pier_poll_timeout(due(channel, pier_now())) : -1;
+	return is_idle(channel) ? pier_poll_timeout(keepalive_due(channel, pier_now()))
+				: -1;
 }

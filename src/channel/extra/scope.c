@@ -121,7 +121,7 @@ struct visit {
 	struct pier_scope *scope;
 	struct pier_queue *queue;
 	uint64_t first;
-	void (*meet)(const struct visit *visit, struct pier_entry *entry);
+	void (*handle)(const struct visit *visit, struct pier_entry *entry);
 };
 
 static void visit_watched(const struct visit *visit)
@@ -132,30 +132,30 @@ static void visit_watched(const struct visit *visit)
 
 	for (uint32_t i = queue->aside_count; i > 0; i--) {
 		if (pier_scope_has_posted(visit->scope, queue->aside[i - 1].id))
-			visit->meet(visit, &queue->aside[i - 1]);
+			visit->handle(visit, &queue->aside[i - 1]);
 	}
 	while (position > visit->first && queue->head - position < ring) {
 		entry = pier_queue_entry(queue, --position);
 		/* Else it was written for a request that was then not posted. */
 		if (pier_entry_get_state(entry) != PIER_ENTRY_UNWATCHED &&
 		    (entry->id & PIER_ID_POSITION) == position)
-			visit->meet(visit, entry);
+			visit->handle(visit, entry);
 	}
 }
 
-static void visit_both(struct pier_scope *scope,
-		       void (*meet)(const struct visit *visit, struct pier_entry *entry))
+static void visit_both(struct pier_scope *scope, void (*handle)(const struct visit *visit,
+								struct pier_entry *entry))
 {
 	struct pier_channel *channel = scope->channel;
 
 	visit_watched(&(struct visit){ .scope = scope,
 				       .queue = &channel->receives,
 				       .first = scope->first_receive,
-				       .meet = meet });
+				       .handle = handle });
 	visit_watched(&(struct visit){ .scope = scope,
 				       .queue = &channel->sends,
 				       .first = scope->first_send,
-				       .meet = meet });
+				       .handle = handle });
 }
 
 /* The first: of the send queue before the other. */
@@ -230,7 +230,7 @@ static uint32_t count_outstanding(const struct pier_scope *scope)
 }
 
 /* Until nothing is outstanding, whatever that takes. Leaves a sentence of an error. */
-static int drain(struct pier_scope *scope)
+static int drain_scope(struct pier_scope *scope)
 {
 	struct pier_channel *channel = scope->channel;
 	int error = pier_wait_for_positions(
@@ -281,8 +281,8 @@ static int fail_unpolled(const struct pier_scope_report *report)
 }
 
 /* said: what was the last sentence when the body ended; found: about the requests. */
-static int judge(const struct pier_scope *scope, bool misplaced, const char *said,
-		 const char *found)
+static int result_of_scope(const struct pier_scope *scope, bool misplaced,
+			   const char *said, const char *found)
 {
 	const struct pier_scope_report *report = &scope->report;
 
@@ -330,12 +330,12 @@ int pier_scope_end(struct pier_scope *scope, int body_error,
 	if (scope->state == SCOPE_OPEN) {
 		misplaced = scope->channel->scope != scope;
 		visit_both(scope, count_unpolled);
-		drained = scope->report.drain_error = drain(scope);
+		drained = scope->report.drain_error = drain_scope(scope);
 		close_scope(scope);
 	}
 	describe_drain(scope, drained, found, sizeof(found));
 	scope->state = SCOPE_ENDED;
-	scope->report.error = judge(scope, misplaced, said, found);
+	scope->report.error = result_of_scope(scope, misplaced, said, found);
 	if (ret_report)
 		*ret_report = scope->report;
 	return scope->report.error;

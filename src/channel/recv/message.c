@@ -10,7 +10,7 @@
 
 /* The messages of a channel that has a shared receive queue. */
 
-static int check(const struct pier_channel *channel)
+static int check_messages(const struct pier_channel *channel)
 {
 	int error = pier_check_process(&channel->object);
 
@@ -26,7 +26,7 @@ static int check(const struct pier_channel *channel)
 }
 
 /* The oldest is handed out. */
-static int take(struct pier_channel *channel, struct pier_message *ret_message)
+static int take_message(struct pier_channel *channel, struct pier_message *ret_message)
 {
 	pier_srq_take(channel, ret_message);
 	if (ret_message->result.error)
@@ -36,21 +36,21 @@ static int take(struct pier_channel *channel, struct pier_message *ret_message)
 
 int pier_message_poll(struct pier_channel *channel, struct pier_message *ret_message)
 {
-	int error = check(channel);
+	int error = check_messages(channel);
 
 	if (!error && !channel->first_message)
 		error = pier_collect(channel);
 	if (error < 0)
 		return error;
 	if (channel->first_message)
-		return take(channel, ret_message);
+		return take_message(channel, ret_message);
 	return channel->broken ? pier_fail_broken(channel) : 0;
 }
 
 int pier_message_wait(struct pier_channel *channel, int timeout_ms,
 		      struct pier_message *ret_message)
 {
-	int error = check(channel), found;
+	int error = check_messages(channel), found;
 
 	if (!error)
 		error = pier_channel_timeout(channel, timeout_ms, &timeout_ms);

@@ -11,7 +11,7 @@
 
 /* The messages of receive pools. */
 
-static int check(const struct pier_recv_pool *pool)
+static int check_pool_use(const struct pier_recv_pool *pool)
 {
 	int error = pier_check_process(&pool->object);
 
@@ -21,15 +21,15 @@ static int check(const struct pier_recv_pool *pool)
 	return error;
 }
 
-static int fail_told(struct pier_recv_pool *pool, struct pier_channel *channel)
+static int report_broken(struct pier_recv_pool *pool, struct pier_channel *channel)
 {
 	pool->broken = channel;
 	return pier_fail_broken(channel);
 }
 
-static void hand_out(struct pier_recv_pool *pool, struct pier_channel *channel,
-		     struct pier_recv_slot *slot, const struct pier_result *result,
-		     struct pier_pool_message *ret_message)
+static void lend_slot(struct pier_recv_pool *pool, struct pier_channel *channel,
+		      struct pier_recv_slot *slot, const struct pier_result *result,
+		      struct pier_pool_message *ret_message)
 {
 	uint32_t number = (uint32_t)(slot - pool->slots);
 	uint64_t begin = (uint64_t)number * pool->attr.length;
@@ -66,13 +66,13 @@ static int take_from_channel(struct pier_recv_pool *pool,
 	if (done < 0)
 		return done;
 	if (!slot || done == 0)
-		return channel->broken ? fail_told(pool, channel) : 0;
+		return channel->broken ? report_broken(pool, channel) : 0;
 	pier_slots_take(&pool->posted);
 	if (result.error) {
 		pier_pool_put(pool, slot);
-		return fail_told(pool, channel);
+		return report_broken(pool, channel);
 	}
-	hand_out(pool, channel, slot, &result, ret_message);
+	lend_slot(pool, channel, slot, &result, ret_message);
 	return 1;
 }
 
@@ -92,7 +92,7 @@ static int take_shared(struct pier_recv_pool *pool, struct pier_channel *channel
 		slot = message.context;
 		pool->posted.count--;
 		if (!message.result.error) {
-			hand_out(pool, channel, slot, &message.result, ret_message);
+			lend_slot(pool, channel, slot, &message.result, ret_message);
 			return 1;
 		}
 		pier_pool_put(pool, slot);
@@ -100,7 +100,7 @@ static int take_shared(struct pier_recv_pool *pool, struct pier_channel *channel
 	if (!channel->broken || channel->told_broken)
 		return 0;
 	channel->told_broken = true;
-	return fail_told(pool, channel);
+	return report_broken(pool, channel);
 }
 
 static struct pier_channel *channel_at(const struct pier_list *link)
@@ -131,10 +131,11 @@ static int take_from_any(struct pier_recv_pool *pool,
 		if (!channel->broken)
 			working = channel;
 	}
-	return working || !channel ? 0 : fail_told(pool, channel);
+	return working || !channel ? 0 : report_broken(pool, channel);
 }
 
-static int take(struct pier_recv_pool *pool, struct pier_pool_message *ret_message)
+static int take_message(struct pier_recv_pool *pool,
+			struct pier_pool_message *ret_message)
 {
 	return pool->srq ? take_from_any(pool, ret_message)
 			 : take_from_channel(pool, ret_message);
@@ -143,7 +144,7 @@ static int take(struct pier_recv_pool *pool, struct pier_pool_message *ret_messa
 /* With nothing there, no slot waits for others. */
 static int poll_pool(struct pier_recv_pool *pool, struct pier_pool_message *ret_message)
 {
-	int taken = take(pool, ret_message);
+	int taken = take_message(pool, ret_message);
 	int error = taken == 0 ? pier_pool_post(pool) : 0;
 
 	return error ? error : taken;
@@ -152,7 +153,7 @@ static int poll_pool(struct pier_recv_pool *pool, struct pier_pool_message *ret_
 int pier_recv_pool_poll(struct pier_recv_pool *pool,
 			struct pier_pool_message *ret_message)
 {
-	int error = check(pool);
+	int error = check_pool_use(pool);
 
 	return error ? error : poll_pool(pool, ret_message);
 }
@@ -203,7 +204,7 @@ static int pass_channels(void *subject, struct pier_wait_pass *pass)
 }
 
 /* Channels with a shared receive queue may have broken without a completion. */
-static void notice_broken(struct pier_recv_pool *pool)
+static void find_broken_channels(struct pier_recv_pool *pool)
 {
 	if (!pool->srq)
 		return;
@@ -228,7 +229,7 @@ static int wait_pool(struct pier_recv_pool *pool, int64_t deadline,
 		error = pier_wait_until(&condition, deadline);
 	if (error != -ETIMEDOUT)
 		return error ? error : 1;
-	notice_broken(pool);
+	find_broken_channels(pool);
 	taken = poll_pool(pool, ret_message);
 	return taken != 0 ? taken : -ETIMEDOUT;
 }
@@ -242,7 +243,7 @@ static int resolve_timeout(const struct pier_recv_pool *pool, int *timeout_ms)
 	return 0;
 }
 
-static int fail_late(int timeout_ms)
+static int fail_timed_out(int timeout_ms)
 {
 	return pier_fail(ETIMEDOUT, "no message of the receive pool within %d ms",
 			 timeout_ms);
@@ -251,7 +252,7 @@ static int fail_late(int timeout_ms)
 int pier_recv_pool_wait(struct pier_recv_pool *pool, int timeout_ms,
 			struct pier_pool_message *ret_message)
 {
-	int error = check(pool), taken;
+	int error = check_pool_use(pool), taken;
 
 	if (!error)
 		error = resolve_timeout(pool, &timeout_ms);
@@ -259,7 +260,7 @@ int pier_recv_pool_wait(struct pier_recv_pool *pool, int timeout_ms,
 		return error;
 	taken = wait_pool(pool, pier_deadline(timeout_ms), ret_message);
 	if (taken == -ETIMEDOUT)
-		return fail_late(timeout_ms);
+		return fail_timed_out(timeout_ms);
 	return taken < 0 ? taken : 0;
 }
 
@@ -284,7 +285,8 @@ int pier_recv_pool_release(struct pier_recv_pool *pool,
 }
 
 /* The function may release the message itself, or others. */
-static void deliver(struct pier_recv_pool *pool, const struct pier_pool_message *message)
+static void deliver_message(struct pier_recv_pool *pool,
+			    const struct pier_pool_message *message)
 {
 	const struct pier_recv_slot *slot = &pool->slots[message->slot];
 	enum pier_delivery delivery;
@@ -300,7 +302,7 @@ static void deliver(struct pier_recv_pool *pool, const struct pier_pool_message 
 int pier_recv_pool_deliver(struct pier_recv_pool *pool, int timeout_ms)
 {
 	struct pier_pool_message message;
-	int error = check(pool), taken;
+	int error = check_pool_use(pool), taken;
 	uint32_t count = 0;
 
 	if (!error)
@@ -312,9 +314,9 @@ int pier_recv_pool_deliver(struct pier_recv_pool *pool, int timeout_ms)
 		return error;
 	taken = wait_pool(pool, pier_deadline(timeout_ms), &message);
 	if (taken == -ETIMEDOUT)
-		return timeout_ms == 0 ? 0 : fail_late(timeout_ms);
+		return timeout_ms == 0 ? 0 : fail_timed_out(timeout_ms);
 	while (taken > 0) {
-		deliver(pool, &message);
+		deliver_message(pool, &message);
 		taken = ++count < pool->attr.count ? poll_pool(pool, &message) : 0;
 	}
 	if (count == 0)

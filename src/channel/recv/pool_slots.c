@@ -16,8 +16,9 @@ enum {
  * How many of them have a place in the receive queue now, written down for the device.
  * What then is not posted is written again by the next.
  */
-static uint32_t fill(struct pier_queue *queue, const struct pier_scatter *const *targets,
-		     uint32_t count, struct ibv_recv_wr *ret_wrs)
+static uint32_t fill_receives(struct pier_queue *queue,
+			      const struct pier_scatter *const *targets, uint32_t count,
+			      struct ibv_recv_wr *ret_wrs)
 {
 	uint32_t filled = 0;
 
@@ -53,7 +54,8 @@ int pier_post_recvs(struct pier_channel *channel,
 	*ret_posted = 0;
 	if (queue->limit == 0)
 		return pier_refuse_receive(channel);
-	filled = taken = fill(queue, targets, count < DOORBELL ? count : DOORBELL, wrs);
+	filled = taken = fill_receives(queue, targets,
+				       count < DOORBELL ? count : DOORBELL, wrs);
 	if (filled == 0)
 		return 0;
 	error = ibv_post_recv(channel->qp, wrs, &bad);
@@ -69,7 +71,8 @@ int pier_post_recvs(struct pier_channel *channel,
 }
 
 /* The first of those that wait: they stay where they are. */
-static uint32_t look(const struct pier_recv_pool *pool, struct pier_recv_slot **ret_slots)
+static uint32_t list_waiting_slots(const struct pier_recv_pool *pool,
+				   struct pier_recv_slot **ret_slots)
 {
 	uint32_t count = 0;
 
@@ -117,7 +120,7 @@ int pier_pool_post(struct pier_recv_pool *pool)
 	int error = 0;
 
 	while (pool->waiting.count > 0 && posted > 0 && !error) {
-		uint32_t count = look(pool, slots);
+		uint32_t count = list_waiting_slots(pool, slots);
 
 		error = pool->srq ? post_shared(pool, slots, count, &posted)
 				  : post_on_channel(pool, slots, count, &posted);

@@ -205,7 +205,7 @@ static void free_pool(struct pier_recv_pool *pool)
 	free(pool);
 }
 
-static void leave_channel(struct pier_recv_pool *pool)
+static void detach_from_channel(struct pier_recv_pool *pool)
 {
 	struct pier_channel *channel = pool->channel;
 
@@ -224,7 +224,7 @@ static void leave_channel(struct pier_recv_pool *pool)
 }
 
 /* With its slots waiting; then they are posted, as far as there is room. */
-static int build(struct pier_recv_pool *pool, bool shared)
+static int build_pool(struct pier_recv_pool *pool, bool shared)
 {
 	int error = get_memory(pool);
 
@@ -233,9 +233,9 @@ static int build(struct pier_recv_pool *pool, bool shared)
 	return error ? error : pier_pool_post(pool);
 }
 
-static int create(struct pier_pd *pd, struct pier_channel *channel,
-		  const struct pier_recv_pool_attr *attr,
-		  struct pier_recv_pool **ret_pool)
+static int create_pool(struct pier_pd *pd, struct pier_channel *channel,
+		       const struct pier_recv_pool_attr *attr,
+		       struct pier_recv_pool **ret_pool)
 {
 	struct pier_recv_pool *pool = new_pool(pd, channel, attr);
 	int error;
@@ -245,7 +245,7 @@ static int create(struct pier_pd *pd, struct pier_channel *channel,
 				 attr->count);
 	atomic_fetch_add(&pd->children, 1);
 	pier_object_track(&pool->object, PIER_OBJECT_RECV_POOL, &pd->object);
-	error = build(pool, !channel);
+	error = build_pool(pool, !channel);
 	if (!error) {
 		pier_add_region_user(pd, &pool->region_user);
 		if (channel)
@@ -254,7 +254,7 @@ static int create(struct pier_pd *pd, struct pier_channel *channel,
 		return 0;
 	}
 	error = pier_fail_because(error, "making a receive pool on %s", pd->device->name);
-	leave_channel(pool);
+	detach_from_channel(pool);
 	/* What a device does not take back may still be used by it. */
 	if (free_memory(pool) == 0)
 		free_pool(pool);
@@ -289,7 +289,7 @@ int pier_recv_pool_create(struct pier_channel *channel,
 		error = read_attr(attr, channel->pd, &known);
 	if (!error)
 		error = check_channel(channel, &known);
-	return error ? error : create(channel->pd, channel, &known, ret_pool);
+	return error ? error : create_pool(channel->pd, channel, &known, ret_pool);
 }
 
 int pier_recv_pool_create_shared(struct pier_pd *pd,
@@ -302,7 +302,7 @@ int pier_recv_pool_create_shared(struct pier_pd *pd,
 
 	if (!error)
 		error = read_attr(attr, pd, &known);
-	return error ? error : create(pd, NULL, &known, ret_pool);
+	return error ? error : create_pool(pd, NULL, &known, ret_pool);
 }
 
 static int check_idle(const struct pier_recv_pool *pool)
@@ -335,7 +335,7 @@ int pier_recv_pool_destroy(struct pier_recv_pool *pool)
 		error = check_idle(pool);
 	if (error)
 		return error;
-	leave_channel(pool);
+	detach_from_channel(pool);
 	pier_remove_region_user(pool->pd, &pool->region_user);
 	error = free_memory(pool);
 	if (!error)

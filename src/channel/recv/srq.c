@@ -56,7 +56,7 @@ static const char *use_of_region(const struct pier_region_user *user, uint32_t l
 	return use;
 }
 
-static void lower(uint32_t *value, int limit)
+static void clamp_to_limit(uint32_t *value, int limit)
 {
 	if (*value > (uint32_t)limit)
 		*value = (uint32_t)limit;
@@ -83,8 +83,8 @@ static int read_attr(const struct pier_srq_attr *attr,
 					     "pier_srq_attr_init()", attr, FIRST_SIZE,
 					     sizeof(known), &known);
 	} else {
-		lower(&known.max_wr, limits->max_srq_wr);
-		lower(&known.max_sge, limits->max_srq_sge);
+		clamp_to_limit(&known.max_wr, limits->max_srq_wr);
+		clamp_to_limit(&known.max_sge, limits->max_srq_sge);
 	}
 	if (!error && known.max_wr > PIER_QUEUE_MAX)
 		error = check_range("max_wr", known.max_wr, PIER_QUEUE_MAX, "pier's");

@@ -26,7 +26,7 @@ static struct ibv_sge *sges_of(const struct pier_srq *srq,
 }
 
 /* With the lock: a wr_id that the queue has not had before. */
-static void number(struct pier_srq *srq, struct pier_srq_entry *entry)
+static void assign_wr_id(struct pier_srq *srq, struct pier_srq_entry *entry)
 {
 	uint64_t serial = srq->serial++ << INDEX_BITS & PIER_ID_POSITION;
 
@@ -60,7 +60,7 @@ static uint32_t take_entries(struct pier_srq *srq, const struct pier_srq_recv *r
 		if (entry->num_sge > 0)
 			memcpy(sges_of(srq, entry), recvs[taken].sg_list,
 			       (size_t)entry->num_sge * sizeof(struct ibv_sge));
-		number(srq, entry);
+		assign_wr_id(srq, entry);
 		ret_entries[taken] = entry;
 		write_wr(srq, entry, &ret_wrs[taken]);
 	}
@@ -85,8 +85,8 @@ static void free_entries(struct pier_srq *srq, struct pier_srq_entry *const *ent
 }
 
 /* How many the device took. */
-static uint32_t ring(struct pier_srq *srq, struct ibv_recv_wr *wrs, uint32_t count,
-		     int *ret_error)
+static uint32_t ring_doorbell(struct pier_srq *srq, struct ibv_recv_wr *wrs,
+			      uint32_t count, int *ret_error)
 {
 	struct ibv_recv_wr *bad = NULL;
 
@@ -117,7 +117,7 @@ int pier_srq_post(struct pier_srq *srq, const struct pier_srq_recv *recvs, uint3
 	for (; posted < count && !error; posted += rung) {
 		part = count - posted < DOORBELL ? count - posted : DOORBELL;
 		taken = take_entries(srq, recvs + posted, part, entries, wrs);
-		rung = taken > 0 ? ring(srq, wrs, taken, &error) : 0;
+		rung = taken > 0 ? ring_doorbell(srq, wrs, taken, &error) : 0;
 		if (error) {
 			free_entries(srq, entries + rung, taken - rung);
 			error = pier_fail_because(error, "post a receive to a shared "
@@ -174,11 +174,11 @@ static void post_again(struct pier_srq *srq, struct pier_srq_entry *entry)
 	int error;
 
 	pthread_mutex_lock(&srq->lock);
-	number(srq, entry);
+	assign_wr_id(srq, entry);
 	pthread_mutex_unlock(&srq->lock);
 	write_wr(srq, entry, &wr);
 	wr.next = NULL;
-	if (ring(srq, &wr, 1, &error) == 1)
+	if (ring_doorbell(srq, &wr, 1, &error) == 1)
 		return;
 	pier_warning("a receive of a shared queue whose message nobody took is lost: the "
 		     "device does not take it back, errno %d",

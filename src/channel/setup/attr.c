@@ -27,7 +27,7 @@ _Static_assert(sizeof(struct pier_channel_attr) ==
 		       offsetof(struct pier_channel_attr, static_rate) + sizeof(uint32_t),
 	       "no padding at the end, where a new field would not change the size");
 
-static void lower(uint32_t *value, int limit)
+static void clamp_to_limit(uint32_t *value, int limit)
 {
 	if (limit > 0 && *value > (uint32_t)limit)
 		*value = (uint32_t)limit;
@@ -37,10 +37,10 @@ static void lower(uint32_t *value, int limit)
 static void hold_to_device(struct pier_channel_attr *attr,
 			   const struct ibv_device_attr *device)
 {
-	lower(&attr->max_send_wr, device->max_qp_wr);
-	lower(&attr->max_recv_wr, device->max_qp_wr);
-	lower(&attr->max_send_sge, device->max_sge);
-	lower(&attr->max_recv_sge, device->max_sge);
+	clamp_to_limit(&attr->max_send_wr, device->max_qp_wr);
+	clamp_to_limit(&attr->max_recv_wr, device->max_qp_wr);
+	clamp_to_limit(&attr->max_send_sge, device->max_sge);
+	clamp_to_limit(&attr->max_recv_sge, device->max_sge);
 }
 
 int pier_read_channel_attr(const struct pier_channel_attr *attr,

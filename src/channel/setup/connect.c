@@ -15,7 +15,7 @@ enum {
 _Static_assert(PIER_ENDPOINT_ADDRESS_MAX == (int)PIER_PROVIDER_ADDRESS_MAX,
 	       "an endpoint holds what a provider says");
 
-static uint8_t smaller(uint8_t value, int limit)
+static uint8_t clamp_reads(uint8_t value, int limit)
 {
 	if (limit < 0)
 		limit = 0;
@@ -26,9 +26,9 @@ uint8_t pier_served_reads(const struct pier_channel *channel)
 {
 	uint16_t served = channel->attr.max_dest_rd_atomic;
 
-	return smaller(served == PIER_RD_ATOMIC_SAME ? channel->attr.max_rd_atomic
-						     : (uint8_t)served,
-		       channel->pd->device->limits.max_qp_rd_atom);
+	return clamp_reads(served == PIER_RD_ATOMIC_SAME ? channel->attr.max_rd_atomic
+							 : (uint8_t)served,
+			   channel->pd->device->limits.max_qp_rd_atom);
 }
 
 static int add_provider_address(struct pier_channel *channel,
@@ -208,8 +208,8 @@ static int connect_to(struct pier_channel *channel, const struct pier_endpoint *
 	if (error)
 		return error;
 	/* Reads beyond what the responder holds are a fatal error there. */
-	channel->read_depth = smaller(
-		smaller(channel->attr.max_rd_atomic, peer->max_rd_atomic),
+	channel->read_depth = clamp_reads(
+		clamp_reads(channel->attr.max_rd_atomic, peer->max_rd_atomic),
 		channel->pd->device->limits.max_qp_init_rd_atom);
 	error = modify_to_rtr(channel, peer);
 	return error ? error : modify_to_rts(channel);
@@ -226,7 +226,7 @@ static bool is_stale(const struct pier_known_peer *last, const struct pier_endpo
 	       last->generation - peer->generation <= UINT16_MAX;
 }
 
-static void remember(struct pier_known_peer *last, const struct pier_endpoint *peer)
+static void remember_peer(struct pier_known_peer *last, const struct pier_endpoint *peer)
 {
 	last->qpn = peer->qpn;
 	last->generation = peer->generation;
@@ -253,7 +253,7 @@ int pier_channel_connect(struct pier_channel *channel, const struct pier_endpoin
 				 peer->qpn, peer->generation);
 	error = connect_to(channel, peer);
 	if (!error)
-		remember(&channel->last_peer, peer);
+		remember_peer(&channel->last_peer, peer);
 	channel->state = error ? PIER_CHANNEL_FAILED : PIER_CHANNEL_CONNECTED;
 	pier_update_ready(channel);
 	return error;

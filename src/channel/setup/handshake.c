@@ -90,7 +90,7 @@ static int read_endpoint(const struct pier_channel *channel,
 }
 
 /* The peer's message was not what was wanted: tell it, without waiting. */
-static int refuse(struct pier_stream *stream, int error)
+static int refuse_peer(struct pier_stream *stream, int error)
 {
 	struct pier_message verdict;
 
@@ -114,13 +114,13 @@ static int exchange_endpoints(struct pier_channel *channel, struct pier_stream *
 	int error = write_endpoint(channel, &out);
 
 	if (error)
-		return refuse(stream, error);
+		return refuse_peer(stream, error);
 	error = pier_exchange_messages(stream, &out, &in);
 	if (!error)
 		error = read_endpoint(channel, &in, ret_peer);
 	/* A verdict in the middle of a message would not be read as one. */
 	if (error && out.have == out.length)
-		return refuse(stream, error);
+		return refuse_peer(stream, error);
 	return error ? error : broken_pipe(stream);
 }
 

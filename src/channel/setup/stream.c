@@ -163,17 +163,17 @@ static int write_step(struct pier_stream *stream, struct pier_message *out)
 	return 0;
 }
 
-static bool incomplete(const struct pier_message *message)
+static bool is_incomplete(const struct pier_message *message)
 {
 	return message->have < message->length;
 }
 
 /* One poll(2) and what it allows; *reading is cleared where that failed. */
-static int step(struct pier_stream *stream, struct pier_message *out,
-		struct pier_message *in, int *read_error)
+static int exchange_step(struct pier_stream *stream, struct pier_message *out,
+			 struct pier_message *in, int *read_error)
 {
-	bool reading = incomplete(in) && !*read_error;
-	bool writing = incomplete(out) && !stream->write_broken;
+	bool reading = is_incomplete(in) && !*read_error;
+	bool writing = is_incomplete(out) && !stream->write_broken;
 	struct pollfd fds[] = {
 		{ .fd = reading ? stream->read_fd : -1, .events = POLLIN },
 		{ .fd = writing ? stream->write_fd : -1, .events = POLLOUT },
@@ -205,9 +205,9 @@ int pier_exchange_messages(struct pier_stream *stream, struct pier_message *out,
 
 	ret_in->have = 0;
 	ret_in->length = PIER_MESSAGE_HEADER;
-	while (!error && ((incomplete(ret_in) && !read_error) ||
-			  (incomplete(out) && !stream->write_broken)))
-		error = step(stream, out, ret_in, &read_error);
+	while (!error && ((is_incomplete(ret_in) && !read_error) ||
+			  (is_incomplete(out) && !stream->write_broken)))
+		error = exchange_step(stream, out, ret_in, &read_error);
 	return error ? error : read_error;
 }
 
