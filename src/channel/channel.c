@@ -18,8 +18,9 @@ void pier_update_ready(struct pier_channel *channel)
 }
 
 /*
- * The first error is the cause of the flushes behind it, whichever comes first. Only
- * status, wr_id, qp_num and vendor_err are valid of a failure (ibv_poll_cq(3)).
+ * The first error is the cause of the flushes behind it, even if a flush completes
+ * first. Only status, wr_id, qp_num and vendor_err of a failed completion are valid
+ * (ibv_poll_cq(3)).
  */
 struct pier_result pier_note_failure(struct pier_channel *channel,
 				     const struct ibv_wc *wc, enum pier_opcode opcode)
@@ -33,7 +34,10 @@ struct pier_result pier_note_failure(struct pier_channel *channel,
 	bool flush = wc->status == IBV_WC_WR_FLUSH_ERR;
 	bool better = channel->cause_is_flush && !flush;
 
-	/* One of the two is a flush, or will be when it has a better cause. */
+	/*
+	 * One of the two is a flush: this one, or the cause so far, which this one
+	 * replaces.
+	 */
 	channel->flushed += channel->broken && (flush || better);
 	if (channel->broken && !better)
 		return result;

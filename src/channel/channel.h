@@ -14,26 +14,26 @@
 enum pier_channel_state {
 	PIER_CHANNEL_PREPARED,
 	PIER_CHANNEL_CONNECTED,
-	PIER_CHANNEL_FAILED, /* at connecting or resetting */
+	PIER_CHANNEL_FAILED, /* while connecting or resetting */
 };
 
-/* Of keepalive.c. */
+/* The state of keepalive.c. */
 struct pier_keepalive {
-	int64_t since;	    /* nothing has completed since, see pier_now(); 0: look */
-	uint64_t completed; /* of both queues, until then */
-	uint32_t polls;	    /* without a look at the clock */
+	int64_t since;	    /* no completion since then, see pier_now(); 0: unknown */
+	uint64_t completed; /* completions of both queues at that time */
+	uint32_t polls;	    /* since the clock was last read */
 	bool outstanding;
 };
 
-/* Enough of an endpoint to know an older one of the same queue pair. */
+/* Enough of an endpoint to recognise an older one of the same queue pair. */
 struct pier_known_peer {
-	uint32_t qpn, generation; /* 0: nothing is known */
+	uint32_t qpn, generation; /* 0: unknown */
 	uint8_t gid[16];
 };
 
 struct pier_channel {
 	struct pier_object object;
-	/* Up to idle_calls a struct pier_hot_channel. */
+	/* The members up to idle_calls are those of struct pier_hot_channel. */
 	struct ibv_qp *qp;
 	struct ibv_cq *cq;
 	struct pier_queue sends;
@@ -45,45 +45,47 @@ struct pier_channel {
 	enum pier_channel_state state;
 	int broken;	       /* 0, or the error of the first request that failed */
 	uint32_t max_msg_size; /* of the port */
-	uint32_t max_read_sge; /* some devices take fewer than for a write */
+	uint32_t max_read_sge; /* some devices take fewer elements for a read than for a
+				  write */
 	bool has_atomics;
 	struct pier_channel_attr attr;
-	/* Immediates that counters are bound to; NULL: none. See counter.h. */
+	/* Bindings of counters, sorted by immediate; NULL: none. See arrival.h. */
 	struct pier_counter_binding **arrivals;
 	uint32_t arrival_count;
 
-	/* With a shared receive queue, which is attr.srq; see srq.h. */
+	/* For a channel with a shared receive queue (attr.srq): see srq_post.h. */
 	struct pier_list srq_link;
 	struct pier_srq_entry *first_message, **last_message;
-	bool told_broken;	     /* a receive pool has told its user */
-	struct pier_recv_pool *pool; /* on the channel's own receives, or NULL */
+	bool told_broken;	     /* a receive pool has reported the error */
+	struct pier_recv_pool *pool; /* of the channel's own receives, or NULL */
 
 	const struct pier_provider *provider;
 	struct pier_pd *pd;
 	struct pier_region_user region_user;
-	uint32_t qp_num;	  /* as long as the channel, also for other threads */
-	struct pier_scope *scope; /* the innermost that is open, or NULL */
-	struct pier_list windows; /* bound to the queue pair: memory/window.h */
+	uint32_t
+		qp_num; /* unchanged while the channel lives; other threads may read it */
+	struct pier_scope *scope; /* the innermost open one, or NULL */
+	struct pier_list windows; /* bound to the queue pair: region/window.h */
 	struct ibv_comp_channel *events;
-	uint32_t port_mtu; /* in bytes, also not more than attr.mtu */
+	uint32_t port_mtu; /* in bytes; at most attr.mtu */
 	uint16_t lid;
 	enum pier_link_layer link_layer;
 	bool use_grh; /* packets carry GIDs */
 	struct ibv_gid_entry gid;
 	uint32_t path_mtu; /* 0: not connected */
 	uint32_t psn;
-	uint32_t generation; /* in the endpoint; not 0 */
+	uint32_t generation; /* of the endpoint; never 0 */
 	uint32_t resets;
-	bool unseen;   /* receives were collected that their owner has not looked at */
-	bool is_reset; /* the queue pair: to RESET, and not to INIT since */
+	bool unseen;   /* collected receives that their owner has not looked at */
+	bool is_reset; /* the queue pair was moved to RESET and not to INIT since */
 	struct pier_known_peer last_peer;
 	struct pier_keepalive keepalive;
 	bool cause_is_flush;	  /* a better cause may follow */
-	char cause[512];	  /* the sentence of `broken` */
-	struct pier_result first; /* what broke it; without a status: pier did */
-	uint64_t flushed;	  /* behind that */
+	char cause[512];	  /* the error sentence of `broken` */
+	struct pier_result first; /* what broke it; status 0: pier itself did */
+	uint64_t flushed;	  /* requests flushed after that */
 
-	/* max_send_sge elements: of the request that vec.c is posting. */
+	/* max_send_sge elements of the request that vec.c is posting. */
 	struct ibv_sge scratch[];
 };
 
@@ -100,7 +102,7 @@ PIER_HOT_AT(plain_span);
 PIER_HOT_AT(read_depth);
 PIER_HOT_AT(idle_calls);
 
-/* The queue of a request, by its id. */
+/* The queue of a request, from its id. */
 static inline struct pier_queue *pier_queue_of(struct pier_channel *channel, uint64_t id)
 {
 	return id & PIER_ID_RECEIVE ? &channel->receives : &channel->sends;

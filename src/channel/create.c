@@ -18,8 +18,8 @@
 #include "status.h"
 
 /*
- * The PSN protects a new connection from packets of an old one between the
- * same queue pairs, the first position a channel from handles of another.
+ * The random PSN protects a new connection from packets of an old one between the same
+ * queue pairs. The random first position tells handles of different channels apart.
  */
 static int choose_numbers(struct pier_channel *channel)
 {
@@ -58,7 +58,7 @@ static int build_channel(struct pier_channel *channel)
 	return error;
 }
 
-/* In a child of fork: nothing is posted, and no handle is known. */
+/* In a child of fork(): posts are refused, and no handle is valid. */
 static void close_queue(struct pier_queue *queue)
 {
 	static struct pier_entry none = { .id = UINT64_MAX };
@@ -109,7 +109,7 @@ static struct pier_channel *new_channel(struct pier_pd *pd,
 	channel->object.forked = forget_channel;
 	channel->region_user.uses = use_of_region;
 	channel->attr = *attr;
-	/* With a shared receive queue that of the queue pair is not used. */
+	/* With a shared receive queue, the queue pair's own is not used. */
 	if (attr->srq)
 		channel->attr.max_recv_wr = channel->attr.max_recv_sge = 1;
 	channel->last_message = &channel->first_message;
@@ -126,7 +126,7 @@ static struct pier_channel *new_channel(struct pier_pd *pd,
 	return channel;
 }
 
-/* 0, -ECHILD or -EINVAL. */
+/* Errors: -ECHILD, -EINVAL. */
 static int check_srq(const struct pier_pd *pd, const struct pier_srq *srq)
 {
 	int error = srq ? pier_check_process(&srq->object) : 0;
@@ -165,7 +165,7 @@ int pier_make_channel(struct pier_pd *pd, const struct pier_channel_attr *attr,
 	if (error) {
 		error = pier_fail_because(error, "preparing a channel on %s",
 					  pd->device->name);
-		/* What a device does not take back may still be used by it. */
+		/* The device may still use what it refuses to destroy. */
 		if (pier_destroy_verbs(channel) == 0)
 			free_channel(channel);
 		return error;

@@ -12,7 +12,7 @@ int pier_collect_while_idle(struct pier_channel *channel)
 	int count = pier_collect(channel);
 
 	if (count == 0 && channel->idle_calls)
-		pier_look_after_peer_rarely(channel);
+		pier_keepalive_check_rarely(channel);
 	return count;
 }
 
@@ -62,7 +62,10 @@ static __attribute__((cold)) int fail_stale(struct pier_work work)
 			 (unsigned long long)work.id);
 }
 
-/* `count` completions were taken: all that is complete, and then the request. */
+/*
+ * The caller has polled `count` completions. Collect all others, then look at the
+ * request.
+ */
 static __attribute__((noinline)) int collect_rest(struct pier_channel *channel,
 						  const struct ibv_wc *batch, int count,
 						  struct pier_work work,
@@ -79,7 +82,7 @@ static __attribute__((noinline)) int collect_rest(struct pier_channel *channel,
 		       : 0;
 }
 
-/* Whoever called took one, and there may be more. */
+/* The inline caller has polled one completion, or none. */
 int pier_hot_complete(struct pier_channel *channel, const struct ibv_wc *wc, int count,
 		      struct pier_work work, struct pier_result *ret_result)
 {
@@ -90,11 +93,11 @@ int pier_hot_complete(struct pier_channel *channel, const struct ibv_wc *wc, int
 		count = ibv_poll_cq(channel->cq, PIER_CQ_BATCH, batch);
 	}
 	if (count == 0 && channel->idle_calls)
-		pier_look_after_peer_rarely(channel);
+		pier_keepalive_check_rarely(channel);
 	return collect_rest(channel, batch, count, work, ret_result);
 }
 
-/* What is done already, or nobody's, or of the parent's. */
+/* The request is done, unknown, or belongs to the parent process. */
 static __attribute__((noinline)) int poll_other(struct pier_channel *channel,
 						struct pier_work work,
 						struct pier_result *ret_result)
@@ -108,8 +111,8 @@ static __attribute__((noinline)) int poll_other(struct pier_channel *channel,
 }
 
 /*
- * Mostly there is one completion or none, and it is that of the request: nothing is
- * kept of what is handed out at once.
+ * Usually there is one completion or none, and it is the request's own: then nothing is
+ * stored.
  */
 static inline __attribute__((always_inline)) int poll_in(struct pier_channel *channel,
 							 struct pier_queue *queue,
@@ -126,7 +129,7 @@ static inline __attribute__((always_inline)) int poll_in(struct pier_channel *ch
 	count = ibv_poll_cq(channel->cq, PIER_CQ_BATCH, batch);
 	if (count == 0) {
 		if (pier_unlikely(channel->idle_calls))
-			pier_look_after_peer_rarely(channel);
+			pier_keepalive_check_rarely(channel);
 		return 0;
 	}
 	if (pier_unlikely(count != 1 || batch[0].wr_id != work.id ||

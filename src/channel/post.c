@@ -4,7 +4,7 @@
 #include "posting.h"
 #include "vec.h"
 
-/* Elements go to the provider as they are. */
+/* Elements are handed to the provider without conversion. */
 #define SAME_FIELD(type, field)                                             \
 	(offsetof(struct type, field) == offsetof(struct ibv_sge, field) && \
 	 sizeof(((struct type *)0)->field) == sizeof(((struct ibv_sge *)0)->field))
@@ -14,15 +14,15 @@
 _Static_assert(SAME_AS_SGE(pier_gather), "struct pier_gather is struct ibv_sge");
 _Static_assert(SAME_AS_SGE(pier_scatter), "struct pier_scatter is struct ibv_sge");
 
-/* Everything but what post_one() does in a straight line. */
+/* Everything that post_one() does not do on its straight path. */
 static __attribute__((noinline)) int post_other(struct pier_channel *channel,
 						struct pier_request request,
 						struct pier_work *ret_work);
 
 /*
- * One element with at least a byte, and room for it: what can be in one's way is found
- * by few comparisons, and told apart elsewhere. The request is copied to there: as long
- * as nobody has its address, what a caller says of it is known here at compile time.
+ * Post one element of at least one byte, if there is room. Few comparisons find out
+ * whether anything is unusual; post_other() finds out what. It gets a copy of the
+ * request: while no address of it escapes, the compiler knows its fields here.
  */
 static inline __attribute__((always_inline)) int post_one(
 	struct pier_channel *channel, const struct pier_request *request,

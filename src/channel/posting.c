@@ -121,7 +121,7 @@ int pier_check_form(const struct pier_channel *channel,
 	return error;
 }
 
-/* All of them stand in the ring one behind the other. */
+/* The requests take consecutive entries. */
 static bool has_places(struct pier_queue *queue, uint32_t count)
 {
 	if (pier_queue_room(queue) < count)
@@ -133,7 +133,7 @@ static bool has_places(struct pier_queue *queue, uint32_t count)
 	return true;
 }
 
-/* A full queue may be full of requests that have completed and nobody asks for. */
+/* The queue may be full of completed requests that nobody has polled. */
 int pier_make_room(struct pier_channel *channel, struct pier_queue *queue, uint32_t count)
 {
 	const char *name = queue == &channel->receives ? "receive" : "send";
@@ -163,7 +163,7 @@ int pier_make_room(struct pier_channel *channel, struct pier_queue *queue, uint3
 			 name, queue->depth);
 }
 
-/* A provider that leaves no sentences has not said why: see provider.h. */
+/* The last sentence may be unrelated if the provider leaves none: see provider.h. */
 int pier_refuse_post(const struct pier_channel *channel, int error,
 		     enum pier_opcode opcode)
 {

@@ -16,7 +16,8 @@
 enum {
 	PSN_MASK = 0xffffff,
 	HALF_OF_PSNS = 0x800000,
-	AROUND_HALF = 0x400000, /* of which the new one is chosen */
+	AROUND_HALF =
+		0x400000, /* the width of the range that the new PSN is chosen from */
 };
 
 int pier_channel_error(const struct pier_channel *channel,
@@ -36,7 +37,7 @@ int pier_channel_error(const struct pier_channel *channel,
 	return channel->broken;
 }
 
-/* By way of ERR, so that everything outstanding has completed when it is forgotten. */
+/* By way of ERR, so that everything outstanding has completed before it is forgotten. */
 static int stop_if_running(struct pier_channel *channel)
 {
 	if (!channel->is_reset)
@@ -45,8 +46,8 @@ static int stop_if_running(struct pier_channel *channel)
 }
 
 /*
- * One that overran fails all polls from then on (ibv_poll_cq(3)), and it stays with the
- * channel: what is posted would complete for nobody.
+ * A CQ that overran fails all polls from then on (ibv_poll_cq(3)), and the channel
+ * keeps its CQ. Posted requests would never complete.
  */
 static int check_completions(struct pier_channel *channel)
 {
@@ -55,7 +56,10 @@ static int check_completions(struct pier_channel *channel)
 	return count < 0 ? count : 0;
 }
 
-/* Of a queue pair that leaves its peer: it could not keep their keys for another. */
+/*
+ * The queue pair leaves its peer, which must not keep keys that the next peer could
+ * use.
+ */
 static int end_windows(struct pier_channel *channel)
 {
 	int error;
@@ -69,7 +73,7 @@ static int end_windows(struct pier_channel *channel)
 		     : 0;
 }
 
-/* The packet that was sent last, if the device can tell. */
+/* The PSN of the packet that was sent last, if the device reports it. */
 static uint32_t last_psn(struct pier_channel *channel)
 {
 	struct ibv_qp_init_attr init;
@@ -82,10 +86,9 @@ static uint32_t last_psn(struct pier_channel *channel)
 }
 
 /*
- * A responder takes a packet whose PSN is the expected one, whoever sent it, and all
- * other PSNs for repetitions or gaps (IBTA 9.7.1): so the new connection begins where
- * late packets, whose PSNs are just behind the last one, cannot come to. By chance alone
- * it could begin just before them.
+ * A responder accepts any packet with the expected PSN, whoever sent it, and takes
+ * other PSNs for repetitions or gaps (IBTA 9.7.1). The new connection therefore begins
+ * far from the last PSN, close to which late packets are.
  */
 static int choose_new_psn(struct pier_channel *channel)
 {

@@ -13,7 +13,7 @@
 #include "stop.h"
 
 enum {
-	FLUSH_TIME_MS = 1000, /* for the completions of a stopped queue pair */
+	FLUSH_TIME_MS = 1000, /* how long to wait for the flushed completions */
 };
 
 int pier_modify_state(struct pier_channel *channel, enum ibv_qp_state state)
@@ -34,7 +34,7 @@ static bool is_at_rest(const struct pier_channel *channel)
 	return pier_channel_outstanding(channel) == 0 && !channel->keepalive.outstanding;
 }
 
-/* False when the time is up. */
+/* Returns false when the time is up. */
 static bool sleep_until(const struct pier_channel *channel, int64_t deadline)
 {
 	struct pollfd fd = { .fd = channel->events->fd, .events = POLLIN };
@@ -58,8 +58,8 @@ static void collect_flush(struct pier_channel *channel)
 }
 
 /*
- * All of the ring: a device that lost one may have completed another behind it. But not
- * what stands from head on, which the device refused.
+ * Check the whole ring: a device that lost a completion may have completed a later
+ * request. Skip entries from head on, which the device refused.
  */
 static void fill_in_queue(struct pier_channel *channel, struct pier_queue *queue)
 {
@@ -93,9 +93,9 @@ void pier_stop_channel(struct pier_channel *channel)
 	pier_modify_state(channel, IBV_QPS_ERR);
 	collect_flush(channel);
 	/*
-	 * What arrived in receives of a shared queue is not among what is outstanding,
-	 * and is taken out of the CQ by RESET and by destroying the queue pair, without
-	 * telling whose receives those were (mlx5_cq_clean() in libmlx5).
+	 * Receives of a shared queue do not count as outstanding. RESET and destroying
+	 * the queue pair remove their completions from the CQ without reporting them
+	 * (mlx5_cq_clean() in libmlx5), so collect them now.
 	 */
 	if (channel->attr.srq)
 		pier_collect(channel);
@@ -103,7 +103,7 @@ void pier_stop_channel(struct pier_channel *channel)
 		pier_modify_state(channel, IBV_QPS_RESET);
 		pier_collect(channel);
 	}
-	/* Also where nothing is outstanding: a completion may have been lost. */
+	/* Even if nothing is outstanding: a completion may have been lost. */
 	pier_fill_in_flush(channel);
 }
 

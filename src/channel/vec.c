@@ -12,18 +12,17 @@
 #include "work_wait.h"
 
 /*
- * A list of elements and a remote vector are two sequences of bytes, which are moved in
- * requests that each keep to one remote part, to the elements that a request takes and
- * to the longest message. Each request takes as much as it can, so that they are as few
- * as possible.
+ * A list of elements and a remote vector are two sequences of bytes. They are moved in
+ * requests that respect the remote parts, the elements per request and the longest
+ * message. Each request takes as much as it can, so their number is minimal.
  *
- * The send queue of a reliable connection executes its requests in the order of posting
- * and completes them in that order, reads too (InfiniBand Architecture Specification,
- * volume 1, 9.5, transaction ordering), and after an error nothing that was posted later
- * is executed. So the last one's completion is that of all, and only it is watched.
+ * The send queue of a reliable connection executes and completes requests in the order
+ * of posting, reads too (InfiniBand Architecture Specification, volume 1, 9.5,
+ * transaction ordering), and executes nothing behind a failed request. The completion
+ * of the last request therefore covers all, and only the last one is watched.
  */
 
-/* What is still to be moved. */
+/* What remains to be moved. */
 struct cursor {
 	enum pier_opcode opcode;
 	int flags;
@@ -36,7 +35,7 @@ struct cursor {
 	uint64_t part_offset; /* in the first part */
 };
 
-/* Its elements are in channel->scratch; without any it moves nothing. */
+/* The elements are in channel->scratch; without elements it moves nothing. */
 struct request {
 	struct pier_remote remote;
 	uint32_t num_sge;
@@ -56,7 +55,7 @@ static void skip_used_up(struct cursor *cursor)
 	}
 }
 
-/* Up to `room` bytes of the first element. */
+/* Take up to `room` bytes of the first element. */
 static struct ibv_sge take_element(struct cursor *cursor, uint64_t room)
 {
 	const struct ibv_sge *first = cursor->sg_list;
@@ -113,7 +112,7 @@ static int fail_short(const struct pier_channel *channel, const struct cursor *c
 			 pier_opcode_name(cursor->opcode), length, cursor->count, remote);
 }
 
-/* How many requests there will be. Where there is nothing to move, an empty one. */
+/* How many requests it takes. One without elements if there is nothing to move. */
 static int count_requests(struct pier_channel *channel, const struct cursor *all,
 			  uint64_t *ret_count)
 {
@@ -142,7 +141,7 @@ static int find_room(struct pier_channel *channel, enum pier_opcode opcode,
 	return pier_make_room(channel, &channel->sends, (uint32_t)count);
 }
 
-/* Immediate data goes with the last one, and so does the waking of the peer. */
+/* The last request carries the immediate data and wakes the peer. */
 static int post_next(struct pier_channel *channel, struct cursor *cursor, bool last,
 		     struct pier_work *ret_work)
 {
@@ -159,7 +158,10 @@ static int post_next(struct pier_channel *channel, struct cursor *cursor, bool l
 	return pier_post_whole(channel, &request, last ? ret_work : NULL);
 }
 
-/* The error of the request that failed first, for those that were flushed behind it. */
+/*
+ * The error of the request that failed first, instead of those that were flushed behind
+ * it.
+ */
 static int fail_cause(const struct pier_channel *channel)
 {
 	char cause[sizeof(channel->cause)];
@@ -169,9 +171,9 @@ static int fail_cause(const struct pier_channel *channel)
 }
 
 /*
- * Some were posted, nobody watches them and no more can follow. Whoever is told of the
- * error has to be sure that the memory is not used any more, and nobody may take half of
- * it for all of it: so the channel is stopped.
+ * Some requests were posted, and no more can follow. The caller gets an error and may
+ * reuse the memory, and the peer must not take half of the data for all of it. So stop
+ * the channel.
  */
 static int abandon_vec(struct pier_channel *channel, enum pier_opcode opcode, int error,
 		       uint64_t posted, uint64_t count, int timeout_ms)
@@ -191,7 +193,7 @@ static int abandon_vec(struct pier_channel *channel, enum pier_opcode opcode, in
 	return error == -EPIPE ? fail_cause(channel) : pier_fail(-error, "%s", cause);
 }
 
-/* All but the last unwatched. Nothing is posted when the first is refused. */
+/* Watch only the last request. Nothing is posted if the first one is refused. */
 static int post_requests(struct pier_channel *channel, struct cursor cursor,
 			 uint64_t count, int64_t deadline, int timeout_ms,
 			 struct pier_work *ret_work)
@@ -223,7 +225,7 @@ static int post_vec(struct pier_channel *channel, struct cursor cursor,
 		error = count_requests(channel, &cursor, &count);
 	if (!error)
 		error = find_room(channel, cursor.opcode, count);
-	/* There is room for all of them, so nothing waits. */
+	/* There is room for all requests, so this does not wait. */
 	return error ? error : post_requests(channel, cursor, count, 0, 0, ret_work);
 }
 

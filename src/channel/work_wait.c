@@ -13,7 +13,7 @@
 #include "wait.h"
 #include "work_wait.h"
 
-/* What one channel is waited for. */
+/* A wait on one channel. */
 struct work_wait {
 	struct pier_channel *channel;
 	bool (*holds)(const struct work_wait *wait);
@@ -64,7 +64,7 @@ static int pass_channel(void *subject, struct pier_wait_pass *pass)
 	return pier_wait_pass_channel(pass, wait->channel);
 }
 
-/* 0 when it holds, -ETIMEDOUT without a sentence, or another error. */
+/* Returns 0, -ETIMEDOUT without a sentence, or another error. */
 static int wait_for(struct work_wait *wait, int64_t deadline)
 {
 	struct pollfd fd;
@@ -148,8 +148,8 @@ int pier_channel_wait_room(struct pier_channel *channel, uint32_t count, int tim
 }
 
 /*
- * Nobody waits for the request any more, and the caller wants its memory back:
- * the time was up, or waiting failed, which leaves its sentence.
+ * The wait timed out or failed, and the caller wants its memory back: stop the channel.
+ * A failed wait has left its sentence.
  */
 static int cancel_wait(struct pier_channel *channel, struct pier_work work, int error,
 		       int timeout_ms, struct pier_result *ret_result)

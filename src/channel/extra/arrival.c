@@ -9,11 +9,11 @@
 #include "core/error.h"
 
 /*
- * A channel has its bindings in the order of their immediates, so that a
- * completion finds its own among many.
+ * A channel keeps its bindings sorted by immediate, so that a completion finds its
+ * binding by binary search.
  */
 
-/* The first that is not less; the count if all are. */
+/* The index of the first binding whose immediate is not less. */
 static uint32_t find_arrival(const struct pier_channel *channel, uint32_t immediate)
 {
 	uint32_t first = 0, count = channel->arrival_count;

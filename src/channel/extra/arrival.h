@@ -7,7 +7,9 @@
 struct pier_channel;
 struct pier_counter_binding;
 
-/* Count writes with immediate data for a binding, which must not move. -EBUSY, -ENOMEM.
+/*
+ * Count the writes with this immediate for the binding, whose address the channel
+ * keeps. Errors: -EBUSY, -ENOMEM.
  */
 int pier_expect_arrivals(struct pier_counter_binding *binding);
 

@@ -9,7 +9,7 @@
 #include "core/error.h"
 
 enum {
-	DOORBELL = 32, /* requests that are told to the device at once: on the stack */
+	DOORBELL = 32, /* requests per doorbell, on the stack */
 };
 
 static __attribute__((cold)) int refuse_request_of_batch(
@@ -27,9 +27,9 @@ static __attribute__((cold)) int refuse_request_of_batch(
 	return pier_fail_because(error, "request %u of a batch", number);
 }
 
-/* A list of requests: in full, or as pairs of an element and a remote part. */
+/* A list of requests, or of pairs of an element and a remote part. */
 struct list {
-	enum pier_opcode opcode; /* of pairs; 0: requests */
+	enum pier_opcode opcode; /* of all pairs; 0: a list of requests */
 	const struct pier_request *requests;
 	const struct pier_write_pair *pairs;
 };
@@ -50,7 +50,10 @@ static inline __attribute__((always_inline)) struct pier_request request_of(
 				      .remote = &list->pairs[i].remote };
 }
 
-/* Any request. The list is copied, so that what is known of it stays known. */
+/*
+ * Fill in any request. The list is passed by value: while no address of it escapes, the
+ * compiler knows its fields.
+ */
 static __attribute__((noinline)) int fill_any_request(struct pier_channel *channel,
 						      struct list list, uint32_t i,
 						      struct ibv_send_wr *wr,
@@ -77,7 +80,7 @@ static __attribute__((noinline)) int fill_any_request(struct pier_channel *chann
 	return 0;
 }
 
-/* One element that is a plain message: what is known at compile time costs nothing. */
+/* Fill in a plain message of one element. Returns false for any other request. */
 static inline __attribute__((always_inline)) bool fill_plain_request(
 	struct pier_channel *channel, enum pier_opcode opcode,
 	const struct pier_gather *gather, const struct pier_remote *remote,
@@ -113,7 +116,10 @@ static inline __attribute__((always_inline)) bool fill_request(
 				  request->remote, wr, position);
 }
 
-/* From `first` on, into wrs; what stands at positions from head on is not posted yet. */
+/*
+ * Fill in requests from `first` on. Their entries, from head on, do not count as posted
+ * yet.
+ */
 static inline __attribute__((always_inline)) int fill_requests(
 	struct pier_channel *channel, const struct list *list, uint32_t first,
 	uint32_t count, struct ibv_send_wr *wrs)
@@ -146,7 +152,7 @@ static inline __attribute__((always_inline)) int fill_requests(
 	return 0;
 }
 
-/* What does not fit one doorbell is checked before the first is rung. */
+/* Check the requests of all later doorbells before ringing the first one. */
 static inline __attribute__((always_inline)) int check_later_doorbells(
 	struct pier_channel *channel, const struct list *list, uint32_t count,
 	struct ibv_send_wr *wrs)
@@ -159,7 +165,7 @@ static inline __attribute__((always_inline)) int check_later_doorbells(
 	return error;
 }
 
-/* How many the device took. */
+/* Returns how many requests the device took. */
 static uint32_t ring_doorbell(struct pier_channel *channel, struct ibv_send_wr *wrs,
 			      uint32_t count, int *ret_error)
 {
@@ -171,7 +177,7 @@ static uint32_t ring_doorbell(struct pier_channel *channel, struct ibv_send_wr *
 	return bad >= wrs && bad < wrs + count ? (uint32_t)(bad - wrs) : 0;
 }
 
-/* Nobody would learn of what was posted: it is stopped. */
+/* A part was posted, and the caller gets no handle for it: stop the channel. */
 static __attribute__((cold)) int abandon_batch(struct pier_channel *channel, int error,
 					       uint32_t posted, uint32_t taken,
 					       uint32_t count)
@@ -206,7 +212,7 @@ static int make_room_for_batch(struct pier_channel *channel, uint32_t count)
 	return pier_make_room(channel, queue, count);
 }
 
-/* The last of all is the one that the device completes. */
+/* The device completes only the last request. */
 static void signal_last(struct pier_channel *channel, struct ibv_send_wr *wr,
 			bool watched)
 {

@@ -7,7 +7,7 @@
 #include "counter.h"
 #include "core/error.h"
 
-/* What a counter is bound to: the beginning of every sentence. */
+/* Every sentence begins with what the counter was to be bound to. */
 static int refuse_binding(int error, const struct pier_mr *mr, const char *reason)
 {
 	return pier_fail(error, "binding a counter to %llu bytes on %s: %s",
@@ -49,7 +49,7 @@ static int check_binding(const struct pier_counter *counter, const struct pier_m
 			     "at a time");
 }
 
-/* Not attached yet, after what all kinds of bindings have to obey. */
+/* Check the rules for all kinds of bindings and allocate one. */
 static int new_binding(struct pier_counter *counter, struct pier_mr *mr,
 		       struct pier_channel *channel,
 		       struct pier_counter_binding **ret_binding)
@@ -74,7 +74,7 @@ static int new_binding(struct pier_counter *counter, struct pier_mr *mr,
 	return 0;
 }
 
-/* The region and the counter keep each other. */
+/* The region and the counter keep each other alive. */
 static void attach_binding(struct pier_counter_binding *binding)
 {
 	struct pier_counter *counter = binding->counter;
@@ -100,7 +100,7 @@ static void detach_binding(struct pier_counter_binding *binding)
 	free(binding);
 }
 
-/* The verbs regions beneath, of which each counts for itself: the first `count`. */
+/* Set the counter of the first `count` verbs regions, each of which counts on its own. */
 static int set_device_counter(const struct pier_mr *mr, uint32_t count,
 			      struct pier_provider_counter *value)
 {

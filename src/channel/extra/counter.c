@@ -10,7 +10,7 @@
 #include "core/object.h"
 #include "core/thread.h"
 
-/* The provider's notify: its locks are held. */
+/* The provider's notify callback; the provider holds its locks. */
 static void wake_waiters(struct pier_provider_counter *count)
 {
 	struct pier_counter *counter = pier_container_of(count, struct pier_counter,
@@ -44,7 +44,7 @@ static int new_counter(struct pier_pd *pd, struct pier_counter **ret_counter)
 		free(counter);
 		return pier_fail(error, "no condition variable for a counter");
 	}
-	/* Neither allocates anything: they do not fail (pthread_mutex_init(3)). */
+	/* Both allocate nothing and cannot fail (pthread_mutex_init(3)). */
 	pthread_mutex_init(&counter->sleeping, NULL);
 	pthread_mutex_init(&counter->lock, NULL);
 	pier_list_init(&counter->bindings);

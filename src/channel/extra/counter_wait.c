@@ -14,7 +14,7 @@ static bool has_reached(const struct pier_counter *counter, uint64_t threshold)
 	return pier_counter_read(counter) >= threshold;
 }
 
-/* 0, or -ETIMEDOUT without a sentence. */
+/* Returns 0, or -ETIMEDOUT without a sentence. */
 static int sleep_until_woken(struct pier_counter *counter, uint64_t threshold,
 			     int64_t deadline)
 {
@@ -34,7 +34,7 @@ static int sleep_until_woken(struct pier_counter *counter, uint64_t threshold,
 	return done ? 0 : -error;
 }
 
-/* From there on, the first that is not the last one: each stands in a row. */
+/* The next channel that is not the last one. The bindings of a channel are adjacent. */
 static struct pier_channel *next_channel(const struct pier_counter *counter,
 					 const struct pier_list **at,
 					 const struct pier_channel *last)
@@ -49,7 +49,7 @@ static struct pier_channel *next_channel(const struct pier_counter *counter,
 	return NULL;
 }
 
-/* A wait for a counter that channels count. */
+/* A wait for a counter that counts on channels. */
 struct counter_wait {
 	struct pier_counter *counter;
 	uint64_t threshold;
@@ -94,7 +94,7 @@ static int pass_channels(void *subject, struct pier_wait_pass *pass)
 	return error;
 }
 
-/* 0; -ETIMEDOUT without a sentence; or another error. */
+/* Returns 0, -ETIMEDOUT without a sentence, or another error. */
 static int wait_on_channels(struct pier_counter *counter, uint64_t threshold,
 			    int64_t deadline)
 {

@@ -9,12 +9,13 @@
 #include "keepalive.h"
 
 enum {
-	POLLS_PER_LOOK = 64, /* some microseconds; reading the clock is one poll more */
+	POLLS_PER_LOOK =
+		64, /* some microseconds; reading the clock costs as much as a poll */
 };
 
 /*
- * A request that is outstanding fails by itself if the peer is gone. What is broken or
- * not connected has no peer.
+ * An outstanding request fails by itself if the peer is gone. A channel that is broken
+ * or not connected has no peer.
  */
 static bool is_idle(const struct pier_channel *channel)
 {
@@ -25,8 +26,8 @@ static bool is_idle(const struct pier_channel *channel)
 }
 
 /*
- * When the peer has to be looked after. Completions are not timed, since that would be
- * paid for by each: those that have come since the last look count as of now.
+ * When a keepalive is due. Completions are not timed, since every completion would pay
+ * for that. Those since the last check count as of now.
  */
 static int64_t keepalive_due(struct pier_channel *channel, int64_t now)
 {
@@ -40,7 +41,7 @@ static int64_t keepalive_due(struct pier_channel *channel, int64_t now)
 	return keepalive->since + (int64_t)channel->attr.keepalive_ms * 1000000;
 }
 
-/* Who cannot be asked any more is not waited for. */
+/* The peer cannot be reached: stop waiting for it. */
 static void break_unreachable(struct pier_channel *channel, int error)
 {
 	char cause[sizeof(channel->cause)];
@@ -55,8 +56,8 @@ static void break_unreachable(struct pier_channel *channel, int error)
 }
 
 /*
- * A write without bytes: neither key nor address counts (IBTA 9.7.4.1.5), it takes no
- * receive, and the queue pair has a place for it that is not the caller's.
+ * Post a write without bytes: neither key nor address matters (IBTA 9.7.4.1.5), it uses
+ * no receive, and the queue pair has a place for it beyond the caller's.
  */
 static void post_keepalive(struct pier_channel *channel)
 {
@@ -72,7 +73,7 @@ static void post_keepalive(struct pier_channel *channel)
 		channel->keepalive.outstanding = true;
 }
 
-void pier_look_after_peer(struct pier_channel *channel)
+void pier_keepalive_check(struct pier_channel *channel)
 {
 	int64_t now;
 
@@ -83,10 +84,10 @@ void pier_look_after_peer(struct pier_channel *channel)
 		post_keepalive(channel);
 }
 
-void pier_look_after_peer_rarely(struct pier_channel *channel)
+void pier_keepalive_check_rarely(struct pier_channel *channel)
 {
 	if (++channel->keepalive.polls % POLLS_PER_LOOK == 0)
-		pier_look_after_peer(channel);
+		pier_keepalive_check(channel);
 }
 
 int pier_channel_next_ms(struct pier_channel *channel)

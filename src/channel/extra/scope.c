@@ -14,14 +14,14 @@
 
 enum {
 	SCOPE_OPEN = 0x5c09e,
-	SCOPE_DETACHED, /* the channel is gone, and all is known */
+	SCOPE_DETACHED, /* the channel was destroyed, and the report is complete */
 	SCOPE_ENDED,
-	/* Of the first version. What comes behind it is not in all callers'. */
+	/* The size of the first version of the struct. */
 	FIRST_SIZE = sizeof(struct pier_scope_attr),
 	SENTENCE = 640,
 };
 
-/* Over the defaults in *ret_attr. */
+/* Overwrite the defaults in *ret_attr. */
 static int read_attr(const struct pier_scope_attr *attr, struct pier_scope_attr *ret_attr)
 {
 	int error = 0;
@@ -53,7 +53,7 @@ static void set_deadline(struct pier_scope *scope, int timeout_ms)
 	scope->deadline = outer->deadline;
 }
 
-/* A window is a queue of that depth, as long as the scope is open. */
+/* A window limits the depth of the send queue while the scope is open. */
 static void open_window(struct pier_scope *scope, uint32_t window)
 {
 	struct pier_queue *queue = &scope->channel->sends;
@@ -114,8 +114,9 @@ int pier_wait_in_window(struct pier_channel *channel, uint32_t count)
 }
 
 /*
- * What somebody watches of a scope's requests on one queue: in the ring, as far as that
- * goes back, and aside. From the last one on, since forgetting one moves the last aside.
+ * The watched requests of a scope on one queue: in the ring, as far as it reaches back,
+ * and set aside. Visited from the last one down, because forgetting one moves the last
+ * one of those set aside.
  */
 struct visit {
 	struct pier_scope *scope;
@@ -136,7 +137,10 @@ static void visit_watched(const struct visit *visit)
 	}
 	while (position > visit->first && queue->head - position < ring) {
 		entry = pier_queue_entry(queue, --position);
-		/* Else it was written for a request that was then not posted. */
+		/*
+		 * Otherwise the entry was written for a request that could not be
+		 * posted.
+		 */
 		if (pier_entry_get_state(entry) != PIER_ENTRY_UNWATCHED &&
 		    (entry->id & PIER_ID_POSITION) == position)
 			visit->handle(visit, entry);
@@ -158,7 +162,7 @@ static void visit_both(struct pier_scope *scope, void (*handle)(const struct vis
 				       .handle = handle });
 }
 
-/* The first: of the send queue before the other. */
+/* The first one; those of the send queue come before those of the receive queue. */
 static void count_unpolled(const struct visit *visit, struct pier_entry *entry)
 {
 	struct pier_scope_report *report = &visit->scope->report;
@@ -183,7 +187,7 @@ static uint64_t count_posted(const struct pier_scope *scope)
 	       scope->first_receive;
 }
 
-/* Nothing of it is outstanding: what became of it, and the channel is without it. */
+/* Nothing is outstanding: complete the report and restore the channel. */
 static void close_scope(struct pier_scope *scope)
 {
 	struct pier_channel *channel = scope->channel;
@@ -212,7 +216,7 @@ void pier_end_scopes(struct pier_channel *channel)
 	}
 }
 
-/* A queue in which the scope posted nothing is not waited for. */
+/* Do not wait for a queue in which the scope posted nothing. */
 static uint64_t last_of(const struct pier_queue *queue, uint64_t first)
 {
 	return queue->head == first ? queue->tail : queue->head;
@@ -229,7 +233,10 @@ static uint32_t count_outstanding(const struct pier_scope *scope)
 	return (uint32_t)(sends->head - sent + receives->head - received);
 }
 
-/* Until nothing is outstanding, whatever that takes. Leaves a sentence of an error. */
+/*
+ * Wait until nothing is outstanding, or stop the channel. Leaves the sentence of an
+ * error.
+ */
 static int drain_scope(struct pier_scope *scope)
 {
 	struct pier_channel *channel = scope->channel;
@@ -252,7 +259,7 @@ static int drain_scope(struct pier_scope *scope)
 	return pier_fail(-error, "%s", cause);
 }
 
-/* What there is to say of the requests; "" if there is nothing. */
+/* The sentence about the requests, or "". */
 static void describe_drain(const struct pier_scope *scope, int drained, char *ret_text,
 			   size_t size)
 {
@@ -280,7 +287,10 @@ static int fail_unpolled(const struct pier_scope_report *report)
 		(unsigned long long)report->first_unpolled.id, queue);
 }
 
-/* said: what was the last sentence when the body ended; found: about the requests. */
+/*
+ * said   the last sentence when the body ended
+ * found  the sentence about the requests
+ */
 static int result_of_scope(const struct pier_scope *scope, bool misplaced,
 			   const char *said, const char *found)
 {
@@ -301,7 +311,7 @@ static int result_of_scope(const struct pier_scope *scope, bool misplaced,
 	return 0;
 }
 
-/* 0, or why it cannot be ended. */
+/* Returns 0, or the reason why the scope cannot be ended. */
 static int check_end(const struct pier_scope *scope)
 {
 	if (scope->state == SCOPE_DETACHED)
@@ -310,7 +320,7 @@ static int check_end(const struct pier_scope *scope)
 		return pier_fail(EALREADY, "the scope was ended before");
 	if (pier_inherited(&scope->channel->object))
 		return pier_fail_inherited(&scope->channel->object);
-	/* One around it did that, and knows nothing of its memory. */
+	/* An outer scope ended this one without touching its memory. */
 	if (!scope->channel->scope || scope->channel->scope->level < scope->level)
 		return pier_fail(EALREADY, "the scope was ended with one around it");
 	return 0;

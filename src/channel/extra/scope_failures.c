@@ -4,7 +4,10 @@
 #include "channel/status.h"
 #include "scope_failures.h"
 
-/* Into the list, which is in the order of ids; what has no room there falls out. */
+/*
+ * Insert into the list, which is sorted by id. The last one is dropped if the list is
+ * full.
+ */
 static void list_failure(struct pier_scope *scope, uint64_t count,
 			 const struct pier_scope_failure *failure)
 {
@@ -26,7 +29,7 @@ void pier_scope_note_failure(struct pier_scope *scope, uint64_t id,
 	struct pier_scope_failure failure = { .work.id = id, .result = *result };
 	struct pier_scope_report *report = &scope->report;
 
-	/* What was flushed is not the cause, if there is any other. */
+	/* A flush is not the cause if there is any other failure. */
 	if (report->failed == 0 || (report->cause.result.status == IBV_WC_WR_FLUSH_ERR &&
 				    result->status != IBV_WC_WR_FLUSH_ERR))
 		report->cause = failure;

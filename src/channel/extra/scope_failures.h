@@ -18,13 +18,13 @@ void pier_scope_note_failure(struct pier_scope *scope, uint64_t id,
 			     const struct pier_result *result);
 
 /*
- * Likewise for the innermost scope that the request belongs to. For requests that nobody
+ * Likewise for the innermost scope that posted the request. For requests that nobody
  * polls.
  */
 void pier_note_in_scope(struct pier_channel *channel, uint64_t id,
 			const struct pier_result *result) __attribute__((cold));
 
-/* The sentence of a scope that had failures. */
+/* The error sentence about the failed requests. */
 void pier_scope_describe_failures(const struct pier_scope *scope, bool detached,
 				  char *ret_text, size_t size);
 
