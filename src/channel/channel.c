@@ -14,7 +14,7 @@ void pier_update_ready(struct pier_channel *channel)
 
 	channel->sends.limit = connected ? channel->sends.depth : 0;
 	channel->receives.limit = receives ? channel->receives.depth : 0;
-	channel->told_broken = channel->told_broken && channel->broken;
+	channel->reported_broken = channel->reported_broken && channel->broken;
 }
 
 /*

@@ -56,7 +56,7 @@ struct pier_channel {
 	/* For a channel with a shared receive queue (attr.srq): see srq_post.h. */
 	struct pier_list srq_link;
 	struct pier_srq_entry *first_message, **last_message;
-	bool told_broken;	     /* a receive pool has reported the error */
+	bool reported_broken;	     /* a receive pool has reported the error */
 	struct pier_recv_pool *pool; /* of the channel's own receives, or NULL */
 
 	const struct pier_provider *provider;

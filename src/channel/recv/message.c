@@ -25,7 +25,7 @@ static int check_messages(const struct pier_channel *channel)
 	return 0;
 }
 
-/* The oldest is handed out. */
+/* Take the oldest message. */
 static int take_message(struct pier_channel *channel, struct pier_message *ret_message)
 {
 	pier_srq_take(channel, ret_message);
@@ -57,7 +57,7 @@ int pier_message_wait(struct pier_channel *channel, int timeout_ms,
 	if (!error)
 		error = pier_wait_for_message(channel, pier_deadline(timeout_ms));
 	if (error == -ETIMEDOUT)
-		pier_notice_broken(channel);
+		pier_find_broken_qp(channel);
 	else if (error)
 		return error;
 	found = pier_message_poll(channel, ret_message);

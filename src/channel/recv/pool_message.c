@@ -50,7 +50,7 @@ static void lend_slot(struct pier_recv_pool *pool, struct pier_channel *channel,
 	};
 }
 
-/* Receives of a channel complete in order: if the oldest has not, none has. */
+/* Receives of a channel complete in order: if the oldest has not completed, none has. */
 static int take_from_channel(struct pier_recv_pool *pool,
 			     struct pier_pool_message *ret_message)
 {
@@ -97,9 +97,9 @@ static int take_shared(struct pier_recv_pool *pool, struct pier_channel *channel
 		}
 		pier_pool_put(pool, slot);
 	}
-	if (!channel->broken || channel->told_broken)
+	if (!channel->broken || channel->reported_broken)
 		return 0;
-	channel->told_broken = true;
+	channel->reported_broken = true;
 	return report_broken(pool, channel);
 }
 
@@ -108,7 +108,7 @@ static struct pier_channel *channel_at(const struct pier_list *link)
 	return pier_container_of(link, struct pier_channel, srq_link);
 }
 
-/* After all others it is its turn again. */
+/* Look at this channel again after all others. */
 static void put_last(struct pier_recv_pool *pool, struct pier_channel *channel)
 {
 	pier_list_remove(&channel->srq_link);
@@ -141,7 +141,7 @@ static int take_message(struct pier_recv_pool *pool,
 			 : take_from_channel(pool, ret_message);
 }
 
-/* With nothing there, no slot waits for others. */
+/* If there is no message, post the slots that wait for a batch. */
 static int poll_pool(struct pier_recv_pool *pool, struct pier_pool_message *ret_message)
 {
 	int taken = take_message(pool, ret_message);
@@ -203,16 +203,16 @@ static int pass_channels(void *subject, struct pier_wait_pass *pass)
 	return error;
 }
 
-/* Channels with a shared receive queue may have broken without a completion. */
+/* Channels with a shared receive queue may break without a completion. */
 static void find_broken_channels(struct pier_recv_pool *pool)
 {
 	if (!pool->srq)
 		return;
 	pier_list_for_each(link, &pool->srq->channels)
-		pier_notice_broken(channel_at(link));
+		pier_find_broken_qp(channel_at(link));
 }
 
-/* 1, -ETIMEDOUT without a sentence, or another error. */
+/* Returns 1, -ETIMEDOUT without a sentence, or another error. */
 static int wait_pool(struct pier_recv_pool *pool, int64_t deadline,
 		     struct pier_pool_message *ret_message)
 {
@@ -284,7 +284,7 @@ int pier_recv_pool_release(struct pier_recv_pool *pool,
 	return 0;
 }
 
-/* The function may release the message itself, or others. */
+/* The callback may release this message itself, or others. */
 static void deliver_message(struct pier_recv_pool *pool,
 			    const struct pier_pool_message *message)
 {
@@ -321,8 +321,8 @@ int pier_recv_pool_deliver(struct pier_recv_pool *pool, int timeout_ms)
 	}
 	if (count == 0)
 		return taken;
-	/* It is told by the next call. */
+	/* The next call reports the broken channel. */
 	if (taken == -EPIPE && pool->broken)
-		pool->broken->told_broken = false;
+		pool->broken->reported_broken = false;
 	return (int)count;
 }

@@ -6,15 +6,15 @@
 #include "srq_post.h"
 #include "core/error.h"
 
-/* The slots of receive pools: from the user to the device. */
+/* Posting the slots of receive pools. */
 
 enum {
-	DOORBELL = 32, /* receives that are told to the device at once: on the stack */
+	DOORBELL = 32, /* receives per doorbell, on the stack */
 };
 
 /*
- * How many of them have a place in the receive queue now, written down for the device.
- * What then is not posted is written again by the next.
+ * Write down as many receives as have a place in the receive queue, and return their
+ * number. The next post overwrites those that the device refuses.
  */
 static uint32_t fill_receives(struct pier_queue *queue,
 			      const struct pier_scatter *const *targets, uint32_t count,
@@ -70,7 +70,7 @@ int pier_post_recvs(struct pier_channel *channel,
 	return error;
 }
 
-/* The first of those that wait: they stay where they are. */
+/* List the first waiting slots, which stay where they are. */
 static uint32_t list_waiting_slots(const struct pier_recv_pool *pool,
 				   struct pier_recv_slot **ret_slots)
 {
@@ -147,8 +147,8 @@ void pier_pool_put(struct pier_recv_pool *pool, struct pier_recv_slot *slot)
 	slot->state = PIER_SLOT_WAITING;
 	pier_slots_append(&pool->waiting, slot);
 	/*
-	 * Who asks for a message next finds an error of posting again: what arrived
-	 * is handed out before that.
+	 * The next call for a message meets an error of posting again. Messages that
+	 * have arrived are handed out before that.
 	 */
 	if (can_post(pool) &&
 	    (pool->waiting.count >= pool->batch || pool->posted.count < pool->batch))

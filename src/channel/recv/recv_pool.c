@@ -14,7 +14,7 @@
 #include "core/object.h"
 
 enum {
-	/* Of the first version. What comes behind it is not in all callers'. */
+	/* The size of the first version of the struct. */
 	FIRST_SIZE = offsetof(struct pier_recv_pool_attr, context) + sizeof(void *),
 	LARGEST_BATCH = 32,
 };
@@ -30,7 +30,7 @@ static void describe_pool(const struct pier_object *object, char *ret_text, size
 		 pool->attr.count, pool->attr.length, pool->pd->device->name);
 }
 
-/* Also while the user has a slot: it will be posted again. */
+/* Also while the user holds a slot, which will be posted again. */
 static const char *use_of_region(const struct pier_region_user *user, uint32_t lkey)
 {
 	const struct pier_recv_pool *pool = pier_container_of(
@@ -92,7 +92,7 @@ static int allocate_memory(struct pier_recv_pool *pool)
 	if (error)
 		return error;
 	pool->attr.offset = 0;
-	/* Where the CPU does not reach it, a message has no pointer. */
+	/* Messages have no pointer if the CPU cannot reach the memory. */
 	if (pier_buffer_map(pool->buffer, &pool->pointer) != 0)
 		pool->pointer = NULL;
 	return 0;
@@ -173,12 +173,15 @@ static struct pier_recv_pool *new_pool(struct pier_pd *pd, struct pier_channel *
 	pool->attr = *attr;
 	pier_slots_init(&pool->waiting);
 	pier_slots_init(&pool->posted);
-	/* A quarter may wait, which the others cover. */
+	/* A quarter of the slots may wait for a batch; the others are posted. */
 	pool->batch = attr->count / 4 < LARGEST_BATCH ? attr->count / 4 : LARGEST_BATCH;
 	return pool;
 }
 
-/* What is posted ends first. Takes half-built ones, and goes on where it failed. */
+/*
+ * End the receives first. Accepts half-built pools, and continues where it failed
+ * before.
+ */
 static int free_memory(struct pier_recv_pool *pool)
 {
 	int error = pool->srq ? pier_end_srq(pool->srq) : 0;
@@ -223,7 +226,7 @@ static void detach_from_channel(struct pier_recv_pool *pool)
 	pool->channel = NULL;
 }
 
-/* With its slots waiting; then they are posted, as far as there is room. */
+/* All slots wait at first; then as many as possible are posted. */
 static int build_pool(struct pier_recv_pool *pool, bool shared)
 {
 	int error = get_memory(pool);
@@ -255,7 +258,7 @@ static int create_pool(struct pier_pd *pd, struct pier_channel *channel,
 	}
 	error = pier_fail_because(error, "making a receive pool on %s", pd->device->name);
 	detach_from_channel(pool);
-	/* What a device does not take back may still be used by it. */
+	/* The device may still use what it refuses to give back. */
 	if (free_memory(pool) == 0)
 		free_pool(pool);
 	return error;

@@ -5,25 +5,25 @@
 #include "srq_post.h"
 
 /*
- * pier_create_srq() for a receive pool, which alone posts and destroys, or for the caller
- * (NULL); and pier_destroy_srq().
+ * pier_create_srq() and pier_destroy_srq(), for a receive pool or for the caller
+ * (NULL). Only a pool posts to and destroys its queue.
  */
 int pier_make_srq(struct pier_pd *pd, const struct pier_srq_attr *attr,
 		  struct pier_recv_pool *pool, struct pier_srq **ret_srq);
 int pier_end_srq(struct pier_srq *srq);
 
-/* A channel has it from now on, and no longer. */
+/* Attach a channel to its shared receive queue, and detach it. */
 void pier_join_srq(struct pier_channel *channel);
 /*
- * The queue pair is stopped first, and what it completed is collected. What has arrived
- * and nobody took is posted again.
+ * Stops the queue pair, collects its completions, and posts the receives of messages
+ * that nobody took again.
  */
 void pier_leave_srq(struct pier_channel *channel);
 
 /*
- * A wait has run out of time: a queue pair in the error state that has nothing to
- * complete is found by asking for it.
+ * After a wait has timed out: a queue pair may be in the error state without any
+ * completion, so ask the device.
  */
-void pier_notice_broken(struct pier_channel *channel);
+void pier_find_broken_qp(struct pier_channel *channel);
 
 #endif

@@ -6,10 +6,10 @@
 #include "core/error.h"
 #include "core/log.h"
 
-/* The entries of a shared receive queue, from free to posted to arrived to free. */
+/* The entries of a shared receive queue: free, posted, arrived, free. */
 
 enum {
-	DOORBELL = 32, /* receives that are told to the device at once: on the stack */
+	DOORBELL = 32, /* receives per doorbell, on the stack */
 	INDEX_BITS = 20,
 };
 _Static_assert(PIER_QUEUE_MAX <= 1 << INDEX_BITS, "an index fits its bits");
@@ -25,7 +25,7 @@ static struct ibv_sge *sges_of(const struct pier_srq *srq,
 	return srq->sges + (size_t)index_of(srq, entry) * srq->max_sge;
 }
 
-/* With the lock: a wr_id that the queue has not had before. */
+/* With the lock held: a wr_id that the queue has not used before. */
 static void assign_wr_id(struct pier_srq *srq, struct pier_srq_entry *entry)
 {
 	uint64_t serial = srq->serial++ << INDEX_BITS & PIER_ID_POSITION;
@@ -43,7 +43,10 @@ static void write_wr(const struct pier_srq *srq, const struct pier_srq_entry *en
 				    .num_sge = entry->num_sge };
 }
 
-/* As many as are free, written down and numbered before the device can complete them. */
+/*
+ * Take as many entries as are free, and fill and number them before the device can
+ * complete them.
+ */
 static uint32_t take_entries(struct pier_srq *srq, const struct pier_srq_recv *recvs,
 			     uint32_t count, struct pier_srq_entry **ret_entries,
 			     struct ibv_recv_wr *ret_wrs)
@@ -84,7 +87,7 @@ static void free_entries(struct pier_srq *srq, struct pier_srq_entry *const *ent
 	pthread_mutex_unlock(&srq->lock);
 }
 
-/* How many the device took. */
+/* Returns how many receives the device took. */
 static uint32_t ring_doorbell(struct pier_srq *srq, struct ibv_recv_wr *wrs,
 			      uint32_t count, int *ret_error)
 {

@@ -12,22 +12,23 @@
 /* The entries of a shared receive queue: free, posted, arrived, free. */
 
 /*
- * Receives of a shared queue complete in any order and on the CQ of whichever channel
- * got the message. So they do not stand in a ring, as those of a queue pair do, but in a
- * table whose index is in the wr_id; what is above that is a number that no other
- * request of the queue had.
+ * Receives of a shared queue complete in any order, on the CQ of the channel that got
+ * the message. Their entries therefore form a table instead of a ring. The low bits of
+ * the wr_id are the index; the bits above are a serial number, so that no two receives
+ * of the queue have the same wr_id.
  *
- * An entry is free, then posted, then a message of a channel, then free. Posted ones and
- * messages together are never more than the table has, so neither the queue nor a CQ that
- * has room for all of them can overrun.
+ * An entry is free, then posted, then a message of a channel, then free. Posted entries
+ * and messages together never exceed the table, so neither the queue nor a CQ that has
+ * room for all of them can overrun.
  */
 struct pier_srq_entry {
-	uint64_t id;		     /* its wr_id; 0: free */
-	struct pier_srq_entry *next; /* of the free ones, or of a channel's messages */
+	uint64_t id; /* its wr_id; 0: free */
+	struct pier_srq_entry
+		*next; /* in the list of free entries, or of a channel's messages */
 	void *context;
 	int num_sge;
 	bool arrived;
-	struct pier_result result; /* of one that has */
+	struct pier_result result; /* if it has arrived */
 };
 
 struct pier_srq {
@@ -37,24 +38,24 @@ struct pier_srq {
 	struct pier_pd *pd;
 	struct pier_region_user region_user;
 	uint32_t max_wr, max_sge;
-	struct pier_recv_pool *pool; /* that owns it, or NULL */
+	struct pier_recv_pool *pool; /* the owner, or NULL */
 
 	/*
-	 * Of what follows, but not of `arrived`, `result` and `next` of an entry that is
-	 * posted or arrived: those belong to the thread of the channel that got it.
-	 * Nobody holds it while calling the device.
+	 * Protects what follows, except `arrived`, `result` and `next` of an entry that
+	 * is posted or has arrived: those belong to the thread of its channel. Not held
+	 * while calling the device.
 	 */
 	pthread_mutex_t lock;
 	struct pier_list channels;
 	uint32_t channel_count;
-	uint32_t used; /* entries */
+	uint32_t used; /* entries in use */
 	uint64_t serial;
 	struct pier_srq_entry *free;
 	struct pier_srq_entry *entries;
-	struct ibv_sge *sges; /* max_sge for each entry */
+	struct ibv_sge *sges; /* max_sge of each entry */
 };
 
-/* What is to be posted. */
+/* A receive to post. */
 struct pier_srq_recv {
 	const struct ibv_sge *sg_list;
 	int num_sge;
@@ -62,19 +63,22 @@ struct pier_srq_recv {
 };
 
 /*
- * Post receives in that order, under as few doorbells as it takes. ret_posted: how many
- * were, also with an error; -EAGAIN: there was no room for all.
+ * Post receives in that order, with as few doorbells as possible.
+ *
+ * ret_posted  how many were posted, also with an error
+ *
+ * Errors: -EAGAIN there was no room for all; others of ibv_post_srq_recv(3).
  */
 int pier_srq_post(struct pier_srq *srq, const struct pier_srq_recv *recvs, uint32_t count,
 		  uint32_t *ret_posted);
 
-/* The entry of a completion, which then is the channel's; NULL: none. */
+/* The entry of a completion, which now belongs to the channel; NULL: none. */
 struct pier_srq_entry *pier_srq_arrived(struct pier_channel *channel, uint64_t id);
 
-/* The channel's oldest message goes to the caller; there is one. */
+/* Take the channel's oldest message. There must be one. */
 void pier_srq_take(struct pier_channel *channel, struct pier_message *ret_message);
 
-/* Post the receives of all messages that nobody took from the channel. */
+/* Post the receives of all messages that nobody took from the channel again. */
 void pier_srq_post_again(struct pier_channel *channel);
 
 #endif

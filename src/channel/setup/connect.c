@@ -8,7 +8,7 @@
 #include "core/error.h"
 
 enum {
-	/* 0 and 1 are the management queue pairs of every port. */
+	/* 0 and 1 are the management queue pairs of each port. */
 	FIRST_QPN = 2,
 };
 
@@ -77,7 +77,7 @@ static bool has_gid(const struct pier_endpoint *peer)
 	return memcmp(peer->gid, none, sizeof(none)) != 0;
 }
 
-/* The rules that depend on this end too. */
+/* Check the rules that depend on this end too. */
 static int check_peer(const struct pier_channel *channel,
 		      const struct pier_endpoint *peer)
 {
@@ -207,7 +207,7 @@ static int connect_to(struct pier_channel *channel, const struct pier_endpoint *
 		error = give_provider_address(channel, peer);
 	if (error)
 		return error;
-	/* Reads beyond what the responder holds are a fatal error there. */
+	/* A read beyond what the responder can serve is a fatal error there. */
 	channel->read_depth = clamp_reads(
 		clamp_reads(channel->attr.max_rd_atomic, peer->max_rd_atomic),
 		channel->pd->device->limits.max_qp_init_rd_atom);
@@ -216,8 +216,9 @@ static int connect_to(struct pier_channel *channel, const struct pier_endpoint *
 }
 
 /*
- * Each endpoint is good for one connection. A generation that is not the same or just
- * behind is of another end, which got the same queue pair number: these begin at random.
+ * Each endpoint is good for one connection. Generations begin at random, so one that is
+ * neither the same nor slightly older belongs to another channel with the same queue
+ * pair number.
  */
 static bool is_stale(const struct pier_known_peer *last, const struct pier_endpoint *peer)
 {

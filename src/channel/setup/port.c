@@ -14,7 +14,7 @@ static enum pier_link_layer link_layer_of(const struct ibv_port_attr *port)
 							   : PIER_LINK_INFINIBAND;
 }
 
-/* One that the caller named. */
+/* Read the GID that the caller named. */
 static int query_gid(struct pier_channel *channel, int index)
 {
 	int error = channel->provider->query_gid(channel->pd->device->context,
@@ -31,8 +31,8 @@ static int query_gid(struct pier_channel *channel, int index)
 }
 
 /*
- * RoCE always needs a GID. InfiniBand has LIDs: GID 0 goes into the endpoint,
- * and into packets only if asked for or if the port wants it.
+ * RoCE always needs a GID. InfiniBand has LIDs: GID 0 goes into the endpoint, and into
+ * packets only if the caller or the port demands it.
  */
 static int choose_address(struct pier_channel *channel, const struct ibv_port_attr *port)
 {
@@ -71,7 +71,9 @@ int pier_query_channel_port(struct pier_channel *channel)
 	channel->plain_span = port.max_msg_sz > channel->attr.max_inline
 				      ? port.max_msg_sz - channel->attr.max_inline
 				      : 0;
-	/* A port that does not say: the least that every link carries. */
+	/*
+	 * If the port does not report an MTU, assume the least that every link carries.
+	 */
 	channel->port_mtu = pier_mtu_from_verbs(port.active_mtu);
 	if (channel->port_mtu == 0)
 		channel->port_mtu = 256;

@@ -8,13 +8,13 @@
 #include "region/window.h"
 #include "verbs_objects.h"
 
-/* Of a verb that gave NULL: a provider may have forgotten to say why. */
+/* The error of a verb that returned NULL: some providers do not set errno. */
 static int last_errno(void)
 {
 	return errno ? errno : EIO;
 }
 
-/* Events are taken in pier_channel_arm(), which must not sleep in read(2). */
+/* pier_channel_arm() takes events and must not block in read(2). */
 int pier_create_events(struct pier_channel *channel)
 {
 	int flags;
@@ -84,7 +84,7 @@ int pier_create_qp(struct pier_channel *channel)
 			attr->max_send_wr, attr->max_recv_wr, attr->max_send_sge,
 			attr->max_recv_sge, attr->max_inline);
 	channel->qp_num = channel->qp->qp_num;
-	/* What is more than was asked may be memory that the CPU does not reach. */
+	/* Do not use more than requested: that may be memory the CPU does not reach. */
 	if (init.cap.max_inline_data < attr->max_inline)
 		channel->attr.max_inline = init.cap.max_inline_data;
 	return 0;
@@ -92,7 +92,7 @@ int pier_create_qp(struct pier_channel *channel)
 
 int pier_modify_to_init(struct pier_channel *channel)
 {
-	/* Ordering is a matter of regions: queue pairs refuse the flag. */
+	/* Ordering belongs to regions: queue pairs refuse the flag. */
 	unsigned int access = (unsigned int)channel->attr.access &
 			      ~(unsigned int)PIER_ACCESS_RELAXED_ORDERING;
 	struct ibv_qp_attr attr = {
@@ -114,10 +114,10 @@ int pier_modify_to_init(struct pier_channel *channel)
 }
 
 /*
- * ibv_destroy_qp() ends all DMA of a queue pair, whatever its state, and asks
- * no peer. It would wait for windows that are bound to the queue pair, 50 seconds
- * on rxe (rxe_do_bind_mw() keeps it, rxe_cleanup() waits). Events were acknowledged as
- * they were taken, so that ibv_destroy_cq(), which waits for that, does not wait.
+ * ibv_destroy_qp() ends all DMA of a queue pair in any state, without asking the peer.
+ * It would wait for windows bound to the queue pair: 50 seconds on rxe
+ * (rxe_do_bind_mw() holds a reference, rxe_cleanup() waits). ibv_destroy_cq() waits
+ * until all events are acknowledged; they were, as they were taken.
  */
 int pier_destroy_verbs(struct pier_channel *channel)
 {

@@ -13,10 +13,7 @@ int pier_create_qp(struct pier_channel *channel);
 /* Bring the queue pair from RESET to INIT. */
 int pier_modify_to_init(struct pier_channel *channel);
 
-/*
- * Destroy those that exist. When it fails it can be called again: it goes on where it
- * stopped.
- */
+/* Destroy those that exist. After a failure it can be called again and continues. */
 int pier_destroy_verbs(struct pier_channel *channel);
 
 #endif
