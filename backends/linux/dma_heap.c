@@ -190,8 +190,10 @@ static int alloc_dma_heap(const char *unit, uint64_t length,
 				      ret_memory);
 }
 
-static int find_dma_heap(uint64_t address, struct pier_memory *ret_memory)
+static int find_dma_heap(uint64_t address, uint64_t length,
+			 struct pier_memory *ret_memory)
 {
+	(void)length;
 	return pier_fd_memory_find(&allocations, address, ret_memory);
 }
 

@@ -25,6 +25,7 @@ struct fd_memory {
 static struct pier_memory describe(struct fd_memory *allocation)
 {
 	return (struct pier_memory){
+		.size = sizeof(struct pier_memory),
 		.address = (uint64_t)(uintptr_t)allocation->cpu,
 		.length = allocation->length,
 		.cpu = allocation->cpu,
@@ -95,19 +96,17 @@ void pier_fd_memory_put(struct pier_fd_memory_list *list, struct pier_memory *me
 	free(allocation);
 }
 
-int pier_fd_memory_export(const struct pier_memory *memory, uint64_t address,
-			  uint64_t length, struct pier_backend_export *ret_export)
+int pier_fd_memory_export(const struct pier_memory *memory,
+			  const struct pier_backend_request *request,
+			  struct pier_backend_export *ret_export)
 {
 	const struct fd_memory *allocation = memory->state;
 	int fd = fcntl(allocation->fd, F_DUPFD_CLOEXEC, 0);
 
-	(void)length;
 	if (fd < 0)
 		return pier_fail(errno, "duplicating fd %d: %m", allocation->fd);
-	*ret_export = (struct pier_backend_export){
-		.fd = fd,
-		.offset = address - memory->address,
-	};
+	ret_export->fd = fd;
+	ret_export->offset = request->address - memory->address;
 	return 0;
 }
 

@@ -41,8 +41,9 @@ int pier_fd_memory_find(struct pier_fd_memory_list *list, uint64_t address,
 			struct pier_memory *ret_memory);
 void pier_fd_memory_put(struct pier_fd_memory_list *list, struct pier_memory *memory);
 
-int pier_fd_memory_export(const struct pier_memory *memory, uint64_t address,
-			  uint64_t length, struct pier_backend_export *ret_export);
+int pier_fd_memory_export(const struct pier_memory *memory,
+			  const struct pier_backend_request *request,
+			  struct pier_backend_export *ret_export);
 void pier_fd_memory_close_export(struct pier_backend_export *dmabuf);
 
 /* begin_cpu() and end_cpu() where the fd is a dma-buf. */

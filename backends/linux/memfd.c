@@ -53,8 +53,9 @@ static int alloc_memfd(const char *unit, uint64_t length, struct pier_memory *re
 				      ret_memory);
 }
 
-static int find_memfd(uint64_t address, struct pier_memory *ret_memory)
+static int find_memfd(uint64_t address, uint64_t length, struct pier_memory *ret_memory)
 {
+	(void)length;
 	return pier_fd_memory_find(&allocations, address, ret_memory);
 }
 

@@ -20,7 +20,7 @@ int pier_backend_errno(int result)
 
 struct pier_memory_facts pier_facts_of(const struct pier_buffer *buffer)
 {
-	struct pier_memory_facts facts = { 0 };
+	struct pier_memory_facts facts = { .size = sizeof(facts) };
 
 	if (buffer->backend->describe)
 		buffer->backend->describe(&buffer->memory, &facts);
@@ -89,7 +89,7 @@ static int fail_unknown(const struct pier_spec *spec)
 static int alloc_memory(const struct pier_backend *backend, const struct pier_spec *spec,
 			size_t length, struct pier_memory *ret_memory)
 {
-	struct pier_memory memory = { 0 };
+	struct pier_memory memory = { .size = sizeof(memory) };
 	uint64_t end;
 	int result;
 
@@ -106,6 +106,8 @@ static int alloc_memory(const struct pier_backend *backend, const struct pier_sp
 				 backend->name, (unsigned long long)memory.length,
 				 (unsigned long long)memory.address, length);
 	}
+	/* Old backends may have assigned a whole struct of their own size. */
+	memory.size = sizeof(memory);
 	*ret_memory = memory;
 	return 0;
 }
@@ -153,8 +155,17 @@ static void release_memory(const struct pier_backend *backend, struct pier_memor
 static int ask_backend(const struct pier_backend *backend, uint64_t address,
 		       size_t length, struct pier_memory *ret_memory)
 {
-	return backend->find_range ? backend->find_range(address, length, ret_memory)
-				   : backend->find(address, ret_memory);
+	struct pier_memory memory = { .size = sizeof(memory) };
+	int result;
+
+	pier_clear_error();
+	result = backend->find(address, length, &memory);
+	if (result != 0)
+		return result;
+	/* Old backends may have assigned a whole struct of their own size. */
+	memory.size = sizeof(memory);
+	*ret_memory = memory;
+	return 0;
 }
 
 /* Memory that nobody claims is host memory, which needs no release. */
@@ -168,9 +179,8 @@ static int find_owner(void *addr, size_t length, const struct pier_backend **ret
 		const struct pier_backend *backend = entries[i].backend;
 		int result;
 
-		if (!backend || (!backend->find && !backend->find_range))
+		if (!backend || !backend->find)
 			continue;
-		pier_clear_error();
 		result = ask_backend(backend, (uint64_t)(uintptr_t)addr, length,
 				     ret_memory);
 		if (result == 0) {
@@ -184,6 +194,7 @@ static int find_owner(void *addr, size_t length, const struct pier_backend **ret
 	}
 	*ret_backend = &pier_host_backend;
 	*ret_memory = (struct pier_memory){
+		.size = sizeof(*ret_memory),
 		.address = (uint64_t)(uintptr_t)addr,
 		.length = length,
 		.cpu = addr,

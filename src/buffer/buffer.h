@@ -41,8 +41,17 @@ int pier_alloc_for(const char *spec, size_t length, const void *place,
 		   struct pier_buffer **ret_buffer);
 int pier_wrap_for(void *addr, size_t length, const void *place,
 		  struct pier_buffer **ret_buffer);
+
+/* What an export is for, as in struct pier_backend_request. */
+struct pier_export_use {
+	enum pier_mapping mapping; /* AUTO is DEFAULT */
+	uint32_t access;
+	const char *importer; /* or NULL: unknown */
+};
+
+/* pier_dmabuf_export() for a given use and caller. */
 int pier_export_for(struct pier_buffer *buffer, size_t offset, size_t length,
-		    enum pier_mapping mapping, const void *place,
+		    const struct pier_export_use *use, const void *place,
 		    struct pier_dmabuf *ret_dmabuf);
 
 /* What the backend says of its memory; nothing where it says nothing. */

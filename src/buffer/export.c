@@ -61,29 +61,38 @@ static int check_export(const struct pier_backend_export *dmabuf,
 }
 
 static int ask_backend(const struct pier_buffer *buffer,
-		       const struct pier_page_range *range, enum pier_mapping mapping,
+		       const struct pier_page_range *range,
+		       const struct pier_export_use *use,
 		       struct pier_backend_export *ret_export)
 {
-	const struct pier_backend *backend = buffer->backend;
+	const struct pier_backend_request request = {
+		.size = sizeof(request),
+		.address = range->base,
+		.length = range->length,
+		.mapping = use->mapping == PIER_MAPPING_AUTO ? PIER_MAPPING_DEFAULT
+							     : use->mapping,
+		.access = use->access,
+		.importer = use->importer,
+	};
 
-	if (mapping == PIER_MAPPING_AUTO || mapping == PIER_MAPPING_DEFAULT)
-		return backend->export_range(&buffer->memory, range->base, range->length,
-					     ret_export);
-	if (backend->export_mapped)
-		return backend->export_mapped(&buffer->memory, range->base, range->length,
-					      mapping, ret_export);
-	return pier_fail(EOPNOTSUPP, "memory of this backend has no mapping \"%s\"",
-			 pier_mapping_name(mapping));
+	if (use->mapping == PIER_MAPPING_PCIE && !buffer->backend->mappings)
+		return pier_fail(EOPNOTSUPP,
+				 "memory of this backend has no mapping \"%s\"",
+				 pier_mapping_name(use->mapping));
+	return buffer->backend->export_range(&buffer->memory, &request, ret_export);
 }
 
 static int export_pages(struct pier_buffer *buffer, const struct pier_page_range *range,
-			enum pier_mapping mapping, struct pier_backend_export *ret_export)
+			const struct pier_export_use *use,
+			struct pier_backend_export *ret_export)
 {
-	struct pier_backend_export dmabuf = { .fd = -1 };
-	int result = ask_backend(buffer, range, mapping, &dmabuf);
+	struct pier_backend_export dmabuf = { .size = sizeof(dmabuf), .fd = -1 };
+	int result = ask_backend(buffer, range, use, &dmabuf);
 
 	if (result != 0)
 		return result;
+	/* Old backends may have assigned a whole struct of their own size. */
+	dmabuf.size = sizeof(dmabuf);
 	result = check_export(&dmabuf, range);
 	if (result != 0) {
 		buffer->backend->close_export(&dmabuf);
@@ -94,8 +103,8 @@ static int export_pages(struct pier_buffer *buffer, const struct pier_page_range
 }
 
 static int make_export(struct pier_buffer *buffer, size_t offset, size_t length,
-		       enum pier_mapping mapping, struct pier_page_range *ret_range,
-		       struct dmabuf_owner **ret_owner)
+		       const struct pier_export_use *use,
+		       struct pier_page_range *ret_range, struct dmabuf_owner **ret_owner)
 {
 	struct pier_memory_facts facts = pier_facts_of(buffer);
 	struct dmabuf_owner *owner;
@@ -113,7 +122,7 @@ static int make_export(struct pier_buffer *buffer, size_t offset, size_t length,
 		return pier_fail(ENOMEM, "no memory for its description");
 	owner->object.describe = describe_dmabuf;
 	owner->buffer = buffer;
-	result = export_pages(buffer, ret_range, mapping, &owner->dmabuf);
+	result = export_pages(buffer, ret_range, use, &owner->dmabuf);
 	if (result != 0) {
 		free(owner);
 		return result;
@@ -123,7 +132,7 @@ static int make_export(struct pier_buffer *buffer, size_t offset, size_t length,
 }
 
 int pier_export_for(struct pier_buffer *buffer, size_t offset, size_t length,
-		    enum pier_mapping mapping, const void *place,
+		    const struct pier_export_use *use, const void *place,
 		    struct pier_dmabuf *ret_dmabuf)
 {
 	struct pier_page_range range;
@@ -136,7 +145,7 @@ int pier_export_for(struct pier_buffer *buffer, size_t offset, size_t length,
 	if (result != 0)
 		return result;
 	pier_clear_error();
-	result = make_export(buffer, offset, length, mapping, &range, &owner);
+	result = make_export(buffer, offset, length, use, &range, &owner);
 	if (result != 0)
 		return pier_fail_because(pier_backend_errno(result),
 					 "exporting %zu bytes at offset %zu of a buffer "
@@ -154,11 +163,23 @@ int pier_export_for(struct pier_buffer *buffer, size_t offset, size_t length,
 	return 0;
 }
 
+static int export_for_anyone(struct pier_buffer *buffer, size_t offset, size_t length,
+			     enum pier_mapping mapping, const void *place,
+			     struct pier_dmabuf *ret_dmabuf)
+{
+	struct pier_export_use use = {
+		.mapping = mapping,
+		.access = PIER_BACKEND_READ | PIER_BACKEND_WRITE,
+	};
+
+	return pier_export_for(buffer, offset, length, &use, place, ret_dmabuf);
+}
+
 int pier_dmabuf_export(struct pier_buffer *buffer, size_t offset, size_t length,
 		       struct pier_dmabuf *ret_dmabuf)
 {
-	return pier_export_for(buffer, offset, length, PIER_MAPPING_AUTO,
-			       __builtin_return_address(0), ret_dmabuf);
+	return export_for_anyone(buffer, offset, length, PIER_MAPPING_AUTO,
+				 __builtin_return_address(0), ret_dmabuf);
 }
 
 int pier_dmabuf_export_mapped(struct pier_buffer *buffer, size_t offset, size_t length,
@@ -167,8 +188,8 @@ int pier_dmabuf_export_mapped(struct pier_buffer *buffer, size_t offset, size_t 
 	if (mapping < PIER_MAPPING_AUTO || mapping > PIER_MAPPING_PCIE)
 		return pier_fail(EINVAL, "mapping %d: not one of enum pier_mapping",
 				 (int)mapping);
-	return pier_export_for(buffer, offset, length, mapping,
-			       __builtin_return_address(0), ret_dmabuf);
+	return export_for_anyone(buffer, offset, length, mapping,
+				 __builtin_return_address(0), ret_dmabuf);
 }
 
 void pier_dmabuf_close(struct pier_dmabuf *dmabuf)

@@ -43,8 +43,10 @@ static int export_range(const struct pier_mr *region, const struct pier_mr_range
 			struct pier_provider_part *ret_part,
 			struct pier_dmabuf *ret_dmabuf)
 {
-	int error = pier_export_for(range->buffer, range->offset, range->length,
-				    region->mapping, region->object.place, ret_dmabuf);
+	struct pier_export_use use = pier_export_use_of(region->pd, region->mapping,
+							region->access);
+	int error = pier_export_for(range->buffer, range->offset, range->length, &use,
+				    region->object.place, ret_dmabuf);
 
 	if (error)
 		return error;
@@ -197,6 +199,7 @@ static int join_pages(const struct join *join, const struct pier_backend *joiner
 		uint64_t end = join->parts[i].offset + join->parts[i].length;
 
 		ranges[i] = (struct pier_backend_range){
+			.size = sizeof(ranges[i]),
 			.fd = join->parts[i].fd,
 			.offset = first,
 			.length = ((end + mask) & ~mask) - first,
@@ -211,7 +214,7 @@ static int register_pages(struct pier_mr *region, const struct join *join,
 			  const struct pier_backend *joiner)
 {
 	struct pier_piece piece = pier_piece_of(region, 0, 0);
-	struct pier_backend_export dmabuf = { .fd = -1 };
+	struct pier_backend_export dmabuf = { .size = sizeof(dmabuf), .fd = -1 };
 	struct pier_mr_part part = { 0 };
 	int error = join_pages(join, joiner, &dmabuf);
 

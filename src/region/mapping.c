@@ -43,9 +43,11 @@ static void set_padding(const struct pier_piece *piece, struct ibv_mr *mr)
 static int register_mapped(const struct pier_piece *piece, enum pier_mapping mapping,
 			   struct pier_mr_part *ret_part)
 {
+	struct pier_export_use use = pier_export_use_of(piece->pd, mapping,
+							piece->access);
 	struct pier_dmabuf dmabuf;
 	int error = pier_export_for(piece->range.buffer, piece->range.offset,
-				    piece->range.length, mapping, piece->place, &dmabuf);
+				    piece->range.length, &use, piece->place, &dmabuf);
 
 	if (error)
 		return error;
@@ -109,7 +111,7 @@ int pier_register_export(const struct pier_piece *piece, struct pier_mr_part *re
 		return pier_fail_no_dmabuf(device->name);
 	if (piece->mapping != PIER_MAPPING_AUTO)
 		return register_mapped(piece, piece->mapping, ret_part);
-	if (piece->range.buffer->backend->export_mapped)
+	if (piece->range.buffer->backend->mappings)
 		return register_auto(piece, ret_part);
 	error = register_mapped(piece, PIER_MAPPING_DEFAULT, ret_part);
 	if (!error)

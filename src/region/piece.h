@@ -2,6 +2,7 @@
 #ifndef PIER_REGION_PIECE_H
 #define PIER_REGION_PIECE_H
 
+#include "buffer/buffer.h"
 #include "check.h"
 #include "mr.h"
 
@@ -43,6 +44,21 @@ int pier_register_pages(const struct pier_piece *piece, void *addr, enum pier_pa
 
 /* Of a buffer: by an exported dma-buf, with the mapping that the device takes. */
 int pier_register_export(const struct pier_piece *piece, struct pier_mr_part *ret_part);
+
+/* What an export is for that a device will register with these access flags. */
+static inline struct pier_export_use pier_export_use_of(const struct pier_pd *pd,
+							enum pier_mapping mapping,
+							int access)
+{
+	bool writes = access & (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+				IBV_ACCESS_REMOTE_ATOMIC);
+
+	return (struct pier_export_use){
+		.mapping = mapping,
+		.access = PIER_BACKEND_READ | (writes ? PIER_BACKEND_WRITE : 0),
+		.importer = pd->device->name,
+	};
+}
 
 /* Of a buffer: on a path that the policy accepts. */
 int pier_register_buffer(const struct pier_piece *piece, struct pier_mr_part *ret_part);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A machine without the driver, and one with something else of that name. */
 #include "../support/cmocka.h"
+#include "../support/backend.h"
 #include "../support/census.h"
 #include "../support/expect.h"
 

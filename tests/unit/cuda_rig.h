@@ -5,6 +5,7 @@
 /* The backend on the fake driver, and the application beside it. */
 
 #include "../support/cmocka.h"
+#include "../support/backend.h"
 #include "../support/census.h"
 #include "../support/expect.h"
 

@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include <infiniband/verbs.h>
 #include <pier/pier.h>
 
 enum {
@@ -93,6 +94,32 @@ static void takes_the_default_mapping(void **state)
 	assert_string_equal(pier_mr_reason(mr), "");
 	assert_int_equal(rig.gpu->exports_by[PIER_MAPPING_PCIE], 0);
 	expect_ok(pier_dereg_mr(mr));
+}
+
+/* The backend is told which NIC imports the range, and what for. */
+static void names_the_importer_and_its_access(void **state)
+{
+	struct pier_dmabuf dmabuf;
+	struct pier_mr *mr = NULL;
+
+	(void)state;
+	start("gpu");
+	expect_ok(reg(rig.page + 1, 100, PIER_POLICY_DIRECT, &mr));
+	expect_ok(pier_dereg_mr(mr));
+	assert_string_equal(rig.gpu->importer, "soft0");
+	assert_int_equal(rig.gpu->request.access, PIER_BACKEND_READ | PIER_BACKEND_WRITE);
+	assert_int_equal(rig.gpu->request.address,
+			 pier_buffer_address(rig.buffer) + rig.page);
+	assert_int_equal(rig.gpu->request.length, rig.page);
+	expect_ok(pier_reg_buffer_mr(rig.pd, rig.buffer, 0, 100, IBV_ACCESS_REMOTE_READ,
+				     PIER_POLICY_DIRECT, &mr));
+	expect_ok(pier_dereg_mr(mr));
+	assert_int_equal(rig.gpu->request.access, PIER_BACKEND_READ);
+	/* The caller's own export is for an unknown importer, which may do all. */
+	expect_ok(pier_dmabuf_export(rig.buffer, 0, 1, &dmabuf));
+	pier_dmabuf_close(&dmabuf);
+	assert_string_equal(rig.gpu->importer, "");
+	assert_int_equal(rig.gpu->request.access, PIER_BACKEND_READ | PIER_BACKEND_WRITE);
 }
 
 /* What worked for the NIC is tried first the next time; what did not is not forbidden. */
@@ -640,6 +667,22 @@ static void flushes_direct_memory(void **state)
 	expect_ok(pier_dereg_mr(mr));
 }
 
+/* The backend is told the bytes and the NIC. */
+static void flushes_the_range_that_was_written(void **state)
+{
+	struct pier_mr *mr = NULL;
+
+	(void)state;
+	start("gpu");
+	expect_ok(reg(3 * rig.page, 2 * rig.page, PIER_POLICY_DIRECT, &mr));
+	expect_ok(pier_mr_sync_for_device(mr, 100, 50));
+	assert_int_equal(rig.gpu->flushed.address,
+			 pier_buffer_address(rig.buffer) + 3 * rig.page + 100);
+	assert_int_equal(rig.gpu->flushed.length, 50);
+	assert_string_equal(rig.gpu->flusher, "soft0");
+	expect_ok(pier_dereg_mr(mr));
+}
+
 static void tells_what_syncs_cannot_do(void **state)
 {
 	static char host[100];
@@ -702,6 +745,7 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		CASE(takes_the_default_mapping),
+		CASE(names_the_importer_and_its_access),
 		CASE(finds_and_remembers_the_mapping),
 		CASE(remembers_the_mapping_for_each_nic),
 		CASE(tells_of_both_mappings),
@@ -723,6 +767,7 @@ int main(void)
 		CASE(shares_several_stages),
 		CASE(flushes_nothing_staged),
 		CASE(flushes_direct_memory),
+		CASE(flushes_the_range_that_was_written),
 		CASE(tells_what_syncs_cannot_do),
 		CASE(reads_back),
 	};

@@ -4,6 +4,7 @@
 
 #include "../fakes/hip/control.h"
 #include "../support/expect.h"
+#include "../support/backend.h"
 #include "../support/census.h"
 
 #include "backends/backend.h"

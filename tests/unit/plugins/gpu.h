@@ -29,6 +29,9 @@ struct gpu_control {
 	/* What was asked for. */
 	int exports, open_exports, exports_by[3], flushes, copies, locks, unlocks, live;
 	int copies_to, copies_from;
+	struct pier_backend_request request; /* the last one */
+	struct pier_backend_flush flushed;   /* the last range */
+	char importer[64], flusher[64];	     /* their devices */
 };
 
 #define GPU_CONTROL_SYMBOL "gpu_control"
