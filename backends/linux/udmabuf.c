@@ -140,6 +140,7 @@ static int make_pages(int device, uint64_t length, struct pier_memory *ret_memor
 {
 	pier_auto_fd memfd = -1;
 	pier_auto_fd dmabuf = -1;
+	struct pier_fd_memory range;
 	void *cpu;
 	int result;
 
@@ -151,8 +152,13 @@ static int make_pages(int device, uint64_t length, struct pier_memory *ret_memor
 		result = pier_map_fd("memfd", memfd, length, &cpu);
 	if (result != 0)
 		return result;
-	return pier_fd_memory_consume(&allocations, pier_take_fd(&dmabuf), cpu, length,
-				      ret_memory);
+	range = (struct pier_fd_memory){
+		.fd = pier_take_fd(&dmabuf),
+		.base = cpu,
+		.length = length,
+		.cpu = true,
+	};
+	return pier_fd_memory_consume(&allocations, &range, ret_memory);
 }
 
 static int alloc_udmabuf(const char *unit, uint64_t length,

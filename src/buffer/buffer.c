@@ -12,6 +12,7 @@
 #include "core/checked.h"
 #include "core/error.h"
 #include "core/object.h"
+#include "core/page.h"
 
 int pier_backend_errno(int result)
 {
@@ -192,6 +193,11 @@ static int find_owner(void *addr, size_t length, const struct pier_backend **ret
 						 "asking %s whether it owns %p",
 						 backend->name, addr);
 	}
+	if (ask_backend(&pier_dmabuf_backend, (uint64_t)(uintptr_t)addr, length,
+			ret_memory) == 0) {
+		*ret_backend = &pier_dmabuf_backend;
+		return 0;
+	}
 	*ret_backend = &pier_host_backend;
 	*ret_memory = (struct pier_memory){
 		.size = sizeof(*ret_memory),
@@ -253,6 +259,40 @@ release:
 int pier_buffer_wrap(void *addr, size_t length, struct pier_buffer **ret_buffer)
 {
 	return pier_wrap_for(addr, length, __builtin_return_address(0), ret_buffer);
+}
+
+static int wrap_range(int fd, uint64_t offset, size_t length, const void *place,
+		      struct pier_buffer **ret_buffer)
+{
+	struct pier_memory memory = { .size = sizeof(memory) };
+	const struct pier_backend *backend = NULL;
+	int result = pier_wrap_fd(fd, offset, length, &backend, &memory);
+
+	if (result != 0)
+		return result;
+	*ret_buffer = new_buffer(backend, &memory,
+				 memory.address + (offset & (pier_host_page() - 1)),
+				 length, true, place);
+	if (*ret_buffer)
+		return 0;
+	release_memory(backend, &memory);
+	return pier_fail(ENOMEM, "no memory for a buffer's description");
+}
+
+int pier_buffer_wrap_dmabuf(int fd, uint64_t offset, size_t length,
+			    struct pier_buffer **ret_buffer)
+{
+	struct pier_buffer *buffer = NULL;
+	int result;
+
+	if (length == 0)
+		return pier_fail(EINVAL, "wrapping a dma-buf: length is 0");
+	pier_clear_error();
+	result = wrap_range(fd, offset, length, __builtin_return_address(0), &buffer);
+	if (result != 0)
+		return pier_fail_because(-result, "wrapping a dma-buf");
+	*ret_buffer = buffer;
+	return 0;
 }
 
 /* Its regions are children of their PDs: those of its users that are no dma-bufs. */
