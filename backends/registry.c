@@ -105,7 +105,7 @@ static int check_duplicate(const struct pier_backend *backend, char *ret_problem
 /* Consumes the path. */
 static void add_object(char *path)
 {
-	struct pier_backend *backend = malloc(sizeof(*backend));
+	struct pier_backend *backend = calloc(1, sizeof(*backend));
 	char problem[PIER_BACKEND_PROBLEM_SIZE] = "no memory";
 
 	if (backend && pier_load_backend(path, backend, problem) &&
@@ -220,7 +220,7 @@ static int add_registered(struct pier_backend *backend, char *ret_problem)
 int pier_backend_register(const struct pier_backend *table)
 {
 	char problem[PIER_BACKEND_PROBLEM_SIZE] = "no memory for its table";
-	struct pier_backend *backend = malloc(sizeof(*backend));
+	struct pier_backend *backend = calloc(1, sizeof(*backend));
 	const struct pier_backend_entry *entries;
 	int error = ENOMEM;
 

@@ -201,8 +201,8 @@ PIER_API int pier_open_device(const char *name, struct pier_device **ret_device)
  * Close a device; NULL is fine.
  *
  * Errors: -EBUSY it still has protection domains, and nothing was changed; the
- * sentence counts what lives below it, and the log names each and the place where
- * it was made, if debug messages are taken. -ECHILD it is the parent's. Others of
+ * sentence counts the objects below it, and debug messages list them with their
+ * callers (<pier/object.h>). -ECHILD it is the parent's. Others of
  * ibv_close_device(3), and it is still open.
  */
 PIER_API int pier_close_device(struct pier_device *device);

@@ -9,47 +9,46 @@
 PIER_BEGIN_DECLS
 
 /**
- * Objects that live until they are given back: how many there are, and who made
- * them. For tests, and for finding what was forgotten.
+ * The live objects of this process: how many there are, and which calls created
+ * them. Use this in tests, and to find leaks.
  *
- * A device that cannot be closed because of what it still has also logs that,
- * object by object, if debug messages are taken (PIER_LOG=debug, or
- * pier_log_set() with PIER_LOG_DEBUG).
+ * If pier_close_device() fails because the device still has objects, it logs each of
+ * them as a debug message (PIER_LOG=debug, or pier_log_set() with PIER_LOG_DEBUG).
  *
- * Threads: any thread may call any function, whatever the others do.
+ * Threads: any thread may call any of these functions at any time.
  *
- * Processes: a child of fork(2) finds the objects of its parent in its counts and
- * lists, as it has copies of them.
+ * Processes: a child of fork(2) has copies of its parent's objects. They appear in the
+ * child's counts and lists.
  */
 
-/** The kinds of objects that live until they are given back. */
+/** The kinds of objects that the caller destroys, closes or frees. */
 enum pier_object_kind {
 	PIER_OBJECT_DEVICE,
 	PIER_OBJECT_PD,
 	PIER_OBJECT_BUFFER,
-	PIER_OBJECT_DMABUF, /**< exported and not closed */
+	PIER_OBJECT_DMABUF, /**< exported and not yet closed */
 	PIER_OBJECT_MR,
 	PIER_OBJECT_CHANNEL,
 	PIER_OBJECT_EVENT_QUEUE,
-	PIER_OBJECT_REGISTRATION, /**< asynchronous: its handle, or what goes on */
+	PIER_OBJECT_REGISTRATION, /**< asynchronous; open, or still running */
 	PIER_OBJECT_COUNTER,
 	PIER_OBJECT_MR_CACHE,
 	PIER_OBJECT_TRANSFER,
-	PIER_OBJECT_GROUP, /**< its channels are below it */
+	PIER_OBJECT_GROUP, /**< the parent of its channels */
 	PIER_OBJECT_SRQ,   /**< a shared receive queue */
 	PIER_OBJECT_RECV_POOL,
 	PIER_OBJECT_RECEIVER,
-	PIER_OBJECT_KINDS, /**< how many kinds there are */
+	PIER_OBJECT_KINDS, /**< the number of kinds */
 };
 
 /**
- * In words: "device", "protection domain", "buffer", "dma-buf", "region" and so on;
- * "unknown" for what is none. Cannot fail.
+ * Return the name of a kind: "device", "protection domain", "buffer", "dma-buf",
+ * "region" and so on; "unknown" for any other value. Cannot fail.
  */
 PIER_API const char *pier_object_kind_name(enum pier_object_kind kind);
 
 /**
- * How many objects of a kind this process has. Returns 0 for an unknown kind.
+ * Return the number of live objects of a kind in this process; 0 for an unknown kind.
  * Cannot fail.
  */
 PIER_API size_t pier_object_count(enum pier_object_kind kind);
@@ -61,42 +60,48 @@ PIER_API size_t pier_object_count(enum pier_object_kind kind);
 struct pier_object_info {
 	enum pier_object_kind kind;
 	/**
-	 * Which one: its handle, for instance the struct pier_mr *; of a dma-buf the
-	 * `owner` of its struct pier_dmabuf. To be compared and not to be used: it
-	 * may be gone.
+	 * The handle, for instance the struct pier_mr *; for a dma-buf, the `owner` of
+	 * its struct pier_dmabuf. Only compare it: another thread may have destroyed
+	 * the object.
 	 */
 	const void *object;
-	/** What keeps it from outliving that: of a region its PD; or NULL. */
+	/** The object that must outlive it, for a region its PD; or NULL. */
 	const void *parent;
-	/** Where the call that made it returns to, in the caller's code. */
-	const void *place;
 	/**
-	 * The same for addr2line(1), as found by dladdr(3) when the list was made:
-	 * "PROGRAM(FUNCTION+0x1f)" is `addr2line -e PROGRAM FUNCTION+0x1f`, and
-	 * "/path/lib.so(+0x1234)" is `addr2line -e /path/lib.so 0x1234`. Functions
-	 * that are static, or in a program that was linked without -rdynamic, have
-	 * no name there. The bare address where the code was unloaded.
+	 * The caller: the address in your code that the public call which created the
+	 * object returns to. If the compiler turned that call into a jump, because it is
+	 * the last statement of a function, this is an address in the caller of that
+	 * function.
 	 *
-	 * Where a compiler turned the call into a jump, as the last thing that a
-	 * function does, it is the caller of that function.
+	 * An object that a call creates on the way has the same caller: the buffer of a
+	 * receive pool, the channels of a group, the region of an asynchronous
+	 * registration.
+	 */
+	const void *caller;
+	/**
+	 * The caller as text for addr2line(1), by dladdr(3) at the time of the list.
+	 * For "PROGRAM(FUNCTION+0x1f)", run `addr2line -e PROGRAM FUNCTION+0x1f`; for
+	 * "/path/lib.so(+0x1234)", run `addr2line -e /path/lib.so 0x1234`. Static
+	 * functions have no name there, nor has any function of a program that was
+	 * linked without -rdynamic. If the code was unloaded, this is the bare address.
 	 */
 	char where[PIER_OBJECT_WHERE_SIZE];
-	/** What it is, in a few words: "region of 4096 bytes (host) on soft0". */
+	/** A short description: "region of 4096 bytes (host) on soft0". */
 	char description[PIER_OBJECT_DESCRIPTION_SIZE];
 };
 
 /**
- * List the live objects of this process, in the order in which they were made:
- * parents before children.
+ * List the live objects of this process in the order of their creation: parents before
+ * children.
  *
- * ret_list   the caller's, to be given to pier_object_list_free()
+ * ret_list   the list; free it with pier_object_list_free()
  * ret_count  its length
  *
  * Errors: -ENOMEM.
  */
 PIER_API int pier_object_list(struct pier_object_info **ret_list, size_t *ret_count);
 
-/** Free what pier_object_list() gave; NULL is fine. */
+/** Free a list from pier_object_list(). NULL is allowed. */
 PIER_API void pier_object_list_free(struct pier_object_info *list);
 
 PIER_END_DECLS

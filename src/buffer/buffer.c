@@ -7,8 +7,8 @@
 
 #include "backends/backend.h"
 #include "buffer.h"
-#include "region/cache/cache.h"
 #include "spec.h"
+#include "core/caller.h"
 #include "core/checked.h"
 #include "core/error.h"
 #include "core/object.h"
@@ -43,7 +43,7 @@ static void describe_buffer(const struct pier_object *object, char *ret_text, si
 /* wrapped: the memory is the caller's */
 static struct pier_buffer *new_buffer(const struct pier_backend *backend,
 				      const struct pier_memory *memory, uint64_t address,
-				      size_t length, bool wrapped, const void *place)
+				      size_t length, bool wrapped)
 {
 	struct pier_buffer *buffer = malloc(sizeof(*buffer));
 
@@ -57,7 +57,7 @@ static struct pier_buffer *new_buffer(const struct pier_backend *backend,
 		.length = length,
 		.wrapped = wrapped,
 	};
-	pier_object_born(&buffer->object, PIER_OBJECT_BUFFER, NULL, place);
+	pier_object_track(&buffer->object, PIER_OBJECT_BUFFER, NULL);
 	return buffer;
 }
 
@@ -113,9 +113,9 @@ static int alloc_memory(const struct pier_backend *backend, const struct pier_sp
 	return 0;
 }
 
-int pier_alloc_for(const char *spec, size_t length, const void *place,
-		   struct pier_buffer **ret_buffer)
+int pier_buffer_alloc(const char *spec, size_t length, struct pier_buffer **ret_buffer)
 {
+	PIER_ENTRY();
 	const struct pier_backend *backend;
 	struct pier_buffer *buffer;
 	struct pier_memory memory;
@@ -133,7 +133,7 @@ int pier_alloc_for(const char *spec, size_t length, const void *place,
 	result = alloc_memory(backend, &parsed, length, &memory);
 	if (result != 0)
 		return result;
-	buffer = new_buffer(backend, &memory, memory.address, length, false, place);
+	buffer = new_buffer(backend, &memory, memory.address, length, false);
 	if (!buffer) {
 		backend->free(&memory);
 		return pier_fail(ENOMEM, "no memory for a buffer's description");
@@ -142,9 +142,20 @@ int pier_alloc_for(const char *spec, size_t length, const void *place,
 	return 0;
 }
 
-int pier_buffer_alloc(const char *spec, size_t length, struct pier_buffer **ret_buffer)
+bool pier_is_host_backend(const struct pier_backend *backend)
 {
-	return pier_alloc_for(spec, length, __builtin_return_address(0), ret_buffer);
+	return backend == &pier_host_backend;
+}
+
+const struct pier_backend *pier_find_joiner(void)
+{
+	const struct pier_backend_entry *entries;
+	size_t count = pier_backend_entries(&entries);
+
+	for (size_t i = 0; i < count; i++)
+		if (entries[i].backend && entries[i].backend->join)
+			return entries[i].backend;
+	return NULL;
 }
 
 static void release_memory(const struct pier_backend *backend, struct pier_memory *memory)
@@ -222,9 +233,9 @@ static int check_inside(const struct pier_backend *backend,
 		(unsigned long long)memory->length, (unsigned long long)memory->address);
 }
 
-int pier_wrap_for(void *addr, size_t length, const void *place,
-		  struct pier_buffer **ret_buffer)
+int pier_buffer_wrap(void *addr, size_t length, struct pier_buffer **ret_buffer)
 {
+	PIER_ENTRY();
 	uint64_t address = (uint64_t)(uintptr_t)addr, end;
 	const struct pier_backend *backend = NULL;
 	struct pier_buffer *buffer;
@@ -243,7 +254,7 @@ int pier_wrap_for(void *addr, size_t length, const void *place,
 	result = check_inside(backend, &memory, address, length);
 	if (result != 0)
 		goto release;
-	buffer = new_buffer(backend, &memory, address, length, true, place);
+	buffer = new_buffer(backend, &memory, address, length, true);
 	if (!buffer) {
 		result = pier_fail(ENOMEM, "no memory for a buffer's description");
 		goto release;
@@ -256,12 +267,7 @@ release:
 	return result;
 }
 
-int pier_buffer_wrap(void *addr, size_t length, struct pier_buffer **ret_buffer)
-{
-	return pier_wrap_for(addr, length, __builtin_return_address(0), ret_buffer);
-}
-
-static int wrap_range(int fd, uint64_t offset, size_t length, const void *place,
+static int wrap_range(int fd, uint64_t offset, size_t length,
 		      struct pier_buffer **ret_buffer)
 {
 	struct pier_memory memory = { .size = sizeof(memory) };
@@ -272,7 +278,7 @@ static int wrap_range(int fd, uint64_t offset, size_t length, const void *place,
 		return result;
 	*ret_buffer = new_buffer(backend, &memory,
 				 memory.address + (offset & (pier_host_page() - 1)),
-				 length, true, place);
+				 length, true);
 	if (*ret_buffer)
 		return 0;
 	release_memory(backend, &memory);
@@ -282,13 +288,15 @@ static int wrap_range(int fd, uint64_t offset, size_t length, const void *place,
 int pier_buffer_wrap_dmabuf(int fd, uint64_t offset, size_t length,
 			    struct pier_buffer **ret_buffer)
 {
+	PIER_ENTRY();
+
 	struct pier_buffer *buffer = NULL;
 	int result;
 
 	if (length == 0)
 		return pier_fail(EINVAL, "wrapping a dma-buf: length is 0");
 	pier_clear_error();
-	result = wrap_range(fd, offset, length, __builtin_return_address(0), &buffer);
+	result = wrap_range(fd, offset, length, &buffer);
 	if (result != 0)
 		return pier_fail_because(-result, "wrapping a dma-buf");
 	*ret_buffer = buffer;
@@ -310,9 +318,18 @@ static int refuse_to_free(const struct pier_buffer *buffer, size_t users)
 			 buffer->length, buffer->backend->name, children);
 }
 
+/* The same for all buffers: a cached region is found by its address. */
+static _Atomic(pier_buffer_hook) before_free;
+
+void pier_buffer_set_hook(pier_buffer_hook hook)
+{
+	atomic_store(&before_free, hook);
+}
+
 int pier_buffer_free(struct pier_buffer *buffer)
 {
-	int error = buffer ? pier_caches_release(buffer) : 0;
+	pier_buffer_hook hook = atomic_load(&before_free);
+	int error = buffer && hook ? hook(buffer) : 0;
 
 	return error ? error : pier_free_buffer_alone(buffer);
 }
@@ -326,7 +343,7 @@ int pier_free_buffer_alone(struct pier_buffer *buffer)
 	users = atomic_load(&buffer->users);
 	if (users)
 		return refuse_to_free(buffer, users);
-	pier_object_gone(&buffer->object);
+	pier_object_untrack(&buffer->object);
 	if (buffer->wrapped)
 		release_memory(buffer->backend, &buffer->memory);
 	else

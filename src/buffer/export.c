@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "buffer.h"
+#include "core/caller.h"
 #include "core/page.h"
 #include "core/checked.h"
 #include "core/error.h"
@@ -15,6 +16,15 @@ struct dmabuf_owner {
 	struct pier_buffer *buffer;
 	struct pier_backend_export dmabuf;
 };
+
+const char *pier_mapping_name(enum pier_mapping mapping)
+{
+	static const char *const names[] = { "auto", "default", "pcie" };
+
+	if (mapping < PIER_MAPPING_AUTO || mapping > PIER_MAPPING_PCIE)
+		return "unknown";
+	return names[mapping];
+}
 
 static void describe_dmabuf(const struct pier_object *object, char *ret_text, size_t size)
 {
@@ -132,8 +142,7 @@ static int make_export(struct pier_buffer *buffer, size_t offset, size_t length,
 }
 
 int pier_export_for(struct pier_buffer *buffer, size_t offset, size_t length,
-		    const struct pier_export_use *use, const void *place,
-		    struct pier_dmabuf *ret_dmabuf)
+		    const struct pier_export_use *use, struct pier_dmabuf *ret_dmabuf)
 {
 	struct pier_page_range range;
 	struct dmabuf_owner *owner = NULL;
@@ -152,7 +161,7 @@ int pier_export_for(struct pier_buffer *buffer, size_t offset, size_t length,
 					 "of %s",
 					 length, offset, buffer->backend->name);
 	pier_buffer_hold(buffer);
-	pier_object_born(&owner->object, PIER_OBJECT_DMABUF, &buffer->object, place);
+	pier_object_track(&owner->object, PIER_OBJECT_DMABUF, &buffer->object);
 	*ret_dmabuf = (struct pier_dmabuf){
 		.fd = owner->dmabuf.fd,
 		.offset = owner->dmabuf.offset + range.offset,
@@ -164,32 +173,33 @@ int pier_export_for(struct pier_buffer *buffer, size_t offset, size_t length,
 }
 
 static int export_for_anyone(struct pier_buffer *buffer, size_t offset, size_t length,
-			     enum pier_mapping mapping, const void *place,
-			     struct pier_dmabuf *ret_dmabuf)
+			     enum pier_mapping mapping, struct pier_dmabuf *ret_dmabuf)
 {
 	struct pier_export_use use = {
 		.mapping = mapping,
 		.access = PIER_BACKEND_READ | PIER_BACKEND_WRITE,
 	};
 
-	return pier_export_for(buffer, offset, length, &use, place, ret_dmabuf);
+	return pier_export_for(buffer, offset, length, &use, ret_dmabuf);
 }
 
 int pier_dmabuf_export(struct pier_buffer *buffer, size_t offset, size_t length,
 		       struct pier_dmabuf *ret_dmabuf)
 {
-	return export_for_anyone(buffer, offset, length, PIER_MAPPING_AUTO,
-				 __builtin_return_address(0), ret_dmabuf);
+	PIER_ENTRY();
+
+	return export_for_anyone(buffer, offset, length, PIER_MAPPING_AUTO, ret_dmabuf);
 }
 
 int pier_dmabuf_export_mapped(struct pier_buffer *buffer, size_t offset, size_t length,
 			      enum pier_mapping mapping, struct pier_dmabuf *ret_dmabuf)
 {
+	PIER_ENTRY();
+
 	if (mapping < PIER_MAPPING_AUTO || mapping > PIER_MAPPING_PCIE)
 		return pier_fail(EINVAL, "mapping %d: not one of enum pier_mapping",
 				 (int)mapping);
-	return export_for_anyone(buffer, offset, length, mapping,
-				 __builtin_return_address(0), ret_dmabuf);
+	return export_for_anyone(buffer, offset, length, mapping, ret_dmabuf);
 }
 
 void pier_dmabuf_close(struct pier_dmabuf *dmabuf)
@@ -199,7 +209,7 @@ void pier_dmabuf_close(struct pier_dmabuf *dmabuf)
 	if (!dmabuf || dmabuf->fd < 0)
 		return;
 	owner = (struct dmabuf_owner *)dmabuf->owner;
-	pier_object_gone(&owner->object);
+	pier_object_untrack(&owner->object);
 	owner->buffer->backend->close_export(&owner->dmabuf);
 	pier_buffer_unhold(owner->buffer);
 	free(owner);

@@ -7,7 +7,9 @@
 #include "buffer.h"
 #include "locate.h"
 #include "near.h"
+#include "device/device.h"
 #include "device/topology.h"
+#include "core/caller.h"
 #include "core/error.h"
 #include "core/log.h"
 
@@ -85,7 +87,7 @@ static void log_choice(const struct pier_near_device *list, size_t count,
 }
 
 int pier_open_near_in(const char *sysfs, const struct pier_buffer *buffer,
-		      const void *place, struct pier_device **ret_device)
+		      struct pier_device **ret_device)
 {
 	struct pier_location location = find_buffer(sysfs, buffer);
 	struct pier_near_device *list = NULL;
@@ -95,7 +97,7 @@ int pier_open_near_in(const char *sysfs, const struct pier_buffer *buffer,
 	if (!is_nowhere(&location))
 		error = pier_list_near_in(sysfs, &location, &list, &count);
 	if (!error)
-		error = pier_open_in_order(NULL, list, count, place, ret_device);
+		error = pier_open_in_order(NULL, list, count, ret_device);
 	if (!error)
 		log_choice(list, count, *ret_device);
 	pier_near_device_list_free(list);
@@ -105,6 +107,7 @@ int pier_open_near_in(const char *sysfs, const struct pier_buffer *buffer,
 int pier_open_near_device(const struct pier_buffer *buffer,
 			  struct pier_device **ret_device)
 {
-	return pier_open_near_in(PIER_SYSFS, buffer, __builtin_return_address(0),
-				 ret_device);
+	PIER_ENTRY();
+
+	return pier_open_near_in(PIER_SYSFS, buffer, ret_device);
 }

@@ -6,20 +6,12 @@
 
 #include <pier/topology.h>
 
-/*
- * pier_open_device() for the call that returns to `place`. Where neither the caller
- * nor PIER_DEVICE names a device, the first of `order` that works and has an active
- * port; an order of NULL is that of pier_device_list().
- */
-int pier_open_in_order(const char *name, const struct pier_near_device *order,
-		       size_t count, const void *place, struct pier_device **ret_device);
-
 /* pier_near_device_list() by the sysfs whose root that is. */
 int pier_list_near_in(const char *sysfs, const struct pier_location *location,
 		      struct pier_near_device **ret_list, size_t *ret_count);
 
-/* pier_open_near_device() by that sysfs, for the call that returns to `place`. */
+/* pier_open_near_device() by that sysfs. */
 int pier_open_near_in(const char *sysfs, const struct pier_buffer *buffer,
-		      const void *place, struct pier_device **ret_device);
+		      struct pier_device **ret_device);
 
 #endif

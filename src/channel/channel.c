@@ -16,6 +16,7 @@
 #include "channel/recv/recv_pool.h"
 #include "channel/recv/srq.h"
 #include "status.h"
+#include "core/caller.h"
 #include "core/error.h"
 #include "core/object.h"
 
@@ -373,8 +374,7 @@ static void free_channel(struct pier_channel *channel)
 }
 
 int pier_make_channel(struct pier_pd *pd, const struct pier_channel_attr *attr,
-		      const struct pier_object *owner, const void *place,
-		      struct pier_channel **ret_channel)
+		      const struct pier_object *owner, struct pier_channel **ret_channel)
 {
 	struct pier_channel_attr known;
 	struct pier_channel *channel;
@@ -402,7 +402,7 @@ int pier_make_channel(struct pier_pd *pd, const struct pier_channel_attr *attr,
 	atomic_fetch_add(&pd->children, 1);
 	pier_add_region_user(pd, &channel->region_user);
 	pier_join_srq(channel);
-	pier_object_born(&channel->object, PIER_OBJECT_CHANNEL, owner, place);
+	pier_object_track(&channel->object, PIER_OBJECT_CHANNEL, owner);
 	pier_update_ready(channel);
 	*ret_channel = channel;
 	return 0;
@@ -411,11 +411,10 @@ int pier_make_channel(struct pier_pd *pd, const struct pier_channel_attr *attr,
 int pier_channel_create(struct pier_pd *pd, const struct pier_channel_attr *attr,
 			struct pier_channel **ret_channel)
 {
+	PIER_ENTRY();
 	int error = pier_check_process(&pd->object);
 
-	return error ? error
-		     : pier_make_channel(pd, attr, &pd->object,
-					 __builtin_return_address(0), ret_channel);
+	return error ? error : pier_make_channel(pd, attr, &pd->object, ret_channel);
 }
 
 int pier_check_owner(const struct pier_channel *channel, const char *doing)
@@ -452,7 +451,7 @@ int pier_end_channel(struct pier_channel *channel)
 	pier_end_scopes(channel);
 	pier_end_pool(channel);
 	pier_end_arrivals(channel);
-	pier_object_gone(&channel->object);
+	pier_object_untrack(&channel->object);
 	pier_remove_region_user(channel->pd, &channel->region_user);
 	atomic_fetch_sub(&channel->pd->children, 1);
 	free_channel(channel);

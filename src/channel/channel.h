@@ -63,7 +63,7 @@ struct pier_channel {
 	struct pier_region_user region_user;
 	uint32_t qp_num;	  /* as long as the channel, also for other threads */
 	struct pier_scope *scope; /* the innermost that is open, or NULL */
-	struct pier_list windows; /* bound to the queue pair: memory/window.h */
+	struct pier_list windows; /* bound to the queue pair: region/window.h */
 	struct ibv_comp_channel *events;
 	uint32_t port_mtu; /* in bytes, also not more than attr.mtu */
 	uint16_t lid;
@@ -110,11 +110,10 @@ static inline struct pier_queue *pier_queue_of(struct pier_channel *channel, uin
  * pier_channel_create() and pier_channel_destroy() for an owner that is not the
  * caller: one whose parent is not its PD is destroyed by nobody else.
  *
- * owner, place  as pier_object_born() takes them; the owner describes itself
+ * owner  the parent in the table of objects; it describes itself
  */
 int pier_make_channel(struct pier_pd *pd, const struct pier_channel_attr *attr,
-		      const struct pier_object *owner, const void *place,
-		      struct pier_channel **ret_channel);
+		      const struct pier_object *owner, struct pier_channel **ret_channel);
 int pier_end_channel(struct pier_channel *channel);
 
 /* -EBUSY of a channel with an owner. doing: "destroying" */

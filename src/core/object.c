@@ -3,21 +3,23 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "caller.h"
 #include "error.h"
 #include "log.h"
 #include "object.h"
-#include "place.h"
+
+static void mark_forked_objects(void);
 
 /*
- * Global, since what was forgotten is known to nobody else. Nothing but births,
- * deaths and those who ask takes the lock.
+ * Global: nothing else refers to an object that the user forgot. Only creating,
+ * destroying and listing objects takes the lock.
  */
 static struct {
 	struct pier_fork_mutex mutex;
 	struct pier_list objects;
 	size_t counts[PIER_OBJECT_KINDS];
 } table = {
-	.mutex = PIER_FORK_MUTEX,
+	.mutex = { .mutex = PTHREAD_MUTEX_INITIALIZER, .in_child = mark_forked_objects },
 	.objects = { &table.objects, &table.objects },
 };
 
@@ -44,20 +46,7 @@ const char *pier_object_kind_name(enum pier_object_kind kind)
 	return (unsigned int)kind < PIER_OBJECT_KINDS ? names[kind] : "unknown";
 }
 
-void pier_object_born(struct pier_object *object, enum pier_object_kind kind,
-		      const struct pier_object *parent, const void *place)
-{
-	object->kind = kind;
-	object->generation = pier_fork_generation;
-	object->parent = parent;
-	object->place = place;
-	pier_fork_lock(&table.mutex);
-	pier_list_append(&table.objects, &object->link);
-	table.counts[kind]++;
-	pier_fork_unlock(&table.mutex);
-}
-
-void pier_objects_forked(void)
+static void mark_forked_objects(void)
 {
 	for (struct pier_list *at = table.objects.next; at != &table.objects;
 	     at = at->next) {
@@ -69,7 +58,20 @@ void pier_objects_forked(void)
 	}
 }
 
-void pier_object_gone(struct pier_object *object)
+void pier_object_track(struct pier_object *object, enum pier_object_kind kind,
+		       const struct pier_object *parent)
+{
+	object->kind = kind;
+	object->generation = pier_fork_generation;
+	object->parent = parent;
+	object->caller = pier_caller;
+	pier_fork_lock(&table.mutex);
+	pier_list_append(&table.objects, &object->link);
+	table.counts[kind]++;
+	pier_fork_unlock(&table.mutex);
+}
+
+void pier_object_untrack(struct pier_object *object)
 {
 	pier_fork_lock(&table.mutex);
 	assert(table.counts[object->kind] > 0);
@@ -90,7 +92,7 @@ size_t pier_object_count(enum pier_object_kind kind)
 	return count;
 }
 
-/* Parents outlive their children. No ancestor: that of all. */
+/* Parents outlive their children. Every object is below NULL. */
 static bool is_below(const struct pier_object *object, const struct pier_object *ancestor)
 {
 	do
@@ -107,7 +109,7 @@ static void describe(const struct pier_object *object, char *ret_text, size_t si
 		snprintf(ret_text, size, "%s", pier_object_kind_name(object->kind));
 }
 
-/* With the table locked; returns how many there are, also those beyond `size`. */
+/* With the table locked. Returns the number of objects, which may exceed `size`. */
 static size_t copy_below(const struct pier_object *ancestor,
 			 struct pier_object_info *list, size_t size)
 {
@@ -123,7 +125,7 @@ static size_t copy_below(const struct pier_object *ancestor,
 			.kind = object->kind,
 			.object = object,
 			.parent = object->parent,
-			.place = object->place,
+			.caller = object->caller,
 		};
 		describe(object, list[count - 1].description, sizeof(list->description));
 	}
@@ -131,9 +133,9 @@ static size_t copy_below(const struct pier_object *ancestor,
 }
 
 /*
- * Neither memory nor names of places are asked for with the table locked: the
- * loader's lock is taken for those, under which a library that is being unloaded
- * may close what it has of pier.
+ * Allocate memory and look up symbols with the table unlocked. dladdr(3) takes the
+ * loader's lock, and a library that is being unloaded holds that lock while its
+ * destructors close pier objects.
  */
 static struct pier_object_info *list_below(const struct pier_object *ancestor,
 					   size_t *ret_count)
@@ -147,7 +149,7 @@ static struct pier_object_info *list_below(const struct pier_object *ancestor,
 		pier_fork_unlock(&table.mutex);
 		if (list && count <= size)
 			break;
-		/* Some more may come meanwhile. */
+		/* Leave room for objects created meanwhile. */
 		size = count + 16;
 		grown = reallocarray(list, size, sizeof(*list));
 		if (!grown) {
@@ -157,7 +159,7 @@ static struct pier_object_info *list_below(const struct pier_object *ancestor,
 		list = grown;
 	}
 	for (size_t i = 0; i < count; i++)
-		pier_print_place(list[i].place, list[i].where, sizeof(list[i].where));
+		pier_print_caller(list[i].caller, list[i].where, sizeof(list[i].where));
 	*ret_count = count;
 	return list;
 }

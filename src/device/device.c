@@ -7,7 +7,7 @@
 #include <pier/mr.h>
 
 #include "device.h"
-#include "buffer/near.h"
+#include "core/caller.h"
 #include "core/page.h"
 #include "core/error.h"
 #include "core/fork.h"
@@ -289,13 +289,15 @@ static bool try_device(const struct pier_provider *provider, struct ibv_device *
 {
 	struct opening *opening = argument;
 	struct pier_device *device = NULL;
+	int error;
 
 	if (opening->name && strcmp(opening->name, found->name) != 0)
 		return false;
-	opening->error = -make_device(provider, found, opening, &device);
-	if (opening->error && opening->choosing)
+	error = make_device(provider, found, opening, &device);
+	opening->error = -error;
+	if (error && opening->choosing)
 		pier_warning("%s is passed over: %s", found->name, pier_error_message());
-	if (opening->error)
+	if (error)
 		return !opening->choosing;
 	if (opening->choosing &&
 	    !has_active_port(provider, device->context, device->limits.phys_port_cnt)) {
@@ -373,7 +375,7 @@ static void try_devices(struct opening *opening, const struct pier_near_device *
 }
 
 int pier_open_in_order(const char *name, const struct pier_near_device *order,
-		       size_t count, const void *place, struct pier_device **ret_device)
+		       size_t count, struct pier_device **ret_device)
 {
 	const char *chosen = secure_getenv("PIER_DEVICE");
 	struct opening opening = { .name = name, .error = ENODEV };
@@ -392,7 +394,7 @@ int pier_open_in_order(const char *name, const struct pier_near_device *order,
 	if (!opening.device)
 		return -opening.error;
 	atomic_init(&opening.device->pds, 0);
-	pier_object_born(&opening.device->object, PIER_OBJECT_DEVICE, NULL, place);
+	pier_object_track(&opening.device->object, PIER_OBJECT_DEVICE, NULL);
 	pier_info("opened %s (%s), dma-buf registration: %s", opening.device->name,
 		  opening.device->provider->name, opening.device->dmabuf ? "yes" : "no");
 	*ret_device = opening.device;
@@ -401,7 +403,9 @@ int pier_open_in_order(const char *name, const struct pier_near_device *order,
 
 int pier_open_device(const char *name, struct pier_device **ret_device)
 {
-	return pier_open_in_order(name, NULL, 0, __builtin_return_address(0), ret_device);
+	PIER_ENTRY();
+
+	return pier_open_in_order(name, NULL, 0, ret_device);
 }
 
 static int refuse_to_close(const struct pier_device *device)
@@ -430,7 +434,7 @@ int pier_close_device(struct pier_device *device)
 	errno = 0;
 	if (device->provider->close_device(device->context))
 		return pier_fail_because(errno ? errno : EIO, "closing %s", device->name);
-	pier_object_gone(&device->object);
+	pier_object_untrack(&device->object);
 	free(device);
 	return 0;
 }

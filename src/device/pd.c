@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "device.h"
+#include "core/caller.h"
 #include "core/error.h"
 #include "core/object.h"
 
@@ -38,6 +39,7 @@ static void free_pd(struct pier_pd *pd)
 
 int pier_alloc_pd(struct pier_device *device, struct pier_pd **ret_pd)
 {
+	PIER_ENTRY();
 	struct pier_pd *pd;
 	int error = pier_check_process(&device->object);
 
@@ -56,8 +58,7 @@ int pier_alloc_pd(struct pier_device *device, struct pier_pd **ret_pd)
 					 device->name);
 	}
 	atomic_fetch_add(&device->pds, 1);
-	pier_object_born(&pd->object, PIER_OBJECT_PD, &device->object,
-			 __builtin_return_address(0));
+	pier_object_track(&pd->object, PIER_OBJECT_PD, &device->object);
 	*ret_pd = pd;
 	return 0;
 }
@@ -95,7 +96,7 @@ int pier_dealloc_pd(struct pier_pd *pd)
 	if (error)
 		return pier_fail_because(error, "giving back a protection domain of %s",
 					 pd->device->name);
-	pier_object_gone(&pd->object);
+	pier_object_untrack(&pd->object);
 	atomic_fetch_sub(&pd->device->pds, 1);
 	free_pd(pd);
 	return 0;

@@ -6,6 +6,7 @@
 
 #include "channel/setup/attr.h"
 #include "group.h"
+#include "core/caller.h"
 #include "core/error.h"
 #include "core/extensible.h"
 
@@ -101,18 +102,16 @@ static struct pier_channel_attr control_attr(const struct pier_channel *channel)
 }
 
 static int make_member(struct pier_group *group, uint32_t rank,
-		       const struct pier_channel_attr *attr, const void *place)
+		       const struct pier_channel_attr *attr)
 {
 	struct pier_group_member *member = &group->members[rank];
 	struct pier_channel_attr control;
-	int error = pier_make_channel(group->pd, attr, &group->object, place,
-				      &member->channel);
+	int error = pier_make_channel(group->pd, attr, &group->object, &member->channel);
 
 	if (error || rank == group->rank)
 		return error;
 	control = control_attr(member->channel);
-	return pier_make_channel(group->pd, &control, &group->object, place,
-				 &member->control);
+	return pier_make_channel(group->pd, &control, &group->object, &member->control);
 }
 
 /*
@@ -128,8 +127,7 @@ static int default_attr(const struct pier_group *group,
 	return error;
 }
 
-static int make_members(struct pier_group *group, const struct pier_channel_attr *attr,
-			const void *place)
+static int make_members(struct pier_group *group, const struct pier_channel_attr *attr)
 {
 	struct pier_channel_attr usual;
 	int error = 0;
@@ -139,7 +137,7 @@ static int make_members(struct pier_group *group, const struct pier_channel_attr
 		attr = &usual;
 	}
 	for (uint32_t rank = 0; rank < group->size && !error; rank++)
-		error = make_member(group, rank, attr, place);
+		error = make_member(group, rank, attr);
 	return error;
 }
 
@@ -164,7 +162,7 @@ static int end_group(struct pier_group *group)
 	}
 	if (error)
 		return error;
-	pier_object_gone(&group->object);
+	pier_object_untrack(&group->object);
 	atomic_fetch_sub(&group->pd->children, 1);
 	free_group(group);
 	return 0;
@@ -173,13 +171,14 @@ static int end_group(struct pier_group *group)
 int pier_group_create(struct pier_pd *pd, uint32_t rank, uint32_t size,
 		      const struct pier_group_attr *attr, struct pier_group **ret_group)
 {
-	struct pier_group_attr known = PIER_GROUP_ATTR_INIT;
-	const void *place = __builtin_return_address(0);
+	PIER_ENTRY();
+	struct pier_group_attr known;
 	struct pier_group *group;
 	int error = pier_check_process(&pd->object);
 
+	pier_group_attr_init(&known);
 	if (!error && attr)
-		error = pier_read_extensible("group attributes", "PIER_GROUP_ATTR_INIT",
+		error = pier_read_extensible("group attributes", "pier_group_attr_init()",
 					     attr, FIRST_SIZE, sizeof(known), &known);
 	if (!error)
 		error = check_attr(rank, size, &known);
@@ -190,8 +189,8 @@ int pier_group_create(struct pier_pd *pd, uint32_t rank, uint32_t size,
 		return pier_fail(ENOMEM, "no memory for a group of %u", size);
 	group->barrier = known.barrier;
 	atomic_fetch_add(&pd->children, 1);
-	pier_object_born(&group->object, PIER_OBJECT_GROUP, &pd->object, place);
-	error = make_members(group, known.channel, place);
+	pier_object_track(&group->object, PIER_OBJECT_GROUP, &pd->object);
+	error = make_members(group, known.channel);
 	if (error) {
 		error = pier_fail_because(-error, "making rank %u of a group of %u", rank,
 					  size);

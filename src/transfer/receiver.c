@@ -7,6 +7,7 @@
 #include "announce.h"
 #include "channel/channel.h"
 #include "receiver.h"
+#include "core/caller.h"
 #include "core/deadline.h"
 #include "core/error.h"
 #include "core/extensible.h"
@@ -34,14 +35,13 @@ static int check_size(uint32_t rail_count, uint64_t length)
 static int read_attr(const struct pier_receiver_attr *given,
 		     struct pier_receiver_attr *ret_attr)
 {
-	static const struct pier_receiver_attr defaults = PIER_RECEIVER_ATTR_INIT;
 	int error;
 
 	if (!given)
 		return pier_fail(EINVAL, "receiver: the attributes are NULL");
-	*ret_attr = defaults;
+	pier_receiver_attr_init(ret_attr);
 	/* Its first version had all that is in there. */
-	error = pier_read_extensible("receiver", "PIER_RECEIVER_ATTR_INIT", given,
+	error = pier_read_extensible("receiver", "pier_receiver_attr_init()", given,
 				     sizeof(*given), sizeof(*given), ret_attr);
 	if (!error && ret_attr->flags)
 		error = pier_fail(EINVAL, "receiver: flags %#x are not known",
@@ -222,6 +222,7 @@ static void free_receiver(struct pier_receiver *receiver)
 int pier_receiver_begin(const struct pier_receiver_attr *attr,
 			struct pier_receiver **ret_receiver)
 {
+	PIER_ENTRY();
 	struct pier_receiver_attr known;
 	struct pier_receiver *receiver;
 	int error = read_attr(attr, &known);
@@ -239,8 +240,7 @@ int pier_receiver_begin(const struct pier_receiver_attr *attr,
 		return error;
 	}
 	receiver->object.describe = describe_receiver;
-	pier_object_born(&receiver->object, PIER_OBJECT_RECEIVER, NULL,
-			 __builtin_return_address(0));
+	pier_object_track(&receiver->object, PIER_OBJECT_RECEIVER, NULL);
 	*ret_receiver = receiver;
 	return 0;
 }
@@ -353,7 +353,7 @@ int pier_receiver_destroy(struct pier_receiver *receiver)
 		return error;
 	for (uint32_t i = 0; i < receiver->side_count; i++)
 		pier_side_leave(&receiver->sides[i]);
-	pier_object_gone(&receiver->object);
+	pier_object_untrack(&receiver->object);
 	free_receiver(receiver);
 	return 0;
 }

@@ -6,6 +6,7 @@
 
 #include "announce.h"
 #include "transfer.h"
+#include "core/caller.h"
 #include "core/deadline.h"
 #include "core/error.h"
 #include "core/extensible.h"
@@ -58,14 +59,13 @@ static int check_attr(const struct pier_transfer_attr *attr)
 static int read_attr(const struct pier_transfer_attr *given,
 		     struct pier_transfer_attr *ret_attr)
 {
-	static const struct pier_transfer_attr defaults = PIER_TRANSFER_ATTR_INIT;
 	int error;
 
 	if (!given)
 		return pier_fail(EINVAL, "transfer: the attributes are NULL");
-	*ret_attr = defaults;
+	pier_transfer_attr_init(ret_attr);
 	/* Its first version had all that is in there. */
-	error = pier_read_extensible("transfer", "PIER_TRANSFER_ATTR_INIT", given,
+	error = pier_read_extensible("transfer", "pier_transfer_attr_init()", given,
 				     sizeof(*given), sizeof(*given), ret_attr);
 	return error ? error : check_attr(ret_attr);
 }
@@ -214,6 +214,7 @@ static void describe_transfer(const struct pier_object *object, char *ret_text,
 int pier_transfer_begin(const struct pier_transfer_attr *attr,
 			struct pier_transfer **ret_transfer)
 {
+	PIER_ENTRY();
 	struct pier_transfer_attr known;
 	struct pier_transfer *transfer;
 	int error = read_attr(attr, &known);
@@ -230,8 +231,7 @@ int pier_transfer_begin(const struct pier_transfer_attr *attr,
 		return error;
 	}
 	transfer->object.describe = describe_transfer;
-	pier_object_born(&transfer->object, PIER_OBJECT_TRANSFER, NULL,
-			 __builtin_return_address(0));
+	pier_object_track(&transfer->object, PIER_OBJECT_TRANSFER, NULL);
 	*ret_transfer = transfer;
 	return 0;
 }
@@ -297,7 +297,7 @@ int pier_transfer_destroy(struct pier_transfer *transfer)
 		pier_stop_transfer(transfer, -ECANCELED, "it was destroyed");
 	while (!transfer->ended)
 		pier_transfer_wait(transfer, INT_MAX);
-	pier_object_gone(&transfer->object);
+	pier_object_untrack(&transfer->object);
 	free_transfer(transfer);
 	return 0;
 }

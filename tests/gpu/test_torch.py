@@ -18,7 +18,7 @@ from cases import Cases  # noqa: E402
 
 SECONDS = 240
 SOFT = b"soft0"
-SHARED, DIRECT, STAGED, PATIENT = 7, 0, 3, 60000
+SHARED, DIRECT, BOUNCE, PATIENT = 7, 0, 3, 60000
 # PyTorch's settings, and what its memory then is to pier.
 ALLOCATORS = {
     "native": ("", "cuMemAlloc"),
@@ -85,29 +85,29 @@ class Tensor:
         self.pier, self.tensor = pier, tensor
         self.size = tensor.numel() * tensor.element_size()
         address = tensor.data_ptr()
-        self.buffer = pier.make("wrap_pointer", ctypes.c_void_p(address),
+        self.buffer = pier.make("buffer_wrap", ctypes.c_void_p(address),
                                 ctypes.c_size_t(self.size))
         self.info = Info()
-        pier.query_buffer(self.buffer, ctypes.byref(self.info))
+        pier.buffer_query(self.buffer, ctypes.byref(self.info))
         self.mr = pier.make("reg_buffer_mr", pd, self.buffer, ctypes.c_size_t(0),
-                            ctypes.c_size_t(self.size), SHARED, STAGED)
+                            ctypes.c_size_t(self.size), SHARED, BOUNCE)
         print("# %s: %d bytes, kind \"%s\", %d bytes into its allocation of %d; export: %s" % (
             name, self.size, self.info.kind.decode(), address - self.info.allocation,
             self.info.allocation_length, self.info.no_export.decode() or "not excluded"))
         print("#   on soft0: %s, %d parts; not better: %s" % (
             pier.path_name(pier.mr_path(self.mr)).decode(), pier.mr_parts(self.mr),
-            pier.mr_why(self.mr).decode() or "-"))
+            pier.mr_reason(self.mr).decode() or "-"))
 
     def copied(self):
         """Its bytes, by pier's own copy."""
         found = ctypes.create_string_buffer(self.size)
-        self.pier.copy_from_buffer(self.buffer, ctypes.c_size_t(0), found,
+        self.pier.buffer_copy_from(self.buffer, ctypes.c_size_t(0), found,
                                    ctypes.c_size_t(self.size))
         return found.raw
 
     def close(self):
         self.pier.dereg_mr(self.mr)
-        self.pier.free_buffer(self.buffer)
+        self.pier.buffer_free(self.buffer)
 
 
 class Loop:
@@ -117,28 +117,28 @@ class Loop:
         self.pier = pier
         self.device = pier.make("open_device", SOFT)
         self.pd = pier.make("alloc_pd", self.device)
-        self.ends = [pier.make("prepare_channel", self.pd, None) for _ in range(2)]
+        self.ends = [pier.make("channel_create", self.pd, None) for _ in range(2)]
         endpoints = [ctypes.create_string_buffer(8192) for _ in self.ends]  # more than one has
         for end, endpoint in zip(self.ends, endpoints):
             pier.channel_endpoint(end, endpoint)
         for end, endpoint in zip(self.ends, reversed(endpoints)):
-            pier.connect_channel(end, endpoint)
+            pier.channel_connect(end, endpoint)
 
     def write(self, source, target):
         """All of one tensor's region into the other's."""
         elements, parts = (Gather * 64)(), (Remote * 64)()
         element_count, count = ctypes.c_uint32(), ctypes.c_uint32()
         size = ctypes.c_uint64(source.size)
-        self.pier.sync_for_nic(source.mr, ctypes.c_uint64(0), size)
-        self.pier.gather_list(source.mr, ctypes.c_uint64(self.pier.mr_iova(source.mr)), size,
+        self.pier.mr_sync_for_nic(source.mr, ctypes.c_uint64(0), size)
+        self.pier.mr_gather_list(source.mr, ctypes.c_uint64(self.pier.mr_iova(source.mr)), size,
                               elements, 64, ctypes.byref(element_count))
         self.pier.mr_remote_vec(target.mr, parts, 64, ctypes.byref(count))
-        self.pier.write_vec(self.ends[0], elements, element_count, parts, count, PATIENT)
-        self.pier.sync_for_device(target.mr, ctypes.c_uint64(0), size)
+        self.pier.channel_write_vec(self.ends[0], elements, element_count, parts, count, PATIENT)
+        self.pier.mr_sync_for_device(target.mr, ctypes.c_uint64(0), size)
 
     def close(self):
         for end in self.ends:
-            self.pier.destroy_channel(end)
+            self.pier.channel_destroy(end)
         self.pier.dealloc_pd(self.pd)
         self.pier.close_device(self.device)
 

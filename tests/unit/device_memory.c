@@ -184,9 +184,10 @@ static void tells_of_both_mappings(void **state)
 static int reg_mapped(enum pier_mapping mapping, uint32_t reserved,
 		      struct pier_mr **ret_mr)
 {
-	struct pier_mr_range range = PIER_MR_RANGE_BUFFER(rig.buffer, 0, 100);
-	struct pier_mr_attr attr = PIER_MR_ATTR_INIT;
+	struct pier_mr_range range = pier_mr_range_buffer(rig.buffer, 0, 100);
+	struct pier_mr_attr attr;
 
+	pier_mr_attr_init(&attr);
 	attr.ranges = &range;
 	attr.range_count = 1;
 	attr.mapping = mapping;
@@ -267,12 +268,13 @@ static void registers_by_segments(void **state)
 static void makes_no_parts_where_none_may_be(void **state)
 {
 	struct pier_mr_range range;
-	struct pier_mr_attr attr = PIER_MR_ATTR_INIT;
+	struct pier_mr_attr attr;
 	struct pier_mr *mr = NULL;
 
+	pier_mr_attr_init(&attr);
 	(void)state;
 	start("gpu:3");
-	range = (struct pier_mr_range)PIER_MR_RANGE_BUFFER(rig.buffer, 0, 6 * rig.page);
+	range = pier_mr_range_buffer(rig.buffer, 0, 6 * rig.page);
 	rig.gpu->seams = true;
 	attr.ranges = &range;
 	attr.range_count = 1;
@@ -303,18 +305,19 @@ static void takes_back_the_segments_before(void **state)
  */
 static void goes_on_behind_segments(void **state)
 {
-	struct pier_mr_attr attr = PIER_MR_ATTR_INIT;
+	struct pier_mr_attr attr;
 	struct pier_mr_part_info part;
 	struct pier_mr_range range;
 	struct pier_mr *mr = NULL;
 
+	pier_mr_attr_init(&attr);
 	(void)state;
 	start("gpu:3");
 	rig.gpu->seams = true;
 	rig.gpu->export_error = ENOMEM;
 	/* All at once, the first segment, and the second. */
 	rig.gpu->fail_export_at = 3;
-	range = (struct pier_mr_range)PIER_MR_RANGE_BUFFER(rig.buffer, 0, 6 * rig.page);
+	range = pier_mr_range_buffer(rig.buffer, 0, 6 * rig.page);
 	attr.ranges = &range;
 	attr.range_count = 1;
 	attr.split = PIER_SPLIT_PIECES;
@@ -337,9 +340,8 @@ static void has_segments_among_ranges(void **state)
 	(void)state;
 	start("gpu:3");
 	rig.gpu->seams = true;
-	ranges[0] = (struct pier_mr_range)PIER_MR_RANGE_HOST(host, sizeof(host));
-	ranges[1] = (struct pier_mr_range)PIER_MR_RANGE_BUFFER(rig.buffer, 0,
-							       3 * rig.page);
+	ranges[0] = pier_mr_range_host(host, sizeof(host));
+	ranges[1] = pier_mr_range_buffer(rig.buffer, 0, 3 * rig.page);
 	expect_ok(pier_reg_mr_vec(rig.pd, ranges, 2, PIER_ACCESS_SHARED, &mr));
 	assert_int_equal(pier_mr_parts(mr), 3);
 	assert_int_equal(pier_mr_path(mr), PIER_PATH_MIXED);
@@ -352,25 +354,26 @@ static void stages_one_of_several_ranges(void **state)
 	static char host[100];
 	struct pier_mr *mr = NULL;
 	struct pier_mr_range ranges[2];
-	struct pier_mr_attr attr = PIER_MR_ATTR_INIT;
+	struct pier_mr_attr attr;
 	struct pier_mr_part_info part;
 
+	pier_mr_attr_init(&attr);
 	(void)state;
 	start("gpu");
 	rig.gpu->export_error = EPERM;
-	ranges[0] = (struct pier_mr_range)PIER_MR_RANGE_HOST(host, sizeof(host));
-	ranges[1] = (struct pier_mr_range)PIER_MR_RANGE_BUFFER(rig.buffer, 0, 100);
+	ranges[0] = pier_mr_range_host(host, sizeof(host));
+	ranges[1] = pier_mr_range_buffer(rig.buffer, 0, 100);
 	attr.ranges = ranges;
 	attr.range_count = 2;
 	expect_result(pier_reg_mr_attr(rig.pd, &attr, &mr), -EPERM);
-	attr.policy = PIER_POLICY_STAGED;
+	attr.policy = PIER_POLICY_BOUNCE;
 	expect_ok(pier_reg_mr_attr(rig.pd, &attr, &mr));
 	assert_int_equal(pier_mr_parts(mr), 2);
 	assert_int_equal(pier_mr_path(mr), PIER_PATH_MIXED);
 	expect_ok(pier_mr_part(mr, 0, &part));
 	assert_int_equal(part.path, PIER_PATH_HOST);
 	expect_ok(pier_mr_part(mr, 1, &part));
-	assert_int_equal(part.path, PIER_PATH_STAGED);
+	assert_int_equal(part.path, PIER_PATH_BOUNCE);
 	expect_ok(pier_dereg_mr(mr));
 }
 
@@ -400,8 +403,8 @@ static void stages_only_for_who_asks(void **state)
 	test_assert_sentence("as peer memory");
 	test_assert_sentence("and before, as a dma-buf: ");
 	test_assert_sentence("the driver refuses");
-	expect_ok(reg(0, 100, PIER_POLICY_STAGED, &mr));
-	assert_int_equal(pier_mr_path(mr), PIER_PATH_STAGED);
+	expect_ok(reg(0, 100, PIER_POLICY_BOUNCE, &mr));
+	assert_int_equal(pier_mr_path(mr), PIER_PATH_BOUNCE);
 	assert_non_null(strstr(pier_mr_reason(mr), "as a dma-buf: "));
 	assert_non_null(strstr(pier_mr_reason(mr), "as peer memory: "));
 	assert_int_equal(pier_mr_iova(mr), pier_buffer_address(rig.buffer));
@@ -423,7 +426,7 @@ static void names_what_cannot_be_exported(void **state)
 	test_assert_sentence("do otherwise");
 	expect_result(reg(0, 100, PIER_POLICY_DIRECT, &mr), -EOPNOTSUPP);
 	test_assert_sentence("do otherwise");
-	expect_ok(reg(0, 100, PIER_POLICY_STAGED, &mr));
+	expect_ok(reg(0, 100, PIER_POLICY_BOUNCE, &mr));
 	assert_int_equal(rig.gpu->exports, 0);
 	why = strstr(pier_mr_reason(mr), "do otherwise");
 	assert_non_null(why);
@@ -433,7 +436,7 @@ static void names_what_cannot_be_exported(void **state)
 	/* Whose pages move is not registered by its address. */
 	rig.gpu->moves = true;
 	expect_result(reg(0, 100, PIER_POLICY_ANY, &mr), -EOPNOTSUPP);
-	expect_ok(reg(0, 100, PIER_POLICY_STAGED, &mr));
+	expect_ok(reg(0, 100, PIER_POLICY_BOUNCE, &mr));
 	assert_null(strstr(pier_mr_reason(mr), "as peer memory"));
 	expect_ok(pier_dereg_mr(mr));
 }
@@ -455,8 +458,8 @@ static void steps_down_from_host_memory(void **state)
 	assert_non_null(strstr(pier_mr_reason(mr), "as host memory: "));
 	expect_ok(pier_dereg_mr(mr));
 	rig.gpu->export_error = EPERM;
-	expect_ok(reg(0, 100, PIER_POLICY_STAGED, &mr));
-	assert_int_equal(pier_mr_path(mr), PIER_PATH_STAGED);
+	expect_ok(reg(0, 100, PIER_POLICY_BOUNCE, &mr));
+	assert_int_equal(pier_mr_path(mr), PIER_PATH_BOUNCE);
 	assert_non_null(strstr(pier_mr_reason(mr), "the driver refuses"));
 	expect_ok(pier_dereg_mr(mr));
 }
@@ -548,7 +551,7 @@ static void copies_what_is_told(void **state)
 	(void)state;
 	start("gpu");
 	rig.gpu->export_error = EPERM;
-	expect_ok(reg(123, 2 * rig.page, PIER_POLICY_STAGED, &mr));
+	expect_ok(reg(123, 2 * rig.page, PIER_POLICY_BOUNCE, &mr));
 	assert_int_equal(rig.gpu->locks, 1);
 	check_staging(mr, rig.page - 40, 123);
 	/* Direct regions have nothing to copy, and staged ones nothing to flush. */
@@ -567,11 +570,11 @@ static void stages_by_segments(void **state)
 	rig.gpu->seams = true;
 	rig.gpu->takes = PIER_MAPPING_PCIE;
 	rig.gpu->no_pcie = true;
-	expect_ok(reg(0, 6 * rig.page, PIER_POLICY_STAGED, &mr));
+	expect_ok(reg(0, 6 * rig.page, PIER_POLICY_BOUNCE, &mr));
 	assert_int_equal(pier_mr_parts(mr), 3);
-	assert_int_equal(pier_mr_path(mr), PIER_PATH_STAGED);
+	assert_int_equal(pier_mr_path(mr), PIER_PATH_BOUNCE);
 	expect_ok(pier_mr_part(mr, 2, &part));
-	assert_int_equal(part.path, PIER_PATH_STAGED);
+	assert_int_equal(part.path, PIER_PATH_BOUNCE);
 	rig.gpu->copies = 0;
 	expect_ok(pier_mr_sync_for_nic(mr, 2 * rig.page - 10, 20));
 	assert_int_equal(rig.gpu->copies, 2);
@@ -590,9 +593,9 @@ static void shares_the_stage_with_sub_regions(void **state)
 	(void)state;
 	start("gpu");
 	rig.gpu->export_error = EPERM;
-	expect_ok(reg(100, 4 * rig.page, PIER_POLICY_STAGED, &mr));
+	expect_ok(reg(100, 4 * rig.page, PIER_POLICY_BOUNCE, &mr));
 	expect_ok(pier_reg_sub_mr(mr, rig.page - 50, rig.page, PIER_ACCESS_SHARED, &sub));
-	assert_int_equal(pier_mr_path(sub), PIER_PATH_STAGED);
+	assert_int_equal(pier_mr_path(sub), PIER_PATH_BOUNCE);
 	assert_non_null(strstr(pier_mr_reason(sub), "the driver refuses"));
 	assert_int_equal(rig.gpu->locks, 1);
 	check_staging(sub, 30, rig.page + 50);
@@ -610,14 +613,14 @@ static void shares_several_stages(void **state)
 	rig.gpu->seams = true;
 	rig.gpu->takes = PIER_MAPPING_PCIE;
 	rig.gpu->no_pcie = true;
-	expect_ok(reg(0, 6 * rig.page, PIER_POLICY_STAGED, &mr));
+	expect_ok(reg(0, 6 * rig.page, PIER_POLICY_BOUNCE, &mr));
 	assert_int_equal(pier_mr_parts(mr), 3);
 	rig.gpu->seams = false;
 	rig.gpu->takes = 0;
 	expect_ok(pier_reg_sub_mr(mr, 2 * rig.page - 50, rig.page, PIER_ACCESS_SHARED,
 				  &sub));
 	assert_int_equal(pier_mr_parts(sub), 2);
-	assert_int_equal(pier_mr_path(sub), PIER_PATH_STAGED);
+	assert_int_equal(pier_mr_path(sub), PIER_PATH_BOUNCE);
 	assert_int_equal(rig.gpu->locks, 3);
 	expect_ok(pier_dereg_mr(sub));
 	expect_ok(pier_dereg_mr(mr));
@@ -627,19 +630,20 @@ static void shares_several_stages(void **state)
 static void flushes_nothing_staged(void **state)
 {
 	static char host[100];
-	struct pier_mr_attr attr = PIER_MR_ATTR_INIT;
+	struct pier_mr_attr attr;
 	struct pier_mr_range ranges[2];
 	struct pier_mr *mr = NULL;
 
+	pier_mr_attr_init(&attr);
 	(void)state;
 	start("gpu");
 	rig.gpu->export_error = EPERM;
 	rig.gpu->flush_error = EOPNOTSUPP;
-	ranges[0] = (struct pier_mr_range)PIER_MR_RANGE_HOST(host, sizeof(host));
-	ranges[1] = (struct pier_mr_range)PIER_MR_RANGE_BUFFER(rig.buffer, 0, 100);
+	ranges[0] = pier_mr_range_host(host, sizeof(host));
+	ranges[1] = pier_mr_range_buffer(rig.buffer, 0, 100);
 	attr.ranges = ranges;
 	attr.range_count = 2;
-	attr.policy = PIER_POLICY_STAGED;
+	attr.policy = PIER_POLICY_BOUNCE;
 	expect_ok(pier_reg_mr_attr(rig.pd, &attr, &mr));
 	assert_int_equal(pier_mr_path(mr), PIER_PATH_MIXED);
 	expect_ok(pier_mr_sync_for_device(mr, 0, 200));
@@ -654,7 +658,7 @@ static void flushes_direct_memory(void **state)
 
 	(void)state;
 	start("gpu");
-	expect_ok(reg(0, 100, PIER_POLICY_STAGED, &mr));
+	expect_ok(reg(0, 100, PIER_POLICY_BOUNCE, &mr));
 	assert_int_equal(pier_mr_path(mr), PIER_PATH_DMABUF);
 	expect_ok(pier_mr_sync_for_nic(mr, 0, 100));
 	assert_int_equal(rig.gpu->flushes, 0);
@@ -691,7 +695,7 @@ static void tells_what_syncs_cannot_do(void **state)
 	(void)state;
 	start("gpu");
 	rig.gpu->export_error = EPERM;
-	expect_ok(reg(0, 100, PIER_POLICY_STAGED, &mr));
+	expect_ok(reg(0, 100, PIER_POLICY_BOUNCE, &mr));
 	expect_result(pier_mr_sync_for_nic(mr, 99, 2), -ERANGE);
 	test_assert_sentence("leave the region of 100");
 	expect_result(pier_mr_sync_for_device(mr, UINT64_MAX, 2), -ERANGE);

@@ -289,7 +289,7 @@ static void check_opens(const char *place, const char *expected)
 
 	setenv("BOARD", place, 1);
 	expect_ok(pier_buffer_alloc("board:0", 1, &buffer));
-	expect_ok(pier_open_near_in(machine.tree.root, buffer, NULL, &device));
+	expect_ok(pier_open_near_in(machine.tree.root, buffer, &device));
 	assert_string_equal(pier_device_name(device), expected);
 	expect_ok(pier_close_device(device));
 	expect_ok(pier_buffer_free(buffer));
@@ -345,13 +345,11 @@ static void opens_what_the_user_names(void **state)
 	check_opens("0000:c3:00.0", "mlx5_9");
 	setenv("PIER_DEVICE", "mlx5_99", 1);
 	expect_ok(pier_buffer_alloc("board:0", 1, &buffer));
-	expect_result(pier_open_near_in(machine.tree.root, buffer, NULL, &device),
-		      -ENODEV);
+	expect_result(pier_open_near_in(machine.tree.root, buffer, &device), -ENODEV);
 	test_assert_sentence("no RDMA device \"mlx5_99\"; there are: mlx5_0");
 	setenv("PIER_DEVICE", "mlx5_9", 1);
 	nic_named("mlx5_9")->open_error = EACCES;
-	expect_result(pier_open_near_in(machine.tree.root, buffer, NULL, &device),
-		      -EACCES);
+	expect_result(pier_open_near_in(machine.tree.root, buffer, &device), -EACCES);
 	test_assert_sentence("opening mlx5_9: Permission denied");
 	assert_null(device);
 	expect_ok(pier_buffer_free(buffer));

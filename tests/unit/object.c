@@ -12,7 +12,7 @@
 
 #include <pier/pier.h>
 
-#include "core/place.h"
+#include "core/caller.h"
 
 enum {
 	LENGTH = 4096,
@@ -173,7 +173,7 @@ static void expect_info(const struct pier_object_info *info,
 	/* The maker's own call, also where the library calls itself on the way. */
 	snprintf(maker, sizeof(maker), "(%s+0x", expected->maker);
 	expect_text(info->where, maker);
-	assert_true(dladdr(info->place, &found) != 0);
+	assert_true(dladdr(info->caller, &found) != 0);
 	assert_string_equal(found.dli_sname, expected->maker);
 }
 
@@ -240,7 +240,7 @@ static void gives_offsets_of_static_functions(void **state)
 	open = strrchr(list->where, '(');
 	assert_non_null(open);
 	assert_int_equal(sscanf(open, "(+0x%zx)", &offset), 1);
-	call = (uintptr_t)list->place - 1;
+	call = (uintptr_t)list->caller - 1;
 	assert_in_range(call, begin, begin + 200);
 	assert_true(dladdr((void *)call, &found) != 0);
 	assert_int_equal(offset, call - (uintptr_t)found.dli_fbase);
@@ -250,20 +250,20 @@ static void gives_offsets_of_static_functions(void **state)
 	expect_ok(pier_buffer_free(buffer));
 }
 
-static void prints_every_place(void **state)
+static void prints_every_caller(void **state)
 {
 	char text[256], brief[64];
 	size_t length;
 
 	(void)state;
-	pier_print_place((void *)0x10, text, sizeof(text));
+	pier_print_caller((void *)0x10, text, sizeof(text));
 	assert_string_equal(text, "0x10");
-	pier_print_place(NULL, text, sizeof(text));
+	pier_print_caller(NULL, text, sizeof(text));
 	assert_string_equal(text, "(nil)");
-	pier_print_place((char *)test_make_pd + 5, text, sizeof(text));
+	pier_print_caller((char *)test_make_pd + 5, text, sizeof(text));
 	expect_text(text, "(test_make_pd+0x4)");
 	/* A path that does not fit loses its beginning, and the rest stays whole. */
-	pier_print_place((char *)test_make_pd + 5, brief, sizeof(brief));
+	pier_print_caller((char *)test_make_pd + 5, brief, sizeof(brief));
 	length = strlen(brief);
 	assert_in_range(length, 1, sizeof(brief) - 1);
 	assert_string_equal(brief, text + strlen(text) - length);
@@ -418,7 +418,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(lists_all_in_order),
 		cmocka_unit_test(gives_offsets_of_static_functions),
-		cmocka_unit_test(prints_every_place),
+		cmocka_unit_test(prints_every_caller),
 		cmocka_unit_test(names_kinds),
 		cmocka_unit_test(counts_what_keeps_a_parent),
 		cmocka_unit_test(logs_what_keeps_a_device),

@@ -93,7 +93,7 @@ static inline int setup(void **state)
 	(void)state;
 	memset(rig.gpu, 0, sizeof(*rig.gpu));
 	rig.before = test_take_census();
-	rig.attr = (struct pier_channel_attr)PIER_CHANNEL_ATTR_INIT;
+	pier_channel_attr_init(&rig.attr);
 	rig.attr.rnr_retry_count = 7;
 	rig.transfer = NULL;
 	rig.receiver = NULL;
@@ -123,25 +123,26 @@ static inline void reg(struct side *side, uint32_t index, bool staged)
 	expect_ok(pier_dereg_mr(side->mrs[index]));
 	rig.gpu->export_error = staged ? EPERM : 0;
 	expect_ok(pier_reg_buffer_mr(side->pd, side->buffer, 0, AREA, PIER_ACCESS_SHARED,
-				     PIER_POLICY_STAGED, &side->mrs[index]));
+				     PIER_POLICY_BOUNCE, &side->mrs[index]));
 	assert_int_equal(pier_mr_path(side->mrs[index]),
-			 staged ? PIER_PATH_STAGED : PIER_PATH_DMABUF);
+			 staged ? PIER_PATH_BOUNCE : PIER_PATH_DMABUF);
 	rig.gpu->export_error = 0;
 }
 
 /* A rail's region: host memory, and segments of the device behind it which are staged. */
 static inline void reg_parts(struct side *side, uint8_t *plain, size_t length)
 {
-	struct pier_mr_attr attr = PIER_MR_ATTR_INIT;
+	struct pier_mr_attr attr;
 	struct pier_mr_range ranges[2];
 
-	ranges[0] = (struct pier_mr_range)PIER_MR_RANGE_HOST(plain, length);
-	ranges[1] = (struct pier_mr_range)PIER_MR_RANGE_BUFFER(
-		side->buffer, GUARD + length, AREA - GUARD - length);
+	pier_mr_attr_init(&attr);
+	ranges[0] = pier_mr_range_host(plain, length);
+	ranges[1] = pier_mr_range_buffer(side->buffer, GUARD + length,
+					 AREA - GUARD - length);
 	attr.ranges = ranges;
 	attr.range_count = 2;
 	attr.access = PIER_ACCESS_SHARED;
-	attr.policy = PIER_POLICY_STAGED;
+	attr.policy = PIER_POLICY_BOUNCE;
 	rig.gpu->seams = rig.gpu->no_pcie = true;
 	rig.gpu->takes = PIER_MAPPING_PCIE;
 	expect_ok(pier_reg_mr_attr(side->pd, &attr, &side->mrs[0]));
@@ -245,8 +246,9 @@ static inline void publish_there(uint32_t count)
 
 static inline struct pier_transfer_attr attr_of(uint32_t count, uint64_t length)
 {
-	struct pier_transfer_attr attr = PIER_TRANSFER_ATTR_INIT;
+	struct pier_transfer_attr attr;
 
+	pier_transfer_attr_init(&attr);
 	attr.rails = rig.rails;
 	attr.rail_count = count;
 	attr.length = length;

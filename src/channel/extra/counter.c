@@ -5,6 +5,7 @@
 
 #include "channel/channel.h"
 #include "counter.h"
+#include "core/caller.h"
 #include "core/error.h"
 #include "core/object.h"
 #include "core/thread.h"
@@ -57,6 +58,7 @@ static int new_counter(struct pier_pd *pd, struct pier_counter **ret_counter)
 
 int pier_counter_create(struct pier_pd *pd, struct pier_counter **ret_counter)
 {
+	PIER_ENTRY();
 	struct pier_counter *counter = NULL;
 	int error = pier_check_process(&pd->object);
 
@@ -65,8 +67,7 @@ int pier_counter_create(struct pier_pd *pd, struct pier_counter **ret_counter)
 	if (error)
 		return error;
 	atomic_fetch_add(&pd->children, 1);
-	pier_object_born(&counter->object, PIER_OBJECT_COUNTER, &pd->object,
-			 __builtin_return_address(0));
+	pier_object_track(&counter->object, PIER_OBJECT_COUNTER, &pd->object);
 	*ret_counter = counter;
 	return 0;
 }
@@ -87,7 +88,7 @@ int pier_counter_destroy(struct pier_counter *counter)
 				 "destroying a counter: it is bound %u time%s; "
 				 "pier_counter_unbind() ends that",
 				 bindings, bindings == 1 ? "" : "s");
-	pier_object_gone(&counter->object);
+	pier_object_untrack(&counter->object);
 	pthread_mutex_destroy(&counter->lock);
 	pthread_mutex_destroy(&counter->sleeping);
 	pthread_cond_destroy(&counter->grown);

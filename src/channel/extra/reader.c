@@ -10,6 +10,7 @@
 #include <pier/sync.h>
 
 #include "region/mr.h"
+#include "core/caller.h"
 #include "core/error.h"
 
 /* A NIC that reads what it wrote: see <pier/sync.h>. */
@@ -35,10 +36,11 @@ static int connect_ends(struct pier_channel *near, struct pier_channel *far)
 
 static int open_reader(struct pier_reader *reader, int timeout_ms)
 {
-	struct pier_channel_attr attr = PIER_CHANNEL_ATTR_INIT;
+	struct pier_channel_attr attr;
 	int error = pier_reg_mr(reader->pd, &reader->byte, 1, PIER_ACCESS_LOCAL_WRITE,
 				&reader->mr);
 
+	pier_channel_attr_init(&attr);
 	attr.max_send_wr = attr.max_recv_wr = 1;
 	attr.max_send_sge = attr.max_recv_sge = 1;
 	attr.access = PIER_ACCESS_REMOTE_READ;
@@ -53,6 +55,7 @@ static int open_reader(struct pier_reader *reader, int timeout_ms)
 int pier_reader_create(struct pier_pd *pd, int timeout_ms,
 		       struct pier_reader **ret_reader)
 {
+	PIER_ENTRY();
 	struct pier_reader *reader = calloc(1, sizeof(*reader));
 	int error;
 

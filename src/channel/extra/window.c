@@ -2,7 +2,10 @@
 #include <errno.h>
 
 #include "channel/channel.h"
+#include "region/sub.h"
 #include "region/window.h"
+#include "region/window_region.h"
+#include "core/caller.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/object.h"
@@ -71,12 +74,12 @@ static const char *why_no_window(const struct pier_channel *channel,
 }
 
 static int reg_instead(struct pier_mr *mr, uint64_t offset, uint64_t length, int access,
-		       const char *why, const void *place, struct pier_mr **ret_mr)
+		       const char *why, struct pier_mr **ret_mr)
 {
 	pier_debug("a region of its own for a peer, not a memory window: %s", why);
 	if (access & WRITING)
 		access |= PIER_ACCESS_LOCAL_WRITE;
-	return pier_reg_part(mr, offset, length, access, place, ret_mr);
+	return pier_reg_sub_mr(mr, offset, length, access, ret_mr);
 }
 
 static int bind_window(struct pier_channel *channel, struct pier_mr *window,
@@ -109,10 +112,10 @@ static int bind_window(struct pier_channel *channel, struct pier_mr *window,
 
 static int make_and_bind(struct pier_channel *channel, struct pier_mr *mr,
 			 uint64_t offset, uint64_t length, int access, int timeout_ms,
-			 const void *place, struct pier_mr **ret_mr)
+			 struct pier_mr **ret_mr)
 {
 	struct pier_mr *window;
-	int error = pier_make_window(mr, offset, length, access, place, &window);
+	int error = pier_make_window(mr, offset, length, access, &window);
 
 	if (error)
 		return error;
@@ -129,7 +132,7 @@ static int make_and_bind(struct pier_channel *channel, struct pier_mr *mr,
 int pier_bind_sub_mr(struct pier_channel *channel, struct pier_mr *mr, uint64_t offset,
 		     uint64_t length, int access, int timeout_ms, struct pier_mr **ret_mr)
 {
-	const void *place = __builtin_return_address(0);
+	PIER_ENTRY();
 	int error = pier_check_process(&channel->object);
 	const char *why;
 
@@ -145,7 +148,6 @@ int pier_bind_sub_mr(struct pier_channel *channel, struct pier_mr *mr, uint64_t 
 		return error;
 	why = why_no_window(channel, mr);
 	if (why)
-		return reg_instead(mr, offset, length, access, why, place, ret_mr);
-	return make_and_bind(channel, mr, offset, length, access, timeout_ms, place,
-			     ret_mr);
+		return reg_instead(mr, offset, length, access, why, ret_mr);
+	return make_and_bind(channel, mr, offset, length, access, timeout_ms, ret_mr);
 }

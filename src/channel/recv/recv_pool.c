@@ -7,6 +7,7 @@
 
 #include "region/mr.h"
 #include "recv_pool.h"
+#include "core/caller.h"
 #include "core/error.h"
 #include "core/extensible.h"
 #include "core/object.h"
@@ -62,13 +63,14 @@ static int check_attr(const struct pier_recv_pool_attr *attr, const struct pier_
 static int read_attr(const struct pier_recv_pool_attr *attr, const struct pier_pd *pd,
 		     struct pier_recv_pool_attr *ret_attr)
 {
-	struct pier_recv_pool_attr known = PIER_RECV_POOL_ATTR_INIT;
+	struct pier_recv_pool_attr known;
 	int error = 0;
 
+	pier_recv_pool_attr_init(&known);
 	if (attr)
 		error = pier_read_extensible("receive pool attributes",
-					     "PIER_RECV_POOL_ATTR_INIT", attr, FIRST_SIZE,
-					     sizeof(known), &known);
+					     "pier_recv_pool_attr_init()", attr,
+					     FIRST_SIZE, sizeof(known), &known);
 	if (!error)
 		error = check_attr(&known, pd);
 	if (!error)
@@ -76,16 +78,16 @@ static int read_attr(const struct pier_recv_pool_attr *attr, const struct pier_p
 	return error;
 }
 
-static int allocate_memory(struct pier_recv_pool *pool, const void *place)
+static int allocate_memory(struct pier_recv_pool *pool)
 {
 	const struct pier_recv_pool_attr *attr = &pool->attr;
 	size_t length = (size_t)attr->count * attr->length;
 	int error = pier_buffer_alloc(attr->spec, length, &pool->buffer);
 
 	if (!error)
-		error = pier_reg_buffer_for(pool->pd, pool->buffer, 0, length,
-					    PIER_ACCESS_LOCAL_WRITE, attr->policy, place,
-					    &pool->mr);
+		error = pier_reg_buffer_mr(pool->pd, pool->buffer, 0, length,
+					   PIER_ACCESS_LOCAL_WRITE, attr->policy,
+					   &pool->mr);
 	if (error)
 		return error;
 	pool->attr.offset = 0;
@@ -125,12 +127,12 @@ static int make_slots(struct pier_recv_pool *pool)
 	return error;
 }
 
-static int get_memory(struct pier_recv_pool *pool, const void *place)
+static int get_memory(struct pier_recv_pool *pool)
 {
 	int error;
 
 	if (!pool->attr.mr) {
-		error = allocate_memory(pool, place);
+		error = allocate_memory(pool);
 	} else {
 		error = pier_check_process(&pool->attr.mr->object);
 		if (!error)
@@ -141,13 +143,14 @@ static int get_memory(struct pier_recv_pool *pool, const void *place)
 	return error ? error : make_slots(pool);
 }
 
-static int make_own_srq(struct pier_recv_pool *pool, const void *place)
+static int make_own_srq(struct pier_recv_pool *pool)
 {
-	struct pier_srq_attr attr = PIER_SRQ_ATTR_INIT;
+	struct pier_srq_attr attr;
 
+	pier_srq_attr_init(&attr);
 	attr.max_wr = pool->attr.count;
 	attr.max_sge = 1;
-	return pier_make_srq(pool->pd, &attr, pool, place, &pool->srq);
+	return pier_make_srq(pool->pd, &attr, pool, &pool->srq);
 }
 
 static struct pier_recv_pool *new_pool(struct pier_pd *pd, struct pier_channel *channel,
@@ -194,7 +197,7 @@ static int free_memory(struct pier_recv_pool *pool)
 
 static void free_pool(struct pier_recv_pool *pool)
 {
-	pier_object_gone(&pool->object);
+	pier_object_untrack(&pool->object);
 	atomic_fetch_sub(&pool->pd->children, 1);
 	free(pool->fds);
 	free(pool->slots);
@@ -220,17 +223,17 @@ static void leave_channel(struct pier_recv_pool *pool)
 }
 
 /* With its slots waiting; then they are posted, as far as there is room. */
-static int build(struct pier_recv_pool *pool, bool shared, const void *place)
+static int build(struct pier_recv_pool *pool, bool shared)
 {
-	int error = get_memory(pool, place);
+	int error = get_memory(pool);
 
 	if (!error && shared)
-		error = make_own_srq(pool, place);
+		error = make_own_srq(pool);
 	return error ? error : pier_pool_post(pool);
 }
 
 static int create(struct pier_pd *pd, struct pier_channel *channel,
-		  const struct pier_recv_pool_attr *attr, const void *place,
+		  const struct pier_recv_pool_attr *attr,
 		  struct pier_recv_pool **ret_pool)
 {
 	struct pier_recv_pool *pool = new_pool(pd, channel, attr);
@@ -240,8 +243,8 @@ static int create(struct pier_pd *pd, struct pier_channel *channel,
 		return pier_fail(ENOMEM, "no memory for a receive pool of %u slots",
 				 attr->count);
 	atomic_fetch_add(&pd->children, 1);
-	pier_object_born(&pool->object, PIER_OBJECT_RECV_POOL, &pd->object, place);
-	error = build(pool, !channel, place);
+	pier_object_track(&pool->object, PIER_OBJECT_RECV_POOL, &pd->object);
+	error = build(pool, !channel);
 	if (!error) {
 		pier_add_region_user(pd, &pool->region_user);
 		if (channel)
@@ -277,6 +280,7 @@ int pier_recv_pool_create(struct pier_channel *channel,
 			  const struct pier_recv_pool_attr *attr,
 			  struct pier_recv_pool **ret_pool)
 {
+	PIER_ENTRY();
 	struct pier_recv_pool_attr known;
 	int error = pier_check_process(&channel->object);
 
@@ -284,22 +288,20 @@ int pier_recv_pool_create(struct pier_channel *channel,
 		error = read_attr(attr, channel->pd, &known);
 	if (!error)
 		error = check_channel(channel, &known);
-	return error ? error
-		     : create(channel->pd, channel, &known, __builtin_return_address(0),
-			      ret_pool);
+	return error ? error : create(channel->pd, channel, &known, ret_pool);
 }
 
 int pier_recv_pool_create_shared(struct pier_pd *pd,
 				 const struct pier_recv_pool_attr *attr,
 				 struct pier_recv_pool **ret_pool)
 {
+	PIER_ENTRY();
 	struct pier_recv_pool_attr known;
 	int error = pier_check_process(&pd->object);
 
 	if (!error)
 		error = read_attr(attr, pd, &known);
-	return error ? error
-		     : create(pd, NULL, &known, __builtin_return_address(0), ret_pool);
+	return error ? error : create(pd, NULL, &known, ret_pool);
 }
 
 static int check_idle(const struct pier_recv_pool *pool)

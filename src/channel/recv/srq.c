@@ -5,6 +5,7 @@
 #include <sys/random.h>
 
 #include "srq.h"
+#include "core/caller.h"
 #include "core/error.h"
 #include "core/extensible.h"
 #include "core/object.h"
@@ -70,12 +71,13 @@ static int check_range(const char *name, uint32_t value, uint32_t last, const ch
 static int read_attr(const struct pier_srq_attr *attr,
 		     const struct ibv_device_attr *limits, struct pier_srq_attr *ret_attr)
 {
-	struct pier_srq_attr known = PIER_SRQ_ATTR_INIT;
+	struct pier_srq_attr known;
 	int error = 0;
 
+	pier_srq_attr_init(&known);
 	if (attr) {
 		error = pier_read_extensible("shared receive queue attributes",
-					     "PIER_SRQ_ATTR_INIT", attr, FIRST_SIZE,
+					     "pier_srq_attr_init()", attr, FIRST_SIZE,
 					     sizeof(known), &known);
 	} else {
 		lower(&known.max_wr, limits->max_srq_wr);
@@ -162,8 +164,7 @@ static int create_verbs(struct pier_srq *srq)
 }
 
 int pier_make_srq(struct pier_pd *pd, const struct pier_srq_attr *attr,
-		  struct pier_recv_pool *pool, const void *place,
-		  struct pier_srq **ret_srq)
+		  struct pier_recv_pool *pool, struct pier_srq **ret_srq)
 {
 	/* The address of a pool is that of its object. */
 	const struct pier_object *owner = pool ? (struct pier_object *)pool : &pd->object;
@@ -191,7 +192,7 @@ int pier_make_srq(struct pier_pd *pd, const struct pier_srq_attr *attr,
 	srq->pool = pool;
 	atomic_fetch_add(&pd->children, 1);
 	pier_add_region_user(pd, &srq->region_user);
-	pier_object_born(&srq->object, PIER_OBJECT_SRQ, owner, place);
+	pier_object_track(&srq->object, PIER_OBJECT_SRQ, owner);
 	*ret_srq = srq;
 	return 0;
 }
@@ -199,11 +200,10 @@ int pier_make_srq(struct pier_pd *pd, const struct pier_srq_attr *attr,
 int pier_create_srq(struct pier_pd *pd, const struct pier_srq_attr *attr,
 		    struct pier_srq **ret_srq)
 {
+	PIER_ENTRY();
 	int error = pier_check_process(&pd->object);
 
-	return error ? error
-		     : pier_make_srq(pd, attr, NULL, __builtin_return_address(0),
-				     ret_srq);
+	return error ? error : pier_make_srq(pd, attr, NULL, ret_srq);
 }
 
 static int check_unused(struct pier_srq *srq)
@@ -231,7 +231,7 @@ int pier_end_srq(struct pier_srq *srq)
 	if (error)
 		return pier_fail_because(error, "destroy a shared receive queue on %s",
 					 srq->pd->device->name);
-	pier_object_gone(&srq->object);
+	pier_object_untrack(&srq->object);
 	pier_remove_region_user(srq->pd, &srq->region_user);
 	atomic_fetch_sub(&srq->pd->children, 1);
 	free_srq(srq);

@@ -62,12 +62,9 @@ struct pier_srq_recv {
 /*
  * pier_create_srq() for a receive pool, which alone posts and destroys, or for the caller
  * (NULL); and pier_destroy_srq().
- *
- * place  that the public function returns to
  */
 int pier_make_srq(struct pier_pd *pd, const struct pier_srq_attr *attr,
-		  struct pier_recv_pool *pool, const void *place,
-		  struct pier_srq **ret_srq);
+		  struct pier_recv_pool *pool, struct pier_srq **ret_srq);
 int pier_end_srq(struct pier_srq *srq);
 
 /*

@@ -8,6 +8,7 @@
 #include <sys/eventfd.h>
 
 #include "event_queue.h"
+#include "core/caller.h"
 #include "core/deadline.h"
 #include "core/error.h"
 #include "core/extensible.h"
@@ -26,23 +27,22 @@ static_assert(sizeof(struct pier_event_queue_attr) ==
 static int read_attr(const struct pier_event_queue_attr *attr,
 		     struct pier_event_queue_attr *ret_attr)
 {
-	struct pier_event_queue_attr known = PIER_EVENT_QUEUE_ATTR_INIT;
 	int error = 0;
 
+	pier_event_queue_attr_init(ret_attr);
 	if (attr)
 		error = pier_read_extensible("event queue attributes",
-					     "PIER_EVENT_QUEUE_ATTR_INIT", attr,
-					     sizeof(known), sizeof(known), &known);
+					     "pier_event_queue_attr_init()", attr,
+					     sizeof(*attr), sizeof(*attr), ret_attr);
 	if (error)
 		return error;
-	if (known.workers < 1 || known.workers > MOST_WORKERS)
+	if (ret_attr->workers < 1 || ret_attr->workers > MOST_WORKERS)
 		return pier_fail(EINVAL,
 				 "event queue attributes: workers %u is not in 1 to %d",
-				 known.workers, MOST_WORKERS);
-	if (known.depth < 1)
+				 ret_attr->workers, MOST_WORKERS);
+	if (ret_attr->depth < 1)
 		return pier_fail(EINVAL, "event queue attributes: depth 0: nothing could "
 					 "be registered");
-	*ret_attr = known;
 	return 0;
 }
 
@@ -52,11 +52,15 @@ static void *run_worker(void *argument)
 
 	pthread_mutex_lock(&queue->lock);
 	while (!queue->stop) {
-		if (pier_list_empty(&queue->queued))
+		struct pier_registration *next;
+
+		if (pier_list_empty(&queue->queued)) {
 			pthread_cond_wait(&queue->work, &queue->lock);
-		else
-			pier_run_registration(pier_container_of(
-				queue->queued.next, struct pier_registration, link));
+			continue;
+		}
+		next = pier_container_of(queue->queued.next, struct pier_registration,
+					 link);
+		next->run(next);
 	}
 	pthread_mutex_unlock(&queue->lock);
 	return NULL;
@@ -102,7 +106,8 @@ static int start_workers(struct pier_event_queue *queue, uint32_t count)
 int pier_event_queue_create(const struct pier_event_queue_attr *attr,
 			    struct pier_event_queue **ret_queue)
 {
-	struct pier_event_queue_attr known = PIER_EVENT_QUEUE_ATTR_INIT;
+	PIER_ENTRY();
+	struct pier_event_queue_attr known;
 	struct pier_event_queue *queue;
 	int error = read_attr(attr, &known);
 
@@ -127,8 +132,7 @@ int pier_event_queue_create(const struct pier_event_queue_attr *attr,
 		return error;
 	}
 	queue->object.describe = describe_queue;
-	pier_object_born(&queue->object, PIER_OBJECT_EVENT_QUEUE, NULL,
-			 __builtin_return_address(0));
+	pier_object_track(&queue->object, PIER_OBJECT_EVENT_QUEUE, NULL);
 	*ret_queue = queue;
 	return 0;
 }
@@ -157,7 +161,7 @@ int pier_event_queue_destroy(struct pier_event_queue *queue)
 			"destroying an event queue: the driver still works on %u "
 			"registration%s that %s closed; try again later",
 			busy, busy == 1 ? "" : "s", busy == 1 ? "is" : "are");
-	pier_object_gone(&queue->object);
+	pier_object_untrack(&queue->object);
 	free_queue(queue);
 	return 0;
 }

@@ -5,6 +5,7 @@
 
 #include "cache.h"
 #include "device/device.h"
+#include "core/caller.h"
 #include "core/checked.h"
 #include "core/error.h"
 #include "core/extensible.h"
@@ -24,16 +25,17 @@ _Static_assert(sizeof(struct pier_mr_cache_attr) ==
 static int read_attr(const struct pier_mr_cache_attr *attr,
 		     struct pier_mr_cache_attr *ret_attr)
 {
-	struct pier_mr_cache_attr known = PIER_MR_CACHE_ATTR_INIT;
+	struct pier_mr_cache_attr known;
 	int error = 0;
 
+	pier_mr_cache_attr_init(&known);
 	if (attr)
 		error = pier_read_extensible("registration cache",
-					     "PIER_MR_CACHE_ATTR_INIT", attr, FIRST_SIZE,
-					     sizeof(known), &known);
+					     "pier_mr_cache_attr_init()", attr,
+					     FIRST_SIZE, sizeof(known), &known);
 	if (error)
 		return error;
-	if ((unsigned int)known.policy > PIER_POLICY_STAGED)
+	if ((unsigned int)known.policy > PIER_POLICY_BOUNCE)
 		return pier_fail(EINVAL,
 				 "registration cache: policy %d is not one of enum "
 				 "pier_policy",
@@ -78,6 +80,7 @@ static void start_watching(struct pier_mr_cache *cache)
 int pier_mr_cache_create(struct pier_pd *pd, const struct pier_mr_cache_attr *attr,
 			 struct pier_mr_cache **ret_cache)
 {
+	PIER_ENTRY();
 	struct pier_mr_cache_attr known;
 	struct pier_mr_cache *cache;
 	int error = pier_check_process(&pd->object);
@@ -86,7 +89,7 @@ int pier_mr_cache_create(struct pier_pd *pd, const struct pier_mr_cache_attr *at
 		error = read_attr(attr, &known);
 	if (error)
 		return error;
-	pier_watch_caches_fork();
+	pier_caches_init();
 	cache = calloc(1, sizeof(*cache));
 	if (!cache)
 		return pier_fail(ENOMEM, "no memory for a registration cache");
@@ -103,8 +106,7 @@ int pier_mr_cache_create(struct pier_pd *pd, const struct pier_mr_cache_attr *at
 	atomic_fetch_add(&pd->children, 1);
 	pier_caches_add(cache);
 	cache->object.describe = describe_cache;
-	pier_object_born(&cache->object, PIER_OBJECT_MR_CACHE, &pd->object,
-			 __builtin_return_address(0));
+	pier_object_track(&cache->object, PIER_OBJECT_MR_CACHE, &pd->object);
 	*ret_cache = cache;
 	return 0;
 }
@@ -146,7 +148,7 @@ int pier_mr_cache_destroy(struct pier_mr_cache *cache)
 		return error;
 	if (cache->watching)
 		pier_watch_stop();
-	pier_object_gone(&cache->object);
+	pier_object_untrack(&cache->object);
 	atomic_fetch_sub(&cache->pd->children, 1);
 	pthread_cond_destroy(&cache->settled);
 	pthread_mutex_destroy(&cache->lock);

@@ -2,10 +2,10 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "backends/backend.h"
 #include "buffer/buffer.h"
 #include "cache.h"
 #include "region/mr.h"
+#include "core/caller.h"
 #include "core/page.h"
 #include "core/checked.h"
 #include "core/error.h"
@@ -17,7 +17,7 @@ struct request {
 	size_t offset;		    /* in the buffer */
 	uint64_t start, end;
 	int access;
-	const void *place; /* what the caller's call returns to */
+	const void *caller; /* set by a miss: a hit creates nothing, and must be cheap */
 };
 
 /* How it is known that a region's memory is still what it was. */
@@ -92,9 +92,8 @@ static int wrap(const struct request *request, struct pier_cache_entry *entry)
 {
 	if (request->buffer)
 		return 0;
-	return pier_wrap_for((void *)(uintptr_t)request->start,
-			     (size_t)(request->end - request->start), request->place,
-			     &entry->buffer);
+	return pier_buffer_wrap((void *)(uintptr_t)request->start,
+				(size_t)(request->end - request->start), &entry->buffer);
 }
 
 static enum guard choose_guard(const struct request *request,
@@ -109,7 +108,7 @@ static enum guard choose_guard(const struct request *request,
 		return GUARD_OWNED;
 	if (by_hand)
 		return GUARD_CALLER;
-	return backend == &pier_host_backend && request->cache->watching ? GUARD_WATCH
+	return pier_is_host_backend(backend) && request->cache->watching ? GUARD_WATCH
 									 : GUARD_NONE;
 }
 
@@ -212,10 +211,9 @@ static int register_once(const struct request *request, struct pier_cache_entry 
 	struct pier_mr_cache *cache = request->cache;
 	struct pier_buffer *buffer = request->buffer ? request->buffer : entry->buffer;
 
-	return pier_reg_buffer_for(cache->pd, buffer, request->offset,
-				   (size_t)(request->end - request->start),
-				   request->access, cache->attr.policy, request->place,
-				   &entry->mr);
+	return pier_reg_buffer_mr(cache->pd, buffer, request->offset,
+				  (size_t)(request->end - request->start),
+				  request->access, cache->attr.policy, &entry->mr);
 }
 
 /* What is only kept must not stand in the way of what is needed. */
@@ -307,6 +305,7 @@ static struct pier_cache_entry *new_entry(const struct request *request)
 
 static int miss(const struct request *request, bool keep, struct pier_mr **ret_mr)
 {
+	PIER_ENTRY_FROM(request->caller);
 	struct pier_cache_entry *entry = new_entry(request), *chosen;
 	const struct pier_backend *backend;
 	int error;
@@ -356,7 +355,7 @@ int pier_mr_cache_get(struct pier_mr_cache *cache, void *addr, size_t length, in
 		.cache = cache,
 		.start = (uintptr_t)addr,
 		.access = access,
-		.place = __builtin_return_address(0),
+		.caller = __builtin_return_address(0),
 	};
 
 	if (!addr || length == 0 || !pier_add_u64(request.start, length, &request.end))
@@ -379,7 +378,7 @@ int pier_mr_cache_get_buffer(struct pier_mr_cache *cache, struct pier_buffer *bu
 		.start = buffer->address + offset,
 		.end = buffer->address + offset + length,
 		.access = access,
-		.place = __builtin_return_address(0),
+		.caller = __builtin_return_address(0),
 	};
 	int error;
 
