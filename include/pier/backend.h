@@ -98,6 +98,12 @@ struct pier_memory {
 	void *cpu;
 	/** The backend's own. */
 	void *state;
+	/**
+	 * Of exports, in bytes: a power of two, at least a host page. Requests begin and
+	 * end at multiples of it from `address` on, or at the allocation's end. 0: they
+	 * begin and end on host pages.
+	 */
+	uint64_t granularity;
 };
 
 /** What an allocation is, for people and for the choice of its path to a NIC. */
@@ -155,6 +161,11 @@ struct pier_backend_export {
 	uint64_t offset;
 	/** The backend's own, for close_export(). */
 	void *state;
+	/**
+	 * How much of the request it covers from `address` on, in bytes; whole host
+	 * pages. 0: all. Only backends with `parts` may cover less than all.
+	 */
+	uint64_t length;
 };
 
 /** Whole pages of a memfd, for join(). */
@@ -321,6 +332,14 @@ struct pier_backend {
 	 * memory operations synchronous.
 	 */
 	int (*expose)(const struct pier_memory *memory);
+
+	/**
+	 * export_range() may cover the beginning of a request only, and reports how much.
+	 * A region of a range that needs several dma-bufs gets a part for each. A backend
+	 * that knows the limits beforehand returns -EXDEV and has segment() instead,
+	 * which saves the library an export for each part.
+	 */
+	bool parts;
 };
 
 /** Element `index` of an array whose elements may be longer than this header's. */

@@ -61,6 +61,13 @@ struct pier_export_use {
 int pier_export_for(struct pier_buffer *buffer, size_t offset, size_t length,
 		    const struct pier_export_use *use, struct pier_dmabuf *ret_dmabuf);
 
+/*
+ * How many of the first bytes of a range one dma-buf covers, of a backend with `parts`:
+ * by an export, which is closed again.
+ */
+int pier_export_reach(const struct pier_buffer *buffer, size_t offset, size_t length,
+		      const struct pier_export_use *use, uint64_t *ret_length);
+
 /* What the backend says of its memory; nothing where it says nothing. */
 struct pier_memory_facts pier_facts_of(const struct pier_buffer *buffer);
 

@@ -17,6 +17,8 @@
 #include <infiniband/verbs.h>
 #include <pier/pier.h>
 
+#include "backends/backend.h"
+
 enum {
 	PATIENT = 30000,
 };
@@ -120,6 +122,91 @@ static void names_the_importer_and_its_access(void **state)
 	pier_dmabuf_close(&dmabuf);
 	assert_string_equal(rig.gpu->importer, "");
 	assert_int_equal(rig.gpu->request.access, PIER_BACKEND_READ | PIER_BACKEND_WRITE);
+}
+
+/* In steps of the granularity from the allocation's start on, and to its end. */
+static void exports_whole_steps(void **state)
+{
+	struct pier_dmabuf dmabuf;
+	struct pier_mr *mr = NULL;
+	uint64_t step = 4 * rig.page;
+
+	(void)state;
+	rig.gpu->granularity = step;
+	start("gpu");
+	expect_ok(pier_dmabuf_export(rig.buffer, rig.page + 1, 10, &dmabuf));
+	assert_int_equal(rig.gpu->request.address, pier_buffer_address(rig.buffer));
+	assert_int_equal(rig.gpu->request.length, step);
+	assert_int_equal(dmabuf.offset, rig.page + 1);
+	assert_int_equal(dmabuf.iova, pier_buffer_address(rig.buffer) + rig.page + 1);
+	pier_dmabuf_close(&dmabuf);
+	/* The last step is shorter. */
+	expect_ok(pier_dmabuf_export(rig.buffer, 6 * rig.page - 1, 1, &dmabuf));
+	assert_int_equal(rig.gpu->request.length, 2 * rig.page);
+	assert_int_equal(dmabuf.offset, 6 * rig.page - 1);
+	pier_dmabuf_close(&dmabuf);
+	expect_ok(reg(step - 1, 2, PIER_POLICY_DIRECT, &mr));
+	assert_int_equal(rig.gpu->request.length, 6 * rig.page);
+	expect_ok(pier_dereg_mr(mr));
+}
+
+static void refuses_a_false_granularity(void **state)
+{
+	struct pier_dmabuf dmabuf;
+
+	(void)state;
+	rig.gpu->granularity = rig.page + 1;
+	start("gpu");
+	expect_result(pier_dmabuf_export(rig.buffer, 0, 1, &dmabuf), -EIO);
+	test_assert_sentence("the backend exports steps of ");
+	assert_int_equal(rig.gpu->exports, 0);
+}
+
+/* The backend "gpu" without segment(), whose exports report how far they reach. */
+static void register_partial(void)
+{
+	static bool registered;
+	struct pier_backend table = *pier_find_backend("gpu", 3);
+
+	rig.gpu->partial = true;
+	if (registered)
+		return;
+	table.name = "partial";
+	table.segment = NULL;
+	table.parts = true;
+	expect_ok(pier_backend_register(&table));
+	registered = true;
+}
+
+/* One range, several fds: a region of parts. */
+static void registers_a_part_for_each_dmabuf(void **state)
+{
+	struct pier_dmabuf dmabuf;
+	struct pier_mr *mr = NULL;
+
+	(void)state;
+	register_partial();
+	start("partial:3");
+	expect_ok(reg(1, 6 * rig.page - 1, PIER_POLICY_DIRECT, &mr));
+	assert_int_equal(pier_mr_parts(mr), 3);
+	assert_int_equal(pier_mr_path(mr), PIER_PATH_DMABUF);
+	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_dmabuf_export(rig.buffer, 2 * rig.page - 1, 1, &dmabuf));
+	pier_dmabuf_close(&dmabuf);
+	expect_result(pier_dmabuf_export(rig.buffer, 2 * rig.page - 1, 2, &dmabuf),
+		      -EXDEV);
+	test_assert_sentence("its first 1 bytes are in a dma-buf of their own");
+}
+
+static void refuses_a_short_export(void **state)
+{
+	struct pier_dmabuf dmabuf;
+
+	(void)state;
+	rig.gpu->partial = true;
+	start("gpu:3");
+	expect_result(pier_dmabuf_export(rig.buffer, 0, 6 * rig.page, &dmabuf), -EIO);
+	test_assert_sentence("the backend exported ");
 }
 
 /* What worked for the NIC is tried first the next time; what did not is not forbidden. */
@@ -750,6 +837,10 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 		CASE(takes_the_default_mapping),
 		CASE(names_the_importer_and_its_access),
+		CASE(exports_whole_steps),
+		CASE(refuses_a_false_granularity),
+		CASE(registers_a_part_for_each_dmabuf),
+		CASE(refuses_a_short_export),
 		CASE(finds_and_remembers_the_mapping),
 		CASE(remembers_the_mapping_for_each_nic),
 		CASE(tells_of_both_mappings),

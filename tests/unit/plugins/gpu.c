@@ -78,6 +78,7 @@ static int alloc_gpu(const char *unit, uint64_t length, struct pier_memory *ret_
 		.length = length_of(gpu),
 		.cpu = gpu_control.host ? gpu->alias : NULL,
 		.state = gpu,
+		.granularity = gpu_control.granularity,
 	};
 	return 0;
 }
@@ -121,6 +122,10 @@ static int export_range(const struct pier_memory *memory,
 		return pier_fail(EOPNOTSUPP, "the driver has no such mapping");
 	if (control->seams && (offset + length - 1) / gpu->segment != index)
 		return pier_fail(EXDEV, "several segments");
+	if (control->granularity && offset % control->granularity)
+		return pier_fail(EINVAL, "not a multiple of the granularity");
+	if (control->partial && length > (index + 1) * gpu->segment - offset)
+		ret_export->length = (index + 1) * gpu->segment - offset;
 	if (control->takes && mapping != control->takes)
 		ret_export->fd = eventfd(0, EFD_CLOEXEC);
 	else

@@ -22,6 +22,8 @@ struct gpu_control {
 	bool moves;	    /* its pages do */
 	bool says_no_export;
 	bool lies_about_segments;
+	bool partial; /* an export ends with its segment, and reports that */
+	uint64_t granularity;
 	int fail_copy_at; /* from the nth on copy_error is what happens; 0: all */
 	/* The device is lost at the nth copy in that direction, from 1 on: ENODEV. */
 	int lost_at_to, lost_at_from;
