@@ -243,7 +243,8 @@ static int export(struct pier_cuda_memory *memory, struct request *request,
 		pier_close_fd(fd);
 		return result;
 	}
-	*ret_export = (struct pier_backend_export){ .fd = fd, .offset = offset };
+	ret_export->fd = fd;
+	ret_export->offset = offset;
 	return 0;
 }
 
@@ -263,13 +264,13 @@ static int check_mapping(const struct pier_cuda *cuda, enum pier_mapping mapping
 	return 0;
 }
 
-int pier_cuda_export_mapped(const struct pier_memory *memory, uint64_t address,
-			    uint64_t length, enum pier_mapping mapping,
-			    struct pier_backend_export *ret_export)
+int pier_cuda_export(const struct pier_memory *memory,
+		     const struct pier_backend_request *wanted,
+		     struct pier_backend_export *ret_export)
 {
 	struct pier_cuda_scope scope;
 	struct pier_cuda_memory *state = memory->state;
-	struct request request = { .address = address, .length = length };
+	struct request request = { .address = wanted->address, .length = wanted->length };
 	char reason[256];
 	int result;
 
@@ -280,18 +281,11 @@ int pier_cuda_export_mapped(const struct pier_memory *memory, uint64_t address,
 	if (reason[0])
 		result = pier_fail(EOPNOTSUPP, "%s", reason);
 	else
-		result = check_mapping(state->cuda, mapping, &request.flags);
+		result = check_mapping(state->cuda, wanted->mapping, &request.flags);
 	if (result == 0)
 		result = export(state, &request, ret_export);
 	pier_cuda_leave(state->cuda, &scope);
 	return result;
-}
-
-int pier_cuda_export(const struct pier_memory *memory, uint64_t address, uint64_t length,
-		     struct pier_backend_export *ret_export)
-{
-	return pier_cuda_export_mapped(memory, address, length, PIER_MAPPING_DEFAULT,
-				       ret_export);
 }
 
 int pier_cuda_expose(const struct pier_memory *memory)

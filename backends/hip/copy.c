@@ -156,11 +156,13 @@ int pier_hip_copy_from(const struct pier_memory *memory, uint64_t offset,
  * whose completion was seen is not waited for: PCIe has no order between that and the
  * CPU's reading, unless they share the way to the device.
  */
-int pier_hip_flush(const struct pier_memory *memory)
+int pier_hip_flush(const struct pier_memory *memory,
+		   const struct pier_backend_flush *range)
 {
 	const struct pier_hip_memory *state = memory->state;
 	int result;
 
+	(void)range; /* the register flushes all of a device */
 	if (!state->flush)
 		return 0;
 	result = pier_hip_check_owner(state->hip);

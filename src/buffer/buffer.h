@@ -50,6 +50,24 @@ bool pier_is_host_backend(const struct pier_backend *backend);
 /* A backend that joins ranges of memfds to one dma-buf, or NULL. */
 const struct pier_backend *pier_find_joiner(void);
 
+/* What an export is for, as in struct pier_backend_request. */
+struct pier_export_use {
+	enum pier_mapping mapping; /* AUTO is DEFAULT */
+	uint32_t access;
+	const char *importer; /* or NULL: unknown */
+};
+
+/* pier_dmabuf_export() for a given use. */
+int pier_export_for(struct pier_buffer *buffer, size_t offset, size_t length,
+		    const struct pier_export_use *use, struct pier_dmabuf *ret_dmabuf);
+
+/*
+ * How many of the first bytes of a range one dma-buf covers, of a backend with `parts`:
+ * by an export, which is closed again.
+ */
+int pier_export_reach(const struct pier_buffer *buffer, size_t offset, size_t length,
+		      const struct pier_export_use *use, uint64_t *ret_length);
+
 /* The facts that the backend reports about its memory; all zero if it reports none. */
 struct pier_memory_facts pier_facts_of(const struct pier_buffer *buffer);
 
