@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <assert.h>
+
 #include "polling.h"
 #include "control.h"
 #include "provider/soft/engine.h"
@@ -7,7 +9,7 @@
 #include "shared_memory.h"
 
 /*
- * Which rings the engine looks at. Those where something last_active lately are *hot*: a
+ * Which rings the engine looks at. Those that were active lately are *hot*: a
  * look at them costs no system call, and for a ring that is quiet no cache miss. To
  * the peers of all others the flags in the shared memory say that we sleep, and they
  * send a byte over the socket. So an idle link costs a poll nothing.
@@ -69,6 +71,7 @@ static void stop_polling_oldest(struct soft_engine *engine)
 		if (!oldest || ring->last_active < oldest->last_active)
 			oldest = ring;
 	}
+	assert(oldest);
 	/* If it has something, it goes to sleep when it had its turn. */
 	if (!pier_soft_sleep_on_ring(oldest->qp))
 		pier_soft_activate(oldest->qp);
