@@ -265,7 +265,7 @@ int pier_hot_complete(struct pier_channel *channel, const struct ibv_wc *wc, int
 {
 	struct ibv_wc batch[BATCH];
 
-	if (count == 1) {
+	if (count > 0) {
 		dispatch(channel, wc);
 		count = ibv_poll_cq(channel->cq, BATCH, batch);
 	}
