@@ -15,9 +15,10 @@
 
 enum {
 	BARRIERS = 40,
-	MANY_LOOKS = 1000, /* some hundred before it sleeps, then one for each event */
-	LONGER = 1500,	   /* in which all that come have come, on a busy machine too */
-	SLACK_MS = 3000,   /* that a machine with other things to do may take longer */
+	/* Some thousand in the 50 us before it sleeps, then one for each event. */
+	MANY_LOOKS = 100000,
+	LONGER = 1500,	 /* in which all that come have come, on a busy machine too */
+	SLACK_MS = 3000, /* that a machine with other things to do may take longer */
 };
 
 static const uint32_t sizes[] = { 1, 2, 3, 5, 8, 16 };

@@ -2,12 +2,13 @@
 #include <assert.h>
 #include <errno.h>
 
-#include "posting.h"
 #include "channel/extra/scope.h"
-#include "status.h"
+#include "collect.h"
 #include "core/error.h"
+#include "posting.h"
+#include "status.h"
 
-/* Why a request is not posted. */
+/* The rare half of posting: requests that are refused, wait for room or have no data. */
 
 int pier_refuse_state(const struct pier_channel *channel)
 {
@@ -122,7 +123,7 @@ int pier_check_form(const struct pier_channel *channel,
 	return error;
 }
 
-/* All of them stand in the ring one behind the other. */
+/* The requests take consecutive entries. */
 static bool has_places(struct pier_queue *queue, uint32_t count)
 {
 	if (pier_queue_room(queue) < count)
@@ -134,7 +135,7 @@ static bool has_places(struct pier_queue *queue, uint32_t count)
 	return true;
 }
 
-/* A full queue may be full of requests that have completed and nobody asks for. */
+/* The queue may be full of completed requests that nobody has polled. */
 int pier_make_room(struct pier_channel *channel, struct pier_queue *queue, uint32_t count)
 {
 	const char *name = queue == &channel->receives ? "receive" : "send";
@@ -164,11 +165,55 @@ int pier_make_room(struct pier_channel *channel, struct pier_queue *queue, uint3
 			 name, queue->depth);
 }
 
-/* A provider that leaves no sentences has not said why: see provider.h. */
+/* The last sentence may be unrelated if the provider leaves none: see provider.h. */
 int pier_refuse_post(const struct pier_channel *channel, int error,
 		     enum pier_opcode opcode)
 {
 	if (!channel->provider->explains_posts)
 		pier_clear_error();
 	return pier_fail_because(error, "post a %s", pier_opcode_name(opcode));
+}
+
+int pier_post_whole(struct pier_channel *channel, const struct pier_request *request,
+		    struct pier_work *ret_work)
+{
+	uint64_t length;
+	int error = 0;
+
+	if (channel->sends.limit == 0)
+		return pier_refuse_state(channel);
+	length = pier_sum_lengths(pier_sg_list(request), request->num_sge);
+	if (!pier_request_fits(channel, request, length))
+		return pier_refuse_request(channel, request, length);
+	if (!pier_has_room(&channel->sends))
+		error = pier_make_room(channel, &channel->sends, 1);
+	if (error)
+		return error;
+	return pier_post_now(channel, request, length,
+			     pier_inline_flag(channel, request->opcode, length),
+			     ret_work);
+}
+
+int pier_post_local(struct pier_channel *channel, struct ibv_send_wr *wr,
+		    enum pier_opcode opcode, struct pier_work *ret_work)
+{
+	struct pier_queue *queue = &channel->sends;
+	struct ibv_send_wr *bad;
+	int error = 0;
+
+	if (channel->sends.limit == 0)
+		return pier_refuse_state(channel);
+	if (!pier_has_room(queue))
+		error = pier_make_room(channel, queue, 1);
+	if (error)
+		return error;
+	wr->wr_id = queue->head;
+	wr->send_flags |= IBV_SEND_SIGNALED;
+	pier_queue_note(queue, pier_queue_entry(queue, queue->head), queue->head, true,
+			opcode, NULL, 0, 0);
+	error = ibv_post_send(channel->qp, wr, &bad);
+	if (error)
+		return pier_refuse_post(channel, error, opcode);
+	pier_posted(queue, queue->head + 1, queue->head, ret_work);
+	return 0;
 }
