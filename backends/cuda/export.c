@@ -6,13 +6,17 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "memory.h"
+#include "driver.h"
+#include "error.h"
+#include "export.h"
+#include "identity.h"
+#include "mapping.h"
 #include "core/checked.h"
 #include "core/error.h"
 #include "core/fd.h"
 #include "core/log.h"
 
-#define STAGING "or let pier stage it"
+#define BOUNCE "or allow a bounce buffer"
 
 /* A range to export, and what the driver said. */
 struct request {
@@ -57,14 +61,14 @@ void pier_cuda_explain_export(const struct pier_cuda_memory *memory, char *ret_t
 	case PIER_CUDA_MANAGED:
 		snprintf(ret_text, size,
 			 "managed memory moves between host and device, and cannot be "
-			 "exported: allocate it with cudaMalloc, " STAGING);
+			 "exported: allocate it with cudaMalloc, " BOUNCE);
 		break;
 	case PIER_CUDA_POOL:
 		snprintf(
 			ret_text, size,
 			"memory of a stream-ordered pool cannot be exported: allocate it "
 			"with cudaMalloc (PyTorch: PYTORCH_CUDA_ALLOC_CONF without "
-			"backend:cudaMallocAsync), " STAGING);
+			"backend:cudaMallocAsync), " BOUNCE);
 		break;
 	case PIER_CUDA_REGISTERED:
 		snprintf(ret_text, size,
@@ -77,7 +81,7 @@ void pier_cuda_explain_export(const struct pier_cuda_memory *memory, char *ret_t
 				ret_text, size,
 				"memory of cuMemCreate that was made without "
 				"allocFlags.gpuDirectRDMACapable cannot be exported: set "
-				"it in CUmemAllocationProp, " STAGING);
+				"it in CUmemAllocationProp, " BOUNCE);
 			break;
 		}
 		explain_driver(memory, ret_text, size);
@@ -87,7 +91,7 @@ void pier_cuda_explain_export(const struct pier_cuda_memory *memory, char *ret_t
 			snprintf(ret_text, size,
 				 "memory of cuMemCreate on the host is for a NIC where "
 				 "the CPU reaches it: grant that with cuMemSetAccess and "
-				 "CU_MEM_LOCATION_TYPE_HOST, " STAGING);
+				 "CU_MEM_LOCATION_TYPE_HOST, " BOUNCE);
 			break;
 		}
 		/* fallthrough */
@@ -166,26 +170,6 @@ static bool widen(const struct pier_cuda_memory *memory, struct request *request
 	request->address = start;
 	request->length = end - start;
 	return true;
-}
-
-/* Only what had an identity when it was wrapped can be told from what is there now. */
-static bool was_freed(const struct pier_cuda_memory *memory)
-{
-	uint64_t identity = 0;
-
-	return memory->identity &&
-	       (!pier_cuda_read_identity(memory->cuda, memory->start, &identity) ||
-		memory->identity != identity);
-}
-
-int pier_cuda_check_live(const struct pier_cuda_memory *memory)
-{
-	if (memory->own || !was_freed(memory))
-		return 0;
-	return pier_fail(EINVAL,
-			 "the memory at %#" PRIx64 " was freed after it was wrapped: "
-			 "wrap what is there now",
-			 memory->start);
 }
 
 static int fail_seam(const struct pier_cuda_memory *memory, const struct request *request)

@@ -4,6 +4,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <pier/channel.h>
 #include <pier/export.h>
@@ -16,9 +17,12 @@ PIER_BEGIN_DECLS
  * Transfers: any number of bytes from memory here to memory of a peer, or from there
  * to here, in chunks, over one channel or several.
  *
- *	struct pier_rail rail = PIER_RAIL(channel, mr, parts, count);
- *	struct pier_transfer_attr attr = PIER_TRANSFER_ATTR_INIT;
+ *	struct pier_rail rail = {
+ *		.channel = channel, .mr = mr, .parts = parts, .count = count,
+ *	};
+ *	struct pier_transfer_attr attr;
  *
+ *	pier_transfer_attr_init(&attr);
  *	attr.rails = &rail;
  *	attr.rail_count = 1;
  *	attr.length = pier_mr_length(mr);
@@ -48,12 +52,12 @@ PIER_BEGIN_DECLS
  * it touches neither its channels nor its regions any more. Until then they must stay.
  *
  * Memory of devices: what pier_mr_sync_for_nic() and pier_mr_sync_for_device() are for
- * (<pier/sync.h>) is done for this end's memory. Of a staged region the bytes of a chunk
- * are copied just before it is posted, or when it has come, while the NIC has others in
- * flight; what was written to memory directly is flushed once, when all has come. So
- * what is read is there for device code when the transfer has ended without an error,
- * and not before. A copy that fails is how its rail fails. The peer looks after its own
- * memory: with a receiver (<pier/receiver.h>), or with these two calls.
+ * (<pier/sync.h>) is done for this end's memory. If a region has a bounce buffer, the
+ *bytes of a chunk are copied just before it is posted, or when it has come, while the NIC
+ *has others in flight; what was written to memory directly is flushed once, when all has
+ *come. So what is read is there for device code when the transfer has ended without an
+ *error, and not before. A copy that fails is how its rail fails. The peer looks after its
+ *own memory: with a receiver (<pier/receiver.h>), or with these two calls.
  *
  * Threads: one thread at a time may use a transfer and, until it has ended, the channels
  * of its rails, on which the same thread may have other requests. Different transfers
@@ -75,12 +79,6 @@ struct pier_rail {
 	uint32_t count;		/**< of parts */
 	uint64_t remote_offset; /**< in the remote vector, in bytes */
 };
-
-/** From the beginning of a region, and of a remote vector of `count` parts. */
-#define PIER_RAIL(channel, mr, parts, count)             \
-	{                                                \
-		(channel), (mr), 0, (parts), (count), 0, \
-	}
 
 /** How many rails a transfer can have. */
 #define PIER_RAILS_MAX 64
@@ -114,7 +112,7 @@ enum pier_transfer_flags {
 	PIER_TRANSFER_ANNOUNCE = 4,
 };
 
-/** What is to be moved and how. Begin with PIER_TRANSFER_ATTR_INIT. */
+/** What is to be moved and how. Begin with pier_transfer_attr_init(). */
 struct pier_transfer_attr {
 	/** sizeof(struct pier_transfer_attr), so that fields can be added. */
 	size_t size;
@@ -164,13 +162,18 @@ struct pier_transfer_attr {
 	size_t state_size; /**< in bytes */
 };
 
-/** No rail yet; writing, default chunks and windows, no limit but the stall's. */
-#define PIER_TRANSFER_ATTR_INIT                                                          \
-	{                                                                                \
-		sizeof(struct pier_transfer_attr), PIER_TRANSFER_WRITE, 0, NULL, 0, 0,   \
-			0, PIER_TIMEOUT_DEFAULT, PIER_TIMEOUT_DEFAULT, 0, 0, NULL, NULL, \
-			0, NULL, 0                                                       \
-	}
+/**
+ * Set every field to its default: a write without rails, the default chunk and window, no
+ * time limit but stall_ms. Cannot fail.
+ */
+static inline void pier_transfer_attr_init(struct pier_transfer_attr *attr)
+{
+	memset(attr, 0, sizeof(*attr));
+	attr->size = sizeof(*attr);
+	attr->direction = PIER_TRANSFER_WRITE;
+	attr->stall_ms = PIER_TIMEOUT_DEFAULT;
+	attr->timeout_ms = PIER_TIMEOUT_DEFAULT;
+}
 
 /**
  * Move bytes, and wait until all have arrived: pier_transfer_begin(),

@@ -19,27 +19,41 @@ struct pier_buffer {
 	atomic_uint users; /* regions and exported dma-bufs */
 };
 
-/* Keep a buffer from being freed, and undo that; once each for every user. */
+/* Count one more user of a buffer, or one less. A buffer with users is not freed. */
 void pier_buffer_hold(struct pier_buffer *buffer);
 void pier_buffer_unhold(struct pier_buffer *buffer);
 
-/* pier_buffer_free() of one that registration caches know nothing of. */
+/*
+ * A hook that pier_buffer_free() calls first. If it returns an error, so does
+ * pier_buffer_free(), and the buffer stays. Set once, by the registration caches, which
+ * deregister the idle regions of the buffer's memory.
+ */
+typedef int (*pier_buffer_hook)(struct pier_buffer *buffer);
+void pier_buffer_set_hook(pier_buffer_hook hook);
+
+/* pier_buffer_free() without the hook, for a buffer that no cache can have seen. */
 int pier_free_buffer_alone(struct pier_buffer *buffer);
 
 /*
  * Check that [offset, offset + length) lies in a buffer.
  *
- * step  what wanted it, for the sentence
+ * step  the step that needs it, for the sentence
  *
- * Errors: -ERANGE it does not.
+ * Errors: -ERANGE it leaves the buffer.
  */
 int pier_check_buffer_range(const struct pier_buffer *buffer, size_t offset,
 			    size_t length, const char *step);
 
-/* What the backend says of its memory; nothing where it says nothing. */
+/* The backend of ordinary host memory, which pier_buffer_wrap() falls back to. */
+bool pier_is_host_backend(const struct pier_backend *backend);
+
+/* A backend that joins ranges of memfds to one dma-buf, or NULL. */
+const struct pier_backend *pier_find_joiner(void);
+
+/* The facts that the backend reports about its memory; all zero if it reports none. */
 struct pier_memory_facts pier_facts_of(const struct pier_buffer *buffer);
 
-/* The positive errno of what a backend returned, who may be wrong about it. */
+/* The positive errno for a backend's result, which should be negative but may not be. */
 int pier_backend_errno(int result);
 
 #endif

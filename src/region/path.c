@@ -5,14 +5,15 @@
 #include <string.h>
 
 #include "buffer/buffer.h"
-#include "piece.h"
-#include "stage.h"
+#include "bounce.h"
+#include "mapping.h"
+#include "path.h"
 #include "core/error.h"
 #include "core/log.h"
 
 /*
- * The paths to a buffer's memory, the one that it is made for first: as a dma-buf or as
- * host memory, then as peer memory, then through a copy.
+ * The paths to a buffer's memory. The first is the one that the memory is made for, a
+ * dma-buf or host memory; peer memory follows, and a bounce buffer comes last.
  */
 
 enum {
@@ -38,18 +39,22 @@ int pier_reach_buffer(const struct pier_buffer *buffer, uint64_t offset, void **
 	return 0;
 }
 
-static int register_host(const struct pier_piece *piece, struct pier_mr_part *ret_part)
+static int register_host(const struct pier_segment *segment,
+			 struct pier_mr_part *ret_part)
 {
 	void *addr = NULL;
-	int error = pier_reach_buffer(piece->range.buffer, piece->range.offset, &addr);
+	int error = pier_reach_buffer(segment->range.buffer, segment->range.offset,
+				      &addr);
 
-	return error ? error : pier_register_pages(piece, addr, PIER_PATH_HOST, ret_part);
+	return error ? error
+		     : pier_register_pages(segment, addr, PIER_PATH_HOST, ret_part);
 }
 
-static int register_peermem(const struct pier_piece *piece, struct pier_mr_part *ret_part)
+static int register_peermem(const struct pier_segment *segment,
+			    struct pier_mr_part *ret_part)
 {
-	const struct pier_buffer *buffer = piece->range.buffer;
-	uint64_t address = buffer->address + piece->range.offset;
+	const struct pier_buffer *buffer = segment->range.buffer;
+	uint64_t address = buffer->address + segment->range.offset;
 	int result = 0;
 
 	pier_clear_error();
@@ -59,50 +64,79 @@ static int register_peermem(const struct pier_piece *piece, struct pier_mr_part 
 		return pier_fail_because(pier_backend_errno(result),
 					 "preparing memory of %s for a NIC",
 					 buffer->backend->name);
-	return pier_register_pages(piece, (void *)(uintptr_t)address, PIER_PATH_PEERMEM,
+	return pier_register_pages(segment, (void *)(uintptr_t)address, PIER_PATH_PEERMEM,
 				   ret_part);
 }
 
-/* By a dma-buf: of memory of which the backend says why not, without asking the driver.
- */
-static int register_export(const struct pier_piece *piece, struct pier_mr_part *ret_part)
+/* If the backend has a reason against an export, the driver is not asked. */
+static int register_export(const struct pier_segment *segment,
+			   struct pier_mr_part *ret_part)
 {
-	struct pier_memory_facts facts = pier_facts_of(piece->range.buffer);
+	struct pier_memory_facts facts = pier_facts_of(segment->range.buffer);
 
 	if (facts.no_export[0])
 		return pier_fail(EOPNOTSUPP, "%s", facts.no_export);
-	return pier_register_export(piece, ret_part);
+	return pier_register_export(segment, ret_part);
 }
 
-/* What kinds of memory a step is for. */
+static int register_buffer(const struct pier_segment *segment,
+			   struct pier_mr_part *ret_part);
+
+/* Register the bounce buffer in place of the memory. */
+static int register_bounce(const struct pier_segment *segment,
+			   struct pier_mr_part *ret_part)
+{
+	struct pier_bounce *bounce;
+	struct pier_segment shadow;
+	int error = pier_bounce_get(segment, &bounce);
+
+	if (error)
+		return error;
+	shadow = pier_bounce_segment(bounce, segment);
+	error = register_buffer(&shadow, ret_part);
+	if (error) {
+		pier_bounce_put(bounce);
+		return error;
+	}
+	free(ret_part->reason);
+	ret_part->reason = NULL;
+	ret_part->mapping = PIER_MAPPING_AUTO;
+	ret_part->path = PIER_PATH_BOUNCE;
+	ret_part->bounce = bounce;
+	ret_part->bounce_offset = segment->range.offset - bounce->offset;
+	return 0;
+}
+
+/* The kinds of memory that a fallback is for. */
 enum reach {
-	REACH_DEVICE,	/* that the CPU does not reach */
-	REACH_HOST,	/* that it does */
-	REACH_EXPORTED, /* that it does, but that has dma-bufs too */
+	REACH_DEVICE,	/* memory that the CPU does not reach */
+	REACH_HOST,	/* memory that the CPU reaches */
+	REACH_EXPORTED, /* memory that the CPU reaches and that has dma-bufs */
 	REACH_ANY,
 };
 
-/* A step down: what else there is, for whom, and what it is called. */
-static const struct step {
-	enum pier_policy policy; /* from which on it is accepted */
+/* The paths to fall back to, in this order. */
+static const struct fallback {
+	enum pier_policy policy; /* the strictest that accepts it */
 	enum reach reach;
 	const char *name;
-	int (*take)(const struct pier_piece *piece, struct pier_mr_part *ret_part);
-} steps[] = {
+	int (*take)(const struct pier_segment *segment, struct pier_mr_part *ret_part);
+} fallbacks[] = {
 	{ PIER_POLICY_PEERMEM, REACH_DEVICE, "peer memory", register_peermem },
 	{ PIER_POLICY_ANY, REACH_HOST, "host memory", register_host },
 	{ PIER_POLICY_ANY, REACH_EXPORTED, "a dma-buf", register_export },
-	{ PIER_POLICY_STAGED, REACH_ANY, "a copy in host memory", pier_register_stage },
+	{ PIER_POLICY_BOUNCE, REACH_ANY, "a bounce buffer", register_bounce },
 };
 
-/* dmabuf: that is what was tried first */
-static bool is_open(const struct step *step, const struct pier_piece *piece, bool dmabuf)
+/* dmabuf: a dma-buf was tried first */
+static bool is_possible(const struct fallback *fallback,
+			const struct pier_segment *segment, bool dmabuf)
 {
-	const struct pier_buffer *buffer = piece->range.buffer;
+	const struct pier_buffer *buffer = segment->range.buffer;
 
-	if (piece->policy < step->policy)
+	if (segment->policy < fallback->policy)
 		return false;
-	switch (step->reach) {
+	switch (fallback->reach) {
 	case REACH_DEVICE:
 		return !buffer->memory.cpu && !pier_facts_of(buffer).moves;
 	case REACH_HOST:
@@ -114,7 +148,7 @@ static bool is_open(const struct step *step, const struct pier_piece *piece, boo
 	}
 }
 
-/* The sentence of what failed is pier_error_message(). */
+/* Append the sentence of the failure, which is pier_error_message(). */
 static void add_cause(char *causes, const char *name)
 {
 	size_t used = strlen(causes);
@@ -123,41 +157,42 @@ static void add_cause(char *causes, const char *name)
 		 pier_error_message());
 }
 
-static int take_step(const struct step *step, const struct pier_piece *piece,
-		     const char *causes, struct pier_mr_part *ret_part)
+static int take_fallback(const struct fallback *fallback,
+			 const struct pier_segment *segment, const char *causes,
+			 struct pier_mr_part *ret_part)
 {
-	char *why = strdup(causes);
+	char *reason = strdup(causes);
 	int error;
 
-	if (!why)
-		return pier_fail(ENOMEM, "no memory for why a path was not taken");
-	error = step->take(piece, ret_part);
+	if (!reason)
+		return pier_fail(ENOMEM, "no memory for the reason for a path");
+	error = fallback->take(segment, ret_part);
 	if (error) {
-		free(why);
+		free(reason);
 		return error;
 	}
-	ret_part->why = why;
+	ret_part->reason = reason;
 	pier_warning("%s memory is registered as %s, not %s",
-		     piece->range.buffer->backend->name, step->name, causes);
+		     segment->range.buffer->backend->name, fallback->name, causes);
 	return 0;
 }
 
-/* After the path that the memory is made for, which leaves its sentence. */
-static int step_down(const struct pier_piece *piece, bool dmabuf, int error,
+/* Fall back after the first path failed with `error` and a sentence. */
+static int fall_back(const struct pier_segment *segment, bool dmabuf, int error,
 		     struct pier_mr_part *ret_part)
 {
 	char causes[CAUSES_SIZE] = "";
 	const char *name = dmabuf ? "a dma-buf" : "host memory";
 	bool tried = false;
 
-	for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
-		if (!is_open(&steps[i], piece, dmabuf))
+	for (size_t i = 0; i < sizeof(fallbacks) / sizeof(fallbacks[0]); i++) {
+		if (!is_possible(&fallbacks[i], segment, dmabuf))
 			continue;
 		add_cause(causes, name);
-		error = take_step(&steps[i], piece, causes, ret_part);
+		error = take_fallback(&fallbacks[i], segment, causes, ret_part);
 		if (!error)
 			return 0;
-		name = steps[i].name;
+		name = fallbacks[i].name;
 		tried = true;
 	}
 	if (!tried && error == -EXDEV)
@@ -168,21 +203,38 @@ static int step_down(const struct pier_piece *piece, bool dmabuf, int error,
 	return pier_fail(-error, "%s; and before, %s", pier_error_message(), causes);
 }
 
-int pier_register_buffer(const struct pier_piece *piece, struct pier_mr_part *ret_part)
+static int register_buffer(const struct pier_segment *segment,
+			   struct pier_mr_part *ret_part)
 {
-	const struct pier_buffer *buffer = piece->range.buffer;
-	bool dmabuf = pier_wants_dmabuf(piece->pd, buffer);
-	/* Of the program's own memory there is no other way to the same pages. */
+	const struct pier_buffer *buffer = segment->range.buffer;
+	bool dmabuf = pier_wants_dmabuf(segment->region->pd, buffer);
+	/* The program's own memory has no other path. */
 	bool only = !dmabuf && buffer->memory.cpu && !buffer->backend->dmabuf;
 	int error;
 
-	/* What is written by the one and not by the other would be overwritten. */
-	if (pier_base_is_staged(piece))
-		return pier_register_stage(piece, ret_part);
-	error = dmabuf ? register_export(piece, ret_part)
-		       : register_host(piece, ret_part);
+	/* Two paths to the same bytes would overwrite each other's writes. */
+	if (pier_base_has_bounce(segment))
+		return register_bounce(segment, ret_part);
+	error = dmabuf ? register_export(segment, ret_part)
+		       : register_host(segment, ret_part);
 
-	if (!error || only || (error == -EXDEV && piece->has_segments))
+	if (!error || only || (error == -EXDEV && segment->may_split))
 		return error;
-	return step_down(piece, dmabuf, error, ret_part);
+	return fall_back(segment, dmabuf, error, ret_part);
+}
+
+int pier_register_segment(const struct pier_segment *segment,
+			  struct pier_mr_part *ret_part)
+{
+	const struct pier_mr_range *range = &segment->range;
+
+	switch (range->source) {
+	case PIER_MR_HOST:
+		return pier_register_pages(segment, range->addr, PIER_PATH_HOST,
+					   ret_part);
+	case PIER_MR_DMABUF:
+		return pier_register_fd(segment, range->fd, range->offset, ret_part);
+	default:
+		return register_buffer(segment, ret_part);
+	}
 }

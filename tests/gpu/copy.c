@@ -93,7 +93,7 @@ static int open_side(struct side *side, const char *spec)
 	    pier_alloc_pd(side->device, &side->pd) ||
 	    pier_buffer_alloc(spec, BEFORE + REGION + BEHIND, &side->buffer) ||
 	    pier_reg_buffer_mr(side->pd, side->buffer, BEFORE, REGION, PIER_ACCESS_SHARED,
-			       PIER_POLICY_STAGED, &side->mr) ||
+			       PIER_POLICY_BOUNCE, &side->mr) ||
 	    pier_channel_create(side->pd, NULL, &side->channel))
 		return -1;
 	for (int i = 0; i < STEPS; i++) {
@@ -235,10 +235,13 @@ static void read_all(struct side *side)
 /* The same by transfers, which see to this end's memory: chunks, several in flight. */
 static void transfer_all(struct side *side, enum pier_transfer_direction direction)
 {
-	struct pier_rail rail = PIER_RAIL(side->channel, side->mr, side->remote,
-					  side->remote_count);
-	struct pier_transfer_attr attr = PIER_TRANSFER_ATTR_INIT;
+	struct pier_rail rail = { .channel = side->channel,
+				  .mr = side->mr,
+				  .parts = side->remote,
+				  .count = side->remote_count };
+	struct pier_transfer_attr attr;
 
+	pier_transfer_attr_init(&attr);
 	attr.direction = direction;
 	attr.rails = &rail;
 	attr.rail_count = 1;

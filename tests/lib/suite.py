@@ -1,23 +1,21 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A suite of tests/run: its environment, its build folder and its programs."""
+"""A suite of tests: its environment, its deadline, and running a program of it."""
 
-import json
 import os
 import pathlib
-import shutil
-import subprocess
 import tempfile
 import time
 
-from process import Deadline, echo, end_orphans, run, say
+from process import Deadline, echo, end_orphans, processor_seconds, run, say
 from tap import Reader, Tally
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
-# Seconds, well above what two slow cores need: for the programs of a suite, and
-# before that once more for its build, which is slow on a fresh machine only.
-DEADLINES = {"lint": 600, "unit": 600, "conformance": 600, "hostile": 600,
-             "consumer": 300, "fuzz": 400, "asan": 1200, "tsan": 1200, "bench": 3600, "vm": 1200, "gpu": 1800}
+# Seconds in which the programs of a suite must end, well above what two slow cores
+# need. They count only while one of its programs runs.
+DEADLINES = {"lint": 600, "unit": 600, "tools": 600, "conformance": 600, "hostile": 600,
+             "consumer": 300, "fuzz": 400, "asan": 1200, "tsan": 1200, "bench": 3600, "vm": 1200,
+             "gpu": 1800}
 
 # What would change the outcome from outside.
 UNSET = ("PIER_DEVICE", "PIER_LOG", "PIER_BACKEND_PATH", "CC", "CXX", "CFLAGS",
@@ -31,50 +29,69 @@ SANITIZER_ENV = {
 }
 
 
+def clean_environment():
+    """The caller's, without what would change the outcome."""
+    env = {k: v for k, v in os.environ.items() if k not in UNSET}
+    env.update(LC_ALL="C", CMOCKA_MESSAGE_OUTPUT="TAP", PIER_TESTS_ROOT=str(ROOT))
+    env.update(SANITIZER_ENV)
+    return env
+
+
+class Clock:
+    """The seconds during which at least one program of a suite runs."""
+
+    def __init__(self):
+        self.running = 0
+        self.since = 0
+        self.before = 0
+        # Of processors, by all programs together.
+        self.used = 0
+
+    def start(self):
+        if not self.running:
+            self.since = time.monotonic()
+        self.running += 1
+
+    def stop(self, used):
+        self.running -= 1
+        self.used += used
+        if not self.running:
+            self.before += time.monotonic() - self.since
+
+    def __str__(self):
+        return "%.0f s (%.0f s of processors)" % (self.seconds(), self.used)
+
+    def seconds(self):
+        return self.before + (time.monotonic() - self.since if self.running else 0)
+
+
 class Suite:
-    """One suite while it runs: its tally, its deadline and its environment."""
+    """One suite while it runs: its tally, its clock and its environment."""
 
     def __init__(self, name):
         self.name = name
         self.tally = Tally()
-        self.started = time.monotonic()
-        self.start_deadline()
-        self.env = {k: v for k, v in os.environ.items() if k not in UNSET}
-        self.env.update(LC_ALL="C", CMOCKA_MESSAGE_OUTPUT="TAP", PIER_TESTS_ROOT=str(ROOT))
-        self.env.update(SANITIZER_ENV)
+        self.clock = Clock()
+        self.env = clean_environment()
 
-    def start_deadline(self):
-        self.until = time.monotonic() + DEADLINES.get(self.name, 60)
+    def deadline(self):
+        return DEADLINES.get(self.name, 60)
 
     def left(self):
-        return self.until - time.monotonic()
+        return self.deadline() - self.clock.seconds()
 
-    def fail(self, what):
-        say("not ok - %s: %s" % (self.name, what))
-        self.tally.failed.append("%s: %s" % (self.name, what))
-
-    def step(self, what, argv):
-        """A step that must succeed and is no test case; printed if it fails."""
-        say("-- %s: %s" % (self.name, what))
-        output = []
-        try:
-            # A copy, since another thread may be setting one.
-            status = run([str(a) for a in argv], self.left(), output.append, dict(self.env), ROOT)
-            problem = "%s failed" % what
-        except Deadline:
-            status = 1
-            problem = "%s took longer than the %d s of this suite" % (
-                what, DEADLINES[self.name])
-        if status:
-            say("\n".join(output))
-            self.fail(problem)
-        return status == 0
+    def fail(self, problem):
+        say("not ok - %s: %s" % (self.name, problem))
+        self.tally.failed.append("%s: %s" % (self.name, problem))
 
     def program(self, name, argv, seconds, env=None, cwd=None):
-        """Run a test program in an empty temporary folder, which it must empty."""
+        """Run a test program in an empty temporary folder, which it must empty.
+
+        What it leaves running must become a child of this process: adopt_orphans().
+        """
         say("-- %s: %s" % (self.name, name))
         reader = Reader("%s: %s" % (self.name, name))
-        started = time.monotonic()
+        started, used = time.monotonic(), processor_seconds()
         seconds = min(seconds, self.left())
 
         def line(text):
@@ -93,41 +110,6 @@ class Suite:
         if left and not tally.failed:
             reader.fail("left behind: " + ", ".join(left))
         if time.monotonic() - started > 5:
-            say("-- %s: %s took %.0f s" % (self.name, name, time.monotonic() - started))
-        self.tally.add(tally)
-
-
-def build(suite, compiler, *options):
-    """Configure and build in a folder of this suite's own; None if that fails."""
-    folder = ROOT / "build" / ("tests-" + options[0])
-    wanted = json.dumps([str(ROOT), compiler, options])
-    stamp = folder / "tests-run.json"
-    suite.env["CC"] = compiler
-    if not stamp.exists() or stamp.read_text() != wanted:
-        shutil.rmtree(folder, ignore_errors=True)
-        if not suite.step("configure", ["meson", "setup", folder, ROOT, "-Dtests=enabled",
-                                        "-Dwerror=true", *options[1:]]):
-            return None
-        stamp.write_text(wanted)
-    if not suite.step("build", ["ninja", "--quiet", "-C", folder]):
-        return None
-    suite.start_deadline()
-    return folder
-
-
-def meson_tests(folder):
-    return json.loads(subprocess.check_output(["meson", "introspect", "--tests", str(folder)]))
-
-
-def run_meson_tests(suite, folder, wanted, wrapper=(), patience=1):
-    """Run those of meson's tests that are in the wanted suites."""
-    for test in meson_tests(folder):
-        names = {name.split(":")[-1] for name in test["suite"]}
-        if not names & wanted:
-            continue
-        if suite.left() <= 0:
-            suite.fail("%s was not run: the %d s of this suite are over" %
-                       (test["name"], DEADLINES[suite.name]))
-            continue
-        suite.program(test["name"], [*wrapper, *test["cmd"]], test["timeout"] * patience,
-                      test["env"], test["workdir"] or ROOT)
+            say("-- %s: %s took %.0f s (%.0f s of processors)" % (
+                self.name, name, time.monotonic() - started, processor_seconds() - used))
+        return tally

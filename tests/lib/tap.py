@@ -2,6 +2,7 @@
 """Test cases, counted from what a test program prints (testanything.org)."""
 
 import collections
+import json
 import re
 
 RESULT = re.compile(r"^(ok|not ok)\b *(\d*) *(?:- *)?(.*)$")
@@ -26,6 +27,20 @@ class Tally:
         self.passed += other.passed
         self.failed += other.failed
         self.skipped += other.skipped
+
+    def write(self, file):
+        """For another process to read()."""
+        file.write_text(json.dumps({"passed": self.passed, "failed": self.failed,
+                                    "skipped": self.skipped}))
+
+    @classmethod
+    def read(cls, file):
+        told = json.loads(file.read_text())
+        tally = cls()
+        tally.passed = told["passed"]
+        tally.failed = told["failed"]
+        tally.skipped = [Skip(*skip) for skip in told["skipped"]]
+        return tally
 
     def total(self):
         return self.passed + len(self.failed) + len(self.skipped)

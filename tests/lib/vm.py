@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The suite vm: programs run in guests, and what the guests' kernels say of it."""
 
-import concurrent.futures
 import json
 import pathlib
 import tempfile
 
 import kernel_log
-from process import Deadline, run, say
-from suite import ROOT, build, meson_tests
-from tap import Skip, Tally
+from build import meson_tests, suites_of
+from process import Deadline, echo, run, say
+from suite import ROOT
+from tap import Tally
 
 GUEST = ROOT / "tests/vm/guest"
 # What a guest takes to boot and to end, on a slow machine.
@@ -24,24 +24,21 @@ GUESTS = [
     ("memory of GPUs on rxe", 1, [], {"vm_gpu"}),
     ("stock rxe and soft0", 1, ["--stock-rxe"], {"vm_stock", "conformance"}),
 ]
-# Keeps two cores busy: a guest is idle for about a quarter of its time.
-AT_A_TIME = 3
 
 
-def tests_of(folder, wanted):
+def programs_of(folder, wanted):
     """
-    meson's tests of these suites, as tests/vm/run_programs takes them, but those to which
-    a guest is nothing new.
+    Meson's tests of these suites, as tests/vm/run_programs takes them, without those to
+    which a guest is nothing new.
     """
-    for test in meson_tests(folder):
-        suites = {name.split(":")[-1] for name in test["suite"]}
-        if suites & wanted and "outside" not in suites:
+    for test in meson_tests(folder, wanted):
+        if "outside" not in suites_of(test):
             yield {"name": test["name"], "argv": test["cmd"], "seconds": test["timeout"],
                    "env": test["env"], "cwd": test["workdir"] or str(ROOT)}
 
 
 class Guest:
-    """One guest: the programs that run in it, what it said, and the verdict."""
+    """One guest: the programs that run in it, and the verdict on its kernel."""
 
     def __init__(self, suite, name, processors, options, programs):
         self.suite = suite
@@ -50,14 +47,14 @@ class Guest:
         self.options = options
         self.programs = programs
         self.tally = Tally()
-        self.lines = ["-- vm: guest: %s" % name]
 
-    def fail(self, what):
-        self.lines.append("not ok - %s: %s" % (self.name, what))
-        self.tally.failed.append("vm: %s: %s" % (self.name, what))
+    def fail(self, problem):
+        say("not ok - %s: %s" % (self.name, problem))
+        self.tally.failed.append("vm: %s: %s" % (self.name, problem))
 
     def run(self):
         """Boot, run the programs, count them, and judge the kernel's log."""
+        say("-- vm: guest: %s" % self.name)
         with tempfile.TemporaryDirectory(prefix="pier-vm-") as share:
             share = pathlib.Path(share)
             (share / "programs.json").write_text(json.dumps(self.programs))
@@ -65,15 +62,14 @@ class Guest:
             self.take_tally(share / "tally.json")
             if (share / "kernel.log").exists():
                 self.judge_kernel(share / "kernel.log")
-        return self
+        return self.tally
 
     def boot(self, share):
         seconds = max(1, int(self.suite.left()) - BOOT_SECONDS)
         argv = [GUEST, *self.options, "--seconds", seconds, "--share", share, "--log",
                 share / "kernel.log", ROOT / "tests/vm/run_programs", self.suite.name, share]
         try:
-            status = run([str(a) for a in argv], self.suite.left(), self.lines.append,
-                         self.env, ROOT)
+            status = run([str(a) for a in argv], self.suite.left(), echo, self.env, ROOT)
             if status:
                 self.fail("tests/vm/guest ended with status %d" % status)
         except Deadline:
@@ -83,42 +79,21 @@ class Guest:
         if not file.exists():
             self.fail("the guest ended before its programs had")
             return
-        told = json.loads(file.read_text())
-        self.tally.passed += told["passed"]
-        self.tally.failed += told["failed"]
-        self.tally.skipped += [Skip(*skip) for skip in told["skipped"]]
+        self.tally.add(Tally.read(file))
 
     def judge_kernel(self, log):
         found = list(kernel_log.problems(log.read_text(errors="replace").splitlines()))
-        self.lines += ["# kernel: " + problem for problem in found[:50]]
+        for problem in found[:50]:
+            say("# kernel: " + problem)
         if found:
             self.fail("the guest's kernel complains %d times" % len(found))
         else:
-            self.lines.append("ok - %s: nothing in the kernel's log" % self.name)
+            say("ok - %s: nothing in the kernel's log" % self.name)
             self.tally.passed += 1
 
 
-def suite_vm(suite):
-    pool = concurrent.futures.ThreadPoolExecutor(AT_A_TIME)
-    try:
-        # It mostly waits for the network, so the compiler runs meanwhile.
-        prepared = pool.submit(suite.step, "prepare the guest", [GUEST, "--prepare"])
-        folder = build(suite, "gcc", "gcc")
-        if prepared.result() and folder:
-            run_guests(suite, pool, folder)
-    finally:
-        # On an interrupt, the handler ends the programs that these threads wait for.
-        pool.shutdown(wait=False, cancel_futures=True)
-
-
-def run_guests(suite, pool, folder):
+def guest_programs(suite, folder):
     # The system's own Python: another one that is first in PATH may be slow to start.
     suite.env["PATH"] = "/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin"
-    guests = [Guest(suite, name, processors, options, list(tests_of(folder, suites)))
-              for name, processors, options, suites in GUESTS]
-    say("-- vm: %d guests, %d at a time; each is shown when it has ended" % (
-        len(guests), AT_A_TIME))
-    for ended in concurrent.futures.as_completed([pool.submit(g.run) for g in guests]):
-        guest = ended.result()
-        say("\n".join(guest.lines))
-        suite.tally.add(guest.tally)
+    return [Guest(suite, name, processors, options, list(programs_of(folder, suites)))
+            for name, processors, options, suites in GUESTS]

@@ -25,16 +25,17 @@ _Static_assert(sizeof(struct pier_mr_cache_attr) ==
 static int read_attr(const struct pier_mr_cache_attr *attr,
 		     struct pier_mr_cache_attr *ret_attr)
 {
-	struct pier_mr_cache_attr known = PIER_MR_CACHE_ATTR_INIT;
+	struct pier_mr_cache_attr known;
 	int error = 0;
 
+	pier_mr_cache_attr_init(&known);
 	if (attr)
 		error = pier_read_extensible("registration cache",
-					     "PIER_MR_CACHE_ATTR_INIT", attr, FIRST_SIZE,
-					     sizeof(known), &known);
+					     "pier_mr_cache_attr_init()", attr,
+					     FIRST_SIZE, sizeof(known), &known);
 	if (error)
 		return error;
-	if ((unsigned int)known.policy > PIER_POLICY_STAGED)
+	if ((unsigned int)known.policy > PIER_POLICY_BOUNCE)
 		return pier_fail(EINVAL,
 				 "registration cache: policy %d is not one of enum "
 				 "pier_policy",
@@ -52,7 +53,7 @@ static void init_lists(struct pier_mr_cache *cache)
 	pier_list_init(&cache->idle);
 	pier_list_init(&cache->pending);
 	pier_list_init(&cache->dead);
-	pier_list_init(&cache->dying);
+	pier_list_init(&cache->reaping);
 	pier_list_init(&cache->stuck);
 }
 
@@ -88,7 +89,7 @@ int pier_mr_cache_create(struct pier_pd *pd, const struct pier_mr_cache_attr *at
 		error = read_attr(attr, &known);
 	if (error)
 		return error;
-	pier_watch_caches_fork();
+	pier_caches_init();
 	cache = calloc(1, sizeof(*cache));
 	if (!cache)
 		return pier_fail(ENOMEM, "no memory for a registration cache");
@@ -118,7 +119,7 @@ static int fail_busy(const struct pier_mr_cache *cache, size_t in_use)
 			 cache->pd->device->name, in_use);
 }
 
-static int empty(struct pier_mr_cache *cache)
+static int empty_cache(struct pier_mr_cache *cache)
 {
 	size_t in_use;
 	int error;
@@ -130,7 +131,7 @@ static int empty(struct pier_mr_cache *cache)
 	pthread_mutex_unlock(&cache->lock);
 	if (in_use > 0)
 		return fail_busy(cache, in_use);
-	error = pier_cache_bury(cache);
+	error = pier_cache_reap(cache);
 	return error ? error : pier_caches_remove(cache);
 }
 
@@ -142,7 +143,7 @@ int pier_mr_cache_destroy(struct pier_mr_cache *cache)
 		return 0;
 	error = pier_check_process(&cache->object);
 	if (!error)
-		error = empty(cache);
+		error = empty_cache(cache);
 	if (error)
 		return error;
 	if (cache->watching)
@@ -172,7 +173,7 @@ int pier_mr_cache_invalidate(struct pier_mr_cache *cache, void *addr, size_t len
 	pthread_mutex_lock(&cache->lock);
 	pier_cache_drop_range(cache, start, end);
 	pthread_mutex_unlock(&cache->lock);
-	return pier_cache_bury_range(cache, start, end);
+	return pier_cache_reap_range(cache, start, end);
 }
 
 int pier_mr_cache_flush(struct pier_mr_cache *cache)
@@ -184,7 +185,7 @@ int pier_mr_cache_flush(struct pier_mr_cache *cache)
 	pthread_mutex_lock(&cache->lock);
 	pier_cache_drop_idle(cache);
 	pthread_mutex_unlock(&cache->lock);
-	return pier_cache_bury_range(cache, 0, UINT64_MAX);
+	return pier_cache_reap_range(cache, 0, UINT64_MAX);
 }
 
 void pier_mr_cache_query_stats(struct pier_mr_cache *cache,

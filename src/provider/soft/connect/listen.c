@@ -95,14 +95,13 @@ static int bind_tcp4(struct in6_addr address)
 
 static uint16_t bound_port(int fd)
 {
-	struct sockaddr_storage name;
+	/* An IPv4 address is shorter, and has its port in the same place. */
+	struct sockaddr_in6 name = { 0 };
 	socklen_t size = sizeof(name);
 
 	if (getsockname(fd, (struct sockaddr *)&name, &size) < 0)
 		return 0;
-	if (name.ss_family == AF_INET)
-		return ntohs(((struct sockaddr_in *)&name)->sin_port);
-	return ntohs(((struct sockaddr_in6 *)&name)->sin6_port);
+	return ntohs(name.sin6_port);
 }
 
 /* The IPv4 fallback is for kernels without IPv6. No IPv6 address may become 0.0.0.0. */

@@ -103,6 +103,8 @@ static int reopen_file(int fd)
 static bool describe_pieces(const struct soft_mr *mr, struct soft_grant_message *message,
 			    int *fds)
 {
+	message->count = 0;
+	message->fd_count = 0;
 	for (uint32_t i = 0; i < mr->count; i++) {
 		const struct soft_piece *piece = &mr->pieces[i];
 

@@ -106,7 +106,7 @@ static int fail_map(const struct soft_piece *piece, const struct pier_provider_p
 	return pier_fail(EOPNOTSUPP,
 			 "soft0 reaches dma-bufs by the CPU, and that of fd %d has no "
 			 "mapping for it (mmap: errno %d): its memory can be staged "
-			 "(PIER_POLICY_STAGED)",
+			 "(PIER_POLICY_BOUNCE)",
 			 part->fd, error);
 }
 

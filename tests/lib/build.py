@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The build folders of tests/run, each of which several suites may use."""
+
+import json
+import shutil
+import subprocess
+import time
+
+from process import Deadline, processor_seconds, run, say
+from suite import ROOT, clean_environment
+
+# Well above what two slow cores need, on a fresh machine too.
+SECONDS = 1800
+
+
+def introspect(folder, what):
+    return json.loads(subprocess.check_output(["meson", "introspect", what, str(folder)]))
+
+
+def suites_of(test):
+    """Meson prefixes them with the project's name."""
+    return {name.split(":")[-1] for name in test["suite"]}
+
+
+def meson_tests(folder, wanted):
+    """Meson's tests of these suites."""
+    return [test for test in introspect(folder, "--tests") if suites_of(test) & wanted]
+
+
+def step(name, argv, env, seconds):
+    """Something that must succeed and is no test case; printed if it fails."""
+    output = []
+    started, used = time.monotonic(), processor_seconds()
+    try:
+        status = run([str(a) for a in argv], seconds, output.append, env, ROOT)
+        problem = "%s failed" % name
+    except Deadline:
+        status = 1
+        problem = "%s took longer than %d s" % (name, seconds)
+    if status:
+        say("\n".join(output))
+        say("-- %s" % problem)
+    else:
+        say("-- %s: in %.0f s (%.0f s of processors)" % (
+            name, time.monotonic() - started, processor_seconds() - used))
+    return status == 0
+
+
+class Build:
+    """A build folder, and for which suites of Meson's tests it is wanted."""
+
+    def __init__(self, name, compiler, *options):
+        self.name = name
+        self.compiler = compiler
+        self.options = options
+        self.folder = ROOT / "build" / ("tests-" + name)
+        self.wanted = set()
+        self.whole = False
+
+    def want(self, suites):
+        """The tests of these suites are run there; without any, all is built."""
+        self.wanted |= suites
+        self.whole |= not suites
+
+    def configure(self, env):
+        """Anew if it was configured in another way, or elsewhere."""
+        stamp = self.folder / "tests-run.json"
+        wanted = json.dumps([str(ROOT), self.compiler, self.options])
+        if stamp.exists() and stamp.read_text() == wanted:
+            return True
+        shutil.rmtree(self.folder, ignore_errors=True)
+        if not step("configure %s" % self.name, [
+                "meson", "setup", self.folder, ROOT, "-Dtests=enabled", "-Dwerror=true",
+                *self.options], env, SECONDS):
+            return False
+        stamp.write_text(wanted)
+        return True
+
+    def targets(self):
+        """The files that the wanted tests need, as ninja's arguments."""
+        if self.whole:
+            return []
+        needed = {target for test in meson_tests(self.folder, self.wanted)
+                  for target in test["depends"]}
+        return sorted(file[len(str(self.folder)) + 1:]
+                      for target in introspect(self.folder, "--targets") if target["id"] in needed
+                      for file in target["filename"])
+
+    def run(self, slots):
+        env = {**clean_environment(), "CC": self.compiler}
+        ninja = ["ninja", "--quiet", "-j%d" % slots, "-C", self.folder]
+        # Of a folder that is older than its meson.build, the tests are known afterwards.
+        return (self.configure(env) and
+                step("reconfigure %s" % self.name, [*ninja, "build.ninja"], env, SECONDS) and
+                step("build %s" % self.name, [*ninja, *self.targets()], env, SECONDS))
+
+
+class Prepare:
+    """A command that must have succeeded before the programs of a suite can run."""
+
+    def __init__(self, name, argv):
+        self.name = name
+        self.argv = argv
+
+    def want(self, suites):
+        pass
+
+    def run(self, slots):
+        return step("prepare the %s" % self.name, self.argv, clean_environment(), SECONDS)

@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Runs tasks side by side.
+
+Each task runs in a process of its own, which adopts what its programs leave running, so
+that nothing is blamed on a neighbour. What a task prints appears when it has ended.
+"""
+
+import ctypes
+import os
+import pickle
+import selectors
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+
+from process import adopt_orphans, end_orphans, say
+
+STOPS = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
+PR_SET_PDEATHSIG = 1  # prctl(2)
+# What an interrupted task gets to end its programs before it is killed.
+STOP_SECONDS = 20
+# Beyond this the tests' own deadlines become too short for what they share.
+MOST_AT_ONCE = 8
+
+
+class Interrupted(Exception):
+    """Ctrl-C, or a signal that ends the run."""
+
+
+def interrupted(number, frame):
+    for other in STOPS:
+        signal.signal(other, signal.SIG_IGN)
+    raise Interrupted(signal.Signals(number).name)
+
+
+def stop_on_signals():
+    for number in STOPS:
+        signal.signal(number, interrupted)
+
+
+def default_slots():
+    """One more than there are processors, since programs often wait."""
+    return min(MOST_AT_ONCE, len(os.sched_getaffinity(0)) + 1)
+
+
+class Task:
+    """Work for a process of its own.
+
+    One that is alone runs when all others have ended, and prints at once. A build is
+    what others wait for: one runs at a time, on all processors if nothing else can run.
+    """
+
+    def __init__(self, name, alone=False, build=False):
+        self.name = name
+        self.alone = alone
+        self.build = build
+
+    def start(self):
+        """In the scheduler's process, before work()."""
+
+    def work(self, slots):
+        """In the task's own process: returns what done() is given."""
+        raise NotImplementedError
+
+    def done(self, result):
+        """In the scheduler's process; a Failure if the task's own gave no result."""
+
+
+class Failure:
+    """The result of a task that ended without one."""
+
+    def __init__(self, reason):
+        self.reason = reason
+
+
+class Child:
+    """The process of a task that is running."""
+
+    def __init__(self, task, slots):
+        self.task = task
+        self.slots = slots
+        self.output = None if task.alone else tempfile.TemporaryFile()
+        self.result = b""
+        reader, writer = os.pipe()
+        sys.stdout.flush()
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.close(reader)
+            self.run(writer)
+        os.close(writer)
+        self.reader = reader
+
+    def run(self, writer):
+        """In the child: does not return."""
+        try:
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+            stop_on_signals()
+            adopt_orphans()
+            if self.output:
+                os.dup2(self.output.fileno(), 1)
+                os.dup2(self.output.fileno(), 2)
+            try:
+                result = self.task.work(self.slots)
+            except Interrupted:
+                end_orphans(0)
+                result = Failure("interrupted")
+            except BaseException as error:
+                traceback.print_exc()
+                result = Failure(repr(error))
+            sys.stdout.flush()
+            with open(writer, "wb") as file:
+                pickle.dump(result, file)
+        finally:
+            os._exit(0)
+
+    def read(self):
+        """Whether there may be more of the result to come."""
+        data = os.read(self.reader, 65536)
+        self.result += data
+        return bool(data)
+
+    def end(self):
+        """Show what it printed, and return the result."""
+        os.close(self.reader)
+        _, status = os.waitpid(self.pid, 0)
+        self.show()
+        if not self.result:
+            return Failure("its process ended with status %d" % os.waitstatus_to_exitcode(status))
+        return pickle.loads(self.result)
+
+    def show(self):
+        if self.output:
+            sys.stdout.flush()
+            self.output.seek(0)
+            shutil.copyfileobj(self.output, sys.stdout.buffer)
+            self.output.close()
+            sys.stdout.flush()
+
+
+class Scheduler:
+    """Runs tasks in the order in which they were added, but builds first."""
+
+    def __init__(self, slots):
+        self.slots = slots
+        self.tasks = []
+        self.children = []
+        self.selector = selectors.DefaultSelector()
+
+    def add(self, task):
+        self.tasks.append(task)
+
+    def next_task(self):
+        """The first that can run beside those that are running, or None."""
+        building = any(child.task.build for child in self.children)
+        builds = [task for task in self.tasks if task.build]
+        programs = [task for task in self.tasks if not task.build and not task.alone]
+        if builds and not building:
+            return builds[0]
+        if programs:
+            return programs[0]
+        return None if self.children or not self.tasks else self.tasks[0]
+
+    def start_next(self):
+        """Start a task if there is one and a processor for it."""
+        free = self.slots - sum(child.slots for child in self.children)
+        task = self.next_task() if free > 0 else None
+        if not task:
+            return False
+        self.tasks.remove(task)
+        has_company = self.children or not all(other.build or other.alone for other in self.tasks)
+        wide = task.alone or (task.build and not has_company)
+        task.start()
+        child = Child(task, self.slots if wide else 1)
+        self.children.append(child)
+        self.selector.register(child.reader, selectors.EVENT_READ, child)
+        return True
+
+    def run(self):
+        """Run all tasks, and those that their done() adds."""
+        try:
+            while self.start_next() or self.children:
+                while self.start_next():
+                    pass
+                for key, _ in self.selector.select():
+                    if not key.data.read():
+                        self.end(key.data)
+        except BaseException:
+            self.stop()
+            raise
+
+    def end(self, child):
+        self.selector.unregister(child.reader)
+        self.children.remove(child)
+        child.task.done(child.end())
+
+    def stop(self):
+        """End all tasks, and what they run."""
+        for child in self.children:
+            os.kill(child.pid, signal.SIGTERM)
+        until = time.monotonic() + STOP_SECONDS
+        for child in self.children:
+            while os.waitpid(child.pid, os.WNOHANG)[0] == 0:
+                if time.monotonic() > until:
+                    os.kill(child.pid, signal.SIGKILL)
+                time.sleep(0.02)
+            child.show()
+            say("-- stopped: %s" % child.task.name)
+        end_orphans(0)

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The suites of tests/run: what each needs built, and its programs."""
+
+import json
+import os
+import pathlib
+import random
+import subprocess
+import tempfile
+
+from build import Build, Prepare, meson_tests
+from process import Deadline, echo, run, say
+from suite import ROOT
+from tap import Skip, Tally
+from vm import GUEST, GUESTS, guest_programs
+
+DEADLINE_SCRIPT = 120
+SEED = os.environ.get("PIER_SEED")
+FUZZ_SECONDS = int(os.environ.get("PIER_FUZZ_SECONDS", "10"))
+
+NO_UNDEFINED = "-Db_lundef=false"
+BUILDS = {build.name: build for build in (
+    Build("gcc", "gcc"),
+    Build("clang", "clang"),
+    Build("asan", "gcc", "-Db_sanitize=address,undefined", NO_UNDEFINED),
+    Build("tsan", "gcc", "-Db_sanitize=thread", NO_UNDEFINED),
+    Build("fuzz", "clang", "-Dfuzz=true", "-Db_sanitize=address,undefined", NO_UNDEFINED,
+          "-Dtools=false"),
+    Build("release", "gcc", "--buildtype=release"),
+    Prepare("guest", [GUEST, "--prepare"]),
+)}
+
+
+class Program:
+    """A program of a suite: run() returns its tally."""
+
+    def __init__(self, name, function, alone=False):
+        self.name = name
+        self.run = function
+        self.alone = alone
+
+
+def test_program(suite, test, wrapper=(), patience=1):
+    """One of Meson's tests."""
+    def run_test():
+        return suite.program(test["name"], [*wrapper, *test["cmd"]], test["timeout"] * patience,
+                             test["env"], test["workdir"] or ROOT)
+
+    return Program(test["name"], run_test, not test["is_parallel"])
+
+
+class Tests:
+    """Those of Meson's tests that are in a suite of Meson's, in one build folder."""
+
+    def __init__(self, build, *suites, patience=1):
+        self.build = BUILDS[build]
+        self.suites = set(suites)
+        self.builds = {build: self.suites}
+        self.patience = patience
+
+    def programs(self, suite):
+        wrapper = tsan_wrapper(suite) if suite.name == "tsan" else []
+        return [test_program(suite, test, wrapper, self.patience)
+                for test in meson_tests(self.build.folder, self.suites)]
+
+
+def tsan_wrapper(suite):
+    """TSan of gcc 12 dies of address spaces with more than 28 random bits."""
+    with tempfile.TemporaryDirectory(prefix="pier-") as folder:
+        program = folder + "/probe"
+        subprocess.run(["gcc", "-fsanitize=thread", "-x", "c", "-", "-o", program],
+                       input=b"int main(void) { return 0; }", check=True)
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        if any(subprocess.run([program], **quiet).returncode for _ in range(10)):
+            say("-- %s: without address space randomisation (setarch -R)" % suite.name)
+            return ["setarch", "-R"]
+    return []
+
+
+class Scripts:
+    """lint and consumer: programs that print their cases."""
+
+    def __init__(self, **builds):
+        self.builds = builds
+
+    def programs(self, suite):
+        suite.env["PIER_BUILD"] = str(BUILDS["gcc"].folder)
+        for script in sorted((ROOT / "tests" / suite.name).glob("check_*")):
+            yield Program(script.name, lambda script=script: suite.program(
+                script.name, [script], DEADLINE_SCRIPT, cwd=ROOT))
+
+
+class Fuzz:
+    builds = {"fuzz": {"fuzz"}}
+
+    def programs(self, suite):
+        seed = int(SEED or str(random.randrange(1, 2**31)), 0)
+        say("-- fuzz: PIER_SEED=%s" % seed)
+        findings = BUILDS["fuzz"].folder / "findings"
+        findings.mkdir(exist_ok=True)
+        for test in meson_tests(BUILDS["fuzz"].folder, {"fuzz"}):
+            yield Program(test["name"], lambda test=test: self.search(suite, test, seed, findings))
+
+    def search(self, suite, test, seed, findings):
+        """Look for new inputs, from those that are kept."""
+        program, *corpora = test["cmd"]
+        with tempfile.TemporaryDirectory(prefix="pier-fuzz-") as found:
+            return suite.program(test["name"], [
+                program, "-max_total_time=%d" % FUZZ_SECONDS, "-timeout=10",
+                "-seed=%d" % (seed % 2**32),
+                "-print_final_stats=1", "-verbosity=0", "-rss_limit_mb=2048",
+                "-error_exitcode=70",  # 77, its own, means skipped
+                "-artifact_prefix=%s/%s-" % (findings, test["name"]), found, *corpora],
+                FUZZ_SECONDS + 60, cwd=ROOT)
+
+
+class Guests:
+    """tests/vm, in guests of which each is one program here."""
+
+    builds = {"guest": set(), "gcc": set().union(*(suites for *_, suites in GUESTS))}
+
+    def programs(self, suite):
+        return [Program(guest.name, guest.run)
+                for guest in guest_programs(suite, BUILDS["gcc"].folder)]
+
+
+class Bench:
+    builds = {"release": set()}
+
+    def programs(self, suite):
+        return [Program("run.py", lambda: suite.program(
+            "run.py", [ROOT / "tests/bench/run.py", BUILDS["release"].folder], suite.left(),
+            cwd=ROOT), alone=True)]
+
+
+class Gpu:
+    """What is carried to other machines with a GPU, on this one."""
+
+    builds = {}
+
+    def programs(self, suite):
+        return [Program("gpu", lambda: self.run(suite), alone=True)]
+
+    def run(self, suite):
+        reason = subprocess.run([ROOT / "tests/gpu/run", "--why-not"], env=suite.env, check=True,
+                                text=True, stdout=subprocess.PIPE).stdout.strip()
+        tally = Tally()
+        if reason:
+            say("skip: %s" % reason)
+            tally.skipped.append(Skip("gpu", "", reason))
+            return tally
+        build = BUILDS["gcc"]
+        # The programs are unit tests, too.
+        build.want({"unit"})
+        if not build.run(len(os.sched_getaffinity(0))):
+            raise RuntimeError("build gcc failed")
+        with tempfile.TemporaryDirectory(prefix="pier-gpu-") as place:
+            return self.run_carried(suite, build.folder, pathlib.Path(place))
+
+    def run_carried(self, suite, build, place):
+        """Pack the build, and run what was packed."""
+        carried, file = place / "carried", place / "tally.json"
+        subprocess.run([ROOT / "tests/gpu/pack", build, carried], check=True)
+        try:
+            run([str(carried / "run"), "--tally", str(file)], suite.left(), echo, suite.env, ROOT)
+        except Deadline:
+            raise RuntimeError("the GPU suite did not end") from None
+        return Tally.read(file)
+
+
+SUITES = {
+    "lint": Scripts(gcc=set(), clang=set()),
+    "unit": Tests("gcc", "unit"),
+    "tools": Tests("gcc", "tools"),
+    "conformance": Tests("gcc", "conformance"),
+    "hostile": Tests("gcc", "hostile"),
+    "consumer": Scripts(),
+    "fuzz": Fuzz(),
+    "asan": Tests("asan", "unit", "tools", "conformance", patience=4),
+    "tsan": Tests("tsan", "unit", "tools", "conformance", patience=8),
+    "vm": Guests(),
+    "gpu": Gpu(),
+    "bench": Bench(),
+}
