@@ -128,8 +128,8 @@ static int check_ranks(const struct pier_group *group, struct round *round)
 					 rank, group->size);
 		if (i > 0 && rank <= rank_at(round, i - 1))
 			return pier_fail(EINVAL,
-					 "barrier: rank %u stands behind rank %u; ranks "
-					 "are in ascending order, each once",
+					 "barrier: rank %u follows rank %u; ranks must "
+					 "be ascending and unique",
 					 rank, rank_at(round, i - 1));
 		if (rank == group->rank) {
 			found = true;
@@ -154,9 +154,10 @@ static int finish_the_last(struct pier_group *group, const struct round *round)
 	pier_group_finish_telling(group, round->deadline);
 	if (group->told_count == 0)
 		return 0;
-	return pier_group_blame(group, group->told[0], ETIMEDOUT,
-				"rank %u of %u did not take the last notice within %d ms",
-				group->told[0], group->size, round->timeout_ms);
+	return pier_group_blame(
+		group, group->told[0], ETIMEDOUT,
+		"rank %u of %u did not receive the last barrier message within %d ms",
+		group->told[0], group->size, round->timeout_ms);
 }
 
 int pier_group_barrier_of(struct pier_group *group, enum pier_barrier_algorithm algorithm,

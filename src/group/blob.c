@@ -66,8 +66,8 @@ static int unpack_endpoint(const uint8_t *wire, uint16_t length,
 				 length, PIER_ENDPOINT_WIRE_MAX);
 	if (memcmp(wire + length, zeros, (size_t)PIER_ENDPOINT_WIRE_MAX - length) != 0)
 		return pier_fail(EBADMSG,
-				 "group blob: there is something behind an endpoint of "
-				 "%u bytes",
+				 "group blob: the bytes behind an endpoint of %u bytes "
+				 "are not zero",
 				 length);
 	error = pier_endpoint_unpack(wire, length, ret_endpoint);
 	/* Its length is the blob's word, so a wrong one is nonsense too. */
@@ -85,7 +85,7 @@ static int check_header(const uint8_t *wire)
 				 "%d",
 				 pier_get_le16(wire + AT_VERSION), WIRE_VERSION);
 	if (pier_get_le16(wire + AT_LENGTH) != PIER_GROUP_BLOB_SIZE)
-		return pier_fail(EBADMSG, "group blob: it says that it has %u bytes",
+		return pier_fail(EBADMSG, "group blob: its header says %u bytes",
 				 pier_get_le16(wire + AT_LENGTH));
 	return 0;
 }

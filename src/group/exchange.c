@@ -233,7 +233,7 @@ static int check_opcode(uint32_t index, enum pier_opcode opcode, unsigned int ta
 	if ((unsigned int)opcode <= PIER_OP_RECV && (taken & TAKES(opcode)))
 		return 0;
 	return pier_fail(EINVAL,
-			 "request %u of a group: opcode %d is none that this call takes",
+			 "request %u of a group: this call does not take opcode %d",
 			 index, (int)opcode);
 }
 

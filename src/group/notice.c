@@ -131,9 +131,10 @@ static int blame_as_told(struct pier_group *group, uint32_t rank, uint32_t value
 	uint32_t culprit = value & RANK, reason = value >> RANK_BITS;
 
 	if (culprit >= group->size || reason >= REASONS)
-		return pier_group_blame(group, rank, EPROTO,
-					"rank %u of %u sent a notice of no meaning: %#x",
-					rank, group->size, value);
+		return pier_group_blame(
+			group, rank, EPROTO,
+			"rank %u of %u sent a barrier message without a meaning: %#x",
+			rank, group->size, value);
 	return pier_group_blame(group, culprit, reasons[reason].error,
 				"rank %u of %u says that rank %u %s", rank, group->size,
 				culprit, reasons[reason].says);
@@ -148,9 +149,10 @@ static int judge_notice(struct pier_group *group, uint32_t rank,
 
 	if (!result->has_immediate ||
 	    (kind != PIER_NOTICE_HERE && kind != PIER_NOTICE_FAILED))
-		return pier_group_blame(group, rank, EPROTO,
-					"rank %u of %u sent what is no notice", rank,
-					group->size);
+		return pier_group_blame(
+			group, rank, EPROTO,
+			"rank %u of %u sent something other than a barrier message", rank,
+			group->size);
 	if (kind == PIER_NOTICE_FAILED)
 		return blame_as_told(group, rank, value);
 	if (value != (check & VALUE))

@@ -379,7 +379,7 @@ static void a_send_without_a_number_is_no_notice(void **state)
 	expect_ok(pier_channel_send(crew->members[1].group->members[0].control, NULL, 0,
 				    CREW_PATIENT));
 	expect_result(pier_group_barrier(group, CREW_PATIENT), -EPROTO);
-	test_assert_sentence("rank 1 of 2 sent what is no notice");
+	test_assert_sentence("rank 1 of 2 sent something other than a barrier message");
 }
 
 static void mistakes_break_nothing(void **state)
@@ -398,7 +398,7 @@ static void mistakes_break_nothing(void **state)
 	test_assert_sentence("this rank, 0, is not among");
 	expect_result(pier_group_barrier_of(group, 0, none, 0, 0), -EINVAL);
 	expect_result(pier_group_barrier_of(group, 0, twice, 2, 0), -EINVAL);
-	test_assert_sentence("rank 0 stands behind rank 0");
+	test_assert_sentence("rank 0 follows rank 0");
 	expect_result(pier_group_barrier_of(group, 0, falling, 2, 0), -EINVAL);
 	expect_result(pier_group_barrier_of(group, 0, beyond, 2, 0), -EINVAL);
 	test_assert_sentence("no rank 3 among 3");
