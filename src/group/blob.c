@@ -2,11 +2,11 @@
 #include <errno.h>
 #include <string.h>
 
-#include "group.h"
+#include "blob.h"
 #include "core/error.h"
 #include "core/wire.h"
 
-/* The wire form; docs/wire.md describes it for those who write another reader. */
+/* The wire form: see docs/wire.md. */
 enum {
 	AT_MAGIC = 0,
 	AT_VERSION = 4,
@@ -53,7 +53,7 @@ int pier_group_pack_blob(const struct pier_group_blob *blob,
 	return 0;
 }
 
-/* One of the two, with nothing behind it. */
+/* One of the two endpoints, followed by zeros. */
 static int unpack_endpoint(const uint8_t *wire, uint16_t length,
 			   struct pier_endpoint *ret_endpoint)
 {
@@ -70,7 +70,7 @@ static int unpack_endpoint(const uint8_t *wire, uint16_t length,
 				 "are not zero",
 				 length);
 	error = pier_endpoint_unpack(wire, length, ret_endpoint);
-	/* Its length is the blob's word, so a wrong one is nonsense too. */
+	/* The length is from the blob, so a wrong one makes the blob invalid. */
 	return error == -EMSGSIZE ? -EBADMSG : error;
 }
 

@@ -12,7 +12,8 @@
 
 #include <pier/waiting.h>
 
-#include "group/group.h"
+#include "group/blob.h"
+#include "group/wait.h"
 #include "core/deadline.h"
 #include "core/error.h"
 

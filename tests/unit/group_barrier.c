@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "group/group.h"
+#include "group/message.h"
 #include "core/error.h"
 
 enum {
@@ -348,14 +348,18 @@ static void notices_may_be_hostile(void **state)
 	} notices[] = {
 		{ 0, -EPROTO, 1 },
 		{ UINT32_MAX, -EPROTO, 1 },
-		{ (uint32_t)PIER_NOTICE_HERE << PIER_NOTICE_BITS, -EPROTO, 1 },
+		{ (uint32_t)PIER_GROUP_MESSAGE_HERE << PIER_GROUP_MESSAGE_BITS, -EPROTO,
+		  1 },
 		/* Rank 2 among 2, and a reason that there is not. */
-		{ (uint32_t)PIER_NOTICE_FAILED << PIER_NOTICE_BITS | 1 << 24 | 2, -EPROTO,
-		  1 },
-		{ (uint32_t)PIER_NOTICE_FAILED << PIER_NOTICE_BITS | 15 << 24, -EPROTO,
-		  1 },
-		{ (uint32_t)PIER_NOTICE_FAILED << PIER_NOTICE_BITS | 1 << 24, -ETIMEDOUT,
-		  0 },
+		{ (uint32_t)PIER_GROUP_MESSAGE_FAILED << PIER_GROUP_MESSAGE_BITS |
+			  1 << 24 | 2,
+		  -EPROTO, 1 },
+		{ (uint32_t)PIER_GROUP_MESSAGE_FAILED << PIER_GROUP_MESSAGE_BITS |
+			  15 << 24,
+		  -EPROTO, 1 },
+		{ (uint32_t)PIER_GROUP_MESSAGE_FAILED << PIER_GROUP_MESSAGE_BITS |
+			  1 << 24,
+		  -ETIMEDOUT, 0 },
 	};
 
 	for (size_t i = 0; i < sizeof(notices) / sizeof(notices[0]); i++) {
