@@ -218,7 +218,7 @@ static int post_requests(struct pier_channel *channel, struct cursor cursor,
 static int post_vec(struct pier_channel *channel, struct cursor cursor,
 		    struct pier_work *ret_work)
 {
-	uint64_t count;
+	uint64_t count = 0;
 	int error = pier_check_process(&channel->object);
 
 	if (!error)
@@ -233,7 +233,7 @@ static int move_vec(struct pier_channel *channel, struct cursor cursor, int time
 {
 	struct pier_work work = { 0 };
 	int64_t deadline;
-	uint64_t count;
+	uint64_t count = 0;
 	int error = pier_check_process(&channel->object);
 
 	if (!error)

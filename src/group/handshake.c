@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -153,9 +154,10 @@ static int check_sockets(const struct pier_group *group, const int *sockets)
 	return 0;
 }
 
-static int start_talks(const struct pier_group *group, const int *sockets,
-		       struct blob_exchanges *all)
+static int start_exchanges(const struct pier_group *group, const int *sockets,
+			   struct blob_exchanges *all)
 {
+	assert(group->size > 0);
 	all->ranks = calloc(group->size, sizeof(all->ranks[0]));
 	all->mine = calloc(group->size, PIER_GROUP_BLOB_SIZE);
 	all->theirs = calloc(group->size, PIER_GROUP_BLOB_SIZE);
@@ -194,7 +196,7 @@ int pier_group_handshake(struct pier_group *group, const int *sockets, int timeo
 	if (error)
 		return error;
 	all.deadline = pier_deadline(all.timeout_ms);
-	error = start_talks(group, sockets, &all);
+	error = start_exchanges(group, sockets, &all);
 	if (!error)
 		error = shake_hands(group, &all);
 	free(all.ranks);

@@ -301,7 +301,7 @@ static void deliver_message(struct pier_recv_pool *pool,
 
 int pier_recv_pool_deliver(struct pier_recv_pool *pool, int timeout_ms)
 {
-	struct pier_pool_message message;
+	struct pier_pool_message message = { 0 };
 	int error = check_pool_use(pool), taken;
 	uint32_t count = 0;
 
