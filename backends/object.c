@@ -29,6 +29,7 @@ static struct pier_backend_host library = {
 	.abi = PIER_BACKEND_ABI,
 	.fail = pier_fail,
 	.log = pier_log,
+	.revoke = pier_backend_revoke,
 };
 
 static void *open_object(const char *path, char *ret_problem)

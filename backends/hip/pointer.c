@@ -109,9 +109,9 @@ static int find_bounds(const struct pier_hip *hip, uint64_t address,
 			     (unsigned long long)address);
 }
 
-static int fill_in(const struct pier_hip *hip, uint64_t address, uint64_t length,
-		   const struct pier_hsa_pointer_info *info,
-		   struct pier_memory *ret_memory)
+static int describe_pointer(const struct pier_hip *hip, uint64_t address, uint64_t length,
+			    const struct pier_hsa_pointer_info *info,
+			    struct pier_memory *ret_memory)
 {
 	struct pier_hip_memory *state;
 	uint64_t end;
@@ -151,8 +151,8 @@ static int fill_in(const struct pier_hip *hip, uint64_t address, uint64_t length
  * Host memory of somebody else's that hipHostRegister() locked may lie within more host
  * memory: it is HIP's only for who wants nothing around it.
  */
-static bool is_more(const struct pier_hsa_pointer_info *info, uint64_t address,
-		    uint64_t length)
+static bool leaves_locked_range(const struct pier_hsa_pointer_info *info,
+				uint64_t address, uint64_t length)
 {
 	uint64_t base = (uint64_t)(uintptr_t)info->host_base;
 
@@ -168,11 +168,11 @@ int pier_hip_find(uint64_t address, uint64_t length, struct pier_memory *ret_mem
 	int result;
 
 	if (!hip || pier_hip_inherited(hip) || !pier_hip_ask_hsa(hip, address, &info) ||
-	    is_more(&info, address, length))
+	    leaves_locked_range(&info, address, length))
 		return -ENOENT;
 	result = pier_hip_enter(hip, -1, &scope);
 	if (result == 0)
-		result = fill_in(hip, address, length, &info, ret_memory);
+		result = describe_pointer(hip, address, length, &info, ret_memory);
 	pier_hip_leave(hip, &scope);
 	return result;
 }

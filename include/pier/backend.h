@@ -85,6 +85,8 @@ struct pier_backend_host {
 	int (*fail)(int error, const char *format, ...) PIER_PRINTF(2, 3);
 	/** Log one line, without a newline; see <pier/log.h>. */
 	void (*log)(enum pier_log_level level, const char *format, ...) PIER_PRINTF(2, 3);
+	/** pier_backend_revoke(). */
+	void (*revoke)(uint64_t address, uint64_t length);
 };
 
 /** An allocation, or a part of memory that find() recognised. */
@@ -383,6 +385,21 @@ PIER_API const struct pier_backend *pier_backend_get(
  * malformed, or a required member is missing; -ENOSPC 32 are registered; -ENOMEM.
  */
 PIER_API int pier_backend_register(const struct pier_backend *backend);
+
+/**
+ * For backends: memory that find() reported was freed or moved, without
+ * pier_buffer_free(). Registration caches forget the regions that touch [address, address
+ * + length): they deregister those that are idle before this returns, and those that are
+ * handed out when they are given back. A later get registers what is there then.
+ *
+ * Regions that a program registered itself stay. They keep the old memory, if they were
+ * registered by a dma-buf: the import holds a reference and, unless the NIC's driver can
+ * follow moves (move_notify of struct dma_buf_attach_ops), pins it.
+ *
+ * Any thread, without locks of the backend. Not from within a function of the backend
+ * that the library called. Cannot fail.
+ */
+PIER_API void pier_backend_revoke(uint64_t address, uint64_t length);
 
 PIER_END_DECLS
 

@@ -31,6 +31,13 @@ void pier_buffer_unhold(struct pier_buffer *buffer);
 typedef int (*pier_buffer_hook)(struct pier_buffer *buffer);
 void pier_buffer_set_hook(pier_buffer_hook hook);
 
+/*
+ * The function that pier_backend_revoke() calls, with the range [start, end). Set once,
+ * by the registration caches.
+ */
+typedef void (*pier_revoke_hook)(uint64_t start, uint64_t end);
+void pier_buffer_set_revoke_hook(pier_revoke_hook hook);
+
 /* pier_buffer_free() without the hook, for a buffer that no cache can have seen. */
 int pier_free_buffer_alone(struct pier_buffer *buffer);
 

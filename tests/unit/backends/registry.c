@@ -95,7 +95,8 @@ static const struct {
 	{ "cut", NULL, "/a/cut.so" },
 	{ "small", NULL, "/a/small.so" },
 	{ "abi1",
-	  "it has backend ABI 1 (symbol pier_backend), and this library, pier " PIER_VERSION ", "
+	  "it has backend ABI 1 (symbol pier_backend), and this library, "
+	  "pier " PIER_VERSION ", "
 	  "has 2",
 	  "/b/abi1.so" },
 	{ "arena", "its name arena is already that of", "/b/arena.so" },
@@ -111,7 +112,8 @@ static const struct {
 	{ "refuses", "it refuses version ", "/b/refuses.so" },
 	{ "taken", "its name memfd is already that of a built-in", "/b/taken.so" },
 	{ "tiny", "its table has 8 bytes", "/b/tiny.so" },
-	{ "wrong_abi", "it has backend ABI 999, and this library, pier " PIER_VERSION ", has 2",
+	{ "wrong_abi",
+	  "it has backend ABI 999, and this library, pier " PIER_VERSION ", has 2",
 	  "/b/wrong_abi.so" },
 	{ "missing", "PIER_BACKEND_PATH names this folder: No such file", "/missing" },
 };
