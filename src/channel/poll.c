@@ -57,8 +57,8 @@ static int hand_out(struct pier_channel *channel, struct pier_queue *queue,
 static __attribute__((cold)) int fail_stale(struct pier_work work)
 {
 	return pier_fail(ESTALE,
-			 "handle %#llx names no request of this channel: it "
-			 "was used up, or is of another channel",
+			 "handle %#llx names no request of this channel: it was used "
+			 "before, or it belongs to another channel",
 			 (unsigned long long)work.id);
 }
 
