@@ -8,7 +8,7 @@
 #include "provider/soft/link/ring.h"
 #include "provider/soft/link/stream.h"
 #include "provider/soft/regions/copy.h"
-#include "provider/soft/regions/pieces.h"
+#include "provider/soft/regions/segments.h"
 #include "provider/soft/regions/region.h"
 #include "provider/soft/regions/vector.h"
 #include "provider/soft/soft.h"
@@ -62,15 +62,15 @@ static bool list_local_elements(struct soft_qp *qp, const struct soft_send *send
 					 reads ? IBV_ACCESS_LOCAL_WRITE : 0);
 }
 
-static struct soft_extent extent_in_piece(const struct soft_piece *piece, uint64_t offset,
-					  uint64_t length)
+static struct soft_extent extent_in_segment(const struct soft_segment *segment,
+					    uint64_t offset, uint64_t length)
 {
-	uint64_t skip = offset - piece->start, rest = piece->end - offset;
+	uint64_t skip = offset - segment->start, rest = segment->end - offset;
 
 	return (struct soft_extent){
-		.memory = piece->memory + skip,
-		.fd = piece->fd,
-		.offset = piece->offset + skip,
+		.memory = segment->memory + skip,
+		.fd = segment->fd,
+		.offset = segment->offset + skip,
 		.length = length < rest ? length : rest,
 	};
 }
@@ -112,9 +112,10 @@ static enum soft_direct_result copy_chunk(struct soft_qp *qp, struct soft_send *
 {
 	struct soft_ring *ring = qp->link.ring;
 	uint64_t offset = send->address - grant->mapped->iova + send->copied;
-	const struct soft_piece *piece = pier_soft_find_piece(grant->mapped, offset);
-	struct soft_extent extent = extent_in_piece(piece, offset,
-						    send->length - send->copied);
+	const struct soft_segment *segment = pier_soft_find_segment(grant->mapped,
+								    offset);
+	struct soft_extent extent = extent_in_segment(segment, offset,
+						      send->length - send->copied);
 	struct soft_vector vector;
 	ssize_t copied;
 
