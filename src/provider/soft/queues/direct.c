@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
-#include <linux/dma-buf.h>
 
 #include "direct.h"
 #include "core/checked.h"
@@ -75,17 +74,6 @@ static struct soft_extent extent_in_segment(const struct soft_segment *segment,
 	};
 }
 
-static ssize_t copy_bracketed(struct soft_vector *vector,
-			      const struct soft_extent *extent)
-{
-	ssize_t copied;
-
-	pier_soft_vector_sync(vector, DMA_BUF_SYNC_START);
-	copied = pier_soft_copy(vector, extent);
-	pier_soft_vector_sync(vector, DMA_BUF_SYNC_END);
-	return copied;
-}
-
 /*
  * False: the peer revoked the grant. wait_until_unused() in grant_given.c is the other
  * half.
@@ -125,7 +113,7 @@ static enum soft_direct_result copy_chunk(struct soft_qp *qp, struct soft_send *
 		pier_soft_release_grant(grant);
 		return SOFT_DIRECT_UNUSED;
 	}
-	copied = copy_bracketed(&vector, &extent);
+	copied = pier_soft_copy_synced(&vector, &extent);
 	atomic_store(&ring->out->busy, 0);
 	if (copied < 0 && errno == EFAULT)
 		return SOFT_DIRECT_FAILED;
