@@ -2,12 +2,13 @@
 #include <assert.h>
 #include <errno.h>
 
-#include "posting.h"
 #include "channel/extra/scope.h"
-#include "status.h"
+#include "collect.h"
 #include "core/error.h"
+#include "posting.h"
+#include "status.h"
 
-/* Why a request is not posted. */
+/* The rare half of posting: requests that are refused, wait for room or have no data. */
 
 int pier_refuse_state(const struct pier_channel *channel)
 {
@@ -46,7 +47,7 @@ static int refuse_atomic(const struct pier_channel *channel,
 		return pier_fail(EOPNOTSUPP, "%s: the device has no atomics (atomic_cap)",
 				 name);
 	if (length != 8)
-		return pier_fail(EINVAL, "%s of %llu bytes: atomics are of 8", name,
+		return pier_fail(EINVAL, "%s of %llu bytes: atomics take 8", name,
 				 (unsigned long long)length);
 	return pier_fail(EINVAL, "%s at %#llx: the address is not a multiple of 8", name,
 			 (unsigned long long)request->remote->addr);
@@ -90,7 +91,7 @@ static int check_flags(const struct pier_request *request)
 	const char *wrong = NULL;
 
 	if (flags & ~known)
-		return pier_fail(EINVAL, "request: flags %#x has unknown ones, %#x",
+		return pier_fail(EINVAL, "request: flags %#x: %#x are unknown",
 				 (unsigned int)flags, (unsigned int)(flags & ~known));
 	if (immediate && pier_is_read(request->opcode))
 		wrong = "IMMEDIATE";
@@ -112,7 +113,8 @@ int pier_check_form(const struct pier_channel *channel,
 	int error;
 
 	if (!is_of_send_queue(request->opcode))
-		return pier_fail(EINVAL, "request: opcode %d is not of the send queue",
+		return pier_fail(EINVAL,
+				 "request: opcode %d does not belong to the send queue",
 				 (int)request->opcode);
 	error = request->flags ? check_flags(request) : 0;
 	if (!error && (request->flags & PIER_POST_INVALIDATE) &&
@@ -122,7 +124,7 @@ int pier_check_form(const struct pier_channel *channel,
 	return error;
 }
 
-/* All of them stand in the ring one behind the other. */
+/* The requests take consecutive entries. */
 static bool has_places(struct pier_queue *queue, uint32_t count)
 {
 	if (pier_queue_room(queue) < count)
@@ -134,7 +136,7 @@ static bool has_places(struct pier_queue *queue, uint32_t count)
 	return true;
 }
 
-/* A full queue may be full of requests that have completed and nobody asks for. */
+/* The queue may be full of completed requests that nobody has polled. */
 int pier_make_room(struct pier_channel *channel, struct pier_queue *queue, uint32_t count)
 {
 	const char *name = queue == &channel->receives ? "receive" : "send";
@@ -153,7 +155,7 @@ int pier_make_room(struct pier_channel *channel, struct pier_queue *queue, uint3
 	if (pier_queue_room(queue) >= count)
 		return pier_fail(EAGAIN,
 				 "the %s queue keeps the results of %u requests that "
-				 "nobody has asked for: take some",
+				 "nobody has asked for: poll some",
 				 name, queue->aside_count);
 	if (count > 1)
 		return pier_fail(EAGAIN,
@@ -164,11 +166,55 @@ int pier_make_room(struct pier_channel *channel, struct pier_queue *queue, uint3
 			 name, queue->depth);
 }
 
-/* A provider that leaves no sentences has not said why: see provider.h. */
+/* The last sentence may be unrelated if the provider leaves none: see provider.h. */
 int pier_refuse_post(const struct pier_channel *channel, int error,
 		     enum pier_opcode opcode)
 {
 	if (!channel->provider->explains_posts)
 		pier_clear_error();
 	return pier_fail_because(error, "post a %s", pier_opcode_name(opcode));
+}
+
+int pier_post_whole(struct pier_channel *channel, const struct pier_request *request,
+		    struct pier_work *ret_work)
+{
+	uint64_t length;
+	int error = 0;
+
+	if (channel->sends.limit == 0)
+		return pier_refuse_state(channel);
+	length = pier_sum_lengths(pier_sg_list(request), request->num_sge);
+	if (!pier_request_fits(channel, request, length))
+		return pier_refuse_request(channel, request, length);
+	if (!pier_has_room(&channel->sends))
+		error = pier_make_room(channel, &channel->sends, 1);
+	if (error)
+		return error;
+	return pier_post_now(channel, request, length,
+			     pier_inline_flag(channel, request->opcode, length),
+			     ret_work);
+}
+
+int pier_post_local(struct pier_channel *channel, struct ibv_send_wr *wr,
+		    enum pier_opcode opcode, struct pier_work *ret_work)
+{
+	struct pier_queue *queue = &channel->sends;
+	struct ibv_send_wr *bad;
+	int error = 0;
+
+	if (channel->sends.limit == 0)
+		return pier_refuse_state(channel);
+	if (!pier_has_room(queue))
+		error = pier_make_room(channel, queue, 1);
+	if (error)
+		return error;
+	wr->wr_id = queue->head;
+	wr->send_flags |= IBV_SEND_SIGNALED;
+	pier_queue_note(queue, pier_queue_entry(queue, queue->head), queue->head, true,
+			opcode, NULL, 0, 0);
+	error = ibv_post_send(channel->qp, wr, &bad);
+	if (error)
+		return pier_refuse_post(channel, error, opcode);
+	pier_posted(queue, queue->head + 1, queue->head, ret_work);
+	return 0;
 }
