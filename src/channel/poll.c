@@ -88,7 +88,7 @@ int pier_hot_complete(struct pier_channel *channel, const struct ibv_wc *wc, int
 {
 	struct ibv_wc batch[PIER_CQ_BATCH];
 
-	if (count == 1) {
+	if (count > 0) {
 		pier_dispatch_completion(channel, wc);
 		count = ibv_poll_cq(channel->cq, PIER_CQ_BATCH, batch);
 	}
