@@ -86,7 +86,7 @@ static int fail_unknown(const struct pier_spec *spec)
 			 (int)spec->name_length, spec->name, names, note);
 }
 
-/* Backends come from elsewhere: what they give is looked at. */
+/* Backends come from elsewhere: check what they return. */
 static int alloc_memory(const struct pier_backend *backend, const struct pier_spec *spec,
 			size_t length, struct pier_memory *ret_memory)
 {
