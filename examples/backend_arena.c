@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A backend of your own, in a shared object: an arena of shared memory that is cut into
- * slots.
+ * An out-of-tree backend in a shared object. It divides an arena of shared memory
+ * into slots of one size.
  *
  *	cc -shared -fPIC $(pkg-config --cflags pier) -o arena.so backend_arena.c
  *	PIER_BACKEND_PATH=$PWD pier info
  *
  * Specs can name "arena" like a built-in backend. The object does not link libpier: the
- * library hands it the functions that it needs.
+ * library passes it the functions that it needs.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -24,7 +24,7 @@
 
 enum {
 	SLOTS = 16,
-	SLOT_SIZE = 256 << 10, /* pages of every size that hosts have */
+	SLOT_SIZE = 256 << 10, /* a multiple of every host page size */
 };
 
 static struct {
@@ -120,7 +120,7 @@ static int arena_find(uint64_t address, uint64_t length, struct pier_memory *ret
 	(void)length;
 	pthread_mutex_lock(&arena.lock);
 	start = (uint64_t)(uintptr_t)arena.start;
-	slot = (address - start) / SLOT_SIZE; /* huge when below the start */
+	slot = (address - start) / SLOT_SIZE; /* wraps to a huge value below the start */
 	if (arena.start && slot < SLOTS && arena.used[slot]) {
 		describe_slot((int)slot, ret_memory);
 		result = 0;

@@ -9,7 +9,7 @@
 /*
  * The part of the CUDA driver API that the backend uses, declared here so that pier
  * builds without the toolkit. The names are the API's. If cuda.h is installed,
- * tests/unit/cuda_api.c compares values, structs, prototypes and symbol names.
+ * tests/unit/backends/cuda/api.c compares values, structs, prototypes and symbol names.
  */
 
 /* Name, value. */

@@ -7,10 +7,10 @@
 
 /*
  * The part of AMD's HIP and HSA runtimes that the backend uses, declared here so that
- * pier builds without their headers. If those are installed, tests/unit/hip_headers.c
- * compares. The backend avoids everything whose layout or numbers changed between
- * versions of HIP, such as struct hipPointerAttribute_t and enum hipMemoryType, from 5 to
- * 6.
+ * pier builds without their headers. If those are installed,
+ * tests/unit/backends/hip/headers.c compares. The backend avoids everything whose layout
+ * or numbers changed between versions of HIP, such as struct hipPointerAttribute_t and
+ * enum hipMemoryType, from 5 to 6.
  */
 
 struct ihipStream_t;

@@ -25,7 +25,7 @@ struct pier_memory_facts pier_facts_of(const struct pier_buffer *buffer)
 
 	if (buffer->backend->describe)
 		buffer->backend->describe(&buffer->memory, &facts);
-	/* Backends come from elsewhere: no text need end. */
+	/* Backends come from elsewhere: their text may lack its end. */
 	facts.kind[sizeof(facts.kind) - 1] = '\0';
 	facts.unit[sizeof(facts.unit) - 1] = '\0';
 	facts.no_export[sizeof(facts.no_export) - 1] = '\0';
@@ -40,7 +40,7 @@ static void describe_buffer(const struct pier_object *object, char *ret_text, si
 		 buffer->backend->name);
 }
 
-/* wrapped: the memory is the caller's */
+/* wrapped: the caller owns the memory */
 static struct pier_buffer *new_buffer(const struct pier_backend *backend,
 				      const struct pier_memory *memory, uint64_t address,
 				      size_t length, bool wrapped)
@@ -180,7 +180,7 @@ static int ask_backend(const struct pier_backend *backend, uint64_t address,
 	return 0;
 }
 
-/* Memory that nobody claims is host memory, which needs no release. */
+/* Memory that no backend owns is host memory, which needs no release. */
 static int find_owner(void *addr, size_t length, const struct pier_backend **ret_backend,
 		      struct pier_memory *ret_memory)
 {
@@ -303,7 +303,7 @@ int pier_buffer_wrap_dmabuf(int fd, uint64_t offset, size_t length,
 	return 0;
 }
 
-/* Its regions are children of their PDs: those of its users that are no dma-bufs. */
+/* Regions are children of their PDs, so count them as the users that are no dma-bufs. */
 static int refuse_to_free(const struct pier_buffer *buffer, size_t users)
 {
 	size_t dmabufs = pier_object_children(&buffer->object, PIER_OBJECT_DMABUF);
@@ -318,7 +318,7 @@ static int refuse_to_free(const struct pier_buffer *buffer, size_t users)
 			 buffer->length, buffer->backend->name, children);
 }
 
-/* The same for all buffers: a cached region is found by its address. */
+/* One for all buffers: caches find regions by address, not by buffer. */
 static _Atomic(pier_buffer_hook) before_free;
 
 void pier_buffer_set_hook(pier_buffer_hook hook)

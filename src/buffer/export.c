@@ -59,7 +59,7 @@ static bool find_steps(const struct pier_memory *memory, uint64_t address,
 	return true;
 }
 
-/* The pages around the range, all of which must be in the allocation. */
+/* The pages around the range. All of them must belong to the allocation. */
 static int pages_to_export(const struct pier_buffer *buffer, size_t offset, size_t length,
 			   struct pier_page_range *ret_range)
 {

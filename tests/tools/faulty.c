@@ -34,13 +34,13 @@ struct state {
 	atomic_uint copies_from, copies_to;
 };
 
-static int probe(char *ret_detail, size_t size)
+static int faulty_probe(char *ret_detail, size_t size)
 {
 	snprintf(ret_detail, size, "for tests");
 	return 0;
 }
 
-static int parse(const char *unit, struct state *state)
+static int parse_unit(const char *unit, struct state *state)
 {
 	char end;
 
@@ -75,7 +75,7 @@ static int alloc_memory(const char *unit, uint64_t length, struct pier_memory *r
 	if (!state)
 		return pier_fail(ENOMEM, "out of memory");
 	length = (length + PAGE - 1) / PAGE * PAGE;
-	error = parse(unit, state);
+	error = parse_unit(unit, state);
 	if (!error && take_pages(state, length) < 0)
 		error = pier_fail(errno, "faulty has no memory: %s", strerror(errno));
 	if (error) {
@@ -119,7 +119,7 @@ static void close_export(struct pier_backend_export *dmabuf)
 	close(dmabuf->fd);
 }
 
-static uint8_t *place(const struct pier_memory *memory, uint64_t offset)
+static uint8_t *memory_at(const struct pier_memory *memory, uint64_t offset)
 {
 	const struct state *state = memory->state;
 
@@ -133,9 +133,9 @@ static int copy_to(const struct pier_memory *memory, uint64_t offset, const void
 
 	if (state->broken)
 		return pier_fail(EIO, "faulty memory is broken");
-	memcpy(place(memory, offset), source, length);
+	memcpy(memory_at(memory, offset), source, length);
 	if (atomic_fetch_add(&state->copies_to, 1) + 1 == state->spoil)
-		place(memory, offset)[length / 2] ^= 1;
+		memory_at(memory, offset)[length / 2] ^= 1;
 	return 0;
 }
 
@@ -146,7 +146,7 @@ static int copy_from(const struct pier_memory *memory, uint64_t offset, void *de
 
 	if (state->broken)
 		return pier_fail(EIO, "faulty memory is broken");
-	memcpy(destination, place(memory, offset), length);
+	memcpy(destination, memory_at(memory, offset), length);
 	if (atomic_fetch_add(&state->copies_from, 1) + 1 == state->flip)
 		((uint8_t *)destination)[length - 1] ^= 0x80;
 	return 0;
@@ -158,7 +158,7 @@ static const struct pier_backend table = {
 	.name = "faulty",
 	.description = "memory that loses bits",
 	.memfd = true,
-	.probe = probe,
+	.probe = faulty_probe,
 	.alloc = alloc_memory,
 	.free = free_memory,
 	.export_range = export_range,
