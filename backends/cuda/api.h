@@ -7,10 +7,9 @@
 #include <stdint.h>
 
 /*
- * What the backend uses of the CUDA driver API, declared here so that pier builds without
- * the toolkit. The names are the API's. tests/unit/backends/cuda/api.c includes cuda.h
- * first, where there is one, and compares: values, structs, prototypes and the names of
- * symbols.
+ * The part of the CUDA driver API that the backend uses, declared here so that pier
+ * builds without the toolkit. The names are the API's. If cuda.h is installed,
+ * tests/unit/backends/cuda/api.c compares values, structs, prototypes and symbol names.
  */
 
 /* Name, value. */
@@ -126,7 +125,7 @@ struct pier_cu_access_desc {
 	unsigned int flags;
 };
 
-#ifndef CUDA_VERSION /* cuda.h is not there */
+#ifndef CUDA_VERSION /* without cuda.h */
 
 #define PIER_CU_VALUE(name, value) name = (value),
 enum {
@@ -134,7 +133,7 @@ enum {
 };
 #undef PIER_CU_VALUE
 
-/* The API's enums have no negative value, so that they are unsigned ints. */
+/* The API's enums have no negative values, so they are unsigned ints. */
 typedef unsigned int CUresult;
 typedef unsigned int CUdevice_attribute;
 typedef unsigned int CUpointer_attribute;
@@ -157,9 +156,9 @@ typedef struct pier_cu_access_desc CUmemAccessDesc;
 #endif
 
 /*
- * The calls: name, version of CUDA in which the form that is used here came (which
- * cuGetProcAddress() is asked for), the symbol of that form, and parameters. Those which
- * came after PIER_CU_OLDEST may be missing.
+ * The calls: name; the version of CUDA that introduced the form used here, which
+ * cuGetProcAddress() takes; the symbol of that form; parameters. Calls that are newer
+ * than PIER_CU_OLDEST may be missing.
  */
 #define PIER_CU_CALLS(X)                                                                 \
 	X(cuInit, 2000, "cuInit", (unsigned int flags))                                  \

@@ -7,7 +7,9 @@
 #include "error.h"
 #include "identity.h"
 
-/* `host` to or from the device's address, or else zeros to there. */
+/*
+ * Copy between `host` and the device's address, or fill the device's memory with zeros.
+ */
 struct copy {
 	enum {
 		WRITE,
@@ -35,8 +37,8 @@ static CUresult start_copy(const struct pier_cuda *cuda, const struct copy *copy
 }
 
 /*
- * In a stream of pier's: in the default one it would wait for the application's kernels,
- * of which one may be waiting for these bytes.
+ * Use a stream of pier's own. In the default stream the copy would wait for the
+ * application's kernels, and one of those may wait for these bytes.
  */
 static int run_copy(const struct pier_cuda_memory *memory, const struct copy *copy)
 {

@@ -65,8 +65,8 @@ static void explain_empty(const char *folder, char *ret_text, size_t size)
 }
 
 /*
- * No heap needs a particular mode to allocate from (dma_heap_ioctl() does not
- * look), and systems hand out read-only permission.
+ * Open read-only: dma_heap_ioctl() does not check the mode, and many systems grant no
+ * more.
  */
 static int open_heap_file(const char *folder, const char *name)
 {
@@ -96,7 +96,7 @@ int pier_probe_dma_heaps(const char *folder, char *ret_detail, size_t size)
 	fd = open_heap_file(folder, DEFAULT_HEAP);
 	snprintf(first, sizeof(first), "%s", DEFAULT_HEAP);
 	if (fd < 0 && errno == ENOENT) {
-		/* Not at a mere comma: heaps are called "linux,cma". */
+		/* Split at ", ", not at a comma: a heap may be named "linux,cma". */
 		char *end = strstr(names, ", ");
 
 		snprintf(first, sizeof(first), "%.*s",
@@ -138,7 +138,7 @@ int pier_open_dma_heap(const char *folder, const char *name, int *ret_fd)
 {
 	int fd;
 
-	/* A heap is a name in the folder, not a way out of it. */
+	/* A heap's name must not lead out of the folder. */
 	if (!name[0] || name[0] == '.' || strchr(name, '/') || strlen(name) > NAME_MAX)
 		return fail_to_open(folder, name, ENOENT);
 	fd = open_heap_file(folder, name);

@@ -137,7 +137,10 @@ int pier_create_memfd(const char *name, uint64_t length, int seals, int *ret_fd)
 		return pier_fail(error, "memfd_create: %m");
 	}
 	if (ftruncate(fd, (off_t)length) != 0) {
-		/* Larger than any file of this kind: no memory has that much. */
+		/*
+		 * Larger than the longest file of this kind, so no memory is large
+		 * enough.
+		 */
 		error = errno == EFBIG || errno == EINVAL ? ENOMEM : errno;
 		return pier_fail(error, "making a memfd %llu bytes long: %m",
 				 (unsigned long long)length);

@@ -57,7 +57,7 @@ int pier_fd_memory_export(const struct pier_memory *memory,
 			  struct pier_backend_export *ret_export);
 void pier_fd_memory_close_export(struct pier_backend_export *dmabuf);
 
-/* begin_cpu() and end_cpu() where the fd is a dma-buf. */
+/* begin_cpu() and end_cpu() of dma-bufs. */
 int pier_fd_memory_begin_cpu(const struct pier_memory *memory, bool write);
 int pier_fd_memory_end_cpu(const struct pier_memory *memory, bool write);
 

@@ -41,8 +41,8 @@ static int alloc_memfd(const char *unit, uint64_t length, struct pier_memory *re
 	result = pier_whole_pages("memfd", length, &rounded);
 	if (result == 0)
 		/*
-		 * The fd is handed to others: nobody may change its size below
-		 * our mapping, which would make access to it SIGBUS.
+		 * Exports hand the fd to others. If they shrank the file, access to our
+		 * mapping would raise SIGBUS.
 		 */
 		result = pier_create_memfd(
 			"pier", rounded, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL, &fd);

@@ -50,6 +50,13 @@ PIER_BEGIN_DECLS
 #define PIER_BACKEND_ABI    2
 #define PIER_BACKEND_SYMBOL "pier_backend_get"
 
+/** Of pier_backend_get(), which the shared object exports, not the library. */
+#if defined(__GNUC__)
+#define PIER_BACKEND_API __attribute__((visibility("default")))
+#else
+#define PIER_BACKEND_API
+#endif
+
 /** Whether a struct that the other side made has a member. */
 #define PIER_BACKEND_HAS(object, member)                                             \
 	((size_t)((const char *)(&(object)->member + 1) - (const char *)(object)) <= \
@@ -365,7 +372,7 @@ static inline const struct pier_backend_range *pier_backend_range_at(
  */
 typedef const struct pier_backend *pier_backend_get_function(
 	const struct pier_backend_host *host);
-PIER_API const struct pier_backend *pier_backend_get(
+PIER_BACKEND_API const struct pier_backend *pier_backend_get(
 	const struct pier_backend_host *host);
 
 /**

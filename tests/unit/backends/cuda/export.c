@@ -419,7 +419,7 @@ static void test_ordering(void **state)
 	app.control->device[1].flush_options = 1;
 	rig_fail("cuFlushGPUDirectRDMAWrites", 719);
 	expect_result(call_flush(cuda, &memory), -EIO);
-	test_assert_sentence("start it anew");
+	test_assert_sentence("restart the process");
 	cuda->free(&memory);
 	/* The CPU's own memory needs none. */
 	app.control->device[1].flush_options = 0;

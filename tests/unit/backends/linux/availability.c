@@ -124,7 +124,7 @@ static void test_udmabuf_limits(void **state)
 	limits = pier_read_udmabuf_limits(inside("missing"));
 	assert_int_equal(limits.size_mb, 0);
 	pier_describe_udmabuf_limits(&limits, text, sizeof(text));
-	assert_non_null(strstr(text, "does not tell"));
+	assert_non_null(strstr(text, "does not report"));
 	assert_int_equal(pier_check_udmabuf_length(&limits, UINT64_MAX), 0);
 
 	limits = (struct pier_udmabuf_limits){ .size_mb = 64, .ranges = 1024 };
