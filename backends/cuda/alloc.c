@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "alloc.h"
+#include "copy.h"
+#include "driver.h"
+#include "error.h"
+#include "identity.h"
 #include "spec.h"
 #include "vmm.h"
 #include "core/checked.h"
 #include "core/error.h"
-#include "core/fork.h"
 #include "core/log.h"
 
 enum {
@@ -22,60 +25,6 @@ enum {
 	 */
 	BLOCK = 2 << 20,
 };
-
-static struct {
-	struct pier_fork_mutex lock;
-	struct pier_list list;
-} own = {
-	.lock = PIER_FORK_MUTEX,
-	.list = { &own.list, &own.list },
-};
-
-struct pier_memory pier_cuda_describe(struct pier_cuda_memory *memory)
-{
-	return (struct pier_memory){
-		.address = memory->address,
-		.length = memory->length,
-		.cpu = memory->cpu,
-		.state = memory,
-	};
-}
-
-void pier_cuda_own(struct pier_cuda_memory *memory)
-{
-	memory->own = true;
-	memory->users = 1;
-	pier_fork_lock(&own.lock);
-	pier_list_append(&own.list, &memory->link);
-	pier_fork_unlock(&own.lock);
-}
-
-bool pier_cuda_find_own(uint64_t address, struct pier_memory *ret_memory)
-{
-	bool found = false;
-
-	pier_fork_lock(&own.lock);
-	pier_list_for_each(link, &own.list) {
-		struct pier_cuda_memory *memory = pier_container_of(
-			link, struct pier_cuda_memory, link);
-
-		if (address < memory->address ||
-		    address - memory->address >= memory->length)
-			continue;
-		memory->users++;
-		*ret_memory = pier_cuda_describe(memory);
-		found = true;
-		break;
-	}
-	pier_fork_unlock(&own.lock);
-	return found;
-}
-
-int pier_cuda_enter_memory(const struct pier_cuda_memory *memory,
-			   struct pier_cuda_scope *ret_scope)
-{
-	return pier_cuda_enter(memory->cuda, memory->device, memory->context, ret_scope);
-}
 
 /* `bytes` on the device, or in page-locked host memory, wherever they lie. */
 static int take_bytes(struct pier_cuda_memory *memory, uint64_t bytes)
@@ -230,7 +179,7 @@ int pier_cuda_alloc(const char *unit, uint64_t length, struct pier_memory *ret_m
 	result = allocate(cuda, &spec, length, &memory);
 	if (result != 0)
 		return result;
-	pier_cuda_own(memory);
+	pier_cuda_add_own(memory);
 	*ret_memory = pier_cuda_describe(memory);
 	return 0;
 }
@@ -251,19 +200,12 @@ static void destroy(struct pier_cuda_memory *memory)
 
 void pier_cuda_put(struct pier_memory *memory)
 {
-	struct pier_cuda_memory *gone = memory->state;
-	bool last = true;
+	struct pier_cuda_memory *state = memory->state;
 
-	if (gone->own) {
-		pier_fork_lock(&own.lock);
-		assert(gone->users > 0);
-		last = --gone->users == 0;
-		if (last)
-			pier_list_remove(&gone->link);
-		pier_fork_unlock(&own.lock);
-		if (last)
-			destroy(gone);
+	if (state->own) {
+		if (!pier_cuda_drop_own(state))
+			return;
+		destroy(state);
 	}
-	if (last)
-		free(gone);
+	free(state);
 }

@@ -2,6 +2,7 @@
 #ifndef PIER_BACKENDS_CUDA_API_H
 #define PIER_BACKENDS_CUDA_API_H
 
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -266,11 +267,28 @@ struct pier_cu_calls {
 };
 #undef PIER_CU_CALL
 
-/* With which the others are found: CUDA 12.0, and before it 11.3. */
+/* The calls that find the others: from CUDA 12.0 on, and from 11.3 on. */
 typedef CUresult (*pier_cu_get_proc_address)(const char *symbol, void **ret_function,
 					     int version, cuuint64_t flags,
 					     CUdriverProcAddressQueryResult *ret_status);
 typedef CUresult (*pier_cu_get_proc_address_v1)(const char *symbol, void **ret_function,
 						int version, cuuint64_t flags);
+
+enum {
+	/* More than any machine has; the backend ignores further devices. */
+	PIER_CUDA_DEVICES = 256,
+};
+
+/* libcuda.so.1, opened. One in a process, kept for its life. */
+struct pier_cuda {
+	struct pier_cu_calls call;
+	void *library;
+	int version;		 /* of the driver: 12080 is CUDA 12.8 */
+	atomic_int device_count; /* -1: pier has not called cuInit() yet */
+	/* The primary context of each device, retained at its first use, or NULL. */
+	_Atomic(CUcontext) primary[PIER_CUDA_DEVICES];
+	/* One stream in each primary context, created at its first use, or NULL. */
+	_Atomic(CUstream) stream[PIER_CUDA_DEVICES];
+};
 
 #endif

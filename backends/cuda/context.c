@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "driver.h"
+#include "context.h"
+#include "error.h"
 
 /*
  * Where a thread captures a stream into a graph in the global mode, which is the usual

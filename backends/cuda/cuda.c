@@ -1,7 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <stdio.h>
 
-#include "memory.h"
+#include "alloc.h"
+#include "copy.h"
+#include "driver.h"
+#include "export.h"
+#include "find.h"
+#include "flush.h"
+#include "identity.h"
+#include "mapping.h"
+#include "unit.h"
 
 static int probe_cuda(char *ret_detail, size_t size)
 {
@@ -17,27 +25,6 @@ static int probe_cuda(char *ret_detail, size_t size)
 		 count, count == 1 ? "" : "s", cuda->version / 1000,
 		 cuda->version % 1000 / 10);
 	return 0;
-}
-
-const char *pier_cuda_kind_name(enum pier_cuda_kind kind)
-{
-	switch (kind) {
-	case PIER_CUDA_LINEAR:
-		return "cuMemAlloc";
-	case PIER_CUDA_VMM:
-		return "VMM";
-	case PIER_CUDA_VMM_HOST:
-		return "VMM on the host";
-	case PIER_CUDA_POOL:
-		return "stream-ordered pool";
-	case PIER_CUDA_MANAGED:
-		return "managed memory";
-	case PIER_CUDA_HOST:
-		return "page-locked host";
-	case PIER_CUDA_REGISTERED:
-		return "registered host";
-	}
-	return "unknown";
 }
 
 static void describe_cuda(const struct pier_memory *memory,

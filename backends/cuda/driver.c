@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <dlfcn.h>
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "driver.h"
+#include "error.h"
 #include "backends/loaded.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -224,34 +224,6 @@ int pier_cuda_open(struct pier_cuda **ret_cuda)
 	int result = pier_cuda_try_open(ret_cuda, why, sizeof(why));
 
 	return result == 0 ? 0 : pier_fail(-result, "%s", why);
-}
-
-void pier_cuda_describe_error(const struct pier_cuda *cuda, CUresult error,
-			      char *ret_text, size_t size)
-{
-	const char *name = NULL, *words = NULL;
-
-	if (cuda->call.cuGetErrorName(error, &name) != CUDA_SUCCESS || !name) {
-		snprintf(ret_text, size, "error %u of the CUDA driver",
-			 (unsigned int)error);
-		return;
-	}
-	if (cuda->call.cuGetErrorString(error, &words) != CUDA_SUCCESS || !words)
-		words = "unknown";
-	snprintf(ret_text, size, "%s (%s)", name, words);
-}
-
-int pier_cuda_fail(const struct pier_cuda *cuda, CUresult error, const char *format, ...)
-{
-	char step[256], text[160];
-	va_list args;
-
-	va_start(args, format);
-	vsnprintf(step, sizeof(step), format, args);
-	va_end(args);
-	pier_cuda_describe_error(cuda, error, text, sizeof(text));
-	return pier_fail(pier_cuda_errno(error), "%s: %s%s", step, text,
-			 pier_cuda_hint(error));
 }
 
 int pier_cuda_fail_missing(const struct pier_cuda *cuda, const char *name)

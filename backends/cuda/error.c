@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
 
-#include "driver.h"
+#include "error.h"
+#include "core/error.h"
 
 /*
  * After these the context, or the device, is lost for the process: every later call
@@ -106,4 +109,32 @@ const char *pier_cuda_hint(CUresult error)
 			return errors[i].hint;
 	}
 	return "";
+}
+
+void pier_cuda_describe_error(const struct pier_cuda *cuda, CUresult error,
+			      char *ret_text, size_t size)
+{
+	const char *name = NULL, *words = NULL;
+
+	if (cuda->call.cuGetErrorName(error, &name) != CUDA_SUCCESS || !name) {
+		snprintf(ret_text, size, "error %u of the CUDA driver",
+			 (unsigned int)error);
+		return;
+	}
+	if (cuda->call.cuGetErrorString(error, &words) != CUDA_SUCCESS || !words)
+		words = "unknown";
+	snprintf(ret_text, size, "%s (%s)", name, words);
+}
+
+int pier_cuda_fail(const struct pier_cuda *cuda, CUresult error, const char *format, ...)
+{
+	char step[256], text[160];
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(step, sizeof(step), format, args);
+	va_end(args);
+	pier_cuda_describe_error(cuda, error, text, sizeof(text));
+	return pier_fail(pier_cuda_errno(error), "%s: %s%s", step, text,
+			 pier_cuda_hint(error));
 }

@@ -6,7 +6,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "memory.h"
+#include "driver.h"
+#include "error.h"
+#include "export.h"
+#include "identity.h"
+#include "mapping.h"
 #include "core/checked.h"
 #include "core/error.h"
 #include "core/fd.h"
@@ -166,26 +170,6 @@ static bool widen(const struct pier_cuda_memory *memory, struct request *request
 	request->address = start;
 	request->length = end - start;
 	return true;
-}
-
-/* Only what had an identity when it was wrapped can be told from what is there now. */
-static bool was_freed(const struct pier_cuda_memory *memory)
-{
-	uint64_t identity = 0;
-
-	return memory->identity &&
-	       (!pier_cuda_read_identity(memory->cuda, memory->start, &identity) ||
-		memory->identity != identity);
-}
-
-int pier_cuda_check_live(const struct pier_cuda_memory *memory)
-{
-	if (memory->own || !was_freed(memory))
-		return 0;
-	return pier_fail(EINVAL,
-			 "the memory at %#" PRIx64 " was freed after it was wrapped: "
-			 "wrap what is there now",
-			 memory->start);
 }
 
 static int fail_seam(const struct pier_cuda_memory *memory, const struct request *request)

@@ -4,7 +4,10 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "memory.h"
+#include "driver.h"
+#include "find.h"
+#include "identity.h"
+#include "mapping.h"
 #include "core/checked.h"
 #include "core/error.h"
 
@@ -52,32 +55,6 @@ static bool read_attribute(const struct pier_cuda *cuda, uint64_t address,
 {
 	return cuda->call.cuPointerGetAttribute(ret_value, attribute, address) ==
 	       CUDA_SUCCESS;
-}
-
-/*
- * Buffers are counted by allocation, or by reservation where memory is mapped into one;
- * blocks (CUDA 12) by physical memory, of which small buffers share one. Both counts
- * start low, so that the sum is theirs alone.
- */
-bool pier_cuda_read_identity(const struct pier_cuda *cuda, uint64_t address,
-			     uint64_t *ret_identity)
-{
-	unsigned long long buffer = 0, block = 0;
-	bool known;
-
-	known = read_attribute(cuda, address, CU_POINTER_ATTRIBUTE_BUFFER_ID, &buffer);
-	known |= read_attribute(cuda, address, CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID,
-				&block);
-	if (known)
-		*ret_identity = buffer * UINT64_C(0x9e3779b97f4a7c15) + block;
-	return known;
-}
-
-int pier_cuda_identity(uint64_t address, uint64_t *ret_identity)
-{
-	struct pier_cuda *cuda = pier_cuda_if_loaded();
-
-	return cuda && pier_cuda_read_identity(cuda, address, ret_identity) ? 0 : -ENOENT;
 }
 
 /* The attributes came with CUDA 10.2, and cuMemGetAddressRange() is of the device alone.

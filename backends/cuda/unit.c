@@ -4,7 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "driver.h"
 #include "memory.h"
+#include "unit.h"
 #include "core/error.h"
 
 #define DEVICES "/sys/bus/pci/devices"

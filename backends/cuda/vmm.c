@@ -2,6 +2,8 @@
 #include <errno.h>
 #include <inttypes.h>
 
+#include "driver.h"
+#include "error.h"
 #include "vmm.h"
 #include "core/checked.h"
 #include "core/error.h"

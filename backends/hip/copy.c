@@ -2,7 +2,12 @@
 #include <errno.h>
 #include <string.h>
 
-#include "hip.h"
+#include "copy.h"
+#include "device.h"
+#include "error.h"
+#include "load.h"
+#include "stream.h"
+#include "virtual.h"
 #include "core/error.h"
 
 /* `host` to or from the device's address, or else zeros to there. */

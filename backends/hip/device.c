@@ -5,7 +5,8 @@
 #include <stdlib.h>
 
 #include "backends/linux/device_file.h"
-#include "hip.h"
+#include "device.h"
+#include "error.h"
 #include "core/error.h"
 #include "core/fd.h"
 

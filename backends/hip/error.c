@@ -3,7 +3,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "hip.h"
+#include "error.h"
 #include "core/error.h"
 
 #define FAILED                                                                       \

@@ -3,7 +3,11 @@
 #include <fcntl.h>
 #include <inttypes.h>
 
-#include "hip.h"
+#include "device.h"
+#include "error.h"
+#include "export.h"
+#include "load.h"
+#include "virtual.h"
 #include "core/checked.h"
 #include "core/error.h"
 #include "core/fd.h"

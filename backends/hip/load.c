@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "hip.h"
+#include "load.h"
 #include "backends/loaded.h"
 #include "core/error.h"
 #include "core/fork.h"

@@ -5,7 +5,12 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "hip.h"
+#include "device.h"
+#include "error.h"
+#include "hsa.h"
+#include "load.h"
+#include "pointer.h"
+#include "virtual.h"
 #include "core/checked.h"
 #include "core/error.h"
 
@@ -15,76 +20,6 @@
  * wrongly (VMemoryPtrInfo() in ROCr takes the pointer for the base), and what is its
  * own: managed memory, pools, and which of its devices it is.
  */
-
-#define OTHERWISE                                                                        \
-	"allocate what the NIC shall reach with hipMalloc() or pier_buffer_alloc(), or " \
-	"allow staging"
-
-static const struct {
-	const char *name;
-	const char *no_export;
-} kinds[] = {
-	[PIER_HIP_DEVICE] = { "hipMalloc", "" },
-	[PIER_HIP_FINE] = { "fine-grained device memory", "" },
-	[PIER_HIP_HOST] = { "page-locked host memory",
-			    "it is host memory, which ROCm does not export: register "
-			    "it as such" },
-	[PIER_HIP_REGISTERED] = { "registered host memory",
-				  "it is host memory, which ROCm does not export: "
-				  "register it as such" },
-	[PIER_HIP_MANAGED] = { "managed memory",
-			       "its pages move between host and device; " OTHERWISE },
-	[PIER_HIP_POOL] = { "hipMallocAsync",
-			    "it belongs to a pool, which may give it to others in the "
-			    "order of a stream; " OTHERWISE },
-	/* Newer versions of ROCr export it; the others say that they do not. */
-	[PIER_HIP_VIRTUAL] = { "hipMemMap", "" },
-	/*
-	 * ROCr has no owner of it in its table (Runtime::IPCAttach()), by which
-	 * Runtime::DmaBufExport() goes without looking.
-	 */
-	[PIER_HIP_IPC] = { "memory of another process",
-			   "only the process that allocated it can export it" },
-	[PIER_HIP_GRAPHICS] = { "memory of a graphics interface",
-				"only the interface that allocated it can export it" },
-};
-
-bool pier_hip_on_host(enum pier_hip_kind kind)
-{
-	return kind == PIER_HIP_HOST || kind == PIER_HIP_REGISTERED;
-}
-
-void pier_hip_describe(const struct pier_memory *memory,
-		       struct pier_memory_facts *ret_facts)
-{
-	const struct pier_hip_memory *state = memory->state;
-
-	snprintf(ret_facts->kind, sizeof(ret_facts->kind), "%s", kinds[state->kind].name);
-	if (state->segments > 1)
-		snprintf(ret_facts->kind, sizeof(ret_facts->kind),
-			 "%s, %" PRIu32 " segments", kinds[state->kind].name,
-			 state->segments);
-	snprintf(ret_facts->unit, sizeof(ret_facts->unit), "%d", state->device);
-	snprintf(ret_facts->no_export, sizeof(ret_facts->no_export), "%s",
-		 kinds[state->kind].no_export);
-	ret_facts->host = pier_hip_on_host(state->kind);
-	ret_facts->moves = state->kind == PIER_HIP_MANAGED;
-}
-
-bool pier_hip_ask_hsa(const struct pier_hip *hip, uint64_t address,
-		      struct pier_hsa_pointer_info *ret_info)
-{
-	unsigned int status;
-
-	*ret_info = (struct pier_hsa_pointer_info){ .size = sizeof(*ret_info) };
-	status = hip->hsa_amd_pointer_info((void *)(uintptr_t)address, ret_info, NULL,
-					   NULL, NULL);
-	if (status == PIER_HSA_NOT_INITIALIZED)
-		return false;
-	if (status != PIER_HSA_SUCCESS)
-		ret_info->type = PIER_HSA_POINTER_UNKNOWN;
-	return true;
-}
 
 static bool is_managed(const struct pier_hip *hip, uint64_t address)
 {
@@ -110,16 +45,6 @@ static bool is_of_pool(const struct pier_hip *hip, uint64_t address)
 	       pool;
 }
 
-static bool is_on_gpu(const struct pier_hip *hip,
-		      const struct pier_hsa_pointer_info *info)
-{
-	int device = PIER_HSA_DEVICE_GPU;
-
-	return hip->hsa_agent_get_info(info->owner, PIER_HSA_AGENT_DEVICE, &device) !=
-		       PIER_HSA_SUCCESS ||
-	       device == PIER_HSA_DEVICE_GPU;
-}
-
 static enum pier_hip_kind find_kind(const struct pier_hip *hip, uint64_t address,
 				    const struct pier_hsa_pointer_info *info)
 {
@@ -135,7 +60,7 @@ static enum pier_hip_kind find_kind(const struct pier_hip *hip, uint64_t address
 	case PIER_HSA_POINTER_VIRTUAL:
 		return PIER_HIP_VIRTUAL;
 	}
-	if (info->type == PIER_HSA_POINTER_HSA && !is_on_gpu(hip, info))
+	if (info->type == PIER_HSA_POINTER_HSA && !pier_hip_is_on_gpu(hip, info))
 		return PIER_HIP_HOST;
 	if (is_of_pool(hip, address))
 		return PIER_HIP_POOL;
@@ -184,50 +109,6 @@ static int find_bounds(const struct pier_hip *hip, uint64_t address,
 			     (unsigned long long)address);
 }
 
-volatile uint32_t *pier_hip_flush_register(const struct pier_hip *hip, uint64_t address)
-{
-	struct pier_hsa_hdp_flush flush = { NULL, NULL };
-	struct pier_hsa_pointer_info info;
-
-	if (!pier_hip_ask_hsa(hip, address, &info) ||
-	    info.type == PIER_HSA_POINTER_UNKNOWN || !is_on_gpu(hip, &info))
-		return NULL;
-	if (hip->hsa_agent_get_info(info.owner, PIER_HSA_AGENT_HDP_FLUSH, &flush) !=
-	    PIER_HSA_SUCCESS)
-		return NULL;
-	return flush.memory;
-}
-
-/* 0: there is no such memory, or HIP does not tell. */
-static unsigned int read_number(const struct pier_hip *hip, uint64_t address,
-				uint32_t *ret_number)
-{
-	*ret_number = 0;
-	return hip->hipPointerGetAttribute(ret_number, PIER_HIP_BUFFER_ID,
-					   (void *)(uintptr_t)address);
-}
-
-int pier_hip_check_live(const struct pier_memory *memory)
-{
-	const struct pier_hip_memory *state = memory->state;
-	uint32_t number;
-	unsigned int error;
-
-	if (!state->number)
-		return 0;
-	error = read_number(state->hip, memory->address, &number);
-	if (error == PIER_HIP_SUCCESS && number == state->number)
-		return 0;
-	/* What else is wrong is for who asked for more than this to find out. */
-	if (error != PIER_HIP_SUCCESS && error != PIER_HIP_INVALID_VALUE &&
-	    error != PIER_HIP_INVALID_DEVICE_POINTER)
-		return 0;
-	return pier_fail(EFAULT,
-			 "the memory at %#llx was freed after it was wrapped: wrap what "
-			 "is there now",
-			 (unsigned long long)memory->address);
-}
-
 static int fill_in(const struct pier_hip *hip, uint64_t address, uint64_t length,
 		   const struct pier_hsa_pointer_info *info,
 		   struct pier_memory *ret_memory)
@@ -245,7 +126,7 @@ static int fill_in(const struct pier_hip *hip, uint64_t address, uint64_t length
 		return pier_fail(ENOMEM, "no memory for the description of memory");
 	state->hip = hip;
 	state->kind = find_kind(hip, address, info);
-	read_number(hip, (uint64_t)(uintptr_t)base, &state->number);
+	pier_hip_read_number(hip, (uint64_t)(uintptr_t)base, &state->number);
 	/* Of memory that is no device's it says -2. */
 	if (hip->hipPointerGetAttribute(&state->device, PIER_HIP_DEVICE_ORDINAL,
 					(void *)(uintptr_t)address) != PIER_HIP_SUCCESS ||
@@ -307,12 +188,6 @@ void pier_hip_release(struct pier_memory *memory)
 	free(memory->state);
 }
 
-/*
- * The number that clr gives each of its memory objects, which only goes up
- * (amd::Memory::getUniqueId()), so memory that was freed and allocated anew has another.
- * That of a pool keeps its number from user to user, and its pages with it: a region of
- * it stays right.
- */
 int pier_hip_identity(uint64_t address, uint64_t *ret_identity)
 {
 	const struct pier_hip *hip = pier_hip_opened();
@@ -323,7 +198,7 @@ int pier_hip_identity(uint64_t address, uint64_t *ret_identity)
 	if (!hip || pier_hip_inherited(hip) || !pier_hip_ask_hsa(hip, address, &info))
 		return -ENOENT;
 	pier_hip_enter(hip, -1, &scope);
-	read_number(hip, address, &number);
+	pier_hip_read_number(hip, address, &number);
 	pier_hip_leave(hip, &scope);
 	if (number == 0)
 		return -ENOENT;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <stdatomic.h>
 
-#include "hip.h"
+#include "error.h"
+#include "stream.h"
 
 /*
  * Copies go through streams of pier's, one for each device: in the default stream they

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 
-#include "hip.h"
+#include "device.h"
+#include "hsa.h"
+#include "load.h"
+#include "virtual.h"
 #include "core/checked.h"
 #include "core/error.h"
 

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <pier/buffer.h>
 #include <pier/device.h>
@@ -79,7 +80,7 @@ enum pier_mr_cache_flags {
 	PIER_MR_CACHE_UNWATCHED = 1,
 };
 
-/** What a cache is like; begin with PIER_MR_CACHE_ATTR_INIT. */
+/** What a cache is like; begin with pier_mr_cache_attr_init(). */
 struct pier_mr_cache_attr {
 	size_t size;		 /**< sizeof(struct pier_mr_cache_attr) */
 	size_t max_count;	 /**< regions that are kept at most; 0: none */
@@ -88,11 +89,15 @@ struct pier_mr_cache_attr {
 	uint32_t flags;		 /**< enum pier_mr_cache_flags */
 };
 
-#define PIER_MR_CACHE_ATTR_INIT                                                          \
-	{                                                                                \
-		sizeof(struct pier_mr_cache_attr), 4096, UINT64_MAX, PIER_POLICY_DIRECT, \
-			0                                                                \
-	}
+/** Set every field to its default. Cannot fail. */
+static inline void pier_mr_cache_attr_init(struct pier_mr_cache_attr *attr)
+{
+	memset(attr, 0, sizeof(*attr));
+	attr->size = sizeof(*attr);
+	attr->max_count = 4096;
+	attr->max_bytes = UINT64_MAX;
+	attr->policy = PIER_POLICY_DIRECT;
+}
 
 /** What a cache did since it was made, and what it has now. */
 struct pier_mr_cache_stats {

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <pier/device.h>
 #include <pier/element.h>
@@ -62,7 +63,7 @@ enum pier_waiting {
 	PIER_WAIT_EVENT = 2,
 };
 
-/** How a channel is made. Begin with PIER_CHANNEL_ATTR_INIT. */
+/** How a channel is made. Begin with pier_channel_attr_init(). */
 struct pier_channel_attr {
 	/** sizeof(struct pier_channel_attr), so that fields can be added. */
 	size_t size;
@@ -143,14 +144,30 @@ struct pier_channel_attr {
 #define PIER_PSN_RANDOM	    UINT32_MAX
 #define PIER_RD_ATOMIC_SAME UINT16_MAX
 
-/** Sensible defaults; docs/design.md says why these. */
-#define PIER_CHANNEL_ATTR_INIT                                                           \
-	{                                                                                \
-		sizeof(struct pier_channel_attr), 1, 16, 16, 16, 16, 0, 0, 16, 14, 6, 6, \
-			12, 0, 0, 64, -1, PIER_PSN_RANDOM, PIER_ACCESS_SHARED, 30000, 0, \
-			PIER_WAIT_ADAPTIVE, 50, NULL, 0, 0, 0, 0, PIER_RD_ATOMIC_SAME,   \
-			0, 0                                                             \
-	}
+/** Set every field to its default; docs/design.md says why these. Cannot fail. */
+static inline void pier_channel_attr_init(struct pier_channel_attr *attr)
+{
+	memset(attr, 0, sizeof(*attr));
+	attr->size = sizeof(*attr);
+	attr->port = 1;
+	attr->max_send_wr = 16;
+	attr->max_recv_wr = 16;
+	attr->max_send_sge = 16;
+	attr->max_recv_sge = 16;
+	attr->max_rd_atomic = 16;
+	attr->timeout = 14;
+	attr->retry_count = 6;
+	attr->rnr_retry_count = 6;
+	attr->min_rnr_timer = 12;
+	attr->hop_limit = 64;
+	attr->gid_index = -1;
+	attr->psn = PIER_PSN_RANDOM;
+	attr->access = PIER_ACCESS_SHARED;
+	attr->timeout_ms = 30000;
+	attr->waiting = PIER_WAIT_ADAPTIVE;
+	attr->spin_us = 50;
+	attr->max_dest_rd_atomic = PIER_RD_ATOMIC_SAME;
+}
 
 /**
  * Make a channel that is not connected: its queue pair is in INIT, so receives
@@ -171,7 +188,7 @@ PIER_API int pier_channel_create(struct pier_pd *pd, const struct pier_channel_a
  * which are mtu (once connected, that of the path), max_inline (less where the device
  * gave less), cq_depth, max_rd_atomic, max_dest_rd_atomic, gid_index and psn.
  *
- * ret_attr  its size must be set before; begin with PIER_CHANNEL_ATTR_INIT
+ * ret_attr  its size must be set before; begin with pier_channel_attr_init()
  *
  * Errors: -EINVAL ret_attr->size is that of no header.
  */

@@ -67,8 +67,8 @@ PIER_API struct pier_scatter pier_mr_scatter_unchecked(const struct pier_mr *mr,
  * the caller is compiled without NDEBUG (assert(3)), and without any, always 0,
  * where it is compiled with it: for code whose tests run without NDEBUG.
  */
-static inline int pier_gather_debug(const struct pier_mr *mr, uint64_t addr,
-				    size_t length, struct pier_gather *ret_element)
+static inline int pier_mr_gather_debug(const struct pier_mr *mr, uint64_t addr,
+				       size_t length, struct pier_gather *ret_element)
 {
 #ifdef NDEBUG
 	*ret_element = pier_mr_gather_unchecked(mr, addr, (uint32_t)length);
@@ -78,8 +78,8 @@ static inline int pier_gather_debug(const struct pier_mr *mr, uint64_t addr,
 #endif
 }
 
-static inline int pier_scatter_debug(const struct pier_mr *mr, uint64_t addr,
-				     size_t length, struct pier_scatter *ret_element)
+static inline int pier_mr_scatter_debug(const struct pier_mr *mr, uint64_t addr,
+					size_t length, struct pier_scatter *ret_element)
 {
 #ifdef NDEBUG
 	*ret_element = pier_mr_scatter_unchecked(mr, addr, (uint32_t)length);
@@ -144,9 +144,9 @@ PIER_API uint32_t pier_mr_scatter_list_unchecked(const struct pier_mr *mr, uint6
  * pier_mr_scatter_list() where the caller is compiled without NDEBUG (assert(3)), and
  * without any, always 0, where it is compiled with it.
  */
-static inline int pier_gather_list_debug(const struct pier_mr *mr, uint64_t addr,
-					 uint64_t length, struct pier_gather *ret_list,
-					 uint32_t capacity, uint32_t *ret_count)
+static inline int pier_mr_gather_list_debug(const struct pier_mr *mr, uint64_t addr,
+					    uint64_t length, struct pier_gather *ret_list,
+					    uint32_t capacity, uint32_t *ret_count)
 {
 #ifdef NDEBUG
 	(void)capacity;
@@ -157,9 +157,10 @@ static inline int pier_gather_list_debug(const struct pier_mr *mr, uint64_t addr
 #endif
 }
 
-static inline int pier_scatter_list_debug(const struct pier_mr *mr, uint64_t addr,
-					  uint64_t length, struct pier_scatter *ret_list,
-					  uint32_t capacity, uint32_t *ret_count)
+static inline int pier_mr_scatter_list_debug(const struct pier_mr *mr, uint64_t addr,
+					     uint64_t length,
+					     struct pier_scatter *ret_list,
+					     uint32_t capacity, uint32_t *ret_count)
 {
 #ifdef NDEBUG
 	(void)capacity;

@@ -4,6 +4,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <pier/device.h>
 #include <pier/export.h>
@@ -37,7 +38,7 @@ PIER_BEGIN_DECLS
 struct pier_event_queue;
 struct pier_registration;
 
-/** How an event queue is made. Begin with PIER_EVENT_QUEUE_ATTR_INIT. */
+/** How an event queue is made. Begin with pier_event_queue_attr_init(). */
 struct pier_event_queue_attr {
 	/** sizeof(struct pier_event_queue_attr), so that fields can be added. */
 	size_t size;
@@ -47,11 +48,14 @@ struct pier_event_queue_attr {
 	uint32_t depth;
 };
 
-/** Two threads, 1024 registrations. */
-#define PIER_EVENT_QUEUE_ATTR_INIT                             \
-	{                                                      \
-		sizeof(struct pier_event_queue_attr), 2, 1024, \
-	}
+/** Set every field to its default: two threads, 1024 registrations. Cannot fail. */
+static inline void pier_event_queue_attr_init(struct pier_event_queue_attr *attr)
+{
+	memset(attr, 0, sizeof(*attr));
+	attr->size = sizeof(*attr);
+	attr->workers = 2;
+	attr->depth = 1024;
+}
 
 /**
  * Make an event queue, and start its threads, which take no signals.

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <pier/channel.h>
 #include <pier/device.h>
@@ -70,7 +71,7 @@ enum pier_barrier_algorithm {
 	PIER_BARRIER_DISSEMINATION = 3,
 };
 
-/** How a group is made. Begin with PIER_GROUP_ATTR_INIT. */
+/** How a group is made. Begin with pier_group_attr_init(). */
 struct pier_group_attr {
 	/** sizeof(struct pier_group_attr), so that fields can be added. */
 	size_t size;
@@ -85,11 +86,13 @@ struct pier_group_attr {
 	uint32_t flags; /**< none are known: 0 */
 };
 
-/** Sensible defaults; docs/design.md says why these. */
-#define PIER_GROUP_ATTR_INIT                                                         \
-	{                                                                            \
-		sizeof(struct pier_group_attr), NULL, PIER_BARRIER_DISSEMINATION, 0u \
-	}
+/** Set every field to its default; docs/design.md says why these. Cannot fail. */
+static inline void pier_group_attr_init(struct pier_group_attr *attr)
+{
+	memset(attr, 0, sizeof(*attr));
+	attr->size = sizeof(*attr);
+	attr->barrier = PIER_BARRIER_DISSEMINATION;
+}
 
 /**
  * Make a member of a group, whose channels are not connected.

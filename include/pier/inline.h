@@ -77,7 +77,8 @@ struct pier_entry {
 #define PIER_ENTRY_KIND(state, opcode, keys) \
 	((uint64_t)(state) | (uint64_t)(opcode) << 16 | (uint64_t)(keys) << 32)
 
-PIER_ALWAYS_INLINE enum pier_entry_state pier_entry_state(const struct pier_entry *entry)
+PIER_ALWAYS_INLINE enum pier_entry_state pier_entry_get_state(
+	const struct pier_entry *entry)
 {
 	return (enum pier_entry_state)(uint16_t)entry->kind;
 }
@@ -134,12 +135,12 @@ struct pier_hot_channel {
 
 #define pier_hot_unlikely(condition) __builtin_expect(!!(condition), 0)
 
-PIER_ALWAYS_INLINE const struct pier_hot_mr *pier_hot_mr(const struct pier_mr *mr)
+PIER_ALWAYS_INLINE const struct pier_hot_mr *pier_mr_hot(const struct pier_mr *mr)
 {
 	return (const struct pier_hot_mr *)((const char *)mr + PIER_HOT_OFFSET);
 }
 
-PIER_ALWAYS_INLINE struct pier_hot_channel *pier_hot_channel(struct pier_channel *channel)
+PIER_ALWAYS_INLINE struct pier_hot_channel *pier_channel_hot(struct pier_channel *channel)
 {
 	return (struct pier_hot_channel *)((char *)channel + PIER_HOT_OFFSET);
 }
@@ -166,7 +167,7 @@ PIER_ALWAYS_INLINE int pier_hot_encloses(const struct pier_hot_mr *mr, uint64_t 
 PIER_ALWAYS_INLINE int pier_gather_inline(const struct pier_mr *mr, uint64_t addr,
 					  size_t length, struct pier_gather *ret_element)
 {
-	const struct pier_hot_mr *hot = pier_hot_mr(mr);
+	const struct pier_hot_mr *hot = pier_mr_hot(mr);
 
 	if (pier_hot_unlikely(!(hot->uses & PIER_HOT_GATHER) || length > UINT32_MAX ||
 			      !pier_hot_encloses(hot, addr, length)))
@@ -181,7 +182,7 @@ PIER_ALWAYS_INLINE int pier_scatter_inline(const struct pier_mr *mr, uint64_t ad
 					   size_t length,
 					   struct pier_scatter *ret_element)
 {
-	const struct pier_hot_mr *hot = pier_hot_mr(mr);
+	const struct pier_hot_mr *hot = pier_mr_hot(mr);
 
 	if (pier_hot_unlikely(!(hot->uses & PIER_HOT_SCATTER) || length > UINT32_MAX ||
 			      !pier_hot_encloses(hot, addr, length)))
@@ -195,7 +196,7 @@ PIER_ALWAYS_INLINE int pier_scatter_inline(const struct pier_mr *mr, uint64_t ad
 PIER_ALWAYS_INLINE struct pier_gather pier_gather_unchecked_inline(
 	const struct pier_mr *mr, uint64_t addr, uint32_t length)
 {
-	const struct pier_hot_mr *hot = pier_hot_mr(mr);
+	const struct pier_hot_mr *hot = pier_mr_hot(mr);
 	struct pier_gather element = { addr, length, hot->lkey };
 
 	if (pier_hot_unlikely(!(hot->uses & PIER_HOT_GATHER)))
@@ -206,7 +207,7 @@ PIER_ALWAYS_INLINE struct pier_gather pier_gather_unchecked_inline(
 PIER_ALWAYS_INLINE struct pier_scatter pier_scatter_unchecked_inline(
 	const struct pier_mr *mr, uint64_t addr, uint32_t length)
 {
-	const struct pier_hot_mr *hot = pier_hot_mr(mr);
+	const struct pier_hot_mr *hot = pier_mr_hot(mr);
 	struct pier_scatter element = { addr, length, hot->lkey };
 
 	if (pier_hot_unlikely(!(hot->uses & PIER_HOT_GATHER)))
@@ -237,7 +238,7 @@ PIER_ALWAYS_INLINE int pier_hot_is_plain(const struct pier_hot_channel *hot,
 
 	return num_sge == 1 && sg_list->length - hot->least_plain < hot->plain_span &&
 	       sends->head - sends->tail < sends->limit &&
-	       pier_entry_state(&sends->entries[sends->head & sends->mask]) !=
+	       pier_entry_get_state(&sends->entries[sends->head & sends->mask]) !=
 		       PIER_ENTRY_DONE;
 }
 
@@ -247,7 +248,7 @@ PIER_ALWAYS_INLINE int pier_hot_post(struct pier_channel *channel,
 				     const struct pier_remote *remote,
 				     struct pier_work *ret_work)
 {
-	struct pier_hot_channel *hot = pier_hot_channel(channel);
+	struct pier_hot_channel *hot = pier_channel_hot(channel);
 	struct pier_queue *sends = &hot->sends;
 	uint64_t id = sends->head;
 	struct pier_entry *entry = &sends->entries[id & sends->mask];
@@ -283,7 +284,7 @@ PIER_ALWAYS_INLINE int pier_post_send_inline(struct pier_channel *channel,
 					     int num_sge, struct pier_work *ret_work)
 {
 	if (pier_hot_unlikely(
-		    !pier_hot_is_plain(pier_hot_channel(channel), sg_list, num_sge)))
+		    !pier_hot_is_plain(pier_channel_hot(channel), sg_list, num_sge)))
 		return pier_post_send(channel, sg_list, num_sge, ret_work);
 	return pier_hot_post(channel, PIER_OP_SEND, IBV_WR_SEND, sg_list, NULL, ret_work);
 }
@@ -303,7 +304,7 @@ PIER_ALWAYS_INLINE int pier_post_write_inline(struct pier_channel *channel,
 	if (!remote)
 		return pier_post_write(channel, sg_list, num_sge, NULL, ret_work);
 	if (pier_hot_unlikely(
-		    !pier_hot_is_plain(pier_hot_channel(channel), sg_list, num_sge) ||
+		    !pier_hot_is_plain(pier_channel_hot(channel), sg_list, num_sge) ||
 		    remote->length < sg_list->length)) {
 		copy = *remote;
 		return pier_post_write(channel, sg_list, num_sge, &copy, ret_work);
@@ -324,9 +325,9 @@ PIER_ALWAYS_INLINE int pier_post_read_inline(struct pier_channel *channel,
 	if (!remote)
 		return pier_post_read(channel, sg_list, num_sge, NULL, ret_work);
 	if (pier_hot_unlikely(
-		    !pier_hot_is_plain(pier_hot_channel(channel), same, num_sge) ||
+		    !pier_hot_is_plain(pier_channel_hot(channel), same, num_sge) ||
 		    remote->length < sg_list->length ||
-		    !pier_hot_channel(channel)->read_depth)) {
+		    !pier_channel_hot(channel)->read_depth)) {
 		copy = *remote;
 		return pier_post_read(channel, sg_list, num_sge, &copy, ret_work);
 	}
@@ -338,7 +339,7 @@ PIER_ALWAYS_INLINE int pier_poll_work_inline(struct pier_channel *channel,
 					     struct pier_work work,
 					     struct pier_result *ret_result)
 {
-	struct pier_hot_channel *hot = pier_hot_channel(channel);
+	struct pier_hot_channel *hot = pier_channel_hot(channel);
 	struct pier_entry *entry = &hot->sends.entries[work.id & hot->sends.mask];
 	struct pier_result other;
 	struct ibv_wc wc;
@@ -347,7 +348,7 @@ PIER_ALWAYS_INLINE int pier_poll_work_inline(struct pier_channel *channel,
 	if (!ret_result)
 		return pier_work_poll(channel, work, NULL);
 	if (pier_hot_unlikely(entry->id != work.id ||
-			      pier_entry_state(entry) != PIER_ENTRY_WATCHED)) {
+			      pier_entry_get_state(entry) != PIER_ENTRY_WATCHED)) {
 		count = pier_work_poll(channel, work, &other);
 		if (count > 0)
 			*ret_result = other;

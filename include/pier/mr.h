@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <pier/buffer.h>
 #include <pier/device.h>
@@ -161,7 +162,7 @@ enum pier_mr_source {
 };
 
 /**
- * A range of memory. PIER_MR_RANGE_... make one; what a source does not use is 0.
+ * A range of memory. pier_mr_range_...() make one; what a source does not use is 0.
  *
  * A buffer is kept by the region: freeing it is -EBUSY. All other memory must stay
  * until pier_dereg_mr(); an fd may be closed once the registration returned.
@@ -175,22 +176,63 @@ struct pier_mr_range {
 	uint64_t length;	    /**< in bytes, more than 0 */
 };
 
-#define PIER_MR_RANGE_HOST(addr, length)                    \
-	{                                                   \
-		PIER_MR_HOST, -1, (addr), NULL, 0, (length) \
-	}
-#define PIER_MR_RANGE_BUFFER(buffer, offset, length)                   \
-	{                                                              \
-		PIER_MR_BUFFER, -1, NULL, (buffer), (offset), (length) \
-	}
-#define PIER_MR_RANGE_DMABUF(fd, offset, length)                     \
-	{                                                            \
-		PIER_MR_DMABUF, (fd), NULL, NULL, (offset), (length) \
-	}
-#define PIER_MR_RANGE_POINTER(addr, length)                    \
-	{                                                      \
-		PIER_MR_POINTER, -1, (addr), NULL, 0, (length) \
-	}
+/** Host memory. */
+static inline struct pier_mr_range pier_mr_range_host(void *addr, uint64_t length)
+{
+	struct pier_mr_range range;
+
+	range.source = PIER_MR_HOST;
+	range.fd = -1;
+	range.addr = addr;
+	range.buffer = NULL;
+	range.offset = 0;
+	range.length = length;
+	return range;
+}
+
+/** A part of a buffer. */
+static inline struct pier_mr_range pier_mr_range_buffer(struct pier_buffer *buffer,
+							uint64_t offset, uint64_t length)
+{
+	struct pier_mr_range range;
+
+	range.source = PIER_MR_BUFFER;
+	range.fd = -1;
+	range.addr = NULL;
+	range.buffer = buffer;
+	range.offset = offset;
+	range.length = length;
+	return range;
+}
+
+/** A part of a dma-buf. */
+static inline struct pier_mr_range pier_mr_range_dmabuf(int fd, uint64_t offset,
+							uint64_t length)
+{
+	struct pier_mr_range range;
+
+	range.source = PIER_MR_DMABUF;
+	range.fd = fd;
+	range.addr = NULL;
+	range.buffer = NULL;
+	range.offset = offset;
+	range.length = length;
+	return range;
+}
+
+/** Memory whose owner the backends are asked for. */
+static inline struct pier_mr_range pier_mr_range_pointer(void *addr, uint64_t length)
+{
+	struct pier_mr_range range;
+
+	range.source = PIER_MR_POINTER;
+	range.fd = -1;
+	range.addr = addr;
+	range.buffer = NULL;
+	range.offset = 0;
+	range.length = length;
+	return range;
+}
 
 /** Where a region's addresses begin. */
 enum pier_addressing {
@@ -225,7 +267,7 @@ enum pier_split {
 /** Parts that a region can have, and ranges that it can be made of. */
 #define PIER_MR_PARTS_MAX 1024
 
-/** How a region is made. Begin with PIER_MR_ATTR_INIT. */
+/** How a region is made. Begin with pier_mr_attr_init(). */
 struct pier_mr_attr {
 	/** sizeof(struct pier_mr_attr), so that fields can be added. */
 	size_t size;
@@ -258,13 +300,19 @@ struct pier_mr_attr {
 	uint32_t reserved; /**< 0 */
 };
 
-/** No range yet; local reading, direct paths, the device's own key. */
-#define PIER_MR_ATTR_INIT                                                         \
-	{                                                                         \
-		sizeof(struct pier_mr_attr), NULL, 0, 0, PIER_ADDRESSING_VIRTUAL, \
-			PIER_POLICY_DIRECT, PIER_SPLIT_SEAMS, 0, 0, 0, NULL,      \
-			PIER_MAPPING_AUTO, 0                                      \
-	}
+/**
+ * Set every field to its default: no range yet, local reading, direct paths, the device's
+ * own key. Cannot fail.
+ */
+static inline void pier_mr_attr_init(struct pier_mr_attr *attr)
+{
+	memset(attr, 0, sizeof(*attr));
+	attr->size = sizeof(*attr);
+	attr->addressing = PIER_ADDRESSING_VIRTUAL;
+	attr->policy = PIER_POLICY_DIRECT;
+	attr->split = PIER_SPLIT_SEAMS;
+	attr->mapping = PIER_MAPPING_AUTO;
+}
 
 /**
  * Register memory by attributes: what all other calls that register come to.

@@ -4,6 +4,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <pier/channel.h>
 #include <pier/export.h>
@@ -18,9 +19,10 @@ PIER_BEGIN_DECLS
  * to be copied or flushed (<pier/sync.h>): it does so chunk by chunk, while later chunks
  * are on their way; and for whoever wants to know how much has come.
  *
- *	struct pier_receiver_rail rail = PIER_RECEIVER_RAIL(channel, mr);
- *	struct pier_receiver_attr attr = PIER_RECEIVER_ATTR_INIT;
+ *	struct pier_receiver_rail rail = { .channel = channel, .mr = mr };
+ *	struct pier_receiver_attr attr;
  *
+ *	pier_receiver_attr_init(&attr);
  *	attr.rails = &rail;
  *	attr.rail_count = 1;
  *	attr.length = pier_mr_length(mr);
@@ -103,13 +105,7 @@ struct pier_receiver_rail {
 	uint64_t offset;    /**< in the region, in bytes */
 };
 
-/** At the beginning of a region. */
-#define PIER_RECEIVER_RAIL(channel, mr) \
-	{                               \
-		(channel), (mr), 0      \
-	}
-
-/** What is to come and how. Begin with PIER_RECEIVER_ATTR_INIT. */
+/** What is to come and how. Begin with pier_receiver_attr_init(). */
 struct pier_receiver_attr {
 	/** sizeof(struct pier_receiver_attr), so that fields can be added. */
 	size_t size;
@@ -127,12 +123,14 @@ struct pier_receiver_attr {
 	int flags; /**< 0 */
 };
 
-/** No rail yet; no limit but the stall's. */
-#define PIER_RECEIVER_ATTR_INIT                                                      \
-	{                                                                            \
-		sizeof(struct pier_receiver_attr), NULL, 0, PIER_TIMEOUT_DEFAULT, 0, \
-			PIER_TIMEOUT_DEFAULT, 0                                      \
-	}
+/** Set every field to its default: no rails, no time limit but stall_ms. Cannot fail. */
+static inline void pier_receiver_attr_init(struct pier_receiver_attr *attr)
+{
+	memset(attr, 0, sizeof(*attr));
+	attr->size = sizeof(*attr);
+	attr->stall_ms = PIER_TIMEOUT_DEFAULT;
+	attr->timeout_ms = PIER_TIMEOUT_DEFAULT;
+}
 
 /**
  * Make a receiver, and post its receives. Then the peer may be told to begin. What cannot

@@ -4,6 +4,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <pier/channel.h>
 #include <pier/device.h>
@@ -98,7 +99,7 @@ enum pier_delivery {
 typedef enum pier_delivery (*pier_deliver_fn)(const struct pier_pool_message *message,
 					      void *context);
 
-/** How a pool is made. Begin with PIER_RECV_POOL_ATTR_INIT. */
+/** How a pool is made. Begin with pier_recv_pool_attr_init(). */
 struct pier_recv_pool_attr {
 	/** sizeof(struct pier_recv_pool_attr), so that fields can be added. */
 	size_t size;
@@ -122,11 +123,20 @@ struct pier_recv_pool_attr {
 	void *context;		 /**< of deliver */
 };
 
-#define PIER_RECV_POOL_ATTR_INIT                                       \
-	{                                                              \
-		sizeof(struct pier_recv_pool_attr), 16, 4096, "host",  \
-			PIER_POLICY_DIRECT, 30000, NULL, 0, NULL, NULL \
-	}
+/**
+ * Set every field to its default: 16 slots of 4 KiB host memory that the pool allocates.
+ * Cannot fail.
+ */
+static inline void pier_recv_pool_attr_init(struct pier_recv_pool_attr *attr)
+{
+	memset(attr, 0, sizeof(*attr));
+	attr->size = sizeof(*attr);
+	attr->count = 16;
+	attr->length = 4096;
+	attr->spec = "host";
+	attr->policy = PIER_POLICY_DIRECT;
+	attr->timeout_ms = 30000;
+}
 
 /**
  * Make a pool on a channel with receives of its own, connected or only prepared, and post

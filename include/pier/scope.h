@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <string.h>
 
 #include <pier/channel.h>
 #include <pier/export.h>
@@ -63,7 +64,7 @@ struct pier_scope_failure {
 	struct pier_result result;
 };
 
-/** How a scope is made. Begin with PIER_SCOPE_ATTR_INIT. */
+/** How a scope is made. Begin with pier_scope_attr_init(). */
 struct pier_scope_attr {
 	/** sizeof(struct pier_scope_attr), so that fields can be added. */
 	size_t size;
@@ -86,10 +87,13 @@ struct pier_scope_attr {
 	struct pier_scope_failure *failures;
 };
 
-#define PIER_SCOPE_ATTR_INIT                                                        \
-	{                                                                           \
-		sizeof(struct pier_scope_attr), PIER_TIMEOUT_DEFAULT, 0, 0, 0, NULL \
-	}
+/** Set every field to its default. Cannot fail. */
+static inline void pier_scope_attr_init(struct pier_scope_attr *attr)
+{
+	memset(attr, 0, sizeof(*attr));
+	attr->size = sizeof(*attr);
+	attr->timeout_ms = PIER_TIMEOUT_DEFAULT;
+}
 
 /** How a scope ended. */
 struct pier_scope_report {
@@ -173,18 +177,19 @@ PIER_API int pier_scope_end(struct pier_scope *scope, int body_error,
  * Only where the compiler has the attribute "cleanup": gcc, clang.
  */
 #ifdef __GNUC__
-#define PIER_SCOPE(channel, attr, report) PIER_SCOPE_AT_(__LINE__, channel, attr, report)
+#define PIER_SCOPE(channel, attr, report) \
+	PIER_SCOPE_AT_LINE(__LINE__, channel, attr, report)
 
 /* Two steps, so that __LINE__ becomes its number before it is joined. */
-#define PIER_SCOPE_AT_(line, channel, attr, report) \
-	PIER_SCOPE_IN_(line, channel, attr, report)
-#define PIER_SCOPE_IN_(line, channel, attr, report)                                     \
+#define PIER_SCOPE_AT_LINE(line, channel, attr, report) \
+	PIER_SCOPE_ON_LINE(line, channel, attr, report)
+#define PIER_SCOPE_ON_LINE(line, channel, attr, report)                                 \
 	for (struct pier_scope_guard pier_scope_##line                                  \
-	     __attribute__((__cleanup__(pier_leave_scope))),                            \
+	     __attribute__((__cleanup__(pier_scope_leave))),                            \
 	     *pier_scope_open_##line =                                                  \
-		     pier_enter_scope((channel), (attr), (report), &pier_scope_##line); \
+		     pier_scope_enter((channel), (attr), (report), &pier_scope_##line); \
 	     pier_scope_open_##line;                                                    \
-	     pier_leave_scope(&pier_scope_##line), pier_scope_open_##line = NULL)
+	     pier_scope_leave(&pier_scope_##line), pier_scope_open_##line = NULL)
 
 struct pier_scope_guard {
 	struct pier_scope scope;
@@ -192,7 +197,7 @@ struct pier_scope_guard {
 	int unwinding;
 };
 
-static inline int pier_count_exceptions(void)
+static inline int pier_scope_count_exceptions(void)
 {
 #if defined(__cplusplus) && __cplusplus >= 201703L
 	return std::uncaught_exceptions();
@@ -203,7 +208,7 @@ static inline int pier_count_exceptions(void)
 #endif
 }
 
-static inline void pier_leave_scope(struct pier_scope_guard *guard)
+static inline void pier_scope_leave(struct pier_scope_guard *guard)
 {
 	struct pier_scope_report *report = guard->report;
 	int body_error;
@@ -212,16 +217,16 @@ static inline void pier_leave_scope(struct pier_scope_guard *guard)
 		return;
 	guard->report = NULL;
 	body_error = report->body_error;
-	if (!body_error && pier_count_exceptions() > guard->unwinding)
+	if (!body_error && pier_scope_count_exceptions() > guard->unwinding)
 		body_error = -ECANCELED;
 	report->error = pier_scope_end(&guard->scope, body_error, report);
 }
 
-static inline struct pier_scope_guard *pier_enter_scope(
+static inline struct pier_scope_guard *pier_scope_enter(
 	struct pier_channel *channel, const struct pier_scope_attr *attr,
 	struct pier_scope_report *report, struct pier_scope_guard *guard)
 {
-	guard->unwinding = pier_count_exceptions();
+	guard->unwinding = pier_scope_count_exceptions();
 	memset(report, 0, sizeof(*report));
 	report->error = pier_scope_begin(channel, attr, &guard->scope);
 	guard->report = report->error ? NULL : report;

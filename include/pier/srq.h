@@ -4,6 +4,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <pier/channel.h>
 #include <pier/device.h>
@@ -60,7 +61,7 @@ PIER_BEGIN_DECLS
 
 struct pier_srq;
 
-/** How a shared receive queue is made. Begin with PIER_SRQ_ATTR_INIT. */
+/** How a shared receive queue is made. Begin with pier_srq_attr_init(). */
 struct pier_srq_attr {
 	/** sizeof(struct pier_srq_attr), so that fields can be added. */
 	size_t size;
@@ -68,10 +69,14 @@ struct pier_srq_attr {
 	uint32_t max_sge; /**< elements in one receive */
 };
 
-#define PIER_SRQ_ATTR_INIT                           \
-	{                                            \
-		sizeof(struct pier_srq_attr), 256, 1 \
-	}
+/** Set every field to its default: 256 receives of one element. Cannot fail. */
+static inline void pier_srq_attr_init(struct pier_srq_attr *attr)
+{
+	memset(attr, 0, sizeof(*attr));
+	attr->size = sizeof(*attr);
+	attr->max_wr = 256;
+	attr->max_sge = 1;
+}
 
 /**
  * Make a shared receive queue, which channels of the same protection domain can have.

@@ -4,6 +4,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <pier/channel.h>
 #include <pier/export.h>
@@ -16,9 +17,12 @@ PIER_BEGIN_DECLS
  * Transfers: any number of bytes from memory here to memory of a peer, or from there
  * to here, in chunks, over one channel or several.
  *
- *	struct pier_rail rail = PIER_RAIL(channel, mr, parts, count);
- *	struct pier_transfer_attr attr = PIER_TRANSFER_ATTR_INIT;
+ *	struct pier_rail rail = {
+ *		.channel = channel, .mr = mr, .parts = parts, .count = count,
+ *	};
+ *	struct pier_transfer_attr attr;
  *
+ *	pier_transfer_attr_init(&attr);
  *	attr.rails = &rail;
  *	attr.rail_count = 1;
  *	attr.length = pier_mr_length(mr);
@@ -76,12 +80,6 @@ struct pier_rail {
 	uint64_t remote_offset; /**< in the remote vector, in bytes */
 };
 
-/** From the beginning of a region, and of a remote vector of `count` parts. */
-#define PIER_RAIL(channel, mr, parts, count)             \
-	{                                                \
-		(channel), (mr), 0, (parts), (count), 0, \
-	}
-
 /** How many rails a transfer can have. */
 #define PIER_RAILS_MAX 64
 
@@ -114,7 +112,7 @@ enum pier_transfer_flags {
 	PIER_TRANSFER_ANNOUNCE = 4,
 };
 
-/** What is to be moved and how. Begin with PIER_TRANSFER_ATTR_INIT. */
+/** What is to be moved and how. Begin with pier_transfer_attr_init(). */
 struct pier_transfer_attr {
 	/** sizeof(struct pier_transfer_attr), so that fields can be added. */
 	size_t size;
@@ -164,13 +162,18 @@ struct pier_transfer_attr {
 	size_t state_size; /**< in bytes */
 };
 
-/** No rail yet; writing, default chunks and windows, no limit but the stall's. */
-#define PIER_TRANSFER_ATTR_INIT                                                          \
-	{                                                                                \
-		sizeof(struct pier_transfer_attr), PIER_TRANSFER_WRITE, 0, NULL, 0, 0,   \
-			0, PIER_TIMEOUT_DEFAULT, PIER_TIMEOUT_DEFAULT, 0, 0, NULL, NULL, \
-			0, NULL, 0                                                       \
-	}
+/**
+ * Set every field to its default: a write without rails, the default chunk and window, no
+ * time limit but stall_ms. Cannot fail.
+ */
+static inline void pier_transfer_attr_init(struct pier_transfer_attr *attr)
+{
+	memset(attr, 0, sizeof(*attr));
+	attr->size = sizeof(*attr);
+	attr->direction = PIER_TRANSFER_WRITE;
+	attr->stall_ms = PIER_TIMEOUT_DEFAULT;
+	attr->timeout_ms = PIER_TIMEOUT_DEFAULT;
+}
 
 /**
  * Move bytes, and wait until all have arrived: pier_transfer_begin(),

@@ -7,7 +7,6 @@
 
 #include "backends/backend.h"
 #include "buffer.h"
-#include "region/cache/cache.h"
 #include "spec.h"
 #include "core/caller.h"
 #include "core/checked.h"
@@ -140,6 +139,22 @@ int pier_buffer_alloc(const char *spec, size_t length, struct pier_buffer **ret_
 	return 0;
 }
 
+bool pier_is_host_backend(const struct pier_backend *backend)
+{
+	return backend == &pier_host_backend;
+}
+
+const struct pier_backend *pier_find_joiner(void)
+{
+	const struct pier_backend_entry *entries;
+	size_t count = pier_backend_entries(&entries);
+
+	for (size_t i = 0; i < count; i++)
+		if (entries[i].backend && entries[i].backend->join)
+			return entries[i].backend;
+	return NULL;
+}
+
 static void release_memory(const struct pier_backend *backend, struct pier_memory *memory)
 {
 	if (backend->release)
@@ -250,9 +265,18 @@ static int refuse_to_free(const struct pier_buffer *buffer, size_t users)
 			 buffer->length, buffer->backend->name, children);
 }
 
+/* The same for all buffers: a cached region is found by its address. */
+static _Atomic(pier_buffer_hook) before_free;
+
+void pier_buffer_set_hook(pier_buffer_hook hook)
+{
+	atomic_store(&before_free, hook);
+}
+
 int pier_buffer_free(struct pier_buffer *buffer)
 {
-	int error = buffer ? pier_caches_release(buffer) : 0;
+	pier_buffer_hook hook = atomic_load(&before_free);
+	int error = buffer && hook ? hook(buffer) : 0;
 
 	return error ? error : pier_free_buffer_alone(buffer);
 }

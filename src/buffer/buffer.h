@@ -23,7 +23,15 @@ struct pier_buffer {
 void pier_buffer_hold(struct pier_buffer *buffer);
 void pier_buffer_unhold(struct pier_buffer *buffer);
 
-/* pier_buffer_free() of one that registration caches know nothing of. */
+/*
+ * A hook that pier_buffer_free() calls first. If it returns an error, so does
+ * pier_buffer_free(), and the buffer stays. Set once, by the registration caches, which
+ * deregister the idle regions of the buffer's memory.
+ */
+typedef int (*pier_buffer_hook)(struct pier_buffer *buffer);
+void pier_buffer_set_hook(pier_buffer_hook hook);
+
+/* pier_buffer_free() without the hook, for a buffer that no cache can have seen. */
 int pier_free_buffer_alone(struct pier_buffer *buffer);
 
 /*
@@ -35,6 +43,12 @@ int pier_free_buffer_alone(struct pier_buffer *buffer);
  */
 int pier_check_buffer_range(const struct pier_buffer *buffer, size_t offset,
 			    size_t length, const char *step);
+
+/* The backend of ordinary host memory, which pier_buffer_wrap() falls back to. */
+bool pier_is_host_backend(const struct pier_backend *backend);
+
+/* A backend that joins ranges of memfds to one dma-buf, or NULL. */
+const struct pier_backend *pier_find_joiner(void);
 
 /* What the backend says of its memory; nothing where it says nothing. */
 struct pier_memory_facts pier_facts_of(const struct pier_buffer *buffer);

@@ -17,6 +17,15 @@ struct dmabuf_owner {
 	struct pier_backend_export dmabuf;
 };
 
+const char *pier_mapping_name(enum pier_mapping mapping)
+{
+	static const char *const names[] = { "auto", "default", "pcie" };
+
+	if (mapping < PIER_MAPPING_AUTO || mapping > PIER_MAPPING_PCIE)
+		return "unknown";
+	return names[mapping];
+}
+
 static void describe_dmabuf(const struct pier_object *object, char *ret_text, size_t size)
 {
 	const struct dmabuf_owner *owner = (const struct dmabuf_owner *)object;

@@ -7,6 +7,7 @@
 #include "buffer.h"
 #include "locate.h"
 #include "near.h"
+#include "device/device.h"
 #include "device/topology.h"
 #include "core/caller.h"
 #include "core/error.h"

@@ -66,7 +66,7 @@ static __attribute__((cold)) struct pier_result failed(struct pier_channel *chan
 	struct pier_result result = pier_note_failure(channel, wc,
 						      pier_entry_opcode(entry));
 
-	if (pier_entry_state(entry) == PIER_ENTRY_UNWATCHED)
+	if (pier_entry_get_state(entry) == PIER_ENTRY_UNWATCHED)
 		pier_note_in_scope(channel, entry->id, &result);
 	return result;
 }
@@ -121,7 +121,7 @@ static void dispatch(struct pier_channel *channel, const struct ibv_wc *wc)
 				      .byte_length = pier_entry_length(entry) };
 
 	if (pier_unlikely(entry->id != wc->wr_id ||
-			  pier_entry_state(entry) == PIER_ENTRY_DONE)) {
+			  pier_entry_get_state(entry) == PIER_ENTRY_DONE)) {
 		dispatch_other(channel, wc);
 		return;
 	}
@@ -130,7 +130,7 @@ static void dispatch(struct pier_channel *channel, const struct ibv_wc *wc)
 	else if (queue == &channel->receives)
 		result = received(channel, wc);
 	pier_queue_done(queue, wc->wr_id & PIER_ID_POSITION);
-	if (pier_entry_state(entry) == PIER_ENTRY_UNWATCHED)
+	if (pier_entry_get_state(entry) == PIER_ENTRY_UNWATCHED)
 		return;
 	pier_queue_keep(queue, entry, &result);
 }
@@ -254,7 +254,7 @@ static __attribute__((noinline)) int collect_rest(struct pier_channel *channel,
 	count = collect_more(channel, batch, count);
 	if (pier_unlikely(count < 0))
 		return count;
-	return pier_entry_state(entry) == PIER_ENTRY_DONE
+	return pier_entry_get_state(entry) == PIER_ENTRY_DONE
 		       ? hand_out(channel, queue, entry, ret_result)
 		       : 0;
 }
@@ -301,7 +301,7 @@ static inline __attribute__((always_inline)) int poll_in(struct pier_channel *ch
 	int count;
 
 	if (pier_unlikely(entry->id != work.id ||
-			  pier_entry_state(entry) != PIER_ENTRY_WATCHED))
+			  pier_entry_get_state(entry) != PIER_ENTRY_WATCHED))
 		return poll_other(channel, work, ret_result);
 	count = ibv_poll_cq(channel->cq, BATCH, batch);
 	if (count == 0) {
@@ -340,7 +340,7 @@ int pier_work_drop(struct pier_channel *channel, struct pier_work work)
 		return pier_fail_inherited(&channel->object);
 	if (!entry)
 		return fail_stale(work);
-	if (pier_entry_state(entry) == PIER_ENTRY_DONE && entry->result.error)
+	if (pier_entry_get_state(entry) == PIER_ENTRY_DONE && entry->result.error)
 		pier_note_in_scope(channel, work.id, &entry->result);
 	pier_queue_forget(queue, entry);
 	return 0;

@@ -173,7 +173,8 @@ static inline __attribute__((always_inline)) bool pier_has_room(
 	const struct pier_queue *queue)
 {
 	return queue->head - queue->tail < queue->limit &&
-	       pier_entry_state(pier_queue_entry(queue, queue->head)) != PIER_ENTRY_DONE;
+	       pier_entry_get_state(pier_queue_entry(queue, queue->head)) !=
+		       PIER_ENTRY_DONE;
 }
 
 /* The device has all before `head`; somebody may ask for the last of them. */

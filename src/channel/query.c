@@ -25,7 +25,7 @@ int pier_channel_query(const struct pier_channel *channel,
 	if (size < offsetof(struct pier_channel_attr, cq_depth))
 		return pier_fail(EINVAL,
 				 "channel attributes: size %zu; begin with "
-				 "PIER_CHANNEL_ATTR_INIT",
+				 "pier_channel_attr_init()",
 				 size);
 	attr.mtu = channel->path_mtu ? channel->path_mtu : channel->port_mtu;
 	attr.max_rd_atomic = issued_reads(channel);

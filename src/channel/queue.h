@@ -83,7 +83,7 @@ static inline bool pier_queue_make_free(struct pier_queue *queue, uint64_t posit
 {
 	struct pier_entry *entry = pier_queue_entry(queue, position);
 
-	return __builtin_expect(pier_entry_state(entry) != PIER_ENTRY_DONE, 1) ||
+	return __builtin_expect(pier_entry_get_state(entry) != PIER_ENTRY_DONE, 1) ||
 	       pier_queue_set_aside(queue, entry);
 }
 
@@ -131,7 +131,7 @@ static inline struct pier_entry *pier_queue_find(const struct pier_queue *queue,
 	struct pier_entry *entry = pier_queue_entry(queue, id);
 
 	if (__builtin_expect(entry->id == id &&
-				     pier_entry_state(entry) != PIER_ENTRY_UNWATCHED,
+				     pier_entry_get_state(entry) != PIER_ENTRY_UNWATCHED,
 			     1))
 		return entry;
 	return pier_queue_find_aside(queue, id);
@@ -155,7 +155,7 @@ static inline void pier_queue_forget(struct pier_queue *queue, struct pier_entry
 		*entry = queue->aside[--queue->aside_count];
 		return;
 	}
-	queue->kept -= pier_entry_state(entry) == PIER_ENTRY_DONE;
+	queue->kept -= pier_entry_get_state(entry) == PIER_ENTRY_DONE;
 	pier_entry_set_state(entry, PIER_ENTRY_UNWATCHED);
 }
 

@@ -55,7 +55,7 @@ struct wish {
 static bool entry_is_done(const struct pier_channel *channel, const struct wish *wish)
 {
 	(void)channel;
-	return pier_entry_state(wish->entry) != PIER_ENTRY_WATCHED;
+	return pier_entry_get_state(wish->entry) != PIER_ENTRY_WATCHED;
 }
 
 static bool has_room(const struct pier_channel *channel, const struct wish *wish)
@@ -207,10 +207,10 @@ static void fill_in_queue(struct pier_channel *channel, struct pier_queue *queue
 					       .status = IBV_WC_WR_FLUSH_ERR,
 					       .opcode = pier_entry_opcode(entry) };
 
-		if (pier_entry_state(entry) == PIER_ENTRY_UNWATCHED &&
+		if (pier_entry_get_state(entry) == PIER_ENTRY_UNWATCHED &&
 		    position - queue->tail < queue->head - queue->tail)
 			pier_note_in_scope(channel, entry->id, &flushed);
-		if (pier_entry_state(entry) == PIER_ENTRY_WATCHED &&
+		if (pier_entry_get_state(entry) == PIER_ENTRY_WATCHED &&
 		    (int64_t)(queue->head - position) > 0)
 			pier_queue_keep(queue, entry, &flushed);
 	}

@@ -11,7 +11,7 @@
  * the kernel.
  *
  * what    for sentences: "channel attributes"
- * init    the name of the macro to begin with
+ * init    the function that sets the defaults, for sentences
  * first   the size in the first version of the header
  * known   the size in this library
  *

@@ -3,7 +3,6 @@
 
 #include "error.h"
 #include "fork.h"
-#include "object.h"
 
 unsigned int pier_fork_generation;
 
@@ -31,7 +30,9 @@ static void after_fork(void)
 static void in_child(void)
 {
 	pier_fork_generation++;
-	pier_objects_forked();
+	for (struct pier_fork_mutex *m = forks.mutexes; m; m = m->next)
+		if (m->in_child)
+			m->in_child();
 	after_fork();
 }
 

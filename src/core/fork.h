@@ -34,6 +34,8 @@ int pier_watch_forks(void);
  */
 struct pier_fork_mutex {
 	pthread_mutex_t mutex;
+	/* Called in the child with the mutex held, to correct what it guards; or NULL. */
+	void (*in_child)(void);
 	atomic_bool known; /* to the handlers of fork */
 	struct pier_fork_mutex *next;
 };

@@ -8,6 +8,8 @@
 #include "log.h"
 #include "object.h"
 
+static void mark_forked_objects(void);
+
 /*
  * Global: nothing else refers to an object that the user forgot. Only creating,
  * destroying and listing objects takes the lock.
@@ -17,7 +19,7 @@ static struct {
 	struct pier_list objects;
 	size_t counts[PIER_OBJECT_KINDS];
 } table = {
-	.mutex = PIER_FORK_MUTEX,
+	.mutex = { .mutex = PTHREAD_MUTEX_INITIALIZER, .in_child = mark_forked_objects },
 	.objects = { &table.objects, &table.objects },
 };
 
@@ -44,6 +46,18 @@ const char *pier_object_kind_name(enum pier_object_kind kind)
 	return (unsigned int)kind < PIER_OBJECT_KINDS ? names[kind] : "unknown";
 }
 
+static void mark_forked_objects(void)
+{
+	for (struct pier_list *at = table.objects.next; at != &table.objects;
+	     at = at->next) {
+		struct pier_object *object = pier_container_of(at, struct pier_object,
+							       link);
+
+		if (object->forked)
+			object->forked(object);
+	}
+}
+
 void pier_object_track(struct pier_object *object, enum pier_object_kind kind,
 		       const struct pier_object *parent)
 {
@@ -55,18 +69,6 @@ void pier_object_track(struct pier_object *object, enum pier_object_kind kind,
 	pier_list_append(&table.objects, &object->link);
 	table.counts[kind]++;
 	pier_fork_unlock(&table.mutex);
-}
-
-void pier_objects_forked(void)
-{
-	for (struct pier_list *at = table.objects.next; at != &table.objects;
-	     at = at->next) {
-		struct pier_object *object = pier_container_of(at, struct pier_object,
-							       link);
-
-		if (object->forked)
-			object->forked(object);
-	}
 }
 
 void pier_object_untrack(struct pier_object *object)

@@ -35,9 +35,6 @@ struct pier_object {
 	const void *unused; /* <pier/inline.h> relies on the offset of the next member */
 };
 
-/* Call the `forked` hooks: in a child of fork(2), with the table locked. */
-void pier_objects_forked(void);
-
 /*
  * Put an object into the table, with the caller that PIER_ENTRY() has set. Call it
  * when the object is complete. `parent` outlives the object; it may be NULL.

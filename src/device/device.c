@@ -7,7 +7,6 @@
 #include <pier/mr.h>
 
 #include "device.h"
-#include "buffer/near.h"
 #include "core/caller.h"
 #include "core/page.h"
 #include "core/error.h"

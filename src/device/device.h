@@ -7,6 +7,7 @@
 
 #include <pier/buffer.h>
 #include <pier/device.h>
+#include <pier/topology.h>
 #include <pier/verbs.h>
 
 #include "provider/provider.h"
@@ -43,6 +44,14 @@ struct pier_pd {
 	 */
 	pthread_mutex_t windows_lock;
 };
+
+/*
+ * Open a device as pier_open_device() does. If neither `name` nor PIER_DEVICE names
+ * one, open the first of `order` that works and has an active port; NULL stands for
+ * the order of pier_device_list().
+ */
+int pier_open_in_order(const char *name, const struct pier_near_device *order,
+		       size_t count, struct pier_device **ret_device);
 
 /* Something that has requests outstanding on regions of a PD: a channel. */
 struct pier_region_user {

@@ -172,12 +172,13 @@ int pier_group_create(struct pier_pd *pd, uint32_t rank, uint32_t size,
 		      const struct pier_group_attr *attr, struct pier_group **ret_group)
 {
 	PIER_ENTRY();
-	struct pier_group_attr known = PIER_GROUP_ATTR_INIT;
+	struct pier_group_attr known;
 	struct pier_group *group;
 	int error = pier_check_process(&pd->object);
 
+	pier_group_attr_init(&known);
 	if (!error && attr)
-		error = pier_read_extensible("group attributes", "PIER_GROUP_ATTR_INIT",
+		error = pier_read_extensible("group attributes", "pier_group_attr_init()",
 					     attr, FIRST_SIZE, sizeof(known), &known);
 	if (!error)
 		error = check_attr(rank, size, &known);

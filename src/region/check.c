@@ -237,3 +237,14 @@ int pier_check_dmabuf(const struct pier_check_limits *limits, uint64_t offset,
 	error = check_iova(iova, length);
 	return error ? error : check_size(limits, length);
 }
+
+int pier_check_dmabuf_numbers(const struct pier_check_limits *limits, uint64_t offset,
+			      uint64_t length, uint64_t iova, int fd, int access)
+{
+	struct pier_check_limits trusting = *limits;
+
+	trusting.trust_fd = true;
+	if (pier_check_dmabuf(&trusting, offset, length, iova, fd, access) == 0)
+		return 0;
+	return pier_check_dmabuf(limits, offset, length, iova, fd, access);
+}

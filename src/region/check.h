@@ -45,6 +45,13 @@ int pier_fail_no_dmabuf(const char *device);
 int pier_check_host(const struct pier_check_limits *limits, uint64_t address,
 		    uint64_t length, uint64_t iova, int access);
 
+/*
+ * pier_check_dmabuf() without system calls. It examines the fd only if something else is
+ * wrong, so that the error is that of the first rule of the kernel that is broken.
+ */
+int pier_check_dmabuf_numbers(const struct pier_check_limits *limits, uint64_t offset,
+			      uint64_t length, uint64_t iova, int fd, int access);
+
 int pier_check_dmabuf(const struct pier_check_limits *limits, uint64_t offset,
 		      uint64_t length, uint64_t iova, int fd, int access);
 

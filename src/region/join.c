@@ -3,12 +3,12 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "backends/backend.h"
 #include "buffer/buffer.h"
-#include "join.h"
 #include "core/page.h"
+#include "join.h"
 #include "parts.h"
-#include "piece.h"
+#include "path.h"
+#include "plan.h"
 #include "core/error.h"
 #include "core/log.h"
 
@@ -30,13 +30,12 @@ static void free_join(struct join *join)
 static int new_join(const struct pier_mr *region, struct join *ret_join)
 {
 	ret_join->count = 0;
-	ret_join->parts = calloc(region->memory_count, sizeof(*ret_join->parts));
-	ret_join->dmabufs = calloc(region->memory_count, sizeof(*ret_join->dmabufs));
+	ret_join->parts = calloc(region->range_count, sizeof(*ret_join->parts));
+	ret_join->dmabufs = calloc(region->range_count, sizeof(*ret_join->dmabufs));
 	if (ret_join->parts && ret_join->dmabufs)
 		return 0;
 	free_join(ret_join);
-	return pier_fail(ENOMEM, "joining %u ranges: out of memory",
-			 region->memory_count);
+	return pier_fail(ENOMEM, "joining %u ranges: out of memory", region->range_count);
 }
 
 static int export_range(const struct pier_mr *region, const struct pier_mr_range *range,
@@ -53,8 +52,8 @@ static int export_range(const struct pier_mr *region, const struct pier_mr_range
 	return 0;
 }
 
-static int add_range(struct join *join, const struct pier_mr *region,
-		     const struct pier_mr_range *range)
+static int add_to_join(struct join *join, const struct pier_mr *region,
+		       const struct pier_mr_range *range)
 {
 	struct pier_provider_part *part = &join->parts[join->count];
 	struct pier_dmabuf *dmabuf = &join->dmabufs[join->count];
@@ -76,7 +75,7 @@ static int add_range(struct join *join, const struct pier_mr *region,
 	return pier_reach_buffer(range->buffer, range->offset, &part->addr);
 }
 
-static enum pier_path path_of(const struct join *join)
+static enum pier_path common_path(const struct join *join)
 {
 	for (uint32_t i = 1; i < join->count; i++)
 		if ((join->parts[i].fd < 0) != (join->parts[0].fd < 0))
@@ -89,8 +88,8 @@ static int register_join(struct pier_mr *region, const struct join *join, uint32
 	const struct pier_provider *provider = region->pd->device->provider;
 	struct pier_mr_part part = {
 		.length = region->length,
-		.iova = pier_piece_of(region, 0, 0).iova,
-		.path = path_of(join),
+		.iova = pier_plan_segment(region, 0, 0).iova,
+		.path = common_path(join),
 	};
 
 	pier_clear_error();
@@ -104,34 +103,6 @@ static int register_join(struct pier_mr *region, const struct join *join, uint32
 	return 0;
 }
 
-static int join_by_device(struct pier_mr *region, uint32_t key)
-{
-	struct join join;
-	int error = new_join(region, &join);
-
-	if (error)
-		return error;
-	for (uint32_t i = 0; i < region->memory_count && !error; i++)
-		error = add_range(&join, region, &region->memory[i].range);
-	if (!error)
-		error = register_join(region, &join, key);
-	/* The region has references of its own. */
-	free_join(&join);
-	/* Segments of it can be parts of their own, or go by another path. */
-	if (error == -EXDEV || (error && !key && region->policy != PIER_POLICY_DIRECT))
-		return pier_fail(EOPNOTSUPP, "%s", pier_error_message());
-	return error;
-}
-
-static bool device_joins(const struct pier_mr *region)
-{
-	const struct pier_device *device = region->pd->device;
-
-	return device->provider->reg_parts &&
-	       region->memory_count <= device->provider->max_parts &&
-	       region->length <= device->limits.max_mr_size;
-}
-
 static int check_key(const struct pier_mr *region, uint32_t key)
 {
 	const struct pier_device *device = region->pd->device;
@@ -143,43 +114,34 @@ static int check_key(const struct pier_mr *region, uint32_t key)
 	if (key > device->provider->max_key)
 		return pier_fail(EKEYREJECTED, "key %u is not in 1 to %u, those of %s",
 				 key, device->provider->max_key, device->name);
-	if (!device_joins(region))
+	if (!pier_device_joins(region))
 		return pier_fail(E2BIG,
 				 "%u ranges of %" PRIu64 " bytes are more than %s puts "
 				 "under one key",
-				 region->memory_count, region->length, device->name);
+				 region->range_count, region->length, device->name);
 	return 0;
 }
 
-/* Pages of a memfd all along, and at the seams up to the edge of a page. */
-static bool has_pages(const struct pier_mr *region, uint32_t index)
+int pier_join_by_device(struct pier_mr *region)
 {
-	const struct pier_mr_memory *memory = &region->memory[index];
-	uint64_t mask = pier_host_page() - 1;
+	uint32_t key = region->requested_key;
+	struct join join;
+	int error = key ? check_key(region, key) : 0;
 
-	if (memory->range.source != PIER_MR_BUFFER ||
-	    !memory->range.buffer->backend->memfd)
-		return false;
-	if (index > 0 && (memory->address & mask))
-		return false;
-	return index + 1 == region->memory_count ||
-	       ((memory->address + memory->range.length) & mask) == 0;
-}
-
-static const struct pier_backend *find_joiner(const struct pier_mr *region)
-{
-	const struct pier_backend_entry *entries;
-	size_t count = pier_backend_entries(&entries);
-
-	if (!region->pd->device->dmabuf || region->memory_count < 2)
-		return NULL;
-	for (uint32_t i = 0; i < region->memory_count; i++)
-		if (!has_pages(region, i))
-			return NULL;
-	for (size_t i = 0; i < count; i++)
-		if (entries[i].backend && entries[i].backend->join)
-			return entries[i].backend;
-	return NULL;
+	if (!error)
+		error = new_join(region, &join);
+	if (error)
+		return error;
+	for (uint32_t i = 0; i < region->range_count && !error; i++)
+		error = add_to_join(&join, region, &region->ranges[i].range);
+	if (!error)
+		error = register_join(region, &join, key);
+	/* The region has references of its own. */
+	free_join(&join);
+	/* Segments of it can be parts of their own, or go by another path. */
+	if (error == -EXDEV || (error && !key && region->policy != PIER_POLICY_DIRECT))
+		return pier_fail(EOPNOTSUPP, "%s", pier_error_message());
+	return error;
 }
 
 /* The whole pages around the ranges. */
@@ -207,68 +169,58 @@ static int join_pages(const struct join *join, const struct pier_backend *joiner
 	return error;
 }
 
-static int register_pages(struct pier_mr *region, const struct join *join,
-			  const struct pier_backend *joiner)
+static int register_joined_pages(struct pier_mr *region, const struct join *join,
+				 const struct pier_backend *joiner)
 {
-	struct pier_piece piece = pier_piece_of(region, 0, 0);
+	struct pier_segment segment = pier_plan_segment(region, 0, 0);
 	struct pier_backend_export dmabuf = { .fd = -1 };
 	struct pier_mr_part part = { 0 };
 	int error = join_pages(join, joiner, &dmabuf);
 
 	if (error)
 		return error;
-	piece.range = (struct pier_mr_range){
+	segment.range = (struct pier_mr_range){
 		.source = PIER_MR_DMABUF,
 		.fd = dmabuf.fd,
 		.offset = join->parts[0].offset & (pier_host_page() - 1),
 		.length = region->length,
 	};
-	error = pier_register_piece(&piece, &part);
+	error = pier_register_segment(&segment, &part);
 	joiner->close_export(&dmabuf);
 	if (!error)
 		pier_set_part(region, &part);
 	return error;
 }
 
-static int join_by_backend(struct pier_mr *region, const struct pier_backend *joiner)
+int pier_join_by_dmabuf(struct pier_mr *region)
 {
+	const struct pier_backend *joiner = pier_find_joiner();
 	struct join join;
 	int error = new_join(region, &join);
 
 	if (error)
 		return error;
-	for (uint32_t i = 0; i < region->memory_count && !error; i++) {
+	for (uint32_t i = 0; i < region->range_count && !error; i++) {
 		join.dmabufs[i].fd = -1;
 		join.count++;
-		join.parts[i].length = region->memory[i].range.length;
-		error = export_range(region, &region->memory[i].range, &join.parts[i],
+		join.parts[i].length = region->ranges[i].range.length;
+		error = export_range(region, &region->ranges[i].range, &join.parts[i],
 				     &join.dmabufs[i]);
 	}
 	if (!error)
-		error = register_pages(region, &join, joiner);
+		error = register_joined_pages(region, &join, joiner);
 	free_join(&join);
 	if (error)
 		/* A limit of the kernel's, most often: as parts it may work. */
 		return pier_fail(EOPNOTSUPP, "%s does not join %u ranges: %s",
-				 joiner->name, region->memory_count,
-				 pier_error_message());
+				 joiner->name, region->range_count, pier_error_message());
 	return 0;
 }
 
-int pier_join(struct pier_mr *region, uint32_t key)
+int pier_fail_to_join(const struct pier_mr *region)
 {
-	const struct pier_backend *joiner;
-	int error = key ? check_key(region, key) : 0;
-
-	if (error)
-		return error;
-	if (key || (region->memory_count > 1 && device_joins(region)))
-		return join_by_device(region, key);
-	joiner = find_joiner(region);
-	if (joiner)
-		return join_by_backend(region, joiner);
 	return pier_fail(EOPNOTSUPP,
 			 "%u ranges under one key: %s does not join them, and they are "
 			 "not whole pages of memfds, which /dev/udmabuf would join",
-			 region->memory_count, region->pd->device->name);
+			 region->range_count, region->pd->device->name);
 }

@@ -5,15 +5,18 @@
 #include "mr.h"
 
 /*
- * Register all ranges of a region under one key: by the device, if it can join
- * ranges; or, where all are whole pages of memfds, as one dma-buf that
- * /dev/udmabuf makes of them.
+ * Register all ranges of a region under one key.
  *
- * key  the one that is asked for; 0: any
+ * By the device: under the requested key, if there is one. By a dma-buf that a backend
+ * makes of the ranges, which are whole pages of memfds (/dev/udmabuf).
  *
- * Errors: -EOPNOTSUPP neither can be had; -ENOKEY, -EKEYREJECTED, and those of the
- * registration.
+ * Errors: -EOPNOTSUPP the ranges may still be registered as parts; -ENOKEY,
+ * -EKEYREJECTED, -E2BIG of the requested key; those of the registration.
  */
-int pier_join(struct pier_mr *region, uint32_t key);
+int pier_join_by_device(struct pier_mr *region);
+int pier_join_by_dmabuf(struct pier_mr *region);
+
+/* Nothing joins the ranges, and they must not be parts: -EOPNOTSUPP. */
+int pier_fail_to_join(const struct pier_mr *region);
 
 #endif

@@ -4,7 +4,7 @@
 
 #include "buffer/buffer.h"
 #include "core/page.h"
-#include "piece.h"
+#include "mapping.h"
 #include "core/error.h"
 #include "core/log.h"
 
@@ -15,103 +15,97 @@
  * the other. Only what worked is remembered.
  */
 
-const char *pier_mapping_name(enum pier_mapping mapping)
-{
-	static const char *const names[] = { "auto", "default", "pcie" };
-
-	if (mapping < PIER_MAPPING_AUTO || mapping > PIER_MAPPING_PCIE)
-		return "unknown";
-	return names[mapping];
-}
-
 /*
  * Allocations are whole pages, and nobody was given the rest of the last one. A wrapped
  * pointer's memory belongs to its owner up to the end.
  */
-static void set_padding(const struct pier_piece *piece, struct ibv_mr *mr)
+static void set_padding(const struct pier_segment *segment, struct ibv_mr *mr)
 {
-	const struct pier_provider *provider = piece->pd->device->provider;
-	const struct pier_buffer *buffer = piece->range.buffer;
+	const struct pier_provider *provider = segment->region->pd->device->provider;
+	const struct pier_buffer *buffer = segment->range.buffer;
 	uint64_t end = buffer->address + buffer->length;
 	uint64_t padding = buffer->memory.address + buffer->memory.length - end;
 
 	if (provider->set_padding && !buffer->wrapped && padding < pier_host_page() &&
-	    piece->range.offset + piece->range.length == buffer->length)
+	    segment->range.offset + segment->range.length == buffer->length)
 		provider->set_padding(mr, padding);
 }
 
-static int register_mapped(const struct pier_piece *piece, enum pier_mapping mapping,
-			   struct pier_mr_part *ret_part)
+static int register_with_mapping(const struct pier_segment *segment,
+				 enum pier_mapping mapping, struct pier_mr_part *ret_part)
 {
 	struct pier_dmabuf dmabuf;
-	int error = pier_dmabuf_export_mapped(piece->range.buffer, piece->range.offset,
-					      piece->range.length, mapping, &dmabuf);
+	int error = pier_dmabuf_export_mapped(segment->range.buffer,
+					      segment->range.offset,
+					      segment->range.length, mapping, &dmabuf);
 
 	if (error)
 		return error;
-	error = pier_register_fd(piece, dmabuf.fd, dmabuf.offset, ret_part);
+	error = pier_register_fd(segment, dmabuf.fd, dmabuf.offset, ret_part);
 	/* The region has a reference of its own to the dma-buf, if there is one. */
 	pier_dmabuf_close(&dmabuf);
 	if (error)
 		return error;
 	ret_part->mapping = mapping;
-	set_padding(piece, ret_part->mr);
+	set_padding(segment, ret_part->mr);
 	return 0;
 }
 
 /* Failures that are not for the mapping's sake. */
-static bool is_other_failure(int error)
+static bool is_about_other_things(int error)
 {
 	return error == -EXDEV || error == -ENOMEM || error == -EMFILE ||
 	       error == -ENFILE || error == -ERANGE || error == -E2BIG;
 }
 
-static int try_other(const struct pier_piece *piece, enum pier_mapping first, int error,
-		     struct pier_mr_part *ret_part)
+static int try_other_mapping(const struct pier_segment *segment, enum pier_mapping first,
+			     int error, struct pier_mr_part *ret_part)
 {
 	enum pier_mapping other = first == PIER_MAPPING_DEFAULT ? PIER_MAPPING_PCIE
 								: PIER_MAPPING_DEFAULT;
 	char cause[384];
 
 	snprintf(cause, sizeof(cause), "%s", pier_error_message());
-	if (register_mapped(piece, other, ret_part))
+	if (register_with_mapping(segment, other, ret_part))
 		return pier_fail(-error, "with the mapping \"%s\": %s; with \"%s\": %s",
 				 pier_mapping_name(first), cause,
 				 pier_mapping_name(other), pier_error_message());
 	pier_info("%s takes dma-bufs of %s with the mapping \"%s\"; with \"%s\": %s",
-		  piece->pd->device->name, piece->range.buffer->backend->name,
+		  segment->region->pd->device->name, segment->range.buffer->backend->name,
 		  pier_mapping_name(other), pier_mapping_name(first), cause);
 	return 0;
 }
 
-static int register_auto(const struct pier_piece *piece, struct pier_mr_part *ret_part)
+static int register_with_either(const struct pier_segment *segment,
+				struct pier_mr_part *ret_part)
 {
-	struct pier_device *device = piece->pd->device;
+	struct pier_device *device = segment->region->pd->device;
 	enum pier_mapping first = atomic_load(&device->mapping);
 	int error;
 
 	if (first == PIER_MAPPING_AUTO)
 		first = PIER_MAPPING_DEFAULT;
-	error = register_mapped(piece, first, ret_part);
-	if (error && !is_other_failure(error))
-		error = try_other(piece, first, error, ret_part);
+	error = register_with_mapping(segment, first, ret_part);
+	if (error && !is_about_other_things(error))
+		error = try_other_mapping(segment, first, error, ret_part);
 	if (!error)
 		atomic_store(&device->mapping, ret_part->mapping);
 	return error;
 }
 
-int pier_register_export(const struct pier_piece *piece, struct pier_mr_part *ret_part)
+int pier_register_export(const struct pier_segment *segment,
+			 struct pier_mr_part *ret_part)
 {
-	const struct pier_device *device = piece->pd->device;
+	const struct pier_device *device = segment->region->pd->device;
 	int error;
 
 	if (!device->dmabuf)
 		return pier_fail_no_dmabuf(device->name);
-	if (piece->mapping != PIER_MAPPING_AUTO)
-		return register_mapped(piece, piece->mapping, ret_part);
-	if (piece->range.buffer->backend->export_mapped)
-		return register_auto(piece, ret_part);
-	error = register_mapped(piece, PIER_MAPPING_DEFAULT, ret_part);
+	if (segment->mapping != PIER_MAPPING_AUTO)
+		return register_with_mapping(segment, segment->mapping, ret_part);
+	if (segment->range.buffer->backend->export_mapped)
+		return register_with_either(segment, ret_part);
+	error = register_with_mapping(segment, PIER_MAPPING_DEFAULT, ret_part);
 	if (!error)
 		ret_part->mapping = PIER_MAPPING_AUTO;
 	return error;

@@ -1,19 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <assert.h>
 #include <errno.h>
-#include <inttypes.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 #include <pier/verbs.h>
 
-#include "buffer/buffer.h"
 #include "mr.h"
-#include "stage.h"
 #include "window.h"
 #include "core/checked.h"
 #include "core/error.h"
-#include "core/object.h"
 
 static_assert((int)PIER_ACCESS_LOCAL_WRITE == IBV_ACCESS_LOCAL_WRITE, "as verbs");
 static_assert((int)PIER_ACCESS_REMOTE_WRITE == IBV_ACCESS_REMOTE_WRITE, "as verbs");
@@ -35,145 +29,6 @@ const char *pier_path_name(enum pier_path path)
 	if (path < PIER_PATH_HOST || path > PIER_PATH_MIXED)
 		return "unknown";
 	return names[path];
-}
-
-/* Those that the region does not own are the caller's, who may close them now. */
-void pier_forget_fds(struct pier_mr *region)
-{
-	for (uint32_t i = 0; i < region->memory_count; i++) {
-		struct pier_mr_memory *memory = &region->memory[i];
-
-		if (memory->owns_fd)
-			close(memory->range.fd);
-		memory->owns_fd = false;
-		memory->range.fd = -1;
-	}
-}
-
-void pier_drop_part(struct pier_mr_part *part)
-{
-	pier_put_stage(part->stage);
-	free(part->why);
-	part->stage = NULL;
-	part->why = NULL;
-}
-
-void pier_free_region(struct pier_mr *region)
-{
-	pier_forget_fds(region);
-	pier_drop_part(&region->first);
-	for (uint32_t i = 0; i < region->memory_count; i++) {
-		struct pier_mr_memory *memory = &region->memory[i];
-
-		if (memory->held)
-			pier_buffer_unhold(memory->range.buffer);
-		if (memory->wrapped)
-			pier_free_buffer_alone(memory->range.buffer);
-	}
-	if (region->parts != &region->first)
-		free(region->parts);
-	free(region->window);
-	free(region);
-}
-
-static int dereg_last_part(struct pier_mr *region)
-{
-	const struct pier_provider *provider = region->pd->device->provider;
-	int error = provider->dereg_mr(region->parts[region->part_count - 1].mr);
-
-	if (!error)
-		pier_drop_part(&region->parts[--region->part_count]);
-	return error;
-}
-
-int pier_dereg_parts(struct pier_mr *region)
-{
-	const struct pier_provider *provider = region->pd->device->provider;
-	int error = 0;
-
-	/* A window may have no region but its base's. */
-	if (!region->parts)
-		return region->mr ? provider->dereg_mr(region->mr) : 0;
-	while (!error && region->part_count > 0)
-		error = dereg_last_part(region);
-	return error;
-}
-
-static const char *find_use(const struct pier_mr *mr)
-{
-	const char *use = NULL;
-
-	/* A window has no lkey: nothing of this end can use it. */
-	if (mr->window)
-		return NULL;
-	if (!mr->parts)
-		return pier_region_in_use(mr->pd, mr->mr->lkey);
-	for (uint32_t i = 0; i < mr->part_count && !use; i++)
-		use = pier_region_in_use(mr->pd, mr->parts[i].mr->lkey);
-	return use;
-}
-
-/* Peers' requests are not known here: they find that the key is gone. */
-static int check_unused(const struct pier_mr *mr)
-{
-	unsigned int children = atomic_load(&mr->children);
-	const char *use;
-
-	if (mr->cached)
-		return pier_fail(
-			EINVAL,
-			"deregistering %" PRIu64 " bytes on %s: the region is a "
-			"registration cache's; pier_mr_cache_put() gives it back",
-			mr->length, mr->pd->device->name);
-	if (children)
-		return pier_fail(EBUSY,
-				 "deregistering %" PRIu64
-				 " bytes on %s: the region has %u sub-region%s",
-				 mr->length, mr->pd->device->name, children,
-				 children == 1 ? "" : "s");
-	if (atomic_load(&mr->counters))
-		return pier_fail(EBUSY,
-				 "deregistering %" PRIu64
-				 " bytes on %s: a counter is bound to the region; "
-				 "pier_counter_unbind() ends that",
-				 mr->length, mr->pd->device->name);
-	use = find_use(mr);
-	if (use)
-		return pier_fail(
-			EBUSY,
-			"deregistering %" PRIu64 " bytes on %s: in use by a %s that is "
-			"outstanding, or complete and not collected, on a channel of "
-			"this protection domain",
-			mr->length, mr->pd->device->name, use);
-	return 0;
-}
-
-int pier_dereg_mr(struct pier_mr *mr)
-{
-	struct pier_mr *base;
-	int error;
-
-	if (!mr)
-		return 0;
-	error = pier_check_process(&mr->object);
-	if (!error)
-		error = check_unused(mr);
-	if (error)
-		return error;
-	pier_clear_error();
-	error = pier_unbind_window(mr);
-	if (!error)
-		error = pier_dereg_parts(mr);
-	if (error)
-		return pier_fail_because(error, "deregistering %" PRIu64 " bytes on %s",
-					 mr->length, mr->pd->device->name);
-	base = mr->base;
-	pier_object_untrack(&mr->object);
-	atomic_fetch_sub(&mr->pd->children, 1);
-	pier_free_region(mr);
-	if (base)
-		atomic_fetch_sub(&base->children, 1);
-	return 0;
 }
 
 uint64_t pier_mr_iova(const struct pier_mr *mr)
@@ -260,8 +115,8 @@ const struct pier_mr_part *pier_mr_part_at(const struct pier_mr *mr, uint32_t in
 const char *pier_mr_reason(const struct pier_mr *mr)
 {
 	for (uint32_t i = 0; i < pier_mr_parts(mr); i++)
-		if (pier_mr_part_at(mr, i)->why)
-			return pier_mr_part_at(mr, i)->why;
+		if (pier_mr_part_at(mr, i)->reason)
+			return pier_mr_part_at(mr, i)->reason;
 	/* It took the path of its base without asking for another. */
 	return mr->base && mr->path == PIER_PATH_STAGED ? pier_mr_reason(mr->base) : "";
 }
@@ -291,6 +146,13 @@ const struct pier_mr_part *pier_mr_find_part(const struct pier_mr *mr, uint64_t 
 bool pier_mr_encloses(const struct pier_mr *mr, uint64_t addr, uint64_t length)
 {
 	return addr >= mr->iova && pier_range_fits(addr - mr->iova, length, mr->length);
+}
+
+const struct pier_mr *pier_mr_beneath(const struct pier_mr *mr)
+{
+	while (mr->window && mr->range_count == 0)
+		mr = mr->base;
+	return mr;
 }
 
 struct ibv_mr *pier_mr_verbs(const struct pier_mr *mr)

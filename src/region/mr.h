@@ -13,7 +13,7 @@
 #include "device/device.h"
 
 struct pier_cache_entry;
-struct pier_stage;
+struct pier_bounce;
 
 /* One verbs region beneath a region, and the bytes of the region that it has. */
 struct pier_mr_part {
@@ -22,22 +22,30 @@ struct pier_mr_part {
 	uint64_t length;
 	uint64_t iova; /* where its own addresses begin */
 	enum pier_path path;
-	enum pier_mapping mapping; /* of the dma-buf, where its backend has a choice */
-	struct pier_stage *stage;  /* of PIER_PATH_STAGED */
-	uint64_t stage_offset;	   /* of its first byte in the stage */
-	char *why;		   /* no better path; NULL: it is the best */
+	enum pier_mapping mapping;  /* of the dma-buf, where its backend has a choice */
+	struct pier_bounce *bounce; /* of PIER_PATH_STAGED */
+	uint64_t bounce_offset;	    /* of its first byte in the bounce buffer */
+	char *reason;		    /* for no better path; NULL: it is the best */
 };
 
-/* A range that a region was made of, after its owner was found. */
-struct pier_mr_memory {
+/* A range of a region after resolve.c has found its owner. */
+struct pier_resolved_range {
 	struct pier_mr_range range; /* never PIER_MR_POINTER; an fd is not kept */
 	uint64_t address;	    /* of a dma-buf: the offset */
 	bool wrapped;		    /* range.buffer was made here, of a pointer */
 	bool held;		    /* range.buffer is kept busy by the region */
-	bool owns_fd;		    /* range.fd is closed when the driver had it */
+	bool owns_fd;		    /* range.fd is closed once the driver has it */
 };
 
-/* Let a range begin so many bytes later. */
+/* How the keys of a region come about: see plan.c. */
+enum pier_key_plan {
+	PIER_KEYS_OF_PARTS,   /* each part is registered under a key of its own */
+	PIER_KEY_OF_DEVICE,   /* the device joins the ranges under one key */
+	PIER_KEY_OF_DMABUF,   /* one dma-buf is made of all ranges */
+	PIER_KEY_UNAVAILABLE, /* one key is asked for, and nothing joins the ranges */
+};
+
+/* Move the beginning of a range forward. */
 static inline void pier_advance_range(struct pier_mr_range *range, uint64_t offset)
 {
 	if (range->source == PIER_MR_HOST)
@@ -76,8 +84,10 @@ struct pier_mr {
 	atomic_uint children;		 /* sub-regions */
 	atomic_uint counters;		 /* bindings of counters to it */
 	struct pier_cache_entry *cached; /* of a registration cache, or NULL */
-	uint32_t memory_count;
-	struct pier_mr_memory memory[];
+	enum pier_key_plan key_plan;
+	uint32_t requested_key;
+	uint32_t range_count;
+	struct pier_resolved_range ranges[];
 };
 
 #define PIER_HOT_MR_AT(member)                                                         \
@@ -92,54 +102,10 @@ PIER_HOT_MR_AT(uses);
 /* The part that has the byte at `offset`, which lies in the region. */
 const struct pier_mr_part *pier_mr_find_part(const struct pier_mr *mr, uint64_t offset);
 
-/* Let go what a part has beside its verbs region; twice is harmless. */
-void pier_drop_part(struct pier_mr_part *part);
-
 /* Part `index`, less than pier_mr_parts(); of a window: of what it is bound to. */
 const struct pier_mr_part *pier_mr_part_at(const struct pier_mr *mr, uint32_t index);
 
-/* The driver had the fds that the region was made of, or will not have them. */
-void pier_forget_fds(struct pier_mr *region);
-
-/* Free a region of which nothing is registered, and let go what it keeps. */
-void pier_free_region(struct pier_mr *region);
-
-/* Deregister the verbs regions beneath, the last first. 0 or a positive errno. */
-int pier_dereg_parts(struct pier_mr *region);
-
-/* A region has what describes it: its parents keep it from now on. */
-void pier_adopt_region(struct pier_mr *region);
-
-/* Errors: -EINVAL length 0; -ERANGE [offset, offset + length) leaves the region. */
-int pier_check_sub(const struct pier_mr *mr, uint64_t offset, uint64_t length);
-
-/*
- * Read the attributes of a caller and look through them.
- *
- * Errors: -EINVAL NULL, or what is in them is not possible.
- */
-int pier_read_mr_attr(const struct pier_mr_attr *attr, struct pier_mr_attr *ret_attr);
-
-/*
- * A region in two steps: first all that needs no driver. Finds whose memory it is
- * and keeps that, settles the addresses and checks them. The ranges of `attr` are
- * copied, and fds in them stay the caller's. pier_free_region() takes it back.
- *
- * base  of which it is a sub-region, or NULL
- */
-int pier_new_region(struct pier_pd *pd, const struct pier_mr_attr *attr,
-		    struct pier_mr *base, struct pier_mr **ret_region);
-
-/*
- * Then the driver: register a new region. From then on it counts, and is for
- * pier_dereg_mr(); on an error it is freed.
- *
- * key  the one that is asked for; 0: any
- */
-int pier_register_region(struct pier_mr *region, uint32_t key);
-
-/* Both at once, of attributes that were read. */
-int pier_register(struct pier_pd *pd, const struct pier_mr_attr *attr,
-		  struct pier_mr *base, struct pier_mr **ret_mr);
+/* The region whose memory it is: that of a window is the region beneath. */
+const struct pier_mr *pier_mr_beneath(const struct pier_mr *mr);
 
 #endif

@@ -3,16 +3,18 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "bounce.h"
 #include "buffer/buffer.h"
-#include "core/page.h"
-#include "parts.h"
-#include "piece.h"
-#include "stage.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "core/page.h"
+#include "dereg.h"
+#include "parts.h"
+#include "path.h"
+#include "plan.h"
 
 /* Room for one more, in steps that make few of them. */
-static int grow(struct pier_mr *region)
+static int grow_parts(struct pier_mr *region)
 {
 	uint32_t count = region->part_count;
 	bool moved = region->parts != &region->first;
@@ -43,69 +45,61 @@ static int grow(struct pier_mr *region)
 	return 0;
 }
 
-/* What is left of a range to be registered, and where in the region that begins. */
-struct rest {
-	struct pier_piece piece;
-	uint64_t start;
-};
-
-static struct pier_piece front_of(const struct rest *rest, uint64_t length)
+/* The first `length` bytes of what is left of a range, which is shorter then. */
+static int add_part(struct pier_mr *region, struct pier_segment *rest, uint64_t length)
 {
-	struct pier_piece piece = rest->piece;
+	uint64_t left = rest->range.length;
+	int error = grow_parts(region);
 
-	piece.range.length = length;
-	return piece;
-}
-
-/* The first bytes of the rest, which is shorter then. */
-static int add_part(struct pier_mr *region, struct rest *rest, uint64_t length)
-{
-	struct pier_piece piece = front_of(rest, length);
-	int error = grow(region);
-
-	if (!error)
-		error = pier_register_piece(&piece, &region->parts[region->part_count]);
 	if (error)
 		return error;
-	region->parts[region->part_count++].start = rest->start;
-	pier_advance_range(&rest->piece.range, length);
-	rest->piece.range.length -= length;
-	rest->piece.iova += length;
+	rest->range.length = length;
+	error = pier_register_segment(rest, &region->parts[region->part_count]);
+	rest->range.length = left;
+	if (error)
+		return error;
+	region->part_count++;
+	pier_advance_range(&rest->range, length);
+	rest->range.length -= length;
+	rest->iova += length;
 	rest->start += length;
 	return 0;
 }
 
-/* How much of a piece, from its beginning, lies in one segment of its allocation. */
-static int ask_segment(const struct pier_piece *piece, uint64_t *ret_length)
+/*
+ * How many of the first `length` bytes lie in one segment of their allocation, by its
+ * backend. Backends come from elsewhere: what they return is checked.
+ */
+static int ask_for_segment(const struct pier_segment *rest, uint64_t length,
+			   uint64_t *ret_length)
 {
-	const struct pier_buffer *buffer = piece->range.buffer;
-	uint64_t address = buffer->address + piece->range.offset;
-	uint64_t start = 0, length = 0, left = 0;
-	int error = buffer->backend->segment(&buffer->memory, address, &start, &length);
+	const struct pier_buffer *buffer = rest->range.buffer;
+	uint64_t address = buffer->address + rest->range.offset;
+	uint64_t start = 0, span = 0, left = 0;
+	int error = buffer->backend->segment(&buffer->memory, address, &start, &span);
 
 	if (error)
 		return error;
-	/* Backends come from elsewhere: what they give is looked at. */
-	if (address >= start && address - start < length)
-		left = length - (address - start);
+	if (address >= start && address - start < span)
+		left = span - (address - start);
 	if (left == 0)
 		return pier_fail(EIO,
 				 "backend %s has no segment at 0x%" PRIx64
 				 ", where an export was refused for there being several",
 				 buffer->backend->name, address);
-	*ret_length = left < piece->range.length ? left : piece->range.length;
+	*ret_length = left < length ? left : length;
 	return 0;
 }
 
-/* A part for each segment. */
-static int add_segments(struct pier_mr *region, struct rest *rest, uint64_t length)
+/* A part for each segment of the allocation. */
+static int add_by_segments(struct pier_mr *region, struct pier_segment *rest,
+			   uint64_t length)
 {
 	uint64_t end = rest->start + length;
 
 	while (rest->start < end) {
-		struct pier_piece piece = front_of(rest, end - rest->start);
 		uint64_t span = 0;
-		int error = ask_segment(&piece, &span);
+		int error = ask_for_segment(rest, end - rest->start, &span);
 
 		if (!error)
 			error = add_part(region, rest, span);
@@ -116,54 +110,62 @@ static int add_segments(struct pier_mr *region, struct rest *rest, uint64_t leng
 }
 
 /* In one part, if the memory's driver makes one dma-buf of it. */
-static int add_whole(struct pier_mr *region, struct rest *rest, uint64_t length)
+static int add_whole(struct pier_mr *region, struct pier_segment *rest, uint64_t length)
 {
 	int error = add_part(region, rest, length);
 
-	if (error != -EXDEV || !rest->piece.has_segments)
+	if (error != -EXDEV || !rest->may_split)
 		return error;
 	pier_debug("%" PRIu64 " bytes are registered by segments: %s", length,
 		   pier_error_message());
-	return add_segments(region, rest, length);
+	return add_by_segments(region, rest, length);
 }
 
-/* What a NIC writes is copied from where it did: by the stages of the region beneath. */
-static int add_piece(struct pier_mr *region, struct rest *rest, uint64_t length)
+/*
+ * Of a sub-region: the NIC's writes are copied from the bounce buffers of the base, so
+ * no part may be in two of these.
+ */
+static int add_by_bounces(struct pier_mr *region, struct pier_segment *rest,
+			  uint64_t length)
 {
 	uint64_t end = rest->start + length;
 	int error = 0;
 
-	while (rest->start < end && !error) {
-		struct pier_piece piece = front_of(rest, end - rest->start);
-
-		error = add_whole(region, rest, pier_stage_reach(&piece));
-	}
+	while (rest->start < end && !error)
+		error = add_whole(region, rest,
+				  pier_bounce_reach(rest, end - rest->start));
 	return error;
 }
 
-/* So long that the piece ends with a page, which then belongs to one piece only. */
-static uint64_t fit(const struct pier_piece *piece, uint64_t length)
+static int add_segment(struct pier_mr *region, struct pier_segment *rest, uint64_t length)
 {
-	uint64_t page = pier_host_page(), beyond = (piece->iova + length) & (page - 1);
+	return region->base ? add_by_bounces(region, rest, length)
+			    : add_whole(region, rest, length);
+}
+
+/* Shorten a length so that the segment ends with a page, which no other has then. */
+static uint64_t end_with_page(const struct pier_segment *segment, uint64_t length)
+{
+	uint64_t page = pier_host_page(), beyond = (segment->iova + length) & (page - 1);
 
 	return beyond < length ? length - beyond : length;
 }
 
 /*
- * Pieces as long as the device takes them; after ENOMEM, which drivers say for a
- * translation table that they cannot have in one piece, half as long.
+ * Segments as long as the device takes them. After ENOMEM, which drivers return for a
+ * translation table that does not fit in one piece, half as long.
  */
-static int add_pieces(struct pier_mr *region, struct rest *rest)
+static int add_in_pieces(struct pier_mr *region, struct pier_segment *rest)
 {
-	uint64_t end = rest->start + rest->piece.range.length, page = pier_host_page();
+	uint64_t end = rest->start + rest->range.length, page = pier_host_page();
 	uint64_t longest = region->pd->device->limits.max_mr_size;
 
 	while (rest->start < end) {
 		uint64_t left = end - rest->start;
-		uint64_t length = left <= longest ? left : fit(&rest->piece, longest);
-		int error = add_piece(region, rest, length);
+		uint64_t length = left <= longest ? left : end_with_page(rest, longest);
+		int error = add_segment(region, rest, length);
 
-		/* Some of it may be there. */
+		/* Some of it may be registered. */
 		length -= left - (end - rest->start);
 		if (error == -ENOMEM && length / 2 >= page) {
 			pier_debug("%" PRIu64 " bytes are tried in pieces: %s", length,
@@ -177,14 +179,16 @@ static int add_pieces(struct pier_mr *region, struct rest *rest)
 	return 0;
 }
 
-/* It was checked as a whole; how a buffer will be reached was not known then. */
-static int add_range(struct pier_mr *region, struct rest *rest)
+static int add_range(struct pier_mr *region, struct pier_segment *rest)
 {
-	rest->piece.checked = rest->piece.range.source != PIER_MR_BUFFER;
-	return add_piece(region, rest, rest->piece.range.length);
+	if (region->split == PIER_SPLIT_PIECES)
+		return add_in_pieces(region, rest);
+	/* It was checked as a whole; how a buffer will be reached was not known then. */
+	rest->checked = rest->range.source != PIER_MR_BUFFER;
+	return add_segment(region, rest, rest->range.length);
 }
 
-static enum pier_path path_of(const struct pier_mr *region)
+static enum pier_path common_path(const struct pier_mr *region)
 {
 	for (uint32_t i = 1; i < region->part_count; i++)
 		if (region->parts[i].path != region->parts[0].path)
@@ -193,10 +197,10 @@ static enum pier_path path_of(const struct pier_mr *region)
 }
 
 /* One part with the region's own addresses needs no table. */
-static void take_parts(struct pier_mr *region)
+static void use_parts(struct pier_mr *region)
 {
 	region->mr = region->parts[0].mr;
-	region->path = path_of(region);
+	region->path = common_path(region);
 	if (region->part_count == 1 && region->parts[0].iova == region->iova) {
 		region->parts = NULL;
 		region->part_count = 0;
@@ -208,7 +212,7 @@ void pier_set_part(struct pier_mr *region, const struct pier_mr_part *part)
 	region->first = *part;
 	region->parts = &region->first;
 	region->part_count = 1;
-	take_parts(region);
+	use_parts(region);
 }
 
 int pier_register_parts(struct pier_mr *region)
@@ -216,12 +220,11 @@ int pier_register_parts(struct pier_mr *region)
 	uint64_t start = 0;
 	int error = 0;
 
-	for (uint32_t i = 0; i < region->memory_count && !error; i++) {
-		struct rest rest = { pier_piece_of(region, i, start), start };
+	for (uint32_t i = 0; i < region->range_count && !error; i++) {
+		struct pier_segment rest = pier_plan_segment(region, i, start);
 
-		start += rest.piece.range.length;
-		error = region->split == PIER_SPLIT_PIECES ? add_pieces(region, &rest)
-							   : add_range(region, &rest);
+		error = add_range(region, &rest);
+		start = rest.start;
 	}
 	if (error) {
 		/* The sentence of the failure stays: this leaves none. */
@@ -229,6 +232,6 @@ int pier_register_parts(struct pier_mr *region)
 			pier_dereg_parts(region);
 		return error;
 	}
-	take_parts(region);
+	use_parts(region);
 	return 0;
 }

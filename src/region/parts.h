@@ -5,12 +5,12 @@
 #include "mr.h"
 
 /*
- * Register each range of a region under a key of its own, or, where the region
- * allows that, under several. On an error nothing stays registered.
+ * Register each range of a region as a part with a key of its own, or as several parts
+ * if the region's split allows it. On an error nothing stays registered.
  */
 int pier_register_parts(struct pier_mr *region);
 
-/* The region has this one part. */
+/* Give a region its only part. */
 void pier_set_part(struct pier_mr *region, const struct pier_mr_part *part);
 
 #endif

@@ -5,8 +5,9 @@
 #include <string.h>
 
 #include "buffer/buffer.h"
-#include "piece.h"
-#include "stage.h"
+#include "bounce.h"
+#include "mapping.h"
+#include "path.h"
 #include "core/error.h"
 #include "core/log.h"
 
@@ -38,18 +39,22 @@ int pier_reach_buffer(const struct pier_buffer *buffer, uint64_t offset, void **
 	return 0;
 }
 
-static int register_host(const struct pier_piece *piece, struct pier_mr_part *ret_part)
+static int register_host(const struct pier_segment *segment,
+			 struct pier_mr_part *ret_part)
 {
 	void *addr = NULL;
-	int error = pier_reach_buffer(piece->range.buffer, piece->range.offset, &addr);
+	int error = pier_reach_buffer(segment->range.buffer, segment->range.offset,
+				      &addr);
 
-	return error ? error : pier_register_pages(piece, addr, PIER_PATH_HOST, ret_part);
+	return error ? error
+		     : pier_register_pages(segment, addr, PIER_PATH_HOST, ret_part);
 }
 
-static int register_peermem(const struct pier_piece *piece, struct pier_mr_part *ret_part)
+static int register_peermem(const struct pier_segment *segment,
+			    struct pier_mr_part *ret_part)
 {
-	const struct pier_buffer *buffer = piece->range.buffer;
-	uint64_t address = buffer->address + piece->range.offset;
+	const struct pier_buffer *buffer = segment->range.buffer;
+	uint64_t address = buffer->address + segment->range.offset;
 	int result = 0;
 
 	pier_clear_error();
@@ -59,19 +64,47 @@ static int register_peermem(const struct pier_piece *piece, struct pier_mr_part 
 		return pier_fail_because(pier_backend_errno(result),
 					 "preparing memory of %s for a NIC",
 					 buffer->backend->name);
-	return pier_register_pages(piece, (void *)(uintptr_t)address, PIER_PATH_PEERMEM,
+	return pier_register_pages(segment, (void *)(uintptr_t)address, PIER_PATH_PEERMEM,
 				   ret_part);
 }
 
-/* By a dma-buf: of memory of which the backend says why not, without asking the driver.
- */
-static int register_export(const struct pier_piece *piece, struct pier_mr_part *ret_part)
+/* If the backend has a reason against an export, the driver is not asked. */
+static int register_export(const struct pier_segment *segment,
+			   struct pier_mr_part *ret_part)
 {
-	struct pier_memory_facts facts = pier_facts_of(piece->range.buffer);
+	struct pier_memory_facts facts = pier_facts_of(segment->range.buffer);
 
 	if (facts.no_export[0])
 		return pier_fail(EOPNOTSUPP, "%s", facts.no_export);
-	return pier_register_export(piece, ret_part);
+	return pier_register_export(segment, ret_part);
+}
+
+static int register_buffer(const struct pier_segment *segment,
+			   struct pier_mr_part *ret_part);
+
+/* The bounce buffer is registered in place of the memory. */
+static int register_bounce(const struct pier_segment *segment,
+			   struct pier_mr_part *ret_part)
+{
+	struct pier_bounce *bounce;
+	struct pier_segment shadow;
+	int error = pier_bounce_get(segment, &bounce);
+
+	if (error)
+		return error;
+	shadow = pier_bounce_segment(bounce, segment);
+	error = register_buffer(&shadow, ret_part);
+	if (error) {
+		pier_bounce_put(bounce);
+		return error;
+	}
+	free(ret_part->reason);
+	ret_part->reason = NULL;
+	ret_part->mapping = PIER_MAPPING_AUTO;
+	ret_part->path = PIER_PATH_STAGED;
+	ret_part->bounce = bounce;
+	ret_part->bounce_offset = segment->range.offset - bounce->offset;
+	return 0;
 }
 
 /* What kinds of memory a step is for. */
@@ -87,20 +120,21 @@ static const struct step {
 	enum pier_policy policy; /* from which on it is accepted */
 	enum reach reach;
 	const char *name;
-	int (*take)(const struct pier_piece *piece, struct pier_mr_part *ret_part);
+	int (*take)(const struct pier_segment *segment, struct pier_mr_part *ret_part);
 } steps[] = {
 	{ PIER_POLICY_PEERMEM, REACH_DEVICE, "peer memory", register_peermem },
 	{ PIER_POLICY_ANY, REACH_HOST, "host memory", register_host },
 	{ PIER_POLICY_ANY, REACH_EXPORTED, "a dma-buf", register_export },
-	{ PIER_POLICY_STAGED, REACH_ANY, "a copy in host memory", pier_register_stage },
+	{ PIER_POLICY_STAGED, REACH_ANY, "a copy in host memory", register_bounce },
 };
 
 /* dmabuf: that is what was tried first */
-static bool is_open(const struct step *step, const struct pier_piece *piece, bool dmabuf)
+static bool is_open(const struct step *step, const struct pier_segment *segment,
+		    bool dmabuf)
 {
-	const struct pier_buffer *buffer = piece->range.buffer;
+	const struct pier_buffer *buffer = segment->range.buffer;
 
-	if (piece->policy < step->policy)
+	if (segment->policy < step->policy)
 		return false;
 	switch (step->reach) {
 	case REACH_DEVICE:
@@ -123,27 +157,27 @@ static void add_cause(char *causes, const char *name)
 		 pier_error_message());
 }
 
-static int take_step(const struct step *step, const struct pier_piece *piece,
+static int take_step(const struct step *step, const struct pier_segment *segment,
 		     const char *causes, struct pier_mr_part *ret_part)
 {
-	char *why = strdup(causes);
+	char *reason = strdup(causes);
 	int error;
 
-	if (!why)
-		return pier_fail(ENOMEM, "no memory for why a path was not taken");
-	error = step->take(piece, ret_part);
+	if (!reason)
+		return pier_fail(ENOMEM, "no memory for the reason for a path");
+	error = step->take(segment, ret_part);
 	if (error) {
-		free(why);
+		free(reason);
 		return error;
 	}
-	ret_part->why = why;
+	ret_part->reason = reason;
 	pier_warning("%s memory is registered as %s, not %s",
-		     piece->range.buffer->backend->name, step->name, causes);
+		     segment->range.buffer->backend->name, step->name, causes);
 	return 0;
 }
 
 /* After the path that the memory is made for, which leaves its sentence. */
-static int step_down(const struct pier_piece *piece, bool dmabuf, int error,
+static int step_down(const struct pier_segment *segment, bool dmabuf, int error,
 		     struct pier_mr_part *ret_part)
 {
 	char causes[CAUSES_SIZE] = "";
@@ -151,10 +185,10 @@ static int step_down(const struct pier_piece *piece, bool dmabuf, int error,
 	bool tried = false;
 
 	for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
-		if (!is_open(&steps[i], piece, dmabuf))
+		if (!is_open(&steps[i], segment, dmabuf))
 			continue;
 		add_cause(causes, name);
-		error = take_step(&steps[i], piece, causes, ret_part);
+		error = take_step(&steps[i], segment, causes, ret_part);
 		if (!error)
 			return 0;
 		name = steps[i].name;
@@ -168,21 +202,38 @@ static int step_down(const struct pier_piece *piece, bool dmabuf, int error,
 	return pier_fail(-error, "%s; and before, %s", pier_error_message(), causes);
 }
 
-int pier_register_buffer(const struct pier_piece *piece, struct pier_mr_part *ret_part)
+static int register_buffer(const struct pier_segment *segment,
+			   struct pier_mr_part *ret_part)
 {
-	const struct pier_buffer *buffer = piece->range.buffer;
-	bool dmabuf = pier_wants_dmabuf(piece->pd, buffer);
+	const struct pier_buffer *buffer = segment->range.buffer;
+	bool dmabuf = pier_wants_dmabuf(segment->region->pd, buffer);
 	/* Of the program's own memory there is no other way to the same pages. */
 	bool only = !dmabuf && buffer->memory.cpu && !buffer->backend->dmabuf;
 	int error;
 
 	/* What is written by the one and not by the other would be overwritten. */
-	if (pier_base_is_staged(piece))
-		return pier_register_stage(piece, ret_part);
-	error = dmabuf ? register_export(piece, ret_part)
-		       : register_host(piece, ret_part);
+	if (pier_base_has_bounce(segment))
+		return register_bounce(segment, ret_part);
+	error = dmabuf ? register_export(segment, ret_part)
+		       : register_host(segment, ret_part);
 
-	if (!error || only || (error == -EXDEV && piece->has_segments))
+	if (!error || only || (error == -EXDEV && segment->may_split))
 		return error;
-	return step_down(piece, dmabuf, error, ret_part);
+	return step_down(segment, dmabuf, error, ret_part);
+}
+
+int pier_register_segment(const struct pier_segment *segment,
+			  struct pier_mr_part *ret_part)
+{
+	const struct pier_mr_range *range = &segment->range;
+
+	switch (range->source) {
+	case PIER_MR_HOST:
+		return pier_register_pages(segment, range->addr, PIER_PATH_HOST,
+					   ret_part);
+	case PIER_MR_DMABUF:
+		return pier_register_fd(segment, range->fd, range->offset, ret_part);
+	default:
+		return register_buffer(segment, ret_part);
+	}
 }

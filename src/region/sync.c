@@ -2,12 +2,11 @@
 #include <errno.h>
 #include <inttypes.h>
 
-#include <pier/sync.h>
-
 #include "buffer/buffer.h"
-#include "stage.h"
+#include "bounce.h"
 #include "core/checked.h"
 #include "core/error.h"
+#include "sync.h"
 
 /* Bytes of a region, in its own offsets. */
 struct span {
@@ -37,7 +36,7 @@ static int find_memory(struct pier_mr **mr, uint64_t *offset, uint64_t length)
 				 "%" PRIu64 " bytes at offset %" PRIu64
 				 " leave the region of %" PRIu64,
 				 length, *offset, (*mr)->length);
-	while ((*mr)->window && (*mr)->memory_count == 0) {
+	while ((*mr)->window && (*mr)->range_count == 0) {
 		*offset += (*mr)->iova - (*mr)->base->iova;
 		*mr = (*mr)->base;
 	}
@@ -45,17 +44,17 @@ static int find_memory(struct pier_mr **mr, uint64_t *offset, uint64_t length)
 }
 
 static int sync_part(const struct pier_mr_part *part, struct span span,
-		     int (*copy)(const struct pier_stage *stage, uint64_t offset,
+		     int (*copy)(const struct pier_bounce *bounce, uint64_t offset,
 				 uint64_t length))
 {
-	const struct pier_stage *stage = part->stage;
+	const struct pier_bounce *bounce = part->bounce;
 	uint64_t skipped;
 
-	if (!stage || span.length == 0)
+	if (!bounce || span.length == 0)
 		return 0;
-	/* A sub-region's part begins somewhere in the stage of its base. */
-	skipped = part->stage_offset + (span.offset - part->start);
-	return copy(stage, skipped, span.length);
+	/* A sub-region's part begins somewhere in the bounce buffer of its base. */
+	skipped = part->bounce_offset + (span.offset - part->start);
+	return copy(bounce, skipped, span.length);
 }
 
 /* A region may have a thousand parts, and its chunks are told one by one. */
@@ -64,9 +63,9 @@ static uint32_t first_part(const struct pier_mr *mr, uint64_t offset)
 	return mr->parts ? (uint32_t)(pier_mr_find_part(mr, offset) - mr->parts) : 0;
 }
 
-static int sync_stages(const struct pier_mr *mr, struct span span,
-		       int (*copy)(const struct pier_stage *stage, uint64_t offset,
-				   uint64_t length))
+static int sync_bounced(const struct pier_mr *mr, struct span span,
+			int (*copy)(const struct pier_bounce *bounce, uint64_t offset,
+				    uint64_t length))
 {
 	uint64_t end = span.offset + span.length;
 	int error = 0;
@@ -83,20 +82,21 @@ static int sync_stages(const struct pier_mr *mr, struct span span,
 }
 
 /* Or no bytes at all. */
-static bool all_staged(const struct pier_mr *mr, struct span span)
+static bool all_bounced(const struct pier_mr *mr, struct span span)
 {
 	uint64_t end = span.offset + span.length;
-	bool staged = true;
+	bool bounced = true;
 
-	for (uint32_t i = first_part(mr, span.offset); i < pier_mr_parts(mr) && staged;
+	for (uint32_t i = first_part(mr, span.offset); i < pier_mr_parts(mr) && bounced;
 	     i++) {
 		const struct pier_mr_part *part = pier_mr_part_at(mr, i);
 
 		if (part->start >= end)
 			break;
-		staged = part->stage || cut(span, part->start, part->length).length == 0;
+		bounced = part->bounce ||
+			  cut(span, part->start, part->length).length == 0;
 	}
-	return staged;
+	return bounced;
 }
 
 bool pier_has_direct(const struct pier_mr *mr)
@@ -104,11 +104,11 @@ bool pier_has_direct(const struct pier_mr *mr)
 	uint64_t start = 0;
 
 	mr = pier_mr_beneath(mr);
-	for (uint32_t i = 0; i < mr->memory_count; i++) {
-		const struct pier_mr_range *range = &mr->memory[i].range;
+	for (uint32_t i = 0; i < mr->range_count; i++) {
+		const struct pier_mr_range *range = &mr->ranges[i].range;
 		struct span here = { start, range->length };
 
-		if (range->source == PIER_MR_BUFFER && !all_staged(mr, here))
+		if (range->source == PIER_MR_BUFFER && !all_bounced(mr, here))
 			return true;
 		start += range->length;
 	}
@@ -130,18 +130,18 @@ static int flush_buffer(const struct pier_buffer *buffer)
 	return 0;
 }
 
-/* Of what NICs write to directly, or, `all`, of what is staged as well. */
+/* Of what NICs write to directly, or, `all`, of what has a bounce buffer as well. */
 static int flush_buffers(const struct pier_mr *mr, struct span span, bool all)
 {
 	uint64_t start = 0;
 	int error = 0;
 
-	for (uint32_t i = 0; i < mr->memory_count && !error; i++) {
-		const struct pier_mr_range *range = &mr->memory[i].range;
+	for (uint32_t i = 0; i < mr->range_count && !error; i++) {
+		const struct pier_mr_range *range = &mr->ranges[i].range;
 		struct span here = cut(span, start, range->length);
 
 		if (range->source == PIER_MR_BUFFER && here.length > 0 &&
-		    (all || !all_staged(mr, here)))
+		    (all || !all_bounced(mr, here)))
 			error = flush_buffer(range->buffer);
 		start += range->length;
 	}
@@ -153,8 +153,8 @@ int pier_mr_sync_for_nic(struct pier_mr *mr, uint64_t offset, uint64_t length)
 	int error = find_memory(&mr, &offset, length);
 
 	return error ? error
-		     : sync_stages(mr, (struct span){ offset, length },
-				   pier_stage_for_nic);
+		     : sync_bounced(mr, (struct span){ offset, length },
+				    pier_bounce_for_nic);
 }
 
 int pier_copy_for_device(struct pier_mr *mr, uint64_t offset, uint64_t length)
@@ -162,8 +162,8 @@ int pier_copy_for_device(struct pier_mr *mr, uint64_t offset, uint64_t length)
 	int error = find_memory(&mr, &offset, length);
 
 	return error ? error
-		     : sync_stages(mr, (struct span){ offset, length },
-				   pier_stage_for_device);
+		     : sync_bounced(mr, (struct span){ offset, length },
+				    pier_bounce_for_device);
 }
 
 int pier_flush_for_device(struct pier_mr *mr, uint64_t offset, uint64_t length, bool all)

@@ -1,92 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <errno.h>
-#include <stdlib.h>
-
 #include "window.h"
-#include "core/error.h"
-
-/* Without a verbs region: the window will be bound to the base's. */
-static int make_bare_region(struct pier_mr *mr, uint64_t offset, uint64_t length,
-			    struct pier_mr **ret_region)
-{
-	struct pier_mr *region = calloc(1, sizeof(*region));
-
-	if (!region)
-		return pier_fail(ENOMEM, "a memory window: out of memory");
-	region->pd = mr->pd;
-	region->base = mr;
-	region->iova = mr->iova + offset;
-	region->length = length;
-	region->path = mr->path;
-	region->policy = mr->policy;
-	region->split = mr->split;
-	pier_adopt_region(region);
-	*ret_region = region;
-	return 0;
-}
-
-/*
- * Where windows have no bounds the window gets a region that has, with no more than
- * it takes to bind to it.
- */
-static int make_region(struct pier_mr *mr, uint64_t offset, uint64_t length,
-		       struct pier_mr **ret_region)
-{
-	if (!mr->pd->device->unbounded_windows)
-		return make_bare_region(mr, offset, length, ret_region);
-	return pier_reg_sub_mr(
-		mr, offset, length,
-		(mr->access & PIER_ACCESS_LOCAL_WRITE) | PIER_ACCESS_MW_BIND, ret_region);
-}
-
-static int add_window(struct pier_mr *region)
-{
-	struct pier_device *device = region->pd->device;
-	struct pier_window *window = calloc(1, sizeof(*window));
-
-	if (!window)
-		return pier_fail(ENOMEM, "a memory window: out of memory");
-	window->pd = region->pd;
-	pier_list_init(&window->link);
-	region->window = window;
-	region->uses = 0;
-	pier_clear_error();
-	errno = 0;
-	window->mw = device->provider->alloc_mw(region->pd->pd, IBV_MW_TYPE_2);
-	if (!window->mw)
-		return pier_fail_because(errno, "allocating a memory window on %s",
-					 device->name);
-	window->rkey = window->mw->rkey;
-	return 0;
-}
-
-/* Of a region that may be split, when the driver had no memory for it in one. */
-static int fail_parts(const struct pier_mr *region)
-{
-	return pier_fail(ENOMEM,
-			 "a memory window: the region beneath it has %u parts, "
-			 "and a window has room for one",
-			 region->part_count);
-}
-
-int pier_make_window(struct pier_mr *mr, uint64_t offset, uint64_t length, int access,
-		     struct pier_mr **ret_window)
-{
-	struct pier_mr *region;
-	int error = make_region(mr, offset, length, &region);
-
-	if (error)
-		return error;
-	region->access = access;
-	error = region->parts ? fail_parts(region) : add_window(region);
-	if (error) {
-		/* The sentence of the failure stays: this leaves none. */
-		pier_dereg_mr(region);
-		return error;
-	}
-	*ret_window = region;
-	return 0;
-}
 
 struct ibv_mr *pier_window_under(const struct pier_mr *window)
 {
@@ -104,7 +17,7 @@ void pier_window_bound(struct pier_mr *window, uint32_t rkey, struct pier_list *
 }
 
 /* A window of type 2 may be deallocated while it is bound (rxe_mw_cleanup()). */
-static int dealloc(struct pier_window *window)
+static int dealloc_window(struct pier_window *window)
 {
 	int error;
 
@@ -125,7 +38,7 @@ int pier_unbind_window(struct pier_mr *region)
 	if (!region->window)
 		return 0;
 	pthread_mutex_lock(&region->pd->windows_lock);
-	error = dealloc(region->window);
+	error = dealloc_window(region->window);
 	pthread_mutex_unlock(&region->pd->windows_lock);
 	return error;
 }
@@ -136,7 +49,7 @@ int pier_unbind_windows(struct pier_pd *pd, struct pier_list *windows)
 
 	pthread_mutex_lock(&pd->windows_lock);
 	while (!error && !pier_list_empty(windows))
-		error = dealloc(
+		error = dealloc_window(
 			pier_container_of(windows->next, struct pier_window, link));
 	pthread_mutex_unlock(&pd->windows_lock);
 	return error;

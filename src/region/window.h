@@ -17,13 +17,6 @@ struct pier_window {
 	struct pier_list link;
 };
 
-/*
- * A window for [offset, offset + length) of a region, which lie in it. It is not
- * bound: see pier_window_under().
- */
-int pier_make_window(struct pier_mr *mr, uint64_t offset, uint64_t length, int access,
-		     struct pier_mr **ret_window);
-
 /* The verbs region that a window is to be bound to. */
 struct ibv_mr *pier_window_under(const struct pier_mr *window);
 

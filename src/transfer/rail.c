@@ -8,7 +8,7 @@
 #include "announce.h"
 #include "channel/channel.h"
 #include "region/mr.h"
-#include "region/stage.h"
+#include "region/sync.h"
 #include "rail.h"
 #include "core/deadline.h"
 #include "core/error.h"

@@ -35,14 +35,13 @@ static int check_size(uint32_t rail_count, uint64_t length)
 static int read_attr(const struct pier_receiver_attr *given,
 		     struct pier_receiver_attr *ret_attr)
 {
-	static const struct pier_receiver_attr defaults = PIER_RECEIVER_ATTR_INIT;
 	int error;
 
 	if (!given)
 		return pier_fail(EINVAL, "receiver: the attributes are NULL");
-	*ret_attr = defaults;
+	pier_receiver_attr_init(ret_attr);
 	/* Its first version had all that is in there. */
-	error = pier_read_extensible("receiver", "PIER_RECEIVER_ATTR_INIT", given,
+	error = pier_read_extensible("receiver", "pier_receiver_attr_init()", given,
 				     sizeof(*given), sizeof(*given), ret_attr);
 	if (!error && ret_attr->flags)
 		error = pier_fail(EINVAL, "receiver: flags %#x are not known",

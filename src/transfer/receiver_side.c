@@ -7,7 +7,8 @@
 #include "announce.h"
 #include "channel/channel.h"
 #include "receiver.h"
-#include "region/stage.h"
+#include "region/bounce.h"
+#include "region/sync.h"
 #include "core/checked.h"
 #include "core/error.h"
 
@@ -61,7 +62,7 @@ int pier_side_init(struct pier_receiver_side *side, uint32_t index,
 	if (!error)
 		error = check_region(given, length);
 	if (!error) {
-		side->staged = pier_has_stage(given->mr);
+		side->staged = pier_has_bounce(given->mr);
 		side->direct = pier_has_direct(given->mr);
 		side->ring = calloc(side->size, sizeof(*side->ring));
 		if (!side->ring)

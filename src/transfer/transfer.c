@@ -59,14 +59,13 @@ static int check_attr(const struct pier_transfer_attr *attr)
 static int read_attr(const struct pier_transfer_attr *given,
 		     struct pier_transfer_attr *ret_attr)
 {
-	static const struct pier_transfer_attr defaults = PIER_TRANSFER_ATTR_INIT;
 	int error;
 
 	if (!given)
 		return pier_fail(EINVAL, "transfer: the attributes are NULL");
-	*ret_attr = defaults;
+	pier_transfer_attr_init(ret_attr);
 	/* Its first version had all that is in there. */
-	error = pier_read_extensible("transfer", "PIER_TRANSFER_ATTR_INIT", given,
+	error = pier_read_extensible("transfer", "pier_transfer_attr_init()", given,
 				     sizeof(*given), sizeof(*given), ret_attr);
 	return error ? error : check_attr(ret_attr);
 }

@@ -50,8 +50,9 @@ void measure_hits(const struct bench *bench, const uint32_t *order, uint64_t hit
 static void open_bench(struct bench *bench, const char *device, size_t regions,
 		       size_t length, uint32_t flags)
 {
-	struct pier_mr_cache_attr attr = PIER_MR_CACHE_ATTR_INIT;
+	struct pier_mr_cache_attr attr;
 
+	pier_mr_cache_attr_init(&attr);
 	attr.max_count = regions;
 	attr.flags = flags;
 	bench->regions = regions;

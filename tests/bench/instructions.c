@@ -405,9 +405,10 @@ __attribute__((noinline)) void measure(const struct way *way, const struct bench
 int main(int argc, char **argv)
 {
 	static const struct pier_endpoint peer = { .qpn = 9, .lid = 2 };
-	struct pier_channel_attr attr = PIER_CHANNEL_ATTR_INIT;
+	struct pier_channel_attr attr;
 	struct bench bench = { .remote = { 0x900000, LENGTH * PIECES, 9 } };
 
+	pier_channel_attr_init(&attr);
 	pthread_mutex_init(&pd.lock, NULL);
 	pier_list_init(&pd.users);
 	if (argc != 3 || pier_channel_create(&pd, &attr, &bench.channel) ||

@@ -62,11 +62,12 @@ enum {
 
 static void open_side(struct side *side, const struct plan *plan, int fd)
 {
-	struct pier_channel_attr attr = PIER_CHANNEL_ATTR_INIT;
+	struct pier_channel_attr attr;
 	uint8_t mine[PIER_REMOTE_WIRE_SIZE], theirs[PIER_REMOTE_WIRE_SIZE];
 	struct pier_remote remote;
 	void *memory = NULL;
 
+	pier_channel_attr_init(&attr);
 	attr.max_send_wr = plan->depth;
 	attr.max_recv_wr = plan->opcode == PIER_OP_SEND ? RECEIVES : 1;
 	attr.max_send_sge = attr.max_recv_sge = 1;

@@ -104,8 +104,9 @@ static void tell_memory(struct side *side, int fd)
 
 static void open_side(struct side *side, const struct plan *plan, int fd)
 {
-	struct pier_channel_attr attr = PIER_CHANNEL_ATTR_INIT;
+	struct pier_channel_attr attr;
 
+	pier_channel_attr_init(&attr);
 	attr.max_send_wr = attr.max_recv_wr = plan->window + 1;
 	attr.rnr_retry_count = 7;
 	if (pier_open_device(plan->device, &side->device) ||
@@ -136,11 +137,12 @@ static void synchronise(int fd)
 
 static void land(struct side *side, const struct plan *plan, int way, int fd)
 {
-	struct pier_receiver_rail rail = PIER_RECEIVER_RAIL(side->channel,
-							    side->mrs[way != DIRECT]);
-	struct pier_receiver_attr attr = PIER_RECEIVER_ATTR_INIT;
+	struct pier_receiver_rail rail = { .channel = side->channel,
+					   .mr = side->mrs[way != DIRECT] };
+	struct pier_receiver_attr attr;
 	int error;
 
+	pier_receiver_attr_init(&attr);
 	attr.rails = &rail;
 	attr.rail_count = 1;
 	attr.length = plan->length;
@@ -156,11 +158,14 @@ static void land(struct side *side, const struct plan *plan, int way, int fd)
 
 static double send_all(struct side *side, const struct plan *plan, int way, int fd)
 {
-	struct pier_rail rail = PIER_RAIL(side->channel, side->mrs[way != DIRECT],
-					  &side->remotes[way != DIRECT], 1);
-	struct pier_transfer_attr attr = PIER_TRANSFER_ATTR_INIT;
+	struct pier_rail rail = { .channel = side->channel,
+				  .mr = side->mrs[way != DIRECT],
+				  .parts = &side->remotes[way != DIRECT],
+				  .count = 1 };
+	struct pier_transfer_attr attr;
 	double start;
 
+	pier_transfer_attr_init(&attr);
 	attr.rails = &rail;
 	attr.rail_count = 1;
 	attr.length = plan->length;

@@ -45,8 +45,9 @@ struct side {
 
 static void open_channels(struct side *side, const struct plan *plan, int fd)
 {
-	struct pier_channel_attr attr = PIER_CHANNEL_ATTR_INIT;
+	struct pier_channel_attr attr;
 
+	pier_channel_attr_init(&attr);
 	attr.max_send_wr = plan->window;
 	for (uint32_t i = 0; i < plan->rails; i++)
 		if (pier_channel_create(side->pd, &attr, &side->channels[i]) ||
@@ -91,12 +92,15 @@ static void close_side(struct side *side, const struct plan *plan)
 
 static void run_transfer(struct side *side, const struct plan *plan)
 {
-	struct pier_transfer_attr attr = PIER_TRANSFER_ATTR_INIT;
+	struct pier_transfer_attr attr;
 	struct pier_rail rails[MAX_RAILS];
 
+	pier_transfer_attr_init(&attr);
 	for (uint32_t i = 0; i < plan->rails; i++)
-		rails[i] = (struct pier_rail)PIER_RAIL(side->channels[i], side->mr,
-						       &side->remote, 1);
+		rails[i] = (struct pier_rail){ .channel = side->channels[i],
+					       .mr = side->mr,
+					       .parts = &side->remote,
+					       .count = 1 };
 	attr.rails = rails;
 	attr.rail_count = plan->rails;
 	attr.length = plan->length;

@@ -13,10 +13,11 @@ static int register_area(struct pier_event_queue *queue, const struct end *end,
 			 size_t offset, size_t length,
 			 struct pier_registration **ret_registration)
 {
-	struct pier_mr_range range = PIER_MR_RANGE_BUFFER(end->area.buffer, offset,
+	struct pier_mr_range range = pier_mr_range_buffer(end->area.buffer, offset,
 							  length);
-	struct pier_mr_attr attr = PIER_MR_ATTR_INIT;
+	struct pier_mr_attr attr;
 
+	pier_mr_attr_init(&attr);
 	attr.ranges = &range;
 	attr.range_count = 1;
 	attr.access = PIER_ACCESS_SHARED;

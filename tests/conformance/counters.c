@@ -186,8 +186,8 @@ static void counts_for_all_ranges(void **state)
 	struct world *world = world_counting(state);
 	struct pier_counter *counter = counter_of(&world->b);
 	struct pier_mr_range ranges[] = {
-		PIER_MR_RANGE_BUFFER(world->b.area.buffer, 0, HALF),
-		PIER_MR_RANGE_BUFFER(world->b.area.buffer, 2 * HALF, HALF),
+		pier_mr_range_buffer(world->b.area.buffer, 0, HALF),
+		pier_mr_range_buffer(world->b.area.buffer, 2 * HALF, HALF),
 	};
 	struct pier_remote first, second;
 	struct pier_mr *mr = NULL;

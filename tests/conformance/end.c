@@ -10,8 +10,9 @@ bool test_vague;
 
 struct pier_channel_attr test_attr(void)
 {
-	struct pier_channel_attr attr = PIER_CHANNEL_ATTR_INIT;
+	struct pier_channel_attr attr;
 
+	pier_channel_attr_init(&attr);
 	attr.timeout_ms = PATIENT;
 	attr.retry_count = 3;
 	attr.max_send_sge = attr.max_recv_sge = 5;

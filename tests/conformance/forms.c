@@ -18,8 +18,9 @@ enum {
 
 static struct pier_mr_attr attr_of(const struct pier_mr_range *range)
 {
-	struct pier_mr_attr attr = PIER_MR_ATTR_INIT;
+	struct pier_mr_attr attr;
 
+	pier_mr_attr_init(&attr);
 	attr.ranges = range;
 	attr.range_count = 1;
 	attr.access = PIER_ACCESS_SHARED;
@@ -28,8 +29,7 @@ static struct pier_mr_attr attr_of(const struct pier_mr_range *range)
 
 static struct pier_mr_range range_of(const struct end *end)
 {
-	return (struct pier_mr_range)PIER_MR_RANGE_BUFFER(end->area.buffer, OFFSET,
-							  LENGTH);
+	return pier_mr_range_buffer(end->area.buffer, OFFSET, LENGTH);
 }
 
 static uint64_t host_page(void)
@@ -86,7 +86,7 @@ static void takes_any_pointer(void **state)
 	struct world *world = world_connected(state);
 	struct pier_buffer *buffer = world->b.area.buffer;
 	uint64_t address = pier_buffer_address(buffer) + OFFSET;
-	struct pier_mr_range range = PIER_MR_RANGE_POINTER((void *)(uintptr_t)address,
+	struct pier_mr_range range = pier_mr_range_pointer((void *)(uintptr_t)address,
 							   LENGTH);
 	struct pier_mr_attr attr = attr_of(&range);
 	struct pier_mr *mr = NULL;
@@ -156,10 +156,10 @@ static void joins_whole_pages(void **state)
 	struct pier_buffer *buffer = world->b.area.buffer;
 	/* Begins and ends in the middle of a page. */
 	struct pier_mr_range ranges[] = {
-		PIER_MR_RANGE_BUFFER(buffer, 3 * page - 100, 100),
-		PIER_MR_RANGE_BUFFER(buffer, 0, 2 * page),
-		PIER_MR_RANGE_BUFFER(buffer, 5 * page, page),
-		PIER_MR_RANGE_BUFFER(buffer, 7 * page, 50),
+		pier_mr_range_buffer(buffer, 3 * page - 100, 100),
+		pier_mr_range_buffer(buffer, 0, 2 * page),
+		pier_mr_range_buffer(buffer, 5 * page, page),
+		pier_mr_range_buffer(buffer, 7 * page, 50),
 	};
 	struct pier_mr_attr attr = attr_of(ranges);
 	struct pier_gather source = gather_at(&world->a.area, 7, length);
@@ -195,7 +195,7 @@ static void registers_on_demand(void **state)
 	size_t length = 4 * host_page();
 	uint8_t *memory = mmap(NULL, length, PROT_NONE,
 			       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	struct pier_mr_range range = PIER_MR_RANGE_HOST(memory, length);
+	struct pier_mr_range range = pier_mr_range_host(memory, length);
 	struct pier_mr_attr attr = attr_of(&range);
 	struct pier_gather source = gather_at(&world->a.area, 3, length);
 	struct pier_device_attr device;

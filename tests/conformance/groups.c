@@ -34,8 +34,9 @@ static struct crew *crew_prepared(void **state, uint32_t size)
 {
 	struct world *world = world_empty(state);
 	struct pier_channel_attr channel = test_attr();
-	struct pier_group_attr attr = PIER_GROUP_ATTR_INIT;
+	struct pier_group_attr attr;
 
+	pier_group_attr_init(&attr);
 	channel.rnr_retry_count = 7;
 	attr.channel = &channel;
 	expect_ok(crew_open(&crew, size, test_device, test_peer_device, test_backend,

@@ -81,8 +81,9 @@ static void close_rails(struct rails *rails)
 
 static void begin(struct rails *rails, uint32_t count, uint64_t length)
 {
-	struct pier_transfer_attr attr = PIER_TRANSFER_ATTR_INIT;
+	struct pier_transfer_attr attr;
 
+	pier_transfer_attr_init(&attr);
 	attr.rails = rails->list;
 	attr.rail_count = count;
 	attr.length = length;
@@ -94,8 +95,9 @@ static void begin(struct rails *rails, uint32_t count, uint64_t length)
 
 static void begin_receiver(struct rails *rails, uint32_t count, uint64_t length)
 {
-	struct pier_receiver_attr attr = PIER_RECEIVER_ATTR_INIT;
+	struct pier_receiver_attr attr;
 
+	pier_receiver_attr_init(&attr);
 	attr.rails = rails->receivers;
 	attr.rail_count = count;
 	attr.length = length;

@@ -79,9 +79,10 @@ static void skip_without_srq(int error)
 
 static struct hub open_hub(void **state)
 {
-	struct pier_srq_attr attr = PIER_SRQ_ATTR_INIT;
+	struct pier_srq_attr attr;
 	struct hub hub = { .world = two_ends(state) };
 
+	pier_srq_attr_init(&attr);
 	attr.max_wr = SLOTS;
 	attr.max_sge = 2;
 	skip_without_srq(pier_create_srq(hub.world->b.pd, &attr, &hub.srq));
@@ -334,8 +335,9 @@ static void keeps_what_arrived_before_a_reset(void **state)
 
 static struct pier_recv_pool_attr pool_attr(const struct world *world)
 {
-	struct pier_recv_pool_attr attr = PIER_RECV_POOL_ATTR_INIT;
+	struct pier_recv_pool_attr attr;
 
+	pier_recv_pool_attr_init(&attr);
 	attr.count = SLOTS;
 	attr.length = LENGTH;
 	attr.mr = world->b.area.mr;
@@ -437,11 +439,12 @@ static void takes_writes_with_immediate(void **state)
 static void ends_with_a_message_that_is_too_long(void **state)
 {
 	struct world *world = connected_for_pool(state);
-	struct pier_recv_pool_attr attr = PIER_RECV_POOL_ATTR_INIT;
+	struct pier_recv_pool_attr attr;
 	struct pier_gather source = gather_at(&world->a.area, 5, LENGTH);
 	struct pier_pool_message messages[2], none;
 	struct pier_recv_pool *pool = NULL;
 
+	pier_recv_pool_attr_init(&attr);
 	attr.length = LENGTH;
 	attr.spec = test_backend;
 	expect_ok(pier_recv_pool_create(world->b.channel, &attr, &pool));

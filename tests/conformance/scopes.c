@@ -36,9 +36,10 @@ static void write_some(struct world *world, const struct pier_scope_attr *attr, 
 static void completes_all_in_its_window(void **state)
 {
 	struct world *world = world_connected(state);
-	struct pier_scope_attr attr = PIER_SCOPE_ATTR_INIT;
+	struct pier_scope_attr attr;
 	struct pier_scope_report report;
 
+	pier_scope_attr_init(&attr);
 	attr.window = WINDOW;
 	write_some(world, &attr, PIECES, &report);
 	assert_int_equal(report.error, 0);
@@ -84,11 +85,12 @@ static void tells_what_failed(void **state)
 	struct pier_gather source = gather_at(&world->a.area, 0, PIECE);
 	struct pier_scatter target = scatter_at(&world->a.area, 0, PIECE);
 	struct pier_remote good = remote_at(&world->b.area, 0, PIECE), bad = good;
-	struct pier_scope_attr attr = PIER_SCOPE_ATTR_INIT;
+	struct pier_scope_attr attr;
 	struct pier_scope_failure failures[4];
 	struct pier_scope_report report;
 	struct pier_work behind = { 0 };
 
+	pier_scope_attr_init(&attr);
 	bad.rkey ^= 0x5a5a5a5a;
 	attr.failures = failures;
 	attr.max_failures = 4;
@@ -121,9 +123,10 @@ static void stops_at_its_deadline(void **state)
 	struct world *world = world_connected(state);
 	struct pier_gather source = gather_at(&world->a.area, 0, PIECE);
 	struct pier_scatter target = scatter_at(&world->b.area, 0, PIECE);
-	struct pier_scope_attr attr = PIER_SCOPE_ATTR_INIT;
+	struct pier_scope_attr attr;
 	struct pier_scope_report report;
 
+	pier_scope_attr_init(&attr);
 	attr.timeout_ms = BRIEF;
 	PIER_SCOPE(world->b.channel, &attr, &report)
 	expect_ok(pier_post_recv(world->b.channel, &target, 1, NULL));
@@ -140,10 +143,11 @@ static void knows_what_a_manual_body_forgot(void **state)
 	struct world *world = world_connected(state);
 	struct pier_gather source = gather_at(&world->a.area, 5, PIECE);
 	struct pier_remote target = remote_at(&world->b.area, 5, PIECE);
-	struct pier_scope_attr attr = PIER_SCOPE_ATTR_INIT;
+	struct pier_scope_attr attr;
 	struct pier_scope_report report;
 	struct pier_work first, second;
 
+	pier_scope_attr_init(&attr);
 	attr.flags = PIER_SCOPE_MANUAL;
 	PIER_SCOPE(world->a.channel, &attr, &report)
 	{

@@ -63,8 +63,9 @@ static void close_rails(struct rails *rails)
 static struct pier_transfer_attr attr_of(const struct world *world, struct rails *rails,
 					 uint32_t count, uint64_t length)
 {
-	struct pier_transfer_attr attr = PIER_TRANSFER_ATTR_INIT;
+	struct pier_transfer_attr attr;
 
+	pier_transfer_attr_init(&attr);
 	for (uint32_t i = 0; i < count; i++)
 		rails->list[i] = (struct pier_rail){
 			.channel = i ? rails->near[i - 1] : world->a.channel,

@@ -29,7 +29,7 @@ static struct pier_mr *reg_ranges(const struct end *end)
 	struct pier_mr *mr;
 
 	for (int i = 0; i < RANGES; i++) {
-		struct pier_mr_range range = PIER_MR_RANGE_BUFFER(
+		struct pier_mr_range range = pier_mr_range_buffer(
 			end->area.buffer, layout[i].offset, layout[i].length);
 
 		ranges[i] = range;

@@ -308,8 +308,8 @@ static int reg_mr_vec(struct scene *scene)
 	const struct end *end = &scene->world->a;
 	static uint8_t memory[LENGTH];
 	struct pier_mr_range ranges[] = {
-		PIER_MR_RANGE_HOST(memory, LENGTH),
-		PIER_MR_RANGE_BUFFER(end->area.buffer, FREE, LENGTH),
+		pier_mr_range_host(memory, LENGTH),
+		pier_mr_range_buffer(end->area.buffer, FREE, LENGTH),
 	};
 	struct pier_mr *mr = NULL;
 
@@ -341,12 +341,13 @@ static int bind_sub_mr(struct scene *scene)
 static int reg_mr_async(struct scene *scene)
 {
 	static uint8_t memory[LENGTH];
-	struct pier_mr_range range = PIER_MR_RANGE_HOST(memory, LENGTH);
-	struct pier_mr_attr attr = PIER_MR_ATTR_INIT;
+	struct pier_mr_range range = pier_mr_range_host(memory, LENGTH);
+	struct pier_mr_attr attr;
 	struct pier_registration *registration;
 	struct pier_event_queue *queue;
 	struct pier_event event;
 
+	pier_mr_attr_init(&attr);
 	attr.ranges = &range;
 	attr.range_count = 1;
 	attr.access = PIER_ACCESS_SHARED;

@@ -6,6 +6,7 @@
 #include <pier/verbs.h>
 
 #include "../conformance/world.h"
+#include "provider/fault/event.h"
 #include "provider/fault/fault.h"
 #include "core/deadline.h"
 

@@ -59,8 +59,8 @@ static int register_all(struct script *script)
 {
 	struct pier_pd *pd = script->a.pd;
 	struct pier_mr_range ranges[] = {
-		PIER_MR_RANGE_HOST(memory[0], LENGTH),
-		PIER_MR_RANGE_HOST(memory[1], LENGTH),
+		pier_mr_range_host(memory[0], LENGTH),
+		pier_mr_range_host(memory[1], LENGTH),
 	};
 	int error = pier_reg_mr(pd, memory[0], LENGTH, PIER_ACCESS_SHARED, &script->host);
 
@@ -85,11 +85,12 @@ static int use_cache(struct script *script)
 
 static int register_by_thread(struct script *script)
 {
-	struct pier_mr_range range = PIER_MR_RANGE_HOST(memory[1], LENGTH);
-	struct pier_mr_attr attr = PIER_MR_ATTR_INIT;
+	struct pier_mr_range range = pier_mr_range_host(memory[1], LENGTH);
+	struct pier_mr_attr attr;
 	struct pier_event event;
 	int error = pier_event_queue_create(NULL, &script->queue);
 
+	pier_mr_attr_init(&attr);
 	attr.ranges = &range;
 	attr.range_count = 1;
 	if (!error)

@@ -345,7 +345,7 @@ int transfer_setup(void **state)
 	(void)state;
 	memset(rig.gpu, 0, sizeof(*rig.gpu));
 	rig.before = test_take_census();
-	rig.attr = (struct pier_channel_attr)PIER_CHANNEL_ATTR_INIT;
+	pier_channel_attr_init(&rig.attr);
 	rig.attr.rnr_retry_count = 7;
 	rig.attr.min_rnr_timer = 1;
 	rig.attr.retry_count = 1;

@@ -106,8 +106,10 @@ static void name_parts(const struct pier_remote *whole)
 				  &stage.parts[1]));
 	stage.forged_rkey = by(FORGE_RKEY) ? FORGED : 0;
 	stage.parts[1].rkey += stage.forged_rkey;
-	rig.rails[0] = (struct pier_rail)PIER_RAIL(rig.here.channels[0], rig.here.mrs[0],
-						   stage.parts, 2);
+	rig.rails[0] = (struct pier_rail){ .channel = rig.here.channels[0],
+					   .mr = rig.here.mrs[0],
+					   .parts = stage.parts,
+					   .count = 2 };
 	rig.rails[0].offset = GUARD;
 }
 
@@ -138,8 +140,9 @@ static struct pier_channel_attr attr_there(void)
 
 static void begin_receiver(void)
 {
-	struct pier_receiver_attr attr = PIER_RECEIVER_ATTR_INIT;
+	struct pier_receiver_attr attr;
 
+	pier_receiver_attr_init(&attr);
 	attr.rails = rig.receiver_rails;
 	attr.rail_count = 1;
 	attr.length = LENGTH;

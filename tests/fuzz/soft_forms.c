@@ -6,7 +6,11 @@
 #include <string.h>
 
 #include "fuzz.h"
-#include "provider/soft/soft.h"
+#include "provider/provider.h"
+#include "provider/soft/connect/address.h"
+#include "provider/soft/limits.h"
+#include "provider/soft/link/auth.h"
+#include "provider/soft/link/frame.h"
 
 static void try_header(const uint8_t *data)
 {

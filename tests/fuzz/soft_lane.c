@@ -15,11 +15,18 @@
 
 #include "tests/unit/provider/soft/soft_fixture.h"
 #include "fuzz.h"
+#include "provider/soft/engine.h"
+#include "provider/soft/limits.h"
+#include "provider/soft/link/link.h"
+#include "provider/soft/link/ring.h"
+#include "provider/soft/link/shared_memory.h"
+#include "provider/soft/pass.h"
+#include "provider/soft/regions/dmabuf.h"
 #include "provider/soft/soft.h"
 
 enum {
-	FORMS = 4,	   /* before the words */
-	MAX_INPUT = 65536, /* fits the socket and the ring, so that nothing waits */
+	FORMS = 4,	       /* before the words */
+	LONGEST_INPUT = 65536, /* fits the socket and the ring, so that nothing waits */
 	MAX_STEPS = 100000,
 	GUARD = 4096,
 	REGION = 4096,
@@ -44,7 +51,7 @@ struct stage {
 	int file, whole_file;
 	int theirs, loose; /* memory of a region of the peer's */
 	uint8_t *guarded;
-	struct soft_segment *segment;
+	struct soft_shared_memory *memory;
 	int peer;
 };
 
@@ -86,19 +93,19 @@ static void open_stage(struct stage *stage)
 static void attach_peer(struct stage *stage)
 {
 	struct soft_context *context = (struct soft_context *)stage->rig.context;
-	struct soft_lane *lane;
+	struct soft_ring *ring;
 	int fds[2];
 
 	FUZZ_CHECK(
 		!socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds));
-	stage->segment = pier_soft_create_segment();
-	FUZZ_CHECK(stage->segment);
-	atomic_fetch_add(&stage->segment->users, 1);
-	lane = pier_soft_create_lane(stage->segment, 0);
-	FUZZ_CHECK(lane);
+	stage->memory = pier_soft_create_shared_memory();
+	FUZZ_CHECK(stage->memory);
+	atomic_fetch_add(&stage->memory->users, 1);
+	ring = pier_soft_create_ring(stage->memory, 0);
+	FUZZ_CHECK(ring);
 	pier_soft_lock(context);
 	FUZZ_CHECK(!pier_soft_attach_link((struct soft_qp *)stage->rig.qp, fds[0], fds[0],
-					  lane, NULL));
+					  ring, NULL));
 	pier_soft_unlock(context);
 	stage->peer = fds[1];
 }
@@ -154,7 +161,7 @@ static void say(struct stage *stage, uint8_t *words, size_t length, uint8_t flag
 
 static void fill_ring(struct stage *stage, const uint8_t *bytes, size_t length, bool at)
 {
-	struct soft_half *half = &stage->segment->shared->halves[1];
+	struct soft_direction *direction = &stage->memory->layout->directions[1];
 	uint64_t head = length;
 
 	if (at && length >= sizeof(head)) {
@@ -162,9 +169,9 @@ static void fill_ring(struct stage *stage, const uint8_t *bytes, size_t length, 
 		bytes += sizeof(head);
 		length -= sizeof(head);
 	}
-	memcpy((uint8_t *)stage->segment->shared + SOFT_RINGS_OFFSET + SOFT_RING_SIZE,
+	memcpy((uint8_t *)stage->memory->layout + SOFT_RINGS_OFFSET + SOFT_RING_SIZE,
 	       bytes, length);
-	atomic_store(&half->head, head);
+	atomic_store(&direction->head, head);
 }
 
 static void feed(struct stage *stage, const uint8_t *data, size_t size)
@@ -184,7 +191,7 @@ static void feed(struct stage *stage, const uint8_t *data, size_t size)
 	if (words > size - FORMS)
 		words = size - FORMS;
 	for (int i = 0; i < SOFT_MAX_GRANTS; i++)
-		atomic_store(&stage->segment->shared->halves[0].valid[i], copy[1]);
+		atomic_store(&stage->memory->layout->directions[0].valid[i], copy[1]);
 	run(stage); /* it asks */
 	fill_ring(stage, copy + FORMS + words, size - FORMS - words,
 		  copy[0] & FALSE_HEAD);
@@ -214,7 +221,7 @@ static void close_stage(struct stage *stage)
 	FUZZ_CHECK(!pier_soft_provider.dereg_mr(stage->mr));
 	FUZZ_CHECK(!pier_soft_provider.dereg_mr(stage->whole));
 	rig_close(&stage->rig);
-	pier_soft_drop_segment(stage->segment);
+	pier_soft_release_shared_memory(stage->memory);
 	munmap(stage->guarded, GUARD + REGION + GUARD);
 	close(stage->file);
 	close(stage->whole_file);
@@ -228,7 +235,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	int before = rig_count_fds();
 	struct stage stage;
 
-	if (size < FORMS || size > MAX_INPUT)
+	if (size < FORMS || size > LONGEST_INPUT)
 		return 0;
 	open_stage(&stage);
 	attach_peer(&stage);

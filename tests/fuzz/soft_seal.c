@@ -12,7 +12,11 @@
 #include <sodium.h>
 
 #include "fuzz.h"
-#include "provider/soft/soft.h"
+#include "provider/soft/limits.h"
+#include "provider/soft/link/auth.h"
+#include "provider/soft/link/seal.h"
+#include "provider/soft/regions/copy.h"
+#include "provider/soft/regions/vector.h"
 #include "core/wire.h"
 
 enum operation {

@@ -11,10 +11,14 @@
 
 #include "tests/unit/provider/soft/soft_fixture.h"
 #include "fuzz.h"
+#include "provider/soft/regions/region.h"
+#include "provider/soft/engine.h"
+#include "provider/soft/link/link.h"
+#include "provider/soft/pass.h"
 #include "provider/soft/soft.h"
 
 enum {
-	MAX_INPUT = 65536, /* fits a socket's buffer, so that writing never waits */
+	LONGEST_INPUT = 65536, /* fits a socket's buffer, so that writing never waits */
 	MAX_STEPS = 100000,
 	GUARD = 4096,
 	REGION = 4096,
@@ -190,7 +194,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	int before = rig_count_fds();
 	struct stage stage;
 
-	if (size > MAX_INPUT)
+	if (size > LONGEST_INPUT)
 		return 0;
 	open_stage(&stage);
 	attach_peer(&stage);

@@ -235,10 +235,13 @@ static void read_all(struct side *side)
 /* The same by transfers, which see to this end's memory: chunks, several in flight. */
 static void transfer_all(struct side *side, enum pier_transfer_direction direction)
 {
-	struct pier_rail rail = PIER_RAIL(side->channel, side->mr, side->remote,
-					  side->remote_count);
-	struct pier_transfer_attr attr = PIER_TRANSFER_ATTR_INIT;
+	struct pier_rail rail = { .channel = side->channel,
+				  .mr = side->mr,
+				  .parts = side->remote,
+				  .count = side->remote_count };
+	struct pier_transfer_attr attr;
 
+	pier_transfer_attr_init(&attr);
 	attr.direction = direction;
 	attr.rails = &rail;
 	attr.rail_count = 1;

@@ -7,7 +7,9 @@
 #include <unistd.h>
 
 #include "tests/unit/provider/soft/soft_fixture.h"
-#include "provider/soft/soft.h"
+#include "provider/soft/limits.h"
+#include "provider/soft/link/auth.h"
+#include "provider/soft/link/seal.h"
 #include "relay.h"
 #include "core/wire.h"
 

@@ -10,7 +10,7 @@
 
 #include "../support/cmocka.h"
 #include "tests/unit/provider/soft/soft_fixture.h"
-#include "provider/soft/soft.h"
+#include "provider/soft/connect/address.h"
 
 /*
  * A stranger's endpoint that says that its queue pair is at any address and port it

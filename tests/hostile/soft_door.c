@@ -13,6 +13,12 @@
 #include <unistd.h>
 
 #include "soft_peer.h"
+#include "provider/soft/connect/address.h"
+#include "provider/soft/connect/listen.h"
+#include "provider/soft/limits.h"
+#include "provider/soft/link/auth.h"
+#include "provider/soft/link/credentials.h"
+#include "provider/soft/soft.h"
 
 /*
  * Peers that send fds over the Unix socket where there are to be none: to use up the

@@ -13,6 +13,11 @@
 #include <unistd.h>
 
 #include "soft_peer.h"
+#include "provider/soft/limits.h"
+#include "provider/soft/link/control.h"
+#include "provider/soft/link/grant_received.h"
+#include "provider/soft/link/ring.h"
+#include "provider/soft/regions/rlimits.h"
 
 /*
  * A target that gives leave to copy into memory which it then takes away, or which is
@@ -84,7 +89,7 @@ static void give_leave(struct pair *pair, int key, const int *fds, uint32_t fd_c
 		       uint64_t offset, uint64_t length, uint32_t pieces)
 {
 	struct rig_endpoint remote = { .rkey = pair->mrs[key]->rkey };
-	struct soft_leave_word word = {
+	struct soft_grant_message word = {
 		.key = remote.rkey,
 		.slot = (uint32_t)key,
 		.serial = 1000 + (uint32_t)key,
@@ -102,7 +107,7 @@ static void give_leave(struct pair *pair, int key, const int *fds, uint32_t fd_c
 			 0);
 	intercept_ask(pair);
 	atomic_store(&peer_lane(&pair->peer)->in->valid[word.slot], word.serial);
-	assert_true(pier_soft_say_leave(peer_qp(&pair->peer), &word, fds));
+	assert_true(pier_soft_send_grant(peer_qp(&pair->peer), &word, fds));
 	rig_expect(&pair->victim, pair->victim.send_cq, &pair->peer, 1, IBV_WC_SUCCESS);
 	for (int i = 0; i < 20; i++)
 		rig_step(&pair->victim, &pair->peer);
@@ -115,11 +120,11 @@ static void give_file(struct pair *pair, int key, int fd)
 
 static bool has_leave(struct pair *pair, int key)
 {
-	const struct soft_held *held = peer_lane(&pair->victim)->held;
+	const struct soft_received_grant *held = peer_lane(&pair->victim)->received;
 
 	for (int i = 0; i < SOFT_MAX_GRANTS; i++) {
 		if (held[i].key == pair->mrs[key]->rkey)
-			return held[i].leave == SOFT_LEAVE_GIVEN;
+			return held[i].state == SOFT_GRANT_RECEIVED;
 	}
 	return false;
 }
@@ -441,17 +446,17 @@ static void many_links_share_one_bound(void **state)
 static void regions_of_many_pieces(void **state)
 {
 	int fd = peer_memfd(LENGTH, 0, FINAL), mappings;
-	int before = rig_count_fds(), fds[SOFT_WORD_PIECES];
+	int before = rig_count_fds(), fds[SOFT_GRANT_PIECES];
 	struct pair pairs[2];
 
 	(void)state;
-	for (int i = 0; i < SOFT_WORD_PIECES; i++)
+	for (int i = 0; i < SOFT_GRANT_PIECES; i++)
 		fds[i] = fd;
 	for (int i = 0; i < 2; i++) {
 		open_pair(&pairs[i]);
 		for (int key = 0; key < KEYS; key++)
-			give_leave(&pairs[i], key, fds, SOFT_WORD_PIECES, 0, 4096,
-				   SOFT_WORD_PIECES);
+			give_leave(&pairs[i], key, fds, SOFT_GRANT_PIECES, 0, 4096,
+				   SOFT_GRANT_PIECES);
 	}
 	count_mapped_bytes(&mappings);
 	assert_in_range(mappings, 1, 2 * 1024);

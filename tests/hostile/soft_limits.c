@@ -12,6 +12,8 @@
 #include <unistd.h>
 
 #include "soft_peer.h"
+#include "provider/soft/link/shared_memory.h"
+#include "provider/soft/regions/dmabuf.h"
 
 /* Settings of the machine or the process under which soft0 must not be killed. */
 
@@ -125,8 +127,8 @@ static void strict_overcommit_body(void)
 	    mount("/tmp/strict", "/proc/sys/vm/overcommit_memory", NULL, MS_BIND, NULL) <
 		    0)
 		_exit(1);
-	fd = peer_memfd(SOFT_SEGMENT_SIZE, 0, SOFT_FINAL_SEALS);
-	if (pier_soft_create_segment() || pier_soft_adopt_segment(fd))
+	fd = peer_memfd(SOFT_SHARED_MEMORY_SIZE, 0, SOFT_FINAL_SEALS);
+	if (pier_soft_create_shared_memory() || pier_soft_adopt_shared_memory(fd))
 		_exit(2);
 	_exit(0);
 }

@@ -16,6 +16,15 @@
 #include <unistd.h>
 
 #include "soft_peer.h"
+#include "provider/soft/engine.h"
+#include "provider/soft/limits.h"
+#include "provider/soft/link/auth.h"
+#include "provider/soft/link/control.h"
+#include "provider/soft/link/grant_received.h"
+#include "provider/soft/link/link.h"
+#include "provider/soft/link/ring.h"
+#include "provider/soft/regions/dmabuf.h"
+#include "provider/soft/soft.h"
 
 /* Fds that block the process to which a peer passes them, or are never used. */
 
@@ -272,7 +281,7 @@ static void leave_with_too_many_fds_ends_the_link(void **state)
 	expect_quick_steps(&victim);
 	before = rig_count_fds();
 	assert_int_equal(peer_send(peer_qp(&peer)->link.tx_fd, leave, sizeof(leave),
-				   STDIN_FILENO, SOFT_WORD_PIECES),
+				   STDIN_FILENO, SOFT_GRANT_PIECES),
 			 sizeof(leave));
 	expect_quick_steps(&victim);
 	assert_false(pier_soft_link_open(&peer_qp(&victim)->link));
@@ -288,7 +297,7 @@ static void dropping_a_leave_in_use_ends_the_link(void **state)
 			   IBV_ACCESS_REMOTE_READ;
 	int file = peer_memfd(RIG_MEMORY, 0, SOFT_FINAL_SEALS);
 	struct rig victim, peer;
-	struct soft_given *given;
+	struct soft_given_grant *given;
 	uint64_t start;
 	struct ibv_mr *mr;
 
@@ -296,12 +305,12 @@ static void dropping_a_leave_in_use_ends_the_link(void **state)
 	rig_open_pair(&victim, &peer, &stepped);
 	mr = pier_soft_provider.reg_dmabuf_mr(victim.pd, 0, RIG_MEMORY, 0, file, access);
 	assert_non_null(mr);
-	assert_true(pier_soft_say_ask(peer_qp(&peer), mr->rkey));
+	assert_true(pier_soft_send_grant_request(peer_qp(&peer), mr->rkey));
 	expect_quick_steps(&victim);
 	given = &peer_lane(&victim)->given[0];
 	assert_non_null(given->mr);
 	atomic_store(&peer_lane(&peer)->out->busy, 1);
-	pier_soft_say_dropped(peer_qp(&peer), 0, given->serial);
+	pier_soft_send_grant_returned(peer_qp(&peer), 0, given->serial);
 	start = rig_milliseconds();
 	for (int i = 0; i < 20; i++)
 		rig_step(&victim, NULL);
@@ -321,7 +330,7 @@ static void refusal_in_front_of_a_leave_leaves_it_its_fds(void **state)
 	const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
 			   IBV_ACCESS_REMOTE_READ;
 	int file = peer_memfd(RIG_MEMORY, 0, SOFT_FINAL_SEALS);
-	struct soft_held *held;
+	struct soft_received_grant *held;
 	struct rig owner, asker;
 	struct ibv_mr *mr;
 
@@ -329,17 +338,17 @@ static void refusal_in_front_of_a_leave_leaves_it_its_fds(void **state)
 	rig_open_pair(&owner, &asker, &stepped);
 	mr = pier_soft_provider.reg_dmabuf_mr(owner.pd, 0, RIG_MEMORY, 0, file, access);
 	assert_non_null(mr);
-	held = peer_lane(&asker)->held;
+	held = peer_lane(&asker)->received;
 	for (int i = 0; i < 2; i++) {
 		held[i].key = i == 0 ? owner.mr->rkey : mr->rkey;
-		held[i].leave = SOFT_LEAVE_ASKED;
-		assert_true(pier_soft_say_ask(peer_qp(&asker), held[i].key));
+		held[i].state = SOFT_GRANT_REQUESTED;
+		assert_true(pier_soft_send_grant_request(peer_qp(&asker), held[i].key));
 	}
 	expect_quick_steps(&owner);
 	expect_quick_steps(&asker);
 	assert_true(pier_soft_link_open(&peer_qp(&asker)->link));
-	assert_int_equal(held[0].leave, SOFT_LEAVE_DENIED);
-	assert_int_equal(held[1].leave, SOFT_LEAVE_GIVEN);
+	assert_int_equal(held[0].state, SOFT_GRANT_DENIED);
+	assert_int_equal(held[1].state, SOFT_GRANT_RECEIVED);
 	rig_close(&asker);
 	assert_int_equal(pier_soft_provider.dereg_mr(mr), 0);
 	rig_close(&owner);

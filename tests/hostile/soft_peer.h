@@ -7,6 +7,8 @@
 #include <sys/types.h>
 
 #include "tests/unit/provider/soft/soft_fake.h"
+#include "provider/soft/link/ring.h"
+#include "provider/soft/soft.h"
 
 /* What hostile peers of the software NIC on this host have in common. */
 
@@ -27,10 +29,10 @@ static inline struct soft_qp *peer_qp(const struct rig *rig)
 	return (struct soft_qp *)rig->qp;
 }
 
-static inline struct soft_lane *peer_lane(const struct rig *rig)
+static inline struct soft_ring *peer_lane(const struct rig *rig)
 {
-	assert_non_null(peer_qp(rig)->link.lane);
-	return peer_qp(rig)->link.lane;
+	assert_non_null(peer_qp(rig)->link.ring);
+	return peer_qp(rig)->link.ring;
 }
 
 /* Posts one request to `key` and steps both ends until it has completed. */

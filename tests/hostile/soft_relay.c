@@ -9,7 +9,8 @@
 #include <unistd.h>
 
 #include "tests/unit/provider/soft/soft_fixture.h"
-#include "provider/soft/soft.h"
+#include "provider/soft/connect/address.h"
+#include "provider/soft/link/seal.h"
 #include "../support/random.h"
 #include "relay.h"
 

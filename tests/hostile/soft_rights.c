@@ -14,6 +14,11 @@
 #include <unistd.h>
 
 #include "soft_peer.h"
+#include "provider/soft/engine.h"
+#include "provider/soft/link/control.h"
+#include "provider/soft/link/credentials.h"
+#include "provider/soft/link/ring.h"
+#include "provider/soft/soft.h"
 
 /*
  * An initiator on the same host that asks for the memory of keys which give it less than
@@ -33,10 +38,10 @@ enum {
 /* The fd that the owner sends for a key; -1: none. */
 static int ask(struct rig *attacker, struct rig *owner, uint32_t key)
 {
-	uint8_t word[SOFT_MAX_WORD];
+	uint8_t word[SOFT_MAX_CONTROL];
 	int fd;
 
-	assert_true(pier_soft_say_ask(peer_qp(attacker), key));
+	assert_true(pier_soft_send_grant_request(peer_qp(attacker), key));
 	for (int i = 0; i < 20; i++)
 		rig_step(owner, NULL);
 	assert_true(peer_receive(peer_qp(attacker)->link.rx_fd, word, sizeof(word), &fd) >
@@ -257,7 +262,7 @@ static void (*change_later)(void) = be_plain;
 static bool gives_fd_to(void (*change)(void), bool in_new_pid_namespace)
 {
 	int file = peer_memfd(SIZE, 0, FINAL), sockets[2], status;
-	const struct soft_lane *lane;
+	const struct soft_ring *ring;
 	struct rig_endpoint mine, its;
 	struct rig owner;
 	struct ibv_mr *mr;
@@ -283,8 +288,8 @@ static bool gives_fd_to(void (*change)(void), bool in_new_pid_namespace)
 	rig_write_all(sockets[0], &mr->rkey, sizeof(mr->rkey));
 	rig_read_all(sockets[0], &done, 1);
 	pier_soft_lock(soft_context(owner.context));
-	lane = peer_qp(&owner)->link.lane;
-	given = lane && lane->given[0].mr;
+	ring = peer_qp(&owner)->link.ring;
+	given = ring && ring->given[0].mr;
 	pier_soft_unlock(soft_context(owner.context));
 	rig_write_all(sockets[0], "x", 1);
 	assert_int_equal(waitpid(child, &status, 0), child);

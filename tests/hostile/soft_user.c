@@ -14,6 +14,8 @@
 #include <unistd.h>
 
 #include "soft_peer.h"
+#include "provider/soft/connect/address.h"
+#include "provider/soft/connect/listen.h"
 
 /*
  * A user who knows no secret holds the peer's name in the abstract namespace of the

@@ -55,9 +55,10 @@ static int register_memory(struct link *link, enum cp_role role, bool direct,
 			   struct failure *failure)
 {
 	size_t length = link->chunk * link->depth;
-	struct pier_mr_range range = PIER_MR_RANGE_BUFFER(link->buffer, 0, length);
-	struct pier_mr_attr attr = PIER_MR_ATTR_INIT;
+	struct pier_mr_range range = pier_mr_range_buffer(link->buffer, 0, length);
+	struct pier_mr_attr attr;
 
+	pier_mr_attr_init(&attr);
 	attr.ranges = &range;
 	attr.range_count = 1;
 	attr.access = slot_access(link, role);
@@ -90,8 +91,9 @@ static int open_messages(struct link *link, struct failure *failure)
 static int open_channel(struct link *link, enum cp_role role, uint32_t timeout_ms,
 			struct failure *failure)
 {
-	struct pier_channel_attr attr = PIER_CHANNEL_ATTR_INIT;
+	struct pier_channel_attr attr;
 
+	pier_channel_attr_init(&attr);
 	/* A write and a message per slot; or a message back. */
 	attr.max_send_wr = 2 * link->depth + 1;
 	attr.max_recv_wr = link->depth;

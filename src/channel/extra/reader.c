@@ -36,10 +36,11 @@ static int connect_ends(struct pier_channel *near, struct pier_channel *far)
 
 static int open_reader(struct pier_reader *reader, int timeout_ms)
 {
-	struct pier_channel_attr attr = PIER_CHANNEL_ATTR_INIT;
+	struct pier_channel_attr attr;
 	int error = pier_reg_mr(reader->pd, &reader->byte, 1, PIER_ACCESS_LOCAL_WRITE,
 				&reader->mr);
 
+	pier_channel_attr_init(&attr);
 	attr.max_send_wr = attr.max_recv_wr = 1;
 	attr.max_send_sge = attr.max_recv_sge = 1;
 	attr.access = PIER_ACCESS_REMOTE_READ;

@@ -25,7 +25,7 @@ static int read_attr(const struct pier_scope_attr *attr, struct pier_scope_attr 
 	int error = 0;
 
 	if (attr)
-		error = pier_read_extensible("scope attributes", "PIER_SCOPE_ATTR_INIT",
+		error = pier_read_extensible("scope attributes", "pier_scope_attr_init()",
 					     attr, FIRST_SIZE, sizeof(*ret_attr),
 					     ret_attr);
 	if (error)
@@ -66,9 +66,10 @@ static void open_window(struct pier_scope *scope, uint32_t window)
 int pier_scope_begin(struct pier_channel *channel, const struct pier_scope_attr *attr,
 		     struct pier_scope *ret_scope)
 {
-	struct pier_scope_attr known = PIER_SCOPE_ATTR_INIT;
+	struct pier_scope_attr known;
 	int timeout_ms, error = pier_check_process(&channel->object);
 
+	pier_scope_attr_init(&known);
 	if (!error)
 		error = read_attr(attr, &known);
 	if (!error)
@@ -181,7 +182,7 @@ static void visit_watched(const struct visit *visit)
 	while (position > visit->first && queue->head - position < ring) {
 		entry = pier_queue_entry(queue, --position);
 		/* Else it was written for a request that was then not posted. */
-		if (pier_entry_state(entry) != PIER_ENTRY_UNWATCHED &&
+		if (pier_entry_get_state(entry) != PIER_ENTRY_UNWATCHED &&
 		    (entry->id & PIER_ID_POSITION) == position)
 			visit->meet(visit, entry);
 	}
@@ -214,7 +215,7 @@ static void count_unpolled(const struct visit *visit, struct pier_entry *entry)
 
 static void take_result(const struct visit *visit, struct pier_entry *entry)
 {
-	if (pier_entry_state(entry) == PIER_ENTRY_DONE && entry->result.error)
+	if (pier_entry_get_state(entry) == PIER_ENTRY_DONE && entry->result.error)
 		note(visit->scope, entry->id, &entry->result);
 	pier_queue_forget(visit->queue, entry);
 }

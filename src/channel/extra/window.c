@@ -2,7 +2,9 @@
 #include <errno.h>
 
 #include "channel/channel.h"
+#include "region/sub.h"
 #include "region/window.h"
+#include "region/window_region.h"
 #include "core/caller.h"
 #include "core/error.h"
 #include "core/log.h"

@@ -63,13 +63,14 @@ static int check_attr(const struct pier_recv_pool_attr *attr, const struct pier_
 static int read_attr(const struct pier_recv_pool_attr *attr, const struct pier_pd *pd,
 		     struct pier_recv_pool_attr *ret_attr)
 {
-	struct pier_recv_pool_attr known = PIER_RECV_POOL_ATTR_INIT;
+	struct pier_recv_pool_attr known;
 	int error = 0;
 
+	pier_recv_pool_attr_init(&known);
 	if (attr)
 		error = pier_read_extensible("receive pool attributes",
-					     "PIER_RECV_POOL_ATTR_INIT", attr, FIRST_SIZE,
-					     sizeof(known), &known);
+					     "pier_recv_pool_attr_init()", attr,
+					     FIRST_SIZE, sizeof(known), &known);
 	if (!error)
 		error = check_attr(&known, pd);
 	if (!error)
@@ -144,8 +145,9 @@ static int get_memory(struct pier_recv_pool *pool)
 
 static int make_own_srq(struct pier_recv_pool *pool)
 {
-	struct pier_srq_attr attr = PIER_SRQ_ATTR_INIT;
+	struct pier_srq_attr attr;
 
+	pier_srq_attr_init(&attr);
 	attr.max_wr = pool->attr.count;
 	attr.max_sge = 1;
 	return pier_make_srq(pool->pd, &attr, pool, &pool->srq);

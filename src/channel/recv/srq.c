@@ -71,12 +71,13 @@ static int check_range(const char *name, uint32_t value, uint32_t last, const ch
 static int read_attr(const struct pier_srq_attr *attr,
 		     const struct ibv_device_attr *limits, struct pier_srq_attr *ret_attr)
 {
-	struct pier_srq_attr known = PIER_SRQ_ATTR_INIT;
+	struct pier_srq_attr known;
 	int error = 0;
 
+	pier_srq_attr_init(&known);
 	if (attr) {
 		error = pier_read_extensible("shared receive queue attributes",
-					     "PIER_SRQ_ATTR_INIT", attr, FIRST_SIZE,
+					     "pier_srq_attr_init()", attr, FIRST_SIZE,
 					     sizeof(known), &known);
 	} else {
 		lower(&known.max_wr, limits->max_srq_wr);

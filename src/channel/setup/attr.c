@@ -47,12 +47,13 @@ int pier_read_channel_attr(const struct pier_channel_attr *attr,
 			   const struct ibv_device_attr *device,
 			   struct pier_channel_attr *ret_attr)
 {
-	struct pier_channel_attr known = PIER_CHANNEL_ATTR_INIT;
+	struct pier_channel_attr known;
 	int error = 0;
 
+	pier_channel_attr_init(&known);
 	if (attr)
 		error = pier_read_extensible("channel attributes",
-					     "PIER_CHANNEL_ATTR_INIT", attr, FIRST_SIZE,
+					     "pier_channel_attr_init()", attr, FIRST_SIZE,
 					     sizeof(known), &known);
 	else
 		hold_to_device(&known, device);

@@ -35,7 +35,7 @@ struct pier_message {
 
 struct pier_stream {
 	int read_fd, write_fd;
-	int64_t deadline;  /* see util/deadline.h */
+	int64_t deadline;  /* see core/deadline.h */
 	bool write_broken; /* the peer does not read any more */
 };
 

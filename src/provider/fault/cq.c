@@ -3,18 +3,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "fault.h"
+#include "cq.h"
+#include "channel.h"
 #include "core/deadline.h"
 #include "core/error.h"
+#include "failure.h"
+#include "fault.h"
 
 enum {
 	BATCH = 16, /* completions taken at once, on the stack */
 };
-
-static struct fault_context *context_of(const struct fault_cq *cq)
-{
-	return fault_context(cq->ibv.context);
-}
 
 static void free_cq(struct fault_cq *cq)
 {
@@ -103,7 +101,7 @@ static void await_acknowledgement(struct fault_cq *cq)
 int pier_fault_destroy_cq(struct ibv_cq *ibv)
 {
 	struct fault_cq *cq = fault_cq(ibv);
-	struct fault_context *context = context_of(cq);
+	struct fault_context *context = fault_context(cq->ibv.context);
 	int error = pier_fault_fails(&context->plan, FAULT_DESTROY_CQ);
 
 	if (error)
@@ -125,7 +123,7 @@ int pier_fault_destroy_cq(struct ibv_cq *ibv)
 
 static void break_users(struct fault_cq *cq)
 {
-	struct fault_context *context = context_of(cq);
+	struct fault_context *context = fault_context(cq->ibv.context);
 
 	cq->overrun = true;
 	pier_list_for_each(link, &context->qps) {
@@ -171,10 +169,10 @@ static void change_status(struct fault_context *context, struct ibv_wc *wc)
 	if (!qp)
 		return;
 	note_answer(qp, wc);
-	if (wc->status == IBV_WC_WR_FLUSH_ERR && qp->has_victim &&
-	    wc->wr_id == qp->victim) {
+	if (wc->status == IBV_WC_WR_FLUSH_ERR && qp->has_first_failed &&
+	    wc->wr_id == qp->first_failed) {
 		*wc = failure(wc, IBV_WC_RETRY_EXC_ERR);
-		qp->has_victim = false;
+		qp->has_first_failed = false;
 	}
 	if (wc->status != IBV_WC_SUCCESS)
 		return;
@@ -214,7 +212,7 @@ static void queue_completion(struct fault_cq *cq, const struct ibv_wc *wc,
 /* Each kind of rule counts each completion until the queue overruns. */
 static void admit(struct fault_cq *cq, struct ibv_wc *wc)
 {
-	struct fault_context *context = context_of(cq);
+	struct fault_context *context = fault_context(cq->ibv.context);
 	const struct pier_fault_rule *lost, *late;
 
 	if (cq->overrun)
@@ -228,7 +226,7 @@ static void admit(struct fault_cq *cq, struct ibv_wc *wc)
 		queue_completion(cq, wc, late);
 }
 
-int pier_fault_pull(struct fault_cq *cq)
+int pier_fault_take_completions(struct fault_cq *cq)
 {
 	struct ibv_wc batch[BATCH];
 	int wanted, count;
@@ -267,8 +265,8 @@ static int poll_locked(struct fault_cq *cq, int count, struct ibv_wc *ret_wc)
 	int error, taken;
 
 	cq->polls++;
-	pier_fault_bury(context_of(cq), pier_now());
-	error = pier_fault_pull(cq);
+	pier_fault_fail_dead_peers(fault_context(cq->ibv.context), pier_now());
+	error = pier_fault_take_completions(cq);
 	taken = hand_out(cq, count, ret_wc);
 	pier_fault_set_timer(&cq->ibv);
 	if (taken == 0 && error)
@@ -288,11 +286,11 @@ int pier_fault_poll_cq(struct ibv_cq *ibv, int count, struct ibv_wc *ret_wc)
 
 	if (count <= 0)
 		return count < 0 ? -EINVAL : 0;
-	pthread_mutex_lock(&context_of(cq)->lock);
-	taken = -pier_fault_fails(&context_of(cq)->plan, FAULT_POLL_CQ);
+	pthread_mutex_lock(&fault_context(cq->ibv.context)->lock);
+	taken = -pier_fault_fails(&fault_context(cq->ibv.context)->plan, FAULT_POLL_CQ);
 	if (!taken)
 		taken = poll_locked(cq, count, ret_wc);
-	pthread_mutex_unlock(&context_of(cq)->lock);
+	pthread_mutex_unlock(&fault_context(cq->ibv.context)->lock);
 	return taken;
 }
 

@@ -3,13 +3,14 @@
 #include <stdlib.h>
 
 #include "fault.h"
+#include "channel.h"
 #include "core/error.h"
 #include "core/log.h"
-
-static int fails(struct ibv_context *context, enum pier_fault_occasion occasion)
-{
-	return pier_fault_fails(&fault_context(context)->plan, occasion);
-}
+#include "cq.h"
+#include "event.h"
+#include "post.h"
+#include "qp.h"
+#include "region.h"
 
 static void free_context(struct fault_context *context)
 {
@@ -25,7 +26,7 @@ static int close_device(struct ibv_context *ibv)
 	struct fault_context *context = fault_context(ibv);
 	int error;
 
-	if (fails(ibv, FAULT_CLOSE_DEVICE))
+	if (fault_fails(ibv, FAULT_CLOSE_DEVICE))
 		return -1;
 	error = context->beneath->close_device(context->under);
 	if (error)
@@ -37,7 +38,7 @@ static int close_device(struct ibv_context *ibv)
 static int query_device(struct ibv_context *ibv, struct ibv_device_attr *ret_attr)
 {
 	struct fault_context *context = fault_context(ibv);
-	int error = fails(ibv, FAULT_QUERY_DEVICE);
+	int error = fault_fails(ibv, FAULT_QUERY_DEVICE);
 
 	return error ? error : context->beneath->query_device(context->under, ret_attr);
 }
@@ -46,7 +47,7 @@ static int query_port(struct ibv_context *ibv, uint8_t port,
 		      struct ibv_port_attr *ret_attr)
 {
 	struct fault_context *context = fault_context(ibv);
-	int error = fails(ibv, FAULT_QUERY_PORT);
+	int error = fault_fails(ibv, FAULT_QUERY_PORT);
 
 	return error ? error
 		     : context->beneath->query_port(context->under, port, ret_attr);
@@ -56,7 +57,7 @@ static int query_gid(struct ibv_context *ibv, uint8_t port, uint32_t index,
 		     struct ibv_gid_entry *ret_entry)
 {
 	struct fault_context *context = fault_context(ibv);
-	int error = fails(ibv, FAULT_QUERY_GID);
+	int error = fault_fails(ibv, FAULT_QUERY_GID);
 
 	return error ? error
 		     : context->beneath->query_gid(context->under, port, index,
@@ -66,7 +67,7 @@ static int query_gid(struct ibv_context *ibv, uint8_t port, uint32_t index,
 static int query_on_demand(struct ibv_context *ibv, bool *ret_on_demand)
 {
 	struct fault_context *context = fault_context(ibv);
-	int error = fails(ibv, FAULT_QUERY_ON_DEMAND);
+	int error = fault_fails(ibv, FAULT_QUERY_ON_DEMAND);
 
 	return error ? error
 		     : context->beneath->query_on_demand(context->under, ret_on_demand);
@@ -77,7 +78,7 @@ static struct ibv_pd *alloc_pd(struct ibv_context *ibv)
 	struct fault_context *context = fault_context(ibv);
 	struct fault_pd *pd;
 
-	if (fails(ibv, FAULT_ALLOC_PD))
+	if (fault_fails(ibv, FAULT_ALLOC_PD))
 		return NULL;
 	pd = calloc(1, sizeof(*pd));
 	if (!pd)
@@ -96,7 +97,7 @@ static int dealloc_pd(struct ibv_pd *ibv)
 {
 	struct fault_context *context = fault_context(ibv->context);
 	struct fault_pd *pd = pier_container_of(ibv, struct fault_pd, ibv);
-	int error = fails(ibv->context, FAULT_DEALLOC_PD);
+	int error = fault_fails(ibv->context, FAULT_DEALLOC_PD);
 
 	if (!error)
 		error = context->beneath->dealloc_pd(pd->under);

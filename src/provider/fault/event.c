@@ -2,149 +2,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <stdlib.h>
-#include <sys/epoll.h>
-#include <sys/timerfd.h>
 
-#include "fault.h"
+#include "event.h"
+#include "channel.h"
 #include "core/deadline.h"
-#include "core/fd.h"
-
-/*
- * Who sleeps on a channel's fd must be woken when something late is due. So the fd
- * is an epoll of the one beneath and of a timer, which needs no thread.
- */
-
-static struct fault_channel *fault_channel(struct ibv_comp_channel *channel)
-{
-	return pier_container_of(channel, struct fault_channel, ibv);
-}
-
-static struct fault_context *context_of(const struct fault_channel *channel)
-{
-	return fault_context(channel->ibv.context);
-}
-
-static bool add_to_epoll(int epoll_fd, int fd)
-{
-	struct epoll_event event = { .events = EPOLLIN };
-
-	return epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0;
-}
-
-static bool make_non_blocking(int fd)
-{
-	int flags = fcntl(fd, F_GETFL);
-
-	return flags >= 0 && fcntl(fd, F_SETFL, flags | O_NONBLOCK) == 0;
-}
-
-/* Events are taken from the one beneath to see whether there are any. */
-static bool join_fds(struct fault_channel *channel)
-{
-	channel->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-	channel->ibv.fd = epoll_create1(EPOLL_CLOEXEC);
-	return channel->timer_fd >= 0 && channel->ibv.fd >= 0 &&
-	       make_non_blocking(channel->under->fd) &&
-	       add_to_epoll(channel->ibv.fd, channel->under->fd) &&
-	       add_to_epoll(channel->ibv.fd, channel->timer_fd);
-}
-
-static void free_channel(struct fault_channel *channel)
-{
-	pier_close_fd(channel->ibv.fd);
-	pier_close_fd(channel->timer_fd);
-	free(channel);
-}
-
-struct ibv_comp_channel *pier_fault_create_comp_channel(struct ibv_context *ibv)
-{
-	struct fault_context *context = fault_context(ibv);
-	struct fault_channel *channel;
-	int error;
-
-	if (pier_fault_fails(&context->plan, FAULT_CREATE_COMP_CHANNEL))
-		return NULL;
-	channel = calloc(1, sizeof(*channel));
-	if (!channel)
-		return NULL;
-	channel->ibv.context = ibv;
-	channel->ibv.fd = channel->timer_fd = -1;
-	pier_list_init(&channel->cqs);
-	channel->under = context->beneath->create_comp_channel(context->under);
-	if (channel->under && join_fds(channel))
-		return &channel->ibv;
-	error = errno;
-	if (channel->under)
-		context->beneath->destroy_comp_channel(channel->under);
-	free_channel(channel);
-	errno = error;
-	return NULL;
-}
-
-int pier_fault_destroy_comp_channel(struct ibv_comp_channel *ibv)
-{
-	struct fault_channel *channel = fault_channel(ibv);
-	struct fault_context *context = context_of(channel);
-	int error = pier_fault_fails(&context->plan, FAULT_DESTROY_COMP_CHANNEL);
-
-	if (!error)
-		error = context->beneath->destroy_comp_channel(channel->under);
-	if (!error)
-		free_channel(channel);
-	return error;
-}
-
-static int64_t earlier(int64_t one, int64_t other)
-{
-	return other < one ? other : one;
-}
-
-/* What waits for polls is due at once: whoever sleeps does not poll. */
-static int64_t due_time(const struct fault_cq *cq, const struct fault_completion *one)
-{
-	return one->due_polls > cq->polls ? 0 : one->due;
-}
-
-/* When somebody must wake up for this queue; INT64_MAX: need not. */
-static int64_t next_due(const struct fault_cq *cq)
-{
-	int64_t next = cq->ask_at ? cq->ask_at : INT64_MAX;
-
-	for (uint32_t i = 0; i < cq->count && cq->armed && !cq->ask_at; i++)
-		next = earlier(next, due_time(cq, &cq->waiting[i]));
-	pier_list_for_each(link, &fault_context(cq->ibv.context)->qps) {
-		const struct fault_qp *qp = pier_container_of(link, const struct fault_qp,
-							      link);
-
-		if (qp->ibv.send_cq == &cq->ibv || qp->ibv.recv_cq == &cq->ibv)
-			next = earlier(next, fault_death(qp));
-	}
-	return next;
-}
-
-static void set_channel_timer(struct fault_channel *channel)
-{
-	struct itimerspec when = { 0 };
-	int64_t next = INT64_MAX;
-
-	pier_list_for_each(link, &channel->cqs)
-		next = earlier(next,
-			       next_due(pier_container_of(link, struct fault_cq, link)));
-	if (next < INT64_MAX) {
-		/* 0 would stop it. */
-		next = next > 0 ? next : 1;
-		when.it_value.tv_sec = next / 1000000000;
-		when.it_value.tv_nsec = next % 1000000000;
-	}
-	timerfd_settime(channel->timer_fd, TFD_TIMER_ABSTIME, &when, NULL);
-}
-
-void pier_fault_set_timer(struct ibv_cq *ibv)
-{
-	if (ibv->channel)
-		set_channel_timer(fault_channel(ibv->channel));
-}
+#include "cq.h"
+#include "failure.h"
+#include "fault.h"
 
 /* The device was not asked for an event; now it is, and what came already counts. */
 static void ask_late(struct fault_cq *cq, int64_t now)
@@ -153,7 +17,7 @@ static void ask_late(struct fault_cq *cq, int64_t now)
 		return;
 	cq->ask_at = 0;
 	ibv_req_notify_cq(cq->under, cq->ask_solicited);
-	pier_fault_pull(cq);
+	pier_fault_take_completions(cq);
 }
 
 static bool has_event(const struct fault_cq *cq, int64_t now)
@@ -161,7 +25,7 @@ static bool has_event(const struct fault_cq *cq, int64_t now)
 	if (!cq->armed || cq->ask_at)
 		return false;
 	for (uint32_t i = 0; i < cq->count; i++) {
-		if (due_time(cq, &cq->waiting[i]) <= now)
+		if (fault_due_time(cq, &cq->waiting[i]) <= now)
 			return true;
 	}
 	return false;
@@ -181,7 +45,7 @@ static struct fault_cq *take_due_event(struct fault_channel *channel)
 	struct fault_cq *found = NULL;
 	int64_t now = pier_now();
 
-	pier_fault_bury(context_of(channel), now);
+	pier_fault_fail_dead_peers(fault_context(channel->ibv.context), now);
 	pier_list_for_each(link, &channel->cqs) {
 		struct fault_cq *cq = pier_container_of(link, struct fault_cq, link);
 
@@ -191,14 +55,15 @@ static struct fault_cq *take_due_event(struct fault_channel *channel)
 	}
 	if (found)
 		give_event(found);
-	set_channel_timer(channel);
+	pier_fault_set_channel_timer(channel);
 	return found;
 }
 
 /* One of the device, or NULL with errno; acknowledged here, and waited for here. */
 static struct fault_cq *take_device_event(struct fault_channel *channel)
 {
-	const struct pier_provider *beneath = context_of(channel)->beneath;
+	const struct pier_provider *beneath =
+		fault_context(channel->ibv.context)->beneath;
 	struct ibv_cq *under;
 	void *cq_context;
 
@@ -206,9 +71,9 @@ static struct fault_cq *take_device_event(struct fault_channel *channel)
 	if (beneath->get_cq_event(channel->under, &under, &cq_context))
 		return NULL;
 	beneath->ack_cq_events(under, 1);
-	pthread_mutex_lock(&context_of(channel)->lock);
+	pthread_mutex_lock(&fault_context(channel->ibv.context)->lock);
 	give_event(cq_context);
-	pthread_mutex_unlock(&context_of(channel)->lock);
+	pthread_mutex_unlock(&fault_context(channel->ibv.context)->lock);
 	return cq_context;
 }
 
@@ -216,9 +81,9 @@ static struct fault_cq *take_event(struct fault_channel *channel)
 {
 	struct fault_cq *cq;
 
-	pthread_mutex_lock(&context_of(channel)->lock);
+	pthread_mutex_lock(&fault_context(channel->ibv.context)->lock);
 	cq = take_due_event(channel);
-	pthread_mutex_unlock(&context_of(channel)->lock);
+	pthread_mutex_unlock(&fault_context(channel->ibv.context)->lock);
 	return cq ? cq : take_device_event(channel);
 }
 
@@ -243,7 +108,8 @@ int pier_fault_get_cq_event(struct ibv_comp_channel *ibv, struct ibv_cq **ret_cq
 	struct fault_channel *channel = fault_channel(ibv);
 	struct fault_cq *cq;
 
-	if (pier_fault_fails(&context_of(channel)->plan, FAULT_GET_CQ_EVENT))
+	if (pier_fault_fails(&fault_context(channel->ibv.context)->plan,
+			     FAULT_GET_CQ_EVENT))
 		return -1;
 	while (!(cq = take_event(channel))) {
 		if (errno != EAGAIN || wait_for_event(channel))

@@ -1,73 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 
-#include "fault.h"
+#include "post.h"
+#include "channel.h"
 #include "core/deadline.h"
 #include "core/error.h"
-#include "core/log.h"
-
-static struct fault_context *context_of(const struct fault_qp *qp)
-{
-	return fault_context(qp->ibv.context);
-}
-
-struct fault_qp *pier_fault_find_qp(struct fault_context *context, uint32_t qp_num)
-{
-	pier_list_for_each(link, &context->qps) {
-		struct fault_qp *qp = pier_container_of(link, struct fault_qp, link);
-
-		if (qp->ibv.qp_num == qp_num)
-			return qp;
-	}
-	return NULL;
-}
-
-void pier_fault_break_qp(struct fault_qp *qp)
-{
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
-	int error = context_of(qp)->beneath->modify_qp(qp->under, &attr, IBV_QP_STATE);
-
-	if (error)
-		pier_warning("fault: queue pair %#x does not go to ERR: errno %d",
-			     qp->ibv.qp_num, error);
-	qp->ibv.state = IBV_QPS_ERR;
-	pier_fault_release_withheld(qp);
-}
-
-/*
- * A queue pair in ERR flushes what is posted to it, behind all that was posted
- * before: so the device itself gives the completions their order, their places in
- * the CQ and their event.
- */
-void pier_fault_release_withheld(struct fault_qp *qp)
-{
-	for (uint32_t i = 0; i < qp->withheld_count; i++) {
-		struct ibv_send_wr wr = { .wr_id = qp->withheld[i],
-					  .opcode = IBV_WR_SEND,
-					  .send_flags = IBV_SEND_SIGNALED },
-				   *bad;
-		int error = ibv_post_send(qp->under, &wr, &bad);
-
-		if (error)
-			pier_warning("fault: queue pair %#x does not flush: errno %d",
-				     qp->ibv.qp_num, error);
-	}
-	qp->withheld_count = 0;
-	qp->dies_at = 0;
-}
-
-void pier_fault_bury(struct fault_context *context, int64_t now)
-{
-	pier_list_for_each(link, &context->qps) {
-		struct fault_qp *qp = pier_container_of(link, struct fault_qp, link);
-
-		if (now < fault_death(qp))
-			continue;
-		qp->has_victim = true;
-		qp->victim = qp->withheld[0];
-		pier_fault_break_qp(qp);
-	}
-}
+#include "failure.h"
+#include "fault.h"
 
 static int withhold(struct fault_qp *qp, const struct ibv_send_wr *wr)
 {
@@ -113,7 +52,7 @@ static int pass_on(struct fault_qp *qp, struct ibv_send_wr *under)
 /* 0, or a positive errno. */
 static int send_one(struct fault_qp *qp, const struct ibv_send_wr *wr)
 {
-	struct pier_fault_plan *plan = &context_of(qp)->plan;
+	struct pier_fault_plan *plan = &fault_context(qp->ibv.context)->plan;
 	struct ibv_send_wr under = translate(wr);
 	const struct pier_fault_rule *dead;
 	int error = pier_fault_fails(plan, FAULT_POST_SEND);
@@ -133,7 +72,7 @@ static int send_one(struct fault_qp *qp, const struct ibv_send_wr *wr)
 /* So that an old sentence is not taken for that of a device that leaves none. */
 static void forget_sentence(const struct fault_qp *qp)
 {
-	if (!context_of(qp)->beneath->explains_posts)
+	if (!fault_context(qp->ibv.context)->beneath->explains_posts)
 		pier_clear_error();
 }
 
@@ -145,13 +84,13 @@ int pier_fault_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr,
 	int error = 0;
 
 	forget_sentence(qp);
-	pthread_mutex_lock(&context_of(qp)->lock);
+	pthread_mutex_lock(&fault_context(qp->ibv.context)->lock);
 	for (; wr && !error; wr = wr->next) {
 		error = send_one(qp, wr);
 		if (error)
 			*bad_wr = wr;
 	}
-	pthread_mutex_unlock(&context_of(qp)->lock);
+	pthread_mutex_unlock(&fault_context(qp->ibv.context)->lock);
 	return error;
 }
 
@@ -162,17 +101,18 @@ int pier_fault_post_recv(struct ibv_qp *ibv, struct ibv_recv_wr *wr,
 	int error = 0;
 
 	forget_sentence(qp);
-	pthread_mutex_lock(&context_of(qp)->lock);
+	pthread_mutex_lock(&fault_context(qp->ibv.context)->lock);
 	for (; wr && !error; wr = wr->next) {
 		struct ibv_recv_wr under = *wr, *bad;
 
 		under.next = NULL;
-		error = pier_fault_fails(&context_of(qp)->plan, FAULT_POST_RECV);
+		error = pier_fault_fails(&fault_context(qp->ibv.context)->plan,
+					 FAULT_POST_RECV);
 		if (!error)
 			error = ibv_post_recv(qp->under, &under, &bad);
 		if (error)
 			*bad_wr = wr;
 	}
-	pthread_mutex_unlock(&context_of(qp)->lock);
+	pthread_mutex_unlock(&fault_context(qp->ibv.context)->lock);
 	return error;
 }

@@ -3,13 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "fault.h"
+#include "qp.h"
 #include "core/error.h"
-
-static int fails(struct ibv_context *context, enum pier_fault_occasion occasion)
-{
-	return pier_fault_fails(&fault_context(context)->plan, occasion);
-}
+#include "cq.h"
+#include "failure.h"
+#include "fault.h"
 
 static struct fault_qp *allocate_qp(const struct ibv_qp_init_attr *attr)
 {
@@ -70,7 +68,7 @@ struct ibv_qp *pier_fault_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *
 	struct ibv_qp_init_attr under = *attr;
 	struct fault_qp *qp;
 
-	if (fails(pd->context, FAULT_CREATE_QP))
+	if (fault_fails(pd->context, FAULT_CREATE_QP))
 		return NULL;
 	if (check_init(pd, attr)) {
 		errno = attr->srq ? EOPNOTSUPP : EINVAL;
@@ -105,14 +103,14 @@ static void forget_requests(struct fault_qp *qp)
 	qp->dies_at = 0;
 	qp->unanswered = 0;
 	qp->withheld_count = 0;
-	qp->has_victim = false;
+	qp->has_first_failed = false;
 }
 
 int pier_fault_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 {
 	struct fault_context *context = fault_context(ibv->context);
 	struct fault_qp *qp = fault_qp(ibv);
-	int error = fails(ibv->context, FAULT_MODIFY_QP);
+	int error = fault_fails(ibv->context, FAULT_MODIFY_QP);
 
 	if (!error)
 		error = context->beneath->modify_qp(qp->under, attr, mask);
@@ -132,7 +130,7 @@ int pier_fault_query_qp(struct ibv_qp *ibv, struct ibv_qp_attr *ret_attr, int ma
 			struct ibv_qp_init_attr *ret_init_attr)
 {
 	struct fault_context *context = fault_context(ibv->context);
-	int error = fails(ibv->context, FAULT_QUERY_QP);
+	int error = fault_fails(ibv->context, FAULT_QUERY_QP);
 
 	if (!error)
 		error = context->beneath->query_qp(fault_qp(ibv)->under, ret_attr, mask,
@@ -149,7 +147,7 @@ int pier_fault_destroy_qp(struct ibv_qp *ibv)
 {
 	struct fault_context *context = fault_context(ibv->context);
 	struct fault_qp *qp = fault_qp(ibv);
-	int error = fails(ibv->context, FAULT_DESTROY_QP);
+	int error = fault_fails(ibv->context, FAULT_DESTROY_QP);
 
 	if (error)
 		return error;
@@ -172,7 +170,7 @@ int pier_fault_destroy_qp(struct ibv_qp *ibv)
 int pier_fault_get_qp_address(struct ibv_qp *qp, uint8_t *ret_address, size_t size)
 {
 	const struct fault_context *context = fault_context(qp->context);
-	int error = fails(qp->context, FAULT_GET_QP_ADDRESS);
+	int error = fault_fails(qp->context, FAULT_GET_QP_ADDRESS);
 
 	return error ? -error
 		     : context->beneath->get_qp_address(fault_qp(qp)->under, ret_address,
@@ -182,7 +180,7 @@ int pier_fault_get_qp_address(struct ibv_qp *qp, uint8_t *ret_address, size_t si
 int pier_fault_set_qp_address(struct ibv_qp *qp, const uint8_t *address, size_t length)
 {
 	const struct fault_context *context = fault_context(qp->context);
-	int error = fails(qp->context, FAULT_SET_QP_ADDRESS);
+	int error = fault_fails(qp->context, FAULT_SET_QP_ADDRESS);
 
 	return error ? -error
 		     : context->beneath->set_qp_address(fault_qp(qp)->under, address,

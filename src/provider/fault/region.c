@@ -2,17 +2,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "region.h"
 #include "fault.h"
-
-static int fails(struct ibv_context *context, enum pier_fault_occasion occasion)
-{
-	return pier_fault_fails(&fault_context(context)->plan, occasion);
-}
-
-static struct fault_context *context_of(const struct ibv_pd *pd)
-{
-	return fault_context(pd->context);
-}
 
 /* Allocated before the device does anything, so that nothing has to be undone. */
 static struct ibv_mr *wrap_mr(struct ibv_pd *pd, struct fault_mr *mr)
@@ -35,13 +26,14 @@ struct ibv_mr *pier_fault_reg_mr(struct ibv_pd *pd, void *addr, size_t length,
 {
 	struct fault_mr *mr;
 
-	if (fails(pd->context, FAULT_REG_MR))
+	if (fault_fails(pd->context, FAULT_REG_MR))
 		return NULL;
 	mr = calloc(1, sizeof(*mr));
 	if (!mr)
 		return NULL;
-	mr->under = context_of(pd)->beneath->reg_mr(fault_under_pd(pd), addr, length,
-						    iova, access);
+	mr->under = fault_context(pd->context)
+			    ->beneath->reg_mr(fault_under_pd(pd), addr, length, iova,
+					      access);
 	return wrap_mr(pd, mr);
 }
 
@@ -50,13 +42,14 @@ struct ibv_mr *pier_fault_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size
 {
 	struct fault_mr *mr;
 
-	if (fails(pd->context, FAULT_REG_DMABUF_MR))
+	if (fault_fails(pd->context, FAULT_REG_DMABUF_MR))
 		return NULL;
 	mr = calloc(1, sizeof(*mr));
 	if (!mr)
 		return NULL;
-	mr->under = context_of(pd)->beneath->reg_dmabuf_mr(fault_under_pd(pd), offset,
-							   length, iova, fd, access);
+	mr->under = fault_context(pd->context)
+			    ->beneath->reg_dmabuf_mr(fault_under_pd(pd), offset, length,
+						     iova, fd, access);
 	return wrap_mr(pd, mr);
 }
 
@@ -67,13 +60,14 @@ struct ibv_mr *pier_fault_reg_parts(struct ibv_pd *pd,
 {
 	struct fault_mr *mr;
 
-	if (fails(pd->context, FAULT_REG_PARTS))
+	if (fault_fails(pd->context, FAULT_REG_PARTS))
 		return NULL;
 	mr = calloc(1, sizeof(*mr));
 	if (!mr)
 		return NULL;
-	mr->under = context_of(pd)->beneath->reg_parts(fault_under_pd(pd), parts, count,
-						       iova, access, key);
+	mr->under = fault_context(pd->context)
+			    ->beneath->reg_parts(fault_under_pd(pd), parts, count, iova,
+						 access, key);
 	return wrap_mr(pd, mr);
 }
 
@@ -81,7 +75,7 @@ int pier_fault_dereg_mr(struct ibv_mr *ibv)
 {
 	struct fault_context *context = fault_context(ibv->context);
 	struct fault_mr *mr = pier_container_of(ibv, struct fault_mr, ibv);
-	int error = fails(ibv->context, FAULT_DEREG_MR);
+	int error = fault_fails(ibv->context, FAULT_DEREG_MR);
 
 	if (!error)
 		error = context->beneath->dereg_mr(mr->under);
@@ -94,12 +88,13 @@ struct ibv_mw *pier_fault_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 {
 	struct fault_mw *mw;
 
-	if (fails(pd->context, FAULT_ALLOC_MW))
+	if (fault_fails(pd->context, FAULT_ALLOC_MW))
 		return NULL;
 	mw = calloc(1, sizeof(*mw));
 	if (!mw)
 		return NULL;
-	mw->under = context_of(pd)->beneath->alloc_mw(fault_under_pd(pd), type);
+	mw->under =
+		fault_context(pd->context)->beneath->alloc_mw(fault_under_pd(pd), type);
 	if (!mw->under) {
 		int error = errno;
 
@@ -117,7 +112,7 @@ int pier_fault_dealloc_mw(struct ibv_mw *ibv)
 {
 	struct fault_context *context = fault_context(ibv->context);
 	struct fault_mw *mw = pier_container_of(ibv, struct fault_mw, ibv);
-	int error = fails(ibv->context, FAULT_DEALLOC_MW);
+	int error = fault_fails(ibv->context, FAULT_DEALLOC_MW);
 
 	if (!error)
 		error = context->beneath->dealloc_mw(mw->under);
@@ -134,7 +129,7 @@ void pier_fault_set_padding(struct ibv_mr *mr, uint64_t length)
 int pier_fault_bind_counter(struct ibv_mr *mr, struct pier_provider_counter *counter)
 {
 	struct fault_context *context = fault_context(mr->context);
-	int error = fails(mr->context, FAULT_BIND_COUNTER);
+	int error = fault_fails(mr->context, FAULT_BIND_COUNTER);
 
 	return error ? error
 		     : context->beneath->bind_counter(fault_under_mr(mr), counter);

@@ -4,8 +4,27 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "device.h"
+#include "provider/provider.h"
 #include "core/error.h"
+#include "pass.h"
+#include "provider/soft/connect/address.h"
+#include "provider/soft/connect/gid.h"
+#include "provider/soft/connect/listen.h"
+#include "provider/soft/queues/atomic.h"
+#include "provider/soft/queues/channel.h"
+#include "provider/soft/queues/cq.h"
+#include "provider/soft/queues/modify.h"
+#include "provider/soft/queues/poll.h"
+#include "provider/soft/queues/post.h"
+#include "provider/soft/queues/qp.h"
+#include "provider/soft/queues/srq.h"
+#include "provider/soft/regions/keys.h"
+#include "provider/soft/regions/region.h"
+#include "provider/soft/regions/window.h"
+#include "registry.h"
 #include "soft.h"
+#include "thread.h"
 
 static struct ibv_device soft_device = {
 	.node_type = IBV_NODE_CA,
@@ -31,20 +50,6 @@ static void free_device_list(struct ibv_device **list)
 	free(list);
 }
 
-/* fd00::/8 is for addresses that are unique by chance (RFC 4193). */
-static const uint8_t gid_prefix[8] = { 0xfd, 0, 'p', 'i', 'e', 'r', 0, 0 };
-
-static bool make_gid(union ibv_gid *ret_gid)
-{
-	memcpy(ret_gid->raw, gid_prefix, sizeof(gid_prefix));
-	return pier_soft_random(ret_gid->raw + 8, 8);
-}
-
-bool pier_soft_is_gid(const union ibv_gid *gid)
-{
-	return memcmp(gid->raw, gid_prefix, sizeof(gid_prefix)) == 0;
-}
-
 static struct soft_context *allocate_context(void)
 {
 	struct soft_context *context = calloc(1, sizeof(*context));
@@ -53,6 +58,7 @@ static struct soft_context *allocate_context(void)
 	if (!context)
 		return NULL;
 	engine = &context->engine;
+	engine->ops = &pier_soft_engine_ops;
 	engine->epoll_fd = engine->wake_fd = engine->timer_fd = -1;
 	engine->staging.fd = -1;
 	context->listeners.unix_fd = context->listeners.tcp_fd = -1;
@@ -79,14 +85,14 @@ static void free_context(struct soft_context *context)
 	free(context);
 }
 
-struct ibv_context *pier_soft_open(bool stepped)
+static struct ibv_context *open_context(bool stepped)
 {
 	struct soft_context *context = allocate_context();
 	int error;
 
 	if (!context)
 		return NULL;
-	error = pier_soft_init_sodium() && make_gid(&context->gid) ? 0 : -EIO;
+	error = pier_soft_init_sodium() && pier_soft_make_gid(&context->gid) ? 0 : -EIO;
 	if (!error)
 		error = pier_soft_start_engine(context, stepped);
 	if (!error)
@@ -102,13 +108,13 @@ struct ibv_context *pier_soft_open(bool stepped)
 
 struct ibv_context *pier_soft_open_stepped(void)
 {
-	return pier_soft_open(true);
+	return open_context(true);
 }
 
 static struct ibv_context *open_device(struct ibv_device *device)
 {
 	(void)device;
-	return pier_soft_open(false);
+	return open_context(false);
 }
 
 static int close_device(struct ibv_context *ibv_context)

@@ -8,63 +8,73 @@
 #include <stdint.h>
 #include <sys/epoll.h>
 
-#include <infiniband/verbs.h>
-
-#include "region.h"
+#include "core/deadline.h"
 #include "core/list.h"
+#include "provider/soft/regions/copy.h"
 
-/* What plays the hardware: one turn for each queue pair that has something to do. */
+/*
+ * The engine plays the hardware: it gives one turn to each queue pair that has something
+ * to do. This is its lower half: the lock, the list of queue pairs with work, doorbells,
+ * watched fds and the timer. pass.h has the upper half.
+ */
 
 struct soft_context;
+struct soft_mr;
 struct soft_qp;
 
+/* What the layers below the engine's pass need of those above. With the engine locked. */
+struct soft_engine_ops {
+	/* Gives every queue pair with work one turn. */
+	void (*pass)(struct soft_context *context);
+	/* Takes back what peers may do with the region by themselves. */
+	void (*revoke_region)(struct soft_mr *mr);
+	/* Closes the link of a queue pair whose peer is gone; the queue pair fails. */
+	void (*lose_link)(struct soft_qp *qp);
+};
+
 struct soft_engine {
+	const struct soft_engine_ops *ops;
 	pthread_mutex_t lock;
 	atomic_uint waiters; /* in pier_soft_lock(); pollers give way to them */
 	pthread_t thread;
-	bool stepped; /* no thread and no progress but by pier_soft_step() */
+	bool stepped; /* no thread, and no progress except in pier_soft_step() */
 	bool threaded;
 	bool stop;
-	bool blocking; /* the thread sleeps, or is about to, until an event */
+	bool blocking; /* the thread sleeps until an event, or is about to */
 	int epoll_fd, wake_fd, timer_fd;
-	uint64_t deadline; /* when the timer is set to ring */
-	uint64_t now;	   /* read once a pass */
-	_Atomic(struct soft_qp *) rung;
-	atomic_uint polls; /* by applications; while it moves the thread rests */
+	uint64_t deadline; /* when the timer expires */
+	uint64_t now;	   /* read once per pass */
+	_Atomic(struct soft_qp *) doorbells;
+	atomic_uint polls; /* of CQs by applications; while it grows the thread pauses */
 	atomic_uint seen_polls;
-	atomic_uint looks; /* by applications, for what peers and the kernel bring */
-	atomic_bool resting;
-	struct pier_list active, mark;
-	struct pier_list hot; /* lanes that are looked at; hot.c */
-	uint32_t hot_count;
-	uint32_t socket_links; /* links without a lane */
+	atomic_uint app_passes; /* by applications, over rings and fds */
+	atomic_bool paused;
+	/* Queue pairs with work, and the end of those that the present pass serves. */
+	struct pier_list active, pass_end;
+	struct pier_list polled; /* shared rings that the engine polls; link/polling.c */
+	uint32_t polled_count;
+	uint32_t socket_links; /* links without shared rings */
 	uint64_t spin_until;   /* the thread does not sleep before */
-	uint64_t looked;       /* for events, by an application */
+	uint64_t last_epoll;   /* when an application last looked for events */
 	uint64_t next_serial;
 	uint8_t *sink;		    /* where unwanted bytes go */
-	struct soft_extent staging; /* of seal.c, for one copy at a time */
+	struct soft_extent staging; /* of link/seal.c, for one copy at a time */
 };
 
-/* thread.c */
-int pier_soft_start_engine(struct soft_context *context, bool stepped);
-void pier_soft_stop_engine(struct soft_context *context);
-
-/* engine.c */
+/* With the engine unlocked. */
 void pier_soft_lock(struct soft_context *context);
+/* Serves doorbells that were rung while the lock was held. */
 void pier_soft_unlock(struct soft_context *context);
-void pier_soft_ring(struct soft_qp *qp);
-/* Who asks for an event polls no more: the thread's rest is over. */
-void pier_soft_end_rest(struct soft_context *context);
-void pier_soft_count_poll(struct soft_context *context);
-/* After an empty poll: makes progress if nobody else does. */
-void pier_soft_poll_engine(struct soft_context *context);
-/* With the engine locked. */
-void pier_soft_pass(struct soft_context *context, const struct epoll_event *events,
-		    int count);
+
+/* All below: with the engine locked. */
+
+/* Gives the queue pair a turn in the next pass. */
 void pier_soft_activate(struct soft_qp *qp);
+/* Activates each queue pair whose doorbell was rung. */
+void pier_soft_collect_doorbells(struct soft_context *context);
+bool pier_soft_has_work(const struct soft_engine *engine);
+/* The timer expires at `when` or before. */
 void pier_soft_arm_timer(struct soft_context *context, uint64_t when);
-void pier_soft_empty_doorbells(struct soft_context *context);
-uint64_t pier_soft_now(void);
 
 enum soft_event {
 	SOFT_EVENT_WAKE,
@@ -74,14 +84,19 @@ enum soft_event {
 	SOFT_EVENT_PENDING /* id: generation << 8 | index */
 };
 
-enum soft_event pier_soft_event_kind(const struct epoll_event *event);
+/*
+ * An event is for an id and not for a pointer: between epoll_wait(2) and the pass another
+ * thread may have freed the object.
+ */
 int pier_soft_watch(struct soft_context *context, int fd, uint32_t events,
 		    enum soft_event event, uint64_t id);
 void pier_soft_unwatch(struct soft_context *context, int fd);
+enum soft_event pier_soft_event_kind(const struct epoll_event *event);
+uint64_t pier_soft_event_id(const struct epoll_event *event);
 
-/* For tests: no thread; nothing moves but by the step, one event at a time. */
-struct ibv_context *pier_soft_open_stepped(void);
-/* Whether anything happened. */
-bool pier_soft_step(struct ibv_context *context);
+static inline uint64_t pier_soft_now(void)
+{
+	return (uint64_t)pier_now();
+}
 
 #endif

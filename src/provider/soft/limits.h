@@ -27,7 +27,7 @@ enum {
 	/* Strangers at the door; one more waits, or pushes out one who dawdles. */
 	SOFT_MAX_PENDING = 64,
 	/* Frames that one sendmsg(2) may carry, and the parts they consist of. */
-	SOFT_MAX_STAGED = 16,
+	SOFT_MAX_FRAMES = 16,
 	SOFT_MAX_VECTOR = 80,
 	SOFT_SINK_SIZE = 64 * 1024,
 	/* Plaintext of one record of a TCP link. */

@@ -4,6 +4,7 @@
 
 #include <sodium.h>
 
+#include "registry.h"
 #include "core/fork.h"
 #include "soft.h"
 

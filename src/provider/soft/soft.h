@@ -2,31 +2,42 @@
 #ifndef PIER_SOFT_SOFT_H
 #define PIER_SOFT_SOFT_H
 
+#include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
 #include <infiniband/verbs.h>
 
-#include "cq.h"
-#include "door.h"
-#include "engine.h"
-#include "frame.h"
-#include "lane.h"
-#include "limits.h"
-#include "link.h"
-#include "qp.h"
-#include "region.h"
-#include "seal.h"
-#include "srq.h"
-#include "provider/provider.h"
 #include "core/list.h"
+#include "provider/soft/connect/address.h"
+#include "provider/soft/connect/listen.h"
+#include "engine.h"
+#include "limits.h"
+#include "provider/soft/link/early_stream.h"
+#include "provider/soft/link/frame.h"
+#include "provider/soft/link/link.h"
+#include "provider/soft/queues/srq.h"
+#include "provider/soft/regions/keys.h"
+#include "provider/soft/regions/window.h"
 
 /*
- * A NIC in software. One *engine* per opened context plays the hardware; each
- * connected queue pair has one *link*, a byte stream to its peer.
+ * A NIC in software. One *engine* per opened context plays the hardware; each connected
+ * queue pair has one *link*, a byte stream to its peer. This header has the objects on
+ * which all files work. Calls go down only, in this order:
  *
- * Locks, outer first; whoever holds one takes only those after it:
+ *	device.c	  the provider's table
+ *	queues/post.c, queues/poll.c, thread.c, then pass.c
+ *	queues/		  verbs objects, requester and responder
+ *	connect/	  how a link comes to be
+ *	link/		  streams, shared rings and grants
+ *	regions/	  memory
+ *	engine.c	  lock, active queue pairs, watched fds, timer
+ *
+ * Where a lower layer needs an upper one, it calls it through engine.ops.
+ *
+ * Locks, outer first; a thread that holds one takes only those after it:
  *
  *	qp->ibv.mutex	  one verb at a time on a queue pair
  *	registry	  which contexts this process has open
@@ -41,6 +52,93 @@
 struct soft_pd {
 	struct ibv_pd ibv;
 	atomic_uint users;
+};
+
+struct soft_send {
+	uint64_t wr_id;
+	enum ibv_wr_opcode opcode;
+	unsigned int flags;
+	uint64_t length;
+	uint64_t address;
+	uint64_t operands[2]; /* of an atomic operation, in the order of the frame */
+	uint32_t key;
+	uint32_t immediate;
+	struct soft_bind bind;
+	bool executed; /* a local request, not to be repeated after an RNR NAK */
+	int sge_count;
+	struct ibv_sge *sges;
+	uint8_t *inline_data;
+	uint64_t copied; /* bytes that were copied by a grant */
+};
+
+/*
+ * Positions count work requests since RESET; position p lies in slot
+ * p % depth. tail <= done <= head: slots before tail are free again, requests
+ * before done have completed.
+ */
+struct soft_send_queue {
+	pthread_mutex_t lock;
+	struct soft_send *slots;
+	struct ibv_sge *sges;
+	uint8_t *inline_data;
+	uint32_t depth, max_sge, max_inline;
+	_Atomic uint64_t head, tail;
+	uint64_t done;
+	uint64_t transmitted; /* wholly on the stream; the peer may acknowledge it */
+	uint64_t queued;      /* next to become a frame */
+	uint32_t done_msn;    /* number on the wire of the first request from `done` on */
+	uint32_t queued_msn;
+	uint32_t reads;	  /* in flight, and atomic operations */
+	uint64_t barrier; /* no direct copy until all before it are done */
+	uint64_t budget;  /* bytes that may be copied directly in this turn */
+	bool silent;	  /* some are done that the peer has not control of */
+	/* A request cannot be sent: reported when all before it are done. */
+	bool broken;
+	uint64_t broken_at;
+	enum ibv_wc_status broken_status;
+	uint64_t rnr_until; /* 0: not waiting */
+	uint8_t rnr_left;
+};
+
+struct soft_recv_queue {
+	pthread_mutex_t lock;
+	struct soft_recv *slots;
+	struct ibv_sge *sges;
+	uint32_t depth, max_sge;
+	_Atomic uint64_t head, tail;
+	uint64_t done;
+};
+
+struct soft_responder {
+	uint32_t expected, acked;
+	bool resync; /* after an RNR NAK: ignore all until `expected` comes again */
+	bool nak;    /* to be sent */
+	enum soft_syndrome syndrome;
+	struct soft_read reads[SOFT_MAX_RD_ATOMIC];
+	uint32_t first_read, read_count;
+};
+
+struct soft_qp {
+	struct ibv_qp ibv;
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
+	struct soft_send_queue sq;
+	struct soft_recv_queue rq; /* without slots if there is an SRQ */
+	struct soft_srq *srq;
+	struct soft_taken taken; /* from the SRQ */
+	struct soft_responder responder;
+	struct soft_link link;
+	struct soft_early_stream early;
+	uint8_t secret[SOFT_SECRET_SIZE];
+	bool has_peer_address;
+	struct soft_address peer_address;
+	bool busy; /* has unfinished requests; the ack timer runs */
+	uint64_t last_progress;
+	struct pier_list windows; /* bound to this queue pair */
+	struct pier_list active;
+	/* The doorbell: posters push to a stack, which the engine empties. */
+	atomic_bool rung;
+	struct soft_qp *next_rung;
 };
 
 struct soft_context {
@@ -67,17 +165,25 @@ static inline struct soft_context *soft_context_of(const struct soft_qp *qp)
 	return soft_context(qp->ibv.context);
 }
 
-/* device.c */
-struct ibv_context *pier_soft_open(bool stepped);
-/* Whether the GID has the form of those that this file makes: fd00:7069:6572::/64. */
-bool pier_soft_is_gid(const union ibv_gid *gid);
+/* With the engine locked. */
+static inline struct soft_qp *pier_soft_find_qp(struct soft_context *context,
+						uint32_t qpn)
+{
+	struct soft_qp *qp = context->qps[qpn % SOFT_MAX_QP];
 
-/* registry.c */
-bool pier_soft_init_sodium(void);
-void pier_soft_register(struct soft_context *context);
-void pier_soft_unregister(struct soft_context *context);
-/* Holds the registry from here to pier_soft_release_registry(). */
-struct soft_context *pier_soft_hold_registry(const union ibv_gid *gid);
-void pier_soft_release_registry(void);
+	return qp && qp->ibv.qp_num == qpn ? qp : NULL;
+}
+
+/* Executed by this end alone: not on the wire, and without a number there. */
+static inline bool pier_soft_is_local_wr(enum ibv_wr_opcode opcode)
+{
+	return opcode == IBV_WR_BIND_MW || opcode == IBV_WR_LOCAL_INV;
+}
+
+static inline bool pier_soft_is_atomic_wr(enum ibv_wr_opcode opcode)
+{
+	return opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
+	       opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+}
 
 #endif

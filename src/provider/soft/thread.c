@@ -6,9 +6,14 @@
 #include <sys/eventfd.h>
 #include <sys/timerfd.h>
 
+#include "thread.h"
 #include "core/error.h"
 #include "core/fd.h"
 #include "core/thread.h"
+#include "engine.h"
+#include "pass.h"
+#include "provider/soft/link/polling.h"
+#include "provider/soft/link/seal.h"
 #include "soft.h"
 
 enum {
@@ -29,28 +34,28 @@ static bool others_poll(const struct soft_engine *engine)
 }
 
 /*
- * pier_soft_end_rest() says that the polls are seen and then looks whether we rest; we
- * say that we rest and then look at the polls: it wakes us, or we do not rest.
+ * pier_soft_end_thread_pause() says that the polls are seen and then looks whether we
+ * rest; we say that we rest and then look at the polls: it wakes us, or we do not rest.
  */
 static bool begin_rest(struct soft_engine *engine)
 {
 	if (!others_poll(engine))
 		return false;
-	atomic_store(&engine->resting, true);
+	atomic_store(&engine->paused, true);
 	if (others_poll(engine)) {
 		atomic_store(&engine->seen_polls, atomic_load(&engine->polls));
 		return true;
 	}
-	atomic_store(&engine->resting, false);
+	atomic_store(&engine->paused, false);
 	return false;
 }
 
-void pier_soft_end_rest(struct soft_context *context)
+void pier_soft_end_thread_pause(struct soft_context *context)
 {
 	struct soft_engine *engine = &context->engine;
 
 	atomic_store(&engine->seen_polls, atomic_load(&engine->polls));
-	if (atomic_load(&engine->resting) && atomic_exchange(&engine->resting, false))
+	if (atomic_load(&engine->paused) && atomic_exchange(&engine->paused, false))
 		eventfd_write(engine->wake_fd, 1);
 }
 
@@ -74,12 +79,12 @@ static void rest(struct soft_engine *engine)
 	unsigned int looks, without = 0;
 
 	do {
-		looks = atomic_load(&engine->looks);
+		looks = atomic_load(&engine->app_passes);
 		if (ppoll(&wake, 1, &moment, NULL) != 0)
 			break;
-		without = atomic_load(&engine->looks) == looks ? without + 1 : 0;
+		without = atomic_load(&engine->app_passes) == looks ? without + 1 : 0;
 	} while (without < RESTS_WITHOUT_LOOKS && is_locked(engine));
-	atomic_store(&engine->resting, false);
+	atomic_store(&engine->paused, false);
 }
 
 static int wait_for_events(struct soft_engine *engine, struct epoll_event *ret_events,
@@ -102,9 +107,9 @@ static bool may_sleep(struct soft_context *context)
 {
 	struct soft_engine *engine = &context->engine;
 
-	if (!pier_list_empty(&engine->hot) && engine->now < engine->spin_until)
+	if (!pier_list_empty(&engine->polled) && engine->now < engine->spin_until)
 		return false;
-	return pier_soft_cool_all(context);
+	return pier_soft_sleep_on_rings(context);
 }
 
 static void *run_engine(void *argument)
@@ -120,7 +125,7 @@ static void *run_engine(void *argument)
 		engine->blocking = false;
 		if (engine->stop)
 			break;
-		pier_soft_look(context, pier_soft_now());
+		pier_soft_poll_rings(context, pier_soft_now());
 		pier_soft_pass(context, events, count);
 		resting = begin_rest(engine);
 		block = !resting && pier_list_empty(&engine->active) &&
@@ -160,8 +165,8 @@ int pier_soft_start_engine(struct soft_context *context, bool stepped)
 
 	pthread_mutex_init(&engine->lock, NULL);
 	pier_list_init(&engine->active);
-	pier_list_init(&engine->mark);
-	pier_list_init(&engine->hot);
+	pier_list_init(&engine->pass_end);
+	pier_list_init(&engine->polled);
 	engine->deadline = SOFT_NEVER;
 	engine->stepped = stepped;
 	engine->sink = malloc(SOFT_SINK_SIZE);

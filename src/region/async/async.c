@@ -7,7 +7,11 @@
 #include <string.h>
 
 #include "event_queue.h"
-#include "region/mr.h"
+#include "region/attr.h"
+#include "region/dereg.h"
+#include "region/plan.h"
+#include "region/register.h"
+#include "region/resolve.h"
 #include "core/caller.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -19,103 +23,6 @@
  * to its end, whatever is asked for meanwhile: `cancelled` and `closed` are notes
  * for that thread.
  */
-
-/* The caller may close its fds. */
-static int duplicate_fds(struct pier_mr *region)
-{
-	for (uint32_t i = 0; i < region->memory_count; i++) {
-		struct pier_mr_memory *memory = &region->memory[i];
-		int fd;
-
-		if (memory->range.source != PIER_MR_DMABUF)
-			continue;
-		fd = fcntl(memory->range.fd, F_DUPFD_CLOEXEC, 0);
-		if (fd < 0)
-			return pier_fail(errno, "duplicating fd %d of a dma-buf: %s",
-					 memory->range.fd, strerror(errno));
-		memory->range.fd = fd;
-		memory->owns_fd = true;
-	}
-	return 0;
-}
-
-static void describe_registration(const struct pier_object *object, char *ret_text,
-				  size_t size)
-{
-	(void)object;
-	snprintf(ret_text, size, "asynchronous registration");
-}
-
-/* Into the queue, from where it can be over before this returns. */
-static int submit(struct pier_registration *registration,
-		  struct pier_registration **ret_registration)
-{
-	struct pier_event_queue *queue = registration->queue;
-
-	pthread_mutex_lock(&queue->lock);
-	if (queue->unread == queue->depth) {
-		pthread_mutex_unlock(&queue->lock);
-		return pier_fail(EAGAIN,
-				 "registering memory: %u events of the queue, as many as "
-				 "it is deep, are not read",
-				 queue->depth);
-	}
-	queue->unread++;
-	queue->open++;
-	atomic_fetch_add(&registration->pd->children, 1);
-	atomic_fetch_add(&registration->pd->registrations, 1);
-	registration->object.describe = describe_registration;
-	pier_object_track(&registration->object, PIER_OBJECT_REGISTRATION,
-			  &queue->object);
-	*ret_registration = registration;
-	pier_list_append(&queue->queued, &registration->link);
-	pthread_cond_signal(&queue->work);
-	pthread_mutex_unlock(&queue->lock);
-	return 0;
-}
-
-static int make_registration(struct pier_event_queue *queue, struct pier_pd *pd,
-			     const struct pier_mr_attr *attr,
-			     struct pier_registration **ret_registration)
-{
-	struct pier_registration *registration = calloc(1, sizeof(*registration));
-	int error;
-
-	if (!registration)
-		return pier_fail(ENOMEM, "registering memory: out of memory");
-	registration->queue = queue;
-	registration->pd = pd;
-	registration->requested_key = attr->requested_key;
-	registration->event.kind = PIER_EVENT_MR_REGISTERED;
-	registration->event.registration = registration;
-	registration->event.context = attr->context;
-	error = pier_new_region(pd, attr, NULL, &registration->region);
-	if (!error)
-		error = duplicate_fds(registration->region);
-	if (!error)
-		error = submit(registration, ret_registration);
-	if (error) {
-		if (registration->region)
-			pier_free_region(registration->region);
-		free(registration);
-	}
-	return error;
-}
-
-int pier_reg_mr_async(struct pier_event_queue *queue, struct pier_pd *pd,
-		      const struct pier_mr_attr *attr,
-		      struct pier_registration **ret_registration)
-{
-	PIER_ENTRY();
-	struct pier_mr_attr known = PIER_MR_ATTR_INIT;
-	int error = pier_check_process(&queue->object);
-
-	if (!error)
-		error = pier_read_mr_attr(attr, &known);
-	if (error)
-		return error;
-	return make_registration(queue, pd, &known, ret_registration);
-}
 
 static void free_registration(struct pier_registration *registration)
 {
@@ -166,13 +73,15 @@ static void register_now(struct pier_registration *registration)
 {
 	PIER_ENTRY_FROM(registration->object.caller);
 	struct pier_mr *region = registration->region;
-	int error = pier_register_region(region, registration->requested_key);
+	int error = pier_register_region(region);
 
 	registration->region = NULL;
-	if (error)
+	if (error) {
+		pier_free_region(region);
 		tell_error(registration, error);
-	else
+	} else {
 		registration->event.mr = region;
+	}
 }
 
 /* The same. Nobody has seen the region. */
@@ -185,7 +94,8 @@ static void take_back(struct pier_registration *registration, uint64_t length)
 		tell_cancelled(registration, length);
 }
 
-void pier_run_registration(struct pier_registration *registration)
+/* By a thread of the queue. */
+static void run_registration(struct pier_registration *registration)
 {
 	struct pier_event_queue *queue = registration->queue;
 	uint64_t length = registration->region->length;
@@ -205,6 +115,104 @@ void pier_run_registration(struct pier_registration *registration)
 		pthread_mutex_lock(&queue->lock);
 	}
 	finish(registration);
+}
+
+/* The caller may close its fds. */
+static int duplicate_fds(struct pier_mr *region)
+{
+	for (uint32_t i = 0; i < region->range_count; i++) {
+		struct pier_resolved_range *resolved = &region->ranges[i];
+		int fd;
+
+		if (resolved->range.source != PIER_MR_DMABUF)
+			continue;
+		fd = fcntl(resolved->range.fd, F_DUPFD_CLOEXEC, 0);
+		if (fd < 0)
+			return pier_fail(errno, "duplicating fd %d of a dma-buf: %s",
+					 resolved->range.fd, strerror(errno));
+		resolved->range.fd = fd;
+		resolved->owns_fd = true;
+	}
+	return 0;
+}
+
+static void describe_registration(const struct pier_object *object, char *ret_text,
+				  size_t size)
+{
+	(void)object;
+	snprintf(ret_text, size, "asynchronous registration");
+}
+
+/* Into the queue, from where it can be over before this returns. */
+static int submit(struct pier_registration *registration,
+		  struct pier_registration **ret_registration)
+{
+	struct pier_event_queue *queue = registration->queue;
+
+	pthread_mutex_lock(&queue->lock);
+	if (queue->unread == queue->depth) {
+		pthread_mutex_unlock(&queue->lock);
+		return pier_fail(EAGAIN,
+				 "registering memory: %u events of the queue, as many as "
+				 "it is deep, are not read",
+				 queue->depth);
+	}
+	queue->unread++;
+	queue->open++;
+	atomic_fetch_add(&registration->pd->children, 1);
+	atomic_fetch_add(&registration->pd->registrations, 1);
+	registration->object.describe = describe_registration;
+	pier_object_track(&registration->object, PIER_OBJECT_REGISTRATION,
+			  &queue->object);
+	*ret_registration = registration;
+	pier_list_append(&queue->queued, &registration->link);
+	pthread_cond_signal(&queue->work);
+	pthread_mutex_unlock(&queue->lock);
+	return 0;
+}
+
+static int make_registration(struct pier_event_queue *queue, struct pier_pd *pd,
+			     const struct pier_mr_attr *attr,
+			     struct pier_registration **ret_registration)
+{
+	struct pier_registration *registration = calloc(1, sizeof(*registration));
+	int error;
+
+	if (!registration)
+		return pier_fail(ENOMEM, "registering memory: out of memory");
+	registration->queue = queue;
+	registration->run = run_registration;
+	registration->pd = pd;
+	registration->event.kind = PIER_EVENT_MR_REGISTERED;
+	registration->event.registration = registration;
+	registration->event.context = attr->context;
+	error = pier_resolve_region(pd, attr, NULL, &registration->region);
+	if (!error)
+		error = pier_plan_region(registration->region, attr);
+	if (!error)
+		error = duplicate_fds(registration->region);
+	if (!error)
+		error = submit(registration, ret_registration);
+	if (error) {
+		pier_free_region(registration->region);
+		free(registration);
+	}
+	return error;
+}
+
+int pier_reg_mr_async(struct pier_event_queue *queue, struct pier_pd *pd,
+		      const struct pier_mr_attr *attr,
+		      struct pier_registration **ret_registration)
+{
+	PIER_ENTRY();
+	struct pier_mr_attr known;
+	int error = pier_check_process(&queue->object);
+
+	if (!error)
+		error = pier_read_mr_attr(attr, &known);
+	if (error)
+		return error;
+	return make_registration(queue, pd, &known, ret_registration);
 }
 
 /* Of a registration that is queued: it ends here. */

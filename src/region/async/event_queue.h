@@ -37,21 +37,20 @@ struct pier_registration {
 	struct pier_object object;
 	struct pier_list link; /* in queued or events */
 	struct pier_event_queue *queue;
+	/* Takes it from the queue to its end, with the queue locked; unlocks meanwhile.
+	 */
+	void (*run)(struct pier_registration *registration);
 	struct pier_pd *pd;	/* kept; NULL when it is over */
 	struct pier_mr *region; /* until it is registered or freed */
-	uint32_t requested_key;
 	enum pier_registration_state state;
 	bool cancelled, closed;
 	struct pier_event event;
 };
 
-/* All of these with the queue locked. */
+/* With the queue locked: */
 
 /* Put the event of a registration at the end, and take it out from anywhere. */
 void pier_publish_event(struct pier_registration *registration);
 void pier_withdraw_event(struct pier_registration *registration);
-
-/* Take the registration, which is queued, to its end. Unlocks in between. */
-void pier_run_registration(struct pier_registration *registration);
 
 #endif

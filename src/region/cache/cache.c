@@ -25,13 +25,14 @@ _Static_assert(sizeof(struct pier_mr_cache_attr) ==
 static int read_attr(const struct pier_mr_cache_attr *attr,
 		     struct pier_mr_cache_attr *ret_attr)
 {
-	struct pier_mr_cache_attr known = PIER_MR_CACHE_ATTR_INIT;
+	struct pier_mr_cache_attr known;
 	int error = 0;
 
+	pier_mr_cache_attr_init(&known);
 	if (attr)
 		error = pier_read_extensible("registration cache",
-					     "PIER_MR_CACHE_ATTR_INIT", attr, FIRST_SIZE,
-					     sizeof(known), &known);
+					     "pier_mr_cache_attr_init()", attr,
+					     FIRST_SIZE, sizeof(known), &known);
 	if (error)
 		return error;
 	if ((unsigned int)known.policy > PIER_POLICY_STAGED)
@@ -88,7 +89,7 @@ int pier_mr_cache_create(struct pier_pd *pd, const struct pier_mr_cache_attr *at
 		error = read_attr(attr, &known);
 	if (error)
 		return error;
-	pier_watch_caches_fork();
+	pier_caches_init();
 	cache = calloc(1, sizeof(*cache));
 	if (!cache)
 		return pier_fail(ENOMEM, "no memory for a registration cache");

@@ -167,26 +167,11 @@ void pier_cache_free_entry(struct pier_cache_entry *entry);
 
 /* All caches of the process (cache_list.c). */
 
+/* Before the first cache: hear of unmapped memory, freed buffers and forks. */
+void pier_caches_init(void);
+
 void pier_caches_add(struct pier_mr_cache *cache);
 /* And wait for other threads who are at work in it: 0, or -ETIMEDOUT and still there. */
 int pier_caches_remove(struct pier_mr_cache *cache);
-
-/*
- * Host memory has gone, as the watch heard: what is dead of it is left to
- * pier_caches_reap(). True: there is something. Allocates and frees nothing.
- */
-bool pier_caches_unmapped(uint64_t start, uint64_t end);
-void pier_caches_reap(void);
-/* In the child of a fork: they are the parent's. */
-void pier_caches_forget(void);
-
-struct pier_buffer;
-
-/*
- * A buffer is to be freed: deregister what is only kept of its memory.
- *
- * Errors: -EBUSY some of it is handed out.
- */
-int pier_caches_release(struct pier_buffer *buffer);
 
 #endif

@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "backends/backend.h"
 #include "buffer/buffer.h"
 #include "cache.h"
 #include "region/mr.h"
@@ -109,7 +108,7 @@ static enum guard choose_guard(const struct request *request,
 		return GUARD_OWNED;
 	if (by_hand)
 		return GUARD_CALLER;
-	return backend == &pier_host_backend && request->cache->watching ? GUARD_WATCH
+	return pier_is_host_backend(backend) && request->cache->watching ? GUARD_WATCH
 									 : GUARD_NONE;
 }
 

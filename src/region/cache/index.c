@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <assert.h>
 
-#include "backends/backend.h"
+#include "buffer/buffer.h"
 #include "cache.h"
 
 /*
@@ -53,7 +53,7 @@ static struct pier_cache_set *find_set(struct pier_mr_cache *cache,
 	*set = (struct pier_cache_set){
 		.backend = backend,
 		.access = access,
-		.by_pointer = backend->find || backend == &pier_host_backend,
+		.by_pointer = backend->find || pier_is_host_backend(backend),
 	};
 	return set;
 }

@@ -60,7 +60,8 @@ int pier_caches_remove(struct pier_mr_cache *cache)
 			 PIER_CACHE_PATIENCE);
 }
 
-bool pier_caches_unmapped(uint64_t start, uint64_t end)
+/* Leaves what is dead to reap_caches(). Neither allocates nor frees. */
+static bool drop_unmapped(uint64_t start, uint64_t end)
 {
 	bool left = false;
 
@@ -107,7 +108,7 @@ static uint64_t leave(struct pier_mr_cache *cache)
 	return serial;
 }
 
-void pier_caches_reap(void)
+static void reap_caches(void)
 {
 	struct pier_mr_cache *cache;
 	uint64_t serial = 0;
@@ -118,7 +119,8 @@ void pier_caches_reap(void)
 	}
 }
 
-void pier_caches_forget(void)
+/* In the child of a fork: the caches are the parent's. */
+static void forget_caches(void)
 {
 	pthread_mutex_init(&all.lock, NULL);
 	pier_list_init(&all.caches);
@@ -174,7 +176,12 @@ static bool drop_going(struct pier_mr_cache *cache, const struct going *going)
 	return busy;
 }
 
-int pier_caches_release(struct pier_buffer *buffer)
+/*
+ * Before a buffer is freed: deregister the idle regions of its memory.
+ *
+ * Errors: -EBUSY some of it is handed out.
+ */
+static int release_buffer(struct pier_buffer *buffer)
 {
 	struct going going = going_with(buffer);
 	struct pier_mr_cache *cache;
@@ -195,4 +202,16 @@ int pier_caches_release(struct pier_buffer *buffer)
 			 "freeing a buffer of %zu bytes of %s: a registration cache has "
 			 "handed out a region of its memory",
 			 buffer->length, buffer->backend->name);
+}
+
+void pier_caches_init(void)
+{
+	static const struct pier_watch_handler handler = {
+		.unmapped = drop_unmapped,
+		.reap = reap_caches,
+		.forget = forget_caches,
+	};
+
+	pier_watch_init(&handler);
+	pier_buffer_set_hook(release_buffer);
 }

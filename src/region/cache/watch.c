@@ -13,7 +13,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "cache.h"
+#include "watch.h"
 #include "core/page.h"
 #include "core/checked.h"
 #include "core/deadline.h"
@@ -41,6 +41,7 @@ enum {
 };
 
 static struct {
+	_Atomic(const struct pier_watch_handler *) handler; /* of the caches */
 	pthread_mutex_t lock; /* of users, and of starting and ending the rest */
 	unsigned int users;
 	int fd;	  /* the userfaultfd; the listener closes it */
@@ -79,13 +80,15 @@ static void unregister(int fd, uint64_t start, uint64_t length)
 
 static bool pass_on(const struct uffd_msg *message)
 {
+	const struct pier_watch_handler *handler = atomic_load(&watch.handler);
+
 	if (message->event == UFFD_EVENT_REMAP)
-		return pier_caches_unmapped(message->arg.remap.from,
-					    message->arg.remap.from +
-						    message->arg.remap.len);
+		return handler->unmapped(message->arg.remap.from,
+					 message->arg.remap.from +
+						 message->arg.remap.len);
 	if (message->event == UFFD_EVENT_UNMAP || message->event == UFFD_EVENT_REMOVE)
-		return pier_caches_unmapped(message->arg.remove.start,
-					    message->arg.remove.end);
+		return handler->unmapped(message->arg.remove.start,
+					 message->arg.remove.end);
 	return false;
 }
 
@@ -136,7 +139,7 @@ static void *reap(void *argument)
 	(void)argument;
 	while (!atomic_load(&watch.ended)) {
 		if (sem_wait(&watch.dead) == 0)
-			pier_caches_reap();
+			atomic_load(&watch.handler)->reap();
 	}
 	return NULL;
 }
@@ -230,7 +233,7 @@ static void in_child(void)
 	pthread_mutex_init(&watch.lock, NULL);
 	pthread_mutex_init(&watch.turn, NULL);
 	pthread_mutex_init(&watch.ranges_lock, NULL);
-	pier_caches_forget();
+	atomic_load(&watch.handler)->forget();
 }
 
 static void prepare_for_forks(void)
@@ -238,10 +241,11 @@ static void prepare_for_forks(void)
 	pthread_atfork(before_fork, after_fork, in_child);
 }
 
-void pier_watch_caches_fork(void)
+void pier_watch_init(const struct pier_watch_handler *handler)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
+	atomic_store(&watch.handler, handler);
 	pthread_once(&once, prepare_for_forks);
 }
 

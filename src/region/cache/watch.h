@@ -8,9 +8,22 @@
 
 /*
  * The watch over host memory, one for all caches of the process: userfaultfd(2)
- * tells of memory that is unmapped, moved or emptied, and a thread passes that on
- * to pier_caches_unmapped().
+ * reports memory that is unmapped, moved or emptied, and a thread passes that on to
+ * the handler.
  */
+
+/* What the caches do when memory has gone. */
+struct pier_watch_handler {
+	/*
+	 * [start, end) has gone. Must not allocate, free or log. Returns whether there is
+	 * something for reap() to do.
+	 */
+	bool (*unmapped)(uint64_t start, uint64_t end);
+	/* On another thread, after unmapped() returned true. */
+	void (*reap)(void);
+	/* In a child of fork(2): the caches are the parent's. */
+	void (*forget)(void);
+};
 
 /* Pages that are watched, and for whom; in the object that wants it. */
 struct pier_watched {
@@ -19,10 +32,13 @@ struct pier_watched {
 };
 
 /*
- * See to it that a child of fork(2) knows no cache: the first, before there is one.
- * Its parent's are not for it, and whoever held their locks is not there.
+ * Set the handler, which is static, and watch for forks. Before the first cache is
+ * created; further calls do nothing.
+ *
+ * A child of fork(2) starts without caches and without their locks, which threads of
+ * the parent may have held.
  */
-void pier_watch_caches_fork(void);
+void pier_watch_init(const struct pier_watch_handler *handler);
 
 /*
  * Start it, or count one more user. pier_watch_stop() undoes that.

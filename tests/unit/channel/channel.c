@@ -28,8 +28,9 @@ static const struct pier_remote remote = { 0x10000, 4096, 0x99 };
 
 static struct pier_channel_attr small_attr(void)
 {
-	struct pier_channel_attr attr = PIER_CHANNEL_ATTR_INIT;
+	struct pier_channel_attr attr;
 
+	pier_channel_attr_init(&attr);
 	attr.max_send_wr = 3;
 	attr.max_recv_wr = 2;
 	attr.max_send_sge = 6;

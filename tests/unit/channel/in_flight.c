@@ -33,9 +33,10 @@ static const struct pier_scatter target = { 0x1000, 8, KEY };
 
 static struct pier_channel *connected_with(uint32_t max_inline)
 {
-	struct pier_channel_attr attr = PIER_CHANNEL_ATTR_INIT;
+	struct pier_channel_attr attr;
 	struct pier_channel *channel = NULL;
 
+	pier_channel_attr_init(&attr);
 	attr.max_send_wr = SENDS;
 	attr.max_recv_wr = RECEIVES;
 	attr.max_send_sge = attr.max_recv_sge = SGE;

@@ -31,9 +31,10 @@ static const struct pier_scatter target = { 0x1000, 8, KEY };
 
 static struct pier_channel *connected_with(uint32_t sends, uint32_t max_inline)
 {
-	struct pier_channel_attr attr = PIER_CHANNEL_ATTR_INIT;
+	struct pier_channel_attr attr;
 	struct pier_channel *channel = NULL;
 
+	pier_channel_attr_init(&attr);
 	fake_reset();
 	fake.device.limits.atomic_cap = IBV_ATOMIC_HCA;
 	fake.device.limits.device_cap_flags = IBV_DEVICE_MEM_WINDOW_TYPE_2B;

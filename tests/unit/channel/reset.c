@@ -20,8 +20,9 @@ static const struct pier_endpoint peer = {
 
 static struct pier_channel_attr small_attr(void)
 {
-	struct pier_channel_attr attr = PIER_CHANNEL_ATTR_INIT;
+	struct pier_channel_attr attr;
 
+	pier_channel_attr_init(&attr);
 	attr.max_send_wr = 4;
 	attr.max_recv_wr = 3;
 	attr.max_send_sge = attr.max_recv_sge = 2;
@@ -492,10 +493,11 @@ static void resets_without_end(void **state)
 
 static void hands_attributes_down(void **state)
 {
-	struct pier_channel_attr attr = small_attr(), found = PIER_CHANNEL_ATTR_INIT;
+	struct pier_channel_attr attr = small_attr(), found;
 	struct pier_channel *channel;
 
 	(void)state;
+	pier_channel_attr_init(&found);
 	fake_reset();
 	fake.port.lmc = 3;
 	fake.less_inline = 4;

@@ -42,9 +42,10 @@ static struct end end;
 
 static int open_end(uint32_t keepalive_ms)
 {
-	struct pier_channel_attr attr = PIER_CHANNEL_ATTR_INIT;
+	struct pier_channel_attr attr;
 	int error = pier_open_device("soft0", &end.device);
 
+	pier_channel_attr_init(&attr);
 	attr.keepalive_ms = keepalive_ms;
 	attr.retry_count = 0;
 	if (!error)

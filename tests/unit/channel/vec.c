@@ -27,10 +27,11 @@ enum {
 
 static struct pier_channel *connected(uint32_t depth, uint32_t max_msg_size)
 {
-	struct pier_channel_attr attr = PIER_CHANNEL_ATTR_INIT;
+	struct pier_channel_attr attr;
 	struct pier_pd *pd = fake_reset();
 	struct pier_channel *channel;
 
+	pier_channel_attr_init(&attr);
 	attr.max_send_wr = depth;
 	attr.max_recv_wr = 1;
 	attr.max_send_sge = SEND_SGE;

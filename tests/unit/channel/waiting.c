@@ -33,9 +33,10 @@ static const struct pier_endpoint peer = {
 
 static struct pier_channel *connected(enum pier_waiting waiting, uint32_t spin_us)
 {
-	struct pier_channel_attr attr = PIER_CHANNEL_ATTR_INIT;
+	struct pier_channel_attr attr;
 	struct pier_channel *channel = NULL;
 
+	pier_channel_attr_init(&attr);
 	attr.max_send_wr = attr.max_recv_wr = DEPTH;
 	attr.max_send_sge = attr.max_recv_sge = 1;
 	attr.waiting = waiting;
@@ -138,9 +139,10 @@ static void finds_what_comes_while_it_arms(void **state)
 
 static void refuses_what_it_does_not_know(void **state)
 {
-	struct pier_channel_attr attr = PIER_CHANNEL_ATTR_INIT;
+	struct pier_channel_attr attr;
 	struct pier_channel *channel = connected(PIER_WAIT_ADAPTIVE, 50);
 
+	pier_channel_attr_init(&attr);
 	(void)state;
 	expect_result(pier_channel_set_waiting(channel, (enum pier_waiting)3, 0),
 		      -EINVAL);

@@ -71,10 +71,11 @@ struct pier_mr *test_get_cached(struct pier_mr_cache *cache, void *memory)
 struct pier_registration *test_register_async(struct pier_event_queue *queue,
 					      struct pier_pd *pd, void *memory)
 {
-	struct pier_mr_range range = PIER_MR_RANGE_POINTER(memory, LENGTH);
-	struct pier_mr_attr attr = PIER_MR_ATTR_INIT;
+	struct pier_mr_range range = pier_mr_range_pointer(memory, LENGTH);
+	struct pier_mr_attr attr;
 	struct pier_registration *registration = NULL;
 
+	pier_mr_attr_init(&attr);
 	attr.ranges = &range;
 	attr.range_count = 1;
 	expect_ok(pier_reg_mr_async(queue, pd, &attr, &registration));

@@ -169,11 +169,12 @@ static int close_scene(struct scene *scene)
 
 static int register_by_queue(struct scene *scene)
 {
-	struct pier_mr_range range = PIER_MR_RANGE_BUFFER(scene->buffer, 0, 1);
-	struct pier_mr_attr attr = PIER_MR_ATTR_INIT;
+	struct pier_mr_range range = pier_mr_range_buffer(scene->buffer, 0, 1);
+	struct pier_mr_attr attr;
 	struct pier_event event;
 	int error;
 
+	pier_mr_attr_init(&attr);
 	attr.ranges = &range;
 	attr.range_count = 1;
 	error = pier_reg_mr_async(scene->queue, scene->pd, &attr, &scene->registration);
@@ -186,11 +187,12 @@ static uint8_t blobs[PIER_GROUP_BLOB_SIZE];
 
 static int begin_transfer(struct scene *scene, struct pier_transfer **ret_transfer)
 {
-	struct pier_transfer_attr attr = PIER_TRANSFER_ATTR_INIT;
+	struct pier_transfer_attr attr;
 	struct pier_rail rail = { .channel = scene->a, .mr = scene->mr, .count = 1 };
 	struct pier_remote whole;
 	int error = pier_mr_remote(scene->mr, &whole);
 
+	pier_transfer_attr_init(&attr);
 	rail.parts = &whole;
 	attr.rails = &rail;
 	attr.rail_count = 1;
@@ -200,9 +202,10 @@ static int begin_transfer(struct scene *scene, struct pier_transfer **ret_transf
 
 static int begin_receiver(struct scene *scene, struct pier_receiver **ret_receiver)
 {
-	struct pier_receiver_rail rail = PIER_RECEIVER_RAIL(scene->a, scene->mr);
-	struct pier_receiver_attr attr = PIER_RECEIVER_ATTR_INIT;
+	struct pier_receiver_rail rail = { .channel = scene->a, .mr = scene->mr };
+	struct pier_receiver_attr attr;
 
+	pier_receiver_attr_init(&attr);
 	attr.rails = &rail;
 	attr.rail_count = 1;
 	attr.length = 1;
@@ -212,9 +215,10 @@ static int begin_receiver(struct scene *scene, struct pier_receiver **ret_receiv
 /* One of each kind. */
 static int add_more(struct scene *scene)
 {
-	struct pier_mr_cache_attr unwatched = PIER_MR_CACHE_ATTR_INIT;
+	struct pier_mr_cache_attr unwatched;
 	int error = pier_counter_create(scene->pd, &scene->counter);
 
+	pier_mr_cache_attr_init(&unwatched);
 	unwatched.flags = PIER_MR_CACHE_UNWATCHED;
 	if (!error)
 		error = pier_mr_cache_create(scene->pd, &unwatched, &scene->cache);

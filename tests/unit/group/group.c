@@ -233,14 +233,16 @@ static void queues_may_be_shorter_than_the_list(void **state)
 	enum {
 		MANY = 50
 	};
-	struct pier_channel_attr shallow = PIER_CHANNEL_ATTR_INIT;
-	struct pier_group_attr attr = PIER_GROUP_ATTR_INIT;
+	struct pier_channel_attr shallow;
+	struct pier_group_attr attr;
 	struct pier_group_request requests[2 * MANY];
 	struct pier_result results[2 * MANY];
 	struct pier_gather from[2 * MANY];
 	struct pier_remote remotes[2];
 	struct crew *crew;
 
+	pier_group_attr_init(&attr);
+	pier_channel_attr_init(&shallow);
 	shallow.max_send_wr = 2;
 	shallow.max_recv_wr = 1;
 	attr.channel = &shallow;
@@ -382,8 +384,8 @@ static void a_deadline_is_one_for_all(void **state)
 /* What is not posted in time is not posted later either. */
 static void a_full_queue_is_no_reason_to_wait_for_ever(void **state)
 {
-	struct pier_channel_attr shallow = PIER_CHANNEL_ATTR_INIT;
-	struct pier_group_attr attr = PIER_GROUP_ATTR_INIT;
+	struct pier_channel_attr shallow;
+	struct pier_group_attr attr;
 	struct pier_group_request requests[2] = {
 		{ .rank = 1, .opcode = PIER_OP_RECV },
 		{ .rank = 1, .opcode = PIER_OP_RECV },
@@ -391,6 +393,8 @@ static void a_full_queue_is_no_reason_to_wait_for_ever(void **state)
 	struct pier_result results[2];
 	struct crew *crew;
 
+	pier_group_attr_init(&attr);
+	pier_channel_attr_init(&shallow);
 	shallow.max_recv_wr = 1;
 	attr.channel = &shallow;
 	crew = connected_with(state, 2, &attr);
@@ -506,11 +510,13 @@ static void refuses_before_anything_is_posted(void **state)
 static void is_made_of_what_can_be(void **state)
 {
 	struct crew *crew = prepared(state, 2, NULL);
-	struct pier_group_attr attr = PIER_GROUP_ATTR_INIT;
-	struct pier_channel_attr channel = PIER_CHANNEL_ATTR_INIT;
+	struct pier_group_attr attr;
+	struct pier_channel_attr channel;
 	struct pier_group *group = NULL;
 	struct pier_pd *pd = crew->members[0].pd;
 
+	pier_channel_attr_init(&channel);
+	pier_group_attr_init(&attr);
 	expect_result(pier_group_create(pd, 0, 0, NULL, &group), -EINVAL);
 	expect_result(pier_group_create(pd, 0, PIER_GROUP_MAX + 1, NULL, &group),
 		      -EINVAL);

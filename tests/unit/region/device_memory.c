@@ -157,9 +157,10 @@ static void tells_of_both_mappings(void **state)
 static int reg_mapped(enum pier_mapping mapping, uint32_t reserved,
 		      struct pier_mr **ret_mr)
 {
-	struct pier_mr_range range = PIER_MR_RANGE_BUFFER(rig.buffer, 0, 100);
-	struct pier_mr_attr attr = PIER_MR_ATTR_INIT;
+	struct pier_mr_range range = pier_mr_range_buffer(rig.buffer, 0, 100);
+	struct pier_mr_attr attr;
 
+	pier_mr_attr_init(&attr);
 	attr.ranges = &range;
 	attr.range_count = 1;
 	attr.mapping = mapping;
@@ -240,12 +241,13 @@ static void registers_by_segments(void **state)
 static void makes_no_parts_where_none_may_be(void **state)
 {
 	struct pier_mr_range range;
-	struct pier_mr_attr attr = PIER_MR_ATTR_INIT;
+	struct pier_mr_attr attr;
 	struct pier_mr *mr = NULL;
 
+	pier_mr_attr_init(&attr);
 	(void)state;
 	start("gpu:3");
-	range = (struct pier_mr_range)PIER_MR_RANGE_BUFFER(rig.buffer, 0, 6 * rig.page);
+	range = pier_mr_range_buffer(rig.buffer, 0, 6 * rig.page);
 	rig.gpu->seams = true;
 	attr.ranges = &range;
 	attr.range_count = 1;
@@ -276,18 +278,19 @@ static void takes_back_the_segments_before(void **state)
  */
 static void goes_on_behind_segments(void **state)
 {
-	struct pier_mr_attr attr = PIER_MR_ATTR_INIT;
+	struct pier_mr_attr attr;
 	struct pier_mr_part_info part;
 	struct pier_mr_range range;
 	struct pier_mr *mr = NULL;
 
+	pier_mr_attr_init(&attr);
 	(void)state;
 	start("gpu:3");
 	rig.gpu->seams = true;
 	rig.gpu->export_error = ENOMEM;
 	/* All at once, the first segment, and the second. */
 	rig.gpu->fail_export_at = 3;
-	range = (struct pier_mr_range)PIER_MR_RANGE_BUFFER(rig.buffer, 0, 6 * rig.page);
+	range = pier_mr_range_buffer(rig.buffer, 0, 6 * rig.page);
 	attr.ranges = &range;
 	attr.range_count = 1;
 	attr.split = PIER_SPLIT_PIECES;
@@ -310,9 +313,8 @@ static void has_segments_among_ranges(void **state)
 	(void)state;
 	start("gpu:3");
 	rig.gpu->seams = true;
-	ranges[0] = (struct pier_mr_range)PIER_MR_RANGE_HOST(host, sizeof(host));
-	ranges[1] = (struct pier_mr_range)PIER_MR_RANGE_BUFFER(rig.buffer, 0,
-							       3 * rig.page);
+	ranges[0] = pier_mr_range_host(host, sizeof(host));
+	ranges[1] = pier_mr_range_buffer(rig.buffer, 0, 3 * rig.page);
 	expect_ok(pier_reg_mr_vec(rig.pd, ranges, 2, PIER_ACCESS_SHARED, &mr));
 	assert_int_equal(pier_mr_parts(mr), 3);
 	assert_int_equal(pier_mr_path(mr), PIER_PATH_MIXED);
@@ -325,14 +327,15 @@ static void stages_one_of_several_ranges(void **state)
 	static char host[100];
 	struct pier_mr *mr = NULL;
 	struct pier_mr_range ranges[2];
-	struct pier_mr_attr attr = PIER_MR_ATTR_INIT;
+	struct pier_mr_attr attr;
 	struct pier_mr_part_info part;
 
+	pier_mr_attr_init(&attr);
 	(void)state;
 	start("gpu");
 	rig.gpu->export_error = EPERM;
-	ranges[0] = (struct pier_mr_range)PIER_MR_RANGE_HOST(host, sizeof(host));
-	ranges[1] = (struct pier_mr_range)PIER_MR_RANGE_BUFFER(rig.buffer, 0, 100);
+	ranges[0] = pier_mr_range_host(host, sizeof(host));
+	ranges[1] = pier_mr_range_buffer(rig.buffer, 0, 100);
 	attr.ranges = ranges;
 	attr.range_count = 2;
 	expect_result(pier_reg_mr_attr(rig.pd, &attr, &mr), -EPERM);
@@ -600,16 +603,17 @@ static void shares_several_stages(void **state)
 static void flushes_nothing_staged(void **state)
 {
 	static char host[100];
-	struct pier_mr_attr attr = PIER_MR_ATTR_INIT;
+	struct pier_mr_attr attr;
 	struct pier_mr_range ranges[2];
 	struct pier_mr *mr = NULL;
 
+	pier_mr_attr_init(&attr);
 	(void)state;
 	start("gpu");
 	rig.gpu->export_error = EPERM;
 	rig.gpu->flush_error = EOPNOTSUPP;
-	ranges[0] = (struct pier_mr_range)PIER_MR_RANGE_HOST(host, sizeof(host));
-	ranges[1] = (struct pier_mr_range)PIER_MR_RANGE_BUFFER(rig.buffer, 0, 100);
+	ranges[0] = pier_mr_range_host(host, sizeof(host));
+	ranges[1] = pier_mr_range_buffer(rig.buffer, 0, 100);
 	attr.ranges = ranges;
 	attr.range_count = 2;
 	attr.policy = PIER_POLICY_STAGED;

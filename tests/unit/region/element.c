@@ -89,18 +89,18 @@ static void test_checked(void **state)
 static void test_debug(void **state)
 {
 	(void)state;
-	check_gather(pier_gather_debug);
-	check_scatter(pier_scatter_debug);
+	check_gather(pier_mr_gather_debug);
+	check_scatter(pier_mr_scatter_debug);
 #ifndef NDEBUG
-	check_gather_refusals(pier_gather_debug);
-	check_scatter_refusals(pier_scatter_debug);
+	check_gather_refusals(pier_mr_gather_debug);
+	check_scatter_refusals(pier_mr_scatter_debug);
 #else
 	struct pier_gather gather = { 7, 7, 7 };
 	struct pier_scatter scatter = { 7, 7, 7 };
 
-	assert_int_equal(pier_gather_debug(&region, 0x123, 1, &gather), 0);
+	assert_int_equal(pier_mr_gather_debug(&region, 0x123, 1, &gather), 0);
 	assert_element(gather, 0x123, 1);
-	assert_int_equal(pier_scatter_debug(&huge, 0x1000, 8, &scatter), 0);
+	assert_int_equal(pier_mr_scatter_debug(&huge, 0x1000, 8, &scatter), 0);
 	assert_element(scatter, 0x1000, 8);
 #endif
 }
@@ -129,7 +129,7 @@ typedef int list_function(const struct pier_mr *mr, uint64_t addr, uint64_t leng
 			    ret_count);                                                  \
 	}
 AS_GATHER(pier_mr_scatter_list)
-AS_GATHER(pier_scatter_list_debug)
+AS_GATHER(pier_mr_scatter_list_debug)
 
 static int gather_unchecked(const struct pier_mr *mr, uint64_t addr, uint64_t length,
 			    struct pier_gather *ret_list, uint32_t capacity,
@@ -151,8 +151,8 @@ static int scatter_unchecked(const struct pier_mr *mr, uint64_t addr, uint64_t l
 }
 
 static list_function *const strengths[] = {
-	pier_mr_gather_list, pier_mr_scatter_list_,  gather_unchecked,
-	scatter_unchecked,   pier_gather_list_debug, pier_scatter_list_debug_,
+	pier_mr_gather_list, pier_mr_scatter_list_,	gather_unchecked,
+	scatter_unchecked,   pier_mr_gather_list_debug, pier_mr_scatter_list_debug_,
 };
 enum {
 	STRENGTHS = sizeof(strengths) / sizeof(strengths[0]),
@@ -284,12 +284,13 @@ static void test_list_refusals(void **state)
 	assert_element_untouched(list[0]);
 	assert_int_equal(count, 7);
 #ifndef NDEBUG
-	check_list_refusals(pier_gather_list_debug);
-	check_list_refusals(pier_scatter_list_debug_);
-	assert_int_equal(pier_scatter_list_debug_(&huge, 0x1000, 8, list, 1, &count),
+	check_list_refusals(pier_mr_gather_list_debug);
+	check_list_refusals(pier_mr_scatter_list_debug_);
+	assert_int_equal(pier_mr_scatter_list_debug_(&huge, 0x1000, 8, list, 1, &count),
 			 -EACCES);
 #else
-	assert_int_equal(pier_scatter_list_debug_(&huge, 0x1000, 8, list, 1, &count), 0);
+	assert_int_equal(pier_mr_scatter_list_debug_(&huge, 0x1000, 8, list, 1, &count),
+			 0);
 	assert_same_element(list[0], 0x1000, 8, 0x11);
 #endif
 }

@@ -95,8 +95,9 @@ static int teardown(void **state)
 
 static struct pier_mr_attr attr_of(const struct pier_mr_range *ranges, uint32_t count)
 {
-	struct pier_mr_attr attr = PIER_MR_ATTR_INIT;
+	struct pier_mr_attr attr;
 
+	pier_mr_attr_init(&attr);
 	attr.ranges = ranges;
 	attr.range_count = count;
 	attr.access = PIER_ACCESS_SHARED;
@@ -124,7 +125,7 @@ static void refuse(const struct pier_mr_attr *attr, int error, const char *sente
 
 static void reads_structs_of_other_sizes(void **state)
 {
-	struct pier_mr_range range = PIER_MR_RANGE_HOST(rig.memory, 100);
+	struct pier_mr_range range = pier_mr_range_host(rig.memory, 100);
 	struct {
 		struct pier_mr_attr attr;
 		char tail[24];
@@ -145,7 +146,7 @@ static void reads_structs_of_other_sizes(void **state)
 	mr = reg(&newer.attr);
 	expect_ok(pier_dereg_mr(mr));
 	newer.attr.size--;
-	refuse(&newer.attr, EINVAL, "begin with PIER_MR_ATTR_INIT");
+	refuse(&newer.attr, EINVAL, "begin with pier_mr_attr_init()");
 	expect_result(pier_reg_mr_attr(rig.pd, NULL, &mr), -EINVAL);
 }
 
@@ -159,17 +160,17 @@ static void reads_structs_of_other_sizes(void **state)
 
 static void names_what_is_wrong(void **state)
 {
-	struct pier_mr_range range = PIER_MR_RANGE_HOST(rig.memory, 100);
-	struct pier_mr_range none = PIER_MR_RANGE_HOST(rig.memory, 0);
+	struct pier_mr_range range = pier_mr_range_host(rig.memory, 100);
+	struct pier_mr_range none = pier_mr_range_host(rig.memory, 0);
 	struct pier_mr_range nowhere = { .source = 5, .fd = -1, .length = 1 };
-	struct pier_mr_range no_buffer = PIER_MR_RANGE_BUFFER(NULL, 0, 1);
-	struct pier_mr_range no_pointer = PIER_MR_RANGE_POINTER(NULL, 1);
-	struct pier_mr_range outside = PIER_MR_RANGE_BUFFER(rig.buffer,
+	struct pier_mr_range no_buffer = pier_mr_range_buffer(NULL, 0, 1);
+	struct pier_mr_range no_pointer = pier_mr_range_pointer(NULL, 1);
+	struct pier_mr_range outside = pier_mr_range_buffer(rig.buffer,
 							    PAGES * rig.page - 1, 2);
-	struct pier_mr_range closed = PIER_MR_RANGE_DMABUF(-1, 0, 1);
+	struct pier_mr_range closed = pier_mr_range_dmabuf(-1, 0, 1);
 	struct pier_mr_range endless[] = {
-		PIER_MR_RANGE_HOST(rig.memory, UINT64_MAX),
-		PIER_MR_RANGE_HOST(rig.memory, UINT64_MAX),
+		pier_mr_range_host(rig.memory, UINT64_MAX),
+		pier_mr_range_host(rig.memory, UINT64_MAX),
 	};
 
 	(void)state;
@@ -214,15 +215,15 @@ static void takes_every_source(void **state)
 			enum pier_path path;
 			uint64_t iova;
 		} cases[] = {
-			{ PIER_MR_RANGE_HOST(rig.memory + 5, 500), PIER_PATH_HOST,
+			{ pier_mr_range_host(rig.memory + 5, 500), PIER_PATH_HOST,
 			  (uintptr_t)rig.memory + 5 },
-			{ PIER_MR_RANGE_POINTER(rig.memory + 5, 500), PIER_PATH_HOST,
+			{ pier_mr_range_pointer(rig.memory + 5, 500), PIER_PATH_HOST,
 			  (uintptr_t)rig.memory + 5 },
-			{ PIER_MR_RANGE_BUFFER(rig.buffer, 7, 500), PIER_PATH_DMABUF,
+			{ pier_mr_range_buffer(rig.buffer, 7, 500), PIER_PATH_DMABUF,
 			  pier_buffer_address(rig.buffer) + 7 },
-			{ PIER_MR_RANGE_DMABUF(dmabuf.fd, dmabuf.offset, 500),
+			{ pier_mr_range_dmabuf(dmabuf.fd, dmabuf.offset, 500),
 			  PIER_PATH_DMABUF, dmabuf.offset },
-			{ PIER_MR_RANGE_POINTER(NULL, 500), PIER_PATH_DMABUF, 0 },
+			{ pier_mr_range_pointer(NULL, 500), PIER_PATH_DMABUF, 0 },
 		};
 
 		expect_ok(pier_buffer_map(rig.other, &mapped));
@@ -249,7 +250,7 @@ static void takes_every_source(void **state)
 /* The pointer's owner is a buffer that the region wraps, keeps and lets go. */
 static void keeps_what_a_pointer_is_in(void **state)
 {
-	struct pier_mr_range range = PIER_MR_RANGE_POINTER(NULL, 100);
+	struct pier_mr_range range = pier_mr_range_pointer(NULL, 100);
 	struct pier_mr_attr attr = attr_of(&range, 1);
 	struct pier_buffer *buffer;
 	struct pier_mr *mr;
@@ -272,7 +273,7 @@ static void keeps_what_a_pointer_is_in(void **state)
 
 static void begins_where_it_is_told(void **state)
 {
-	struct pier_mr_range range = PIER_MR_RANGE_HOST(rig.memory + rig.page + 5, 100);
+	struct pier_mr_range range = pier_mr_range_host(rig.memory + rig.page + 5, 100);
 	struct pier_mr_attr attr = attr_of(&range, 1);
 	struct pier_mr *mr;
 
@@ -320,9 +321,9 @@ static void expect_element(const struct pier_mr *mr, uint64_t offset, uint32_t p
 static void joins_ranges_as_parts(void **state)
 {
 	struct pier_mr_range ranges[] = {
-		PIER_MR_RANGE_HOST(rig.memory + 100, 1000),
-		PIER_MR_RANGE_BUFFER(rig.buffer, 77, 3),
-		PIER_MR_RANGE_HOST(rig.memory + 5000, rig.page),
+		pier_mr_range_host(rig.memory + 100, 1000),
+		pier_mr_range_buffer(rig.buffer, 77, 3),
+		pier_mr_range_host(rig.memory + 5000, rig.page),
 	};
 	struct pier_mr *mr = NULL;
 	struct pier_mr_part_info info;
@@ -360,8 +361,8 @@ static void joins_ranges_as_parts(void **state)
 static void refuses_parts_where_told(void **state)
 {
 	struct pier_mr_range ranges[] = {
-		PIER_MR_RANGE_HOST(rig.memory, 10),
-		PIER_MR_RANGE_HOST(rig.memory, 10),
+		pier_mr_range_host(rig.memory, 10),
+		pier_mr_range_host(rig.memory, 10),
 	};
 	struct pier_mr_attr attr = attr_of(ranges, 2);
 
@@ -375,10 +376,10 @@ static void refuses_parts_where_told(void **state)
 static void leaves_nothing_of_a_vector_that_failed(void **state)
 {
 	struct pier_mr_range ranges[] = {
-		PIER_MR_RANGE_HOST(rig.memory, 10),
-		PIER_MR_RANGE_BUFFER(rig.buffer, 0, 10),
-		PIER_MR_RANGE_HOST(rig.memory + 50, 10),
-		PIER_MR_RANGE_POINTER(rig.memory + 70, 10),
+		pier_mr_range_host(rig.memory, 10),
+		pier_mr_range_buffer(rig.buffer, 0, 10),
+		pier_mr_range_host(rig.memory + 50, 10),
+		pier_mr_range_pointer(rig.memory + 70, 10),
 	};
 	struct pier_mr_attr attr = attr_of(ranges, 4);
 
@@ -414,7 +415,7 @@ static void expect_pieces(const struct pier_mr *mr, uint64_t longest)
 
 static void registers_in_pieces_what_is_too_long(void **state)
 {
-	struct pier_mr_range range = PIER_MR_RANGE_HOST(rig.memory + 5,
+	struct pier_mr_range range = pier_mr_range_host(rig.memory + 5,
 							(PAGES - 1) * rig.page);
 	struct pier_mr_attr attr = attr_of(&range, 1);
 	struct pier_mr *mr;
@@ -432,8 +433,8 @@ static void registers_in_pieces_what_is_too_long(void **state)
 	/* Of a buffer, piece by piece exported; and with another range behind it. */
 	{
 		struct pier_mr_range two[] = {
-			PIER_MR_RANGE_BUFFER(rig.buffer, 0, 9 * rig.page),
-			PIER_MR_RANGE_HOST(rig.memory, 5),
+			pier_mr_range_buffer(rig.buffer, 0, 9 * rig.page),
+			pier_mr_range_host(rig.memory, 5),
 		};
 
 		attr.ranges = two;
@@ -449,7 +450,7 @@ static void registers_in_pieces_what_is_too_long(void **state)
 
 static void tries_smaller_pieces_without_memory(void **state)
 {
-	struct pier_mr_range range = PIER_MR_RANGE_HOST(rig.memory, PAGES * rig.page);
+	struct pier_mr_range range = pier_mr_range_host(rig.memory, PAGES * rig.page);
 	struct pier_mr_attr attr = attr_of(&range, 1);
 	struct pier_mr *mr;
 
@@ -470,7 +471,7 @@ static void has_a_limit_of_parts(void **state)
 	uint64_t length = (PIER_MR_PARTS_MAX + 1) * rig.page;
 	char *memory = mmap(NULL, length, PROT_READ | PROT_WRITE,
 			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	struct pier_mr_range range = PIER_MR_RANGE_HOST(memory, length);
+	struct pier_mr_range range = pier_mr_range_host(memory, length);
 	struct pier_mr_attr attr = attr_of(&range, 1);
 	struct pier_mr *mr;
 
@@ -524,9 +525,9 @@ static void has_sub_regions(void **state)
 static void has_sub_regions_over_seams(void **state)
 {
 	struct pier_mr_range ranges[] = {
-		PIER_MR_RANGE_HOST(rig.memory + 100, 1000),
-		PIER_MR_RANGE_BUFFER(rig.buffer, 77, 3),
-		PIER_MR_RANGE_HOST(rig.memory + 5000, 500),
+		pier_mr_range_host(rig.memory + 100, 1000),
+		pier_mr_range_buffer(rig.buffer, 77, 3),
+		pier_mr_range_host(rig.memory + 5000, 500),
 	};
 	struct pier_mr *mr = NULL, *sub = NULL;
 	struct pier_mr_part_info info;
@@ -564,11 +565,11 @@ static void has_no_sub_regions_of_an_fd(void **state)
 {
 	struct pier_mr *mr = NULL, *sub = NULL;
 	struct pier_dmabuf dmabuf;
-	struct pier_mr_range ranges[2] = { PIER_MR_RANGE_HOST(rig.memory, 100) };
+	struct pier_mr_range ranges[2] = { pier_mr_range_host(rig.memory, 100) };
 
 	(void)state;
 	expect_ok(pier_dmabuf_export(rig.buffer, 0, 100, &dmabuf));
-	ranges[1] = (struct pier_mr_range)PIER_MR_RANGE_DMABUF(dmabuf.fd, 0, 100);
+	ranges[1] = pier_mr_range_dmabuf(dmabuf.fd, 0, 100);
 	expect_ok(pier_reg_mr_vec(rig.pd, ranges, 2, PIER_ACCESS_SHARED, &mr));
 	pier_dmabuf_close(&dmabuf);
 	expect_result(pier_reg_sub_mr(mr, 99, 2, 0, &sub), -EOPNOTSUPP);

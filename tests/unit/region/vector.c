@@ -127,8 +127,8 @@ static struct pier_mr_range choose_range(struct end *end, uint64_t slot)
 	struct memory *memory = &end->memories[slot / SLOTS];
 	uint64_t start = slot % SLOTS * SLOT, most = below(4) ? 200 : SLOT;
 	uint64_t length = 1 + below(most), offset = start + below(SLOT - length + 1);
-	struct pier_mr_range range = PIER_MR_RANGE_HOST(memory->bytes + offset, length);
-	struct pier_mr_range of_buffer = PIER_MR_RANGE_BUFFER(memory->buffer, offset,
+	struct pier_mr_range range = pier_mr_range_host(memory->bytes + offset, length);
+	struct pier_mr_range of_buffer = pier_mr_range_buffer(memory->buffer, offset,
 							      length);
 
 	for (uint64_t i = 0; i < length; i++)
@@ -141,8 +141,9 @@ static void make_region(struct end *end, uint32_t range_count, enum pier_split s
 	uint64_t slots[SLOTS * MEMORIES], count = SLOTS * MEMORIES;
 	uint64_t max_mr_size = end->device->limits.max_mr_size;
 	struct pier_mr_range ranges[MAX_RANGES];
-	struct pier_mr_attr attr = PIER_MR_ATTR_INIT;
+	struct pier_mr_attr attr;
 
+	pier_mr_attr_init(&attr);
 	end->length = 0;
 	for (uint64_t i = 0; i < count; i++)
 		slots[i] = i;
@@ -166,9 +167,10 @@ static void make_region(struct end *end, uint32_t range_count, enum pier_split s
 
 static void connect_ends(uint32_t max_send_wr, uint32_t max_send_sge)
 {
-	struct pier_channel_attr attr = PIER_CHANNEL_ATTR_INIT;
+	struct pier_channel_attr attr;
 	struct pier_endpoint endpoints[2];
 
+	pier_channel_attr_init(&attr);
 	attr.max_send_wr = max_send_wr;
 	attr.max_send_sge = max_send_sge;
 	attr.retry_count = 3;

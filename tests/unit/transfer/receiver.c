@@ -13,8 +13,9 @@
 
 static struct pier_receiver_attr receiver_of(uint32_t count, uint64_t length)
 {
-	struct pier_receiver_attr attr = PIER_RECEIVER_ATTR_INIT;
+	struct pier_receiver_attr attr;
 
+	pier_receiver_attr_init(&attr);
 	attr.rails = rig.receiver_rails;
 	attr.rail_count = count;
 	attr.length = length;
@@ -461,8 +462,9 @@ static void lands_what_is_staged_in_part(void **state)
 					   .offset = GUARD,
 					   .parts = parts,
 					   .count = count };
-	rig.receiver_rails[0] = (struct pier_receiver_rail)PIER_RECEIVER_RAIL(
-		rig.there.channels[0], rig.there.mrs[0]);
+	rig.receiver_rails[0] = (struct pier_receiver_rail){
+		.channel = rig.there.channels[0], .mr = rig.there.mrs[0]
+	};
 	attr = announced(1, LENGTH);
 	shuffle();
 	begin_receiver(1, LENGTH);
@@ -1166,7 +1168,7 @@ static void refuses_what_cannot_land(void **state)
 	expect_result(pier_receiver_begin(NULL, &receiver), -EINVAL);
 	attr = good;
 	attr.size = 8;
-	refuse_receiver(EINVAL, "PIER_RECEIVER_ATTR_INIT");
+	refuse_receiver(EINVAL, "pier_receiver_attr_init()");
 	attr = good;
 	attr.flags = 2;
 	refuse_receiver(EINVAL, "flags 0x2");

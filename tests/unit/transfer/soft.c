@@ -200,8 +200,10 @@ static void moves_more_than_4_gib(void **state)
 	fill(&pair->random, files[0], 4 * SLOT);
 	expect_ok(pier_mr_remote(mrs[1], &remote));
 	for (int i = 0; i < 2; i++)
-		pair->rails[i] = (struct pier_rail)PIER_RAIL(pair->rails[i].channel,
-							     mrs[0], &remote, 1);
+		pair->rails[i] = (struct pier_rail){ .channel = pair->rails[i].channel,
+						     .mr = mrs[0],
+						     .parts = &remote,
+						     .count = 1 };
 	attr.chunk = 0;
 	expect_ok(pier_transfer_run(&attr));
 	assert_memory_equal(files[0], files[1], 4 * SLOT);

@@ -154,8 +154,9 @@ static inline int teardown(void **state)
 static inline struct pier_transfer_attr attr_of(struct pair *pair, uint32_t rails,
 						uint64_t length)
 {
-	struct pier_transfer_attr attr = PIER_TRANSFER_ATTR_INIT;
+	struct pier_transfer_attr attr;
 
+	pier_transfer_attr_init(&attr);
 	for (uint32_t i = 0; i < rails; i++)
 		connect_rail(pair, i);
 	attr.rails = pair->rails;

@@ -93,7 +93,7 @@ static inline int setup(void **state)
 	(void)state;
 	memset(rig.gpu, 0, sizeof(*rig.gpu));
 	rig.before = test_take_census();
-	rig.attr = (struct pier_channel_attr)PIER_CHANNEL_ATTR_INIT;
+	pier_channel_attr_init(&rig.attr);
 	rig.attr.rnr_retry_count = 7;
 	rig.transfer = NULL;
 	rig.receiver = NULL;
@@ -132,12 +132,13 @@ static inline void reg(struct side *side, uint32_t index, bool staged)
 /* A rail's region: host memory, and segments of the device behind it which are staged. */
 static inline void reg_parts(struct side *side, uint8_t *plain, size_t length)
 {
-	struct pier_mr_attr attr = PIER_MR_ATTR_INIT;
+	struct pier_mr_attr attr;
 	struct pier_mr_range ranges[2];
 
-	ranges[0] = (struct pier_mr_range)PIER_MR_RANGE_HOST(plain, length);
-	ranges[1] = (struct pier_mr_range)PIER_MR_RANGE_BUFFER(
-		side->buffer, GUARD + length, AREA - GUARD - length);
+	pier_mr_attr_init(&attr);
+	ranges[0] = pier_mr_range_host(plain, length);
+	ranges[1] = pier_mr_range_buffer(side->buffer, GUARD + length,
+					 AREA - GUARD - length);
 	attr.ranges = ranges;
 	attr.range_count = 2;
 	attr.access = PIER_ACCESS_SHARED;
@@ -245,8 +246,9 @@ static inline void publish_there(uint32_t count)
 
 static inline struct pier_transfer_attr attr_of(uint32_t count, uint64_t length)
 {
-	struct pier_transfer_attr attr = PIER_TRANSFER_ATTR_INIT;
+	struct pier_transfer_attr attr;
 
+	pier_transfer_attr_init(&attr);
 	attr.rails = rig.rails;
 	attr.rail_count = count;
 	attr.length = length;

@@ -45,8 +45,9 @@ static struct test_census census;
 
 static inline void connect_channel(uint32_t depth, uint32_t max_msg_size)
 {
-	struct pier_channel_attr attr = PIER_CHANNEL_ATTR_INIT;
+	struct pier_channel_attr attr;
 
+	pier_channel_attr_init(&attr);
 	attr.max_send_wr = depth;
 	attr.max_recv_wr = 1;
 	attr.max_send_sge = attr.max_recv_sge = SEND_SGE;
@@ -88,9 +89,12 @@ static inline int teardown(void **state)
 static struct pier_rail rail;
 static inline struct pier_transfer_attr attr_of(uint64_t length)
 {
-	struct pier_transfer_attr attr = PIER_TRANSFER_ATTR_INIT;
+	struct pier_transfer_attr attr;
 
-	rail = (struct pier_rail)PIER_RAIL(channel, &region, &target, 1);
+	pier_transfer_attr_init(&attr);
+	rail = (struct pier_rail){
+		.channel = channel, .mr = &region, .parts = &target, .count = 1
+	};
 	attr.rails = &rail;
 	attr.rail_count = 1;
 	attr.length = length;

@@ -46,8 +46,9 @@ static int open_region(struct end *end, const struct words *options, bool *ret_s
 
 static int open_channel(struct end *end, const struct words *options)
 {
-	struct pier_channel_attr attr = PIER_CHANNEL_ATTR_INIT;
+	struct pier_channel_attr attr;
 
+	pier_channel_attr_init(&attr);
 	attr.gid_index = (int)words_number_or(options, "gid_index", (uint64_t)-1);
 	attr.mtu = (uint32_t)words_number_or(options, "mtu", 0);
 	attr.psn = (uint32_t)words_number_or(options, "psn", PIER_PSN_RANDOM);

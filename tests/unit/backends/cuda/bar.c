@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "backends/cuda/memory.h"
+#include "backends/cuda/unit.h"
 
 #define PCI "0000:17:00.0"
 

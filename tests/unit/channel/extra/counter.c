@@ -424,10 +424,11 @@ static void counts_in_one_way(void **state)
 {
 	struct pier_pd *pd = counting_pd();
 	struct pier_counter *counter = counter_of(pd);
-	struct pier_channel_attr attr = PIER_CHANNEL_ATTR_INIT;
+	struct pier_channel_attr attr;
 	struct pier_mr mr = region_of(pd, &counting.mrs[0]);
 	struct pier_channel *channel;
 
+	pier_channel_attr_init(&attr);
 	(void)state;
 	attr.max_send_sge = attr.max_recv_sge = attr.max_rd_atomic = 1;
 	expect_ok(pier_channel_create(pd, &attr, &channel));

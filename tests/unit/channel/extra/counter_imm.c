@@ -16,9 +16,10 @@ struct announced {
 
 static struct announced open_announced(void)
 {
-	struct pier_channel_attr attr = PIER_CHANNEL_ATTR_INIT;
+	struct pier_channel_attr attr;
 	struct announced open = { .mr = region_of(fake_reset(), NULL) };
 
+	pier_channel_attr_init(&attr);
 	attr.max_send_sge = attr.max_recv_sge = 1;
 	attr.max_rd_atomic = 1;
 	expect_ok(pier_channel_create(&fake.pd, &attr, &open.channel));

@@ -25,9 +25,10 @@ static const struct pier_endpoint peer = {
 
 static struct pier_channel *prepared(uint32_t keepalive_ms)
 {
-	struct pier_channel_attr attr = PIER_CHANNEL_ATTR_INIT;
+	struct pier_channel_attr attr;
 	struct pier_channel *channel;
 
+	pier_channel_attr_init(&attr);
 	attr.max_send_sge = attr.max_recv_sge = 2;
 	attr.max_send_wr = attr.max_recv_wr = DEPTH;
 	attr.keepalive_ms = keepalive_ms;

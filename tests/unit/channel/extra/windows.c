@@ -293,8 +293,8 @@ static void registers_of_several_parts(void **state)
 {
 	struct world *world = *state;
 	struct pier_mr_range ranges[] = {
-		PIER_MR_RANGE_HOST(world->memory, 4096),
-		PIER_MR_RANGE_HOST(world->memory + 4096, LENGTH - 4096),
+		pier_mr_range_host(world->memory, 4096),
+		pier_mr_range_host(world->memory + 4096, LENGTH - 4096),
 	};
 
 	assert_int_equal(pier_dereg_mr(world->base), 0);

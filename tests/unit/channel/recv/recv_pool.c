@@ -39,9 +39,10 @@ struct scene {
 
 static struct pier_channel *make_channel(struct pier_recv_pool *pool, uint32_t depth)
 {
-	struct pier_channel_attr attr = PIER_CHANNEL_ATTR_INIT;
+	struct pier_channel_attr attr;
 	struct pier_channel *channel = NULL;
 
+	pier_channel_attr_init(&attr);
 	attr.max_send_wr = 2;
 	attr.max_recv_wr = depth;
 	attr.max_send_sge = attr.max_recv_sge = 1;
@@ -53,8 +54,9 @@ static struct pier_channel *make_channel(struct pier_recv_pool *pool, uint32_t d
 
 static struct pier_recv_pool_attr usual(void)
 {
-	struct pier_recv_pool_attr attr = PIER_RECV_POOL_ATTR_INIT;
+	struct pier_recv_pool_attr attr;
 
+	pier_recv_pool_attr_init(&attr);
 	attr.count = COUNT;
 	attr.length = LENGTH;
 	return attr;

@@ -72,8 +72,9 @@ static void close_world(struct world *world)
 
 static struct pier_channel_attr patient_attr(void)
 {
-	struct pier_channel_attr attr = PIER_CHANNEL_ATTR_INIT;
+	struct pier_channel_attr attr;
 
+	pier_channel_attr_init(&attr);
 	attr.rnr_retry_count = 7;
 	attr.min_rnr_timer = 1;
 	attr.max_send_sge = attr.max_recv_sge = 1;
@@ -247,10 +248,11 @@ static void join(pthread_t *threads, int count)
 static void channels_of_threads_share_a_queue(void **state)
 {
 	static struct world world;
-	struct pier_srq_attr attr = PIER_SRQ_ATTR_INIT;
+	struct pier_srq_attr attr;
 	pthread_t threads[2 * PAIRS], others[2];
 	struct task tasks[2 * PAIRS], other = { .world = &world };
 
+	pier_srq_attr_init(&attr);
 	(void)state;
 	open_world(&world);
 	attr.max_wr = SLOTS;
@@ -323,10 +325,11 @@ static void a_pool_moves_by_a_mutex(void **state)
 {
 	static struct world world;
 	pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-	struct pier_recv_pool_attr attr = PIER_RECV_POOL_ATTR_INIT;
+	struct pier_recv_pool_attr attr;
 	struct task senders[PAIRS], taker = { .world = &world, .lock = &lock };
 	pthread_t threads[PAIRS], takers[2];
 
+	pier_recv_pool_attr_init(&attr);
 	(void)state;
 	open_world(&world);
 	attr.count = SLOTS;
@@ -363,8 +366,9 @@ static void *make_first_pair(void *argument)
 {
 	struct task *task = argument;
 	struct world *world = task->world;
-	struct pier_recv_pool_attr attr = PIER_RECV_POOL_ATTR_INIT;
+	struct pier_recv_pool_attr attr;
 
+	pier_recv_pool_attr_init(&attr);
 	attr.count = 5;
 	attr.length = LENGTH;
 	CHECK(world, make_pair(world, NULL, &world->from[0], &world->to[0]) == 0);

@@ -39,9 +39,10 @@ struct scene {
 
 static struct pier_srq *make_srq(void)
 {
-	struct pier_srq_attr attr = PIER_SRQ_ATTR_INIT;
+	struct pier_srq_attr attr;
 	struct pier_srq *srq = NULL;
 
+	pier_srq_attr_init(&attr);
 	attr.max_wr = DEPTH;
 	attr.max_sge = 2;
 	expect_ok(pier_create_srq(&fake.pd, &attr, &srq));
@@ -50,9 +51,10 @@ static struct pier_srq *make_srq(void)
 
 static struct pier_channel *make_channel(struct pier_srq *srq)
 {
-	struct pier_channel_attr attr = PIER_CHANNEL_ATTR_INIT;
+	struct pier_channel_attr attr;
 	struct pier_channel *channel = NULL;
 
+	pier_channel_attr_init(&attr);
 	attr.max_send_wr = SENDS;
 	attr.max_send_sge = 2;
 	/* Not looked at. */
@@ -399,9 +401,10 @@ static void refuses(void **state)
 
 static void refuses_other_sizes(uint32_t max_wr, uint32_t max_sge, const char *words)
 {
-	struct pier_srq_attr attr = PIER_SRQ_ATTR_INIT;
+	struct pier_srq_attr attr;
 	struct pier_srq *srq = NULL;
 
+	pier_srq_attr_init(&attr);
 	attr.max_wr = max_wr;
 	attr.max_sge = max_sge;
 	expect_result(pier_create_srq(&fake.pd, &attr, &srq), -EINVAL);
@@ -413,9 +416,10 @@ static void refuses_other_sizes(uint32_t max_wr, uint32_t max_sge, const char *w
 
 static void checks_attributes(void **state)
 {
-	struct pier_srq_attr attr = PIER_SRQ_ATTR_INIT;
+	struct pier_srq_attr attr;
 	struct pier_srq *srq = NULL;
 
+	pier_srq_attr_init(&attr);
 	(void)state;
 	fake_reset();
 	refuses_other_sizes(0, 1, "1 to 64");
@@ -439,11 +443,12 @@ static void checks_attributes(void **state)
 
 static void checks_channels(void **state)
 {
-	struct pier_channel_attr attr = PIER_CHANNEL_ATTR_INIT;
+	struct pier_channel_attr attr;
 	struct pier_channel *channel = NULL;
 	struct pier_srq *srq;
 	struct pier_pd elsewhere;
 
+	pier_channel_attr_init(&attr);
 	(void)state;
 	fake_reset();
 	srq = make_srq();
@@ -464,11 +469,12 @@ static void checks_channels(void **state)
 
 static void takes_back_what_failed(void **state)
 {
-	struct pier_channel_attr attr = PIER_CHANNEL_ATTR_INIT;
+	struct pier_channel_attr attr;
 	struct pier_channel *channel = NULL;
 	struct test_census before;
 	struct pier_srq *srq = NULL;
 
+	pier_channel_attr_init(&attr);
 	(void)state;
 	fake_reset();
 	before = test_take_census();

@@ -10,6 +10,9 @@
 #include <unistd.h>
 
 #include "soft_fake.h"
+#include "provider/soft/engine.h"
+#include "provider/soft/link/frame.h"
+#include "provider/soft/soft.h"
 
 /* Compare-and-swap and fetch-and-add. */
 

@@ -9,6 +9,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "provider/soft/engine.h"
+#include "provider/soft/limits.h"
+#include "provider/soft/link/control.h"
+#include "provider/soft/link/frame.h"
+#include "provider/soft/link/grant_received.h"
+#include "provider/soft/link/ring.h"
 #include "provider/soft/soft.h"
 #include "soft_fixture.h"
 
@@ -66,28 +72,28 @@ static struct soft_qp *qp_of(const struct rig *rig)
 	return (struct soft_qp *)rig->qp;
 }
 
-static struct soft_lane *lane_of(const struct rig *rig)
+static struct soft_ring *lane_of(const struct rig *rig)
 {
-	assert_non_null(qp_of(rig)->link.lane);
-	return qp_of(rig)->link.lane;
+	assert_non_null(qp_of(rig)->link.ring);
+	return qp_of(rig)->link.ring;
 }
 
-static const struct soft_held *leave_for(const struct rig *rig, uint32_t key)
+static const struct soft_received_grant *leave_for(const struct rig *rig, uint32_t key)
 {
-	const struct soft_lane *lane = qp_of(rig)->link.lane;
+	const struct soft_ring *ring = qp_of(rig)->link.ring;
 
-	for (int i = 0; lane && i < SOFT_MAX_GRANTS; i++) {
-		if (lane->held[i].key == key)
-			return &lane->held[i];
+	for (int i = 0; ring && i < SOFT_MAX_GRANTS; i++) {
+		if (ring->received[i].key == key)
+			return &ring->received[i];
 	}
 	return NULL;
 }
 
 static bool has_leave(const struct rig *rig, uint32_t key)
 {
-	const struct soft_held *taken = leave_for(rig, key);
+	const struct soft_received_grant *taken = leave_for(rig, key);
 
-	return taken && taken->leave == SOFT_LEAVE_GIVEN;
+	return taken && taken->state == SOFT_GRANT_RECEIVED;
 }
 
 /* As if the engine had not got round to it yet. */
@@ -308,10 +314,10 @@ static void test_no_leave(void **state)
 	open_with_leave(&pair, &stepped);
 	open_area(&loose, &pair.b, WRITABLE, F_SEAL_GROW);
 	use_twice(&pair.a, &pair.b, &loose.remote, IBV_WR_RDMA_WRITE);
-	assert_int_equal(leave_for(&pair.a, loose.mr->rkey)->leave, SOFT_LEAVE_DENIED);
+	assert_int_equal(leave_for(&pair.a, loose.mr->rkey)->state, SOFT_GRANT_DENIED);
 	rig_describe(&pair.b, &host);
 	use_twice(&pair.a, &pair.b, &host, IBV_WR_RDMA_READ);
-	assert_int_equal(leave_for(&pair.a, host.rkey)->leave, SOFT_LEAVE_DENIED);
+	assert_int_equal(leave_for(&pair.a, host.rkey)->state, SOFT_GRANT_DENIED);
 	close_area(&loose);
 	close_pair(&pair);
 }
@@ -322,7 +328,7 @@ static void check_no_leave(struct pair *pair, struct ibv_mr *mr, uint64_t addres
 	struct rig_endpoint remote = { .rkey = mr->rkey, .address = address };
 
 	use_twice(&pair->a, &pair->b, &remote, opcode);
-	assert_int_equal(leave_for(&pair->a, mr->rkey)->leave, SOFT_LEAVE_DENIED);
+	assert_int_equal(leave_for(&pair->a, mr->rkey)->state, SOFT_GRANT_DENIED);
 	assert_int_equal(soft->dereg_mr(mr), 0);
 }
 
@@ -412,8 +418,8 @@ static void test_growing_file(void **state)
 		open_with_leave(&pair, &stepped);
 		open_area(&loose, &pair.b, WRITABLE, seals[i]);
 		use_twice(&pair.a, &pair.b, &loose.remote, IBV_WR_RDMA_WRITE);
-		assert_int_equal(leave_for(&pair.a, loose.mr->rkey)->leave,
-				 SOFT_LEAVE_DENIED);
+		assert_int_equal(leave_for(&pair.a, loose.mr->rkey)->state,
+				 SOFT_GRANT_DENIED);
 		close_area(&loose);
 		close_pair(&pair);
 	}
@@ -529,7 +535,8 @@ static void test_deregistered_midway(void **state)
 /* As an initiator that is in the middle of a copy. */
 static void mark_busy(struct pair *pair)
 {
-	const struct soft_held *taken = leave_for(&pair->a, pair->area.mr->rkey);
+	const struct soft_received_grant *taken = leave_for(&pair->a,
+							    pair->area.mr->rkey);
 
 	atomic_store(&lane_of(&pair->a)->out->busy, taken->slot + 1);
 }
@@ -537,7 +544,7 @@ static void mark_busy(struct pair *pair)
 static void *finish_copy(void *argument)
 {
 	struct pair *pair = argument;
-	struct soft_half *half = lane_of(&pair->a)->out;
+	struct soft_direction *half = lane_of(&pair->a)->out;
 
 	/* The owner does not go on before it is told. */
 	while (atomic_load(&half->valid[atomic_load(&half->busy) - 1]))
@@ -578,7 +585,7 @@ static void test_stopped_copy(void **state)
 	assert_int_equal(soft->dereg_mr(pair.area.mr), 0);
 	pair.area.mr = NULL;
 	assert_in_range(rig_milliseconds() - start, 900, 10000);
-	assert_null(qp_of(&pair.b)->link.lane);
+	assert_null(qp_of(&pair.b)->link.ring);
 	rig_expect(&pair.b, pair.b.recv_cq, NULL, 11, IBV_WC_WR_FLUSH_ERR);
 	close_pair(&pair);
 }
@@ -769,7 +776,7 @@ static void test_dead_peer(void **state)
 	shutdown(qp_of(&pair.b)->link.tx_fd, SHUT_RDWR);
 	miss_events(&pair.a);
 	pier_soft_lock(soft_context(pair.a.context));
-	lane_of(&pair.a)->checked = 0;
+	lane_of(&pair.a)->last_checked = 0;
 	pier_soft_unlock(soft_context(pair.a.context));
 	assert_int_equal(rig_post(&pair.a, IBV_WR_RDMA_WRITE, 1, 0, 8, &pair.area.remote,
 				  0, IBV_SEND_SIGNALED),
@@ -883,8 +890,8 @@ static void test_false_leaves(void **state)
 	before = rig_count_fds();
 	pier_soft_lock(soft_context(pair.a.context));
 	for (size_t i = 0; i < sizeof(leaves) / sizeof(leaves[0]); i++) {
-		struct soft_held *taken = &lane_of(&pair.a)->held[9];
-		struct soft_leave_word word = {
+		struct soft_received_grant *taken = &lane_of(&pair.a)->received[9];
+		struct soft_grant_message word = {
 			.key = 999,
 			.slot = 9,
 			.serial = 9,
@@ -895,12 +902,13 @@ static void test_false_leaves(void **state)
 		};
 
 		taken->key = 999;
-		taken->leave = SOFT_LEAVE_ASKED;
-		assert_true(pier_soft_take_leave(qp_of(&pair.a), &word, &leaves[i].fd));
-		assert_int_equal(taken->leave, SOFT_LEAVE_DENIED);
+		taken->state = SOFT_GRANT_REQUESTED;
+		assert_true(pier_soft_accept_grant(qp_of(&pair.a), &word, &leaves[i].fd));
+		assert_int_equal(taken->state, SOFT_GRANT_DENIED);
 		assert_null(taken->mapped);
 		/* Nobody asks any more. */
-		assert_false(pier_soft_take_leave(qp_of(&pair.a), &word, &leaves[i].fd));
+		assert_false(
+			pier_soft_accept_grant(qp_of(&pair.a), &word, &leaves[i].fd));
 	}
 	pier_soft_unlock(soft_context(pair.a.context));
 	assert_int_equal(rig_count_fds(), before);
@@ -916,7 +924,7 @@ static void test_placed_by_socket(void **state)
 {
 	struct soft_header header = {
 		.opcode = SOFT_WRITE,
-		.flags = SOFT_FLAG_PLACED,
+		.flags = SOFT_FLAG_COPIED,
 		.length = 8,
 	};
 	struct rig_endpoint to_b;

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <pthread.h>
 
+#include "provider/soft/engine.h"
 #include "provider/soft/soft.h"
 #include "soft_fixture.h"
 

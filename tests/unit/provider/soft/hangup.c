@@ -6,6 +6,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "provider/soft/engine.h"
+#include "provider/soft/limits.h"
+#include "provider/soft/link/ring.h"
+#include "provider/soft/link/shared_memory.h"
+#include "provider/soft/queues/responder.h"
 #include "provider/soft/soft.h"
 #include "soft_fixture.h"
 
@@ -67,10 +72,10 @@ static void test_answers_before_hangup(void **state)
 static void receive_only(struct rig *rig)
 {
 	struct soft_link *link = &soft_qp(rig)->link;
-	uint64_t put = link->lane ? link->lane->put : 0;
+	uint64_t put = link->ring ? link->ring->put : 0;
 
-	if (link->lane)
-		link->lane->put = atomic_load(&link->lane->out->tail) + SOFT_RING_SIZE;
+	if (link->ring)
+		link->ring->put = atomic_load(&link->ring->out->tail) + SOFT_RING_SIZE;
 	miss_events(rig);
 	link->readable = true;
 	link->writable = false;
@@ -78,8 +83,8 @@ static void receive_only(struct rig *rig)
 	pier_soft_activate(soft_qp(rig));
 	pier_soft_unlock(soft_context(rig->context));
 	step_often(rig);
-	if (link->lane)
-		link->lane->put = put;
+	if (link->ring)
+		link->ring->put = put;
 }
 
 /* An answer to a READ that waits for room is not skipped by the last ACK. */
@@ -103,7 +108,7 @@ static void test_goodbye_with_answers(void **state)
 	assert_int_equal(soft_qp(&b)->responder.read_count, 1);
 	/* As after EAGAIN. */
 	pier_soft_lock(soft_context(b.context));
-	assert_true(pier_soft_stage_read_response(soft_qp(&b)));
+	assert_true(pier_soft_queue_read_response(soft_qp(&b)));
 	pier_soft_unlock(soft_context(b.context));
 	destroy_qp(&b);
 	rig_expect(&a, a.send_cq, NULL, 1, IBV_WC_SUCCESS);

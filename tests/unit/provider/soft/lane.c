@@ -8,6 +8,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "provider/soft/engine.h"
+#include "provider/soft/link/frame.h"
+#include "provider/soft/link/polling.h"
+#include "provider/soft/link/ring.h"
+#include "provider/soft/link/shared_memory.h"
 #include "provider/soft/soft.h"
 #include "soft_fixture.h"
 
@@ -20,18 +25,18 @@ static struct soft_link *link_of(const struct rig *rig)
 	return &((struct soft_qp *)rig->qp)->link;
 }
 
-static struct soft_lane *lane_of(const struct rig *rig)
+static struct soft_ring *lane_of(const struct rig *rig)
 {
-	struct soft_lane *lane = link_of(rig)->lane;
+	struct soft_ring *ring = link_of(rig)->ring;
 
-	assert_non_null(lane);
-	return lane;
+	assert_non_null(ring);
+	return ring;
 }
 
 /* As if so many bytes had gone through the ring from one to the other. */
 static void move_ring(struct rig *from, struct rig *to, uint64_t position)
 {
-	struct soft_half *half = lane_of(from)->out;
+	struct soft_direction *half = lane_of(from)->out;
 
 	assert_int_equal(lane_of(from)->put, lane_of(to)->taken);
 	lane_of(from)->put = lane_of(to)->taken = position;
@@ -147,7 +152,7 @@ static void step_until_broken(struct rig *a, struct rig *b)
 {
 	uint64_t deadline = rig_milliseconds() + RIG_DEADLINE_MS;
 
-	while (link_of(a)->lane || link_of(b)->lane) {
+	while (link_of(a)->ring || link_of(b)->ring) {
 		assert_true(rig_milliseconds() < deadline);
 		rig_step(a, b);
 	}
@@ -167,10 +172,10 @@ static void test_false_head(void **state)
 		assert_int_equal(rig_post_recv(&b, 11, 0, 100), 0);
 		/* What would be a message if the position were one. */
 		pier_soft_pack_header(&send,
-				      (uint8_t *)lane_of(&a)->segment->shared +
+				      (uint8_t *)lane_of(&a)->memory->layout +
 					      SOFT_RINGS_OFFSET +
 					      (lane_of(&a)->out -
-					       lane_of(&a)->segment->shared->halves) *
+					       lane_of(&a)->memory->layout->directions) *
 						      SOFT_RING_SIZE);
 		atomic_store(&lane_of(&a)->out->head, lane_of(&b)->taken + beyond[i]);
 		step_until_broken(&a, &b);
@@ -254,8 +259,8 @@ static void check_without(void)
 	struct rig a, b;
 
 	rig_open_pair(&a, &b, &stepped);
-	assert_null(link_of(&a)->lane);
-	assert_null(link_of(&b)->lane);
+	assert_null(link_of(&a)->ring);
+	assert_null(link_of(&b)->ring);
 	rig_describe(&b, &to_b);
 	write_and_check(&a, &b, &to_b, 60, 0);
 	read_and_check(&a, &b, &to_b, 60);
@@ -344,19 +349,19 @@ static void test_wakes(void **state)
 	for (int i = 0; i < 10; i++)
 		rig_step(&a, &b);
 	pier_soft_lock(soft_context(b.context));
-	assert_true(pier_soft_cool((struct soft_qp *)b.qp));
-	assert_false(lane_of(&b)->is_hot);
+	assert_true(pier_soft_sleep_on_ring((struct soft_qp *)b.qp));
+	assert_false(lane_of(&b)->is_polled);
 	pier_soft_unlock(soft_context(b.context));
 	assert_int_equal(atomic_load(&lane_of(&b)->in->reader_sleeps), 1);
 	write_and_check(&a, &b, &to_b, 60, 0);
-	assert_true(lane_of(&b)->is_hot);
+	assert_true(lane_of(&b)->is_polled);
 	/* What came just before is found, and it does not sleep. */
 	rig_post(&a, IBV_WR_RDMA_WRITE, 5, 0, 8, &to_b, 0, IBV_SEND_SIGNALED);
 	rig_step(&a, NULL);
 	pier_soft_lock(soft_context(b.context));
-	assert_false(pier_soft_cool((struct soft_qp *)b.qp));
+	assert_false(pier_soft_sleep_on_ring((struct soft_qp *)b.qp));
 	pier_soft_unlock(soft_context(b.context));
-	assert_true(lane_of(&b)->is_hot);
+	assert_true(lane_of(&b)->is_polled);
 	assert_int_equal(atomic_load(&lane_of(&b)->in->reader_sleeps), 0);
 	rig_expect(&a, a.send_cq, &b, 5, IBV_WC_SUCCESS);
 	rig_close(&a);
@@ -376,20 +381,20 @@ static void test_wakes_writer(void **state)
 	link = link_of(&a);
 	/* A ring so full that nothing fits, of which the other end knows nothing yet. */
 	move_ring(&a, &b, SOFT_RING_SIZE);
-	atomic_store(&link->lane->out->tail, 0);
+	atomic_store(&link->ring->out->tail, 0);
 	assert_int_equal(
 		rig_post(&a, IBV_WR_RDMA_WRITE, 1, 0, 8, &to_b, 0, IBV_SEND_SIGNALED), 0);
 	for (int i = 0; i < 10; i++)
 		rig_step(&a, NULL);
 	assert_false(link->writable);
 	pier_soft_lock(soft_context(a.context));
-	assert_true(pier_soft_cool((struct soft_qp *)a.qp));
+	assert_true(pier_soft_sleep_on_ring((struct soft_qp *)a.qp));
 	pier_soft_unlock(soft_context(a.context));
-	assert_int_equal(atomic_load(&link->lane->out->writer_sleeps), 1);
+	assert_int_equal(atomic_load(&link->ring->out->writer_sleeps), 1);
 	/* The reader takes out, and sees who waits for that. */
-	atomic_store(&link->lane->out->tail, SOFT_RING_SIZE);
+	atomic_store(&link->ring->out->tail, SOFT_RING_SIZE);
 	pier_soft_lock(soft_context(b.context));
-	pier_soft_wake((struct soft_qp *)b.qp, &lane_of(&b)->in->writer_sleeps);
+	pier_soft_wake_peer((struct soft_qp *)b.qp, &lane_of(&b)->in->writer_sleeps);
 	pier_soft_unlock(soft_context(b.context));
 	rig_expect(&a, a.send_cq, &b, 1, IBV_WC_SUCCESS);
 	rig_close(&a);

@@ -183,8 +183,9 @@ static void use_key(struct talk *talk)
 
 static void begin(struct talk *talk)
 {
-	struct pier_channel_attr attr = PIER_CHANNEL_ATTR_INIT;
+	struct pier_channel_attr attr;
 
+	pier_channel_attr_init(&attr);
 	/* The soonest: a timer that rings soon has always rung when a NIC goes on. */
 	attr.min_rnr_timer = 1;
 	attr.rnr_retry_count = 1;

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "tests/support/cmocka.h"
-#include "provider/soft/peers.h"
+#include "provider/soft/connect/peers.h"
 
 /* Which addresses are called by TCP. */
 

@@ -6,6 +6,11 @@
 #include <pier/error.h>
 
 #include "soft_fake.h"
+#include "provider/soft/engine.h"
+#include "provider/soft/limits.h"
+#include "provider/soft/link/frame.h"
+#include "provider/soft/link/link.h"
+#include "provider/soft/soft.h"
 
 /*
  * A queue pair that went to RESET and comes up again is another one: who has an
@@ -322,7 +327,7 @@ static void test_answer_that_waited(void **state)
 	for (int i = 0; i < 50; i++)
 		rig_step(&pair.a, NULL);
 	rig_expect(&pair.a, pair.a.send_cq, NULL, 0, IBV_WC_LOC_PROT_ERR);
-	assert_int_equal(qp->link.staged_count, 0);
+	assert_int_equal(qp->link.frame_count, 0);
 	reset_both(&pair);
 	connect_both(&pair);
 	expect_write(&pair, 2);

@@ -12,6 +12,8 @@
 #include <unistd.h>
 
 #include "tests/support/random.h"
+#include "provider/soft/engine.h"
+#include "provider/soft/link/ring.h"
 #include "provider/soft/soft.h"
 #include "soft_fixture.h"
 
@@ -133,12 +135,12 @@ static void open_owner(struct owner *owner)
 
 static bool has_given(struct owner *owner)
 {
-	const struct soft_lane *lane;
+	const struct soft_ring *ring;
 	bool given;
 
 	pier_soft_lock(soft_context(owner->rig.context));
-	lane = ((struct soft_qp *)owner->rig.qp)->link.lane;
-	given = lane && lane->given[0].mr;
+	ring = ((struct soft_qp *)owner->rig.qp)->link.ring;
+	given = ring && ring->given[0].mr;
 	pier_soft_unlock(soft_context(owner->rig.context));
 	return given;
 }

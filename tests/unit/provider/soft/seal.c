@@ -7,7 +7,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "provider/soft/soft.h"
+#include "provider/soft/limits.h"
+#include "provider/soft/link/auth.h"
+#include "provider/soft/link/seal.h"
+#include "provider/soft/regions/copy.h"
+#include "provider/soft/regions/vector.h"
+#include "provider/soft/registry.h"
 #include "soft_fixture.h"
 
 /* The encrypted stream by itself: two ends and a socket pair. */

@@ -6,6 +6,12 @@
 #include <unistd.h>
 
 #include "soft_fake.h"
+#include "provider/soft/connect/address.h"
+#include "provider/soft/connect/listen.h"
+#include "provider/soft/limits.h"
+#include "provider/soft/link/auth.h"
+#include "provider/soft/link/frame.h"
+#include "provider/soft/soft.h"
 
 void fake_make(struct fake *fake, struct rig *rig)
 {

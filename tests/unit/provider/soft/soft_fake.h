@@ -2,7 +2,8 @@
 #ifndef PIER_TESTS_SOFT_FAKE_H
 #define PIER_TESTS_SOFT_FAKE_H
 
-#include "provider/soft/soft.h"
+#include "provider/soft/connect/address.h"
+#include "provider/soft/link/frame.h"
 #include "soft_fixture.h"
 
 /* A peer made of bytes: it knows the secrets, but sends what it likes. */

@@ -7,7 +7,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "provider/soft/soft.h"
+#include "provider/soft/device.h"
+#include "provider/soft/engine.h"
+#include "provider/soft/pass.h"
 #include "soft_fixture.h"
 
 static const struct pier_provider *const soft = &pier_soft_provider;

@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 #include "soft_fake.h"
+#include "provider/soft/limits.h"
+#include "provider/soft/link/frame.h"
 
 /* Receives that several queue pairs take from one queue. */
 

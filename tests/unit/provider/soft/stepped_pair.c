@@ -8,6 +8,12 @@
 #include <pier/element.h>
 #include <pier/mr.h>
 
+#include "provider/soft/device.h"
+#include "provider/soft/engine.h"
+#include "provider/soft/limits.h"
+#include "provider/soft/pass.h"
+#include "provider/soft/queues/channel.h"
+#include "provider/soft/queues/poll.h"
 #include "provider/soft/soft.h"
 #include "stepped_pair.h"
 

@@ -10,6 +10,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "provider/soft/engine.h"
+#include "provider/soft/link/auth.h"
 #include "provider/soft/soft.h"
 #include "soft_fixture.h"
 

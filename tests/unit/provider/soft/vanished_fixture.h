@@ -11,6 +11,9 @@
 #include "soft_fixture.h"
 
 #include "explore.h"
+#include "provider/soft/engine.h"
+#include "provider/soft/link/shared_memory.h"
+#include "provider/soft/pass.h"
 #include "provider/soft/soft.h"
 
 /* Two stepped NICs, their memory, and what can happen to it. Of soft_vanished.c alone. */

@@ -11,8 +11,8 @@
 #include <pier/post.h>
 
 #include "channel/channel.h"
+#include "provider/soft/queues/cq.h"
 #include "explore.h"
-#include "provider/soft/soft.h"
 #include "stepped_pair.h"
 
 enum {

@@ -8,6 +8,10 @@
 
 #include "soft_fake.h"
 #include "tests/support/random.h"
+#include "provider/soft/regions/region.h"
+#include "provider/soft/link/frame.h"
+#include "provider/soft/regions/keys.h"
+#include "provider/soft/soft.h"
 
 /* Memory windows of type 2, and messages that invalidate them. */
 

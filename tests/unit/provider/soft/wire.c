@@ -9,6 +9,10 @@
 #include <unistd.h>
 
 #include "soft_fake.h"
+#include "provider/soft/connect/address.h"
+#include "provider/soft/limits.h"
+#include "provider/soft/link/auth.h"
+#include "provider/soft/link/frame.h"
 
 /* What comes from the network is taken for hostile. */
 

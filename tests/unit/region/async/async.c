@@ -54,8 +54,8 @@ static void tells_of_a_failure(void **state)
 static void takes_keys_and_ranges(void **state)
 {
 	struct rig *rig = *state;
-	struct pier_mr_range ranges[] = { PIER_MR_RANGE_HOST(rig->memory, 100),
-					  PIER_MR_RANGE_POINTER(rig->memory + 700, 50) };
+	struct pier_mr_range ranges[] = { pier_mr_range_host(rig->memory, 100),
+					  pier_mr_range_pointer(rig->memory + 700, 50) };
 	struct pier_registration *registration;
 	struct pier_event event;
 
@@ -110,9 +110,9 @@ static void refuses_mistakes_at_once(void **state)
 	expect_refusal(rig, -EINVAL);
 	rig->range = far;
 	expect_refusal(rig, -EINVAL);
-	rig->range = (struct pier_mr_range)PIER_MR_RANGE_DMABUF(CLOSED_FD, 0, 4096);
+	rig->range = pier_mr_range_dmabuf(CLOSED_FD, 0, 4096);
 	expect_refusal(rig, -EBADF);
-	rig->range = (struct pier_mr_range)PIER_MR_RANGE_BUFFER(NULL, 0, 4096);
+	rig->range = pier_mr_range_buffer(NULL, 0, 4096);
 	expect_refusal(rig, -EINVAL);
 	rig->range = good;
 	assert_int_equal(gate.registrations, 0);
@@ -281,9 +281,10 @@ static void waits_as_long_as_told(void **state)
 
 static void refuses_attributes(void **state)
 {
-	struct pier_event_queue_attr attr = PIER_EVENT_QUEUE_ATTR_INIT;
+	struct pier_event_queue_attr attr;
 	struct pier_event_queue *queue = NULL;
 
+	pier_event_queue_attr_init(&attr);
 	(void)state;
 	attr.size--;
 	expect_result(pier_event_queue_create(&attr, &queue), -EINVAL);

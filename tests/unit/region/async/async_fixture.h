@@ -137,8 +137,9 @@ static inline void wait_for_gate(int inside)
 
 static inline void rig_use_queue(struct rig *rig, uint32_t workers, uint32_t depth)
 {
-	struct pier_event_queue_attr attr = PIER_EVENT_QUEUE_ATTR_INIT;
+	struct pier_event_queue_attr attr;
 
+	pier_event_queue_attr_init(&attr);
 	attr.workers = workers;
 	attr.depth = depth;
 	expect_ok(pier_event_queue_destroy(rig->queue));
@@ -170,8 +171,8 @@ static inline int rig_setup(void **state)
 	rig->device->provider = &gated;
 	expect_ok(pier_alloc_pd(rig->device, &rig->pd));
 	rig_use_queue(rig, 1, 1024);
-	rig->range = (struct pier_mr_range)PIER_MR_RANGE_HOST(rig->memory, RIG_LENGTH);
-	rig->attr = (struct pier_mr_attr)PIER_MR_ATTR_INIT;
+	rig->range = pier_mr_range_host(rig->memory, RIG_LENGTH);
+	pier_mr_attr_init(&rig->attr);
 	rig->attr.ranges = &rig->range;
 	rig->attr.range_count = 1;
 	rig->attr.access = PIER_ACCESS_SHARED;

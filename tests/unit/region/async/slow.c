@@ -192,7 +192,7 @@ static void keeps_its_buffer(void **state)
 	struct pier_event event;
 
 	expect_ok(pier_buffer_alloc("memfd", RIG_PAGE, &buffer));
-	rig->range = (struct pier_mr_range)PIER_MR_RANGE_BUFFER(buffer, 0, RIG_PAGE);
+	rig->range = pier_mr_range_buffer(buffer, 0, RIG_PAGE);
 	registration = rig_submit(rig);
 	expect_result(pier_buffer_free(buffer), -EBUSY);
 	expect_ok(pier_registration_cancel(registration));
@@ -201,7 +201,7 @@ static void keeps_its_buffer(void **state)
 	expect_ok(pier_buffer_free(buffer));
 
 	expect_ok(pier_buffer_alloc("memfd", RIG_PAGE, &buffer));
-	rig->range = (struct pier_mr_range)PIER_MR_RANGE_BUFFER(buffer, 0, RIG_PAGE);
+	rig->range = pier_mr_range_buffer(buffer, 0, RIG_PAGE);
 	registration = rig_submit(rig);
 	let_one_through();
 	read_and_close(rig, running);
@@ -244,8 +244,7 @@ static void borrows_only_for_the_call(void **state)
 
 	assert_true(fd >= 0);
 	assert_int_equal(ftruncate(fd, RIG_LENGTH), 0);
-	rig->range = (struct pier_mr_range)PIER_MR_RANGE_DMABUF(fd, RIG_PAGE,
-								2 * RIG_PAGE);
+	rig->range = pier_mr_range_dmabuf(fd, RIG_PAGE, 2 * RIG_PAGE);
 	registration = rig_submit(rig);
 	close(fd);
 	memset(&rig->range, 0xa5, sizeof(rig->range));
@@ -272,7 +271,7 @@ static void closes_its_fds(void **state)
 	assert_true(fd >= 0);
 	assert_int_equal(ftruncate(fd, RIG_LENGTH), 0);
 	before = test_take_census();
-	rig->range = (struct pier_mr_range)PIER_MR_RANGE_DMABUF(fd, 0, RIG_PAGE);
+	rig->range = pier_mr_range_dmabuf(fd, 0, RIG_PAGE);
 	expect_ok(pier_registration_close(rig_submit(rig)));
 	test_assert_census(&before);
 	set_gate(false);

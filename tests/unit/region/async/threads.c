@@ -120,9 +120,9 @@ static struct pier_mr_range choose_range(struct crowd *crowd, struct test_random
 					 int *ret_error)
 {
 	size_t page = test_random_below(random, RIG_PAGES);
-	struct pier_mr_range host = PIER_MR_RANGE_HOST(
+	struct pier_mr_range host = pier_mr_range_host(
 		crowd->rig->memory + page * RIG_PAGE, RIG_LENGTH - page * RIG_PAGE);
-	struct pier_mr_range buffer = PIER_MR_RANGE_BUFFER(crowd->buffer, page * RIG_PAGE,
+	struct pier_mr_range buffer = pier_mr_range_buffer(crowd->buffer, page * RIG_PAGE,
 							   RIG_PAGE);
 
 	*ret_error = 0;

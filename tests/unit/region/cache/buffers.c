@@ -317,8 +317,9 @@ static void test_identity_changes_meanwhile(void **state)
 /* Who can neither tell allocations apart nor hold one is not cached by pointer. */
 static void test_no_identity(void **state)
 {
-	struct pier_mr_cache_attr attr = PIER_MR_CACHE_ATTR_INIT;
+	struct pier_mr_cache_attr attr;
 
+	pier_mr_cache_attr_init(&attr);
 	(void)state;
 	for (int by_hand = 0; by_hand < 2; by_hand++) {
 		struct pier_buffer *buffer;

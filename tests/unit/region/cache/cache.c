@@ -9,8 +9,9 @@
 
 static struct pier_mr_cache_attr by_hand(size_t max_count, uint64_t max_bytes)
 {
-	struct pier_mr_cache_attr attr = PIER_MR_CACHE_ATTR_INIT;
+	struct pier_mr_cache_attr attr;
 
+	pier_mr_cache_attr_init(&attr);
 	attr.flags = PIER_MR_CACHE_UNWATCHED;
 	attr.max_count = max_count;
 	attr.max_bytes = max_bytes;

@@ -229,9 +229,10 @@ static void run(struct test_random *random)
 
 static void test_against_a_model(void **state)
 {
-	struct pier_mr_cache_attr attr = PIER_MR_CACHE_ATTR_INIT;
+	struct pier_mr_cache_attr attr;
 	struct test_random random = test_random_start();
 
+	pier_mr_cache_attr_init(&attr);
 	(void)state;
 	rig_deadline(100);
 	attr.max_count = MOST;

@@ -146,8 +146,9 @@ static void *make_caches(void *argument)
 
 static void start(uint32_t flags)
 {
-	struct pier_mr_cache_attr attr = PIER_MR_CACHE_ATTR_INIT;
+	struct pier_mr_cache_attr attr;
 
+	pier_mr_cache_attr_init(&attr);
 	rig_deadline(100);
 	attr.max_count = MOST;
 	attr.max_bytes = MOST * 100000;

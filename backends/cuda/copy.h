@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_BACKENDS_CUDA_COPY_H
+#define PIER_BACKENDS_CUDA_COPY_H
+
+#include "memory.h"
+
+/* copy_to(), copy_from(), lock_host() and unlock_host() of the backend. */
+int pier_cuda_copy_to(const struct pier_memory *memory, uint64_t offset,
+		      const void *source, uint64_t length);
+int pier_cuda_copy_from(const struct pier_memory *memory, uint64_t offset,
+			void *destination, uint64_t length);
+int pier_cuda_lock_host(const struct pier_memory *memory, void *addr, uint64_t length);
+void pier_cuda_unlock_host(const struct pier_memory *memory, void *addr);
+
+/* Fill an allocation with zeros; with its context entered. */
+int pier_cuda_clear(const struct pier_cuda_memory *memory);
+
+#endif

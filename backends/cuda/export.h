@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_BACKENDS_CUDA_EXPORT_H
+#define PIER_BACKENDS_CUDA_EXPORT_H
+
+#include "memory.h"
+
+/* export_range(), export_mapped(), close_export() and expose() of the backend. */
+int pier_cuda_export(const struct pier_memory *memory, uint64_t address, uint64_t length,
+		     struct pier_backend_export *ret_export);
+int pier_cuda_export_mapped(const struct pier_memory *memory, uint64_t address,
+			    uint64_t length, enum pier_mapping mapping,
+			    struct pier_backend_export *ret_export);
+void pier_cuda_close_export(struct pier_backend_export *dmabuf);
+int pier_cuda_expose(const struct pier_memory *memory);
+
+/* Why memory cannot be exported, and the remedy; "" if it can. */
+void pier_cuda_explain_export(const struct pier_cuda_memory *memory, char *ret_text,
+			      size_t size);
+
+#endif

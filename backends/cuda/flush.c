@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+
+#include "driver.h"
+#include "error.h"
+#include "flush.h"
+#include "memory.h"
+#include "core/error.h"
+
+static int flush_device(const struct pier_cuda_memory *memory)
+{
+	struct pier_cuda_scope scope;
+	struct pier_cuda *cuda = memory->cuda;
+	CUresult error;
+	int result = PIER_CUDA_NEED(cuda, cuFlushGPUDirectRDMAWrites);
+
+	if (result == 0)
+		result = pier_cuda_enter_memory(memory, &scope);
+	if (result != 0)
+		return result;
+	error = cuda->call.cuFlushGPUDirectRDMAWrites(
+		CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX,
+		CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER);
+	if (error != CUDA_SUCCESS)
+		result = pier_cuda_fail(cuda, error,
+					"cuFlushGPUDirectRDMAWrites of CUDA device %d",
+					memory->device);
+	pier_cuda_leave(cuda, &scope);
+	return result;
+}
+
+/*
+ * Whether the device's own kernels see what a NIC wrote is an attribute. Those of other
+ * devices are not asked about: who reads this memory over NVLink orders that himself.
+ */
+int pier_cuda_flush(const struct pier_memory *memory)
+{
+	const struct pier_cuda_memory *state = memory->state;
+	const struct pier_cuda *cuda = state->cuda;
+	int ordering = 0;
+	CUresult error;
+
+	if (pier_cuda_is_host(state))
+		return 0;
+	error = cuda->call.cuDeviceGetAttribute(
+		&ordering, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING,
+		state->device);
+	/* Before CUDA 11.3 there is no such attribute, and nothing is known. */
+	if (error != CUDA_SUCCESS && error != CUDA_ERROR_INVALID_VALUE)
+		return pier_cuda_fail(cuda, error,
+				      "asking CUDA device %d how it orders writes",
+				      state->device);
+	if (ordering >= CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER)
+		return 0;
+	if (pier_cuda_attribute(
+		    cuda, state->device,
+		    CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS) &
+	    CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST)
+		return flush_device(state);
+	return pier_fail(
+		EOPNOTSUPP,
+		"CUDA device %d neither orders what a NIC writes nor can flush it "
+		"(cuFlushGPUDirectRDMAWrites): let the NIC that wrote read a byte "
+		"back (pier_reader_read_back())",
+		state->device);
+}

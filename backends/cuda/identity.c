@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <inttypes.h>
+
+#include "driver.h"
+#include "identity.h"
+#include "core/error.h"
+
+/*
+ * Buffers are counted by allocation, or by reservation where memory is mapped into one;
+ * blocks (CUDA 12) by physical memory, of which small buffers share one. Both counts
+ * start low, so that the sum is theirs alone.
+ */
+bool pier_cuda_read_identity(const struct pier_cuda *cuda, uint64_t address,
+			     uint64_t *ret_identity)
+{
+	unsigned long long buffer = 0, block = 0;
+	bool known;
+
+	known = cuda->call.cuPointerGetAttribute(&buffer, CU_POINTER_ATTRIBUTE_BUFFER_ID,
+						 address) == CUDA_SUCCESS;
+	known |= cuda->call.cuPointerGetAttribute(&block,
+						  CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID,
+						  address) == CUDA_SUCCESS;
+	if (known)
+		*ret_identity = buffer * UINT64_C(0x9e3779b97f4a7c15) + block;
+	return known;
+}
+
+int pier_cuda_identity(uint64_t address, uint64_t *ret_identity)
+{
+	struct pier_cuda *cuda = pier_cuda_if_loaded();
+
+	return cuda && pier_cuda_read_identity(cuda, address, ret_identity) ? 0 : -ENOENT;
+}
+
+/* Only what had an identity when it was wrapped can be told from what is there now. */
+static bool was_freed(const struct pier_cuda_memory *memory)
+{
+	uint64_t identity = 0;
+
+	return memory->identity &&
+	       (!pier_cuda_read_identity(memory->cuda, memory->start, &identity) ||
+		memory->identity != identity);
+}
+
+int pier_cuda_check_live(const struct pier_cuda_memory *memory)
+{
+	if (memory->own || !was_freed(memory))
+		return 0;
+	return pier_fail(EINVAL,
+			 "the memory at %#" PRIx64 " was freed after it was wrapped: "
+			 "wrap what is there now",
+			 memory->start);
+}

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_BACKENDS_CUDA_UNIT_H
+#define PIER_BACKENDS_CUDA_UNIT_H
+
+#include "backends/backend.h"
+
+/* unit() and locate() of the backend. */
+int pier_cuda_unit(uint32_t index, struct pier_backend_unit *ret_unit);
+int pier_cuda_locate(const struct pier_memory *memory, char ret_pci[16],
+		     int *ret_numa_node);
+
+/*
+ * The length in bytes of BAR1, through which other devices reach the memory; 0: unknown.
+ *
+ * devices  "/sys/bus/pci/devices"
+ */
+uint64_t pier_cuda_bar1(const char *devices, const char *pci);
+
+#endif

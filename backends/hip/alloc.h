@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_BACKENDS_HIP_ALLOC_H
+#define PIER_BACKENDS_HIP_ALLOC_H
+
+#include "memory.h"
+
+/* alloc() and free() of the backend. */
+int pier_hip_alloc(const char *unit, uint64_t length, struct pier_memory *ret_memory);
+void pier_hip_free(struct pier_memory *memory);
+
+#endif

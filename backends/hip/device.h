@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_BACKENDS_HIP_DEVICE_H
+#define PIER_BACKENDS_HIP_DEVICE_H
+
+#include <stdbool.h>
+
+#include "api.h"
+
+/* What a thread had before pier_hip_enter(). */
+struct pier_hip_scope {
+	int device;	   /* its current device */
+	unsigned int mode; /* its mode of capturing streams */
+	bool changed;	   /* pier changed the device */
+	bool relaxed;	   /* pier changed the mode */
+	bool clean;	   /* hipPeekAtLastError() reported no error */
+};
+
+/*
+ * Begin calls on a device. pier_hip_leave() restores the thread's current device and its
+ * capture mode, and removes a last error that is pier's. Call it after every enter, also
+ * after one that failed.
+ *
+ * device  its ordinal, or -1: the current one
+ */
+int pier_hip_enter(const struct pier_hip *hip, int device,
+		   struct pier_hip_scope *ret_scope);
+void pier_hip_leave(const struct pier_hip *hip, const struct pier_hip_scope *scope);
+
+/*
+ * The number of devices, at least one. Leaves the last error set.
+ *
+ * Errors: -EOPNOTSUPP none, with the reason if it can be found; others of HIP.
+ */
+int pier_hip_count_devices(const struct pier_hip *hip, int *ret_count);
+
+/* "0000:c1:00.0" in lower case, or "". */
+void pier_hip_locate(const struct pier_hip *hip, int device, char ret_pci[16]);
+
+#endif

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "memory.h"
+#include "core/error.h"
+
+#define OTHERWISE                                                                        \
+	"allocate what the NIC shall reach with hipMalloc() or pier_buffer_alloc(), or " \
+	"allow staging"
+
+static const struct {
+	const char *name;
+	const char *no_export;
+} kinds[] = {
+	[PIER_HIP_DEVICE] = { "hipMalloc", "" },
+	[PIER_HIP_FINE] = { "fine-grained device memory", "" },
+	[PIER_HIP_HOST] = { "page-locked host memory",
+			    "it is host memory, which ROCm does not export: register "
+			    "it as such" },
+	[PIER_HIP_REGISTERED] = { "registered host memory",
+				  "it is host memory, which ROCm does not export: "
+				  "register it as such" },
+	[PIER_HIP_MANAGED] = { "managed memory",
+			       "its pages move between host and device; " OTHERWISE },
+	[PIER_HIP_POOL] = { "hipMallocAsync",
+			    "it belongs to a pool, which may give it to others in the "
+			    "order of a stream; " OTHERWISE },
+	/* Newer versions of ROCr export it; the others say that they do not. */
+	[PIER_HIP_VIRTUAL] = { "hipMemMap", "" },
+	/*
+	 * ROCr has no owner of it in its table (Runtime::IPCAttach()), by which
+	 * Runtime::DmaBufExport() goes without looking.
+	 */
+	[PIER_HIP_IPC] = { "memory of another process",
+			   "only the process that allocated it can export it" },
+	[PIER_HIP_GRAPHICS] = { "memory of a graphics interface",
+				"only the interface that allocated it can export it" },
+};
+
+bool pier_hip_on_host(enum pier_hip_kind kind)
+{
+	return kind == PIER_HIP_HOST || kind == PIER_HIP_REGISTERED;
+}
+
+void pier_hip_describe(const struct pier_memory *memory,
+		       struct pier_memory_facts *ret_facts)
+{
+	const struct pier_hip_memory *state = memory->state;
+
+	snprintf(ret_facts->kind, sizeof(ret_facts->kind), "%s", kinds[state->kind].name);
+	if (state->segments > 1)
+		snprintf(ret_facts->kind, sizeof(ret_facts->kind),
+			 "%s, %" PRIu32 " segments", kinds[state->kind].name,
+			 state->segments);
+	snprintf(ret_facts->unit, sizeof(ret_facts->unit), "%d", state->device);
+	snprintf(ret_facts->no_export, sizeof(ret_facts->no_export), "%s",
+		 kinds[state->kind].no_export);
+	ret_facts->host = pier_hip_on_host(state->kind);
+	ret_facts->moves = state->kind == PIER_HIP_MANAGED;
+}
+
+unsigned int pier_hip_read_number(const struct pier_hip *hip, uint64_t address,
+				  uint32_t *ret_number)
+{
+	*ret_number = 0;
+	return hip->hipPointerGetAttribute(ret_number, PIER_HIP_BUFFER_ID,
+					   (void *)(uintptr_t)address);
+}
+
+int pier_hip_check_live(const struct pier_memory *memory)
+{
+	const struct pier_hip_memory *state = memory->state;
+	uint32_t number;
+	unsigned int error;
+
+	if (!state->number)
+		return 0;
+	error = pier_hip_read_number(state->hip, memory->address, &number);
+	if (error == PIER_HIP_SUCCESS && number == state->number)
+		return 0;
+	/* What else is wrong is for who asked for more than this to find out. */
+	if (error != PIER_HIP_SUCCESS && error != PIER_HIP_INVALID_VALUE &&
+	    error != PIER_HIP_INVALID_DEVICE_POINTER)
+		return 0;
+	return pier_fail(EFAULT,
+			 "the memory at %#llx was freed after it was wrapped: wrap what "
+			 "is there now",
+			 (unsigned long long)memory->address);
+}

@@ -1,0 +1,398 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "call.h"
+#include "core/error.h"
+#include "core/fd.h"
+#include "listen.h"
+#include "peers.h"
+#include "provider/soft/engine.h"
+#include "provider/soft/link/auth.h"
+#include "provider/soft/link/credentials.h"
+#include "provider/soft/link/ring.h"
+#include "provider/soft/link/shared_memory.h"
+#include "provider/soft/link/stream.h"
+#include "provider/soft/soft.h"
+
+/* Calls a peer in another process. It waits for at most DEADLINE. */
+#define DEADLINE	    UINT64_C(5000000000)
+/*
+ * Any process can hold the peer's name in the abstract namespace, and fill the backlog or
+ * accept and stay silent. So if the peer can be called by TCP too, a Unix listener has
+ * this long to prove itself.
+ */
+#define UNIX_PROOF_DEADLINE UINT64_C(1000000000)
+
+/* 0 when it is ready; -errno. */
+static int wait_for(int fd, short events, uint64_t deadline)
+{
+	struct pollfd waited = { .fd = fd, .events = events };
+
+	for (;;) {
+		uint64_t now = pier_soft_now();
+		int count;
+
+		if (now >= deadline)
+			return -ETIMEDOUT;
+		count = poll(&waited, 1, (int)((deadline - now) / 1000000 + 1));
+		if (count > 0)
+			return 0;
+		if (count < 0 && errno != EINTR)
+			return -errno;
+	}
+}
+
+static int receive_all(int fd, uint8_t *bytes, size_t length, uint64_t deadline)
+{
+	while (length > 0) {
+		int error = wait_for(fd, POLLIN, deadline);
+		ssize_t received;
+
+		if (error)
+			return error;
+		received = recv(fd, bytes, length, MSG_DONTWAIT);
+		if (received == 0)
+			return -ECONNREFUSED;
+		if (received < 0 && errno != EAGAIN && errno != EINTR)
+			return errno == ECONNRESET ? -ECONNREFUSED : -errno;
+		if (received > 0) {
+			bytes += received;
+			length -= received;
+		}
+	}
+	return 0;
+}
+
+/* A fresh connection always has room for these few bytes. */
+static int send_all(int fd, const uint8_t *bytes, size_t length)
+{
+	ssize_t sent = send(fd, bytes, length, MSG_NOSIGNAL | MSG_DONTWAIT);
+
+	if (sent == (ssize_t)length)
+		return 0;
+	return sent < 0 && errno != EPIPE && errno != ECONNRESET ? -errno : -ECONNREFUSED;
+}
+
+/* The proof, and with it the memory to share. */
+static int send_proof(int fd, uint8_t *proof, const struct soft_shared_memory *memory)
+{
+	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))] = { 0 };
+	struct iovec part = { .iov_base = proof, .iov_len = SOFT_PROOF_SIZE };
+	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
+	struct cmsghdr *header = (struct cmsghdr *)control;
+
+	if (!memory)
+		return send_all(fd, proof, SOFT_PROOF_SIZE);
+	header->cmsg_level = SOL_SOCKET;
+	header->cmsg_type = SCM_RIGHTS;
+	header->cmsg_len = CMSG_LEN(sizeof(int));
+	memcpy(CMSG_DATA(header), &memory->fd, sizeof(int));
+	message.msg_control = control;
+	message.msg_controllen = sizeof(control);
+	if (sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == SOFT_PROOF_SIZE)
+		return 0;
+	/* Too many fds are on their way already, or whatever else: without it then. */
+	return send_all(fd, proof, SOFT_PROOF_SIZE);
+}
+
+/* Of `*shared` nothing is left if the listener does without. */
+static int check_welcome(const struct soft_qp *qp, const uint8_t *transcript,
+			 const uint8_t *welcome, struct soft_shared_memory **shared)
+{
+	const uint8_t *secret = qp->peer_address.secret;
+
+	if (*shared &&
+	    pier_soft_proves(secret, SOFT_LISTENER_SHARES, transcript, welcome))
+		return 0;
+	pier_soft_release_shared_memory(*shared);
+	*shared = NULL;
+	return pier_soft_proves(secret, SOFT_LISTENER_WELCOMES, transcript, welcome)
+		       ? 0
+		       : -ECONNREFUSED;
+}
+
+static int prove_ourselves(const struct soft_qp *qp, int fd, const uint8_t *transcript,
+			   uint64_t deadline, struct soft_shared_memory **shared)
+{
+	const uint8_t *secret = qp->peer_address.secret;
+	uint8_t proof[SOFT_PROOF_SIZE], welcome[SOFT_WELCOME_SIZE];
+	int error;
+
+	pier_soft_prove(secret, SOFT_CALLER_PROVES, transcript, proof);
+	pier_soft_prove(qp->secret, SOFT_CALLER_IDENTITY, transcript,
+			proof + SOFT_MAC_SIZE);
+	error = send_proof(fd, proof, *shared);
+	if (!error)
+		error = receive_all(fd, welcome, sizeof(welcome), deadline);
+	return error ? error : check_welcome(qp, transcript, welcome, shared);
+}
+
+/* The listener has proven itself when this returns 0; `early` has the transcript. */
+static int exchange_nonces(const struct soft_qp *qp, const struct ibv_qp_attr *attr,
+			   int fd, uint64_t deadline, struct soft_early_stream *early)
+{
+	struct soft_hello hello = {
+		.from = soft_context_of(qp)->gid,
+		.to = attr->ah_attr.grh.dgid,
+		.from_qpn = qp->ibv.qp_num,
+		.to_qpn = attr->dest_qp_num,
+	};
+	uint8_t bytes[SOFT_HELLO_SIZE], challenge[SOFT_CHALLENGE_SIZE];
+	struct soft_share share;
+	int error;
+
+	if (!pier_soft_make_nonce(&share, early->sealed, hello.nonce))
+		return -EIO;
+	pier_soft_pack_hello(&hello, bytes);
+	error = send_all(fd, bytes, sizeof(bytes));
+	if (!error)
+		error = receive_all(fd, challenge, sizeof(challenge), deadline);
+	if (!error && !pier_soft_agree(&share, challenge, early->agreed))
+		error = -ECONNREFUSED;
+	explicit_bzero(&share, sizeof(share));
+	if (error)
+		return error;
+	pier_soft_hash_transcript(bytes, challenge, early->sealed, early->transcript);
+	early->proven = pier_soft_proves(qp->peer_address.secret, SOFT_LISTENER_PROVES,
+					 early->transcript, challenge + SOFT_SHARE_SIZE);
+	return early->proven ? 0 : -ECONNREFUSED;
+}
+
+/* Without SO_SNDTIMEO, a Unix connect(2) waits without limit for room in the backlog. */
+static int limit_connect(int fd, uint64_t deadline)
+{
+	uint64_t now = pier_soft_now();
+	uint64_t left = now < deadline ? (deadline - now) / 1000 : 0;
+	struct timeval limit = {
+		.tv_sec = (time_t)(left / 1000000),
+		.tv_usec = (suseconds_t)(left % 1000000),
+	};
+
+	if (left == 0) /* which would mean no limit */
+		return -ETIMEDOUT;
+	if (setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)) < 0)
+		return -errno;
+	return 0;
+}
+
+static int dial(int fd, const void *name, socklen_t length, uint64_t deadline)
+{
+	int error;
+	socklen_t size = sizeof(error);
+
+	for (;;) {
+		error = limit_connect(fd, deadline);
+		if (error)
+			return error;
+		if (connect(fd, name, length) == 0 || errno == EINPROGRESS)
+			break;
+		if (errno != EINTR)
+			return errno == EAGAIN ? -ETIMEDOUT : -errno;
+	}
+	error = wait_for(fd, POLLOUT, deadline);
+	if (error)
+		return error;
+	if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) < 0)
+		return -errno;
+	return -error;
+}
+
+/* The listener's user is known to be one that may connect. */
+static int introduce_unix(const struct soft_qp *qp, const struct ibv_qp_attr *attr,
+			  int fd, uint64_t proof_deadline, uint64_t deadline,
+			  struct soft_early_stream *early)
+{
+	struct soft_shared_memory *shared = NULL;
+	int error;
+
+	early->sealed = pier_soft_must_seal(fd, geteuid());
+	error = exchange_nonces(qp, attr, fd, proof_deadline, early);
+	if (error)
+		return error;
+	if (!early->sealed) /* otherwise the listener does not accept it */
+		shared = pier_soft_create_shared_memory();
+	error = prove_ourselves(qp, fd, early->transcript, deadline, &shared);
+	if (!error && shared) {
+		early->ring = pier_soft_create_ring(shared, 0);
+		/* The peer relies on it. */
+		return early->ring ? 0 : -ENOMEM;
+	}
+	pier_soft_release_shared_memory(shared);
+	return error;
+}
+
+/* ENOENT: no such socket on this host, so the peer is on another one. */
+static int call_unix(const struct soft_qp *qp, const struct ibv_qp_attr *attr,
+		     uint64_t proof_deadline, uint64_t deadline,
+		     struct soft_early_stream *early)
+{
+	struct sockaddr_un name;
+	socklen_t length = pier_soft_unix_name(&attr->ah_attr.grh.dgid, &name);
+	pier_auto_fd fd = -1;
+	int error;
+
+	if (!pier_soft_unix_allowed())
+		return -ENOENT;
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return pier_fail(errno, "soft0: no socket");
+	pier_soft_accept_fds(fd, false);
+	error = dial(fd, &name, length, proof_deadline);
+	if (error == -ECONNREFUSED || (!error && !pier_soft_may_connect(fd)))
+		return -ENOENT;
+	if (!error)
+		error = introduce_unix(qp, attr, fd, proof_deadline, deadline, early);
+	if (error)
+		return pier_fail(-error,
+				 "soft0: QP %#x of another process (Unix socket "
+				 "@%s) %s",
+				 attr->dest_qp_num, name.sun_path + 1,
+				 error == -ECONNREFUSED
+					 ? "refuses: it is gone, or was set "
+					   "up with another address"
+					 : "does not answer");
+	early->fd = pier_take_fd(&fd);
+	return 0;
+}
+
+static socklen_t tcp_name(const struct soft_address *address, uint32_t index,
+			  struct sockaddr_storage *ret_name)
+{
+	const struct in6_addr *one = &address->addresses[index];
+	struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)ret_name;
+	struct sockaddr_in *v4 = (struct sockaddr_in *)ret_name;
+
+	memset(ret_name, 0, sizeof(*ret_name));
+	if (IN6_IS_ADDR_V4MAPPED(one)) {
+		v4->sin_family = AF_INET;
+		v4->sin_port = htons(address->port);
+		memcpy(&v4->sin_addr, one->s6_addr + 12, 4);
+		return sizeof(*v4);
+	}
+	v6->sin6_family = AF_INET6;
+	v6->sin6_port = htons(address->port);
+	v6->sin6_addr = *one;
+	return sizeof(*v6);
+}
+
+static int call_one(const struct soft_qp *qp, const struct ibv_qp_attr *attr,
+		    uint32_t index, uint64_t deadline, struct soft_early_stream *early)
+{
+	struct sockaddr_storage name;
+	socklen_t length = tcp_name(&qp->peer_address, index, &name);
+	pier_auto_fd fd = socket(name.ss_family,
+				 SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	struct soft_shared_memory *shared = NULL;
+	int error;
+
+	if (fd < 0)
+		return -errno;
+	error = dial(fd, &name, length, deadline);
+	early->sealed = true;
+	if (!error)
+		error = exchange_nonces(qp, attr, fd, deadline, early);
+	if (!error)
+		error = prove_ourselves(qp, fd, early->transcript, deadline, &shared);
+	if (!error)
+		early->fd = pier_take_fd(&fd);
+	return error;
+}
+
+/* Whether the peer gives an address that we may call. */
+static bool has_tcp_way(const struct soft_qp *qp)
+{
+	const struct soft_peers *peers = &soft_context_of(qp)->listeners.peers;
+	const struct soft_address *address = &qp->peer_address;
+
+	for (uint32_t i = 0; i < address->count; i++) {
+		if (pier_soft_may_call(peers, &address->addresses[i], address->port))
+			return true;
+	}
+	return false;
+}
+
+static int check_tcp(const struct soft_qp *qp, const struct ibv_qp_attr *attr)
+{
+	if (qp->peer_address.count == 0)
+		return pier_fail(ECONNREFUSED,
+				 "soft0: QP %#x is not on this host, and neither end "
+				 "listens on TCP: set PIER_SOFT_ADDRESS on one of them",
+				 attr->dest_qp_num);
+	if (!pier_soft_calls_anybody(&soft_context_of(qp)->listeners.peers))
+		return pier_fail(ECONNREFUSED,
+				 "soft0: QP %#x is not on this host, and this process "
+				 "does not use TCP: set PIER_SOFT_ADDRESS, or "
+				 "PIER_SOFT_PEERS to what it may call",
+				 attr->dest_qp_num);
+	return 0;
+}
+
+/* Each of the peer's addresses that may be called, in turn. */
+static int call_tcp(const struct soft_qp *qp, const struct ibv_qp_attr *attr,
+		    uint64_t deadline, struct soft_early_stream *early)
+{
+	const struct soft_peers *peers = &soft_context_of(qp)->listeners.peers;
+	const struct soft_address *address = &qp->peer_address;
+	char refused[INET6_ADDRSTRLEN], failed[INET6_ADDRSTRLEN] = "";
+	int error = check_tcp(qp, attr);
+
+	if (error)
+		return error;
+	for (uint32_t i = 0; i < address->count; i++) {
+		const struct in6_addr *one = &address->addresses[i];
+		/* A share of the time left, so that one dead address is not all. */
+		uint64_t now = pier_soft_now();
+		uint64_t left = deadline > now ? deadline - now : 0;
+
+		if (!pier_soft_may_call(peers, one, address->port)) {
+			inet_ntop(AF_INET6, one, refused, sizeof(refused));
+			continue;
+		}
+		error = call_one(qp, attr, i, now + left / (address->count - i), early);
+		if (!error)
+			return 0;
+		inet_ntop(AF_INET6, one, failed, sizeof(failed));
+	}
+	if (!*failed)
+		return pier_fail(EACCES,
+				 "soft0: QP %#x says that it is at %s port %u, which "
+				 "this process may not call: %s",
+				 attr->dest_qp_num, refused, address->port,
+				 address->port < SOFT_MIN_PORT
+					 ? "ports below 1024 are never called"
+					 : "set PIER_SOFT_PEERS to allow it");
+	return pier_fail(-error,
+			 "soft0: QP %#x cannot be reached by TCP: the last of %u "
+			 "addresses, %s port %u: %s",
+			 attr->dest_qp_num, address->count, failed, address->port,
+			 strerror(-error));
+}
+
+int pier_soft_call(struct soft_qp *qp, const struct ibv_qp_attr *attr,
+		   struct soft_early_stream *ret_parked)
+{
+	uint64_t now = pier_soft_now(), deadline = now + DEADLINE;
+	bool has_tcp = has_tcp_way(qp);
+	int error;
+
+	*ret_parked = (struct soft_early_stream){
+		.fd = -1,
+		.gid = attr->ah_attr.grh.dgid,
+		.qpn = attr->dest_qp_num,
+	};
+	error = call_unix(qp, attr, has_tcp ? now + UNIX_PROOF_DEADLINE : deadline,
+			  deadline, ret_parked);
+	/* Once the peer may have our proof, a second connection would be one too many. */
+	if (error == -ENOENT || (error && has_tcp && !ret_parked->proven))
+		error = call_tcp(qp, attr, deadline, ret_parked);
+	ret_parked->tx_fd = ret_parked->fd;
+	if (!error)
+		pier_soft_tune_stream(ret_parked->fd);
+	return error;
+}

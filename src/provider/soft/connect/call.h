@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_SOFT_CALL_H
+#define PIER_SOFT_CALL_H
+
+#include <infiniband/verbs.h>
+
+struct soft_early_stream;
+struct soft_qp;
+
+/* Makes an authenticated stream to a peer in another process. Blocks for seconds. */
+int pier_soft_call(struct soft_qp *qp, const struct ibv_qp_attr *attr,
+		   struct soft_early_stream *ret_stream);
+
+#endif

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include <sodium.h>
+
+#include "connect.h"
+#include "call.h"
+#include "core/error.h"
+#include "core/fd.h"
+#include "gid.h"
+#include "provider/soft/engine.h"
+#include "provider/soft/link/auth.h"
+#include "provider/soft/link/early_stream.h"
+#include "provider/soft/link/ring.h"
+#include "provider/soft/link/shared_memory.h"
+#include "provider/soft/link/stream.h"
+#include "provider/soft/registry.h"
+#include "provider/soft/soft.h"
+
+static struct soft_early_stream parked_stream(int rx_fd, int tx_fd,
+					      struct soft_ring *ring,
+					      const union ibv_gid *gid, uint32_t qpn)
+{
+	struct soft_early_stream early = {
+		.fd = rx_fd,
+		.tx_fd = tx_fd,
+		.ring = ring,
+		.gid = *gid,
+		.qpn = qpn,
+		.proven = true,
+	};
+
+	return early;
+}
+
+/*
+ * What the peer gets, with the proof that a caller from another process sends too: the
+ * peer takes it only if it was told of this queue pair as it is since its last RESET.
+ * The proof stays in this process, so that any transcript will do.
+ */
+static struct soft_early_stream stream_for_peer(const struct soft_qp *qp, int fd,
+						struct soft_ring *ring)
+{
+	struct soft_early_stream early = parked_stream(
+		fd, fd, ring, &soft_context_of(qp)->gid, qp->ibv.qp_num);
+
+	early.proven = false;
+	pier_soft_prove(qp->secret, SOFT_CALLER_IDENTITY, early.transcript, early.proof);
+	return early;
+}
+
+/* And the other way around, with the context of the peer locked. */
+static int check_told(const struct soft_qp *qp, const struct soft_qp *peer)
+{
+	if (!qp->has_peer_address)
+		return pier_fail(ENOTCONN,
+				 "soft0: the address of QP %#x was not given "
+				 "(set_qp_address)",
+				 peer->ibv.qp_num);
+	if (sodium_memcmp(qp->peer_address.secret, peer->secret, SOFT_SECRET_SIZE) != 0)
+		return pier_fail(ECONNREFUSED,
+				 "soft0: QP %#x refuses: it was set up with another "
+				 "address, or has been reset since",
+				 peer->ibv.qp_num);
+	return 0;
+}
+
+static int check_peer(const struct soft_qp *qp, struct soft_context *peer_context,
+		      uint32_t qpn)
+{
+	const struct soft_qp *peer;
+	int error = 0;
+
+	pier_soft_lock(peer_context);
+	peer = pier_soft_find_qp(peer_context, qpn);
+	if (peer)
+		error = check_told(qp, peer);
+	pier_soft_unlock(peer_context);
+	return error;
+}
+
+static void park_locked(struct soft_qp *qp, const struct soft_early_stream *early)
+{
+	pier_soft_lock(soft_context_of(qp));
+	pier_soft_store_stream(qp, early);
+	pier_soft_unlock(soft_context_of(qp));
+}
+
+/* Gives one end to the peer, where it waits until that goes to RTR. */
+static bool give_to_peer(const struct soft_qp *qp, struct soft_context *context,
+			 uint32_t qpn, const struct soft_early_stream *early)
+{
+	struct soft_qp *peer;
+	bool taken;
+
+	pier_soft_lock(context);
+	peer = pier_soft_find_qp(context, qpn);
+	/* It may have been reset meanwhile. */
+	taken = peer && check_told(qp, peer) == 0;
+	if (taken)
+		pier_soft_store_stream(peer, early);
+	pier_soft_unlock(context);
+	return taken;
+}
+
+/* Both, or none: then frames go by the sockets. */
+static void create_rings(struct soft_ring **ret_lanes)
+{
+	struct soft_shared_memory *memory = pier_soft_create_shared_memory();
+
+	ret_lanes[0] = ret_lanes[1] = NULL;
+	if (!memory)
+		return;
+	atomic_fetch_add(&memory->users, 1);
+	ret_lanes[0] = pier_soft_create_ring(memory, 0);
+	ret_lanes[1] = pier_soft_create_ring(memory, 1);
+	if (ret_lanes[0] && ret_lanes[1])
+		return;
+	pier_soft_free_ring(ret_lanes[0]);
+	pier_soft_free_ring(ret_lanes[1]);
+	ret_lanes[0] = ret_lanes[1] = NULL;
+}
+
+/*
+ * Whichever of two queue pairs in a process comes first makes the link. As with
+ * hardware it is no error that the peer is not there; requests to it will time
+ * out. With the registry held, so that the peer's context stays.
+ */
+static int connect_within(struct soft_qp *qp, struct soft_context *peer_context,
+			  const struct ibv_qp_attr *attr)
+{
+	struct soft_context *context = soft_context_of(qp);
+	const union ibv_gid *gid = &attr->ah_attr.grh.dgid;
+	struct soft_early_stream mine, its;
+	struct soft_ring *rings[2];
+	int fds[2], error = check_peer(qp, peer_context, attr->dest_qp_num);
+	bool early;
+
+	if (error)
+		return error;
+	pier_soft_lock(context);
+	early = pier_soft_has_stream(qp, gid, attr->dest_qp_num);
+	pier_soft_unlock(context);
+	if (early)
+		return 0;
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) < 0)
+		return pier_fail(errno, "soft0: no socket pair to QP %#x",
+				 attr->dest_qp_num);
+	pier_soft_tune_stream(fds[0]);
+	pier_soft_tune_stream(fds[1]);
+	if (peer_context == context && attr->dest_qp_num == qp->ibv.qp_num) {
+		mine = parked_stream(
+			fds[1], fds[0],
+			pier_soft_create_loop_ring(pier_soft_create_shared_memory()), gid,
+			attr->dest_qp_num);
+		park_locked(qp, &mine);
+		return 0;
+	}
+	create_rings(rings);
+	mine = parked_stream(fds[0], fds[0], rings[0], gid, attr->dest_qp_num);
+	its = stream_for_peer(qp, fds[1], rings[1]);
+	if (give_to_peer(qp, peer_context, attr->dest_qp_num, &its)) {
+		park_locked(qp, &mine);
+	} else {
+		pier_close_fd(fds[0]);
+		pier_close_fd(fds[1]);
+		pier_soft_free_ring(rings[0]);
+		pier_soft_free_ring(rings[1]);
+	}
+	return 0;
+}
+
+/*
+ * The endpoints tell both ends which of them listen on TCP. If only one listens, the
+ * other calls, even where a Unix socket then carries the link. Otherwise the lower
+ * (GID, QPN) calls.
+ */
+static bool is_caller(const struct soft_qp *qp, const struct ibv_qp_attr *attr)
+{
+	bool we_listen = soft_context_of(qp)->listeners.count > 0;
+	bool it_listens = qp->peer_address.count > 0;
+	int order = memcmp(&soft_context_of(qp)->gid, &attr->ah_attr.grh.dgid,
+			   sizeof(union ibv_gid));
+
+	if (we_listen != it_listens)
+		return it_listens;
+	return order < 0 || (order == 0 && qp->ibv.qp_num < attr->dest_qp_num);
+}
+
+/*
+ * The hello contains the GID, which an endpoint from a stranger chooses. With 16 bytes of
+ * its choice it could send a command to a service that is not soft0.
+ */
+static int check_gid(const union ibv_gid *gid)
+{
+	char text[INET6_ADDRSTRLEN];
+
+	if (pier_soft_is_gid(gid))
+		return 0;
+	inet_ntop(AF_INET6, gid->raw, text, sizeof(text));
+	return pier_fail(EINVAL,
+			 "soft0: the peer's GID %s is not that of a soft0: those begin "
+			 "with fd00:7069:6572:0",
+			 text);
+}
+
+int pier_soft_connect(struct soft_qp *qp, const struct ibv_qp_attr *attr)
+{
+	struct soft_context *peer = pier_soft_hold_registry(&attr->ah_attr.grh.dgid);
+	struct soft_early_stream early;
+	int error = 0;
+
+	if (peer)
+		error = connect_within(qp, peer, attr);
+	pier_soft_release_registry();
+	if (peer)
+		return error;
+	error = check_gid(&attr->ah_attr.grh.dgid);
+	if (error)
+		return error;
+	if (!qp->has_peer_address)
+		return pier_fail(ENOTCONN,
+				 "soft0: QP %#x is in another process, and its "
+				 "address was not given (set_qp_address)",
+				 attr->dest_qp_num);
+	if (!is_caller(qp, attr))
+		return 0;
+	error = pier_soft_call(qp, attr, &early);
+	if (!error)
+		park_locked(qp, &early);
+	explicit_bzero(&early, sizeof(early));
+	return error;
+}

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <sys/epoll.h>
+
+#include "listen.h"
+#include "core/error.h"
+#include "core/fd.h"
+#include "interfaces.h"
+#include "provider/soft/engine.h"
+#include "provider/soft/link/credentials.h"
+#include "provider/soft/link/stream.h"
+#include "provider/soft/soft.h"
+
+/* A switch for tests: TCP between two processes of one host. */
+bool pier_soft_unix_allowed(void)
+{
+	const char *wanted = secure_getenv("PIER_SOFT_UNIX");
+
+	return !wanted || strcmp(wanted, "off") != 0;
+}
+
+/* In the abstract namespace: no file, and gone with its last fd. */
+socklen_t pier_soft_unix_name(const union ibv_gid *gid, struct sockaddr_un *ret_name)
+{
+	char *text = ret_name->sun_path + 1;
+	size_t size = sizeof(ret_name->sun_path) - 1;
+	int used;
+
+	memset(ret_name, 0, sizeof(*ret_name));
+	ret_name->sun_family = AF_UNIX;
+	used = snprintf(text, size, "pier-soft-");
+	for (int i = 8; i < 16; i++)
+		used += snprintf(text + used, size - used, "%02x", gid->raw[i]);
+	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + used);
+}
+
+static int listen_unix(struct soft_context *context)
+{
+	struct soft_listeners *listeners = &context->listeners;
+	struct sockaddr_un name;
+	socklen_t length = pier_soft_unix_name(&context->gid, &name);
+
+	if (!pier_soft_unix_allowed())
+		return 0;
+	listeners->uid = geteuid();
+	listeners->unix_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK,
+				    0);
+	/* Connections inherit that, so nothing comes with them before they are accepted.
+	 */
+	pier_soft_accept_fds(listeners->unix_fd, false);
+	if (listeners->unix_fd < 0 ||
+	    bind(listeners->unix_fd, (struct sockaddr *)&name, length) < 0 ||
+	    listen(listeners->unix_fd, SOMAXCONN) < 0)
+		return pier_fail(errno, "soft0: cannot listen on the Unix socket @%s",
+				 name.sun_path + 1);
+	return 0;
+}
+
+static int bind_tcp(struct in6_addr address)
+{
+	struct sockaddr_in6 name = { .sin6_family = AF_INET6, .sin6_addr = address };
+	int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	const int off = 0;
+
+	if (fd < 0)
+		return -1;
+	setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+	if (bind(fd, (struct sockaddr *)&name, sizeof(name)) == 0 &&
+	    listen(fd, SOMAXCONN) == 0)
+		return fd;
+	return pier_close_fd(fd);
+}
+
+/* For kernels without IPv6. */
+static int bind_tcp4(struct in6_addr address)
+{
+	struct sockaddr_in name = { .sin_family = AF_INET };
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	if (fd < 0)
+		return -1;
+	if (IN6_IS_ADDR_V4MAPPED(&address))
+		memcpy(&name.sin_addr, address.s6_addr + 12, 4);
+	if (bind(fd, (struct sockaddr *)&name, sizeof(name)) == 0 &&
+	    listen(fd, SOMAXCONN) == 0)
+		return fd;
+	return pier_close_fd(fd);
+}
+
+static uint16_t bound_port(int fd)
+{
+	struct sockaddr_storage name;
+	socklen_t size = sizeof(name);
+
+	if (getsockname(fd, (struct sockaddr *)&name, &size) < 0)
+		return 0;
+	if (name.ss_family == AF_INET)
+		return ntohs(((struct sockaddr_in *)&name)->sin_port);
+	return ntohs(((struct sockaddr_in6 *)&name)->sin6_port);
+}
+
+/* The fallback is for kernels without IPv6. No IPv6 address may turn into 0.0.0.0. */
+static bool may_be_v4(const struct in6_addr *address)
+{
+	return IN6_IS_ADDR_V4MAPPED(address) || IN6_IS_ADDR_UNSPECIFIED(address);
+}
+
+static int listen_tcp(struct soft_context *context)
+{
+	struct soft_listeners *listeners = &context->listeners;
+	struct in6_addr address;
+	int error = pier_soft_choose_addresses(listeners, &address);
+
+	if (error || !listeners->tcp)
+		return error;
+	listeners->tcp_fd = bind_tcp(address);
+	if (listeners->tcp_fd < 0 && may_be_v4(&address))
+		listeners->tcp_fd = bind_tcp4(address);
+	if (listeners->tcp_fd < 0)
+		return pier_fail(errno, "soft0: cannot listen on PIER_SOFT_ADDRESS=%s",
+				 secure_getenv("PIER_SOFT_ADDRESS"));
+	listeners->port = bound_port(listeners->tcp_fd);
+	return 0;
+}
+
+static int watch_listeners(struct soft_context *context)
+{
+	struct soft_listeners *listeners = &context->listeners;
+	int error = 0;
+
+	if (listeners->unix_fd >= 0)
+		error = pier_soft_watch(context, listeners->unix_fd, EPOLLIN,
+					SOFT_EVENT_LISTENER, 0);
+	if (!error && listeners->tcp_fd >= 0)
+		error = pier_soft_watch(context, listeners->tcp_fd, EPOLLIN,
+					SOFT_EVENT_LISTENER, 0);
+	return error;
+}
+
+int pier_soft_open_listeners(struct soft_context *context)
+{
+	int error = listen_unix(context);
+
+	if (!error)
+		error = listen_tcp(context);
+	if (!error)
+		error = watch_listeners(context);
+	return error;
+}
+
+void pier_soft_close_listeners(struct soft_context *context)
+{
+	struct soft_listeners *listeners = &context->listeners;
+
+	for (int i = 0; i < SOFT_MAX_PENDING; i++) {
+		if (listeners->pending[i].step == SOFT_PENDING_FREE)
+			continue;
+		pier_soft_hang_up(listeners->pending[i].fd);
+		pier_soft_close_foreign(listeners->pending[i].shared_fd);
+	}
+	pier_soft_hang_up(listeners->unix_fd);
+	pier_soft_hang_up(listeners->tcp_fd);
+	listeners->unix_fd = listeners->tcp_fd = -1;
+}
+
+/* A listener that is not served stays readable for ever: look away for a while. */
+void pier_soft_pause_listeners(struct soft_context *context, uint64_t nanoseconds)
+{
+	struct soft_listeners *listeners = &context->listeners;
+
+	if (listeners->unix_fd >= 0)
+		pier_soft_unwatch(context, listeners->unix_fd);
+	if (listeners->tcp_fd >= 0)
+		pier_soft_unwatch(context, listeners->tcp_fd);
+	listeners->paused_until = pier_soft_now() + nanoseconds;
+	pier_soft_arm_timer(context, listeners->paused_until);
+}
+
+void pier_soft_resume_listeners(struct soft_context *context)
+{
+	context->listeners.paused_until = 0;
+	watch_listeners(context);
+}

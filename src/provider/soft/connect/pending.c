@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include "pending.h"
+#include "core/fd.h"
+#include "core/log.h"
+#include "listen.h"
+#include "provider/soft/engine.h"
+#include "provider/soft/link/auth.h"
+#include "provider/soft/link/credentials.h"
+#include "provider/soft/link/early_stream.h"
+#include "provider/soft/link/ring.h"
+#include "provider/soft/link/shared_memory.h"
+#include "provider/soft/link/stream.h"
+#include "provider/soft/soft.h"
+
+/*
+ * Connections that have yet to show that they know a secret. Each takes a slot for at
+ * most two seconds, reads of at most 144 bytes, and one fd beside its own, which only
+ * processes of our own user may send.
+ *
+ * Strangers can fill all slots: over TCP, and if we are root over the Unix socket too.
+ * A caller then waits in the backlog of the socket until the connections ahead of it have
+ * been accepted: silent ones at 64 every 250 ms, those with a valid hello at 64 a second.
+ * A hello is valid only with our GID and the number of a queue pair. A caller gives up
+ * after 5 seconds, so about 1280 silent connections that always come back keep callers
+ * out. The backlog is SOMAXCONN, which the kernel cuts to net.core.somaxconn; when a TCP
+ * backlog is full, the kernel drops the caller's SYN, which is repeated after 1, 3 and
+ * 7 s. Processes of other users, unless one of the two is root, are turned away when they
+ * are accepted and take no slot.
+ */
+
+enum {
+	ACCEPTS_PER_EVENT = 16,
+	DEADLINE_NANOSECONDS = 2000000000,
+	/*
+	 * Connections older than this may be pushed out. The hello follows the connect
+	 * at once; the proof takes a round trip more.
+	 */
+	HELLO_PATIENCE_NANOSECONDS = 250000000,
+	PROOF_PATIENCE_NANOSECONDS = 1000000000,
+	/* How long to look away when the door is full, or the process out of fds. */
+	FULL_NANOSECONDS = 5000000,
+	NO_FD_NANOSECONDS = 100000000
+};
+
+static void drop(struct soft_context *context, struct soft_pending *pending,
+		 const char *why)
+{
+	if (why)
+		pier_info("soft0: dropped a connection: %s", why);
+	pier_soft_unwatch(context, pending->fd);
+	pier_soft_hang_up(pending->fd);
+	pending->shared_fd = pier_soft_close_foreign(pending->shared_fd);
+	explicit_bzero(pending->agreed, sizeof(pending->agreed));
+	pending->fd = -1;
+	pending->step = SOFT_PENDING_FREE;
+	pending->generation++;
+}
+
+/* When a connection may be pushed out. */
+static uint64_t pushable_at(const struct soft_pending *pending)
+{
+	uint64_t accepted = pending->deadline - DEADLINE_NANOSECONDS;
+
+	return accepted + (pending->step == SOFT_PENDING_HELLO
+				   ? HELLO_PATIENCE_NANOSECONDS
+				   : PROOF_PATIENCE_NANOSECONDS);
+}
+
+/* A free slot, or else one whose connection takes too long; NULL: the door is full. */
+static struct soft_pending *find_slot(struct soft_context *context)
+{
+	struct soft_pending *slots = context->listeners.pending, *slowest = &slots[0];
+
+	for (int i = 0; i < SOFT_MAX_PENDING; i++) {
+		if (slots[i].step == SOFT_PENDING_FREE)
+			return &slots[i];
+		if (pushable_at(&slots[i]) < pushable_at(slowest))
+			slowest = &slots[i];
+	}
+	return pushable_at(slowest) <= context->engine.now ? slowest : NULL;
+}
+
+static void admit(struct soft_context *context, struct soft_pending *pending, int fd,
+		  bool sealed)
+{
+	uint64_t index = (uint64_t)(pending - context->listeners.pending);
+	uint64_t id;
+
+	if (pending->step != SOFT_PENDING_FREE)
+		drop(context, pending, "too many wait at the door");
+	/* 32 bits of generation fit beside the index in an event's 56. */
+	id = (uint64_t)pending->generation << 8 | index;
+	if (pier_soft_watch(context, fd, EPOLLIN | EPOLLRDHUP, SOFT_EVENT_PENDING, id)) {
+		pier_close_fd(fd);
+		return;
+	}
+	if (!sealed)
+		pier_soft_accept_fds(fd, true);
+	pending->fd = fd;
+	pending->sealed = sealed;
+	pending->shared_fd = -1;
+	pending->step = SOFT_PENDING_HELLO;
+	pending->have = 0;
+	pending->deadline = pier_soft_now() + DEADLINE_NANOSECONDS;
+	pier_soft_arm_timer(context, pending->deadline);
+}
+
+static bool accept_one(struct soft_context *context, int listener, bool is_unix)
+{
+	struct soft_pending *pending = find_slot(context);
+	int fd;
+
+	if (!pending) {
+		pier_soft_pause_listeners(context, FULL_NANOSECONDS);
+		return false;
+	}
+	fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	if (fd < 0) {
+		if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED)
+			return false;
+		pier_warning("soft0: cannot accept connections: %s", strerror(errno));
+		pier_soft_pause_listeners(context, NO_FD_NANOSECONDS);
+		return false;
+	}
+	if (is_unix && !pier_soft_may_connect(fd)) {
+		pier_info("soft0: dropped a connection: it is another user's");
+		pier_close_fd(fd);
+		return true;
+	}
+	admit(context, pending, fd, pier_soft_must_seal(fd, context->listeners.uid));
+	return true;
+}
+
+void pier_soft_accept(struct soft_context *context)
+{
+	struct soft_listeners *listeners = &context->listeners;
+
+	for (int i = 0; i < ACCEPTS_PER_EVENT && listeners->unix_fd >= 0; i++) {
+		if (!accept_one(context, listeners->unix_fd, true))
+			break;
+	}
+	for (int i = 0; i < ACCEPTS_PER_EVENT && listeners->tcp_fd >= 0; i++) {
+		if (!accept_one(context, listeners->tcp_fd, false))
+			break;
+	}
+}
+
+static bool say(const struct soft_pending *pending, const uint8_t *bytes, size_t length)
+{
+	return send(pending->fd, bytes, length, MSG_DONTWAIT | MSG_NOSIGNAL) ==
+	       (ssize_t)length;
+}
+
+static const char *answer_hello(struct soft_context *context,
+				struct soft_pending *pending)
+{
+	uint8_t challenge[SOFT_CHALLENGE_SIZE];
+	struct soft_hello hello;
+	struct soft_share share;
+	struct soft_qp *qp;
+
+	if (pier_soft_is_other_version(pending->bytes))
+		return "it is of another version of pier";
+	if (!pier_soft_unpack_hello(pending->bytes, &hello) ||
+	    memcmp(&hello.to, &context->gid, sizeof(hello.to)) != 0)
+		return "it does not speak our language";
+	qp = pier_soft_find_qp(context, hello.to_qpn);
+	if (!qp)
+		return "it asks for a queue pair that is not there";
+	if (!pier_soft_make_nonce(&share, pending->sealed, challenge))
+		return "no random numbers";
+	if (!pier_soft_agree(&share, hello.nonce, pending->agreed))
+		return "its half of the key is not valid";
+	pier_soft_hash_transcript(pending->bytes, challenge, pending->sealed,
+				  pending->transcript);
+	pier_soft_prove(qp->secret, SOFT_LISTENER_PROVES, pending->transcript,
+			challenge + 32);
+	pending->gid = hello.from;
+	pending->qpn = hello.from_qpn;
+	pending->target_qpn = hello.to_qpn;
+	pending->step = SOFT_PENDING_PROOF;
+	pending->have = 0;
+	return say(pending, challenge, sizeof(challenge)) ? NULL : "it does not listen";
+}
+
+static void hand_over(struct soft_context *context, struct soft_pending *pending,
+		      struct soft_qp *qp, struct soft_ring *ring)
+{
+	struct soft_early_stream early = {
+		.fd = pending->fd,
+		.tx_fd = pending->fd,
+		.ring = ring,
+		.gid = pending->gid,
+		.qpn = pending->qpn,
+		.sealed = pending->sealed,
+	};
+
+	memcpy(early.transcript, pending->transcript, SOFT_MAC_SIZE);
+	memcpy(early.agreed, pending->agreed, SOFT_SHARE_SIZE);
+	explicit_bzero(pending->agreed, sizeof(pending->agreed));
+	memcpy(early.proof, pending->bytes + SOFT_MAC_SIZE, SOFT_MAC_SIZE);
+	pier_soft_unwatch(context, pending->fd);
+	pending->fd = -1;
+	pending->step = SOFT_PENDING_FREE;
+	pending->generation++;
+	pier_soft_tune_stream(early.fd);
+	pier_soft_store_stream(qp, &early);
+	explicit_bzero(&early, sizeof(early));
+}
+
+/* The memory that came with the proof, if any, now that the proof holds. */
+static struct soft_ring *share_memory(struct soft_pending *pending)
+{
+	struct soft_shared_memory *memory = NULL;
+
+	if (pending->shared_fd >= 0)
+		memory = pier_soft_adopt_shared_memory(pending->shared_fd);
+	pending->shared_fd = pier_soft_close_foreign(pending->shared_fd);
+	return pier_soft_create_ring(memory, 1);
+}
+
+static const char *answer_proof(struct soft_context *context,
+				struct soft_pending *pending)
+{
+	struct soft_qp *qp = pier_soft_find_qp(context, pending->target_qpn);
+	uint8_t welcome[SOFT_WELCOME_SIZE];
+	struct soft_ring *ring;
+
+	if (!qp)
+		return "its queue pair is gone";
+	if (!pier_soft_proves(qp->secret, SOFT_CALLER_PROVES, pending->transcript,
+			      pending->bytes))
+		return "it does not know the secret";
+	ring = share_memory(pending);
+	pier_soft_prove(qp->secret, ring ? SOFT_LISTENER_SHARES : SOFT_LISTENER_WELCOMES,
+			pending->transcript, welcome);
+	if (!say(pending, welcome, sizeof(welcome))) {
+		pier_soft_free_ring(ring);
+		return "it does not listen";
+	}
+	hand_over(context, pending, qp, ring);
+	return NULL;
+}
+
+/*
+ * Keeps the fd that came along, if there was room for it. False: there were more than
+ * the protocol has. MSG_CTRUNC says that some were discarded; a peer
+ * that sent one is not to blame if our own fd table is full.
+ */
+static bool take_fd(struct soft_pending *pending, struct msghdr *message)
+{
+	const struct cmsghdr *header = CMSG_FIRSTHDR(message);
+
+	if (header && header->cmsg_level == SOL_SOCKET &&
+	    header->cmsg_type == SCM_RIGHTS && header->cmsg_len == CMSG_LEN(sizeof(int)))
+		memcpy(&pending->shared_fd, CMSG_DATA(header), sizeof(int));
+	return !(message->msg_flags & MSG_CTRUNC) ||
+	       (pending->step == SOFT_PENDING_PROOF && pending->shared_fd < 0);
+}
+
+/*
+ * As recv(2), and EPROTO for fds where there are to be none. One fd may come with a
+ * proof. Otherwise there is no room for control data, and the kernel discards fds: a
+ * buffer for one fd that is padded to CMSG_SPACE() has room for two.
+ */
+static ssize_t receive(struct soft_pending *pending, uint32_t wanted)
+{
+	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))];
+	bool has_room = !pending->sealed && pending->step == SOFT_PENDING_PROOF &&
+			pending->shared_fd < 0;
+	struct iovec part = {
+		.iov_base = pending->bytes + pending->have,
+		.iov_len = wanted - pending->have,
+	};
+	struct msghdr message = {
+		.msg_iov = &part,
+		.msg_iovlen = 1,
+		.msg_control = has_room ? control : NULL,
+		.msg_controllen = has_room ? CMSG_LEN(sizeof(int)) : 0,
+	};
+	ssize_t received = recvmsg(pending->fd, &message,
+				   MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+
+	if (received <= 0 || take_fd(pending, &message))
+		return received;
+	errno = EPROTO;
+	return -1;
+}
+
+void pier_soft_continue_pending(struct soft_context *context, uint64_t id)
+{
+	struct soft_pending *pending = &context->listeners.pending[id % SOFT_MAX_PENDING];
+	uint32_t wanted = pending->step == SOFT_PENDING_HELLO ? SOFT_HELLO_SIZE
+							      : SOFT_PROOF_SIZE;
+	const char *why = NULL;
+	ssize_t received;
+
+	if (pending->step == SOFT_PENDING_FREE || pending->generation != id >> 8)
+		return;
+	received = receive(pending, wanted);
+	if (received < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	if (received <= 0) {
+		drop(context, pending,
+		     received < 0 && errno == EPROTO
+			     ? "it sends fds that nobody asked for"
+			     : "it hung up");
+		return;
+	}
+	pending->have += (uint32_t)received;
+	if (pending->have < wanted)
+		return;
+	why = pending->step == SOFT_PENDING_HELLO ? answer_hello(context, pending)
+						  : answer_proof(context, pending);
+	if (why)
+		drop(context, pending, why);
+}
+
+void pier_soft_check_pending(struct soft_context *context)
+{
+	struct soft_listeners *listeners = &context->listeners;
+	uint64_t now = context->engine.now;
+
+	if (listeners->paused_until) {
+		if (now >= listeners->paused_until)
+			pier_soft_resume_listeners(context);
+		else
+			pier_soft_arm_timer(context, listeners->paused_until);
+	}
+	for (int i = 0; i < SOFT_MAX_PENDING; i++) {
+		struct soft_pending *pending = &listeners->pending[i];
+
+		if (pending->step == SOFT_PENDING_FREE)
+			continue;
+		if (now >= pending->deadline)
+			drop(context, pending, "it took too long");
+		else
+			pier_soft_arm_timer(context, pending->deadline);
+	}
+}

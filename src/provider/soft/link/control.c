@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <string.h>
+#include <sys/socket.h>
+
+#include "control.h"
+#include "core/wire.h"
+#include "provider/soft/soft.h"
+
+static bool send_message(struct soft_qp *qp, const uint8_t *bytes, size_t length)
+{
+	return send(qp->link.tx_fd, bytes, length, MSG_DONTWAIT | MSG_NOSIGNAL) ==
+	       (ssize_t)length;
+}
+
+/* If the socket is full, the messages in it wake the peer. */
+void pier_soft_send_wake(struct soft_qp *qp)
+{
+	const uint8_t byte = SOFT_CONTROL_WAKE;
+
+	send_message(qp, &byte, 1);
+}
+
+bool pier_soft_send_grant_request(struct soft_qp *qp, uint32_t key)
+{
+	uint8_t bytes[SOFT_CONTROL_REQUEST_SIZE] = { SOFT_CONTROL_REQUEST };
+
+	pier_put_le32(bytes + 4, key);
+	return send_message(qp, bytes, sizeof(bytes));
+}
+
+static void send_serial(struct soft_qp *qp, uint8_t type, uint32_t slot, uint32_t serial)
+{
+	uint8_t bytes[SOFT_CONTROL_SERIAL_SIZE] = { type };
+
+	pier_put_le32(bytes + 4, slot);
+	pier_put_le32(bytes + 8, serial);
+	send_message(qp, bytes, sizeof(bytes));
+}
+
+void pier_soft_send_grant_returned(struct soft_qp *qp, uint32_t slot, uint32_t serial)
+{
+	send_serial(qp, SOFT_CONTROL_RETURNED, slot, serial);
+}
+
+void pier_soft_send_grant_revoked(struct soft_qp *qp, uint32_t slot, uint32_t serial)
+{
+	send_serial(qp, SOFT_CONTROL_REVOKED, slot, serial);
+}
+
+static size_t pack_grant(const struct soft_grant_message *grant, uint8_t *ret_bytes)
+{
+	uint8_t *piece = ret_bytes + SOFT_CONTROL_GRANT_SIZE;
+	size_t size = SOFT_CONTROL_GRANT_SIZE + grant->count * SOFT_CONTROL_PIECE_SIZE;
+
+	memset(ret_bytes, 0, size);
+	ret_bytes[0] = SOFT_CONTROL_GRANT;
+	ret_bytes[1] = (uint8_t)grant->fd_count;
+	ret_bytes[2] = grant->counted;
+	ret_bytes[3] = grant->never;
+	pier_put_le32(ret_bytes + 4, grant->key);
+	pier_put_le32(ret_bytes + 8, grant->slot);
+	pier_put_le32(ret_bytes + 12, grant->serial);
+	pier_put_le32(ret_bytes + 20, grant->count);
+	pier_put_le64(ret_bytes + 24, grant->iova);
+	for (uint32_t i = 0; i < grant->count; i++, piece += SOFT_CONTROL_PIECE_SIZE) {
+		pier_put_le64(piece, grant->pieces[i].offset);
+		pier_put_le64(piece + 8, grant->pieces[i].length);
+		pier_put_le32(piece + 16, grant->pieces[i].fd);
+	}
+	return size;
+}
+
+/* A message fits one packet of a Unix socket, which is accepted as a whole or not at all.
+ */
+bool pier_soft_send_grant(struct soft_qp *qp, const struct soft_grant_message *grant,
+			  const int *fds)
+{
+	_Alignas(
+		struct cmsghdr) char control[CMSG_SPACE(sizeof(int) * SOFT_GRANT_PIECES)];
+	uint8_t bytes[SOFT_MAX_CONTROL];
+	struct iovec part = { .iov_base = bytes, .iov_len = pack_grant(grant, bytes) };
+	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
+	struct cmsghdr *header = (struct cmsghdr *)control;
+
+	if (grant->fd_count > 0) {
+		memset(control, 0, sizeof(control));
+		header->cmsg_level = SOL_SOCKET;
+		header->cmsg_type = SCM_RIGHTS;
+		header->cmsg_len = CMSG_LEN(sizeof(int) * grant->fd_count);
+		memcpy(CMSG_DATA(header), fds, sizeof(int) * grant->fd_count);
+		message.msg_control = control;
+		message.msg_controllen = CMSG_SPACE(sizeof(int) * grant->fd_count);
+	}
+	return sendmsg(qp->link.tx_fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL) ==
+	       (ssize_t)part.iov_len;
+}

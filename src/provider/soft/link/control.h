@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_SOFT_CONTROL_H
+#define PIER_SOFT_CONTROL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/*
+ * Control messages: what the two ends of a shared ring send over their socket. All fields
+ * are little-endian. The first byte is the type:
+ *
+ *	wake	 1 byte
+ *	request	 type, 3 zeros, key (4)
+ *	returned type, 3 zeros, slot (4), serial (4)
+ *	revoked	 the same
+ *	grant	 type, fds, 1 if writes are counted, 1 if there will never be one,
+ *		 key, slot, serial (4 each), 4 zeros, pieces (4), iova (8), 8 zeros;
+ *		 for each piece offset, length (8 each), fd (4), 4 zeros;
+ *		 the fds come with the first byte
+ *
+ * With the engine locked.
+ */
+
+struct soft_qp;
+
+enum soft_control_type {
+	SOFT_CONTROL_WAKE = 1,
+	SOFT_CONTROL_REQUEST,
+	SOFT_CONTROL_RETURNED,
+	SOFT_CONTROL_REVOKED,
+	SOFT_CONTROL_GRANT
+};
+
+enum {
+	SOFT_CONTROL_REQUEST_SIZE = 8,
+	SOFT_CONTROL_SERIAL_SIZE = 12,
+	SOFT_CONTROL_GRANT_SIZE = 40,
+	SOFT_CONTROL_PIECE_SIZE = 24,
+	/* Of one grant, each with its own fd. */
+	SOFT_GRANT_PIECES = 64,
+	/* The longest message. */
+	SOFT_MAX_CONTROL = SOFT_CONTROL_GRANT_SIZE +
+			   SOFT_GRANT_PIECES * SOFT_CONTROL_PIECE_SIZE
+};
+
+struct soft_grant_message {
+	uint32_t key, slot, serial;
+	uint64_t iova;
+	bool counted;	/* the owner counts writes, so it needs a header for each */
+	bool never;	/* denied for good */
+	uint32_t count; /* of pieces; 0: denied */
+	uint32_t fd_count;
+	struct {
+		uint64_t offset, length;
+		uint32_t fd; /* index */
+	} pieces[SOFT_GRANT_PIECES];
+};
+
+void pier_soft_send_wake(struct soft_qp *qp);
+bool pier_soft_send_grant_request(struct soft_qp *qp, uint32_t key);
+bool pier_soft_send_grant(struct soft_qp *qp, const struct soft_grant_message *grant,
+			  const int *fds);
+/* By the receiver of a grant, which needs it no more. */
+void pier_soft_send_grant_returned(struct soft_qp *qp, uint32_t slot, uint32_t serial);
+/* By the giver. */
+void pier_soft_send_grant_revoked(struct soft_qp *qp, uint32_t slot, uint32_t serial);
+
+#endif

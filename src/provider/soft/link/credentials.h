@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_SOFT_CREDENTIALS_H
+#define PIER_SOFT_CREDENTIALS_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+/* The process at the other end of a Unix socket, and fds that it sends. */
+
+/*
+ * Whether the link must be encrypted: always, except on a Unix socket to a process of the
+ * user `uid`.
+ */
+bool pier_soft_must_seal(int fd, uid_t uid);
+/* Whether it is of our user, or either of the two is root. */
+bool pier_soft_may_connect(int fd);
+/* Whether it could take our fds out of /proc anyway, so that sending one adds nothing. */
+bool pier_soft_may_have_fds(int fd);
+/* Where the kernel supports it, lets the peer fail to send fds, or allows it again. */
+void pier_soft_accept_fds(int fd, bool accepted);
+/* Closes an fd of unknown kind that a peer sent. Returns -1, as pier_close_fd(). */
+int pier_soft_close_foreign(int fd);
+
+#endif

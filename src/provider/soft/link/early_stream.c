@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "early_stream.h"
+#include "auth.h"
+#include "core/log.h"
+#include "link.h"
+#include "provider/soft/soft.h"
+#include "ring.h"
+#include "seal.h"
+#include "stream.h"
+
+/* The caller proved that it knows our secret; now that we know its, this too. */
+static bool identity_holds(const struct soft_qp *qp,
+			   const struct soft_early_stream *early)
+{
+	if (early->proven)
+		return true;
+	return qp->has_peer_address &&
+	       pier_soft_proves(qp->peer_address.secret, SOFT_CALLER_IDENTITY,
+				early->transcript, early->proof);
+}
+
+/* The peer gave up meanwhile, and whatever it sent is of no use without it. */
+static bool is_dead(int fd)
+{
+	char byte;
+
+	ssize_t received = recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+
+	/* A peer that left bytes unread resets the stream instead of ending it. */
+	return received == 0 || (received < 0 && errno != EAGAIN && errno != EINTR);
+}
+
+bool pier_soft_has_stream(const struct soft_qp *qp, const union ibv_gid *gid,
+			  uint32_t qpn)
+{
+	const struct soft_early_stream *early = &qp->early;
+
+	return early->fd >= 0 && early->qpn == qpn &&
+	       memcmp(&early->gid, gid, sizeof(*gid)) == 0 && !is_dead(early->fd);
+}
+
+void pier_soft_discard_stream(struct soft_qp *qp)
+{
+	struct soft_early_stream *early = &qp->early;
+
+	if (early->fd != early->tx_fd)
+		pier_soft_hang_up(early->tx_fd);
+	pier_soft_hang_up(early->fd);
+	pier_soft_free_ring(early->ring);
+	early->fd = early->tx_fd = -1;
+	early->ring = NULL;
+	explicit_bzero(early->agreed, sizeof(early->agreed));
+}
+
+/*
+ * Both secrets are known here, and no frame has been sent or read yet. Of the two ends of
+ * a sealed link, only the caller has `proven` set.
+ */
+static struct soft_seal *seal_parked(struct soft_qp *qp,
+				     const struct soft_early_stream *early)
+{
+	struct soft_session session;
+	struct soft_seal *seal;
+	uint8_t *listener = session.secrets, *caller = listener + SOFT_SECRET_SIZE;
+
+	memcpy(early->proven ? caller : listener, qp->secret, SOFT_SECRET_SIZE);
+	memcpy(early->proven ? listener : caller, qp->peer_address.secret,
+	       SOFT_SECRET_SIZE);
+	memcpy(session.transcript, early->transcript, SOFT_MAC_SIZE);
+	memcpy(session.agreed, early->agreed, SOFT_SHARE_SIZE);
+	seal = pier_soft_create_seal(&session, early->proven,
+				     &soft_context_of(qp)->engine.staging);
+	explicit_bzero(&session, sizeof(session));
+	return seal;
+}
+
+void pier_soft_adopt_stream(struct soft_qp *qp)
+{
+	struct soft_early_stream early = qp->early;
+	struct soft_seal *seal = NULL;
+
+	if (early.fd < 0)
+		return;
+	if (!pier_soft_has_stream(qp, &qp->attr.ah_attr.grh.dgid, qp->attr.dest_qp_num) ||
+	    !identity_holds(qp, &early)) {
+		pier_info("soft0: QP %#x dropped a connection that is not its peer's",
+			  qp->ibv.qp_num);
+		pier_soft_discard_stream(qp);
+		return;
+	}
+	if (early.sealed) {
+		seal = seal_parked(qp, &early);
+		if (!seal) {
+			pier_warning("soft0: QP %#x dropped a connection: no memory or "
+				     "fd to encrypt it",
+				     qp->ibv.qp_num);
+			pier_soft_discard_stream(qp);
+			return;
+		}
+	}
+	explicit_bzero(qp->early.agreed, sizeof(qp->early.agreed));
+	explicit_bzero(early.agreed, sizeof(early.agreed));
+	qp->early.fd = qp->early.tx_fd = -1;
+	qp->early.ring = NULL;
+	pier_soft_attach_link(qp, early.fd, early.tx_fd, early.ring, seal);
+}
+
+/* Consumes the fds in `early`; the newest one counts. */
+void pier_soft_store_stream(struct soft_qp *qp, const struct soft_early_stream *early)
+{
+	enum ibv_qp_state state = qp->ibv.state;
+
+	pier_soft_discard_stream(qp);
+	qp->early = *early;
+	if ((state == IBV_QPS_RTR || state == IBV_QPS_RTS) &&
+	    !pier_soft_link_open(&qp->link))
+		pier_soft_adopt_stream(qp);
+}

@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+
+#include "grant_given.h"
+#include "control.h"
+#include "core/fd.h"
+#include "core/log.h"
+#include "credentials.h"
+#include "provider/soft/engine.h"
+#include "provider/soft/regions/keys.h"
+#include "provider/soft/regions/region.h"
+#include "provider/soft/soft.h"
+#include "ring.h"
+#include "stream.h"
+
+/*
+ * Leaves: a peer on this host gets the fds of a region's memory and copies into and out
+ * of it by itself.
+ *
+ * An fd gives its holder the right to read and to write every byte of the file, because
+ * one that was opened for reading can be opened again through /proc/self/fd. So a leave
+ * is given only for a region that the peer may read and write, and that consists of whole
+ * files, whose size is final. All other requests go by the ring, where we check them.
+ *
+ * There is one difference from hardware. A hostile peer can keep its fd and its mapping
+ * after the region was deregistered: Linux cannot revoke either of them. So an fd is
+ * given only to a process that could take the same one out of /proc/PID/fd at any time;
+ * see pier_soft_may_have_fds().
+ */
+
+enum {
+	REMOTE = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE,
+	SPINS = 1000,
+	/* A copy takes 0.1 ms or so; a peer that was stopped in one may take for ever. */
+	DEADLINE_NANOSECONDS = 1000000000
+};
+
+/* How much of the file, from its first byte on, belongs to the region. */
+static uint64_t covered_bytes(const struct soft_mr *mr, int fd)
+{
+	uint64_t covered = 0, before;
+
+	do {
+		before = covered;
+		for (uint32_t i = 0; i < mr->count; i++) {
+			const struct soft_piece *piece = &mr->pieces[i];
+			uint64_t end = piece->offset + (piece->end - piece->start);
+
+			if (piece->fd == fd && piece->offset <= covered && end > covered)
+				covered = end;
+		}
+	} while (covered > before);
+	return covered;
+}
+
+static bool is_grantable(const struct soft_mr *mr)
+{
+	if (mr->count > SOFT_GRANT_PIECES)
+		return false;
+	for (uint32_t i = 0; i < mr->count; i++) {
+		const struct soft_piece *piece = &mr->pieces[i];
+
+		if (piece->fd < 0 || !piece->fixed)
+			return false;
+		if (!piece->fd_shared &&
+		    piece->file_size - covered_bytes(mr, piece->fd) > mr->padding)
+			return false;
+	}
+	return true;
+}
+
+/* Memory windows never get here: a leave is for the key of a region. */
+static bool may_read_and_write(const struct soft_qp *qp, const struct soft_mr *mr)
+{
+	return mr->ibv.pd == qp->ibv.pd && !qp->link.closing &&
+	       (mr->access & qp->attr.qp_access_flags & REMOTE) == REMOTE;
+}
+
+/* Pieces of one file follow the first of them, which brought the fd. */
+static uint32_t find_fd(const struct soft_mr *mr,
+			const struct soft_grant_message *message, uint32_t index)
+{
+	for (uint32_t i = 0; i < index; i++) {
+		if (mr->pieces[i].fd == mr->pieces[index].fd)
+			return message->pieces[i].fd;
+	}
+	return message->fd_count;
+}
+
+/*
+ * The peer gets an open file description of its own. Through ours it could change the
+ * flags and the offset of the application's fd.
+ */
+static int open_again(int fd)
+{
+	char path[32];
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	return open(path, O_RDWR | O_CLOEXEC);
+}
+
+/* False: a file cannot be opened. The caller closes `fds` in any case. */
+static bool describe(const struct soft_mr *mr, struct soft_grant_message *message,
+		     int *fds)
+{
+	for (uint32_t i = 0; i < mr->count; i++) {
+		const struct soft_piece *piece = &mr->pieces[i];
+
+		message->pieces[i].offset = piece->offset;
+		message->pieces[i].length = piece->end - piece->start;
+		message->pieces[i].fd = find_fd(mr, message, i);
+		message->count++;
+		if (message->pieces[i].fd < message->fd_count)
+			continue;
+		fds[message->fd_count] = open_again(piece->fd);
+		if (fds[message->fd_count] < 0)
+			return false;
+		message->fd_count++;
+	}
+	return true;
+}
+
+static bool find_slot(const struct soft_ring *ring, uint32_t *ret_slot)
+{
+	for (uint32_t i = 0; i < SOFT_MAX_GRANTS; i++) {
+		if (!ring->given[i].mr) {
+			*ret_slot = i;
+			return true;
+		}
+	}
+	return false;
+}
+
+static bool give(struct soft_qp *qp, struct soft_mr *mr,
+		 struct soft_grant_message *message)
+{
+	struct soft_ring *ring = qp->link.ring;
+	struct soft_given_grant *grant;
+	int fds[SOFT_GRANT_PIECES];
+	bool said;
+
+	/* Asked again each time, because we may have become undumpable since. */
+	if (!find_slot(ring, &message->slot) || !pier_soft_may_have_fds(qp->link.tx_fd))
+		return false;
+	grant = &ring->given[message->slot];
+	message->serial = ++ring->next_serial ? ring->next_serial : ++ring->next_serial;
+	message->iova = mr->iova;
+	message->counted = mr->counter;
+	atomic_store(&ring->in->valid[message->slot], message->serial);
+	said = describe(mr, message, fds) && pier_soft_send_grant(qp, message, fds);
+	for (uint32_t i = 0; i < message->fd_count; i++)
+		pier_close_fd(fds[i]);
+	if (!said) {
+		atomic_store(&ring->in->valid[message->slot], 0);
+		return false;
+	}
+	grant->qp = qp;
+	grant->mr = mr;
+	grant->serial = message->serial;
+	pier_list_append(&mr->grants, &grant->of_mr);
+	return true;
+}
+
+void pier_soft_answer_grant_request(struct soft_qp *qp, uint32_t key)
+{
+	struct soft_mr *mr = pier_soft_find_key(&soft_context_of(qp)->mrs, key);
+	struct soft_grant_message message = { .key = key }, denied = { .key = key };
+
+	if (mr && qp->link.ring->shares_fds && may_read_and_write(qp, mr) &&
+	    is_grantable(mr) && give(qp, mr, &message))
+		return;
+	/* What its memory is made of does not change while it has its key. */
+	denied.never = mr && !is_grantable(mr);
+	pier_soft_send_grant(qp, &denied, NULL);
+}
+
+/*
+ * The peer says that it copies and then looks whether it still may; we say that it may
+ * not and then look whether it copies; all of it sequentially consistent. Who is gone
+ * does not copy. False: it does not stop.
+ */
+static bool wait_until_unused(const struct soft_qp *qp, uint32_t slot)
+{
+	_Atomic uint32_t *busy = &qp->link.ring->in->busy;
+	uint64_t deadline = pier_soft_now() + DEADLINE_NANOSECONDS;
+
+	for (uint64_t i = 0; atomic_load(busy) == slot + 1; i++) {
+		if (i < SPINS)
+			continue;
+		if (pier_soft_has_hung_up(qp->link.rx_fd))
+			return true;
+		if (pier_soft_now() > deadline)
+			return false;
+		sched_yield();
+	}
+	return true;
+}
+
+static bool take_back(struct soft_qp *qp, struct soft_given_grant *grant)
+{
+	struct soft_ring *ring = qp->link.ring;
+	uint32_t slot = (uint32_t)(grant - ring->given);
+
+	atomic_store(&ring->in->valid[slot], 0);
+	pier_list_remove(&grant->of_mr);
+	grant->mr = NULL;
+	if (ring->unresponsive || wait_until_unused(qp, slot))
+		return !ring->unresponsive;
+	ring->unresponsive = true;
+	pier_warning("soft0: QP %#x: QP %#x was stopped while it copied into a region",
+		     qp->ibv.qp_num, qp->attr.dest_qp_num);
+	return false;
+}
+
+bool pier_soft_take_returned_grant(struct soft_qp *qp, uint32_t slot, uint32_t serial)
+{
+	struct soft_ring *ring = qp->link.ring;
+	uint32_t index = slot % SOFT_MAX_GRANTS;
+	struct soft_given_grant *grant = &ring->given[index];
+
+	if (!grant->mr || grant->serial != serial)
+		return true;
+	/* It is not waited for: an honest peer ends its copy first. */
+	if (atomic_load(&ring->in->busy) == index + 1)
+		ring->unresponsive = true;
+	return take_back(qp, grant);
+}
+
+void pier_soft_revoke_region_grants(struct soft_mr *mr)
+{
+	while (!pier_list_empty(&mr->grants)) {
+		struct soft_given_grant *grant = pier_container_of(
+			mr->grants.next, struct soft_given_grant, of_mr);
+		struct soft_qp *qp = grant->qp;
+		uint32_t slot = (uint32_t)(grant - qp->link.ring->given);
+
+		if (take_back(qp, grant))
+			pier_soft_send_grant_revoked(qp, slot, grant->serial);
+		else
+			soft_context_of(qp)->engine.ops->lose_link(qp);
+	}
+}
+
+void pier_soft_revoke_link_grants(struct soft_qp *qp)
+{
+	struct soft_ring *ring = qp->link.ring;
+
+	for (uint32_t i = 0; ring && i < SOFT_MAX_GRANTS; i++) {
+		if (!ring->given[i].mr)
+			continue;
+		if (take_back(qp, &ring->given[i]))
+			pier_soft_send_grant_revoked(qp, i, ring->given[i].serial);
+	}
+}

@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <string.h>
+#include <sys/mman.h>
+
+#include "grant_received.h"
+#include "control.h"
+#include "core/checked.h"
+#include "provider/provider.h"
+#include "provider/soft/regions/dmabuf.h"
+#include "provider/soft/regions/pieces.h"
+#include "provider/soft/regions/region.h"
+#include "provider/soft/regions/rlimits.h"
+#include "provider/soft/soft.h"
+#include "ring.h"
+
+/*
+ * The leaves that peers have given us, and what we know about keys for which there is
+ * none. A peer may be hostile: it gives us any file that it likes, and changes it later.
+ */
+
+enum {
+	/* From here on a leave is worth asking for at the first use of a key. */
+	ASK_BYTES = 64 * 1024,
+	/* Of one peer's memory; limits.c has the bounds for all peers together. */
+	MAX_PEER_PIECES = 1024
+};
+
+#define DENIED_NANOSECONDS UINT64_C(1000000000)
+#define MAX_PEER_BYTES	   (UINT64_C(1) << 40)
+
+void pier_soft_release_grant(struct soft_received_grant *grant)
+{
+	struct soft_mr *mr = grant->mapped;
+
+	if (mr) {
+		pier_soft_release_mapping(grant->bytes, grant->pieces);
+		pier_soft_free_mr(mr);
+	}
+	memset(grant, 0, sizeof(*grant));
+}
+
+void pier_soft_release_grants(struct soft_ring *ring)
+{
+	for (int i = 0; i < SOFT_MAX_GRANTS; i++)
+		pier_soft_release_grant(&ring->received[i]);
+}
+
+void pier_soft_drop_revoked_grant(struct soft_qp *qp, uint32_t slot, uint32_t serial)
+{
+	struct soft_received_grant *grant = qp->link.ring->received;
+
+	for (int i = 0; i < SOFT_MAX_GRANTS; i++) {
+		if (grant[i].state == SOFT_GRANT_RECEIVED && grant[i].slot == slot &&
+		    grant[i].serial == serial)
+			pier_soft_release_grant(&grant[i]);
+	}
+}
+
+static struct soft_received_grant *find_key(struct soft_ring *ring, uint32_t key)
+{
+	struct soft_received_grant *grant = ring->received,
+				   *last = &grant[ring->last_found];
+
+	if (last->key == key && last->state != SOFT_GRANT_NONE)
+		return last;
+	for (uint32_t i = 0; i < SOFT_MAX_GRANTS; i++) {
+		if (grant[i].key == key && grant[i].state != SOFT_GRANT_NONE) {
+			ring->last_found = i;
+			return &grant[i];
+		}
+	}
+	return NULL;
+}
+
+/* A free one, or that which was not used for longest. NULL: all wait for answers. */
+static struct soft_received_grant *make_room(struct soft_qp *qp)
+{
+	struct soft_received_grant *grant = qp->link.ring->received, *oldest = NULL;
+
+	for (uint32_t i = 0; i < SOFT_MAX_GRANTS; i++) {
+		if (grant[i].state == SOFT_GRANT_NONE)
+			return &grant[i];
+		if (grant[i].state != SOFT_GRANT_REQUESTED &&
+		    (!oldest || grant[i].used < oldest->used))
+			oldest = &grant[i];
+	}
+	if (!oldest)
+		return NULL;
+	if (oldest->state == SOFT_GRANT_RECEIVED)
+		pier_soft_send_grant_returned(qp, oldest->slot, oldest->serial);
+	pier_soft_release_grant(oldest);
+	return oldest;
+}
+
+static void ask(struct soft_qp *qp, struct soft_received_grant *grant)
+{
+	if (pier_soft_send_grant_request(qp, grant->key))
+		grant->state = SOFT_GRANT_REQUESTED;
+}
+
+struct soft_received_grant *pier_soft_find_grant(struct soft_qp *qp, uint32_t key,
+						 uint64_t length)
+{
+	struct soft_ring *ring = qp->link.ring;
+	struct soft_received_grant *grant = find_key(ring, key);
+	bool known = grant;
+
+	if (!known)
+		grant = make_room(qp);
+	if (!grant)
+		return NULL;
+	grant->used = ++ring->uses;
+	if (!known) {
+		grant->key = key;
+		grant->state = SOFT_GRANT_SEEN;
+	}
+	if (grant->state == SOFT_GRANT_RECEIVED)
+		return grant;
+	if (grant->state == SOFT_GRANT_SEEN && (known || length >= ASK_BYTES))
+		ask(qp, grant);
+	else if (grant->state == SOFT_GRANT_DENIED &&
+		 soft_context_of(qp)->engine.now >= grant->denied_until)
+		ask(qp, grant);
+	return NULL;
+}
+
+void pier_soft_reject_grant(struct soft_qp *qp, struct soft_received_grant *grant)
+{
+	uint32_t key = grant->key;
+
+	pier_soft_send_grant_returned(qp, grant->slot, grant->serial);
+	pier_soft_release_grant(grant);
+	grant->key = key;
+	grant->state = SOFT_GRANT_DENIED;
+	grant->denied_until = SOFT_NEVER;
+}
+
+/* 0: no region can be that large. */
+static uint64_t sum_lengths(const struct soft_grant_message *message)
+{
+	uint64_t sum = 0, end;
+
+	for (uint32_t i = 0; i < message->count; i++) {
+		if (!pier_add_u64(sum, message->pieces[i].length, &sum))
+			return 0;
+	}
+	return pier_add_u64(message->iova, sum, &end) ? sum : 0;
+}
+
+/* No access to the peer's memory may end in a signal, whatever the peer does later. */
+static bool is_safe(const struct soft_grant_message *message, const int *fds)
+{
+	for (uint32_t i = 0; i < message->fd_count; i++) {
+		if (!pier_soft_is_fixed(fds[i]))
+			return false;
+	}
+	for (uint32_t i = 0; i < message->count; i++) {
+		if (!pier_soft_may_write(message->pieces[i].offset,
+					 message->pieces[i].length))
+			return false;
+	}
+	return pier_soft_may_touch_holes();
+}
+
+static bool has_room(const struct soft_ring *ring, uint64_t bytes, uint32_t pieces)
+{
+	for (uint32_t i = 0; i < SOFT_MAX_GRANTS; i++) {
+		bytes += ring->received[i].bytes;
+		pieces += ring->received[i].pieces;
+	}
+	return bytes <= MAX_PEER_BYTES && pieces <= MAX_PEER_PIECES;
+}
+
+/* NULL: it cannot be mapped. */
+static struct soft_mr *map_pieces(const struct soft_grant_message *message,
+				  const int *fds)
+{
+	const int access = IBV_ACCESS_LOCAL_WRITE; /* how it is mapped */
+	struct pier_provider_part parts[SOFT_GRANT_PIECES];
+	struct soft_mr *mr;
+	bool usable;
+
+	for (uint32_t i = 0; i < message->count; i++)
+		parts[i] = (struct pier_provider_part){
+			.fd = fds[message->pieces[i].fd],
+			.offset = message->pieces[i].offset,
+			.length = message->pieces[i].length,
+		};
+	mr = pier_soft_allocate_mr(parts, message->count, message->iova, access);
+	usable = mr && pier_soft_attach_parts(mr, parts, message->count) == 0;
+	for (uint32_t i = 0; usable && i < message->count; i++) {
+		const struct soft_piece *piece = &mr->pieces[i];
+
+		madvise(piece->mapping, piece->mapping_size, MADV_DONTFORK);
+		usable = piece->fd >= 0; /* else we have too many already */
+	}
+	if (mr && !usable)
+		pier_soft_free_mr(mr);
+	return usable ? mr : NULL;
+}
+
+static bool map_leave(const struct soft_ring *ring,
+		      const struct soft_grant_message *message, const int *fds,
+		      struct soft_received_grant *grant)
+{
+	uint64_t bytes = sum_lengths(message);
+
+	if (bytes == 0 || bytes > MAX_PEER_BYTES ||
+	    !has_room(ring, bytes, message->count) || !ring->shares_fds ||
+	    !is_safe(message, fds))
+		return false;
+	if (!pier_soft_reserve_mapping(bytes, message->count))
+		return false;
+	grant->mapped = map_pieces(message, fds);
+	if (!grant->mapped) {
+		pier_soft_release_mapping(bytes, message->count);
+		return false;
+	}
+	grant->bytes = bytes;
+	grant->pieces = message->count;
+	return true;
+}
+
+bool pier_soft_accept_grant(struct soft_qp *qp, const struct soft_grant_message *message,
+			    const int *fds)
+{
+	struct soft_received_grant *grant = find_key(qp->link.ring, message->key);
+
+	if (!grant || grant->state != SOFT_GRANT_REQUESTED)
+		return false;
+	grant->state = SOFT_GRANT_DENIED;
+	grant->denied_until = message->never ? SOFT_NEVER
+					     : soft_context_of(qp)->engine.now +
+						       DENIED_NANOSECONDS;
+	if (message->count == 0)
+		return true;
+	if (!map_leave(qp->link.ring, message, fds, grant)) {
+		pier_soft_send_grant_returned(qp, message->slot, message->serial);
+		return true;
+	}
+	grant->state = SOFT_GRANT_RECEIVED;
+	grant->counted = message->counted;
+	grant->slot = message->slot;
+	grant->serial = message->serial;
+	return true;
+}

@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "complete.h"
+#include "core/log.h"
+#include "cq.h"
+#include "provider/soft/link/grant_given.h"
+#include "provider/soft/link/link.h"
+#include "provider/soft/soft.h"
+
+static enum ibv_wc_opcode completed_opcode(enum ibv_wr_opcode opcode)
+{
+	switch (opcode) {
+	case IBV_WR_RDMA_WRITE:
+	case IBV_WR_RDMA_WRITE_WITH_IMM:
+		return IBV_WC_RDMA_WRITE;
+	case IBV_WR_RDMA_READ:
+		return IBV_WC_RDMA_READ;
+	case IBV_WR_BIND_MW:
+		return IBV_WC_BIND_MW;
+	case IBV_WR_LOCAL_INV:
+		return IBV_WC_LOCAL_INV;
+	case IBV_WR_ATOMIC_CMP_AND_SWP:
+		return IBV_WC_COMP_SWAP;
+	case IBV_WR_ATOMIC_FETCH_AND_ADD:
+		return IBV_WC_FETCH_ADD;
+	default:
+		return IBV_WC_SEND;
+	}
+}
+
+/* A CQ that overran takes every queue pair on it along (IBTA 11.6.3.2). */
+static void push(struct soft_qp *qp, struct ibv_cq *ibv_cq, const struct soft_cqe *cqe,
+		 bool solicited)
+{
+	struct soft_context *context = soft_context_of(qp);
+
+	if (pier_soft_push_cqe((struct soft_cq *)ibv_cq, cqe, solicited))
+		return;
+	for (uint32_t i = 0; i < SOFT_MAX_QP; i++) {
+		struct soft_qp *other = context->qps[i];
+
+		if (other && other->ibv.state != IBV_QPS_ERR &&
+		    (other->ibv.send_cq == ibv_cq || other->ibv.recv_cq == ibv_cq)) {
+			pier_warning("soft0: QP %#x: its CQ of %d entries has overrun",
+				     other->ibv.qp_num, ibv_cq->cqe);
+			pier_soft_fail_qp(other, IBV_WC_SUCCESS);
+		}
+	}
+}
+
+void pier_soft_complete_send(struct soft_qp *qp, enum ibv_wc_status status)
+{
+	struct soft_send_queue *sq = &qp->sq;
+	const struct soft_send *send = &sq->slots[sq->done % sq->depth];
+	bool wanted = qp->init.sq_sig_all || (send->flags & IBV_SEND_SIGNALED) ||
+		      status != IBV_WC_SUCCESS;
+	struct soft_cqe cqe = {
+		.wc = {
+			.wr_id = send->wr_id,
+			.status = status,
+			.opcode = completed_opcode(send->opcode),
+			.byte_len = (uint32_t)send->length,
+			.qp_num = qp->ibv.qp_num,
+			.src_qp = qp->attr.dest_qp_num,
+		},
+		.qp = qp,
+		.tail = &sq->tail,
+		.freed = sq->done + 1,
+	};
+
+	sq->done++;
+	sq->done_msn += !pier_soft_is_local_wr(send->opcode);
+	if (wanted)
+		push(qp, qp->ibv.send_cq, &cqe, false);
+}
+
+const struct soft_recv *pier_soft_current_recv(const struct soft_qp *qp)
+{
+	return qp->srq ? &qp->taken.recv : &qp->rq.slots[qp->rq.done % qp->rq.depth];
+}
+
+static bool carries_immediate(const struct soft_header *header)
+{
+	return header->opcode == SOFT_SEND_IMM || header->opcode == SOFT_WRITE_IMM;
+}
+
+/* `header` is NULL for a request that is flushed. */
+void pier_soft_complete_recv(struct soft_qp *qp, enum ibv_wc_status status,
+			     const struct soft_header *header)
+{
+	struct soft_recv_queue *rq = &qp->rq;
+	struct soft_cqe cqe = {
+		.wc = {
+			.wr_id = pier_soft_current_recv(qp)->wr_id,
+			.status = status,
+			.opcode = IBV_WC_RECV,
+			.qp_num = qp->ibv.qp_num,
+			.src_qp = qp->attr.dest_qp_num,
+		},
+		.qp = qp,
+		.tail = qp->srq ? &qp->srq->freed : &rq->tail,
+		.freed = rq->done + 1,
+		.shared = qp->srq,
+	};
+
+	if (header) {
+		cqe.wc.byte_len = header->length;
+		if (header->opcode == SOFT_WRITE_IMM)
+			cqe.wc.opcode = IBV_WC_RECV_RDMA_WITH_IMM;
+		if (carries_immediate(header)) {
+			cqe.wc.wc_flags = IBV_WC_WITH_IMM;
+			cqe.wc.imm_data = header->immediate;
+		}
+		if (header->opcode == SOFT_SEND_INV && status == IBV_WC_SUCCESS) {
+			cqe.wc.wc_flags = IBV_WC_WITH_INV;
+			cqe.wc.invalidated_rkey = header->key;
+		}
+	}
+	if (qp->srq)
+		qp->taken.there = false;
+	else
+		rq->done++;
+	push(qp, qp->ibv.recv_cq, &cqe, header && (header->flags & SOFT_FLAG_SOLICITED));
+}
+
+/* Of an SRQ only what the queue pair took: the rest is the others' (IBTA 10.2.9). */
+void pier_soft_flush_recvs(struct soft_qp *qp)
+{
+	if (qp->taken.there)
+		pier_soft_complete_recv(qp, IBV_WC_WR_FLUSH_ERR, NULL);
+	while (qp->rq.done != atomic_load_explicit(&qp->rq.head, memory_order_acquire))
+		pier_soft_complete_recv(qp, IBV_WC_WR_FLUSH_ERR, NULL);
+}
+
+static bool sends_left(const struct soft_send_queue *sq)
+{
+	return sq->done != atomic_load_explicit(&sq->head, memory_order_acquire);
+}
+
+/*
+ * A frame that has begun must be finished before a NAK can follow it, and it
+ * reads memory that is the user's again once its request is flushed: so the
+ * flush waits for it.
+ */
+static bool frame_is_leaving(const struct soft_link *link)
+{
+	return link->closing && link->frame_count > 0 &&
+	       link->frames[link->first_frame].source == SOFT_FROM_SEND;
+}
+
+void pier_soft_flush_sends(struct soft_qp *qp)
+{
+	if (frame_is_leaving(&qp->link))
+		return;
+	while (sends_left(&qp->sq))
+		pier_soft_complete_send(qp, IBV_WC_WR_FLUSH_ERR);
+}
+
+void pier_soft_set_state(struct soft_qp *qp, enum ibv_qp_state state)
+{
+	pthread_mutex_lock(&qp->sq.lock);
+	pthread_mutex_lock(&qp->rq.lock);
+	qp->ibv.state = state;
+	pthread_mutex_unlock(&qp->rq.lock);
+	pthread_mutex_unlock(&qp->sq.lock);
+}
+
+void pier_soft_fail_qp(struct soft_qp *qp, enum ibv_wc_status status)
+{
+	struct soft_send_queue *sq = &qp->sq;
+
+	if (qp->ibv.state == IBV_QPS_RESET)
+		return;
+	/* First, so that no completion finds the queue pair alive. */
+	pier_soft_set_state(qp, IBV_QPS_ERR);
+	if (qp->link.closing)
+		pier_soft_revoke_link_grants(qp);
+	else
+		pier_soft_close_link(qp);
+	if (status != IBV_WC_SUCCESS && sends_left(sq))
+		pier_soft_complete_send(qp, status);
+	pier_soft_flush_sends(qp);
+	pier_soft_flush_recvs(qp);
+}
+
+/* The peer is gone, or talks nonsense. */
+void pier_soft_lose_link(struct soft_qp *qp)
+{
+	/* Once closing, it was expected, and the cause has been reported. */
+	bool closing = qp->link.closing;
+
+	pier_debug("soft0: QP %#x lost its peer, QP %#x", qp->ibv.qp_num,
+		   qp->attr.dest_qp_num);
+	pier_soft_close_link(qp);
+	pier_soft_fail_qp(qp, closing ? IBV_WC_SUCCESS : IBV_WC_RETRY_EXC_ERR);
+}

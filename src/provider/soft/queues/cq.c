@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "cq.h"
+#include "channel.h"
+#include "core/error.h"
+#include "provider/soft/soft.h"
+
+static struct soft_cq *allocate_cq(uint32_t capacity)
+{
+	struct soft_cq *cq = calloc(1, sizeof(*cq));
+
+	if (!cq)
+		return NULL;
+	cq->ring = calloc(capacity, sizeof(*cq->ring));
+	if (!cq->ring) {
+		free(cq);
+		return NULL;
+	}
+	cq->capacity = capacity;
+	pthread_mutex_init(&cq->lock, NULL);
+	pthread_mutex_init(&cq->ibv.mutex, NULL);
+	pthread_cond_init(&cq->ibv.cond, NULL);
+	pier_list_init(&cq->event_link);
+	return cq;
+}
+
+static void use_channel(struct soft_channel *channel)
+{
+	if (!channel)
+		return;
+	pthread_mutex_lock(&channel->lock);
+	channel->users++;
+	pthread_mutex_unlock(&channel->lock);
+}
+
+struct ibv_cq *pier_soft_create_cq(struct ibv_context *context, int cqe, void *cq_context,
+				   struct ibv_comp_channel *channel, int comp_vector)
+{
+	struct soft_cq *cq;
+
+	if (cqe < 1 || cqe > SOFT_MAX_CQE || comp_vector < 0 ||
+	    comp_vector >= context->num_comp_vectors) {
+		pier_fail(EINVAL,
+			  "soft0: a CQ of %d entries (1 to %d) on vector %d of %d", cqe,
+			  SOFT_MAX_CQE, comp_vector, context->num_comp_vectors);
+		errno = EINVAL;
+		return NULL;
+	}
+	cq = allocate_cq(cqe);
+	if (!cq) {
+		errno = ENOMEM;
+		return NULL;
+	}
+	cq->ibv.context = context;
+	cq->ibv.channel = channel;
+	cq->ibv.cq_context = cq_context;
+	cq->ibv.cqe = cqe;
+	use_channel((struct soft_channel *)channel);
+	atomic_fetch_add(&soft_context(context)->users, 1);
+	return &cq->ibv;
+}
+
+int pier_soft_destroy_cq(struct ibv_cq *ibv_cq)
+{
+	struct soft_cq *cq = (struct soft_cq *)ibv_cq;
+
+	if (atomic_load(&cq->users) > 0)
+		return -pier_fail(EBUSY, "soft0: queue pairs still use the CQ");
+	pier_soft_retire_events(cq);
+	atomic_fetch_sub(&soft_context(ibv_cq->context)->users, 1);
+	pthread_cond_destroy(&cq->ibv.cond);
+	pthread_mutex_destroy(&cq->ibv.mutex);
+	pthread_mutex_destroy(&cq->lock);
+	free(cq->ring);
+	free(cq);
+	return 0;
+}
+
+/* Also an unsuccessful completion is solicited (IBTA 11.4.2.2). */
+static void notify(struct soft_cq *cq, enum ibv_wc_status status, bool solicited)
+{
+	if (cq->armed == SOFT_UNARMED || !cq->ibv.channel)
+		return;
+	if (cq->armed == SOFT_ARMED_SOLICITED && !solicited && status == IBV_WC_SUCCESS)
+		return;
+	cq->armed = SOFT_UNARMED;
+	pier_soft_queue_event(cq);
+}
+
+bool pier_soft_push_cqe(struct soft_cq *cq, const struct soft_cqe *cqe, bool solicited)
+{
+	bool fits, known;
+
+	pthread_mutex_lock(&cq->lock);
+	known = cq->overrun;
+	fits = cq->count < cq->capacity && !cq->overrun;
+	if (fits) {
+		cq->ring[(cq->first + cq->count) % cq->capacity] = *cqe;
+		cq->count++;
+	}
+	/* A queue pair dies of it, and its queues with it, but not a shared one. */
+	if (!fits && cqe->shared)
+		pier_soft_free_slots(cqe);
+	cq->overrun |= !fits;
+	notify(cq, fits ? cqe->wc.status : IBV_WC_GENERAL_ERR, solicited);
+	pthread_mutex_unlock(&cq->lock);
+	return fits || known;
+}
+
+/* What a queue pair that goes away left in the ring, as drivers clean it. */
+void pier_soft_purge_cq(struct soft_cq *cq, const struct soft_qp *qp)
+{
+	uint32_t kept = 0;
+
+	pthread_mutex_lock(&cq->lock);
+	for (uint32_t i = 0; i < cq->count; i++) {
+		const struct soft_cqe *cqe = &cq->ring[(cq->first + i) % cq->capacity];
+
+		if (cqe->qp != qp) {
+			cq->ring[(cq->first + kept) % cq->capacity] = *cqe;
+			kept++;
+		} else if (cqe->shared) {
+			pier_soft_free_slots(cqe);
+		}
+	}
+	cq->count = kept;
+	pthread_mutex_unlock(&cq->lock);
+}

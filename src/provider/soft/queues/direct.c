@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <linux/dma-buf.h>
+
+#include "direct.h"
+#include "core/checked.h"
+#include "provider/soft/link/grant_received.h"
+#include "provider/soft/link/ring.h"
+#include "provider/soft/link/stream.h"
+#include "provider/soft/regions/copy.h"
+#include "provider/soft/regions/pieces.h"
+#include "provider/soft/regions/region.h"
+#include "provider/soft/regions/vector.h"
+#include "provider/soft/soft.h"
+
+/*
+ * WRITEs and READs without the peer's help: into and out of a region of its that we
+ * have leave for and that is mapped here. Where the peer does not care, that is all,
+ * and it learns later that some requests were done; else, for immediate data and where
+ * writes are counted, a header follows by the ring and says where the bytes are.
+ *
+ * An earlier request may have to be sent again or be refused, and a peer that sees
+ * bytes of a later one in its memory takes all earlier ones for done. So a request is
+ * placed only when all before it are done, or are of those that were placed and
+ * cannot be put off.
+ */
+
+enum {
+	/* What a peer that takes its leave back waits for at most. */
+	CHUNK_BYTES = 1024 * 1024,
+	/* From here on it is worth waiting for what was sent before. */
+	WAIT_BYTES = 32 * 1024,
+	/* Nobody answers a copy: so often it is seen whether the peer is still there. */
+	CHECK_NANOSECONDS = 10000,
+	/* The least that a request counts for, in bytes that could be copied instead. */
+	REQUEST_COST = 4096
+};
+
+/* Outside the region's bounds the peer has to refuse the request. */
+static bool covers(const struct soft_mr *mr, const struct soft_send *send)
+{
+	return send->address >= mr->iova &&
+	       pier_range_fits(send->address - mr->iova, send->length, mr->ibv.length);
+}
+
+/* From `placed` on, what of it is to be copied at once. False: our memory is gone. */
+static bool list_elements(struct soft_qp *qp, const struct soft_send *send,
+			  struct soft_vector *ret_vector, uint64_t limit)
+{
+	bool reads = send->opcode == IBV_WR_RDMA_READ;
+	uint64_t left = send->length - send->copied;
+
+	if (limit > left)
+		limit = left;
+	pier_soft_vector_init(ret_vector, reads);
+	if (send->flags & IBV_SEND_INLINE) {
+		pier_soft_vector_add(ret_vector, send->inline_data + send->copied, limit);
+		return true;
+	}
+	return pier_soft_vector_add_sges(ret_vector, qp, send->sges, send->sge_count,
+					 send->copied, limit,
+					 reads ? IBV_ACCESS_LOCAL_WRITE : 0);
+}
+
+static struct soft_extent extent_in(const struct soft_piece *piece, uint64_t offset,
+				    uint64_t length)
+{
+	uint64_t skip = offset - piece->start, rest = piece->end - offset;
+
+	return (struct soft_extent){
+		.memory = piece->memory + skip,
+		.fd = piece->fd,
+		.offset = piece->offset + skip,
+		.length = length < rest ? length : rest,
+	};
+}
+
+static ssize_t copy_bracketed(struct soft_vector *vector,
+			      const struct soft_extent *extent)
+{
+	ssize_t copied;
+
+	pier_soft_vector_sync(vector, DMA_BUF_SYNC_START);
+	copied = pier_soft_copy(vector, extent);
+	pier_soft_vector_sync(vector, DMA_BUF_SYNC_END);
+	return copied;
+}
+
+/* False: the leave was held back. See wait_until_unused() in grant.c. */
+static bool begin_copy(struct soft_ring *ring, const struct soft_received_grant *grant)
+{
+	atomic_store(&ring->out->busy, grant->slot + 1);
+	if (atomic_load(&ring->out->valid[grant->slot]) == grant->serial)
+		return true;
+	atomic_store(&ring->out->busy, 0);
+	return false;
+}
+
+/* A small one takes time, too. */
+static void charge(struct soft_send_queue *sq, uint64_t bytes)
+{
+	uint64_t cost = bytes > REQUEST_COST ? bytes : REQUEST_COST;
+
+	sq->budget -= cost < sq->budget ? cost : sq->budget;
+}
+
+static enum soft_direct_result copy_chunk(struct soft_qp *qp, struct soft_send *send,
+					  struct soft_received_grant *grant)
+{
+	struct soft_ring *ring = qp->link.ring;
+	uint64_t offset = send->address - grant->mapped->iova + send->copied;
+	const struct soft_piece *piece = pier_soft_find_piece(grant->mapped, offset);
+	struct soft_extent extent = extent_in(piece, offset, send->length - send->copied);
+	struct soft_vector vector;
+	ssize_t copied;
+
+	if (!list_elements(qp, send, &vector, CHUNK_BYTES))
+		return SOFT_DIRECT_FAILED;
+	if (!begin_copy(ring, grant)) {
+		pier_soft_release_grant(grant);
+		return SOFT_DIRECT_UNUSED;
+	}
+	copied = copy_bracketed(&vector, &extent);
+	atomic_store(&ring->out->busy, 0);
+	if (copied < 0 && errno == EFAULT)
+		return SOFT_DIRECT_FAILED;
+	if (copied <= 0) {
+		pier_soft_reject_grant(qp, grant);
+		return SOFT_DIRECT_UNUSED;
+	}
+	send->copied += (uint64_t)copied;
+	charge(&qp->sq, (uint64_t)copied);
+	return SOFT_DIRECT_LATER;
+}
+
+static enum soft_direct_result copy(struct soft_qp *qp, struct soft_send *send,
+				    struct soft_received_grant *grant)
+{
+	enum soft_direct_result result = SOFT_DIRECT_LATER;
+
+	while (result == SOFT_DIRECT_LATER && send->copied < send->length &&
+	       qp->sq.budget > 0)
+		result = copy_chunk(qp, send, grant);
+	if (result == SOFT_DIRECT_UNUSED)
+		send->copied = 0;
+	return send->copied == send->length ? SOFT_DIRECT_DONE : result;
+}
+
+static bool is_one_sided(const struct soft_send *send)
+{
+	return send->opcode == IBV_WR_RDMA_READ || send->opcode == IBV_WR_RDMA_WRITE ||
+	       send->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+}
+
+/* True: what it said is read to the end, and then the link is lost. */
+static bool peer_has_gone(struct soft_qp *qp)
+{
+	struct soft_link *link = &qp->link;
+	uint64_t now = soft_context_of(qp)->engine.now;
+
+	if (now - link->ring->last_checked < CHECK_NANOSECONDS)
+		return false;
+	link->ring->last_checked = now;
+	if (pier_soft_has_hung_up(link->rx_fd))
+		link->hung_up = link->readable = true;
+	return link->hung_up;
+}
+
+static bool needs_header(const struct soft_send_queue *sq, const struct soft_send *send,
+			 const struct soft_received_grant *grant)
+{
+	return send->opcode == IBV_WR_RDMA_WRITE_WITH_IMM || sq->done != sq->queued ||
+	       (grant->counted && send->opcode == IBV_WR_RDMA_WRITE);
+}
+
+enum soft_direct_result pier_soft_copy_directly(struct soft_qp *qp,
+						struct soft_send *send)
+{
+	struct soft_send_queue *sq = &qp->sq;
+	enum soft_direct_result result;
+	struct soft_received_grant *grant;
+	bool header;
+
+	if (!qp->link.ring || !is_one_sided(send) || send->length == 0)
+		return SOFT_DIRECT_UNUSED;
+	if (send->copied == send->length) /* and only the header is sent again */
+		return SOFT_DIRECT_DONE;
+	grant = pier_soft_find_grant(qp, send->key, send->length);
+	/* One that went by the ring before stays there. */
+	if (!grant || sq->queued < sq->barrier || !covers(grant->mapped, send)) {
+		send->copied = 0;
+		return SOFT_DIRECT_UNUSED;
+	}
+	if (sq->done < sq->barrier)
+		return send->length < WAIT_BYTES ? SOFT_DIRECT_UNUSED : SOFT_DIRECT_LATER;
+	if (peer_has_gone(qp))
+		return SOFT_DIRECT_LATER;
+	header = needs_header(sq, send, grant);
+	result = copy(qp, send, grant);
+	return result == SOFT_DIRECT_DONE && !header ? SOFT_DIRECT_SILENT : result;
+}

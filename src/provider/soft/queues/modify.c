@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <string.h>
+
+#include "modify.h"
+#include "complete.h"
+#include "core/error.h"
+#include "cq.h"
+#include "provider/soft/connect/connect.h"
+#include "provider/soft/engine.h"
+#include "provider/soft/link/auth.h"
+#include "provider/soft/link/early_stream.h"
+#include "provider/soft/link/grant_given.h"
+#include "provider/soft/link/link.h"
+#include "provider/soft/soft.h"
+#include "srq.h"
+#include "transition.h"
+#include "transmit.h"
+
+static void store_path(struct ibv_qp_attr *to, const struct ibv_qp_attr *from, int mask)
+{
+	if (mask & IBV_QP_PKEY_INDEX)
+		to->pkey_index = from->pkey_index;
+	if (mask & IBV_QP_PORT)
+		to->port_num = from->port_num;
+	if (mask & IBV_QP_AV)
+		to->ah_attr = from->ah_attr;
+	if (mask & IBV_QP_PATH_MTU)
+		to->path_mtu = from->path_mtu;
+	if (mask & IBV_QP_DEST_QPN)
+		to->dest_qp_num = from->dest_qp_num;
+	if (mask & IBV_QP_RQ_PSN)
+		to->rq_psn = from->rq_psn & 0xffffff;
+	if (mask & IBV_QP_SQ_PSN)
+		to->sq_psn = from->sq_psn & 0xffffff;
+}
+
+static void store(struct ibv_qp_attr *to, const struct ibv_qp_attr *from, int mask)
+{
+	store_path(to, from, mask);
+	if (mask & IBV_QP_ACCESS_FLAGS)
+		to->qp_access_flags = from->qp_access_flags;
+	if (mask & IBV_QP_MAX_DEST_RD_ATOMIC)
+		to->max_dest_rd_atomic = from->max_dest_rd_atomic;
+	if (mask & IBV_QP_MAX_QP_RD_ATOMIC)
+		to->max_rd_atomic = from->max_rd_atomic;
+	if (mask & IBV_QP_MIN_RNR_TIMER)
+		to->min_rnr_timer = from->min_rnr_timer;
+	if (mask & IBV_QP_TIMEOUT)
+		to->timeout = from->timeout;
+	if (mask & IBV_QP_RETRY_CNT)
+		to->retry_cnt = from->retry_cnt;
+	if (mask & IBV_QP_RNR_RETRY)
+		to->rnr_retry = from->rnr_retry;
+}
+
+static void reset_queues(struct soft_qp *qp)
+{
+	struct soft_send_queue *sq = &qp->sq;
+	struct soft_recv_queue *rq = &qp->rq;
+
+	pier_soft_purge_cq((struct soft_cq *)qp->ibv.send_cq, qp);
+	pier_soft_purge_cq((struct soft_cq *)qp->ibv.recv_cq, qp);
+	pthread_mutex_lock(&sq->lock);
+	pthread_mutex_lock(&rq->lock);
+	atomic_store(&sq->head, 0);
+	atomic_store(&sq->tail, 0);
+	atomic_store(&rq->head, 0);
+	atomic_store(&rq->tail, 0);
+	sq->done = sq->transmitted = sq->queued = rq->done = 0;
+	sq->done_msn = sq->queued_msn = 0;
+	sq->reads = 0;
+	sq->barrier = 0;
+	sq->silent = sq->broken = false;
+	sq->rnr_until = 0;
+	pthread_mutex_unlock(&rq->lock);
+	pthread_mutex_unlock(&sq->lock);
+	memset(&qp->responder, 0, sizeof(qp->responder));
+	memset(&qp->attr, 0, sizeof(qp->attr));
+	qp->busy = false;
+	if (qp->srq)
+		pier_soft_drop_taken(qp->srq, &qp->taken);
+}
+
+/*
+ * A queue pair that comes back is another one to everybody: who has the endpoint
+ * of before neither gets a stream to it, nor passes for its peer, and what waited to
+ * be a stream of the one before is gone. Without a new secret it stays as it is.
+ */
+static int to_reset(struct soft_qp *qp)
+{
+	uint8_t secret[SOFT_SECRET_SIZE];
+
+	if (!pier_soft_random(secret, sizeof(secret)))
+		return pier_fail(EIO, "soft0: QP %#x: no random numbers for a new secret",
+				 qp->ibv.qp_num);
+	memcpy(qp->secret, secret, sizeof(secret));
+	explicit_bzero(secret, sizeof(secret));
+	pier_soft_set_state(qp, IBV_QPS_RESET);
+	pier_soft_close_link(qp);
+	pier_soft_discard_stream(qp);
+	reset_queues(qp);
+	explicit_bzero(&qp->peer_address, sizeof(qp->peer_address));
+	qp->has_peer_address = false;
+	return 0;
+}
+
+static void to_error(struct soft_qp *qp)
+{
+	pier_soft_send_last_answers(qp);
+	pier_soft_close_link(qp);
+	pier_soft_fail_qp(qp, IBV_WC_SUCCESS);
+}
+
+static int enter(struct soft_qp *qp, enum ibv_qp_state to, const struct ibv_qp_attr *attr,
+		 int mask)
+{
+	enum ibv_qp_state from = qp->ibv.state;
+
+	if (to == IBV_QPS_RESET)
+		return to_reset(qp);
+	store(&qp->attr, attr, mask);
+	if (mask & IBV_QP_ACCESS_FLAGS)
+		pier_soft_revoke_link_grants(qp);
+	if (to == IBV_QPS_ERR) {
+		to_error(qp);
+		return 0;
+	}
+	if (to == IBV_QPS_RTS && from == IBV_QPS_RTR)
+		qp->sq.rnr_left = qp->attr.rnr_retry;
+	pier_soft_set_state(qp, to);
+	if (to == IBV_QPS_RTR && !pier_soft_link_open(&qp->link))
+		pier_soft_adopt_stream(qp);
+	return 0;
+}
+
+/* The engine may have put the queue pair into ERR while the peer was called. */
+static int commit(struct soft_qp *qp, enum ibv_qp_state from, enum ibv_qp_state to,
+		  const struct ibv_qp_attr *attr, int mask)
+{
+	struct soft_context *context = soft_context_of(qp);
+	int error = 0;
+
+	pier_soft_lock(context);
+	if (qp->ibv.state == from || to == IBV_QPS_ERR || to == IBV_QPS_RESET)
+		error = enter(qp, to, attr, mask);
+	else
+		error = pier_fail(EINVAL, "soft0: QP %#x went to ERR meanwhile",
+				  qp->ibv.qp_num);
+	pier_soft_unlock(context);
+	return error;
+}
+
+static enum ibv_qp_state current_state(struct soft_qp *qp)
+{
+	enum ibv_qp_state state;
+
+	pthread_mutex_lock(&qp->sq.lock);
+	state = qp->ibv.state;
+	pthread_mutex_unlock(&qp->sq.lock);
+	return state;
+}
+
+int pier_soft_modify_qp(struct ibv_qp *ibv_qp, struct ibv_qp_attr *attr, int mask)
+{
+	struct soft_qp *qp = (struct soft_qp *)ibv_qp;
+	enum ibv_qp_state from, to;
+	int error;
+
+	pthread_mutex_lock(&ibv_qp->mutex);
+	from = current_state(qp);
+	error = pier_soft_check_transition(from, attr, mask, &to);
+	if (!error && from == IBV_QPS_INIT && to == IBV_QPS_RTR)
+		error = pier_soft_connect(qp, attr);
+	if (!error)
+		error = commit(qp, from, to, attr, mask);
+	pthread_mutex_unlock(&ibv_qp->mutex);
+	return -error;
+}
+
+int pier_soft_query_qp(struct ibv_qp *ibv_qp, struct ibv_qp_attr *ret_attr, int mask,
+		       struct ibv_qp_init_attr *ret_init_attr)
+{
+	struct soft_qp *qp = (struct soft_qp *)ibv_qp;
+	struct soft_context *context = soft_context_of(qp);
+
+	(void)mask; /* all of it, as drivers do */
+	pier_soft_lock(context);
+	*ret_attr = qp->attr;
+	ret_attr->qp_state = ret_attr->cur_qp_state = qp->ibv.state;
+	ret_attr->path_mig_state = IBV_MIG_MIGRATED;
+	ret_attr->cap = qp->init.cap;
+	pier_soft_unlock(context);
+	*ret_init_attr = qp->init;
+	return 0;
+}

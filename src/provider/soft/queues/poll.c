@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+
+#include "poll.h"
+#include "core/error.h"
+#include "cq.h"
+#include "provider/soft/pass.h"
+#include "provider/soft/soft.h"
+#include "provider/soft/thread.h"
+
+static int take_completions(struct soft_cq *cq, int count, struct ibv_wc *ret_wc)
+{
+	int taken = 0;
+
+	for (; taken < count && cq->count > 0; taken++) {
+		const struct soft_cqe *cqe = &cq->ring[cq->first];
+
+		ret_wc[taken] = cqe->wc;
+		pier_soft_free_slots(cqe);
+		cq->first = cq->first + 1 == cq->capacity ? 0 : cq->first + 1;
+		cq->count--;
+	}
+	return taken;
+}
+
+static int poll_once(struct soft_cq *cq, int count, struct ibv_wc *ret_wc)
+{
+	int taken;
+
+	pthread_mutex_lock(&cq->lock);
+	taken = take_completions(cq, count, ret_wc);
+	if (taken == 0 && cq->overrun)
+		taken = -EIO;
+	pthread_mutex_unlock(&cq->lock);
+	return taken;
+}
+
+int pier_soft_poll_cq(struct ibv_cq *ibv_cq, int count, struct ibv_wc *ret_wc)
+{
+	struct soft_cq *cq = (struct soft_cq *)ibv_cq;
+	int taken;
+
+	if (count <= 0)
+		return count < 0 ? -EINVAL : 0;
+	pier_soft_count_poll(soft_context(ibv_cq->context));
+	taken = poll_once(cq, count, ret_wc);
+	if (taken == 0) {
+		pier_soft_poll_engine(soft_context(ibv_cq->context));
+		taken = poll_once(cq, count, ret_wc);
+	}
+	if (taken == -EIO)
+		pier_fail(EIO, "soft0: the CQ of %u entries has overrun", cq->capacity);
+	return taken;
+}
+
+int pier_soft_req_notify_cq(struct ibv_cq *ibv_cq, int solicited_only)
+{
+	struct soft_cq *cq = (struct soft_cq *)ibv_cq;
+
+	pthread_mutex_lock(&cq->lock);
+	if (!solicited_only)
+		cq->armed = SOFT_ARMED_ANY;
+	else if (cq->armed == SOFT_UNARMED)
+		cq->armed = SOFT_ARMED_SOLICITED;
+	pthread_mutex_unlock(&cq->lock);
+	pier_soft_end_thread_pause(soft_context(ibv_cq->context));
+	return 0;
+}

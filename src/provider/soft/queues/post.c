@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <string.h>
+
+#include "post.h"
+#include "atomic.h"
+#include "core/error.h"
+#include "provider/soft/pass.h"
+#include "provider/soft/regions/region.h"
+#include "provider/soft/soft.h"
+
+static bool may_send(enum ibv_qp_state state)
+{
+	return state == IBV_QPS_RTS || state == IBV_QPS_ERR;
+}
+
+static int check_opcode(const struct ibv_send_wr *wr)
+{
+	switch (wr->opcode) {
+	case IBV_WR_ATOMIC_CMP_AND_SWP:
+	case IBV_WR_ATOMIC_FETCH_AND_ADD:
+		if (pier_soft_atomic_cap() == IBV_ATOMIC_NONE)
+			return pier_fail(EOPNOTSUPP, "soft0: no atomic operations on "
+						     "this machine (atomic_cap is NONE)");
+		/* fall through */
+	case IBV_WR_RDMA_READ:
+		if (wr->send_flags & IBV_SEND_INLINE)
+			return pier_fail(EINVAL, "soft0: a READ or an atomic operation "
+						 "cannot be inline");
+		return 0;
+	case IBV_WR_BIND_MW:
+		if (!wr->bind_mw.mw)
+			return pier_fail(EINVAL, "soft0: a binding without a window");
+		/* fall through */
+	case IBV_WR_LOCAL_INV:
+		if (wr->send_flags & IBV_SEND_INLINE)
+			return pier_fail(EINVAL, "soft0: nothing of a window is inline");
+		return 0;
+	case IBV_WR_SEND:
+	case IBV_WR_SEND_WITH_IMM:
+	case IBV_WR_SEND_WITH_INV:
+	case IBV_WR_RDMA_WRITE:
+	case IBV_WR_RDMA_WRITE_WITH_IMM:
+		return 0;
+	default:
+		return pier_fail(EINVAL, "soft0: opcode %d is not known here",
+				 (int)wr->opcode);
+	}
+}
+
+static uint64_t total_length(const struct ibv_sge *sges, int count)
+{
+	uint64_t total = 0;
+
+	for (int i = 0; i < count; i++)
+		total += sges[i].length;
+	return total;
+}
+
+static int check_send(const struct soft_qp *qp, const struct ibv_send_wr *wr,
+		      uint64_t *ret_length)
+{
+	const struct soft_send_queue *sq = &qp->sq;
+	uint64_t length;
+	int error;
+
+	if (!may_send(qp->ibv.state))
+		return pier_fail(EINVAL, "soft0: QP %#x takes sends in RTS and ERR only",
+				 qp->ibv.qp_num);
+	if (sq->head - atomic_load_explicit(&sq->tail, memory_order_acquire) >= sq->depth)
+		return pier_fail(ENOMEM, "soft0: the send queue of %u requests is full",
+				 sq->depth);
+	if (wr->num_sge < 0 || (uint32_t)wr->num_sge > sq->max_sge)
+		return pier_fail(EINVAL, "soft0: %d elements, the send queue takes %u",
+				 wr->num_sge, sq->max_sge);
+	error = check_opcode(wr);
+	if (error)
+		return error;
+	length = total_length(wr->sg_list, wr->num_sge);
+	if ((wr->send_flags & IBV_SEND_INLINE) && length > sq->max_inline)
+		return pier_fail(EINVAL, "soft0: %llu bytes inline, the limit is %u",
+				 (unsigned long long)length, sq->max_inline);
+	*ret_length = length;
+	return 0;
+}
+
+static void copy_inline(uint8_t *to, const struct ibv_send_wr *wr)
+{
+	for (int i = 0; i < wr->num_sge; i++) {
+		memcpy(to, (const void *)(uintptr_t)wr->sg_list[i].addr,
+		       wr->sg_list[i].length);
+		to += wr->sg_list[i].length;
+	}
+}
+
+static void store_target(struct soft_send *send, const struct ibv_send_wr *wr)
+{
+	send->address = wr->wr.rdma.remote_addr;
+	send->key = wr->wr.rdma.rkey;
+	if (wr->opcode == IBV_WR_SEND_WITH_INV || wr->opcode == IBV_WR_LOCAL_INV)
+		send->key = wr->invalidate_rkey;
+	if (!pier_soft_is_atomic_wr(wr->opcode))
+		return;
+	send->address = wr->wr.atomic.remote_addr;
+	send->key = wr->wr.atomic.rkey;
+	send->operands[0] = wr->wr.atomic.compare_add;
+	send->operands[1] = wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ? wr->wr.atomic.swap
+								    : 0;
+}
+
+static void store_binding(struct soft_send *send, const struct ibv_send_wr *wr)
+{
+	const struct ibv_mw_bind_info *info = &wr->bind_mw.bind_info;
+
+	send->bind = (struct soft_bind){
+		.window = wr->bind_mw.mw->rkey,
+		.region = info->mr ? info->mr->lkey : 0,
+		.key = wr->bind_mw.rkey,
+		.access = (int)info->mw_access_flags,
+		.address = info->addr,
+		.length = info->length,
+	};
+}
+
+static int queue_send(struct soft_qp *qp, const struct ibv_send_wr *wr)
+{
+	struct soft_send_queue *sq = &qp->sq;
+	uint64_t head = atomic_load_explicit(&sq->head, memory_order_relaxed), length = 0;
+	struct soft_send *send;
+	int error = check_send(qp, wr, &length);
+
+	if (error)
+		return error;
+	send = &sq->slots[head % sq->depth];
+	send->wr_id = wr->wr_id;
+	send->opcode = wr->opcode;
+	send->flags = wr->send_flags;
+	send->length = length;
+	send->executed = false;
+	store_target(send, wr);
+	if (wr->opcode == IBV_WR_BIND_MW)
+		store_binding(send, wr);
+	send->immediate = wr->imm_data;
+	send->sge_count = wr->num_sge;
+	send->copied = 0;
+	if (wr->send_flags & IBV_SEND_INLINE)
+		copy_inline(send->inline_data, wr);
+	else if (wr->num_sge > 0)
+		memcpy(send->sges, wr->sg_list, wr->num_sge * sizeof(*send->sges));
+	atomic_store_explicit(&sq->head, head + 1, memory_order_release);
+	return 0;
+}
+
+int pier_soft_post_send(struct ibv_qp *ibv_qp, struct ibv_send_wr *wr,
+			struct ibv_send_wr **bad_wr)
+{
+	struct soft_qp *qp = (struct soft_qp *)ibv_qp;
+	int error = 0;
+
+	pthread_mutex_lock(&qp->sq.lock);
+	for (; wr && !error; wr = error ? wr : wr->next) {
+		error = queue_send(qp, wr);
+		if (error)
+			*bad_wr = wr;
+	}
+	pthread_mutex_unlock(&qp->sq.lock);
+	pier_soft_ring_doorbell(qp);
+	return -error;
+}
+
+static int queue_recv(struct soft_qp *qp, const struct ibv_recv_wr *wr)
+{
+	struct soft_recv_queue *rq = &qp->rq;
+	uint64_t head = atomic_load_explicit(&rq->head, memory_order_relaxed);
+	struct soft_recv *recv;
+
+	if (qp->srq)
+		return pier_fail(EINVAL, "soft0: QP %#x has a shared receive queue",
+				 qp->ibv.qp_num);
+	if (qp->ibv.state == IBV_QPS_RESET)
+		return pier_fail(EINVAL, "soft0: QP %#x takes receives from INIT on",
+				 qp->ibv.qp_num);
+	if (head - atomic_load_explicit(&rq->tail, memory_order_acquire) >= rq->depth)
+		return pier_fail(ENOMEM,
+				 "soft0: the receive queue of %u requests is full",
+				 rq->depth);
+	if (wr->num_sge < 0 || (uint32_t)wr->num_sge > rq->max_sge)
+		return pier_fail(EINVAL, "soft0: %d elements, the receive queue takes %u",
+				 wr->num_sge, rq->max_sge);
+	recv = &rq->slots[head % rq->depth];
+	recv->wr_id = wr->wr_id;
+	recv->sge_count = wr->num_sge;
+	if (wr->num_sge > 0)
+		memcpy(recv->sges, wr->sg_list, wr->num_sge * sizeof(*recv->sges));
+	atomic_store_explicit(&rq->head, head + 1, memory_order_release);
+	return 0;
+}
+
+/* Nothing is rung: the engine looks at the queue when a message comes. */
+int pier_soft_post_recv(struct ibv_qp *ibv_qp, struct ibv_recv_wr *wr,
+			struct ibv_recv_wr **bad_wr)
+{
+	struct soft_qp *qp = (struct soft_qp *)ibv_qp;
+	int error = 0;
+	bool flush;
+
+	pthread_mutex_lock(&qp->rq.lock);
+	for (; wr && !error; wr = error ? wr : wr->next) {
+		error = queue_recv(qp, wr);
+		if (error)
+			*bad_wr = wr;
+	}
+	flush = qp->ibv.state == IBV_QPS_ERR;
+	pthread_mutex_unlock(&qp->rq.lock);
+	if (flush)
+		pier_soft_ring_doorbell(qp);
+	return -error;
+}

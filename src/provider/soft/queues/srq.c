@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "srq.h"
+#include "core/error.h"
+#include "provider/soft/soft.h"
+
+static int check_init(const struct ibv_srq_attr *attr)
+{
+	if (attr->max_wr >= 1 && attr->max_wr <= SOFT_MAX_WR &&
+	    attr->max_sge <= SOFT_MAX_SGE)
+		return 0;
+	return pier_fail(EINVAL,
+			 "soft0: a shared receive queue of %u requests (1 to %d) with "
+			 "%u elements (to %d)",
+			 attr->max_wr, SOFT_MAX_WR, attr->max_sge, SOFT_MAX_SGE);
+}
+
+static void free_srq(struct soft_srq *srq)
+{
+	free(srq->slots);
+	free(srq->sges);
+	pthread_mutex_destroy(&srq->lock);
+	pthread_mutex_destroy(&srq->ibv.mutex);
+	pthread_cond_destroy(&srq->ibv.cond);
+	free(srq);
+}
+
+static struct soft_srq *allocate_srq(const struct ibv_srq_attr *attr)
+{
+	struct soft_srq *srq = calloc(1, sizeof(*srq));
+
+	if (!srq)
+		return NULL;
+	pthread_mutex_init(&srq->lock, NULL);
+	pthread_mutex_init(&srq->ibv.mutex, NULL);
+	pthread_cond_init(&srq->ibv.cond, NULL);
+	srq->depth = attr->max_wr;
+	srq->max_sge = attr->max_sge;
+	srq->slots = calloc(srq->depth, sizeof(*srq->slots));
+	srq->sges = calloc((size_t)srq->depth * srq->max_sge + 1, sizeof(*srq->sges));
+	if (!srq->slots || !srq->sges) {
+		free_srq(srq);
+		return NULL;
+	}
+	for (uint32_t i = 0; i < srq->depth; i++)
+		srq->slots[i].sges = srq->sges + (size_t)i * srq->max_sge;
+	return srq;
+}
+
+/* srq_limit says nothing here (ibv_create_srq(3)). */
+struct ibv_srq *pier_soft_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
+{
+	int error = check_init(&attr->attr);
+	struct soft_srq *srq;
+
+	if (error) {
+		errno = -error;
+		return NULL;
+	}
+	srq = allocate_srq(&attr->attr);
+	if (!srq) {
+		errno = ENOMEM;
+		return NULL;
+	}
+	srq->ibv.context = pd->context;
+	srq->ibv.pd = pd;
+	srq->ibv.srq_context = attr->srq_context;
+	atomic_fetch_add(&((struct soft_pd *)pd)->users, 1);
+	return &srq->ibv;
+}
+
+/* A limit of 0 is the end of one. */
+int pier_soft_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask)
+{
+	(void)srq;
+	if (mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT))
+		return -pier_fail(EINVAL,
+				  "soft0: attributes %#x of a shared receive "
+				  "queue are not known here",
+				  mask);
+	if (mask & IBV_SRQ_MAX_WR)
+		return -pier_fail(EOPNOTSUPP, "soft0: a shared receive queue keeps the "
+					      "size that it was made with "
+					      "(IBV_DEVICE_SRQ_RESIZE is not set)");
+	if ((mask & IBV_SRQ_LIMIT) && attr->srq_limit)
+		return -pier_fail(EOPNOTSUPP,
+				  "soft0: srq_limit %u: there are no asynchronous "
+				  "events that would tell when it is reached",
+				  attr->srq_limit);
+	return 0;
+}
+
+int pier_soft_query_srq(struct ibv_srq *ibv_srq, struct ibv_srq_attr *ret_attr)
+{
+	const struct soft_srq *srq = (struct soft_srq *)ibv_srq;
+
+	*ret_attr = (struct ibv_srq_attr){
+		.max_wr = srq->depth,
+		.max_sge = srq->max_sge,
+	};
+	return 0;
+}
+
+int pier_soft_destroy_srq(struct ibv_srq *ibv_srq)
+{
+	struct soft_srq *srq = (struct soft_srq *)ibv_srq;
+
+	if (atomic_load(&srq->users) > 0)
+		return -pier_fail(
+			EBUSY, "soft0: queue pairs still use the shared receive queue");
+	atomic_fetch_sub(&((struct soft_pd *)ibv_srq->pd)->users, 1);
+	free_srq(srq);
+	return 0;
+}
+
+static int queue_recv(struct soft_srq *srq, const struct ibv_recv_wr *wr)
+{
+	struct soft_recv *recv = &srq->slots[srq->head % srq->depth];
+
+	if (srq->head - atomic_load_explicit(&srq->freed, memory_order_acquire) >=
+	    srq->depth)
+		return pier_fail(ENOMEM,
+				 "soft0: the shared receive queue of %u requests is full",
+				 srq->depth);
+	if (wr->num_sge < 0 || (uint32_t)wr->num_sge > srq->max_sge)
+		return pier_fail(EINVAL,
+				 "soft0: %d elements, the shared receive queue takes %u",
+				 wr->num_sge, srq->max_sge);
+	recv->wr_id = wr->wr_id;
+	recv->sge_count = wr->num_sge;
+	if (wr->num_sge > 0)
+		memcpy(recv->sges, wr->sg_list, wr->num_sge * sizeof(*recv->sges));
+	srq->head++;
+	return 0;
+}
+
+/* Nothing is rung, as for a queue pair's own: senders come back after an RNR NAK. */
+int pier_soft_post_srq_recv(struct ibv_srq *ibv_srq, struct ibv_recv_wr *wr,
+			    struct ibv_recv_wr **bad_wr)
+{
+	struct soft_srq *srq = (struct soft_srq *)ibv_srq;
+	int error = 0;
+
+	pthread_mutex_lock(&srq->lock);
+	for (; wr && !error; wr = error ? wr : wr->next) {
+		error = queue_recv(srq, wr);
+		if (error)
+			*bad_wr = wr;
+	}
+	pthread_mutex_unlock(&srq->lock);
+	return -error;
+}
+
+bool pier_soft_take_recv(struct soft_srq *srq, struct soft_taken *ret_taken)
+{
+	const struct soft_recv *recv;
+	bool there;
+
+	pthread_mutex_lock(&srq->lock);
+	there = srq->taken != srq->head;
+	if (there) {
+		recv = &srq->slots[srq->taken++ % srq->depth];
+		ret_taken->recv = *recv;
+		ret_taken->recv.sges = ret_taken->sges;
+		memcpy(ret_taken->sges, recv->sges,
+		       (size_t)recv->sge_count * sizeof(*recv->sges));
+		ret_taken->there = true;
+	}
+	pthread_mutex_unlock(&srq->lock);
+	return there;
+}
+
+void pier_soft_drop_taken(struct soft_srq *srq, struct soft_taken *taken)
+{
+	if (!taken->there)
+		return;
+	taken->there = false;
+	atomic_fetch_add_explicit(&srq->freed, 1, memory_order_release);
+}

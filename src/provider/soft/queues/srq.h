@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_SOFT_SRQ_H
+#define PIER_SOFT_SRQ_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <infiniband/verbs.h>
+
+#include "provider/soft/limits.h"
+
+/* Shared receive queues, and what a queue pair has taken out of one. */
+
+struct soft_recv {
+	uint64_t wr_id;
+	int sge_count;
+	struct ibv_sge *sges;
+};
+
+/*
+ * Positions count as those of a queue pair do, but requests leave it in order and
+ * complete in any: so `freed` is a number and not a position. A request counts
+ * until its completion has been polled, as with mlx5_free_srq_wqe() in mlx5's
+ * poll_cq; its slot is free from when it was taken.
+ */
+struct soft_srq {
+	struct ibv_srq ibv;
+	pthread_mutex_t lock;
+	struct soft_recv *slots;
+	struct ibv_sge *sges;
+	uint32_t depth, max_sge;
+	uint64_t head, taken;
+	_Atomic uint64_t freed;
+	atomic_uint users; /* queue pairs */
+};
+
+/* The request that a queue pair is working on, which is out of the queue. */
+struct soft_taken {
+	bool there;
+	struct soft_recv recv;
+	struct ibv_sge sges[SOFT_MAX_SGE];
+};
+
+struct ibv_srq *pier_soft_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr);
+int pier_soft_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask);
+int pier_soft_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *ret_attr);
+int pier_soft_destroy_srq(struct ibv_srq *srq);
+int pier_soft_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr,
+			    struct ibv_recv_wr **bad_wr);
+/* The oldest request; false when there is none. With the engine locked. */
+bool pier_soft_take_recv(struct soft_srq *srq, struct soft_taken *ret_taken);
+/* What a queue pair took and will not complete. */
+void pier_soft_drop_taken(struct soft_srq *srq, struct soft_taken *taken);
+
+#endif

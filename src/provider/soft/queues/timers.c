@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "timers.h"
+#include "complete.h"
+#include "core/log.h"
+#include "provider/soft/engine.h"
+#include "provider/soft/link/link.h"
+#include "provider/soft/soft.h"
+
+#define SECOND UINT64_C(1000000000)
+
+/*
+ * How long a peer may stay silent. The attributes count in link round trips of
+ * hardware; a peer in software also waits for a processor.
+ */
+static uint64_t silence_limit(const struct soft_qp *qp)
+{
+	uint64_t tries = qp->attr.retry_cnt + 1u;
+	uint64_t asked, least = 2 * SECOND + qp->attr.retry_cnt * (SECOND * 2 / 5);
+
+	if (qp->attr.timeout == 0)
+		return SOFT_NEVER;
+	asked = (UINT64_C(4096) << qp->attr.timeout) * tries;
+	return asked > least ? asked : least;
+}
+
+/* Without a link the peer is not there yet, and may take as long as a connect. */
+static uint64_t limit_now(const struct soft_qp *qp)
+{
+	uint64_t limit = silence_limit(qp);
+
+	if (!pier_soft_link_open(&qp->link) && limit < 5 * SECOND)
+		limit = 5 * SECOND;
+	/* The peer may be waiting for an answer that we can no longer send. */
+	if (qp->link.tx_broken && limit > 2 * SECOND)
+		limit = 2 * SECOND;
+	return limit;
+}
+
+static uint64_t silence_deadline(const struct soft_qp *qp)
+{
+	uint64_t limit = limit_now(qp);
+
+	return limit > SOFT_NEVER - qp->last_progress ? SOFT_NEVER
+						      : qp->last_progress + limit;
+}
+
+static bool has_unfinished(struct soft_qp *qp)
+{
+	return qp->ibv.state == IBV_QPS_RTS && !qp->sq.rnr_until &&
+	       qp->sq.done != atomic_load_explicit(&qp->sq.head, memory_order_relaxed);
+}
+
+void pier_soft_arm_timers(struct soft_qp *qp)
+{
+	struct soft_context *context = soft_context_of(qp);
+	bool busy = has_unfinished(qp);
+
+	if (busy && !qp->busy)
+		qp->last_progress = context->engine.now;
+	qp->busy = busy;
+	if (busy)
+		pier_soft_arm_timer(context, silence_deadline(qp));
+	if (qp->sq.rnr_until)
+		pier_soft_arm_timer(context, qp->sq.rnr_until);
+	if (qp->link.closing)
+		pier_soft_arm_timer(context, qp->link.closing_deadline);
+}
+
+void pier_soft_check_timers(struct soft_qp *qp)
+{
+	uint64_t now = soft_context_of(qp)->engine.now;
+
+	if (qp->sq.rnr_until && now >= qp->sq.rnr_until) {
+		qp->sq.rnr_until = 0;
+		qp->last_progress = now;
+		pier_soft_activate(qp);
+	}
+	if (qp->link.closing && now >= qp->link.closing_deadline)
+		pier_soft_lose_link(qp);
+	if (qp->busy && has_unfinished(qp) && now >= silence_deadline(qp)) {
+		pier_warning("soft0: QP %#x: QP %#x does not answer", qp->ibv.qp_num,
+			     qp->attr.dest_qp_num);
+		pier_soft_close_link(qp);
+		pier_soft_fail_qp(qp, IBV_WC_RETRY_EXC_ERR);
+	}
+	pier_soft_arm_timers(qp);
+}

@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "transmit.h"
+#include "complete.h"
+#include "provider/soft/engine.h"
+#include "provider/soft/link/link.h"
+#include "provider/soft/link/outgoing.h"
+#include "provider/soft/link/polling.h"
+#include "provider/soft/link/ring.h"
+#include "provider/soft/link/seal.h"
+#include "provider/soft/regions/vector.h"
+#include "provider/soft/soft.h"
+#include "requester.h"
+#include "responder.h"
+
+enum {
+	/* What one queue pair may send before others have their turn. */
+	TURN_BYTES = 1024 * 1024,
+	/* A copy takes a fraction of the time that a stream does. */
+	COPY_TURN_BYTES = 4 * TURN_BYTES,
+	/* Small frames share a system call up to here. */
+	BATCH_BYTES = 64 * 1024
+};
+
+/* Answers and requests take turns: neither side of a busy pair starves. */
+static bool stage_one(struct soft_qp *qp)
+{
+	struct soft_link *link = &qp->link;
+
+	if (pier_soft_queue_ack(qp))
+		return true;
+	if (link->closing)
+		return pier_soft_queue_read_response(qp);
+	link->answers_first = !link->answers_first;
+	if (link->answers_first)
+		return pier_soft_queue_read_response(qp) || pier_soft_queue_request(qp);
+	return pier_soft_queue_request(qp) || pier_soft_queue_read_response(qp);
+}
+
+static void stage_frames(struct soft_qp *qp)
+{
+	struct soft_link *link = &qp->link;
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < link->frame_count; i++)
+		bytes += pier_soft_frame_at(link, i)->length;
+	while (link->frame_count < SOFT_MAX_FRAMES && bytes < BATCH_BYTES) {
+		if (!stage_one(qp))
+			break;
+		bytes += pier_soft_frame_at(link, link->frame_count - 1)->length;
+	}
+}
+
+static bool add_payload(struct soft_qp *qp, struct soft_frame *frame,
+			struct soft_vector *vector, uint64_t skip, uint64_t limit)
+{
+	const struct soft_send *send;
+	struct ibv_sge range = {
+		.addr = frame->read.address,
+		.length = frame->length,
+		.lkey = frame->read.key,
+	};
+
+	if (frame->source == SOFT_FROM_NOWHERE || frame->length == 0)
+		return true;
+	if (frame->source == SOFT_FROM_FRAME) {
+		pier_soft_vector_add(vector, frame->payload + skip, frame->length - skip);
+		return true;
+	}
+	if (frame->source == SOFT_FROM_REGION)
+		return pier_soft_vector_add_region(vector, qp, &range, skip, limit,
+						   IBV_ACCESS_REMOTE_READ);
+	send = &qp->sq.slots[frame->position % qp->sq.depth];
+	if (send->flags & IBV_SEND_INLINE) {
+		uint64_t rest = frame->length - skip;
+
+		pier_soft_vector_add(vector, send->inline_data + skip,
+				     rest < limit ? rest : limit);
+		return true;
+	}
+	return pier_soft_vector_add_sges(vector, qp, send->sges, send->sge_count, skip,
+					 limit, 0);
+}
+
+static bool add_frame(struct soft_qp *qp, struct soft_frame *frame,
+		      struct soft_vector *vector, uint64_t sent)
+{
+	uint64_t skip = 0;
+
+	if (sent < SOFT_HEADER_SIZE)
+		pier_soft_vector_add(vector, frame->header + sent,
+				     SOFT_HEADER_SIZE - sent);
+	else
+		skip = sent - SOFT_HEADER_SIZE;
+	return add_payload(qp, frame, vector, skip, TURN_BYTES);
+}
+
+/*
+ * The request of the first frame and all behind it are not sent. Answers still go out,
+ * and so do earlier requests that the peer asks for again.
+ */
+static void give_up_requests(struct soft_qp *qp)
+{
+	uint64_t position = pier_soft_frame_at(&qp->link, 0)->position;
+
+	pier_soft_drop_queued_requests(&qp->link);
+	pier_soft_activate(qp);
+	pier_soft_break_sends(qp, position, IBV_WC_LOC_PROT_ERR);
+}
+
+/*
+ * A frame that has begun cannot be taken back, so nothing can follow it: no NAK where the
+ * link is closing, and no request that the peer asks for again.
+ */
+static void break_stream(struct soft_qp *qp)
+{
+	struct soft_link *link = &qp->link;
+	struct soft_frame frame = *pier_soft_frame_at(link, 0);
+
+	if (link->closing) {
+		pier_soft_lose_link(qp);
+		return;
+	}
+	if (frame.source == SOFT_FROM_REGION) {
+		pier_soft_fail_qp(qp, IBV_WC_SUCCESS);
+		return;
+	}
+	link->tx_broken = true;
+	pier_soft_break_sends(qp, frame.position, IBV_WC_LOC_PROT_ERR);
+	if (frame.stale && qp->ibv.state == IBV_QPS_RTS)
+		pier_soft_fail_qp(qp, IBV_WC_RETRY_EXC_ERR);
+}
+
+/* What the first frame takes from memory is gone: deregistered or unmapped. */
+static void source_failed(struct soft_qp *qp)
+{
+	struct soft_link *link = &qp->link;
+	struct soft_frame frame = *pier_soft_frame_at(link, 0);
+
+	if (link->sent_of_first > 0) {
+		break_stream(qp);
+		return;
+	}
+	if (frame.source == SOFT_FROM_SEND) {
+		give_up_requests(qp);
+		return;
+	}
+	link->frame_count = 0;
+	qp->responder.read_count = 0;
+	qp->responder.expected = frame.read.msn;
+	pier_soft_refuse_request(qp, SOFT_NAK_ACCESS);
+}
+
+static bool finish_first(struct soft_qp *qp)
+{
+	struct soft_link *link = &qp->link;
+	struct soft_frame *frame = pier_soft_frame_at(link, 0);
+
+	if (frame->request && !frame->stale)
+		pier_soft_finish_transmit(qp, frame);
+	link->sent_of_first = 0;
+	link->first_frame = (link->first_frame + 1) % SOFT_MAX_FRAMES;
+	return --link->frame_count > 0;
+}
+
+static void account_sent(struct soft_qp *qp, uint64_t sent)
+{
+	struct soft_link *link = &qp->link;
+	uint64_t rest;
+
+	qp->last_progress = soft_context_of(qp)->engine.now;
+	while (link->frame_count > 0) {
+		rest = SOFT_HEADER_SIZE + pier_soft_frame_at(link, 0)->length -
+		       link->sent_of_first;
+		if (sent < rest)
+			break;
+		sent -= rest;
+		finish_first(qp);
+	}
+	link->sent_of_first += sent;
+}
+
+/*
+ * As many frames as fit. The last one may be there in part only: then the vector
+ * is full and takes nothing behind it, or there is a turn's worth of bytes.
+ */
+static bool build_batch(struct soft_qp *qp, struct soft_vector *vector,
+			uint32_t max_frames)
+{
+	struct soft_link *link = &qp->link;
+
+	pier_soft_vector_init(vector, false);
+	for (uint32_t i = 0; i < link->frame_count && i < max_frames; i++) {
+		int count = vector->count;
+		size_t bytes = vector->bytes;
+
+		if (count == SOFT_MAX_VECTOR || bytes >= BATCH_BYTES)
+			break;
+		if (!add_frame(qp, pier_soft_frame_at(link, i), vector,
+			       i == 0 ? link->sent_of_first : 0)) {
+			vector->count = count;
+			vector->bytes = bytes;
+			return i > 0;
+		}
+	}
+	return true;
+}
+
+/* What the peer said before it went is still on the stream: read to its end. */
+static void stop_sending(struct soft_link *link)
+{
+	link->tx_broken = true;
+	link->readable = true;
+	link->hung_up = true;
+}
+
+static ssize_t send_vector(struct soft_qp *qp, struct soft_vector *vector)
+{
+	if (qp->link.ring)
+		return pier_soft_ring_send(qp, vector);
+	if (qp->link.seal)
+		return pier_soft_seal_send(qp->link.seal, vector, qp->link.tx_fd);
+	return pier_soft_vector_send(vector, qp->link.tx_fd);
+}
+
+/* Who waits for room in a ring looks for it; a socket tells. */
+static void wait_for_room(struct soft_qp *qp)
+{
+	qp->link.writable = false;
+	if (qp->link.ring)
+		pier_soft_start_polling(qp);
+}
+
+/* False: the socket is full, or gone. */
+static bool flush_seal(struct soft_qp *qp)
+{
+	struct soft_link *link = &qp->link;
+
+	if (!link->seal || pier_soft_seal_flush(link->seal, link->tx_fd) == 0)
+		return true;
+	if (errno == EAGAIN)
+		wait_for_room(qp);
+	else
+		stop_sending(link);
+	return false;
+}
+
+/* How much was sent; 0: nothing more can be sent now. */
+static uint64_t send_batch(struct soft_qp *qp)
+{
+	struct soft_link *link = &qp->link;
+	uint32_t max_frames = SOFT_MAX_FRAMES;
+	struct soft_vector vector;
+	ssize_t sent;
+
+	for (;;) {
+		if (!build_batch(qp, &vector, max_frames)) {
+			source_failed(qp);
+			return 0;
+		}
+		sent = send_vector(qp, &vector);
+		if (sent >= 0) {
+			account_sent(qp, sent);
+			return sent;
+		}
+		if (errno == EFAULT && max_frames > 1)
+			max_frames = 1; /* to learn whose memory it is */
+		else if (errno != EINTR)
+			break;
+	}
+	if (errno == EAGAIN)
+		wait_for_room(qp);
+	else if (errno == EFAULT)
+		source_failed(qp);
+	else
+		stop_sending(link);
+	return 0;
+}
+
+static void shut_when_silent(struct soft_link *link)
+{
+	if (!link->closing || link->shut || link->frame_count > 0)
+		return;
+	shutdown(link->tx_fd, SHUT_WR);
+	link->shut = true;
+}
+
+/* Without this question each large copy would wake the thread to look for more. */
+static bool is_cut_short(struct soft_qp *qp)
+{
+	return qp->sq.budget == 0 &&
+	       qp->sq.queued != atomic_load_explicit(&qp->sq.head, memory_order_acquire);
+}
+
+bool pier_soft_transmit(struct soft_qp *qp)
+{
+	struct soft_link *link = &qp->link;
+	bool stepped = soft_context_of(qp)->engine.stepped;
+	uint64_t turn = 0, sent;
+
+	qp->sq.budget = stepped ? 1 : COPY_TURN_BYTES;
+	while (turn < TURN_BYTES && !link->tx_broken && !link->shut) {
+		if (!flush_seal(qp))
+			return false;
+		stage_frames(qp);
+		if (!pier_soft_link_open(link))
+			return false;
+		if (link->frame_count == 0) {
+			shut_when_silent(link);
+			return is_cut_short(qp);
+		}
+		sent = send_batch(qp);
+		if (sent == 0)
+			return false;
+		turn += stepped ? TURN_BYTES : sent;
+	}
+	return turn >= TURN_BYTES || is_cut_short(qp);
+}
+
+/*
+ * Answers that are due go out before the link does, if they can at once: the
+ * peer's requests did arrive.
+ */
+void pier_soft_send_last_answers(struct soft_qp *qp)
+{
+	struct soft_link *link = &qp->link;
+
+	if (!pier_soft_link_open(link) || link->closing || link->tx_broken)
+		return;
+	pier_soft_drop_queued_requests(link);
+	if (link->frame_count > 0 && pier_soft_frame_at(link, 0)->request)
+		return;
+	if (link->frame_count < SOFT_MAX_FRAMES)
+		pier_soft_queue_ack(qp);
+	if (link->frame_count > 0)
+		send_batch(qp);
+}

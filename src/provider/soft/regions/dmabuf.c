@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/dma-buf.h>
+#include <linux/magic.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "dmabuf.h"
+#include "core/checked.h"
+#include "core/error.h"
+#include "core/fd.h"
+#include "provider/provider.h"
+#include "region.h"
+#include "rlimits.h"
+
+enum kind {
+	KIND_OTHER,
+	KIND_DMABUF,
+	KIND_MEMFD,
+	KIND_HUGE_MEMFD
+};
+
+/*
+ * The file system decides, because neither a file's name nor a FUSE server can imitate
+ * the type that fstatfs(2) reports. But fstatfs(2) can wait for a FUSE server as long as
+ * that likes, so it is for fds of the application's own, or with seals. Only tmpfs and
+ * hugetlbfs have seals: memfd_file_seals_ptr() in the kernel. Files of a mounted tmpfs
+ * count as memfds whose seals are missing.
+ */
+static enum kind kind_of(int fd)
+{
+	struct statfs fs;
+
+	if (fstatfs(fd, &fs) < 0)
+		return KIND_OTHER;
+	switch ((uint32_t)fs.f_type) {
+	case DMA_BUF_MAGIC:
+		return KIND_DMABUF;
+	case TMPFS_MAGIC:
+		return fcntl(fd, F_GET_SEALS) >= 0 ? KIND_MEMFD : KIND_OTHER;
+	case HUGETLBFS_MAGIC:
+		return fcntl(fd, F_GET_SEALS) >= 0 ? KIND_HUGE_MEMFD : KIND_OTHER;
+	default:
+		return KIND_OTHER;
+	}
+}
+
+static bool has_seals(int fd, enum kind kind, int seals)
+{
+	return kind == KIND_MEMFD && (fcntl(fd, F_GET_SEALS) & seals) == seals;
+}
+
+/*
+ * The fd may be a peer's. F_GET_SEALS fails at once on files without seals and asks no
+ * file system; after it, fstatfs(2) only tells small pages from huge ones.
+ */
+bool pier_soft_is_fixed(int fd)
+{
+	return fcntl(fd, F_GET_SEALS) >= 0 &&
+	       has_seals(fd, kind_of(fd), SOFT_FINAL_SEALS);
+}
+
+/* A dma-buf tells its size by lseek(2) only, which would move a memfd. */
+static off_t size_of(int fd, enum kind kind)
+{
+	struct stat status;
+
+	if (kind == KIND_DMABUF)
+		return lseek(fd, 0, SEEK_END);
+	return fstat(fd, &status) == 0 ? status.st_size : -1;
+}
+
+static int check_range(const struct pier_provider_part *part, enum kind kind,
+		       uint64_t *ret_size)
+{
+	off_t size = size_of(part->fd, kind);
+
+	*ret_size = size < 0 ? 0 : (uint64_t)size;
+	if (part->length > 0 && pier_range_fits(part->offset, part->length, *ret_size))
+		return 0;
+	return pier_fail(EINVAL,
+			 "soft0: offset %#llx and length %llu: empty, or not inside the "
+			 "%lld bytes of fd %d",
+			 (unsigned long long)part->offset,
+			 (unsigned long long)part->length, (long long)size, part->fd);
+}
+
+/*
+ * Exporters whose memory the CPU does not reach have no mapping to give: dma_buf_mmap()
+ * in the kernel answers EINVAL where there is no operation, and NVIDIA's driver has one
+ * that says ENOTSUPP, the kernel's own, which has no name in user space.
+ */
+static int fail_map(const struct soft_piece *piece, const struct pier_provider_part *part,
+		    int error)
+{
+	if (!piece->dmabuf || error == ENOMEM || error == EACCES || error == EPERM)
+		return pier_fail(
+			error, "soft0: fd %d cannot be mapped at offset %#llx: %s",
+			part->fd, (unsigned long long)part->offset, strerror(error));
+	return pier_fail(EOPNOTSUPP,
+			 "soft0 reaches dma-bufs by the CPU, and that of fd %d has no "
+			 "mapping for it (mmap: errno %d): its memory can be staged "
+			 "(PIER_POLICY_STAGED)",
+			 part->fd, error);
+}
+
+static int map_window(struct soft_piece *piece, const struct pier_provider_part *part,
+		      int access)
+{
+	uint64_t page = sysconf(_SC_PAGESIZE);
+	uint64_t skipped = part->offset & (page - 1);
+	int protection = PROT_READ;
+	void *window;
+
+	if (access & IBV_ACCESS_LOCAL_WRITE)
+		protection |= PROT_WRITE;
+	piece->mapping_size = (skipped + part->length + page - 1) & ~(page - 1);
+	window = mmap(NULL, piece->mapping_size, protection, MAP_SHARED, part->fd,
+		      (off_t)(part->offset - skipped));
+	if (window == MAP_FAILED)
+		return fail_map(piece, part, errno);
+	piece->mapping = window;
+	piece->memory = (char *)window + skipped;
+	return 0;
+}
+
+/*
+ * The mapping holds the buffer. The fd of a dma-buf brackets accesses; that of a
+ * memfd is for peers, who do without if there are too many.
+ */
+static int keep_fd(struct soft_piece *piece, int fd)
+{
+	piece->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	if (piece->dmabuf)
+		return piece->fd < 0 ? -errno : 0;
+	if (piece->fd >= 0 && !pier_soft_is_spare(piece->fd))
+		piece->fd = pier_close_fd(piece->fd);
+	return 0;
+}
+
+/*
+ * A dma-buf never changes its size. A memfd cannot shrink with F_SEAL_SHRINK; holes in it
+ * are filled when they are touched. A hole in huge pages may find no free huge page,
+ * which is a SIGBUS (hugetlb_no_page() in the kernel).
+ */
+static bool is_steady(int fd, enum kind kind)
+{
+	return kind == KIND_DMABUF || has_seals(fd, kind, F_SEAL_SHRINK);
+}
+
+int pier_soft_attach_fd(struct soft_piece *piece, const struct pier_provider_part *part,
+			int access)
+{
+	enum kind kind;
+	int error;
+
+	if (part->fd < 0 || fcntl(part->fd, F_GETFD) < 0)
+		return pier_fail(EBADF, "soft0: fd %d is not open",
+				 part->fd < 0 ? -1 : part->fd);
+	kind = kind_of(part->fd);
+	if (kind == KIND_OTHER)
+		return pier_fail(EINVAL, "soft0: fd %d is neither a dma-buf nor a memfd",
+				 part->fd);
+	piece->offset = part->offset;
+	piece->dmabuf = kind == KIND_DMABUF;
+	/* The seals before the size: from then on the size cannot become smaller. */
+	piece->steady = is_steady(part->fd, kind);
+	piece->fixed = has_seals(part->fd, kind, SOFT_FINAL_SEALS);
+	error = check_range(part, kind, &piece->file_size);
+	if (error)
+		return error;
+	if (!piece->fd_shared)
+		error = keep_fd(piece, part->fd);
+	if (error)
+		return error;
+	return map_window(piece, part, access);
+}
+
+void pier_soft_detach(struct soft_piece *piece)
+{
+	if (piece->mapping)
+		munmap(piece->mapping, piece->mapping_size);
+	if (!piece->fd_shared)
+		piece->fd = pier_close_fd(piece->fd);
+}
+
+void pier_soft_sync(int fd, uint64_t flags)
+{
+	struct dma_buf_sync sync = { .flags = flags };
+	int result, saved = errno;
+
+	/* To be repeated, as dma-buf.h says: posters may get signals. */
+	do {
+		result = ioctl(fd, DMA_BUF_IOCTL_SYNC, &sync);
+	} while (result < 0 && (errno == EINTR || errno == EAGAIN));
+	errno = saved; /* of the copy that this brackets */
+}

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "host.h"
+#include "core/checked.h"
+#include "core/error.h"
+#include "provider/provider.h"
+#include "region.h"
+
+/* Whether the kernel knows MADV_POPULATE_*, asked with memory that must work. */
+static bool kernel_populates(int advice)
+{
+	size_t page = sysconf(_SC_PAGESIZE);
+	void *memory = mmap(NULL, page, PROT_READ | PROT_WRITE,
+			    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	bool known;
+
+	if (memory == MAP_FAILED)
+		return true;
+	known = madvise(memory, page, advice) == 0;
+	munmap(memory, page);
+	return known;
+}
+
+/* msync(2) knows what is mapped; MS_ASYNC does nothing else since Linux 2.6.19. */
+bool pier_soft_is_mapped(const char *memory, uint64_t length)
+{
+	uint64_t skipped = (uintptr_t)memory & ((uint64_t)sysconf(_SC_PAGESIZE) - 1);
+
+	return msync((void *)(memory - skipped), length + skipped, MS_ASYNC) == 0;
+}
+
+/*
+ * Stands for the kernel's pinning: fails where get_user_pages() would, which is
+ * memory that is absent, forbidden, or a mapping of page frames (EINVAL here).
+ */
+static int populate(char *first, size_t length, int access)
+{
+	int advice = access & ~IBV_ACCESS_REMOTE_READ & ~IBV_ACCESS_RELAXED_ORDERING
+			     ? MADV_POPULATE_WRITE
+			     : MADV_POPULATE_READ;
+
+	if (madvise(first, length, advice) == 0)
+		return 0;
+	if (errno == EINVAL && !kernel_populates(advice)) {
+		/* Before Linux 5.14: at least see that something is mapped. */
+		return pier_soft_is_mapped(first, length) ? 0 : EFAULT;
+	}
+	return errno == ENOMEM || errno == EINVAL || errno == EPERM ? EFAULT : errno;
+}
+
+int pier_soft_attach_host(struct soft_piece *piece, const struct pier_provider_part *part,
+			  int access)
+{
+	uint64_t page = sysconf(_SC_PAGESIZE), end;
+	uintptr_t first = (uintptr_t)part->addr & ~(page - 1);
+	int error;
+
+	if (part->length == 0)
+		return pier_fail(EINVAL, "soft0: a piece of memory of length 0");
+	if (!pier_add_u64((uintptr_t)part->addr, part->length, &end) ||
+	    !pier_round_up_u64(end, page, &end))
+		return pier_fail(EINVAL,
+				 "soft0: address %p plus length %llu is past the end of "
+				 "memory",
+				 part->addr, (unsigned long long)part->length);
+	piece->memory = part->addr;
+	if (access & IBV_ACCESS_ON_DEMAND)
+		return 0;
+	error = populate((char *)first, end - first, access);
+	if (error)
+		return pier_fail(error,
+				 "soft0: memory %p, %llu bytes cannot be pinned: "
+				 "it is not all mapped, or not as the access "
+				 "flags %#x need it",
+				 part->addr, (unsigned long long)part->length, access);
+	return 0;
+}

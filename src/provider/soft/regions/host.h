@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_SOFT_HOST_H
+#define PIER_SOFT_HOST_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct pier_provider_part;
+struct soft_piece;
+
+/* Makes host memory reachable. */
+int pier_soft_attach_host(struct soft_piece *piece, const struct pier_provider_part *part,
+			  int access);
+/* Whether all pages of the memory are mapped. */
+bool pier_soft_is_mapped(const char *memory, uint64_t length);
+
+#endif

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <stdlib.h>
+
+#include "pieces.h"
+#include "dmabuf.h"
+#include "host.h"
+#include "provider/provider.h"
+#include "region.h"
+
+const struct soft_piece *pier_soft_find_piece(const struct soft_mr *mr, uint64_t offset)
+{
+	const struct soft_piece *first = mr->pieces;
+
+	for (uint32_t count = mr->count; count > 1;) {
+		uint32_t half = count / 2;
+
+		if (first[half].start <= offset) {
+			first += half;
+			count -= half;
+		} else {
+			count = half;
+		}
+	}
+	return first;
+}
+
+bool pier_soft_is_present(const struct soft_mr *mr, uint64_t address, uint64_t length)
+{
+	uint64_t offset = address - mr->iova, end = offset + length;
+	const struct soft_piece *piece = pier_soft_find_piece(mr, offset);
+	bool present = true;
+
+	if (!(mr->access & IBV_ACCESS_ON_DEMAND))
+		return true;
+	for (; offset < end && present; piece++) {
+		uint64_t stop = piece->end < end ? piece->end : end;
+
+		present = pier_soft_is_mapped(piece->memory + (offset - piece->start),
+					      stop - offset);
+		offset = stop;
+	}
+	return present;
+}
+
+void pier_soft_free_mr(struct soft_mr *mr)
+{
+	for (uint32_t i = 0; i < mr->count; i++)
+		pier_soft_detach(&mr->pieces[i]);
+	free(mr);
+}
+
+/* Pieces of one dma-buf or memfd share the fd. */
+static int find_kept_fd(const struct soft_mr *mr, const struct pier_provider_part *parts,
+			int fd)
+{
+	for (uint32_t i = mr->count; i-- > 0;) {
+		if (parts[i].fd == fd)
+			return mr->pieces[i].fd;
+	}
+	return -1;
+}
+
+static int attach(struct soft_mr *mr, const struct pier_provider_part *parts)
+{
+	const struct pier_provider_part *part = &parts[mr->count];
+	struct soft_piece *piece = &mr->pieces[mr->count];
+
+	piece->start = mr->ibv.length;
+	piece->end = piece->start + part->length;
+	piece->fd = part->fd < 0 ? -1 : find_kept_fd(mr, parts, part->fd);
+	piece->fd_shared = piece->fd >= 0;
+	mr->ibv.length = piece->end;
+	mr->count++;
+	if (part->fd == -1)
+		return pier_soft_attach_host(piece, part, mr->access);
+	return pier_soft_attach_fd(piece, part, mr->access);
+}
+
+/* As libibverbs leaves it: the offset in the fd, not the iova. */
+static void *address_of(const struct pier_provider_part *part)
+{
+	return part->fd == -1 ? part->addr : (void *)(uintptr_t)part->offset;
+}
+
+struct soft_mr *pier_soft_allocate_mr(const struct pier_provider_part *parts,
+				      uint32_t count, uint64_t iova, int access)
+{
+	struct soft_mr *mr = calloc(1, sizeof(*mr) + count * sizeof(mr->pieces[0]));
+
+	if (!mr)
+		return NULL;
+	mr->ibv.addr = address_of(&parts[0]);
+	mr->iova = iova;
+	mr->access = access;
+	pier_list_init(&mr->grants);
+	return mr;
+}
+
+int pier_soft_attach_parts(struct soft_mr *mr, const struct pier_provider_part *parts,
+			   uint32_t count)
+{
+	int error = 0;
+
+	while (!error && mr->count < count)
+		error = attach(mr, parts);
+	return error;
+}

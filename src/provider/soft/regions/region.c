@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "region.h"
+#include "core/checked.h"
+#include "core/error.h"
+#include "keys.h"
+#include "pieces.h"
+#include "provider/provider.h"
+#include "provider/soft/engine.h"
+#include "provider/soft/soft.h"
+
+static bool encloses(const struct soft_mr *mr, uint64_t address, uint64_t length)
+{
+	return address >= mr->iova &&
+	       pier_range_fits(address - mr->iova, length, mr->ibv.length);
+}
+
+struct soft_mr *pier_soft_find_mr(struct soft_context *context, struct ibv_pd *pd,
+				  uint32_t key, uint64_t address, uint64_t length,
+				  int access)
+{
+	struct soft_mr *mr = pier_soft_find_key(&context->mrs, key);
+
+	if (!mr || mr->ibv.pd != pd || (mr->access & access) != access)
+		return NULL;
+	return encloses(mr, address, length) ? mr : NULL;
+}
+
+/* The rules and their order are those of the kernel's ib_uverbs_reg_mr(). */
+static int check_page_rule(const struct pier_provider_part *part, uint64_t iova)
+{
+	uint64_t page = sysconf(_SC_PAGESIZE);
+
+	if (part->fd == -1 && ((iova ^ (uintptr_t)part->addr) & (page - 1)))
+		return pier_fail(EINVAL,
+				 "soft0: address %p and iova %#llx differ modulo the "
+				 "page of %llu bytes",
+				 part->addr, (unsigned long long)iova,
+				 (unsigned long long)page);
+	if (part->fd != -1 && ((iova ^ part->offset) & (page - 1)))
+		return pier_fail(EINVAL,
+				 "soft0: offset %#llx and iova %#llx differ modulo the "
+				 "page of %llu bytes",
+				 (unsigned long long)part->offset,
+				 (unsigned long long)iova, (unsigned long long)page);
+	return 0;
+}
+
+/* The kernel takes neither for dma-bufs: UVERBS_METHOD_REG_DMABUF_MR. */
+static int check_host_only(const struct pier_provider_part *parts, uint32_t count,
+			   int access)
+{
+	const int host_only = IBV_ACCESS_ON_DEMAND | IBV_ACCESS_MW_BIND;
+
+	for (uint32_t i = 0; i < count && (access & host_only); i++) {
+		if (parts[i].fd != -1)
+			return pier_fail(EINVAL,
+					 "soft0: access flags %#x: only host memory can "
+					 "be registered on demand, or for windows",
+					 access);
+	}
+	return 0;
+}
+
+/* That of ib_check_mr_access(). */
+static int check_access(int access)
+{
+	const int allowed = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+			    IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
+			    IBV_ACCESS_RELAXED_ORDERING | IBV_ACCESS_ON_DEMAND |
+			    IBV_ACCESS_MW_BIND;
+	const int remote = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+
+	if (access & ~allowed)
+		return pier_fail(EINVAL, "soft0: access flags %#x are not known here",
+				 access & ~allowed);
+	if ((access & remote) && !(access & IBV_ACCESS_LOCAL_WRITE))
+		return pier_fail(EINVAL,
+				 "soft0: access flags %#x: remote write and "
+				 "atomic access need local write access",
+				 access);
+	return 0;
+}
+
+static int check_count(uint32_t count)
+{
+	if (count == 0)
+		return pier_fail(EINVAL, "soft0: a region without memory");
+	if (count > SOFT_MAX_PARTS)
+		return pier_fail(E2BIG, "soft0: a region of %u pieces, the limit is %d",
+				 count, SOFT_MAX_PARTS);
+	return 0;
+}
+
+static int check_key(uint32_t key)
+{
+	if (key >= 1 && key <= SOFT_MAX_KEY)
+		return 0;
+	return pier_fail(EKEYREJECTED,
+			 "soft0: key %u; keys from 1 to %d can be asked for", key,
+			 SOFT_MAX_KEY);
+}
+
+static int check_lengths(const struct pier_provider_part *parts, uint32_t count,
+			 uint64_t iova)
+{
+	uint64_t sum = 0, last;
+
+	for (uint32_t i = 0; i < count; i++) {
+		if (!pier_add_u64(sum, parts[i].length, &sum))
+			return pier_fail(EINVAL,
+					 "soft0: the lengths of %u pieces add up to more "
+					 "than 64 bits hold",
+					 count);
+	}
+	if (sum > 0 && !pier_add_u64(iova, sum - 1, &last))
+		return pier_fail(EINVAL,
+				 "soft0: iova %#llx plus length %llu is past the end of "
+				 "memory",
+				 (unsigned long long)iova, (unsigned long long)sum);
+	return 0;
+}
+
+/* Of several pieces each begins where it begins: only one knows the page rule. */
+static int check(const struct pier_provider_part *parts, uint32_t count, uint64_t iova,
+		 int access, const uint32_t *key)
+{
+	int error = check_count(count);
+
+	if (!error && key)
+		error = check_key(*key);
+	if (!error && count == 1)
+		error = check_page_rule(parts, iova);
+	if (!error)
+		error = check_access(access);
+	if (!error)
+		error = check_host_only(parts, count, access);
+	if (!error)
+		error = check_lengths(parts, count, iova);
+	return error;
+}
+
+static int add_to_context(struct soft_mr *mr, struct ibv_pd *pd, const uint32_t *key)
+{
+	struct soft_context *context = soft_context(pd->context);
+	int error;
+
+	mr->ibv.context = pd->context;
+	mr->ibv.pd = pd;
+	pier_soft_lock(context);
+	error = pier_soft_take_key(&context->mrs, mr, key);
+	pier_soft_unlock(context);
+	if (!error)
+		atomic_fetch_add(&((struct soft_pd *)pd)->users, 1);
+	return error;
+}
+
+static struct ibv_mr *refuse(int error)
+{
+	errno = -error;
+	return NULL;
+}
+
+struct ibv_mr *pier_soft_reg_parts(struct ibv_pd *pd,
+				   const struct pier_provider_part *parts, uint32_t count,
+				   uint64_t iova, int access, const uint32_t *key)
+{
+	int error = check(parts, count, iova, access, key);
+	struct soft_mr *mr;
+
+	if (error)
+		return refuse(error);
+	mr = pier_soft_allocate_mr(parts, count, iova, access);
+	if (!mr)
+		return refuse(-ENOMEM);
+	error = pier_soft_attach_parts(mr, parts, count);
+	if (!error)
+		error = add_to_context(mr, pd, key);
+	if (error) {
+		pier_soft_free_mr(mr);
+		return refuse(error);
+	}
+	return &mr->ibv;
+}
+
+struct ibv_mr *pier_soft_reg_mr(struct ibv_pd *pd, void *addr, size_t length,
+				uint64_t iova, int access)
+{
+	const struct pier_provider_part part = {
+		.fd = -1,
+		.addr = addr,
+		.length = length,
+	};
+
+	return pier_soft_reg_parts(pd, &part, 1, iova, access, NULL);
+}
+
+struct ibv_mr *pier_soft_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length,
+				       uint64_t iova, int fd, int access)
+{
+	const struct pier_provider_part part = {
+		.fd = fd == -1 ? INT_MIN : fd, /* never host memory */
+		.offset = offset,
+		.length = length,
+	};
+
+	return pier_soft_reg_parts(pd, &part, 1, iova, access, NULL);
+}
+
+void pier_soft_set_padding(struct ibv_mr *ibv_mr, uint64_t length)
+{
+	struct soft_mr *mr = (struct soft_mr *)ibv_mr;
+	struct soft_context *context = soft_context(ibv_mr->context);
+
+	pier_soft_lock(context);
+	mr->padding = length;
+	pier_soft_unlock(context);
+}
+
+int pier_soft_bind_counter(struct ibv_mr *ibv_mr, struct pier_provider_counter *counter)
+{
+	struct soft_mr *mr = (struct soft_mr *)ibv_mr;
+	struct soft_context *context = soft_context(ibv_mr->context);
+	bool busy;
+
+	/* The engine counts with its lock held only. */
+	pier_soft_lock(context);
+	busy = counter && mr->counter;
+	if (!busy) {
+		mr->counter = counter;
+		/* From now on those who copy on their own are to say so, or need not. */
+		context->engine.ops->revoke_region(mr);
+	}
+	pier_soft_unlock(context);
+	return busy ? -pier_fail(EBUSY, "soft0: the region has a counter already") : 0;
+}
+
+/* Windows as in IBTA 10.6.7.2.6. */
+static const char *find_user(const struct soft_mr *mr)
+{
+	if (mr->counter)
+		return "a counter";
+	return mr->windows > 0 ? "a memory window" : NULL;
+}
+
+int pier_soft_dereg_mr(struct ibv_mr *ibv_mr)
+{
+	struct soft_mr *mr = (struct soft_mr *)ibv_mr;
+	struct soft_context *context = soft_context(ibv_mr->context);
+	const char *user;
+
+	/* Engines copy with their lock held only: ours is not in the region then. */
+	pier_soft_lock(context);
+	user = find_user(mr);
+	if (!user) {
+		pier_soft_release_key(&context->mrs, mr);
+		context->engine.ops->revoke_region(mr);
+	}
+	pier_soft_unlock(context);
+	if (user)
+		return -pier_fail(EBUSY, "soft0: %s is bound to the region", user);
+	atomic_fetch_sub(&((struct soft_pd *)mr->ibv.pd)->users, 1);
+	pier_soft_free_mr(mr);
+	return 0;
+}

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "window.h"
+#include "core/checked.h"
+#include "core/error.h"
+#include "keys.h"
+#include "provider/soft/engine.h"
+#include "provider/soft/soft.h"
+#include "region.h"
+
+/*
+ * Memory windows of type 2B: a piece of a region, with rights of its own, for the
+ * peer of one queue pair. The rules are those of rxe_mw.c, and two that rxe leaves
+ * out: the bounds of a window hold, and only its queue pair invalidates it.
+ */
+
+enum {
+	WRITING = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC,
+	PEERS_RIGHTS = IBV_ACCESS_REMOTE_READ | WRITING
+};
+
+static struct ibv_mw *refuse(int error)
+{
+	errno = -error;
+	return NULL;
+}
+
+struct ibv_mw *pier_soft_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
+{
+	struct soft_context *context = soft_context(pd->context);
+	struct soft_mw *mw;
+	int error;
+
+	if (type != IBV_MW_TYPE_2)
+		return refuse(pier_fail(EOPNOTSUPP,
+					"soft0: memory windows of type %d; "
+					"only type 2 is there",
+					(int)type));
+	mw = calloc(1, sizeof(*mw));
+	if (!mw)
+		return refuse(-ENOMEM);
+	mw->ibv.context = pd->context;
+	mw->ibv.pd = pd;
+	mw->ibv.type = type;
+	pier_list_init(&mw->link);
+	pier_soft_lock(context);
+	error = pier_soft_take_window_key(&context->mrs, mw);
+	pier_soft_unlock(context);
+	if (error) {
+		free(mw);
+		return refuse(error);
+	}
+	atomic_fetch_add(&((struct soft_pd *)pd)->users, 1);
+	return &mw->ibv;
+}
+
+static void unbind(struct soft_mw *mw)
+{
+	if (mw->mr)
+		mw->mr->windows--;
+	mw->mr = NULL;
+	mw->qp = NULL;
+	pier_list_remove(&mw->link);
+}
+
+/* One that is bound too, as with hardware. */
+int pier_soft_dealloc_mw(struct ibv_mw *ibv_mw)
+{
+	struct soft_mw *mw = (struct soft_mw *)ibv_mw;
+	struct soft_context *context = soft_context(ibv_mw->context);
+
+	pier_soft_lock(context);
+	unbind(mw);
+	pier_soft_release_window_key(&context->mrs, mw);
+	pier_soft_unlock(context);
+	atomic_fetch_sub(&((struct soft_pd *)ibv_mw->pd)->users, 1);
+	free(mw);
+	return 0;
+}
+
+/* They hold their regions on, as windows do in hardware, but nobody has their key. */
+void pier_soft_detach_windows(struct soft_qp *qp)
+{
+	while (!pier_list_empty(&qp->windows)) {
+		struct soft_mw *mw = pier_container_of(qp->windows.next, struct soft_mw,
+						       link);
+
+		mw->qp = NULL;
+		pier_list_remove(&mw->link);
+	}
+}
+
+static bool holds(const struct soft_mw *mw, const struct soft_qp *qp, uint32_t key)
+{
+	return mw && mw->rkey == key && mw->mr && mw->qp == qp;
+}
+
+struct soft_mr *pier_soft_find_range(struct soft_qp *qp, uint32_t key, uint64_t address,
+				     uint64_t length, int access)
+{
+	struct soft_context *context = soft_context_of(qp);
+	struct soft_mr *mr = pier_soft_find_mr(context, qp->ibv.pd, key, address, length,
+					       access);
+	const struct soft_mw *mw;
+
+	/* Nothing local goes through a window. */
+	if (mr || !(access & PEERS_RIGHTS))
+		return mr;
+	mw = pier_soft_find_window(&context->mrs, key);
+	if (!holds(mw, qp, key) || (mw->access & access) != access)
+		return NULL;
+	if (address < mw->address ||
+	    !pier_range_fits(address - mw->address, length, mw->length))
+		return NULL;
+	return mw->mr;
+}
+
+/* Also IBV_ACCESS_ZERO_BASED: addresses in a window are those of its region. */
+static bool may_bind(const struct soft_qp *qp, const struct soft_bind *bind,
+		     const struct soft_mw *mw, const struct soft_mr *mr)
+{
+	if (bind->access & ~PEERS_RIGHTS)
+		return false;
+	/* Bound already (o10-37.2.30); invalidating by binding nothing (o10-37.2.40). */
+	if (mw->mr || bind->length == 0)
+		return false;
+	if (mw->ibv.pd != qp->ibv.pd)
+		return false;
+	/* C10-73, C10-74, C10-75. */
+	if (!(mr->access & IBV_ACCESS_MW_BIND))
+		return false;
+	if ((bind->access & WRITING) && !(mr->access & IBV_ACCESS_LOCAL_WRITE))
+		return false;
+	return true;
+}
+
+bool pier_soft_bind_window(struct soft_qp *qp, const struct soft_bind *bind)
+{
+	struct soft_context *context = soft_context_of(qp);
+	struct soft_mw *mw = pier_soft_find_window(&context->mrs, bind->window);
+	struct soft_mr *mr = pier_soft_find_mr(context, qp->ibv.pd, bind->region,
+					       bind->address, bind->length, 0);
+
+	if (!mw || !mr || !may_bind(qp, bind, mw, mr))
+		return false;
+	if (pier_soft_find_window(&context->mrs, bind->key) != mw)
+		return false;
+	mw->rkey = bind->key;
+	mw->qp = qp;
+	mw->mr = mr;
+	mw->address = bind->address;
+	mw->length = bind->length;
+	mw->access = bind->access;
+	mr->windows++;
+	pier_list_append(&qp->windows, &mw->link);
+	return true;
+}
+
+bool pier_soft_invalidate(struct soft_qp *qp, uint32_t key)
+{
+	struct soft_mw *mw = pier_soft_find_window(&soft_context_of(qp)->mrs, key);
+
+	if (!holds(mw, qp, key))
+		return false;
+	unbind(mw);
+	return true;
+}

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_REGION_BOUNCE_H
+#define PIER_REGION_BOUNCE_H
+
+#include <stdatomic.h>
+
+#include "segment.h"
+
+struct pier_buffer;
+
+/*
+ * A bounce buffer: host memory that a NIC uses in place of memory which it cannot reach.
+ * It is as long as that memory, so requests are the same with it and without.
+ * pier_mr_sync_for_nic() and pier_mr_sync_for_device() copy between the two.
+ */
+struct pier_bounce {
+	atomic_uint users;	    /* parts: those of sub-regions share it */
+	struct pier_buffer *buffer; /* borrowed: its region keeps it */
+	uint64_t offset;	    /* in the buffer, of the first byte */
+	uint64_t length;
+	struct pier_buffer *shadow;
+	uint64_t skew; /* of the first byte in the shadow: as in its page */
+	char *cpu;     /* where the first byte is */
+	bool locked;   /* its pages, by the backend of the buffer */
+};
+
+/* The bounce buffer of the segment's bytes: that of its region's base, or a new one. */
+int pier_bounce_get(const struct pier_segment *segment, struct pier_bounce **ret_bounce);
+
+/* One user less; NULL is fine. */
+void pier_bounce_put(struct pier_bounce *bounce);
+
+/* What to register in place of a segment: the same bytes in its bounce buffer. */
+struct pier_segment pier_bounce_segment(const struct pier_bounce *bounce,
+					const struct pier_segment *segment);
+
+/* Whether the base of a sub-region has a bounce buffer for the segment's bytes. */
+bool pier_base_has_bounce(const struct pier_segment *segment);
+
+/*
+ * How many of the segment's first `length` bytes lie in one bounce buffer of the region's
+ * base, or in none.
+ */
+uint64_t pier_bounce_reach(const struct pier_segment *segment, uint64_t length);
+
+/* Copy [offset, offset + length) of the memory to the bounce buffer, or back. */
+int pier_bounce_for_nic(const struct pier_bounce *bounce, uint64_t offset,
+			uint64_t length);
+int pier_bounce_for_device(const struct pier_bounce *bounce, uint64_t offset,
+			   uint64_t length);
+
+/* Whether a part of a region has a bounce buffer, so that its bytes must be copied. */
+bool pier_has_bounce(const struct pier_mr *mr);
+
+#endif

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_REGION_PATH_H
+#define PIER_REGION_PATH_H
+
+#include "segment.h"
+
+/*
+ * Register a segment on a path that its policy accepts. Writes all of *ret_part.
+ *
+ * Errors: -EXDEV a segment that may split is in several allocations; others of
+ * pier_reg_mr_attr().
+ */
+int pier_register_segment(const struct pier_segment *segment,
+			  struct pier_mr_part *ret_part);
+
+/* Whether the memory is made to be registered as a dma-buf on this device. */
+bool pier_wants_dmabuf(const struct pier_pd *pd, const struct pier_buffer *buffer);
+
+/*
+ * Where the CPU reaches [offset, ...) of a buffer.
+ * Errors: -EOPNOTSUPP it does not.
+ */
+int pier_reach_buffer(const struct pier_buffer *buffer, uint64_t offset, void **ret_addr);
+
+#endif

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <inttypes.h>
+
+#include "buffer/buffer.h"
+#include "check.h"
+#include "core/checked.h"
+#include "core/error.h"
+#include "core/page.h"
+#include "plan.h"
+
+static int settle_iova(struct pier_mr *region, const struct pier_mr_attr *attr)
+{
+	uint64_t page = attr->page_size ? attr->page_size : pier_host_page();
+	uint64_t address = region->ranges[0].address, end;
+
+	if (attr->addressing == PIER_ADDRESSING_VIRTUAL)
+		region->iova = address;
+	else if (attr->addressing == PIER_ADDRESSING_ZERO_BASED)
+		region->iova = address & (page - 1);
+	else
+		region->iova = attr->iova;
+	if (attr->page_size && !region->base &&
+	    !pier_page_agree(address, region->iova, page))
+		return pier_fail(EINVAL,
+				 "address 0x%" PRIx64 " and iova 0x%" PRIx64
+				 " differ modulo page_size %" PRIu64,
+				 address, region->iova, page);
+	if (!pier_add_u64(region->iova, region->length, &end))
+		return pier_fail(EINVAL,
+				 "iova 0x%" PRIx64 " and length %" PRIu64
+				 " overflow 64 bits",
+				 region->iova, region->length);
+	return 0;
+}
+
+/*
+ * A key has the region's addresses where the page rule allows it, and the memory's own
+ * elsewhere; those of the first range were asked for.
+ */
+static uint64_t segment_iova(const struct pier_mr *region, uint32_t index, uint64_t start)
+{
+	uint64_t iova = region->iova + start;
+
+	if ((index > 0 || region->base) &&
+	    !pier_page_agree(region->ranges[index].address, iova, pier_host_page()))
+		iova = region->ranges[index].address;
+	return iova;
+}
+
+struct pier_segment pier_plan_segment(const struct pier_mr *region, uint32_t index,
+				      uint64_t start)
+{
+	const struct pier_mr_range *range = &region->ranges[index].range;
+
+	return (struct pier_segment){
+		.region = region,
+		.range = *range,
+		.start = start,
+		.iova = segment_iova(region, index, start),
+		.policy = region->policy,
+		.mapping = region->mapping,
+		.may_split = region->split != PIER_SPLIT_NEVER && range->buffer &&
+			     range->buffer->backend->segment,
+	};
+}
+
+/*
+ * A mistake in the arguments would fail on every path: report it once, and before
+ * anything is registered.
+ */
+static int check_range(const struct pier_mr *region,
+		       const struct pier_check_limits *limits, uint32_t index,
+		       uint64_t start)
+{
+	const struct pier_resolved_range *resolved = &region->ranges[index];
+	uint64_t iova = segment_iova(region, index, start);
+
+	if (resolved->range.source == PIER_MR_DMABUF)
+		return pier_check_dmabuf_numbers(limits, resolved->range.offset,
+						 resolved->range.length, iova,
+						 resolved->range.fd, region->access);
+	return pier_check_host(limits, resolved->address, resolved->range.length, iova,
+			       region->access);
+}
+
+static int check_ranges(const struct pier_mr *region)
+{
+	struct pier_check_limits limits = pier_limits_of(region->pd);
+	uint64_t start = 0;
+	int error = 0;
+
+	if (region->split == PIER_SPLIT_PIECES)
+		limits.max_mr_size = UINT64_MAX;
+	for (uint32_t i = 0; i < region->range_count && !error; i++) {
+		error = check_range(region, &limits, i, start);
+		start += region->ranges[i].range.length;
+	}
+	return error;
+}
+
+bool pier_device_joins(const struct pier_mr *region)
+{
+	const struct pier_device *device = region->pd->device;
+
+	return device->provider->reg_parts &&
+	       region->range_count <= device->provider->max_parts &&
+	       region->length <= device->limits.max_mr_size;
+}
+
+/* Pages of a memfd throughout; at the seams, up to the edge of a page. */
+static bool has_memfd_pages(const struct pier_mr *region, uint32_t index)
+{
+	const struct pier_resolved_range *resolved = &region->ranges[index];
+	uint64_t mask = pier_host_page() - 1;
+
+	if (resolved->range.source != PIER_MR_BUFFER ||
+	    !resolved->range.buffer->backend->memfd)
+		return false;
+	if (index > 0 && (resolved->address & mask))
+		return false;
+	return index + 1 == region->range_count ||
+	       ((resolved->address + resolved->range.length) & mask) == 0;
+}
+
+static bool can_be_one_dmabuf(const struct pier_mr *region)
+{
+	if (!region->pd->device->dmabuf)
+		return false;
+	for (uint32_t i = 0; i < region->range_count; i++)
+		if (!has_memfd_pages(region, i))
+			return false;
+	return pier_find_joiner() != NULL;
+}
+
+/* One key if it is needed and can be had. A requested key only a device can give. */
+static enum pier_key_plan plan_keys(const struct pier_mr *region)
+{
+	if (region->requested_key)
+		return PIER_KEY_OF_DEVICE;
+	if (region->range_count == 1)
+		return PIER_KEYS_OF_PARTS;
+	if (pier_device_joins(region))
+		return PIER_KEY_OF_DEVICE;
+	if (can_be_one_dmabuf(region))
+		return PIER_KEY_OF_DMABUF;
+	return region->split == PIER_SPLIT_NEVER ? PIER_KEY_UNAVAILABLE
+						 : PIER_KEYS_OF_PARTS;
+}
+
+int pier_plan_region(struct pier_mr *region, const struct pier_mr_attr *attr)
+{
+	int error = settle_iova(region, attr);
+
+	if (!error)
+		error = check_ranges(region);
+	if (!error)
+		region->key_plan = plan_keys(region);
+	return error;
+}

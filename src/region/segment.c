@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <sys/resource.h>
+
+#include "core/page.h"
+#include "segment.h"
+#include "core/error.h"
+#include "core/log.h"
+
+struct pier_check_limits pier_limits_of(const struct pier_pd *pd)
+{
+	const struct pier_device *device = pd->device;
+
+	return (struct pier_check_limits){
+		.page = pier_host_page(),
+		.max_mr_size = device->limits.max_mr_size,
+		.lacking_access = device->lacking_access,
+		.dmabuf = device->dmabuf,
+		.takes_memfd = device->provider->takes_memfd,
+		.device = device->name,
+	};
+}
+
+/* What a user can do about an errno of a registration; "" if nothing is known. */
+static const char *registration_hint(int error, enum pier_path path, char *text,
+				     size_t size)
+{
+	struct rlimit limit;
+
+	if (error == EFAULT && path == PIER_PATH_HOST)
+		return " (not mapped, not writable, or a mapping of device memory, which "
+		       "has to be registered as a dma-buf)";
+	if (error == EFAULT && path == PIER_PATH_PEERMEM)
+		return " (the kernel has no peer memory module for this memory, such as "
+		       "nvidia-peermem)";
+	/* The driver's own of the device, which no limit of the process is about. */
+	if (error == ENOMEM && (path == PIER_PATH_DMABUF || path == PIER_PATH_PEERMEM))
+		return " (of a GPU's memory: is its BAR used up?)";
+	/* Pages beyond it: ENOMEM; no page at all: EPERM (ib_umem_get()). */
+	if ((error != ENOMEM && error != EPERM) || getrlimit(RLIMIT_MEMLOCK, &limit) ||
+	    limit.rlim_cur == RLIM_INFINITY)
+		return "";
+	snprintf(text, size, " (RLIMIT_MEMLOCK is %" PRIu64 " KiB; see ulimit -l)",
+		 (uint64_t)limit.rlim_cur / 1024);
+	return text;
+}
+
+int pier_fail_registration(int error, const struct pier_pd *pd, uint64_t length,
+			   enum pier_path path)
+{
+	static const char *const names[] = {
+		[PIER_PATH_HOST] = "host memory",
+		[PIER_PATH_DMABUF] = "a dma-buf",
+		[PIER_PATH_PEERMEM] = "peer memory",
+		[PIER_PATH_STAGED] = "a copy in host memory",
+		[PIER_PATH_MIXED] = "ranges of several kinds",
+	};
+	char text[64];
+
+	return pier_fail_because(error, "registering %" PRIu64 " bytes as %s on %s%s",
+				 length, names[path], pd->device->name,
+				 registration_hint(error, path, text, sizeof(text)));
+}
+
+static void set_part(const struct pier_segment *segment, struct ibv_mr *mr,
+		     enum pier_path path, struct pier_mr_part *ret_part)
+{
+	*ret_part = (struct pier_mr_part){
+		.mr = mr,
+		.start = segment->start,
+		.length = segment->range.length,
+		.iova = segment->iova,
+		.path = path,
+	};
+}
+
+static int check_pages(const struct pier_segment *segment, const void *addr)
+{
+	struct pier_check_limits limits;
+
+	if (segment->checked)
+		return 0;
+	limits = pier_limits_of(segment->region->pd);
+	return pier_check_host(&limits, (uintptr_t)addr, segment->range.length,
+			       segment->iova, segment->region->access);
+}
+
+int pier_register_pages(const struct pier_segment *segment, void *addr,
+			enum pier_path path, struct pier_mr_part *ret_part)
+{
+	const struct pier_pd *pd = segment->region->pd;
+	struct ibv_mr *mr;
+	int error = check_pages(segment, addr);
+
+	if (error)
+		return error;
+	pier_clear_error();
+	errno = 0;
+	mr = pd->device->provider->reg_mr(pd->pd, addr, segment->range.length,
+					  segment->iova, segment->region->access);
+	if (!mr)
+		return pier_fail_registration(errno ? errno : EIO, segment->region->pd,
+					      segment->range.length, path);
+	set_part(segment, mr, path, ret_part);
+	return 0;
+}
+
+static int check_fd(const struct pier_segment *segment, int fd, uint64_t offset)
+{
+	struct pier_check_limits limits;
+
+	if (segment->checked)
+		return 0;
+	limits = pier_limits_of(segment->region->pd);
+	return pier_check_dmabuf_numbers(&limits, offset, segment->range.length,
+					 segment->iova, fd, segment->region->access);
+}
+
+/* Name the rule that is broken, if pier knows it. */
+static int explain_refusal(const struct pier_segment *segment, int fd, uint64_t offset,
+			   int refusal)
+{
+	struct pier_check_limits limits = pier_limits_of(segment->region->pd);
+	int error = pier_check_dmabuf(&limits, offset, segment->range.length,
+				      segment->iova, fd, segment->region->access);
+
+	if (error)
+		return error;
+	return pier_fail_registration(refusal, segment->region->pd, segment->range.length,
+				      PIER_PATH_DMABUF);
+}
+
+int pier_register_fd(const struct pier_segment *segment, int fd, uint64_t offset,
+		     struct pier_mr_part *ret_part)
+{
+	const struct pier_pd *pd = segment->region->pd;
+	struct ibv_mr *mr;
+	int error = check_fd(segment, fd, offset);
+
+	if (error)
+		return error;
+	pier_clear_error();
+	errno = 0;
+	mr = pd->device->provider->reg_dmabuf_mr(pd->pd, offset, segment->range.length,
+						 segment->iova, fd,
+						 segment->region->access);
+	if (!mr)
+		return explain_refusal(segment, fd, offset, errno ? errno : EIO);
+	set_part(segment, mr, PIER_PATH_DMABUF, ret_part);
+	return 0;
+}

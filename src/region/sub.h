@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_REGION_SUB_H
+#define PIER_REGION_SUB_H
+
+#include "mr.h"
+
+/* Errors: -EINVAL length 0; -ERANGE [offset, offset + length) leaves the region. */
+int pier_check_sub(const struct pier_mr *mr, uint64_t offset, uint64_t length);
+
+#endif
