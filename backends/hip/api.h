@@ -16,7 +16,7 @@
 
 struct ihipStream_t;
 
-/* hipError_t; those that are told apart. The others are in hip_error.c. */
+/* hipError_t; those that are told apart. The others are in error.c. */
 enum {
 	PIER_HIP_SUCCESS = 0,
 	PIER_HIP_INVALID_VALUE = 1,

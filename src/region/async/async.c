@@ -208,6 +208,7 @@ int pier_reg_mr_async(struct pier_event_queue *queue, struct pier_pd *pd,
 	struct pier_mr_attr known;
 	int error = pier_check_process(&queue->object);
 
+	pier_mr_attr_init(&known);
 	if (!error)
 		error = pier_read_mr_attr(attr, &known);
 	if (error)

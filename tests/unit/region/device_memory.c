@@ -339,14 +339,14 @@ static void stages_one_of_several_ranges(void **state)
 	attr.ranges = ranges;
 	attr.range_count = 2;
 	expect_result(pier_reg_mr_attr(rig.pd, &attr, &mr), -EPERM);
-	attr.policy = PIER_POLICY_STAGED;
+	attr.policy = PIER_POLICY_BOUNCE;
 	expect_ok(pier_reg_mr_attr(rig.pd, &attr, &mr));
 	assert_int_equal(pier_mr_parts(mr), 2);
 	assert_int_equal(pier_mr_path(mr), PIER_PATH_MIXED);
 	expect_ok(pier_mr_part(mr, 0, &part));
 	assert_int_equal(part.path, PIER_PATH_HOST);
 	expect_ok(pier_mr_part(mr, 1, &part));
-	assert_int_equal(part.path, PIER_PATH_STAGED);
+	assert_int_equal(part.path, PIER_PATH_BOUNCE);
 	expect_ok(pier_dereg_mr(mr));
 }
 
@@ -376,8 +376,8 @@ static void stages_only_for_who_asks(void **state)
 	test_assert_sentence("as peer memory");
 	test_assert_sentence("and before, as a dma-buf: ");
 	test_assert_sentence("the driver refuses");
-	expect_ok(reg(0, 100, PIER_POLICY_STAGED, &mr));
-	assert_int_equal(pier_mr_path(mr), PIER_PATH_STAGED);
+	expect_ok(reg(0, 100, PIER_POLICY_BOUNCE, &mr));
+	assert_int_equal(pier_mr_path(mr), PIER_PATH_BOUNCE);
 	assert_non_null(strstr(pier_mr_reason(mr), "as a dma-buf: "));
 	assert_non_null(strstr(pier_mr_reason(mr), "as peer memory: "));
 	assert_int_equal(pier_mr_iova(mr), pier_buffer_address(rig.buffer));
@@ -399,7 +399,7 @@ static void names_what_cannot_be_exported(void **state)
 	test_assert_sentence("do otherwise");
 	expect_result(reg(0, 100, PIER_POLICY_DIRECT, &mr), -EOPNOTSUPP);
 	test_assert_sentence("do otherwise");
-	expect_ok(reg(0, 100, PIER_POLICY_STAGED, &mr));
+	expect_ok(reg(0, 100, PIER_POLICY_BOUNCE, &mr));
 	assert_int_equal(rig.gpu->exports, 0);
 	why = strstr(pier_mr_reason(mr), "do otherwise");
 	assert_non_null(why);
@@ -409,7 +409,7 @@ static void names_what_cannot_be_exported(void **state)
 	/* Whose pages move is not registered by its address. */
 	rig.gpu->moves = true;
 	expect_result(reg(0, 100, PIER_POLICY_ANY, &mr), -EOPNOTSUPP);
-	expect_ok(reg(0, 100, PIER_POLICY_STAGED, &mr));
+	expect_ok(reg(0, 100, PIER_POLICY_BOUNCE, &mr));
 	assert_null(strstr(pier_mr_reason(mr), "as peer memory"));
 	expect_ok(pier_dereg_mr(mr));
 }
@@ -431,8 +431,8 @@ static void steps_down_from_host_memory(void **state)
 	assert_non_null(strstr(pier_mr_reason(mr), "as host memory: "));
 	expect_ok(pier_dereg_mr(mr));
 	rig.gpu->export_error = EPERM;
-	expect_ok(reg(0, 100, PIER_POLICY_STAGED, &mr));
-	assert_int_equal(pier_mr_path(mr), PIER_PATH_STAGED);
+	expect_ok(reg(0, 100, PIER_POLICY_BOUNCE, &mr));
+	assert_int_equal(pier_mr_path(mr), PIER_PATH_BOUNCE);
 	assert_non_null(strstr(pier_mr_reason(mr), "the driver refuses"));
 	expect_ok(pier_dereg_mr(mr));
 }
@@ -524,7 +524,7 @@ static void copies_what_is_told(void **state)
 	(void)state;
 	start("gpu");
 	rig.gpu->export_error = EPERM;
-	expect_ok(reg(123, 2 * rig.page, PIER_POLICY_STAGED, &mr));
+	expect_ok(reg(123, 2 * rig.page, PIER_POLICY_BOUNCE, &mr));
 	assert_int_equal(rig.gpu->locks, 1);
 	check_staging(mr, rig.page - 40, 123);
 	/* Direct regions have nothing to copy, and staged ones nothing to flush. */
@@ -543,11 +543,11 @@ static void stages_by_segments(void **state)
 	rig.gpu->seams = true;
 	rig.gpu->takes = PIER_MAPPING_PCIE;
 	rig.gpu->no_pcie = true;
-	expect_ok(reg(0, 6 * rig.page, PIER_POLICY_STAGED, &mr));
+	expect_ok(reg(0, 6 * rig.page, PIER_POLICY_BOUNCE, &mr));
 	assert_int_equal(pier_mr_parts(mr), 3);
-	assert_int_equal(pier_mr_path(mr), PIER_PATH_STAGED);
+	assert_int_equal(pier_mr_path(mr), PIER_PATH_BOUNCE);
 	expect_ok(pier_mr_part(mr, 2, &part));
-	assert_int_equal(part.path, PIER_PATH_STAGED);
+	assert_int_equal(part.path, PIER_PATH_BOUNCE);
 	rig.gpu->copies = 0;
 	expect_ok(pier_mr_sync_for_nic(mr, 2 * rig.page - 10, 20));
 	assert_int_equal(rig.gpu->copies, 2);
@@ -566,9 +566,9 @@ static void shares_the_stage_with_sub_regions(void **state)
 	(void)state;
 	start("gpu");
 	rig.gpu->export_error = EPERM;
-	expect_ok(reg(100, 4 * rig.page, PIER_POLICY_STAGED, &mr));
+	expect_ok(reg(100, 4 * rig.page, PIER_POLICY_BOUNCE, &mr));
 	expect_ok(pier_reg_sub_mr(mr, rig.page - 50, rig.page, PIER_ACCESS_SHARED, &sub));
-	assert_int_equal(pier_mr_path(sub), PIER_PATH_STAGED);
+	assert_int_equal(pier_mr_path(sub), PIER_PATH_BOUNCE);
 	assert_non_null(strstr(pier_mr_reason(sub), "the driver refuses"));
 	assert_int_equal(rig.gpu->locks, 1);
 	check_staging(sub, 30, rig.page + 50);
@@ -586,14 +586,14 @@ static void shares_several_stages(void **state)
 	rig.gpu->seams = true;
 	rig.gpu->takes = PIER_MAPPING_PCIE;
 	rig.gpu->no_pcie = true;
-	expect_ok(reg(0, 6 * rig.page, PIER_POLICY_STAGED, &mr));
+	expect_ok(reg(0, 6 * rig.page, PIER_POLICY_BOUNCE, &mr));
 	assert_int_equal(pier_mr_parts(mr), 3);
 	rig.gpu->seams = false;
 	rig.gpu->takes = 0;
 	expect_ok(pier_reg_sub_mr(mr, 2 * rig.page - 50, rig.page, PIER_ACCESS_SHARED,
 				  &sub));
 	assert_int_equal(pier_mr_parts(sub), 2);
-	assert_int_equal(pier_mr_path(sub), PIER_PATH_STAGED);
+	assert_int_equal(pier_mr_path(sub), PIER_PATH_BOUNCE);
 	assert_int_equal(rig.gpu->locks, 3);
 	expect_ok(pier_dereg_mr(sub));
 	expect_ok(pier_dereg_mr(mr));
@@ -616,7 +616,7 @@ static void flushes_nothing_staged(void **state)
 	ranges[1] = pier_mr_range_buffer(rig.buffer, 0, 100);
 	attr.ranges = ranges;
 	attr.range_count = 2;
-	attr.policy = PIER_POLICY_STAGED;
+	attr.policy = PIER_POLICY_BOUNCE;
 	expect_ok(pier_reg_mr_attr(rig.pd, &attr, &mr));
 	assert_int_equal(pier_mr_path(mr), PIER_PATH_MIXED);
 	expect_ok(pier_mr_sync_for_device(mr, 0, 200));
@@ -631,7 +631,7 @@ static void flushes_direct_memory(void **state)
 
 	(void)state;
 	start("gpu");
-	expect_ok(reg(0, 100, PIER_POLICY_STAGED, &mr));
+	expect_ok(reg(0, 100, PIER_POLICY_BOUNCE, &mr));
 	assert_int_equal(pier_mr_path(mr), PIER_PATH_DMABUF);
 	expect_ok(pier_mr_sync_for_nic(mr, 0, 100));
 	assert_int_equal(rig.gpu->flushes, 0);
@@ -652,7 +652,7 @@ static void tells_what_syncs_cannot_do(void **state)
 	(void)state;
 	start("gpu");
 	rig.gpu->export_error = EPERM;
-	expect_ok(reg(0, 100, PIER_POLICY_STAGED, &mr));
+	expect_ok(reg(0, 100, PIER_POLICY_BOUNCE, &mr));
 	expect_result(pier_mr_sync_for_nic(mr, 99, 2), -ERANGE);
 	test_assert_sentence("leave the region of 100");
 	expect_result(pier_mr_sync_for_device(mr, UINT64_MAX, 2), -ERANGE);

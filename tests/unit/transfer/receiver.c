@@ -1136,7 +1136,7 @@ static void cuts_chunks_of_many_parts_to_blocks(void **state)
 	rig.gpu->seams = rig.gpu->no_pcie = true;
 	rig.gpu->takes = PIER_MAPPING_PCIE;
 	expect_ok(pier_reg_buffer_mr(rig.here.pd, rig.here.buffer, 0, AREA, 0,
-				     PIER_POLICY_STAGED, &rig.here.mrs[0]));
+				     PIER_POLICY_BOUNCE, &rig.here.mrs[0]));
 	assert_true(pier_mr_parts(rig.here.mrs[0]) > AREA / page);
 	name_rail(0);
 	rig.rails[0].offset = GUARD - 100;

@@ -123,9 +123,9 @@ static inline void reg(struct side *side, uint32_t index, bool staged)
 	expect_ok(pier_dereg_mr(side->mrs[index]));
 	rig.gpu->export_error = staged ? EPERM : 0;
 	expect_ok(pier_reg_buffer_mr(side->pd, side->buffer, 0, AREA, PIER_ACCESS_SHARED,
-				     PIER_POLICY_STAGED, &side->mrs[index]));
+				     PIER_POLICY_BOUNCE, &side->mrs[index]));
 	assert_int_equal(pier_mr_path(side->mrs[index]),
-			 staged ? PIER_PATH_STAGED : PIER_PATH_DMABUF);
+			 staged ? PIER_PATH_BOUNCE : PIER_PATH_DMABUF);
 	rig.gpu->export_error = 0;
 }
 
@@ -142,7 +142,7 @@ static inline void reg_parts(struct side *side, uint8_t *plain, size_t length)
 	attr.ranges = ranges;
 	attr.range_count = 2;
 	attr.access = PIER_ACCESS_SHARED;
-	attr.policy = PIER_POLICY_STAGED;
+	attr.policy = PIER_POLICY_BOUNCE;
 	rig.gpu->seams = rig.gpu->no_pcie = true;
 	rig.gpu->takes = PIER_MAPPING_PCIE;
 	expect_ok(pier_reg_mr_attr(side->pd, &attr, &side->mrs[0]));

@@ -181,7 +181,7 @@ static void test_kinds_refused(void **state)
 	} while (0)
 	assert_int_equal(rig.hipMallocManaged(&managed, 8192, 1), 0);
 	EXPECT_KIND_REFUSED(managed, "managed memory cannot be exported: its pages move");
-	test_assert_sentence("or allow staging");
+	test_assert_sentence("or allow a bounce buffer");
 	assert_int_equal(rig.hipFree(managed), 0);
 
 	assert_int_equal(rig.hipHostMalloc(&host, 8192, 0), 0);
@@ -192,7 +192,7 @@ static void test_kinds_refused(void **state)
 	rig.fake->pools = true;
 	assert_int_equal(rig.hipMallocAsync(&pool, 8192, NULL), 0);
 	EXPECT_KIND_REFUSED(pool, "hipMallocAsync cannot be exported: it belongs to a");
-	test_assert_sentence("or allow staging");
+	test_assert_sentence("or allow a bounce buffer");
 	assert_int_equal(rig.hipFree(pool), 0);
 
 	assert_int_equal(rig.hipMalloc(&other, 8192), 0);

@@ -13,8 +13,8 @@
 #include <hsa/hsa_ext_amd.h>
 
 /*
- * What hip_api.h declares, beside the vendor's headers; compiling it is the check. Of
- * what is newer than the headers, only the file itself can tell.
+ * What backends/hip/api.h declares, beside the vendor's headers; compiling it is the
+ * check. Of what is newer than the headers, only the file itself can tell.
  */
 
 #define SAME(ours, theirs) static_assert((int)(ours) == (int)(theirs), #theirs)

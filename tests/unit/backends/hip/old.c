@@ -70,7 +70,7 @@ static void test_export(void **state)
 		assert_non_null(strstr(detail, "no dma-bufs: this ROCm is too old"));
 		expect_refused(&memory, PIER_MAPPING_DEFAULT,
 			       "has no hsa_amd_portable_export_dmabuf (",
-			       "use a newer ROCm, or allow staging");
+			       "use a newer ROCm, or allow a bounce buffer");
 	}
 	backend->free(&memory);
 }

@@ -258,7 +258,7 @@ static void test_without_mapping(void **state)
 	rig_open(&rig, NULL);
 	refuse_mapping(&rig, 524, EOPNOTSUPP);
 	test_assert_sentence("no mapping for it (mmap: errno 524)");
-	test_assert_sentence("PIER_POLICY_STAGED");
+	test_assert_sentence("PIER_POLICY_BOUNCE");
 	refuse_mapping(&rig, EINVAL, EOPNOTSUPP);
 	refuse_mapping(&rig, ENODEV, EOPNOTSUPP);
 	refuse_mapping(&rig, ENOMEM, ENOMEM);
