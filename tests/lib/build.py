@@ -71,8 +71,8 @@ class Build:
             return True
         shutil.rmtree(self.folder, ignore_errors=True)
         if not step("configure %s" % self.name, [
-                "meson", "setup", self.folder, ROOT, "-Dtests=enabled", "-Dwerror=true",
-                *self.options], env, SECONDS):
+                "meson", "setup", self.folder, ROOT, "-Dtests=enabled", *self.options],
+                env, SECONDS):
             return False
         stamp.write_text(wanted)
         return True

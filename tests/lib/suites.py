@@ -20,15 +20,16 @@ SEED = os.environ.get("PIER_SEED")
 FUZZ_SECONDS = int(os.environ.get("PIER_FUZZ_SECONDS", "10"))
 
 NO_UNDEFINED = "-Db_lundef=false"
+WARNINGS = "-Dwerror=true"
 BUILDS = {build.name: build for build in (
-    Build("gcc", "gcc"),
-    Compilation("clang", "clang", "--optimization=0"),
-    # Higher levels take longer to compile than they save.
+    Build("gcc", "gcc", WARNINGS),
+    Compilation("clang", "clang", WARNINGS, "--optimization=0"),
+    # Higher levels take longer to compile than they save. At this one gcc warns wrongly.
     Build("asan", "gcc", "-Db_sanitize=address,undefined", NO_UNDEFINED, "--optimization=1"),
     Build("tsan", "gcc", "-Db_sanitize=thread", NO_UNDEFINED, "--optimization=1"),
-    Build("fuzz", "clang", "-Dfuzz=true", "-Db_sanitize=address,undefined", NO_UNDEFINED,
-          "-Dtools=false"),
-    Build("release", "gcc", "--buildtype=release"),
+    Build("fuzz", "clang", WARNINGS, "-Dfuzz=true", "-Db_sanitize=address,undefined",
+          NO_UNDEFINED, "-Dtools=false"),
+    Build("release", "gcc", WARNINGS, "--buildtype=release"),
     Prepare("guest", [GUEST, "--prepare"]),
 )}
 
