@@ -7,6 +7,7 @@
 #include <pier/mr.h>
 
 #include "device.h"
+#include "list.h"
 #include "core/caller.h"
 #include "core/page.h"
 #include "core/error.h"
@@ -14,112 +15,12 @@
 #include "core/log.h"
 #include "core/object.h"
 
-/* Of the name of a device that is opened behind a plan of faults. */
+/* The prefix of the name of a device that is opened with a plan of faults. */
 #define FAULT_PREFIX PIER_FAULT_DEVICE ":"
 
-static void copy_name(char *destination, size_t size, const char *source)
-{
-	snprintf(destination, size, "%s", source);
-}
-
 /*
- * libibverbs lists devices with a lock of its own held, which a child of fork(2)
- * would find held for ever: fork waits for ours around it.
- */
-static struct pier_fork_mutex list_mutex = PIER_FORK_MUTEX;
-
-static struct ibv_device **get_device_list(const struct pier_provider *provider,
-					   int *ret_count)
-{
-	struct ibv_device **list;
-
-	pier_fork_lock(&list_mutex);
-	errno = 0;
-	list = provider->get_device_list(ret_count);
-	pier_fork_unlock(&list_mutex);
-	return list;
-}
-
-/*
- * Calls visit() for each device of each provider, until it returns true. A
- * provider without devices is no error: ibv_get_device_list(3) fails with
- * ENOSYS where the kernel has no RDMA. Returns the errno of the last that gave
- * no list, for the curious, or 0.
- */
-static int visit_devices(bool (*visit)(const struct pier_provider *provider,
-				       struct ibv_device *device, void *argument),
-			 void *argument)
-{
-	bool done = false;
-	int error = 0;
-
-	for (const struct pier_provider *const *provider = pier_providers;
-	     *provider && !done; provider++) {
-		struct ibv_device **list;
-		int count = 0;
-
-		list = get_device_list(*provider, &count);
-		if (!list) {
-			error = errno ? errno : EIO;
-			continue;
-		}
-		for (int i = 0; i < count && !done; i++)
-			done = visit(*provider, list[i], argument);
-		(*provider)->free_device_list(list);
-	}
-	return error;
-}
-
-struct listing {
-	struct pier_device_info *list;
-	size_t count;
-	bool failed;
-};
-
-static bool append_device(const struct pier_provider *provider, struct ibv_device *device,
-			  void *argument)
-{
-	struct listing *listing = argument;
-	struct pier_device_info *grown;
-
-	grown = realloc(listing->list, (listing->count + 1) * sizeof(*grown));
-	if (!grown) {
-		listing->failed = true;
-		return true;
-	}
-	listing->list = grown;
-	copy_name(grown[listing->count].name, sizeof(grown->name), device->name);
-	copy_name(grown[listing->count].provider, sizeof(grown->provider),
-		  provider->name);
-	listing->count++;
-	return false;
-}
-
-int pier_device_list(struct pier_device_info **ret_list, size_t *ret_count)
-{
-	struct listing listing = { 0 };
-	int error = visit_devices(append_device, &listing);
-
-	/* ENOSYS: the kernel has no RDMA, and this build no soft0. */
-	if (listing.count == 0 && error && error != ENOSYS)
-		return pier_fail(error, "listing devices: %s", strerror(error));
-	if (listing.failed) {
-		free(listing.list);
-		return pier_fail(ENOMEM, "listing devices: out of memory");
-	}
-	*ret_list = listing.list;
-	*ret_count = listing.count;
-	return 0;
-}
-
-void pier_device_list_free(struct pier_device_info *list)
-{
-	free(list);
-}
-
-/*
- * Registering fd -1 is refused with EBADF by whoever can register dma-bufs. No
- * memory says nothing about that, and is no answer to keep. 0 or an errno.
+ * A device that can register dma-bufs refuses fd -1 with EBADF. ENOMEM answers nothing,
+ * so it is an error. Returns 0 or an errno.
  */
 static int probe_dmabuf(const struct pier_provider *provider, struct ibv_context *context,
 			bool *ret_dmabuf)
@@ -177,7 +78,7 @@ static void free_device(struct pier_device *device)
 	free(device);
 }
 
-/* A device that cannot be asked has it not. */
+/* If the query fails, the device lacks on-demand paging. */
 static int find_lacking_access(const struct pier_device *device)
 {
 	const unsigned int windows = IBV_DEVICE_MEM_WINDOW |
@@ -197,16 +98,16 @@ static int find_lacking_access(const struct pier_device *device)
 }
 
 /*
- * rxe looks at a window's rights and queue pair and at the bounds of the region
- * beneath, but not at the window's own: check_rkey() in rxe_resp.c. It is known by
- * its vendor id, which is no vendor's (RXE_VENDOR_ID in rxe_param.h).
+ * rxe checks a window's rights and queue pair and the bounds of the region beneath, but
+ * not the bounds of the window: check_rkey() in rxe_resp.c. Its vendor id, which belongs
+ * to no vendor (RXE_VENDOR_ID in rxe_param.h), identifies it.
  */
 static bool has_unbounded_windows(const struct ibv_device_attr *limits)
 {
 	return limits->vendor_id == 0xffffff;
 }
 
-/* libibverbs' longest names would lose their end behind a prefix. */
+/* After a prefix the longest names of libibverbs lose their end. */
 static void name_device(struct pier_device *device, const char *prefix, const char *name)
 {
 	int room = (int)(sizeof(device->name) - strlen(prefix) - 1);
@@ -214,7 +115,7 @@ static void name_device(struct pier_device *device, const char *prefix, const ch
 	snprintf(device->name, sizeof(device->name), "%s%.*s", prefix, room, name);
 }
 
-/* The context, directly or behind a plan of faults; 0 or a positive errno. */
+/* Open the context, with the plan of faults if there is one. 0 or a positive errno. */
 static int open_context(struct pier_device *device, const struct pier_provider *provider,
 			struct ibv_device *found, const struct opening *opening)
 {
@@ -230,7 +131,7 @@ static int open_context(struct pier_device *device, const struct pier_provider *
 	return errno ? errno : EIO;
 }
 
-/* What a device can; 0, or a negative errno with a sentence. */
+/* Query what a device can do. 0, or a negative errno with a sentence. */
 static int ask_device(struct pier_device *device)
 {
 	int error = device->provider->query_device(device->context, &device->limits);
@@ -301,29 +202,10 @@ static bool try_device(const struct pier_provider *provider, struct ibv_device *
 	return true;
 }
 
-struct names {
-	char text[512];
-	size_t used;
-};
-
-static bool append_name(const struct pier_provider *provider, struct ibv_device *device,
-			void *argument)
-{
-	struct names *names = argument;
-	int printed;
-
-	(void)provider;
-	printed = snprintf(names->text + names->used, sizeof(names->text) - names->used,
-			   "%s%s", names->used ? ", " : "", device->name);
-	if (printed > 0 && (size_t)printed < sizeof(names->text) - names->used)
-		names->used += (size_t)printed;
-	return false;
-}
-
 /* name: the one that was asked for; NULL: any. */
 static int fail_unknown(const char *name)
 {
-	struct names names = { .used = 0 };
+	char names[512];
 	const char *explanation = name ? pier_explain_missing_device(name) : NULL;
 	int error;
 
@@ -331,15 +213,15 @@ static int fail_unknown(const char *name)
 		return pier_fail(ENODEV, "there is no RDMA device with an active port");
 	if (explanation)
 		return pier_fail(ENODEV, "no RDMA device \"%s\": %s", name, explanation);
-	error = visit_devices(append_name, &names);
-	return pier_fail(ENODEV, "no RDMA device \"%s\"; there are: %s%s%s", name,
-			 names.text, error ? "; libibverbs lists none: " : "",
+	error = pier_print_device_names(names, sizeof(names));
+	return pier_fail(ENODEV, "no RDMA device \"%s\"; there are: %s%s%s", name, names,
+			 error ? "; libibverbs lists none: " : "",
 			 error ? strerror(error) : "");
 }
 
 /*
- * "fault:PLAN:NAME", or "fault:NAME" as pier_device_name() has it: names of devices
- * have no colon.
+ * Accept "fault:PLAN:NAME", and "fault:NAME" as pier_device_name() returns it. Names of
+ * devices have no colon.
  */
 static void take_plan(struct opening *opening)
 {
@@ -354,17 +236,17 @@ static void take_plan(struct opening *opening)
 	opening->name = last ? last + 1 : opening->plan;
 }
 
-/* Of `order`, or without one of all devices. */
+/* Try the devices of `order`, or all if there is none. */
 static void try_devices(struct opening *opening, const struct pier_near_device *order,
 			size_t count)
 {
 	if (!opening->choosing || !order) {
-		visit_devices(try_device, opening);
+		pier_visit_devices(try_device, opening);
 		return;
 	}
 	for (size_t i = 0; i < count && !opening->device; i++) {
 		opening->name = order[i].name;
-		visit_devices(try_device, opening);
+		pier_visit_devices(try_device, opening);
 	}
 }
 
