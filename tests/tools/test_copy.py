@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""pier cp between two files of this host."""
+"""pier cp between two local files."""
 
 import errno
 import os
@@ -92,7 +92,7 @@ class SparseFiles(Case):
         return source
 
     def extents(self, path):
-        """Where data is: lseek(2)."""
+        """The ranges of data, from lseek(2)."""
         found, end = [], 0
         with open(path, "rb") as file:
             while True:
@@ -153,7 +153,7 @@ class SparseFiles(Case):
 
 
 class KernelFiles(Case):
-    """Files whose size says nothing."""
+    """Files of /proc and /sys, whose size is not that of their content."""
 
     def test_files_of_proc_with_size_0_are_copied_whole(self):
         for name in ("/proc/cpuinfo", "/proc/filesystems", "/proc/self/limits"):
@@ -189,10 +189,10 @@ class KernelFiles(Case):
 
 
 class WrongSizes(Case):
-    """Files whose size is wrong, and whose times never change, as FUSE allows."""
+    """Files with a wrong size and constant times, which FUSE file systems allow."""
 
     def claiming(self, source, size):
-        # LD_PRELOAD is split at blanks, which the build's path may have.
+        # LD_PRELOAD is split at blanks, and the path of the build may contain one.
         return {"LD_PRELOAD": shutil.copy(os.environ["CLAIM_SIZE"], self.folder),
                 "CLAIM_INODE": str(source.stat().st_ino), "CLAIM_SIZE": str(size),
                 "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"}
@@ -257,7 +257,7 @@ class Memory(Case):
         folder = self.folder / "board"
         folder.mkdir()
         (folder / "board.so").symlink_to(os.environ["BOARD_BACKEND"])
-        # The place is known, and no device is named.
+        # The location of the memory is known, and no device is named.
         environment = {"PIER_BACKEND_PATH": str(folder), "BOARD": "/0", "PIER_DEVICE": "",
                        "PIER_LOG": "info"}
         words = r"(?m)^pier: info: the memory's distance from \S+: "
@@ -295,7 +295,7 @@ class Memory(Case):
 
 
 class Output(Case):
-    """What a copy says."""
+    """The output of a copy."""
 
     def test_the_summary_is_one_line(self):
         self.file("source", 3 * MIB)
@@ -334,7 +334,7 @@ class Output(Case):
         self.assertEqual(result.status, 0)
 
     def terminal(self, columns, *options):
-        """What a terminal of that width is sent by a copy of about a second."""
+        """The output to a terminal of this width during a copy of about one second."""
         self.file("source", 2 * MIB)
         try:
             ours, theirs = pty.openpty()
@@ -370,7 +370,7 @@ class Output(Case):
 
 
 class Destinations(Case):
-    """Where the copy goes, and with which mode."""
+    """The path and the mode of the destination."""
 
     def test_a_directory_gets_a_file_of_the_same_name(self):
         source = self.file("source", 100)
@@ -483,7 +483,7 @@ class Destinations(Case):
 
 
 class FileSystemErrors(Case):
-    """What file systems do to a copy."""
+    """Errors of file systems, and sources that change."""
 
     def test_permissions_are_respected(self):
         self.file("source", 10).chmod(0)
@@ -504,7 +504,7 @@ class FileSystemErrors(Case):
             default_signals()
             resource.setrlimit(resource.RLIMIT_FSIZE, (MIB, MIB))
         self.file("source", 2 * MIB)
-        # The limit holds for memfds too.
+        # The limit also applies to memfds.
         self.refused(1, "target: File too large", "cp", "--src-mem", "host", "--dst-mem", "host",
                      "source", "target", preexec_fn=limit)
         self.assertFalse((self.folder / "target").exists())
@@ -544,7 +544,6 @@ class FileSystemErrors(Case):
                 file.write(b"other")
         self.changed(write)
 
-
     def test_a_modified_source_with_restored_mtime_fails_the_copy(self):
         def write(source):
             times = source.stat()
@@ -562,7 +561,7 @@ class FileSystemErrors(Case):
 
     def test_a_replaced_source_directory_fails_the_copy(self):
         def replace(source):
-            # The file that is open is what it was.
+            # The open file stays as it was.
             source.parent.rename(self.folder / "old")
             source.parent.mkdir()
             shutil.copy2(self.folder / "old/slow", source)
@@ -571,15 +570,15 @@ class FileSystemErrors(Case):
 
 
 class NamedTemporaries(Case):
-    """File systems without O_TMPFILE: a temporary name, which goes away again."""
+    """On file systems without O_TMPFILE the file has a temporary name."""
 
     def setUp(self):
         super().setUp()
-        # LD_PRELOAD is split at blanks, which the build's path may have.
+        # LD_PRELOAD is split at blanks, and the path of the build may contain one.
         self.preloaded = shutil.copy(os.environ["NO_TMPFILE"], self.folder)
 
     def environment(self, **more):
-        # A sanitizer's runtime is not the first library then, and says so.
+        # The address sanitizer complains unless its runtime is loaded first.
         return super().environment(
             LD_PRELOAD=self.preloaded,
             ASAN_OPTIONS=os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0",
