@@ -7,7 +7,8 @@
 
 /*
  * What is used of AMD's HIP and HSA runtimes, so that no header of theirs is needed.
- * tests/unit/hip_headers.c compares it with those headers where they are installed.
+ * tests/unit/backends/hip/headers.c compares it with those headers where they are
+ * installed.
  *
  * Of HIP nothing is used whose layout or numbers changed between its versions:
  * struct hipPointerAttribute_t and enum hipMemoryType did, from 5 to 6.

@@ -24,7 +24,7 @@ struct pier_memory_facts pier_facts_of(const struct pier_buffer *buffer)
 
 	if (buffer->backend->describe)
 		buffer->backend->describe(&buffer->memory, &facts);
-	/* Backends come from elsewhere: no text need end. */
+	/* Backends come from elsewhere: their text may lack its end. */
 	facts.kind[sizeof(facts.kind) - 1] = '\0';
 	facts.unit[sizeof(facts.unit) - 1] = '\0';
 	facts.no_export[sizeof(facts.no_export) - 1] = '\0';
@@ -39,7 +39,7 @@ static void describe_buffer(const struct pier_object *object, char *ret_text, si
 		 buffer->backend->name);
 }
 
-/* wrapped: the memory is the caller's */
+/* wrapped: the caller owns the memory */
 static struct pier_buffer *new_buffer(const struct pier_backend *backend,
 				      const struct pier_memory *memory, uint64_t address,
 				      size_t length, bool wrapped)
@@ -85,7 +85,7 @@ static int fail_unknown(const struct pier_spec *spec)
 			 (int)spec->name_length, spec->name, names, note);
 }
 
-/* Backends come from elsewhere: what they give is looked at. */
+/* Backends come from elsewhere: check what they return. */
 static int alloc_memory(const struct pier_backend *backend, const struct pier_spec *spec,
 			size_t length, struct pier_memory *ret_memory)
 {
@@ -168,7 +168,7 @@ static int ask_backend(const struct pier_backend *backend, uint64_t address,
 				   : backend->find(address, ret_memory);
 }
 
-/* Memory that nobody claims is host memory, which needs no release. */
+/* Memory that no backend owns is host memory, which needs no release. */
 static int find_owner(void *addr, size_t length, const struct pier_backend **ret_backend,
 		      struct pier_memory *ret_memory)
 {
@@ -250,7 +250,7 @@ release:
 	return result;
 }
 
-/* Its regions are children of their PDs: those of its users that are no dma-bufs. */
+/* Regions are children of their PDs, so count them as the users that are no dma-bufs. */
 static int refuse_to_free(const struct pier_buffer *buffer, size_t users)
 {
 	size_t dmabufs = pier_object_children(&buffer->object, PIER_OBJECT_DMABUF);
@@ -265,7 +265,7 @@ static int refuse_to_free(const struct pier_buffer *buffer, size_t users)
 			 buffer->length, buffer->backend->name, children);
 }
 
-/* The same for all buffers: a cached region is found by its address. */
+/* One for all buffers: caches find regions by address, not by buffer. */
 static _Atomic(pier_buffer_hook) before_free;
 
 void pier_buffer_set_hook(pier_buffer_hook hook)

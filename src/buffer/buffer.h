@@ -19,7 +19,7 @@ struct pier_buffer {
 	atomic_uint users; /* regions and exported dma-bufs */
 };
 
-/* Keep a buffer from being freed, and undo that; once each for every user. */
+/* Count one more user of a buffer, or one less. A buffer with users is not freed. */
 void pier_buffer_hold(struct pier_buffer *buffer);
 void pier_buffer_unhold(struct pier_buffer *buffer);
 
@@ -37,9 +37,9 @@ int pier_free_buffer_alone(struct pier_buffer *buffer);
 /*
  * Check that [offset, offset + length) lies in a buffer.
  *
- * step  what wanted it, for the sentence
+ * step  the step that needs it, for the sentence
  *
- * Errors: -ERANGE it does not.
+ * Errors: -ERANGE it leaves the buffer.
  */
 int pier_check_buffer_range(const struct pier_buffer *buffer, size_t offset,
 			    size_t length, const char *step);
@@ -50,10 +50,10 @@ bool pier_is_host_backend(const struct pier_backend *backend);
 /* A backend that joins ranges of memfds to one dma-buf, or NULL. */
 const struct pier_backend *pier_find_joiner(void);
 
-/* What the backend says of its memory; nothing where it says nothing. */
+/* The facts that the backend reports about its memory; all zero if it reports none. */
 struct pier_memory_facts pier_facts_of(const struct pier_buffer *buffer);
 
-/* The positive errno of what a backend returned, who may be wrong about it. */
+/* The positive errno for a backend's result, which should be negative but may not be. */
 int pier_backend_errno(int result);
 
 #endif

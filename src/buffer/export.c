@@ -34,7 +34,7 @@ static void describe_dmabuf(const struct pier_object *object, char *ret_text, si
 		 owner->buffer->backend->name, owner->dmabuf.fd);
 }
 
-/* The pages around the range, which the allocation must have all of. */
+/* The pages around the range. All of them must belong to the allocation. */
 static int pages_to_export(const struct pier_buffer *buffer, size_t offset, size_t length,
 			   struct pier_page_range *ret_range)
 {
@@ -55,7 +55,7 @@ static int pages_to_export(const struct pier_buffer *buffer, size_t offset, size
 			 (unsigned long long)memory->address);
 }
 
-/* Backends come from elsewhere: what they give is looked at. */
+/* Backends come from elsewhere: check what they return. */
 static int check_export(const struct pier_backend_export *dmabuf,
 			const struct pier_page_range *range)
 {

@@ -5,8 +5,8 @@
 #include "status.h"
 
 /*
- * What ibv_poll_cq(3) and the IBTA specification (volume 1, 11.6.2) mean by each
- * status: what probably happened, and what to check.
+ * The meaning of each status according to ibv_poll_cq(3) and the IBTA specification
+ * (volume 1, 11.6.2): what probably happened, and what to check.
  */
 struct meaning {
 	const char *name;
@@ -91,8 +91,8 @@ static const struct meaning meanings[] = {
 };
 
 /*
- * "Invalid request" is said by a responder whose receive is too short, and also
- * by one whose queue pair was not given the access (IBTA 9.9.3.1.1).
+ * A responder reports "invalid request" if its receive is too short, and also if its
+ * queue pair lacks the access right (IBTA 9.9.3.1.1).
  */
 static const struct meaning sends[] = {
 	STATUS(IBV_WC_REM_INV_REQ_ERR, -EMSGSIZE, REFUSED,
@@ -101,9 +101,8 @@ static const struct meaning sends[] = {
 };
 
 /*
- * rxe ends the receive that a refused request would have used up with the status
- * that the peer gets (do_class_ac_error() in rxe_resp.c): then it was this end that
- * refused.
+ * If this end refuses a request, rxe completes the receive that the request would have
+ * used with the status that the peer gets (do_class_ac_error() in rxe_resp.c).
  */
 static const struct meaning receives[] = {
 	STATUS(IBV_WC_REM_INV_REQ_ERR, -EMSGSIZE, LOCAL,
@@ -115,7 +114,7 @@ static const struct meaning receives[] = {
 	       "what this end told the peer of its regions, and that they still live"),
 };
 
-/* Nobody's memory is touched: all that a peer can refuse is the right to write. */
+/* A keepalive accesses no memory: a peer can only refuse the right to write. */
 #define NO_KEEPALIVE "the peer refuses the empty writes that find out whether it lives"
 #define KEEPALIVE_RIGHT                                                                  \
 	"that the peer's channel gives PIER_ACCESS_REMOTE_WRITE, or leave keepalive_ms " \
@@ -128,7 +127,7 @@ static const struct meaning keepalives[] = {
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-/* What is said of some requests only; NULL: nothing. */
+/* The meaning for some opcodes only; NULL: none. */
 static const struct meaning *special_meaning(size_t index, enum pier_opcode opcode)
 {
 	const struct meaning *table = NULL;

@@ -14,17 +14,7 @@
 #include "core/log.h"
 #include "core/object.h"
 
-/* In the order in which devices are listed and chosen. */
-static const struct pier_provider *const providers[] = {
-	&pier_verbs_provider,
-	&pier_soft_provider,
-};
-
-enum {
-	PROVIDERS = sizeof(providers) / sizeof(providers[0])
-};
-
-/* Of the name of a device that is opened behind a plan of faults. */
+/* The prefix of the name of a device that is opened with a plan of faults. */
 #define FAULT_PREFIX PIER_FAULT_DEVICE ":"
 
 static void copy_name(char *destination, size_t size, const char *source)
@@ -33,8 +23,8 @@ static void copy_name(char *destination, size_t size, const char *source)
 }
 
 /*
- * libibverbs lists devices with a lock of its own held, which a child of fork(2)
- * would find held for ever: fork waits for ours around it.
+ * libibverbs lists devices under a lock of its own. If another thread forks meanwhile,
+ * that lock stays locked in the child. So hold this mutex, for which fork(2) waits.
  */
 static struct pier_fork_mutex list_mutex = PIER_FORK_MUTEX;
 
@@ -51,10 +41,9 @@ static struct ibv_device **get_device_list(const struct pier_provider *provider,
 }
 
 /*
- * Calls visit() for each device of each provider, until it returns true. A
- * provider without devices is no error: ibv_get_device_list(3) fails with
- * ENOSYS where the kernel has no RDMA. Returns the errno of the last that gave
- * no list, for the curious, or 0.
+ * Call visit() for each device of each provider until it returns true. A provider
+ * without devices is no error: ibv_get_device_list(3) fails with ENOSYS if the kernel
+ * has no RDMA. Returns the errno of the last provider that had no list, or 0.
  */
 static int visit_devices(bool (*visit)(const struct pier_provider *provider,
 				       struct ibv_device *device, void *argument),
@@ -63,18 +52,19 @@ static int visit_devices(bool (*visit)(const struct pier_provider *provider,
 	bool done = false;
 	int error = 0;
 
-	for (size_t p = 0; p < PROVIDERS && !done; p++) {
+	for (const struct pier_provider *const *provider = pier_providers;
+	     *provider && !done; provider++) {
 		struct ibv_device **list;
 		int count = 0;
 
-		list = get_device_list(providers[p], &count);
+		list = get_device_list(*provider, &count);
 		if (!list) {
 			error = errno ? errno : EIO;
 			continue;
 		}
 		for (int i = 0; i < count && !done; i++)
-			done = visit(providers[p], list[i], argument);
-		providers[p]->free_device_list(list);
+			done = visit(*provider, list[i], argument);
+		(*provider)->free_device_list(list);
 	}
 	return error;
 }
@@ -109,8 +99,8 @@ int pier_device_list(struct pier_device_info **ret_list, size_t *ret_count)
 	struct listing listing = { 0 };
 	int error = visit_devices(append_device, &listing);
 
-	/* soft0 is always there, unless there was no memory for its list. */
-	if (listing.count == 0)
+	/* ENOSYS: the kernel has no RDMA, and this build no soft0. */
+	if (listing.count == 0 && error && error != ENOSYS)
 		return pier_fail(error, "listing devices: %s", strerror(error));
 	if (listing.failed) {
 		free(listing.list);
@@ -127,8 +117,8 @@ void pier_device_list_free(struct pier_device_info *list)
 }
 
 /*
- * Registering fd -1 is refused with EBADF by whoever can register dma-bufs. No
- * memory says nothing about that, and is no answer to keep. 0 or an errno.
+ * A device that can register dma-bufs refuses fd -1 with EBADF. ENOMEM answers nothing,
+ * so it is an error. Returns 0 or an errno.
  */
 static int probe_dmabuf(const struct pier_provider *provider, struct ibv_context *context,
 			bool *ret_dmabuf)
@@ -186,7 +176,7 @@ static void free_device(struct pier_device *device)
 	free(device);
 }
 
-/* A device that cannot be asked has it not. */
+/* If the query fails, the device lacks on-demand paging. */
 static int find_lacking_access(const struct pier_device *device)
 {
 	const unsigned int windows = IBV_DEVICE_MEM_WINDOW |
@@ -206,16 +196,16 @@ static int find_lacking_access(const struct pier_device *device)
 }
 
 /*
- * rxe looks at a window's rights and queue pair and at the bounds of the region
- * beneath, but not at the window's own: check_rkey() in rxe_resp.c. It is known by
- * its vendor id, which is no vendor's (RXE_VENDOR_ID in rxe_param.h).
+ * rxe checks a window's rights and queue pair and the bounds of the region beneath, but
+ * not the bounds of the window: check_rkey() in rxe_resp.c. Its vendor id, which belongs
+ * to no vendor (RXE_VENDOR_ID in rxe_param.h), identifies it.
  */
 static bool has_unbounded_windows(const struct ibv_device_attr *limits)
 {
 	return limits->vendor_id == 0xffffff;
 }
 
-/* libibverbs' longest names would lose their end behind a prefix. */
+/* After a prefix the longest names of libibverbs lose their end. */
 static void name_device(struct pier_device *device, const char *prefix, const char *name)
 {
 	int room = (int)(sizeof(device->name) - strlen(prefix) - 1);
@@ -223,7 +213,7 @@ static void name_device(struct pier_device *device, const char *prefix, const ch
 	snprintf(device->name, sizeof(device->name), "%s%.*s", prefix, room, name);
 }
 
-/* The context, directly or behind a plan of faults; 0 or a positive errno. */
+/* Open the context, with the plan of faults if there is one. 0 or a positive errno. */
 static int open_context(struct pier_device *device, const struct pier_provider *provider,
 			struct ibv_device *found, const struct opening *opening)
 {
@@ -239,7 +229,7 @@ static int open_context(struct pier_device *device, const struct pier_provider *
 	return errno ? errno : EIO;
 }
 
-/* What a device can; 0, or a negative errno with a sentence. */
+/* Query what a device can do. 0, or a negative errno with a sentence. */
 static int ask_device(struct pier_device *device)
 {
 	int error = device->provider->query_device(device->context, &device->limits);
@@ -333,10 +323,13 @@ static bool append_name(const struct pier_provider *provider, struct ibv_device 
 static int fail_unknown(const char *name)
 {
 	struct names names = { .used = 0 };
+	const char *explanation = name ? pier_explain_missing_device(name) : NULL;
 	int error;
 
 	if (!name)
 		return pier_fail(ENODEV, "there is no RDMA device with an active port");
+	if (explanation)
+		return pier_fail(ENODEV, "no RDMA device \"%s\": %s", name, explanation);
 	error = visit_devices(append_name, &names);
 	return pier_fail(ENODEV, "no RDMA device \"%s\"; there are: %s%s%s", name,
 			 names.text, error ? "; libibverbs lists none: " : "",
@@ -344,8 +337,8 @@ static int fail_unknown(const char *name)
 }
 
 /*
- * "fault:PLAN:NAME", or "fault:NAME" as pier_device_name() has it: names of devices
- * have no colon.
+ * Accept "fault:PLAN:NAME", and "fault:NAME" as pier_device_name() returns it. Names of
+ * devices have no colon.
  */
 static void take_plan(struct opening *opening)
 {
@@ -360,7 +353,7 @@ static void take_plan(struct opening *opening)
 	opening->name = last ? last + 1 : opening->plan;
 }
 
-/* Of `order`, or without one of all devices. */
+/* Try the devices of `order`, or all if there is none. */
 static void try_devices(struct opening *opening, const struct pier_near_device *order,
 			size_t count)
 {

@@ -20,10 +20,10 @@ struct pier_device {
 	struct ibv_context *context;
 	struct ibv_device_attr limits;
 	bool dmabuf;	    /* what the probe at opening found */
-	int lacking_access; /* flags of enum pier_access that need what it lacks */
-	/* A window lets the peer reach all of the region beneath. */
+	int lacking_access; /* flags of enum pier_access that it cannot honour */
+	/* A memory window lets the peer reach all of the region beneath. */
 	bool unbounded_windows;
-	/* The last one that it took: see mapping.c. */
+	/* The last mapping that it took: see src/region/mapping.c. */
 	_Atomic(enum pier_mapping) mapping;
 	atomic_uint pds;
 	char name[64];
@@ -34,10 +34,10 @@ struct pier_pd {
 	struct pier_device *device;
 	struct ibv_pd *pd;
 	atomic_uint children;	   /* regions, channels and the like */
-	atomic_uint registrations; /* of them: those under way */
+	atomic_uint registrations; /* those of the children that are under way */
 	pthread_mutex_t lock;
-	struct pier_list users; /* of its regions; under the lock */
-	atomic_bool used;	/* there are users; without it */
+	struct pier_list users; /* of its regions; under `lock` */
+	atomic_bool used;	/* `users` is not empty; without `lock` */
 	/*
 	 * A window may be deregistered by one thread while another destroys its
 	 * channel: held for what window.h says.
@@ -63,11 +63,11 @@ struct pier_region_user {
 	const char *(*uses)(const struct pier_region_user *user, uint32_t lkey);
 };
 
-/* Make a user known to the PD, and take it away; twice is harmless. */
+/* Add a user to the PD, and remove it; removing it twice is harmless. */
 void pier_add_region_user(struct pier_pd *pd, struct pier_region_user *user);
 void pier_remove_region_user(struct pier_pd *pd, struct pier_region_user *user);
 
-/* What is outstanding on a region, by the name of its kind; NULL: nothing. */
+/* The name of the kind of request that is outstanding on a region, or NULL. */
 const char *pier_region_in_use(struct pier_pd *pd, uint32_t lkey);
 
 #endif

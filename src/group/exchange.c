@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "channel/status.h"
+#include "channel/work_wait.h"
 #include "group.h"
 #include "core/deadline.h"
 #include "core/error.h"
@@ -147,8 +148,8 @@ static void give_up(struct pier_group *group, struct run *run, struct part *part
 	struct pier_group_member *member = &group->members[part->request.rank];
 
 	if (part->state == POSTED)
-		error = pier_wait_until(member->channel, part->work, deadline, timeout_ms,
-					&part->result);
+		error = pier_wait_for_work(member->channel, part->work, deadline,
+					   timeout_ms, &part->result);
 	else if (error == -ETIMEDOUT)
 		pier_fail(ETIMEDOUT,
 			  "%s was not posted within %d ms: the queue stayed full",

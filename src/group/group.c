@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "channel/setup/attr.h"
+#include "channel/create.h"
 #include "group.h"
 #include "core/caller.h"
 #include "core/error.h"

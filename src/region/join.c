@@ -12,7 +12,7 @@
 #include "core/error.h"
 #include "core/log.h"
 
-/* What one range of a region is to the device, and the dma-buf that was made for it. */
+/* The ranges as the device takes them, and the dma-bufs that were exported for them. */
 struct join {
 	struct pier_provider_part *parts;
 	struct pier_dmabuf *dmabufs;
@@ -136,9 +136,9 @@ int pier_join_by_device(struct pier_mr *region)
 		error = add_to_join(&join, region, &region->ranges[i].range);
 	if (!error)
 		error = register_join(region, &join, key);
-	/* The region has references of its own. */
+	/* The region has its own references to the dma-bufs. */
 	free_join(&join);
-	/* Segments of it can be parts of their own, or go by another path. */
+	/* The ranges may still be registered as parts, by segments or on other paths. */
 	if (error == -EXDEV || (error && !key && region->policy != PIER_POLICY_DIRECT))
 		return pier_fail(EOPNOTSUPP, "%s", pier_error_message());
 	return error;
@@ -211,7 +211,7 @@ int pier_join_by_dmabuf(struct pier_mr *region)
 		error = register_joined_pages(region, &join, joiner);
 	free_join(&join);
 	if (error)
-		/* A limit of the kernel's, most often: as parts it may work. */
+		/* Most often a limit of the kernel: the ranges may work as parts. */
 		return pier_fail(EOPNOTSUPP, "%s does not join %u ranges: %s",
 				 joiner->name, region->range_count, pier_error_message());
 	return 0;

@@ -13,7 +13,7 @@
 #include "path.h"
 #include "plan.h"
 
-/* Room for one more, in steps that make few of them. */
+/* Make room for one more part; the capacity doubles. */
 static int grow_parts(struct pier_mr *region)
 {
 	uint32_t count = region->part_count;
@@ -29,7 +29,7 @@ static int grow_parts(struct pier_mr *region)
 		region->parts = &region->first;
 		return 0;
 	}
-	/* A power of two is full. */
+	/* The capacity is a power of two. */
 	if (count & (count - 1))
 		return 0;
 	/* A part that was refused may have been asked for before. */
@@ -196,7 +196,7 @@ static enum pier_path common_path(const struct pier_mr *region)
 	return region->parts[0].path;
 }
 
-/* One part with the region's own addresses needs no table. */
+/* A single part with the region's own addresses needs no table. */
 static void use_parts(struct pier_mr *region)
 {
 	region->mr = region->parts[0].mr;
@@ -227,7 +227,7 @@ int pier_register_parts(struct pier_mr *region)
 		start = rest.start;
 	}
 	if (error) {
-		/* The sentence of the failure stays: this leaves none. */
+		/* This keeps the sentence of the failure. */
 		if (region->parts)
 			pier_dereg_parts(region);
 		return error;

@@ -17,7 +17,7 @@ struct pier_segment {
 	bool checked;	/* by pier_plan_region(), for the path that it will take */
 };
 
-/* What the checks must know of a device. */
+/* The properties of the PD's device that the checks need. */
 struct pier_check_limits pier_limits_of(const struct pier_pd *pd);
 
 /* Register a dma-buf, or host memory, at the segment's iova. */

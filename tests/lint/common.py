@@ -5,8 +5,8 @@ import os
 import pathlib
 import re
 
-# Sources of the build. check_lint has its checks look at another tree, a wrong one.
 SOURCES = pathlib.Path(__file__).resolve().parents[2]
+# check_lint has its checks look at another tree, a wrong one.
 ROOT = pathlib.Path(os.environ.get("PIER_LINT_ROOT", SOURCES)).resolve()
 BUILD = pathlib.Path(os.environ.get("PIER_BUILD", ROOT / "build" / "tests-gcc"))
 # Files of a driver of the kernel, which are compiled in another tree.
@@ -58,3 +58,9 @@ def resolve_include(path, name):
 
 def relative(path):
     return str(path.relative_to(ROOT))
+
+
+def built_from(name):
+    """The path in the tree of a source that the build names."""
+    path = (BUILD / name).resolve()
+    return str(path.relative_to(ROOT if ROOT in path.parents else SOURCES))

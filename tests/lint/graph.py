@@ -12,8 +12,9 @@ import collections
 import json
 import re
 import subprocess
+import sys
 
-from common import BUILD, SOURCES, includes, relative, resolve_include, tree
+from common import BUILD, built_from, includes, relative, resolve_include, tree
 
 # The objects of one shared library, and of the program.
 OBJECTS = re.compile(r"(libpier\.so[^/]*|tools/pier)\.p/")
@@ -23,13 +24,16 @@ SYMBOL = re.compile(r"^(?P<object>.*\.o): *[0-9a-f]* +(?P<kind>\w) (?P<name>\S+)
 def objects():
     """The objects of the build: each with the source that it is made of."""
     commands = json.loads((BUILD / "compile_commands.json").read_text())
-    return {command["output"]: str((BUILD / command["file"]).resolve().relative_to(SOURCES))
+    return {command["output"]: built_from(command["file"])
             for command in commands if OBJECTS.match(command["output"])}
 
 
 def calls():
     """(source, source, symbol): the first refers to a symbol that the second defines."""
     sources = objects()
+    missing = [name for name in sources if not (BUILD / name).exists()]
+    if missing:
+        sys.exit("%s is not built: no %s" % (BUILD, missing[0]))
     listing = subprocess.run(["nm", "-g", "-A", *sources], cwd=BUILD, check=True, text=True,
                              stdout=subprocess.PIPE).stdout
     symbols = [(sources[m["object"]], m["kind"], m["name"]) for m in SYMBOL.finditer(listing)]

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 
-#include "channel/channel.h"
+#include "channel/posting.h"
 #include "region/sub.h"
 #include "region/window.h"
 #include "region/window_region.h"
@@ -17,7 +17,7 @@ enum {
 	PEERS_RIGHTS = PIER_ACCESS_REMOTE_READ | WRITING,
 };
 
-/* The same for a window and a region, so that a caller need not care which it gets. */
+/* The same rights for a window and a region, so a caller need not care which it gets. */
 static int check_rights(const struct pier_mr *mr, int access)
 {
 	if (!access || (access & ~PEERS_RIGHTS))
@@ -54,9 +54,9 @@ static int check_pair(const struct pier_channel *channel, const struct pier_mr *
 	return 0;
 }
 
-/* NULL: it can. */
-static const char *why_no_window(const struct pier_channel *channel,
-				 const struct pier_mr *mr)
+/* Returns NULL if a window is possible. */
+static const char *reason_for_no_window(const struct pier_channel *channel,
+					const struct pier_mr *mr)
 {
 	const unsigned int types = IBV_DEVICE_MEM_WINDOW_TYPE_2A |
 				   IBV_DEVICE_MEM_WINDOW_TYPE_2B;
@@ -74,9 +74,9 @@ static const char *why_no_window(const struct pier_channel *channel,
 }
 
 static int reg_instead(struct pier_mr *mr, uint64_t offset, uint64_t length, int access,
-		       const char *why, struct pier_mr **ret_mr)
+		       const char *reason, struct pier_mr **ret_mr)
 {
-	pier_debug("a region of its own for a peer, not a memory window: %s", why);
+	pier_debug("a region of its own for a peer, not a memory window: %s", reason);
 	if (access & WRITING)
 		access |= PIER_ACCESS_LOCAL_WRITE;
 	return pier_reg_sub_mr(mr, offset, length, access, ret_mr);
@@ -90,7 +90,7 @@ static int bind_window(struct pier_channel *channel, struct pier_mr *window,
 		.opcode = IBV_WR_BIND_MW,
 		.bind_mw = {
 			.mw = mw,
-			/* Each binding has a key of its own: IBTA, ibv_inc_rkey(3). */
+			/* Each binding gets a new key: IBTA, ibv_inc_rkey(3). */
 			.rkey = ibv_inc_rkey(mw->rkey),
 			.bind_info = {
 				.mr = pier_window_under(window),
@@ -121,7 +121,7 @@ static int make_and_bind(struct pier_channel *channel, struct pier_mr *mr,
 		return error;
 	error = bind_window(channel, window, timeout_ms);
 	if (error) {
-		/* The sentence of the failure stays: this leaves none. */
+		/* The sentence of the failure stays: deregistering leaves none. */
 		pier_dereg_mr(window);
 		return error;
 	}
@@ -134,7 +134,7 @@ int pier_bind_sub_mr(struct pier_channel *channel, struct pier_mr *mr, uint64_t 
 {
 	PIER_ENTRY();
 	int error = pier_check_process(&channel->object);
-	const char *why;
+	const char *reason;
 
 	if (!error)
 		error = pier_channel_timeout(channel, timeout_ms, &timeout_ms);
@@ -146,8 +146,8 @@ int pier_bind_sub_mr(struct pier_channel *channel, struct pier_mr *mr, uint64_t 
 		error = check_rights(mr, access);
 	if (error)
 		return error;
-	why = why_no_window(channel, mr);
-	if (why)
-		return reg_instead(mr, offset, length, access, why, ret_mr);
+	reason = reason_for_no_window(channel, mr);
+	if (reason)
+		return reg_instead(mr, offset, length, access, reason, ret_mr);
 	return make_and_bind(channel, mr, offset, length, access, timeout_ms, ret_mr);
 }
