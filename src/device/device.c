@@ -7,6 +7,7 @@
 #include <pier/mr.h>
 
 #include "device.h"
+#include "list.h"
 #include "core/caller.h"
 #include "core/page.h"
 #include "core/error.h"
@@ -16,105 +17,6 @@
 
 /* The prefix of the name of a device that is opened with a plan of faults. */
 #define FAULT_PREFIX PIER_FAULT_DEVICE ":"
-
-static void copy_name(char *destination, size_t size, const char *source)
-{
-	snprintf(destination, size, "%s", source);
-}
-
-/*
- * libibverbs lists devices under a lock of its own. If another thread forks meanwhile,
- * that lock stays locked in the child. So hold this mutex, for which fork(2) waits.
- */
-static struct pier_fork_mutex list_mutex = PIER_FORK_MUTEX;
-
-static struct ibv_device **get_device_list(const struct pier_provider *provider,
-					   int *ret_count)
-{
-	struct ibv_device **list;
-
-	pier_fork_lock(&list_mutex);
-	errno = 0;
-	list = provider->get_device_list(ret_count);
-	pier_fork_unlock(&list_mutex);
-	return list;
-}
-
-/*
- * Call visit() for each device of each provider until it returns true. A provider
- * without devices is no error: ibv_get_device_list(3) fails with ENOSYS if the kernel
- * has no RDMA. Returns the errno of the last provider that had no list, or 0.
- */
-static int visit_devices(bool (*visit)(const struct pier_provider *provider,
-				       struct ibv_device *device, void *argument),
-			 void *argument)
-{
-	bool done = false;
-	int error = 0;
-
-	for (const struct pier_provider *const *provider = pier_providers;
-	     *provider && !done; provider++) {
-		struct ibv_device **list;
-		int count = 0;
-
-		list = get_device_list(*provider, &count);
-		if (!list) {
-			error = errno ? errno : EIO;
-			continue;
-		}
-		for (int i = 0; i < count && !done; i++)
-			done = visit(*provider, list[i], argument);
-		(*provider)->free_device_list(list);
-	}
-	return error;
-}
-
-struct listing {
-	struct pier_device_info *list;
-	size_t count;
-	bool failed;
-};
-
-static bool append_device(const struct pier_provider *provider, struct ibv_device *device,
-			  void *argument)
-{
-	struct listing *listing = argument;
-	struct pier_device_info *grown;
-
-	grown = realloc(listing->list, (listing->count + 1) * sizeof(*grown));
-	if (!grown) {
-		listing->failed = true;
-		return true;
-	}
-	listing->list = grown;
-	copy_name(grown[listing->count].name, sizeof(grown->name), device->name);
-	copy_name(grown[listing->count].provider, sizeof(grown->provider),
-		  provider->name);
-	listing->count++;
-	return false;
-}
-
-int pier_device_list(struct pier_device_info **ret_list, size_t *ret_count)
-{
-	struct listing listing = { 0 };
-	int error = visit_devices(append_device, &listing);
-
-	/* ENOSYS: the kernel has no RDMA, and this build no soft0. */
-	if (listing.count == 0 && error && error != ENOSYS)
-		return pier_fail(error, "listing devices: %s", strerror(error));
-	if (listing.failed) {
-		free(listing.list);
-		return pier_fail(ENOMEM, "listing devices: out of memory");
-	}
-	*ret_list = listing.list;
-	*ret_count = listing.count;
-	return 0;
-}
-
-void pier_device_list_free(struct pier_device_info *list)
-{
-	free(list);
-}
 
 /*
  * A device that can register dma-bufs refuses fd -1 with EBADF. ENOMEM answers nothing,
@@ -300,29 +202,10 @@ static bool try_device(const struct pier_provider *provider, struct ibv_device *
 	return true;
 }
 
-struct names {
-	char text[512];
-	size_t used;
-};
-
-static bool append_name(const struct pier_provider *provider, struct ibv_device *device,
-			void *argument)
-{
-	struct names *names = argument;
-	int printed;
-
-	(void)provider;
-	printed = snprintf(names->text + names->used, sizeof(names->text) - names->used,
-			   "%s%s", names->used ? ", " : "", device->name);
-	if (printed > 0 && (size_t)printed < sizeof(names->text) - names->used)
-		names->used += (size_t)printed;
-	return false;
-}
-
 /* name: the one that was asked for; NULL: any. */
 static int fail_unknown(const char *name)
 {
-	struct names names = { .used = 0 };
+	char names[512];
 	const char *explanation = name ? pier_explain_missing_device(name) : NULL;
 	int error;
 
@@ -330,9 +213,9 @@ static int fail_unknown(const char *name)
 		return pier_fail(ENODEV, "there is no RDMA device with an active port");
 	if (explanation)
 		return pier_fail(ENODEV, "no RDMA device \"%s\": %s", name, explanation);
-	error = visit_devices(append_name, &names);
-	return pier_fail(ENODEV, "no RDMA device \"%s\"; there are: %s%s%s", name,
-			 names.text, error ? "; libibverbs lists none: " : "",
+	error = pier_print_device_names(names, sizeof(names));
+	return pier_fail(ENODEV, "no RDMA device \"%s\"; there are: %s%s%s", name, names,
+			 error ? "; libibverbs lists none: " : "",
 			 error ? strerror(error) : "");
 }
 
@@ -358,12 +241,12 @@ static void try_devices(struct opening *opening, const struct pier_near_device *
 			size_t count)
 {
 	if (!opening->choosing || !order) {
-		visit_devices(try_device, opening);
+		pier_visit_devices(try_device, opening);
 		return;
 	}
 	for (size_t i = 0; i < count && !opening->device; i++) {
 		opening->name = order[i].name;
-		visit_devices(try_device, opening);
+		pier_visit_devices(try_device, opening);
 	}
 }
 
