@@ -56,7 +56,7 @@ class Info(Case):
             self.assertIn("device %s (%s)" % (device["name"], device["provider"]), text)
             for port in device.get("ports", ()):
                 for gid in port.get("gids", ()):
-                    # The software NIC has another one each time it is opened.
+                    # soft0 has another GID each time it is opened.
                     known = "" if device["provider"] == "soft" else gid["gid"]
                     self.assertRegex(text, r"(?m)^    GID %d +%s" % (gid["index"], known))
         for memory in facts["memory"]:
@@ -65,7 +65,7 @@ class Info(Case):
             self.assertIn(memory["detail"], text)
 
     def board(self, places):
-        """The environment of a machine with a unit of memory at each of these places."""
+        """The environment of a machine with a unit of memory at each of these locations."""
         folder = self.folder / "board"
         folder.mkdir(exist_ok=True)
         if not (folder / "board.so").exists():
@@ -75,7 +75,7 @@ class Info(Case):
     def test_without_gpus_no_unit_is_listed(self):
         self.assertEqual(self.facts()["units"], [])
         self.assertNotRegex(self.run_pier("info").stdout, "(?m)^memory .")
-        # It does not work here.
+        # A backend that cannot list its units.
         self.assertEqual(self.facts(env=self.board("broken"))["units"], [])
 
     def test_units_are_listed_with_location_and_nearest_devices(self):
