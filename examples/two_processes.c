@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Two processes and a socket between them, as there would be between two
- * machines. The parent reads the child's memory while the child sleeps.
+ * machines. The parent reads the child's memory while the child sleeps. Without an RDMA
+ * NIC run it with PIER_DEVICE=soft0.
  */
 #include <stdint.h>
 #include <stdio.h>

@@ -72,7 +72,7 @@ static void connect_link(bool sparse)
 	struct frame frame;
 
 	need(send_source(&control, &source) == 0, "source");
-	need(open_link(&nic, CP_SENDER, &request.settings, &request.side, size,
+	need(open_link(&nic, CP_SENDER, &request.settings, &request.side, true, size,
 		       &failure) == 0,
 	     "link");
 	need(link_setup(&nic, CP_SENDER, &setup, &failure) == 0, "set-up");

@@ -204,7 +204,41 @@ static void lists_soft0_without_libibverbs(void **state)
 	assert_int_equal(count, 1);
 	assert_string_equal(list[0].name, PIER_SOFT_DEVICE);
 	pier_device_list_free(list);
+	pier_close_device(open_device(PIER_SOFT_DEVICE, PIER_SOFT_DEVICE));
+}
+
+/* Programs must not become slow without a word because a port is down. */
+static void never_chooses_soft0(void **state)
+{
+	struct pier_device *device = NULL;
+
+	(void)state;
+	verbs.list_error = ENOSYS;
+	assert_int_equal(pier_open_device(NULL, &device), -ENODEV);
+	test_assert_sentence(
+		"there is no RDMA device: listing devices: Function not "
+		"implemented (PIER_DEVICE=soft0 or the name soft0 selects the "
+		"software NIC)");
+	verbs.list_error = 0;
+	assert_int_equal(pier_open_device(NULL, &device), -ENODEV);
+	test_assert_sentence("there is no RDMA device (PIER_DEVICE=soft0");
+	add_nic("closed0", (struct nic){ .open_error = EACCES, .active_port = 1 });
+	add_nic("down0", (struct nic){ 0 });
+	assert_int_equal(pier_open_device(NULL, &device), -ENODEV);
+	test_assert_sentence("no RDMA device can be used");
+	test_assert_sentence(
+		"opening closed0: Permission denied; down0 has no active port");
+	assert_null(device);
+	setenv("PIER_DEVICE", PIER_SOFT_DEVICE, 1);
 	pier_close_device(open_device(NULL, PIER_SOFT_DEVICE));
+}
+
+/* What a device lacks beside a port is no reason to refuse it. */
+static void chooses_one_without_dmabufs(void **state)
+{
+	(void)state;
+	add_nic("nic0", (struct nic){ .active_port = 1, .probe_error = EOPNOTSUPP });
+	pier_close_device(open_device(NULL, "nic0"));
 }
 
 static void tells_why_there_are_no_others(void **state)
@@ -483,6 +517,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		CASE(lists_soft0_without_libibverbs),
+		CASE(never_chooses_soft0),
+		CASE(chooses_one_without_dmabufs),
 		CASE(tells_why_there_are_no_others),
 		CASE(opens_the_first_that_works),
 		CASE(tells_why_one_does_not_open),

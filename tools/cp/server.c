@@ -141,6 +141,7 @@ static void serve(const struct server_options *options, int root, struct control
 	struct transfer transfer = {
 		.settings = &request.settings,
 		.side = &request.side,
+		.local = options->local,
 		.root = root,
 		.control = control,
 		.failure = control->failure,
