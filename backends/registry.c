@@ -183,7 +183,7 @@ static void *open_object(const char *path, char *ret_problem)
 /* Consumes the path. */
 static void load_object(char *path)
 {
-	struct pier_backend *backend = malloc(sizeof(*backend));
+	struct pier_backend *backend = calloc(1, sizeof(*backend));
 	const struct pier_backend *table = NULL;
 	char problem[PROBLEM_SIZE] = "no memory";
 	void *object = NULL;

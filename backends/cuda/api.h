@@ -8,8 +8,9 @@
 
 /*
  * What the backend uses of the CUDA driver API, declared here so that pier builds without
- * the toolkit. The names are the API's. tests/unit/cuda_api.c includes cuda.h first,
- * where there is one, and compares: values, structs, prototypes and the names of symbols.
+ * the toolkit. The names are the API's. tests/unit/backends/cuda/api.c includes cuda.h
+ * first, where there is one, and compares: values, structs, prototypes and the names of
+ * symbols.
  */
 
 /* Name, value. */

@@ -16,7 +16,7 @@
 #include "core/fd.h"
 #include "core/log.h"
 
-#define STAGING "or let pier stage it"
+#define BOUNCE "or allow a bounce buffer"
 
 /* A range to export, and what the driver said. */
 struct request {
@@ -61,14 +61,14 @@ void pier_cuda_explain_export(const struct pier_cuda_memory *memory, char *ret_t
 	case PIER_CUDA_MANAGED:
 		snprintf(ret_text, size,
 			 "managed memory moves between host and device, and cannot be "
-			 "exported: allocate it with cudaMalloc, " STAGING);
+			 "exported: allocate it with cudaMalloc, " BOUNCE);
 		break;
 	case PIER_CUDA_POOL:
 		snprintf(
 			ret_text, size,
 			"memory of a stream-ordered pool cannot be exported: allocate it "
 			"with cudaMalloc (PyTorch: PYTORCH_CUDA_ALLOC_CONF without "
-			"backend:cudaMallocAsync), " STAGING);
+			"backend:cudaMallocAsync), " BOUNCE);
 		break;
 	case PIER_CUDA_REGISTERED:
 		snprintf(ret_text, size,
@@ -81,7 +81,7 @@ void pier_cuda_explain_export(const struct pier_cuda_memory *memory, char *ret_t
 				ret_text, size,
 				"memory of cuMemCreate that was made without "
 				"allocFlags.gpuDirectRDMACapable cannot be exported: set "
-				"it in CUmemAllocationProp, " STAGING);
+				"it in CUmemAllocationProp, " BOUNCE);
 			break;
 		}
 		explain_driver(memory, ret_text, size);
@@ -91,7 +91,7 @@ void pier_cuda_explain_export(const struct pier_cuda_memory *memory, char *ret_t
 			snprintf(ret_text, size,
 				 "memory of cuMemCreate on the host is for a NIC where "
 				 "the CPU reaches it: grant that with cuMemSetAccess and "
-				 "CU_MEM_LOCATION_TYPE_HOST, " STAGING);
+				 "CU_MEM_LOCATION_TYPE_HOST, " BOUNCE);
 			break;
 		}
 		/* fallthrough */

@@ -7,7 +7,8 @@
 
 /*
  * What is used of AMD's HIP and HSA runtimes, so that no header of theirs is needed.
- * tests/unit/hip_headers.c compares it with those headers where they are installed.
+ * tests/unit/backends/hip/headers.c compares it with those headers where they are
+ * installed.
  *
  * Of HIP nothing is used whose layout or numbers changed between its versions:
  * struct hipPointerAttribute_t and enum hipMemoryType did, from 5 to 6.
@@ -15,7 +16,7 @@
 
 struct ihipStream_t;
 
-/* hipError_t; those that are told apart. The others are in hip_error.c. */
+/* hipError_t; those that are told apart. The others are in error.c. */
 enum {
 	PIER_HIP_SUCCESS = 0,
 	PIER_HIP_INVALID_VALUE = 1,

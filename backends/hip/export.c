@@ -25,8 +25,9 @@ static int fail_without(const struct pier_hip *hip, const char *function,
 
 static int check_functions(const struct pier_hip *hip, enum pier_mapping mapping)
 {
-	static const char newer[] = "dma-bufs came with version 1.1 of HSA's AMD "
-				    "extensions; use a newer ROCm, or allow staging";
+	static const char newer[] =
+		"dma-bufs came with version 1.1 of HSA's AMD "
+		"extensions; use a newer ROCm, or allow a bounce buffer";
 
 	if (mapping == PIER_MAPPING_PCIE && !hip->hsa_amd_portable_export_dmabuf_v2)
 		return fail_without(
@@ -76,7 +77,7 @@ static int fail_not_an_allocation(const struct pier_memory *memory, uint64_t add
 			EOPNOTSUPP,
 			"this version of ROCm does not export memory of this kind "
 			"(HSA_STATUS_ERROR_INVALID_ALLOCATION): use memory of "
-			"hipMalloc(), or allow staging");
+			"hipMalloc(), or allow a bounce buffer");
 	if (state->segments > 1)
 		return pier_fail(
 			EXDEV,

@@ -8,7 +8,7 @@
 
 #define OTHERWISE                                                                        \
 	"allocate what the NIC shall reach with hipMalloc() or pier_buffer_alloc(), or " \
-	"allow staging"
+	"allow a bounce buffer"
 
 static const struct {
 	const char *name;

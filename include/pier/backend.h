@@ -43,6 +43,18 @@ PIER_BEGIN_DECLS
  */
 PIER_API int pier_fail(int error, const char *format, ...) PIER_PRINTF(2, 3);
 
+#ifdef __clang_analyzer__
+/* A static analyzer sees one source file: show it that pier_fail() is below 0. */
+#define pier_analyze_failure(failure)            \
+	__extension__({                          \
+		int pier_failed = failure;       \
+		if (pier_failed >= 0)            \
+			__builtin_unreachable(); \
+		pier_failed;                     \
+	})
+#define pier_fail(...) pier_analyze_failure(pier_fail(__VA_ARGS__))
+#endif
+
 /** An allocation, or a piece of memory that was recognised by find(). */
 struct pier_memory {
 	uint64_t address; /**< device address, or host pointer; not 0 */

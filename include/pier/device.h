@@ -115,7 +115,7 @@ struct pier_gid_entry {
 
 /**
  * List the devices of this machine: those of libibverbs, then soft0. The list
- * always has at least soft0.
+ * always has soft0, unless the library was built without it (-Dsoft=disabled).
  *
  * ret_list   the caller's, to be given to pier_device_list_free()
  * ret_count  its length

@@ -63,11 +63,12 @@ enum pier_path {
 	PIER_PATH_HOST = 1,    /**< host memory: ibv_reg_mr(3) on CPU pages */
 	PIER_PATH_DMABUF = 2,  /**< a dma-buf: ibv_reg_dmabuf_mr(3) */
 	PIER_PATH_PEERMEM = 3, /**< ibv_reg_mr(3) on a device pointer */
-	PIER_PATH_STAGED = 4,  /**< through host memory that bytes are copied to */
-	PIER_PATH_MIXED = 5,   /**< of several ranges, not all in the same way */
+	PIER_PATH_BOUNCE =
+		4,	     /**< a bounce buffer: host memory that bytes are copied to */
+	PIER_PATH_MIXED = 5, /**< of several ranges, not all in the same way */
 };
 
-/** "host", "dma-buf", "peermem", "staged" or "mixed"; "unknown" for another. */
+/** "host", "dma-buf", "peermem", "bounce" or "mixed"; "unknown" for another. */
 PIER_API const char *pier_path_name(enum pier_path path);
 
 /** Which paths the caller accepts for a buffer; each includes those before it. */
@@ -90,12 +91,12 @@ enum pier_policy {
 	 */
 	PIER_POLICY_ANY = 2,
 	/**
-	 * Also a copy in host memory, of the same length, that the NIC uses in place
-	 * of memory which it cannot reach: PIER_PATH_STAGED. What is in one of them
-	 * is not in the other until pier_mr_sync_for_nic() or pier_mr_sync_for_device()
-	 * copied it (<pier/sync.h>), so this is for callers that call these.
+	 * Also a bounce buffer: host memory of the same length that the NIC uses in
+	 * place of memory which it cannot reach (PIER_PATH_BOUNCE). Only
+	 * pier_mr_sync_for_nic() and pier_mr_sync_for_device() copy between the two
+	 * (<pier/sync.h>), so this is for callers that call them.
 	 */
-	PIER_POLICY_STAGED = 3,
+	PIER_POLICY_BOUNCE = 3,
 };
 
 /**

@@ -32,8 +32,8 @@ PIER_BEGIN_DECLS
  *		;
  *
  * Its rails are the other ends of the transfer's, each with the region here that the peer
- * writes to by it: a staged region has a copy of its own in host memory, so what came by
- * a rail is copied from that of this rail.
+ * writes to by it: each region may have a bounce buffer of its own, so what came
+ * by a rail is copied from that of this rail.
  *
  * Receives: a receiver fills the receive queue of each channel with receives that have no
  * elements, one of which each chunk takes; it posts them again. So a channel must have a

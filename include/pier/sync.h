@@ -16,7 +16,8 @@ PIER_BEGIN_DECLS
  * A completion says that the NIC is done with the memory. It does not say that code on
  * a GPU sees the bytes: NVIDIA's devices of several generations may still have the
  * writes under way (CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING). And of a
- * staged region (PIER_PATH_STAGED) the NIC only knows a copy in host memory. The rule:
+ * region with a bounce buffer (PIER_PATH_BOUNCE) the NIC knows that buffer only. The
+ *rule:
  *
  *	device code wrote; its stream or kernel was waited for
  *	pier_mr_sync_for_nic()	before the request that reads it is posted, or
@@ -31,23 +32,23 @@ PIER_BEGIN_DECLS
  * caller.
  *
  * What host memory, memfd, udmabuf and dma_heap have in place of a device is the CPU.
- * For a staged region the caller sees to it that the same bytes are not written on both
- * sides between two of these calls.
+ * If a region has a bounce buffer, the caller must not let both sides write the same
+ * bytes between two of these calls.
  *
- * The copies of a staged region are over when the call returns, and are ordered with
- * nothing else that runs on the device: whoever wrote with a kernel waits for its stream
- * first. Of the backends cuda and hip they are in a stream of pier's that waits for no
- * other (CU_STREAM_NON_BLOCKING, hipStreamNonBlocking), so that device code may poll for
- * bytes to come in any stream; of hip as long as the device has a hardware queue for each
- * (GPU_MAX_HW_QUEUES).
+ * The copies to and from bounce buffers are over when the call returns, and are ordered
+ *with nothing else that runs on the device: whoever wrote with a kernel waits for its
+ *stream first. Of the backends cuda and hip they are in a stream of pier's that waits for
+ *no other (CU_STREAM_NON_BLOCKING, hipStreamNonBlocking), so that device code may poll
+ *for bytes to come in any stream; of hip as long as the device has a hardware queue for
+ *each (GPU_MAX_HW_QUEUES).
  *
  * Threads: any thread, several at once on parts of a region that do not overlap.
  */
 
 /**
  * What device code, or pier_buffer_copy_to(), wrote to [offset, offset + length) of a
- * region is there for the NIC when this returns: of a staged region, it is copied to the
- * host memory.
+ * region is there for the NIC when this returns: it is copied to the bounce buffer, if
+ * there is one.
  *
  * Errors: -ERANGE the bytes leave the region; -ECHILD; others of the backend, by the name
  * of the driver's error: the bytes are then not to be sent.
@@ -56,9 +57,10 @@ PIER_API int pier_mr_sync_for_nic(struct pier_mr *mr, uint64_t offset, uint64_t 
 
 /**
  * What the NIC wrote to [offset, offset + length) of a region, and of which a completion
- * has told, is there for device code that is launched after this returns: of a staged
- * region, it is copied from the host memory; of a direct one, the device's writes are
- * flushed where it orders them only by that (cuFlushGPUDirectRDMAWrites()).
+ * has told, is there for device code that is launched after this returns: it
+ * is copied from the bounce buffer, if there is one; in a region without one, the
+ * device's writes are flushed where it orders them only by that
+ * (cuFlushGPUDirectRDMAWrites()).
  *
  * Of a dma-buf that was given as an fd, and of a device's pointer that was given as host
  * memory, pier does not know the device, and flushes nothing: there is

@@ -52,12 +52,12 @@ PIER_BEGIN_DECLS
  * it touches neither its channels nor its regions any more. Until then they must stay.
  *
  * Memory of devices: what pier_mr_sync_for_nic() and pier_mr_sync_for_device() are for
- * (<pier/sync.h>) is done for this end's memory. Of a staged region the bytes of a chunk
- * are copied just before it is posted, or when it has come, while the NIC has others in
- * flight; what was written to memory directly is flushed once, when all has come. So
- * what is read is there for device code when the transfer has ended without an error,
- * and not before. A copy that fails is how its rail fails. The peer looks after its own
- * memory: with a receiver (<pier/receiver.h>), or with these two calls.
+ * (<pier/sync.h>) is done for this end's memory. If a region has a bounce buffer, the
+ *bytes of a chunk are copied just before it is posted, or when it has come, while the NIC
+ *has others in flight; what was written to memory directly is flushed once, when all has
+ *come. So what is read is there for device code when the transfer has ended without an
+ *error, and not before. A copy that fails is how its rail fails. The peer looks after its
+ *own memory: with a receiver (<pier/receiver.h>), or with these two calls.
  *
  * Threads: one thread at a time may use a transfer and, until it has ended, the channels
  * of its rails, on which the same thread may have other requests. Different transfers

@@ -63,7 +63,7 @@ struct pier_channel {
 	struct pier_region_user region_user;
 	uint32_t qp_num;	  /* as long as the channel, also for other threads */
 	struct pier_scope *scope; /* the innermost that is open, or NULL */
-	struct pier_list windows; /* bound to the queue pair: memory/window.h */
+	struct pier_list windows; /* bound to the queue pair: region/window.h */
 	struct ibv_comp_channel *events;
 	uint32_t port_mtu; /* in bytes, also not more than attr.mtu */
 	uint16_t lid;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <assert.h>
 #include <errno.h>
 
 #include "posting.h"
@@ -40,6 +41,7 @@ static int refuse_atomic(const struct pier_channel *channel,
 {
 	const char *name = pier_opcode_name(request->opcode);
 
+	assert(request->remote);
 	if (!channel->has_atomics)
 		return pier_fail(EOPNOTSUPP, "%s: the device has no atomics (atomic_cap)",
 				 name);

@@ -213,7 +213,7 @@ static int post_all(struct pier_channel *channel, struct cursor cursor, uint64_t
 static int post_vec(struct pier_channel *channel, struct cursor cursor,
 		    struct pier_work *ret_work)
 {
-	uint64_t count;
+	uint64_t count = 0;
 	int error = pier_check_process(&channel->object);
 
 	if (!error)
@@ -228,7 +228,7 @@ static int move_vec(struct pier_channel *channel, struct cursor cursor, int time
 {
 	struct pier_work work = { 0 };
 	int64_t deadline;
-	uint64_t count;
+	uint64_t count = 0;
 	int error = pier_check_process(&channel->object);
 
 	if (!error)

@@ -12,6 +12,9 @@
  * without one, strerror(error) is.
  */
 int pier_fail_because(int error, const char *format, ...) PIER_PRINTF(2, 3);
+#ifdef __clang_analyzer__
+#define pier_fail_because(...) pier_analyze_failure(pier_fail_because(__VA_ARGS__))
+#endif
 
 /*
  * Take the sentence for an old one, before calling what may fail without leaving

@@ -2,10 +2,47 @@
 #include <errno.h>
 #include <string.h>
 
-#include <sodium.h>
-
 #include "error.h"
 #include "text.h"
+
+static void write_digits(char *ret_text, const uint8_t *wire, size_t length)
+{
+	static const char digits[] = "0123456789abcdef";
+
+	for (size_t i = 0; i < length; i++) {
+		*ret_text++ = digits[wire[i] >> 4];
+		*ret_text++ = digits[wire[i] & 15];
+	}
+	*ret_text = '\0';
+}
+
+/* -1: not a hexadecimal digit. */
+static int digit_value(char digit)
+{
+	if (digit >= '0' && digit <= '9')
+		return digit - '0';
+	if (digit >= 'a' && digit <= 'f')
+		return digit - 'a' + 10;
+	return digit >= 'A' && digit <= 'F' ? digit - 'A' + 10 : -1;
+}
+
+/* Reads at most `size` pairs of digits. Returns where it stopped. */
+static const char *read_digits(const char *text, uint8_t *ret_wire, size_t size,
+			       size_t *ret_length)
+{
+	size_t length = 0;
+
+	for (; length < size; text += 2) {
+		int high = digit_value(text[0]);
+		int low = high < 0 ? -1 : digit_value(text[1]);
+
+		if (low < 0)
+			break;
+		ret_wire[length++] = (uint8_t)(high << 4 | low);
+	}
+	*ret_length = length;
+	return text;
+}
 
 int pier_wire_to_text(const char *prefix, const uint8_t *wire, size_t length,
 		      char *ret_text, size_t size)
@@ -17,7 +54,7 @@ int pier_wire_to_text(const char *prefix, const uint8_t *wire, size_t length,
 				 "the text \"%s...\" needs %zu bytes, %zu are there",
 				 prefix, begin + digits, size);
 	memcpy(ret_text, prefix, begin);
-	sodium_bin2hex(ret_text + begin, digits, wire, length);
+	write_digits(ret_text + begin, wire, length);
 	return 0;
 }
 
@@ -36,8 +73,8 @@ int pier_wire_from_text(const char *prefix, const char *text, uint8_t *ret_wire,
 	if (strncmp(text, prefix, strlen(prefix)) != 0)
 		return pier_fail(EBADMSG, "this text does not begin with \"%s\"", prefix);
 	digits = text + strlen(prefix);
-	if (sodium_hex2bin(ret_wire, size, digits, strlen(digits), NULL, &length, &end) ||
-	    *skip_blanks(end) != '\0')
+	end = read_digits(digits, ret_wire, size, &length);
+	if (*skip_blanks(end) != '\0')
 		return pier_fail(EBADMSG,
 				 "text \"%s...\": no pair of hexadecimal digits at digit "
 				 "%td, or too long",

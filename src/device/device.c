@@ -13,16 +13,6 @@
 #include "core/log.h"
 #include "core/object.h"
 
-/* In the order in which devices are listed and chosen. */
-static const struct pier_provider *const providers[] = {
-	&pier_verbs_provider,
-	&pier_soft_provider,
-};
-
-enum {
-	PROVIDERS = sizeof(providers) / sizeof(providers[0])
-};
-
 /* Of the name of a device that is opened behind a plan of faults. */
 #define FAULT_PREFIX PIER_FAULT_DEVICE ":"
 
@@ -62,18 +52,19 @@ static int visit_devices(bool (*visit)(const struct pier_provider *provider,
 	bool done = false;
 	int error = 0;
 
-	for (size_t p = 0; p < PROVIDERS && !done; p++) {
+	for (const struct pier_provider *const *provider = pier_providers;
+	     *provider && !done; provider++) {
 		struct ibv_device **list;
 		int count = 0;
 
-		list = get_device_list(providers[p], &count);
+		list = get_device_list(*provider, &count);
 		if (!list) {
 			error = errno ? errno : EIO;
 			continue;
 		}
 		for (int i = 0; i < count && !done; i++)
-			done = visit(providers[p], list[i], argument);
-		providers[p]->free_device_list(list);
+			done = visit(*provider, list[i], argument);
+		(*provider)->free_device_list(list);
 	}
 	return error;
 }
@@ -108,8 +99,8 @@ int pier_device_list(struct pier_device_info **ret_list, size_t *ret_count)
 	struct listing listing = { 0 };
 	int error = visit_devices(append_device, &listing);
 
-	/* soft0 is always there, unless there was no memory for its list. */
-	if (listing.count == 0)
+	/* ENOSYS: the kernel has no RDMA, and this build no soft0. */
+	if (listing.count == 0 && error && error != ENOSYS)
 		return pier_fail(error, "listing devices: %s", strerror(error));
 	if (listing.failed) {
 		free(listing.list);
@@ -223,18 +214,20 @@ static bool try_device(const struct pier_provider *provider, struct ibv_device *
 {
 	struct opening *opening = argument;
 	struct pier_device *device = NULL;
+	int error;
 
 	if (opening->name && strcmp(opening->name, found->name) != 0)
 		return false;
 	/* The software NIC is for those who ask for it by name. */
 	if (opening->choosing && provider != &pier_verbs_provider)
 		return false;
-	opening->error = -make_device(provider, found, opening, &device);
-	if (opening->error && opening->choosing) {
+	error = make_device(provider, found, opening, &device);
+	opening->error = -error;
+	if (error && opening->choosing) {
 		add_reason(opening, "%s", pier_error_message());
 		pier_warning("%s is passed over: %s", found->name, pier_error_message());
 	}
-	if (opening->error)
+	if (error)
 		return !opening->choosing;
 	if (opening->choosing && !pier_has_active_port(device)) {
 		pier_info("%s has no active port", device->name);
@@ -269,8 +262,12 @@ static bool append_name(const struct pier_provider *provider, struct ibv_device 
 static int fail_unknown(const char *name)
 {
 	struct names names = { .used = 0 };
-	int error = visit_devices(append_name, &names);
+	const char *explanation = pier_explain_missing_device(name);
+	int error;
 
+	if (explanation)
+		return pier_fail(ENODEV, "no RDMA device \"%s\": %s", name, explanation);
+	error = visit_devices(append_name, &names);
 	return pier_fail(ENODEV, "no RDMA device \"%s\"; there are: %s%s%s", name,
 			 names.text, error ? "; libibverbs lists none: " : "",
 			 error ? strerror(error) : "");
@@ -279,9 +276,11 @@ static int fail_unknown(const char *name)
 /* list_error: why libibverbs lists none, or 0 */
 static int fail_to_choose(const struct opening *opening, int list_error)
 {
-	const char *remedy = "PIER_DEVICE=" PIER_SOFT_DEVICE
-			     " or the name " PIER_SOFT_DEVICE " selects the software NIC";
+	const char *remedy = pier_explain_missing_device(PIER_SOFT_DEVICE);
 
+	if (!remedy)
+		remedy = "PIER_DEVICE=" PIER_SOFT_DEVICE " or the name " PIER_SOFT_DEVICE
+			 " selects the software NIC";
 	if (opening->reasons[0])
 		return pier_fail(ENODEV, "no RDMA device can be used (%s): %s", remedy,
 				 opening->reasons);

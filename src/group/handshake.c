@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -153,6 +154,7 @@ static int check_sockets(const struct pier_group *group, const int *sockets)
 static int start_talks(const struct pier_group *group, const int *sockets,
 		       struct talks *all)
 {
+	assert(group->size > 0);
 	all->talks = calloc(group->size, sizeof(all->talks[0]));
 	all->mine = calloc(group->size, PIER_GROUP_BLOB_SIZE);
 	all->theirs = calloc(group->size, PIER_GROUP_BLOB_SIZE);

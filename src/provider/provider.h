@@ -178,22 +178,34 @@ extern const struct pier_provider pier_verbs_provider;
 extern const struct pier_provider pier_soft_provider;
 
 /*
- * The third, fault, wraps another one and makes chosen calls fail, after a plan whose
- * text <pier/device.h> describes. It lists no devices: here one of another provider is
- * opened behind it.
+ * The providers of this build, in the order in which their devices are listed and tried.
+ * NULL ends the list.
+ */
+extern const struct pier_provider *const pier_providers[];
+
+/*
+ * If the device `name` does not exist because this build leaves its provider out: a
+ * sentence that says so. Otherwise NULL.
+ */
+const char *pier_explain_missing_device(const char *name);
+
+/*
+ * The third provider, fault, wraps another one and makes chosen calls fail, according to
+ * a plan; <pier/device.h> describes its text. It lists no devices: this opens a device of
+ * another provider behind it.
  *
- * ret_provider  whose functions take the context and what is made of it; gone when the
+ * ret_provider  the provider for the context and its objects; it is gone when the
  *               context is closed
  *
- * 0, or a negative errno with a sentence: -EINVAL the plan is not one; or of the
- * device beneath, whose sentence it may be.
+ * Returns 0, or a negative errno with a sentence: -EINVAL: the plan is not valid;
+ * -ENODEV: this build leaves the provider out; or the error of opening the device.
  */
 int pier_fault_open(const struct pier_provider *beneath, struct ibv_device *device,
 		    const char *plan, size_t length,
 		    const struct pier_provider **ret_provider,
 		    struct ibv_context **ret_context);
 
-/* What a caller does to find out what the device can is over: plans count from here. */
+/* The caller has queried what the device can do: the plan counts calls from here on. */
 void pier_fault_opened(struct ibv_context *context);
 
 #endif

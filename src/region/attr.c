@@ -14,7 +14,7 @@ static_assert(sizeof(struct pier_mr_attr) ==
 
 int pier_check_policy(enum pier_policy policy)
 {
-	if (policy >= PIER_POLICY_DIRECT && policy <= PIER_POLICY_STAGED)
+	if (policy >= PIER_POLICY_DIRECT && policy <= PIER_POLICY_BOUNCE)
 		return 0;
 	return pier_fail(EINVAL, "policy %d: not one of enum pier_policy", (int)policy);
 }

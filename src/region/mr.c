@@ -22,7 +22,7 @@ const char *pier_path_name(enum pier_path path)
 {
 	static const char *const names[] = {
 		[PIER_PATH_HOST] = "host",	 [PIER_PATH_DMABUF] = "dma-buf",
-		[PIER_PATH_PEERMEM] = "peermem", [PIER_PATH_STAGED] = "staged",
+		[PIER_PATH_PEERMEM] = "peermem", [PIER_PATH_BOUNCE] = "bounce",
 		[PIER_PATH_MIXED] = "mixed",
 	};
 
@@ -118,7 +118,7 @@ const char *pier_mr_reason(const struct pier_mr *mr)
 		if (pier_mr_part_at(mr, i)->reason)
 			return pier_mr_part_at(mr, i)->reason;
 	/* It took the path of its base without asking for another. */
-	return mr->base && mr->path == PIER_PATH_STAGED ? pier_mr_reason(mr->base) : "";
+	return mr->base && mr->path == PIER_PATH_BOUNCE ? pier_mr_reason(mr->base) : "";
 }
 
 enum pier_mapping pier_mr_mapping(const struct pier_mr *mr)

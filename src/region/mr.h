@@ -23,7 +23,7 @@ struct pier_mr_part {
 	uint64_t iova; /* where its own addresses begin */
 	enum pier_path path;
 	enum pier_mapping mapping;  /* of the dma-buf, where its backend has a choice */
-	struct pier_bounce *bounce; /* of PIER_PATH_STAGED */
+	struct pier_bounce *bounce; /* of PIER_PATH_BOUNCE */
 	uint64_t bounce_offset;	    /* of its first byte in the bounce buffer */
 	char *reason;		    /* for no better path; NULL: it is the best */
 };

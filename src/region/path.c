@@ -101,7 +101,7 @@ static int register_bounce(const struct pier_segment *segment,
 	free(ret_part->reason);
 	ret_part->reason = NULL;
 	ret_part->mapping = PIER_MAPPING_AUTO;
-	ret_part->path = PIER_PATH_STAGED;
+	ret_part->path = PIER_PATH_BOUNCE;
 	ret_part->bounce = bounce;
 	ret_part->bounce_offset = segment->range.offset - bounce->offset;
 	return 0;
@@ -125,7 +125,7 @@ static const struct step {
 	{ PIER_POLICY_PEERMEM, REACH_DEVICE, "peer memory", register_peermem },
 	{ PIER_POLICY_ANY, REACH_HOST, "host memory", register_host },
 	{ PIER_POLICY_ANY, REACH_EXPORTED, "a dma-buf", register_export },
-	{ PIER_POLICY_STAGED, REACH_ANY, "a copy in host memory", register_bounce },
+	{ PIER_POLICY_BOUNCE, REACH_ANY, "a copy in host memory", register_bounce },
 };
 
 /* dmabuf: that is what was tried first */

@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "buffer/buffer.h"
 #include "core/checked.h"
@@ -77,7 +76,7 @@ static int resolve_ranges(struct pier_mr *region, const struct pier_mr_attr *att
 		struct pier_resolved_range *resolved = &region->ranges[index];
 		int error;
 
-		resolved->range = attr->ranges[index];
+		*resolved = (struct pier_resolved_range){ .range = attr->ranges[index] };
 		error = resolve_range(resolved);
 		if (error)
 			return error;
@@ -101,15 +100,16 @@ int pier_resolve_region(struct pier_pd *pd, const struct pier_mr_attr *attr,
 	region = malloc(size);
 	if (!region)
 		return pier_fail(ENOMEM, "registering memory: out of memory");
-	memset(region, 0, size);
-	region->pd = pd;
-	region->base = base;
-	region->access = attr->access;
-	region->policy = attr->policy;
-	region->mapping = attr->mapping;
-	region->split = attr->split;
-	region->context = attr->context;
-	region->requested_key = attr->requested_key;
+	*region = (struct pier_mr){
+		.pd = pd,
+		.base = base,
+		.access = attr->access,
+		.policy = attr->policy,
+		.mapping = attr->mapping,
+		.split = attr->split,
+		.context = attr->context,
+		.requested_key = attr->requested_key,
+	};
 	error = resolve_ranges(region, attr);
 	if (error) {
 		pier_free_region(region);

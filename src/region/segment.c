@@ -54,7 +54,7 @@ int pier_fail_registration(int error, const struct pier_pd *pd, uint64_t length,
 		[PIER_PATH_HOST] = "host memory",
 		[PIER_PATH_DMABUF] = "a dma-buf",
 		[PIER_PATH_PEERMEM] = "peer memory",
-		[PIER_PATH_STAGED] = "a copy in host memory",
+		[PIER_PATH_BOUNCE] = "a copy in host memory",
 		[PIER_PATH_MIXED] = "ranges of several kinds",
 	};
 	char text[64];

@@ -81,7 +81,7 @@ static void open_memory(struct side *side, const struct plan *plan)
 	for (int i = 0; i < 2; i++) {
 		control->export_error = i == STAGED ? EPERM : 0;
 		if (pier_reg_buffer_mr(side->pd, side->buffer, 0, plan->length,
-				       PIER_ACCESS_SHARED, PIER_POLICY_STAGED,
+				       PIER_ACCESS_SHARED, PIER_POLICY_BOUNCE,
 				       &side->mrs[i]))
 			die("region");
 	}

@@ -292,13 +292,13 @@ static int register_here(bool reaches, const char *plan)
 	before = test_take_census();
 	rig.gpu->export_error = reaches ? 0 : EPERM;
 	error = pier_reg_buffer_mr(rig.here.pd, rig.here.buffer, 0, AREA,
-				   PIER_ACCESS_SHARED, PIER_POLICY_STAGED, &mr);
+				   PIER_ACCESS_SHARED, PIER_POLICY_BOUNCE, &mr);
 	rig.gpu->export_error = 0;
 	if (error)
 		test_assert_sentence("strikes reg_");
 	assert_int_equal(!error, mr != NULL);
 	assert_int_equal(rig.gpu->locks - rig.gpu->unlocks,
-			 mr && pier_mr_path(mr) == PIER_PATH_STAGED);
+			 mr && pier_mr_path(mr) == PIER_PATH_BOUNCE);
 	expect_ok(pier_dereg_mr(mr));
 	assert_int_equal(rig.gpu->open_exports, 0);
 	assert_int_equal(rig.gpu->locks, rig.gpu->unlocks);

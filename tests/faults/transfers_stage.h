@@ -2,7 +2,7 @@
 #ifndef TESTS_FAULTS_TRANSFERS_STAGE_H
 #define TESTS_FAULTS_TRANSFERS_STAGE_H
 
-#include "../unit/staging_rig.h"
+#include "tests/unit/transfer/staging_fixture.h"
 
 #include <pthread.h>
 #include <semaphore.h>

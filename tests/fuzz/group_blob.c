@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* pier_group_unpack_blob(): what it takes comes out of pack_blob() as it went in. */
+/* pier_group_unpack_blob(): pier_group_pack_blob() gives back the bytes it accepted. */
 #include <string.h>
 
 #include "fuzz.h"

@@ -13,7 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "../unit/soft_rig.h"
+#include "tests/unit/provider/soft/soft_fixture.h"
 #include "fuzz.h"
 #include "provider/soft/engine.h"
 #include "provider/soft/limits.h"

@@ -93,7 +93,7 @@ static int open_side(struct side *side, const char *spec)
 	    pier_alloc_pd(side->device, &side->pd) ||
 	    pier_buffer_alloc(spec, BEFORE + REGION + BEHIND, &side->buffer) ||
 	    pier_reg_buffer_mr(side->pd, side->buffer, BEFORE, REGION, PIER_ACCESS_SHARED,
-			       PIER_POLICY_STAGED, &side->mr) ||
+			       PIER_POLICY_BOUNCE, &side->mr) ||
 	    pier_channel_create(side->pd, NULL, &side->channel))
 		return -1;
 	for (int i = 0; i < STEPS; i++) {

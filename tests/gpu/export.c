@@ -237,19 +237,20 @@ static void check_refusal(int error, const struct answers *bare,
 }
 
 /* On every machine there is a way for who accepts a copy. */
-static void check_staged(struct pier_buffer *buffer, const struct place *place)
+static void check_bounce(struct pier_buffer *buffer, const struct place *place)
 {
 	struct pier_mr *mr = NULL;
 
 	expect_ok(pier_reg_buffer_mr(gpu.pd, buffer, place->offset, place->range,
-				     PIER_ACCESS_SHARED, PIER_POLICY_STAGED, &mr));
-	gpu_say("  registered on soft0, staging allowed: %s, mapping %s, %u parts%s%s",
+				     PIER_ACCESS_SHARED, PIER_POLICY_BOUNCE, &mr));
+	gpu_say("  registered on soft0, bounce buffer allowed: %s, mapping %s, %u "
+		"parts%s%s",
 		pier_path_name(pier_mr_path(mr)), pier_mapping_name(pier_mr_mapping(mr)),
 		pier_mr_parts(mr), pier_mr_reason(mr)[0] ? "; not better: " : "",
 		pier_mr_reason(mr));
 	assert_int_equal(pier_mr_iova(mr), pier_buffer_address(buffer) + place->offset);
 	assert_int_equal(pier_mr_length(mr), place->range);
-	if (pier_mr_path(mr) == PIER_PATH_STAGED)
+	if (pier_mr_path(mr) == PIER_PATH_BOUNCE)
 		assert_true(pier_mr_reason(mr)[0] != '\0');
 	expect_ok(pier_dereg_mr(mr));
 }
@@ -278,7 +279,7 @@ static void export_once(void *argument)
 		pier_dmabuf_close(&dmabuf);
 		assert_int_equal(dmabuf.fd, -1);
 	}
-	check_staged(buffer, place);
+	check_bounce(buffer, place);
 	expect_ok(pier_buffer_free(buffer));
 }
 

@@ -207,7 +207,7 @@ static void check_refusals(const struct kind *kind, struct pier_buffer *buffer)
 	test_assert_sentence(kind->refused);
 	if (kind->host)
 		return;
-	test_assert_sentence("let pier stage it");
+	test_assert_sentence("allow a bounce buffer");
 	expect_result(
 		pier_reg_buffer_mr(gpu.pd, buffer, 0, PART, 0, PIER_POLICY_DIRECT, &mr),
 		-EOPNOTSUPP);
@@ -233,13 +233,14 @@ static void check_region(const struct kind *kind, struct pier_buffer *buffer)
 	struct pier_mr *mr = NULL;
 
 	expect_ok(pier_reg_buffer_mr(gpu.pd, buffer, 0, PART, PIER_ACCESS_SHARED,
-				     PIER_POLICY_STAGED, &mr));
-	gpu_say("  on soft0, staging allowed: %s%s%s", pier_path_name(pier_mr_path(mr)),
+				     PIER_POLICY_BOUNCE, &mr));
+	gpu_say("  on soft0, bounce buffer allowed: %s%s%s",
+		pier_path_name(pier_mr_path(mr)),
 		pier_mr_reason(mr)[0] ? "; not better: " : "", pier_mr_reason(mr));
 	if (kind->host)
 		assert_int_equal(pier_mr_path(mr), PIER_PATH_HOST);
 	expect_ok(pier_mr_sync_for_nic(mr, 0, PART));
-	if (pier_mr_path(mr) == PIER_PATH_STAGED)
+	if (pier_mr_path(mr) == PIER_PATH_BOUNCE)
 		expect_ok(pier_mr_sync_for_device(mr, 0, PART));
 	expect_ok(pier_dereg_mr(mr));
 }

@@ -18,7 +18,7 @@ from cases import Cases  # noqa: E402
 
 SECONDS = 240
 SOFT = b"soft0"
-SHARED, DIRECT, STAGED, PATIENT = 7, 0, 3, 60000
+SHARED, DIRECT, BOUNCE, PATIENT = 7, 0, 3, 60000
 # PyTorch's settings, and what its memory then is to pier.
 ALLOCATORS = {
     "native": ("", "cuMemAlloc"),
@@ -90,7 +90,7 @@ class Tensor:
         self.info = Info()
         pier.buffer_query(self.buffer, ctypes.byref(self.info))
         self.mr = pier.make("reg_buffer_mr", pd, self.buffer, ctypes.c_size_t(0),
-                            ctypes.c_size_t(self.size), SHARED, STAGED)
+                            ctypes.c_size_t(self.size), SHARED, BOUNCE)
         print("# %s: %d bytes, kind \"%s\", %d bytes into its allocation of %d; export: %s" % (
             name, self.size, self.info.kind.decode(), address - self.info.allocation,
             self.info.allocation_length, self.info.no_export.decode() or "not excluded"))

@@ -81,7 +81,8 @@ static void syncs_a_direct_region(void **state)
 	expect_ok(pier_buffer_free(buffer));
 }
 
-/* Staged or not: the copy is done when it returns, and no flush is needed for it. */
+/* With a bounce buffer or without: the copy is done when it returns, and no flush is
+ * needed for it. */
 static void sync_any(void *argument)
 {
 	struct pier_buffer *buffer = NULL;
@@ -90,10 +91,11 @@ static void sync_any(void *argument)
 	(void)argument;
 	expect_ok(pier_buffer_alloc(gpu_spec(":vmm"), LENGTH, &buffer));
 	expect_ok(pier_reg_buffer_mr(gpu.pd, buffer, 100, LENGTH - 100,
-				     PIER_ACCESS_SHARED, PIER_POLICY_STAGED, &mr));
-	gpu_say("a region of VMM, staging allowed: %s", pier_path_name(pier_mr_path(mr)));
+				     PIER_ACCESS_SHARED, PIER_POLICY_BOUNCE, &mr));
+	gpu_say("a region of VMM, bounce buffer allowed: %s",
+		pier_path_name(pier_mr_path(mr)));
 	expect_ok(pier_mr_sync_for_nic(mr, 0, LENGTH - 100));
-	if (pier_mr_path(mr) == PIER_PATH_STAGED)
+	if (pier_mr_path(mr) == PIER_PATH_BOUNCE)
 		expect_ok(pier_mr_sync_for_device(mr, 0, LENGTH - 100));
 	expect_result(pier_mr_sync_for_device(mr, 1, LENGTH - 100), -ERANGE);
 	expect_result(pier_mr_sync_for_nic(mr, 0, LENGTH), -ERANGE);
@@ -101,7 +103,7 @@ static void sync_any(void *argument)
 	expect_ok(pier_buffer_free(buffer));
 }
 
-static void syncs_what_may_be_staged(void **state)
+static void syncs_what_may_have_a_bounce_buffer(void **state)
 {
 	(void)state;
 	if (!gpu_attribute(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED))
@@ -116,7 +118,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(tells_of_the_device),
 		TEST(syncs_a_direct_region),
-		TEST(syncs_what_may_be_staged),
+		TEST(syncs_what_may_have_a_bounce_buffer),
 	};
 
 	gpu_open();

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "../support/cmocka.h"
-#include "../unit/soft_rig.h"
+#include "tests/unit/provider/soft/soft_fixture.h"
 #include "provider/soft/connect/address.h"
 
 /*

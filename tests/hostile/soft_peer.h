@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-#include "../unit/soft_fake.h"
+#include "tests/unit/provider/soft/soft_fake.h"
 #include "provider/soft/link/ring.h"
 #include "provider/soft/soft.h"
 

@@ -8,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../unit/soft_rig.h"
+#include "tests/unit/provider/soft/soft_fixture.h"
 #include "provider/soft/connect/address.h"
 #include "provider/soft/link/seal.h"
 #include "../support/random.h"

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import time
 
-from process import Deadline, run, say
+from process import Deadline, processor_seconds, run, say
 from suite import ROOT, clean_environment
 
 # Well above what two slow cores need, on a fresh machine too.
@@ -30,7 +30,7 @@ def meson_tests(folder, wanted):
 def step(name, argv, env, seconds):
     """Something that must succeed and is no test case; printed if it fails."""
     output = []
-    started = time.monotonic()
+    started, used = time.monotonic(), processor_seconds()
     try:
         status = run([str(a) for a in argv], seconds, output.append, env, ROOT)
         problem = "%s failed" % name
@@ -41,7 +41,8 @@ def step(name, argv, env, seconds):
         say("\n".join(output))
         say("-- %s" % problem)
     else:
-        say("-- %s: in %.0f s" % (name, time.monotonic() - started))
+        say("-- %s: in %.0f s (%.0f s of processors)" % (
+            name, time.monotonic() - started, processor_seconds() - used))
     return status == 0
 
 

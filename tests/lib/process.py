@@ -4,6 +4,7 @@
 import contextlib
 import ctypes
 import os
+import resource
 import selectors
 import signal
 import subprocess
@@ -37,6 +38,12 @@ def children():
                     yield int(entry.name), state, line.read().replace("\0", " ").strip()
         except (OSError, ValueError):
             continue  # no process, or it has gone
+
+
+def processor_seconds():
+    """Of all programs that this process has waited for."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def reap(pid):

@@ -7,8 +7,8 @@ usage: run_suites.py [--left-out "SUITE..."] SUITE...
 import sys
 import time
 
-from process import adopt_orphans, say
-from schedule import Failure, Interrupted, Scheduler, Task, stop_on_signals
+from process import adopt_orphans, processor_seconds, say
+from schedule import Failure, Interrupted, Scheduler, Task, default_slots, stop_on_signals
 from suite import Suite
 from suites import BUILDS, SUITES
 from tap import Tally
@@ -25,8 +25,8 @@ class BuildTask(Task):
         self.everything = everything
         self.target = build
 
-    def work(self, processors):
-        return self.target.run(processors)
+    def work(self, slots):
+        return self.target.run(slots)
 
     def done(self, result):
         self.everything.end_build(self.target.name, result is True)
@@ -44,17 +44,17 @@ class ProgramTask(Task):
     def start(self):
         self.suite.clock.start()
 
-    def work(self, processors):
+    def work(self, slots):
         if self.suite.left() <= 0:
             return Failure("was not run: the %d s of this suite are over" % self.suite.deadline())
-        return self.program.run()
+        return self.program.run(), processor_seconds()
 
     def done(self, result):
-        self.suite.clock.stop()
+        self.suite.clock.stop(0 if isinstance(result, Failure) else result[1])
         if isinstance(result, Failure):
             self.suite.fail("%s: %s" % (self.program.name, result.reason))
         else:
-            self.suite.tally.add(result)
+            self.suite.tally.add(result[0])
         self.everything.end_program(self.suite)
 
 
@@ -62,11 +62,11 @@ class Everything:
     """The suites of one call of tests/run."""
 
     def __init__(self, names):
-        self.tally = Tally()
-        self.scheduler = Scheduler()
+        self.scheduler = Scheduler(default_slots())
         # Name of a build, whether it succeeded.
         self.built = {}
-        self.waiting = [Suite(name) for name in dict.fromkeys(names)]
+        self.suites = [Suite(name) for name in dict.fromkeys(names)]
+        self.waiting = list(self.suites)
         # Name of a suite, number of programs that have not ended.
         self.missing = {}
 
@@ -79,6 +79,13 @@ class Everything:
             self.scheduler.add(BuildTask(self, BUILDS[name]))
         self.start_suites()
         self.scheduler.run()
+
+    def tally(self):
+        """Of all programs that have ended."""
+        total = Tally()
+        for suite in self.suites:
+            total.add(suite.tally)
+        return total
 
     def end_build(self, name, succeeded):
         self.built[name] = succeeded
@@ -113,8 +120,7 @@ class Everything:
             suite.fail("ran nothing")
         elif suite.tally.total() == len(suite.tally.skipped) and suite.name not in MAY_SKIP:
             suite.fail("everything was skipped")
-        self.tally.add(suite.tally)
-        say("-- %s: %s in %.0f s" % (suite.name, suite.tally, suite.clock.seconds()))
+        say("-- %s: %s in %s" % (suite.name, suite.tally, suite.clock))
 
 
 def main(arguments):
@@ -124,24 +130,27 @@ def main(arguments):
         left_out, arguments = arguments[1], arguments[2:]
     stop_on_signals()
     adopt_orphans()
-    tally = Tally()
+    everything = Everything(arguments)
     status = 0
+    problem = None
     try:
-        everything = Everything(arguments)
-        tally = everything.tally
         everything.run()
     except Interrupted as how:
-        tally.failed.append("stopped by %s before the end" % how)
+        problem = "stopped by %s before the end" % how
         status = 130
     except BaseException as error:  # the last line is printed whatever happens
-        tally.failed.append("tests/run itself: %r" % error)
+        problem = "tests/run itself: %r" % error
+    tally = everything.tally()
+    if problem:
+        tally.failed.append(problem)
     for line in tally.skip_lines():
         say("skipped: " + line)
     for line in tally.failed:
         say("failed: " + line)
     if not tally.total():
         say("nothing ran")
-    say("-- total: %.0f s" % (time.monotonic() - started))
+    say("-- total: %.0f s (%.0f s of processors)" % (
+        time.monotonic() - started, processor_seconds()))
     if left_out:
         say("-- left out: %s; ./tests/run all runs these too" % left_out)
     say(str(tally))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Runs tasks side by side, as many at once as there are processors.
+"""Runs tasks side by side.
 
 Each task runs in a process of its own, which adopts what its programs leave running, so
 that nothing is blamed on a neighbour. What a task prints appears when it has ended.
@@ -22,7 +22,7 @@ STOPS = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 PR_SET_PDEATHSIG = 1  # prctl(2)
 # What an interrupted task gets to end its programs before it is killed.
 STOP_SECONDS = 20
-# Tests share devices, names and clocks: more at once only makes their deadlines short.
+# Beyond this the tests' own deadlines become too short for what they share.
 MOST_AT_ONCE = 8
 
 
@@ -41,8 +41,9 @@ def stop_on_signals():
         signal.signal(number, interrupted)
 
 
-def processors():
-    return min(MOST_AT_ONCE, len(os.sched_getaffinity(0)))
+def default_slots():
+    """One more than there are processors, since programs often wait."""
+    return min(MOST_AT_ONCE, len(os.sched_getaffinity(0)) + 1)
 
 
 class Task:
@@ -60,7 +61,7 @@ class Task:
     def start(self):
         """In the scheduler's process, before work()."""
 
-    def work(self, processors):
+    def work(self, slots):
         """In the task's own process: returns what done() is given."""
         raise NotImplementedError
 
@@ -142,8 +143,8 @@ class Child:
 class Scheduler:
     """Runs tasks in the order in which they were added, but builds first."""
 
-    def __init__(self):
-        self.slots = processors()
+    def __init__(self, slots):
+        self.slots = slots
         self.tasks = []
         self.children = []
         self.selector = selectors.DefaultSelector()

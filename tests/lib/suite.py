@@ -6,7 +6,7 @@ import pathlib
 import tempfile
 import time
 
-from process import Deadline, echo, end_orphans, run, say
+from process import Deadline, echo, end_orphans, processor_seconds, run, say
 from tap import Reader, Tally
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -44,16 +44,22 @@ class Clock:
         self.running = 0
         self.since = 0
         self.before = 0
+        # Of processors, by all programs together.
+        self.used = 0
 
     def start(self):
         if not self.running:
             self.since = time.monotonic()
         self.running += 1
 
-    def stop(self):
+    def stop(self, used):
         self.running -= 1
+        self.used += used
         if not self.running:
             self.before += time.monotonic() - self.since
+
+    def __str__(self):
+        return "%.0f s (%.0f s of processors)" % (self.seconds(), self.used)
 
     def seconds(self):
         return self.before + (time.monotonic() - self.since if self.running else 0)
@@ -85,7 +91,7 @@ class Suite:
         """
         say("-- %s: %s" % (self.name, name))
         reader = Reader("%s: %s" % (self.name, name))
-        started = time.monotonic()
+        started, used = time.monotonic(), processor_seconds()
         seconds = min(seconds, self.left())
 
         def line(text):
@@ -104,5 +110,6 @@ class Suite:
         if left and not tally.failed:
             reader.fail("left behind: " + ", ".join(left))
         if time.monotonic() - started > 5:
-            say("-- %s: %s took %.0f s" % (self.name, name, time.monotonic() - started))
+            say("-- %s: %s took %.0f s (%.0f s of processors)" % (
+                self.name, name, time.monotonic() - started, processor_seconds() - used))
         return tally

@@ -1,21 +1,28 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the lint checks share: the files of the tree."""
+"""Shared by the lint checks: the files of the tree, and what they include."""
 
 import os
 import pathlib
+import re
 
-# Another tree may be given: check_lint looks at trees that are wrong.
-ROOT = pathlib.Path(os.environ.get("PIER_LINT_ROOT", pathlib.Path(__file__).parents[2])).resolve()
+SOURCES = pathlib.Path(__file__).resolve().parents[2]
+# check_lint has its checks look at another tree, a wrong one.
+ROOT = pathlib.Path(os.environ.get("PIER_LINT_ROOT", SOURCES)).resolve()
 BUILD = pathlib.Path(os.environ.get("PIER_BUILD", ROOT / "build" / "tests-gcc"))
 # Files of a driver of the kernel, which are compiled in another tree.
 DRIVER = ROOT / "tests" / "vm" / "rxe" / "driver"
+# Where the build looks for an include in quotes, after the file's own folder.
+SEARCH = [".", "src", "tools", "tests/fakes"]
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
+# Judge only these files: one path a line, relative to the root (tools/pre-commit).
+ONLY = os.environ.get("PIER_LINT_FILES")
 
 
 def ignored(name):
     return name.startswith("build") or name in (".git", "__pycache__", ".cache")
 
 
-def files(*patterns, under=""):
+def tree(*patterns, under=""):
     """The files of the tree that match, build folders left out."""
     found = []
     for folder, folders, names in os.walk(ROOT / under):
@@ -27,5 +34,33 @@ def files(*patterns, under=""):
     return [path for path in found if path.name != ".git"]
 
 
+def files(*patterns, under=""):
+    """The files that a check judges: all that match, or those of PIER_LINT_FILES."""
+    if ONLY is None:
+        return tree(*patterns, under=under)
+    named = [ROOT / name for name in ONLY.split("\n") if name]
+    return sorted(path for path in named if (ROOT / under) in path.parents and path.is_file()
+                  and not path.is_symlink() and any(path.match(p) for p in patterns or ["*"]))
+
+
+def includes(path):
+    """(quote, name) of each include in a source file."""
+    return INCLUDE.findall(path.read_text())
+
+
+def resolve_include(path, name):
+    """The file of the tree that an include in quotes names, or None."""
+    for folder in [path.parent] + [ROOT / s for s in SEARCH]:
+        if (folder / name).is_file():
+            return (folder / name).resolve()
+    return None
+
+
 def relative(path):
     return str(path.relative_to(ROOT))
+
+
+def built_from(name):
+    """The path in the tree of a source that the build names."""
+    path = (BUILD / name).resolve()
+    return str(path.relative_to(ROOT if ROOT in path.parents else SOURCES))

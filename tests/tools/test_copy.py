@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """pier cp between two files of this host."""
 
-import errno
 import os
 import pathlib
 import pty
@@ -14,7 +13,7 @@ import signal
 import stat
 import subprocess
 
-from harness import Case, MIB, default_signals, json, main, slowness
+from harness import Case, MIB, default_signals, extents, json, main, slowness
 
 KIB = 1024
 CHUNK = 64 * KIB
@@ -91,24 +90,11 @@ class Sparse(Case):
             self.skipTest("%s is on a file system without holes" % source)
         return source
 
-    def extents(self, path):
-        """Where data is: lseek(2)."""
-        found, end = [], 0
-        with open(path, "rb") as file:
-            while True:
-                try:
-                    start = os.lseek(file.fileno(), end, os.SEEK_DATA)
-                except OSError as error:
-                    self.assertEqual(error.errno, errno.ENXIO)
-                    return found
-                end = os.lseek(file.fileno(), start, os.SEEK_HOLE)
-                found.append((start, end))
-
     def check_extents(self, source, target):
         self.assertEqual(target.stat().st_size, source.stat().st_size)
-        self.assertEqual(self.extents(target), self.extents(source))
+        self.assertEqual(extents(target), extents(source))
         with open(source, "rb") as ours, open(target, "rb") as theirs:
-            for start, end in self.extents(source):
+            for start, end in extents(source):
                 ours.seek(start)
                 theirs.seek(start)
                 self.assertTrue(ours.read(end - start) == theirs.read(end - start))

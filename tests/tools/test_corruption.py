@@ -39,25 +39,25 @@ class Faulty(Case):
                 facts = json.loads(result.stdout)
                 for side, memory in (("source", src), ("destination", dst)):
                     sealed = memory == "faulty:sealed"
-                    self.assertEqual(facts[side]["path"], "staged" if sealed else "host")
+                    self.assertEqual(facts[side]["path"], "bounce" if sealed else "host")
                     self.assertEqual("faulty is sealed" in str(facts[side]["why"]), sealed)
 
-    def test_why_it_is_staged_is_told(self):
+    def test_reason_for_the_bounce_path_is_printed(self):
         self.file("source", 5000)
         result = self.faulty("-v", "--dst-mem", "faulty:sealed", "source", "target")
         self.assertEqual(result.status, 0)
-        self.assertRegex(result.stdout, r"\(staged\)\ndestination memory is reached as staged; "
+        self.assertRegex(result.stdout, r"\(bounce\)\nthe path to destination memory is bounce; "
                          r"as a dma-buf: [^\n]*faulty is sealed[^\n]*\n\Z")
         result = self.faulty("--dst-mem", "faulty:sealed", "source", "target")
-        self.assertRegex(result.stdout, r"\A[^\n]* faulty:sealed memory on soft0 \(staged\)\n\Z")
+        self.assertRegex(result.stdout, r"\A[^\n]* faulty:sealed memory on soft0 \(bounce\)\n\Z")
 
-    def test_staging_is_not_wanted(self):
+    def test_direct_refuses_a_bounce_buffer(self):
         self.file("source", 5000)
         for option in ("--src-mem", "--dst-mem"):
             result = self.faulty("--direct", option, "faulty:sealed", "source", "target")
             self.check_failure(result, 3, "faulty is sealed")
 
-    def test_a_flipped_bit_in_a_staged_chunk_is_found(self):
+    def test_a_flipped_bit_in_a_bounced_chunk_is_found(self):
         self.file("source", MIB)
         for option in ("--src-mem", "--dst-mem"):
             with self.subTest(option):

@@ -45,21 +45,21 @@ class Devices(Case):
             with self.subTest(size):
                 self.copied("hip:0", "cuda:0", size)
 
-    def test_staged(self):
+    def test_bounce_buffers(self):
         """What cannot be exported is copied through host memory, and says so."""
         env = {"FAKE_CUDA_DMABUF": "0"}
         facts = self.copied("cuda:0", "cuda:1", 3 * MIB + 5, "--chunk", "256K", env=env)
-        self.assertEqual(facts["source"]["path"], "staged")
-        self.assertEqual(facts["destination"]["path"], "staged")
+        self.assertEqual(facts["source"]["path"], "bounce")
+        self.assertEqual(facts["destination"]["path"], "bounce")
         source = self.file("source", 100)
         self.refused(3, "cuda.*DMA_BUF|DMA_BUF.*cuda|dma-buf", "cp", "--direct", "--src-mem",
                      "cuda:0", source, "target", env=env)
 
     def test_segments(self):
-        """One key for all slots: what has several segments is staged, unless that may not be."""
+        """One key for all slots: what has several segments takes a bounce buffer, unless that is refused."""
         facts = self.copied("cuda:0:vmm:2M", "cuda:1:vmm:2M", 9 * MIB, env={
             "FAKE_CUDA_SEAMS": "refused"})
-        self.assertEqual(facts["source"]["path"], "staged")
+        self.assertEqual(facts["source"]["path"], "bounce")
         self.assertIn("segments", facts["source"]["why"])
 
     def test_mistakes(self):

@@ -40,7 +40,7 @@ struct cp_settings {
 	bool verify;
 	bool direct;			/* PIER_POLICY_DIRECT */
 	bool preserve;			/* mode and modification time */
-	uint8_t secret[CP_SECRET_SIZE]; /* of this copy; see cp_digest.h */
+	uint8_t secret[CP_SECRET_SIZE]; /* of this copy; see digest.h */
 };
 
 /* One side's file, memory and NIC, as asked for; "" is: choose. */

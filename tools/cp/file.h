@@ -21,7 +21,7 @@ struct source {
 	uint64_t data_end; /* where the data that find_chunk() found ends */
 };
 
-/* root: see cp_path.h. */
+/* root: see path.h. */
 int open_source(struct source *source, int root, const char *path,
 		struct failure *failure);
 /*

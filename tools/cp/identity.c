@@ -8,7 +8,7 @@
 #include "identity.h"
 #include "wire.h"
 
-/* Like the contexts in cp_digest.c. */
+/* Like the contexts in digest.c. */
 static const char context[crypto_kdf_CONTEXTBYTES] = "cp-ident";
 
 enum {

@@ -76,7 +76,7 @@ static int register_memory(struct link *link, enum cp_role role, bool direct,
 	attr.ranges = &range;
 	attr.range_count = 1;
 	attr.access = slot_access(link, role);
-	attr.policy = direct ? PIER_POLICY_DIRECT : PIER_POLICY_STAGED;
+	attr.policy = direct ? PIER_POLICY_DIRECT : PIER_POLICY_BOUNCE;
 	/* The other side is told of one key. */
 	attr.split = PIER_SPLIT_NEVER;
 	if (pier_reg_mr_attr(link->pd, &attr, &link->mr) < 0)

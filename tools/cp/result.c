@@ -15,7 +15,7 @@ static void print_why(const char *name, const struct cp_report *report)
 {
 	if (!report->why[0])
 		return;
-	printf("%s memory is reached as ", name);
+	printf("the path to %s memory is ", name);
 	print_safely(stdout, report->path);
 	fputs("; ", stdout);
 	print_safely(stdout, report->why);

@@ -14,7 +14,7 @@ struct transfer {
 	const struct cp_settings *settings;
 	const struct cp_side *side;
 	bool local;	       /* both sides are on this host */
-	int root;	       /* where its path begins: see cp_path.h */
+	int root;	       /* where its path begins: see path.h */
 	const char *requested; /* the path that we asked a server for, or NULL */
 	struct control *control;
 	struct failure *failure; /* the control's too */
@@ -58,7 +58,7 @@ int fail_channel(struct transfer *transfer, const char *step);
 int poll_request(struct transfer *transfer, struct pier_work work,
 		 struct pier_result *ret_result);
 
-/* The two roles; see cp_send.c and cp_receive.c. */
+/* The two roles; see send.c and receive.c. */
 int run_sender(struct transfer *transfer);
 int run_receiver(struct transfer *transfer);
 

@@ -323,7 +323,7 @@ static void deliver(struct pier_recv_pool *pool, const struct pier_pool_message 
 
 int pier_recv_pool_deliver(struct pier_recv_pool *pool, int timeout_ms)
 {
-	struct pier_pool_message message;
+	struct pier_pool_message message = { 0 };
 	int error = check(pool), taken;
 	uint32_t count = 0;
 

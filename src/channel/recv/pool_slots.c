@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <assert.h>
 #include <errno.h>
 
 #include "channel/posting.h"
@@ -89,6 +90,7 @@ static int post_on_channel(const struct pier_recv_pool *pool,
 	for (uint32_t i = 0; i < count; i++)
 		targets[i] = &slots[i]->element;
 	error = pier_post_recvs(pool->channel, targets, count, works, ret_posted);
+	assert(*ret_posted <= count);
 	for (uint32_t i = 0; i < *ret_posted; i++)
 		slots[i]->work = works[i];
 	return error;

@@ -122,7 +122,8 @@ static int close_device(struct ibv_context *ibv_context)
 	struct soft_context *context = soft_context(ibv_context);
 
 	if (atomic_load(&context->users) > 0) {
-		pier_fail(EBUSY, "soft0: protection domains, CQs or channels are open");
+		pier_fail(EBUSY,
+			  "soft0: protection domains, CQs or channels are still open");
 		errno = EBUSY;
 		return -1;
 	}
@@ -145,7 +146,7 @@ static int query_device(struct ibv_context *ibv_context, struct ibv_device_attr 
 		.max_cq = SOFT_MAX_CQ,
 		.max_cqe = SOFT_MAX_CQE,
 		.device_cap_flags = IBV_DEVICE_MEM_WINDOW_TYPE_2B,
-		/* Of both together. */
+		/* max_mr and max_mw share one table. */
 		.max_mr = SOFT_MAX_MR - SOFT_FIRST_MR,
 		.max_mw = SOFT_MAX_MR - SOFT_FIRST_MR,
 		.max_pd = SOFT_MAX_PD,
@@ -160,7 +161,7 @@ static int query_device(struct ibv_context *ibv_context, struct ibv_device_attr 
 		.phys_port_cnt = 1,
 	};
 
-	/* Unique by chance, as the GID; byte order is that of the wire. */
+	/* Random, as the GID, and in network byte order. */
 	memcpy(&attr.node_guid, context->gid.raw + 8, sizeof(attr.node_guid));
 	attr.sys_image_guid = attr.node_guid;
 	*ret_attr = attr;

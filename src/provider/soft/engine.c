@@ -33,15 +33,18 @@ int pier_soft_watch(struct soft_context *context, int fd, uint32_t events,
 }
 
 /*
- * Said explicitly, because a copy of the fd in a forked child would keep a
- * closed fd in the epoll set.
+ * Explicit, because a copy of the fd in a forked child would keep a closed fd in the
+ * epoll set.
  */
 void pier_soft_unwatch(struct soft_context *context, int fd)
 {
 	epoll_ctl(context->engine.epoll_fd, EPOLL_CTL_DEL, fd, NULL);
 }
 
-/* The timer rings at or before every deadline; each looks at its own clock. */
+/*
+ * The timer expires at or before every deadline; each user compares the clock with its
+ * own.
+ */
 void pier_soft_arm_timer(struct soft_context *context, uint64_t when)
 {
 	struct soft_engine *engine = &context->engine;
@@ -63,9 +66,9 @@ void pier_soft_collect_doorbells(struct soft_context *context)
 		struct soft_qp *next = qp->next_rung;
 
 		/*
-		 * From here on a poster pushes it again, so `next` was read first.
-		 * Read-modify-write, so that what the last poster queued is seen
-		 * who found the bell rung and did not push.
+		 * From here on a poster may push the queue pair again, so `next` was
+		 * read first. The write is a read-modify-write: a poster that found the
+		 * doorbell rung did not push, and what it queued is visible after this.
 		 */
 		atomic_exchange(&qp->rung, false);
 		pier_soft_activate(qp);
@@ -101,11 +104,11 @@ static void wake_thread(struct soft_engine *engine)
 }
 
 /*
- * A poster that found the lock taken has left its doorbell behind; whoever
- * unlocks looks for it. The read is a read-modify-write on purpose: either it
- * sees the poster's push, or it comes before that push in the order of all
- * writes to `doorbells`; then the unlocking happens before the poster's trylock,
- * which cannot fail because of us.
+ * A poster that found the lock taken has left its doorbell, and the thread that unlocks
+ * serves it. The read is a read-modify-write on purpose. Either it sees the push of the
+ * poster. Or it comes before that push in the order of all writes to `doorbells`; then
+ * the unlock happens before the trylock of the poster, which cannot fail because of this
+ * thread.
  */
 static bool doorbells_rung(struct soft_engine *engine)
 {

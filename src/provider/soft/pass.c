@@ -18,14 +18,16 @@
 
 enum {
 	EVENTS_PER_PASS = 32,
-	STOPPED_NANOSECONDS = 250000000,
-	/* How often who polls asks the kernel when rings bring the news. */
-	LOOK_NANOSECONDS = 10000,
-	/* How often who posts looks around, who may find something at each poll. */
-	POST_LOOK_NANOSECONDS = 100000
+	STALL_NANOSECONDS = 250000000,
+	/*
+	 * How often a polling thread asks the kernel while shared rings bring the news.
+	 */
+	EPOLL_NANOSECONDS = 10000,
+	/* A thread that posts may poll soon anyway, so it does so rarely. */
+	POST_EPOLL_NANOSECONDS = 100000
 };
 
-static void check_timers(struct soft_context *context)
+static void check_all_timers(struct soft_context *context)
 {
 	struct soft_engine *engine = &context->engine;
 	bool stopped;
@@ -33,8 +35,8 @@ static void check_timers(struct soft_context *context)
 	engine->now = pier_soft_now();
 	if (engine->now < engine->deadline)
 		return;
-	/* Later than a busy machine explains: we slept, the peer was not silent. */
-	stopped = engine->now - engine->deadline > STOPPED_NANOSECONDS;
+	/* So late that this process did not run: the peer was not silent. */
+	stopped = engine->now - engine->deadline > STALL_NANOSECONDS;
 	engine->deadline = SOFT_NEVER;
 	for (uint32_t i = 0; i < SOFT_MAX_QP; i++) {
 		struct soft_qp *qp = context->qps[i];
@@ -48,18 +50,19 @@ static void check_timers(struct soft_context *context)
 	pier_soft_check_pending(context);
 }
 
-/* Not closing(): then it does not matter any more what the peer says. */
-static void hear(struct soft_qp *qp)
+/* The peer may have sent control messages, or bytes through its ring. */
+static void receive_control(struct soft_qp *qp)
 {
 	pier_soft_start_polling(qp);
 	if (pier_soft_receive_control(qp))
 		return;
-	pier_warning("soft0: QP %#x: nonsense on the socket of QP %#x", qp->ibv.qp_num,
-		     qp->attr.dest_qp_num);
+	pier_warning(
+		"soft0: QP %#x: QP %#x sent control messages that violate the protocol",
+		qp->ibv.qp_num, qp->attr.dest_qp_num);
 	pier_soft_lose_link(qp);
 }
 
-static void dispatch_qp(struct soft_context *context, uint64_t id, uint32_t events)
+static void dispatch_qp_event(struct soft_context *context, uint64_t id, uint32_t events)
 {
 	struct soft_qp *qp = context->qps[id % SOFT_MAX_QP];
 
@@ -73,16 +76,16 @@ static void dispatch_qp(struct soft_context *context, uint64_t id, uint32_t even
 		qp->link.writable = true;
 	pier_soft_activate(qp);
 	if (qp->link.ring)
-		hear(qp);
+		receive_control(qp);
 }
 
-static void dispatch(struct soft_context *context, const struct epoll_event *event)
+static void dispatch_event(struct soft_context *context, const struct epoll_event *event)
 {
 	uint64_t id = pier_soft_event_id(event);
 
 	switch (pier_soft_event_kind(event)) {
 	case SOFT_EVENT_QP:
-		dispatch_qp(context, id, event->events);
+		dispatch_qp_event(context, id, event->events);
 		break;
 	case SOFT_EVENT_LISTENER:
 		pier_soft_accept(context);
@@ -96,8 +99,8 @@ static void dispatch(struct soft_context *context, const struct epoll_event *eve
 	}
 }
 
-/* One turn for one queue pair: bounded, and it goes back in line for more. */
-static void progress(struct soft_qp *qp)
+/* One turn of one queue pair is bounded: for more it returns to the end of the list. */
+static void give_turn(struct soft_qp *qp)
 {
 	pier_list_remove(&qp->active);
 	if (qp->link.readable)
@@ -114,18 +117,18 @@ static void progress(struct soft_qp *qp)
 		pier_soft_activate(qp);
 }
 
-/* Each queue pair that is in line now gets one turn, or only the first one. */
-static void run_active(struct soft_context *context, bool only_first)
+/* Gives each queue pair that is on the list now one turn, or only the first one. */
+static void run_active_qps(struct soft_context *context, bool only_first)
 {
 	struct pier_list *line = &context->engine.active;
 	struct pier_list *mark = &context->engine.pass_end;
 
 	if (pier_list_empty(line))
 		return;
-	/* Those that come back stand behind this mark. */
+	/* Queue pairs that return to the list stand after this mark. */
 	pier_list_append(line, mark);
 	while (line->next != mark) {
-		progress(pier_container_of(line->next, struct soft_qp, active));
+		give_turn(pier_container_of(line->next, struct soft_qp, active));
 		if (only_first)
 			break;
 	}
@@ -135,15 +138,15 @@ static void run_active(struct soft_context *context, bool only_first)
 void pier_soft_pass(struct soft_context *context, const struct epoll_event *events,
 		    int count)
 {
-	check_timers(context);
+	check_all_timers(context);
 	pier_soft_collect_doorbells(context);
 	for (int i = 0; i < count; i++)
-		dispatch(context, &events[i]);
-	run_active(context, false);
+		dispatch_event(context, &events[i]);
+	run_active_qps(context, false);
 }
 
-/* At rings, and from time to time at what the kernel has. */
-static void look_around(struct soft_context *context)
+/* Polls the rings, and from time to time the kernel. */
+static void poll_rings_and_fds(struct soft_context *context)
 {
 	struct soft_engine *engine = &context->engine;
 	struct epoll_event events[EVENTS_PER_PASS];
@@ -152,7 +155,7 @@ static void look_around(struct soft_context *context)
 
 	atomic_fetch_add_explicit(&engine->app_passes, 1, memory_order_relaxed);
 	pier_soft_poll_rings(context, now);
-	if (engine->socket_links > 0 || now - engine->last_epoll >= LOOK_NANOSECONDS) {
+	if (engine->socket_links > 0 || now - engine->last_epoll >= EPOLL_NANOSECONDS) {
 		engine->last_epoll = now;
 		count = epoll_wait(engine->epoll_fd, events, EVENTS_PER_PASS, 0);
 	}
@@ -174,12 +177,12 @@ void pier_soft_ring_doorbell(struct soft_qp *qp)
 	if (engine->stepped || pthread_mutex_trylock(&engine->lock) != 0)
 		return;
 	pier_soft_pass(context, NULL, 0);
-	if (engine->now - engine->last_epoll >= POST_LOOK_NANOSECONDS)
-		look_around(context);
+	if (engine->now - engine->last_epoll >= POST_EPOLL_NANOSECONDS)
+		poll_rings_and_fds(context);
 	pier_soft_unlock(context);
 }
 
-/* Of two that count at once one may be forgotten, or many: it is a hint. */
+/* Two threads that count at once may lose counts: the number is a hint. */
 void pier_soft_count_poll(struct soft_context *context)
 {
 	atomic_uint *polls = &context->engine.polls;
@@ -196,13 +199,13 @@ void pier_soft_poll_engine(struct soft_context *context)
 	if (engine->stepped || atomic_load(&engine->waiters) > 0 ||
 	    pthread_mutex_trylock(&engine->lock) != 0)
 		return;
-	look_around(context);
+	poll_rings_and_fds(context);
 	pier_soft_unlock(context);
 }
 
 /*
- * The clock tells what is due. Whether a timer has rung too depends on how fast this
- * process is, and steps must not.
+ * The clock decides what is due. Whether the timer has also expired depends on the speed
+ * of this process, on which steps must not depend.
  */
 static int take_event(const struct soft_engine *engine, struct epoll_event *ret_event)
 {
@@ -222,14 +225,14 @@ bool pier_soft_step(struct ibv_context *ibv_context)
 	int count;
 
 	pier_soft_lock(context);
-	check_timers(context);
+	check_all_timers(context);
 	pier_soft_collect_doorbells(context);
 	pier_soft_poll_rings(context, context->engine.now);
 	count = take_event(&context->engine, &event);
 	if (count > 0)
-		dispatch(context, &event);
+		dispatch_event(context, &event);
 	worked = count > 0 || pier_soft_has_work(&context->engine);
-	run_active(context, true);
+	run_active_qps(context, true);
 	pier_soft_unlock(context);
 	return worked;
 }

@@ -9,8 +9,8 @@
 #include "soft.h"
 
 /*
- * The contexts that this process has open: two queue pairs of one process find
- * each other here. Of necessity global, as device names are.
+ * The contexts that this process has open: two queue pairs of one process find each
+ * other here. Global of necessity, as device names are.
  */
 static struct {
 	struct pier_fork_mutex lock;
@@ -24,7 +24,10 @@ bool pier_soft_init_sodium(void)
 {
 	bool ready;
 
-	/* A child must not find libsodium's own lock held: fork(2) waits for ours. */
+	/*
+	 * A forked child must not find libsodium's own lock held: fork(2) waits for this
+	 * one.
+	 */
 	pier_fork_lock(&registry.lock);
 	ready = sodium_init() >= 0;
 	pier_fork_unlock(&registry.lock);
@@ -52,7 +55,10 @@ struct soft_context *pier_soft_hold_registry(const union ibv_gid *gid)
 		struct soft_context *context = pier_container_of(
 			link, struct soft_context, registered);
 
-		/* What a parent opened before fork(2) has no engine here. */
+		/*
+		 * A context that the parent opened before fork(2) has no engine in the
+		 * child.
+		 */
 		if (context->pid == getpid() &&
 		    memcmp(&context->gid, gid, sizeof(*gid)) == 0)
 			return context;

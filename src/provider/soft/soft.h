@@ -186,4 +186,22 @@ static inline bool pier_soft_is_atomic_wr(enum ibv_wr_opcode opcode)
 	       opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
 }
 
+/* Counts against max_rd_atomic, and completes by a response of its own. */
+static inline bool pier_soft_has_response(const struct soft_send *send)
+{
+	return send->opcode == IBV_WR_RDMA_READ || pier_soft_is_atomic_wr(send->opcode);
+}
+
+static inline struct soft_send *pier_soft_send_at(const struct soft_send_queue *sq,
+						  uint64_t position)
+{
+	return &sq->slots[position % sq->depth];
+}
+
+static inline bool pier_soft_is_local_at(const struct soft_send_queue *sq,
+					 uint64_t position)
+{
+	return pier_soft_is_local_wr(pier_soft_send_at(sq, position)->opcode);
+}
+
 #endif

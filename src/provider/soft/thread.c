@@ -18,31 +18,35 @@
 
 enum {
 	EVENTS_PER_PASS = 32,
-	/* How long the thread leaves events to applications that poll. */
-	REST_MICROSECONDS = 500,
-	POLLS_TO_REST = 8,
-	/* For as many rests one that has the engine need not look around: it copies. */
-	RESTS_WITHOUT_LOOKS = 4
+	/* How long the thread leaves the events to applications that poll. */
+	PAUSE_MICROSECONDS = 500,
+	POLLS_TO_PAUSE = 8,
+	/*
+	 * An application that holds the lock for so many pauses without a pass is
+	 * copying.
+	 */
+	PAUSES_WITHOUT_PASSES = 4
 };
 
-/* One that polls polls often; a few are those around a sleep. */
-static bool others_poll(const struct soft_engine *engine)
+/* An application that polls does so often; a few polls are those before a sleep. */
+static bool applications_poll(const struct soft_engine *engine)
 {
-	/* It may have gone back, too: see pier_soft_count_poll(). */
+	/* The difference may be negative: see pier_soft_count_poll(). */
 	return (int)(atomic_load(&engine->polls) - atomic_load(&engine->seen_polls)) >=
-	       POLLS_TO_REST;
+	       POLLS_TO_PAUSE;
 }
 
 /*
- * pier_soft_end_thread_pause() says that the polls are seen and then looks whether we
- * rest; we say that we rest and then look at the polls: it wakes us, or we do not rest.
+ * pier_soft_end_thread_pause() stores that the polls are seen, then reads whether the
+ * thread pauses. The thread stores that it pauses, then reads the polls. So either it is
+ * woken, or it does not pause.
  */
-static bool begin_rest(struct soft_engine *engine)
+static bool begin_thread_pause(struct soft_engine *engine)
 {
-	if (!others_poll(engine))
+	if (!applications_poll(engine))
 		return false;
 	atomic_store(&engine->paused, true);
-	if (others_poll(engine)) {
+	if (applications_poll(engine)) {
 		atomic_store(&engine->seen_polls, atomic_load(&engine->polls));
 		return true;
 	}
@@ -59,7 +63,7 @@ void pier_soft_end_thread_pause(struct soft_context *context)
 		eventfd_write(engine->wake_fd, 1);
 }
 
-static bool is_locked(struct soft_engine *engine)
+static bool is_engine_locked(struct soft_engine *engine)
 {
 	if (pthread_mutex_trylock(&engine->lock) != 0)
 		return true;
@@ -68,22 +72,22 @@ static bool is_locked(struct soft_engine *engine)
 }
 
 /*
- * Who waits for the lock gets the next copy to make, too, on a processor that has none
- * of the memory in its caches. So as long as an application is found at work, and looks
- * around from time to time, the rest goes on.
+ * Don't wait for the lock: the waiter would inherit the next copy, on a CPU with cold
+ * caches. So the pause goes on while an application holds the lock and makes a pass from
+ * time to time.
  */
-static void rest(struct soft_engine *engine)
+static void pause_thread(struct soft_engine *engine)
 {
 	struct pollfd wake = { .fd = engine->wake_fd, .events = POLLIN };
-	struct timespec moment = { .tv_nsec = REST_MICROSECONDS * 1000 };
-	unsigned int looks, without = 0;
+	struct timespec moment = { .tv_nsec = PAUSE_MICROSECONDS * 1000 };
+	unsigned int passes, without = 0;
 
 	do {
-		looks = atomic_load(&engine->app_passes);
+		passes = atomic_load(&engine->app_passes);
 		if (ppoll(&wake, 1, &moment, NULL) != 0)
 			break;
-		without = atomic_load(&engine->app_passes) == looks ? without + 1 : 0;
-	} while (without < RESTS_WITHOUT_LOOKS && is_locked(engine));
+		without = atomic_load(&engine->app_passes) == passes ? without + 1 : 0;
+	} while (without < PAUSES_WITHOUT_PASSES && is_engine_locked(engine));
 	atomic_store(&engine->paused, false);
 }
 
@@ -102,7 +106,7 @@ static int wait_for_events(struct soft_engine *engine, struct epoll_event *ret_e
 	return count;
 }
 
-/* Soon after something came more may come; and then the peers have to know. */
+/* After a message more may follow soon. Before the thread sleeps, the peers must know. */
 static bool may_sleep(struct soft_context *context)
 {
 	struct soft_engine *engine = &context->engine;
@@ -118,7 +122,7 @@ static void *run_engine(void *argument)
 	struct soft_engine *engine = &context->engine;
 	struct epoll_event events[EVENTS_PER_PASS];
 	int count = 0;
-	bool resting, block;
+	bool paused, block;
 
 	for (;;) {
 		pier_soft_lock(context);
@@ -127,20 +131,19 @@ static void *run_engine(void *argument)
 			break;
 		pier_soft_poll_rings(context, pier_soft_now());
 		pier_soft_pass(context, events, count);
-		resting = begin_rest(engine);
-		block = !resting && pier_list_empty(&engine->active) &&
-			may_sleep(context);
+		paused = begin_thread_pause(engine);
+		block = !paused && pier_list_empty(&engine->active) && may_sleep(context);
 		engine->blocking = block;
 		pier_soft_unlock(context);
-		if (resting)
-			rest(engine);
+		if (paused)
+			pause_thread(engine);
 		count = wait_for_events(engine, events, block);
 	}
 	pthread_mutex_unlock(&engine->lock);
 	return NULL;
 }
 
-static int open_fds(struct soft_context *context)
+static int open_engine_fds(struct soft_context *context)
 {
 	struct soft_engine *engine = &context->engine;
 	int error;
@@ -150,7 +153,10 @@ static int open_fds(struct soft_context *context)
 	engine->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
 	if (engine->epoll_fd < 0 || engine->wake_fd < 0 || engine->timer_fd < 0)
 		return pier_fail(errno, "soft0: no fd for the engine");
-	/* Level-triggered: a poller that sees it must not take it from the thread. */
+	/*
+	 * Level-triggered: a polling application must not take the event from the
+	 * thread.
+	 */
 	error = pier_soft_watch(context, engine->wake_fd, EPOLLIN, SOFT_EVENT_WAKE, 0);
 	if (error)
 		return error;
@@ -170,7 +176,7 @@ int pier_soft_start_engine(struct soft_context *context, bool stepped)
 	engine->deadline = SOFT_NEVER;
 	engine->stepped = stepped;
 	engine->sink = malloc(SOFT_SINK_SIZE);
-	error = engine->sink ? open_fds(context) : -ENOMEM;
+	error = engine->sink ? open_engine_fds(context) : -ENOMEM;
 	if (error == 0 && !stepped) {
 		error = -pier_start_thread(&engine->thread, "pier-soft", run_engine,
 					   context);
@@ -179,7 +185,7 @@ int pier_soft_start_engine(struct soft_context *context, bool stepped)
 	return error;
 }
 
-/* Takes a half-started engine as well. */
+/* Also stops an engine whose start failed. */
 void pier_soft_stop_engine(struct soft_context *context)
 {
 	struct soft_engine *engine = &context->engine;

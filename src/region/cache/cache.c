@@ -35,7 +35,7 @@ static int read_attr(const struct pier_mr_cache_attr *attr,
 					     FIRST_SIZE, sizeof(known), &known);
 	if (error)
 		return error;
-	if ((unsigned int)known.policy > PIER_POLICY_STAGED)
+	if ((unsigned int)known.policy > PIER_POLICY_BOUNCE)
 		return pier_fail(EINVAL,
 				 "registration cache: policy %d is not one of enum "
 				 "pier_policy",

@@ -17,7 +17,7 @@
  * Inside the registration cache. Locks, each of which may be taken below those
  * before it:
  *
- *	the list of all caches (cache_list.c)
+ *	the list of all caches (list.c)
  *	the lock of a cache
  *	the ranges that are watched (cache_watch.c)
  *
@@ -110,7 +110,7 @@ static inline uint64_t pier_cache_length(const struct pier_cache_entry *entry)
 	return entry->node.end - entry->node.start;
 }
 
-/* The index (cache_index.c). All with the cache's lock held. */
+/* The index (index.c). All with the cache's lock held. */
 
 /*
  * A kept region that serves a request, or NULL.
@@ -149,7 +149,7 @@ void pier_cache_drop_range(struct pier_mr_cache *cache, uint64_t start, uint64_t
 /* All that nobody uses, and what was stuck before. */
 void pier_cache_drop_idle(struct pier_mr_cache *cache);
 
-/* The dead (cache_dead.c). All without any lock. */
+/* The dead (dead.c). All without any lock. */
 
 /* When to stop waiting for another thread's deregistration: CLOCK_MONOTONIC. */
 struct timespec pier_cache_deadline(void);
@@ -165,7 +165,7 @@ int pier_cache_bury_range(struct pier_mr_cache *cache, uint64_t start, uint64_t 
 /* An entry that has no region, and is in no list. */
 void pier_cache_free_entry(struct pier_cache_entry *entry);
 
-/* All caches of the process (cache_list.c). */
+/* All caches of the process (list.c). */
 
 /* Before the first cache: hear of unmapped memory, freed buffers and forks. */
 void pier_caches_init(void);

@@ -10,11 +10,14 @@
 #include "provider/soft/soft.h"
 
 /*
- * version (1 byte), count (1), port (2, little-endian), secret (16), then
- * `count` addresses of 16 bytes each, IPv4 ones as ::ffff:a.b.c.d.
+ * The address on the wire: version (1 byte), count (1), port (2, little-endian), secret
+ * (16), then `count` addresses of 16 bytes each, IPv4 ones as ::ffff:a.b.c.d.
  */
 enum {
-	/* That of the handshake and of what follows it; the form is that of 1. */
+	/*
+	 * The version of the handshake and of everything after it; the form of the
+	 * address is that of version 1.
+	 */
 	ADDRESS_VERSION = 3,
 	FIXED_SIZE = 20,
 	ONE_SIZE = 16
@@ -30,7 +33,8 @@ int pier_soft_pack_address(const struct soft_address *address, uint8_t *ret_byte
 	uint16_t port = htole16(address->port);
 
 	if (size < length)
-		return pier_fail(ENOSPC, "soft0: an address of %zu bytes into %zu",
+		return pier_fail(ENOSPC,
+				 "soft0: the address has %zu bytes, the buffer %zu",
 				 length, size);
 	ret_bytes[0] = ADDRESS_VERSION;
 	ret_bytes[1] = (uint8_t)address->count;
@@ -41,7 +45,7 @@ int pier_soft_pack_address(const struct soft_address *address, uint8_t *ret_byte
 	return (int)length;
 }
 
-/* To call 0.0.0.0 is to call this host (ip(7): INADDR_ANY). */
+/* A connection to 0.0.0.0 goes to this host (ip(7): INADDR_ANY). */
 static bool is_callable(const struct in6_addr *one)
 {
 	const uint8_t *v4 = one->s6_addr + 12;

@@ -20,16 +20,16 @@
 #include "provider/soft/link/stream.h"
 #include "provider/soft/soft.h"
 
-/* Calls a peer in another process. It waits for at most DEADLINE. */
+/* The longest time that a call to a peer in another process takes. */
 #define DEADLINE	    UINT64_C(5000000000)
 /*
- * Any process can hold the peer's name in the abstract namespace, and fill the backlog or
- * accept and stay silent. So if the peer can be called by TCP too, a Unix listener has
- * this long to prove itself.
+ * Any process can take the peer's name in the abstract namespace, and fill the backlog,
+ * or accept and stay silent. So if the peer can also be called by TCP, a Unix listener
+ * has this long to prove itself.
  */
 #define UNIX_PROOF_DEADLINE UINT64_C(1000000000)
 
-/* 0 when it is ready; -errno. */
+/* 0 when the fd is ready, or -errno. */
 static int wait_for(int fd, short events, uint64_t deadline)
 {
 	struct pollfd waited = { .fd = fd, .events = events };
@@ -69,7 +69,7 @@ static int receive_all(int fd, uint8_t *bytes, size_t length, uint64_t deadline)
 	return 0;
 }
 
-/* A fresh connection always has room for these few bytes. */
+/* A fresh connection always has room for so few bytes. */
 static int send_all(int fd, const uint8_t *bytes, size_t length)
 {
 	ssize_t sent = send(fd, bytes, length, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -79,7 +79,7 @@ static int send_all(int fd, const uint8_t *bytes, size_t length)
 	return sent < 0 && errno != EPIPE && errno != ECONNRESET ? -errno : -ECONNREFUSED;
 }
 
-/* The proof, and with it the memory to share. */
+/* Sends the proof, and with it the fd of the memory to share. */
 static int send_proof(int fd, uint8_t *proof, const struct soft_shared_memory *memory)
 {
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))] = { 0 };
@@ -97,11 +97,11 @@ static int send_proof(int fd, uint8_t *proof, const struct soft_shared_memory *m
 	message.msg_controllen = sizeof(control);
 	if (sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == SOFT_PROOF_SIZE)
 		return 0;
-	/* Too many fds are on their way already, or whatever else: without it then. */
+	/* Too many fds may be in flight, for example: send the proof without it. */
 	return send_all(fd, proof, SOFT_PROOF_SIZE);
 }
 
-/* Of `*shared` nothing is left if the listener does without. */
+/* If the listener does not use the memory, `*shared` becomes NULL. */
 static int check_welcome(const struct soft_qp *qp, const uint8_t *transcript,
 			 const uint8_t *welcome, struct soft_shared_memory **shared)
 {
@@ -133,7 +133,7 @@ static int prove_ourselves(const struct soft_qp *qp, int fd, const uint8_t *tran
 	return error ? error : check_welcome(qp, transcript, welcome, shared);
 }
 
-/* The listener has proven itself when this returns 0; `early` has the transcript. */
+/* When this returns 0, the listener has proved itself, and `early` has the transcript. */
 static int exchange_nonces(const struct soft_qp *qp, const struct ibv_qp_attr *attr,
 			   int fd, uint64_t deadline, struct soft_early_stream *early)
 {
@@ -174,14 +174,14 @@ static int limit_connect(int fd, uint64_t deadline)
 		.tv_usec = (suseconds_t)(left % 1000000),
 	};
 
-	if (left == 0) /* which would mean no limit */
+	if (left == 0) /* 0 would mean no limit */
 		return -ETIMEDOUT;
 	if (setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)) < 0)
 		return -errno;
 	return 0;
 }
 
-static int dial(int fd, const void *name, socklen_t length, uint64_t deadline)
+static int connect_before(int fd, const void *name, socklen_t length, uint64_t deadline)
 {
 	int error;
 	socklen_t size = sizeof(error);
@@ -203,7 +203,7 @@ static int dial(int fd, const void *name, socklen_t length, uint64_t deadline)
 	return -error;
 }
 
-/* The listener's user is known to be one that may connect. */
+/* The user of the listener may connect, as is known here. */
 static int introduce_unix(const struct soft_qp *qp, const struct ibv_qp_attr *attr,
 			  int fd, uint64_t proof_deadline, uint64_t deadline,
 			  struct soft_early_stream *early)
@@ -220,14 +220,14 @@ static int introduce_unix(const struct soft_qp *qp, const struct ibv_qp_attr *at
 	error = prove_ourselves(qp, fd, early->transcript, deadline, &shared);
 	if (!error && shared) {
 		early->ring = pier_soft_create_ring(shared, 0);
-		/* The peer relies on it. */
+		/* The peer relies on this order. */
 		return early->ring ? 0 : -ENOMEM;
 	}
 	pier_soft_release_shared_memory(shared);
 	return error;
 }
 
-/* ENOENT: no such socket on this host, so the peer is on another one. */
+/* ENOENT: this host has no such socket, so the peer is on another one. */
 static int call_unix(const struct soft_qp *qp, const struct ibv_qp_attr *attr,
 		     uint64_t proof_deadline, uint64_t deadline,
 		     struct soft_early_stream *early)
@@ -243,7 +243,7 @@ static int call_unix(const struct soft_qp *qp, const struct ibv_qp_attr *attr,
 	if (fd < 0)
 		return pier_fail(errno, "soft0: no socket");
 	pier_soft_accept_fds(fd, false);
-	error = dial(fd, &name, length, proof_deadline);
+	error = connect_before(fd, &name, length, proof_deadline);
 	if (error == -ECONNREFUSED || (!error && !pier_soft_may_connect(fd)))
 		return -ENOENT;
 	if (!error)
@@ -293,7 +293,7 @@ static int call_one(const struct soft_qp *qp, const struct ibv_qp_attr *attr,
 
 	if (fd < 0)
 		return -errno;
-	error = dial(fd, &name, length, deadline);
+	error = connect_before(fd, &name, length, deadline);
 	early->sealed = true;
 	if (!error)
 		error = exchange_nonces(qp, attr, fd, deadline, early);
@@ -304,7 +304,7 @@ static int call_one(const struct soft_qp *qp, const struct ibv_qp_attr *attr,
 	return error;
 }
 
-/* Whether the peer gives an address that we may call. */
+/* Whether the peer has an address that this process may call. */
 static bool has_tcp_way(const struct soft_qp *qp)
 {
 	const struct soft_peers *peers = &soft_context_of(qp)->listeners.peers;
@@ -333,7 +333,7 @@ static int check_tcp(const struct soft_qp *qp, const struct ibv_qp_attr *attr)
 	return 0;
 }
 
-/* Each of the peer's addresses that may be called, in turn. */
+/* Calls each permitted address of the peer in turn. */
 static int call_tcp(const struct soft_qp *qp, const struct ibv_qp_attr *attr,
 		    uint64_t deadline, struct soft_early_stream *early)
 {
@@ -346,7 +346,10 @@ static int call_tcp(const struct soft_qp *qp, const struct ibv_qp_attr *attr,
 		return error;
 	for (uint32_t i = 0; i < address->count; i++) {
 		const struct in6_addr *one = &address->addresses[i];
-		/* A share of the time left, so that one dead address is not all. */
+		/*
+		 * A share of the time left, so that a dead address does not use all of
+		 * it.
+		 */
 		uint64_t now = pier_soft_now();
 		uint64_t left = deadline > now ? deadline - now : 0;
 
@@ -361,7 +364,7 @@ static int call_tcp(const struct soft_qp *qp, const struct ibv_qp_attr *attr,
 	}
 	if (!*failed)
 		return pier_fail(EACCES,
-				 "soft0: QP %#x says that it is at %s port %u, which "
+				 "soft0: the endpoint of QP %#x has %s port %u, which "
 				 "this process may not call: %s",
 				 attr->dest_qp_num, refused, address->port,
 				 address->port < SOFT_MIN_PORT

@@ -38,9 +38,9 @@ static struct soft_early_stream parked_stream(int rx_fd, int tx_fd,
 }
 
 /*
- * What the peer gets, with the proof that a caller from another process sends too: the
- * peer takes it only if it was told of this queue pair as it is since its last RESET.
- * The proof stays in this process, so that any transcript will do.
+ * The peer's end of the stream, with the proof that a caller from another process sends
+ * too: the peer accepts it only if it knows the address that this queue pair has since
+ * its last RESET. The proof stays in this process, so any transcript will do.
  */
 static struct soft_early_stream stream_for_peer(const struct soft_qp *qp, int fd,
 						struct soft_ring *ring)
@@ -53,8 +53,8 @@ static struct soft_early_stream stream_for_peer(const struct soft_qp *qp, int fd
 	return early;
 }
 
-/* And the other way around, with the context of the peer locked. */
-static int check_told(const struct soft_qp *qp, const struct soft_qp *peer)
+/* The reverse check, with the context of the peer locked. */
+static int check_known_secret(const struct soft_qp *qp, const struct soft_qp *peer)
 {
 	if (!qp->has_peer_address)
 		return pier_fail(ENOTCONN,
@@ -78,36 +78,36 @@ static int check_peer(const struct soft_qp *qp, struct soft_context *peer_contex
 	pier_soft_lock(peer_context);
 	peer = pier_soft_find_qp(peer_context, qpn);
 	if (peer)
-		error = check_told(qp, peer);
+		error = check_known_secret(qp, peer);
 	pier_soft_unlock(peer_context);
 	return error;
 }
 
-static void park_locked(struct soft_qp *qp, const struct soft_early_stream *early)
+static void store_stream_locked(struct soft_qp *qp, const struct soft_early_stream *early)
 {
 	pier_soft_lock(soft_context_of(qp));
 	pier_soft_store_stream(qp, early);
 	pier_soft_unlock(soft_context_of(qp));
 }
 
-/* Gives one end to the peer, where it waits until that goes to RTR. */
-static bool give_to_peer(const struct soft_qp *qp, struct soft_context *context,
-			 uint32_t qpn, const struct soft_early_stream *early)
+/* Gives one end to the peer, which stores it until it goes to RTR. */
+static bool store_stream_at_peer(const struct soft_qp *qp, struct soft_context *context,
+				 uint32_t qpn, const struct soft_early_stream *early)
 {
 	struct soft_qp *peer;
 	bool taken;
 
 	pier_soft_lock(context);
 	peer = pier_soft_find_qp(context, qpn);
-	/* It may have been reset meanwhile. */
-	taken = peer && check_told(qp, peer) == 0;
+	/* The peer may have been reset in the meantime. */
+	taken = peer && check_known_secret(qp, peer) == 0;
 	if (taken)
 		pier_soft_store_stream(peer, early);
 	pier_soft_unlock(context);
 	return taken;
 }
 
-/* Both, or none: then frames go by the sockets. */
+/* Both rings or none; without them the frames go through the sockets. */
 static void create_rings(struct soft_ring **ret_lanes)
 {
 	struct soft_shared_memory *memory = pier_soft_create_shared_memory();
@@ -126,9 +126,9 @@ static void create_rings(struct soft_ring **ret_lanes)
 }
 
 /*
- * Whichever of two queue pairs in a process comes first makes the link. As with
- * hardware it is no error that the peer is not there; requests to it will time
- * out. With the registry held, so that the peer's context stays.
+ * The first of two queue pairs in a process makes the link. As with hardware it is no
+ * error if the peer does not exist; requests to it will time out. With the registry
+ * held, so that the context of the peer stays.
  */
 static int connect_within(struct soft_qp *qp, struct soft_context *peer_context,
 			  const struct ibv_qp_attr *attr)
@@ -157,14 +157,14 @@ static int connect_within(struct soft_qp *qp, struct soft_context *peer_context,
 			fds[1], fds[0],
 			pier_soft_create_loop_ring(pier_soft_create_shared_memory()), gid,
 			attr->dest_qp_num);
-		park_locked(qp, &mine);
+		store_stream_locked(qp, &mine);
 		return 0;
 	}
 	create_rings(rings);
 	mine = parked_stream(fds[0], fds[0], rings[0], gid, attr->dest_qp_num);
 	its = stream_for_peer(qp, fds[1], rings[1]);
-	if (give_to_peer(qp, peer_context, attr->dest_qp_num, &its)) {
-		park_locked(qp, &mine);
+	if (store_stream_at_peer(qp, peer_context, attr->dest_qp_num, &its)) {
+		store_stream_locked(qp, &mine);
 	} else {
 		pier_close_fd(fds[0]);
 		pier_close_fd(fds[1]);
@@ -175,9 +175,9 @@ static int connect_within(struct soft_qp *qp, struct soft_context *peer_context,
 }
 
 /*
- * The endpoints tell both ends which of them listen on TCP. If only one listens, the
- * other calls, even where a Unix socket then carries the link. Otherwise the lower
- * (GID, QPN) calls.
+ * Both ends know from the endpoints which of them listens on TCP. If only one listens,
+ * the other calls, even if a Unix socket then carries the link. Otherwise the end with
+ * the lower (GID, QPN) calls.
  */
 static bool is_caller(const struct soft_qp *qp, const struct ibv_qp_attr *attr)
 {
@@ -192,8 +192,8 @@ static bool is_caller(const struct soft_qp *qp, const struct ibv_qp_attr *attr)
 }
 
 /*
- * The hello contains the GID, which an endpoint from a stranger chooses. With 16 bytes of
- * its choice it could send a command to a service that is not soft0.
+ * The hello contains the GID, which comes from an endpoint that may be hostile. With 16
+ * bytes of its choice it could send a command to a service that is not soft0.
  */
 static int check_gid(const union ibv_gid *gid)
 {
@@ -231,7 +231,7 @@ int pier_soft_connect(struct soft_qp *qp, const struct ibv_qp_attr *attr)
 		return 0;
 	error = pier_soft_call(qp, attr, &early);
 	if (!error)
-		park_locked(qp, &early);
+		store_stream_locked(qp, &early);
 	explicit_bzero(&early, sizeof(early));
 	return error;
 }

@@ -4,7 +4,7 @@
 #include "gid.h"
 #include "provider/soft/link/auth.h"
 
-/* fd00::/8 is for addresses that are unique by chance (RFC 4193). */
+/* fd00::/8 is for addresses that are random and thereby unique (RFC 4193). */
 static const uint8_t gid_prefix[8] = { 0xfd, 0, 'p', 'i', 'e', 'r', 0, 0 };
 
 bool pier_soft_make_gid(union ibv_gid *ret_gid)

@@ -11,14 +11,14 @@
 #include "peers.h"
 #include "provider/soft/limits.h"
 
-/* "::" or "0.0.0.0": where to listen, but nowhere to call. */
+/* "::" or "0.0.0.0": valid for listening, but not for calling. */
 static bool is_any(const struct in6_addr *address)
 {
 	return IN6_IS_ADDR_UNSPECIFIED(address) ||
 	       (IN6_IS_ADDR_V4MAPPED(address) && address->s6_addr32[3] == 0);
 }
 
-/* Link-local addresses mean nothing on another host. */
+/* A link-local address is of no use on another host. */
 static bool address_of(const struct ifaddrs *interface, struct in6_addr *ret_address)
 {
 	if (!interface->ifa_addr || (interface->ifa_flags & IFF_LOOPBACK) ||
@@ -60,7 +60,7 @@ static int list_interfaces(struct soft_listeners *listeners, bool v4_only)
 	return 0;
 }
 
-static const char *setting(const char *name)
+static const char *read_setting(const char *name)
 {
 	const char *value = secure_getenv(name);
 
@@ -70,7 +70,7 @@ static const char *setting(const char *name)
 /* By default a process that listens may call the networks of this host's interfaces. */
 static int choose_peers(struct soft_listeners *listeners, bool loopback)
 {
-	const char *wanted = setting("PIER_SOFT_PEERS");
+	const char *wanted = read_setting("PIER_SOFT_PEERS");
 	int error = 0;
 
 	listeners->peers = (struct soft_peers){ .attached = listeners->tcp };
@@ -83,7 +83,7 @@ static int choose_peers(struct soft_listeners *listeners, bool loopback)
 int pier_soft_choose_addresses(struct soft_listeners *listeners,
 			       struct in6_addr *ret_bind)
 {
-	const char *wanted = setting("PIER_SOFT_ADDRESS");
+	const char *wanted = read_setting("PIER_SOFT_ADDRESS");
 
 	listeners->tcp = wanted && strcmp(wanted, "none") != 0;
 	listeners->count = 0;

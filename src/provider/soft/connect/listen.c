@@ -18,7 +18,7 @@
 #include "provider/soft/link/stream.h"
 #include "provider/soft/soft.h"
 
-/* A switch for tests: TCP between two processes of one host. */
+/* PIER_SOFT_UNIX is for tests: "off" leaves TCP between processes of one host. */
 bool pier_soft_unix_allowed(void)
 {
 	const char *wanted = secure_getenv("PIER_SOFT_UNIX");
@@ -26,7 +26,7 @@ bool pier_soft_unix_allowed(void)
 	return !wanted || strcmp(wanted, "off") != 0;
 }
 
-/* In the abstract namespace: no file, and gone with its last fd. */
+/* In the abstract namespace: without a file, and gone with its last fd. */
 socklen_t pier_soft_unix_name(const union ibv_gid *gid, struct sockaddr_un *ret_name)
 {
 	char *text = ret_name->sun_path + 1;
@@ -52,8 +52,7 @@ static int listen_unix(struct soft_context *context)
 	listeners->uid = geteuid();
 	listeners->unix_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK,
 				    0);
-	/* Connections inherit that, so nothing comes with them before they are accepted.
-	 */
+	/* Connections inherit this, so no fd comes with them before they are accepted. */
 	pier_soft_accept_fds(listeners->unix_fd, false);
 	if (listeners->unix_fd < 0 ||
 	    bind(listeners->unix_fd, (struct sockaddr *)&name, length) < 0 ||
@@ -96,17 +95,16 @@ static int bind_tcp4(struct in6_addr address)
 
 static uint16_t bound_port(int fd)
 {
-	struct sockaddr_storage name;
+	/* An IPv4 address is shorter, and has its port in the same place. */
+	struct sockaddr_in6 name = { 0 };
 	socklen_t size = sizeof(name);
 
 	if (getsockname(fd, (struct sockaddr *)&name, &size) < 0)
 		return 0;
-	if (name.ss_family == AF_INET)
-		return ntohs(((struct sockaddr_in *)&name)->sin_port);
-	return ntohs(((struct sockaddr_in6 *)&name)->sin6_port);
+	return ntohs(name.sin6_port);
 }
 
-/* The fallback is for kernels without IPv6. No IPv6 address may turn into 0.0.0.0. */
+/* The IPv4 fallback is for kernels without IPv6. No IPv6 address may become 0.0.0.0. */
 static bool may_be_v4(const struct in6_addr *address)
 {
 	return IN6_IS_ADDR_V4MAPPED(address) || IN6_IS_ADDR_UNSPECIFIED(address);
@@ -170,7 +168,7 @@ void pier_soft_close_listeners(struct soft_context *context)
 	listeners->unix_fd = listeners->tcp_fd = -1;
 }
 
-/* A listener that is not served stays readable for ever: look away for a while. */
+/* A listener that is not served stays readable: stop watching it for a while. */
 void pier_soft_pause_listeners(struct soft_context *context, uint64_t nanoseconds)
 {
 	struct soft_listeners *listeners = &context->listeners;

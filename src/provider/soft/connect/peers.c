@@ -38,7 +38,7 @@ bool pier_soft_is_loopback(const struct in6_addr *address)
 	       (IN6_IS_ADDR_V4MAPPED(address) && address->s6_addr[12] == 127);
 }
 
-/* Decimal digits alone, at most `max`. */
+/* Decimal digits only, at most `max`. */
 static bool parse_bits(const char *text, unsigned int max, unsigned int *ret_bits)
 {
 	size_t length = strspn(text, "0123456789");
@@ -61,7 +61,7 @@ static bool parse_network(char *text, struct soft_network *ret_network)
 		*slash = '\0';
 	if (!pier_soft_parse_ip(text, &ret_network->address))
 		return false;
-	/* Written as IPv6, a mapped address has its prefix counted from the front. */
+	/* In the IPv6 form of a mapped address the prefix counts from the front. */
 	first = strchr(text, ':') ? 0 : V4_PREFIX;
 	bits = V6_BITS - first;
 	if (slash && !parse_bits(slash + 1, bits, &bits))

@@ -8,7 +8,7 @@
 
 /*
  * Which addresses this end may call by TCP. An endpoint may come from a stranger, who
- * could otherwise make this process connect to any port of any host that it reaches.
+ * could otherwise make this process connect to any port of any reachable host.
  */
 
 enum {
@@ -17,15 +17,15 @@ enum {
 	SOFT_MIN_PORT = 1024
 };
 
-/* IPv4 as ::ffff:a.b.c.d, with 96 bits more. */
+/* IPv4 as ::ffff:a.b.c.d, whose prefix is 96 bits longer. */
 struct soft_network {
 	struct in6_addr address;
 	uint8_t bits;
 };
 
 struct soft_peers {
-	bool attached; /* the networks that this host's interfaces are in */
-	bool loopback; /* `attached` has this host's loopback addresses too */
+	bool attached; /* the networks of this host's interfaces */
+	bool loopback; /* `attached` includes the loopback addresses */
 	uint32_t count;
 	struct soft_network networks[SOFT_MAX_NETWORKS];
 };
@@ -42,7 +42,7 @@ int pier_soft_parse_peers(const char *text, struct soft_peers *ret_peers);
 bool pier_soft_in_network(const struct soft_network *network,
 			  const struct in6_addr *address);
 bool pier_soft_calls_anybody(const struct soft_peers *peers);
-/* Asks the kernel for the interfaces as they are now. */
+/* Reads the present interfaces from the kernel. */
 bool pier_soft_may_call(const struct soft_peers *peers, const struct in6_addr *address,
 			uint16_t port);
 

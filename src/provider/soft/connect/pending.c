@@ -18,37 +18,39 @@
 #include "provider/soft/soft.h"
 
 /*
- * Connections that have yet to show that they know a secret. Each takes a slot for at
- * most two seconds, reads of at most 144 bytes, and one fd beside its own, which only
- * processes of our own user may send.
+ * Each pending connection takes a slot for at most two seconds, reads of at most 144
+ * bytes, and one fd beside its own, which only processes of our user may send.
  *
- * Strangers can fill all slots: over TCP, and if we are root over the Unix socket too.
- * A caller then waits in the backlog of the socket until the connections ahead of it have
- * been accepted: silent ones at 64 every 250 ms, those with a valid hello at 64 a second.
- * A hello is valid only with our GID and the number of a queue pair. A caller gives up
- * after 5 seconds, so about 1280 silent connections that always come back keep callers
- * out. The backlog is SOMAXCONN, which the kernel cuts to net.core.somaxconn; when a TCP
- * backlog is full, the kernel drops the caller's SYN, which is repeated after 1, 3 and
- * 7 s. Processes of other users, unless one of the two is root, are turned away when they
- * are accepted and take no slot.
+ * Strangers can fill all slots: over TCP, and if this process is root also over the Unix
+ * socket. A caller then waits in the backlog of the socket until the connections before
+ * it have been accepted: silent ones at 64 every 250 ms, those with a valid hello at 64
+ * a second. A hello is valid only with our GID and the number of a queue pair. A caller
+ * gives up after 5 seconds, so about 1280 silent connections that always reconnect keep
+ * callers out. The backlog is SOMAXCONN, which the kernel limits to net.core.somaxconn;
+ * when a TCP backlog is full, the kernel drops the SYN of the caller, which repeats it
+ * after 1, 3 and 7 s. Processes of other users, unless one of the two is root, are
+ * closed when they are accepted and take no slot.
  */
 
 enum {
 	ACCEPTS_PER_EVENT = 16,
 	DEADLINE_NANOSECONDS = 2000000000,
 	/*
-	 * Connections older than this may be pushed out. The hello follows the connect
-	 * at once; the proof takes a round trip more.
+	 * Connections older than this may be replaced. The hello follows the connect at
+	 * once; the proof takes one more round trip.
 	 */
 	HELLO_PATIENCE_NANOSECONDS = 250000000,
 	PROOF_PATIENCE_NANOSECONDS = 1000000000,
-	/* How long to look away when the door is full, or the process out of fds. */
+	/*
+	 * How long listeners pause when all slots are taken, or the process has no more
+	 * fds.
+	 */
 	FULL_NANOSECONDS = 5000000,
 	NO_FD_NANOSECONDS = 100000000
 };
 
-static void drop(struct soft_context *context, struct soft_pending *pending,
-		 const char *why)
+static void drop_pending(struct soft_context *context, struct soft_pending *pending,
+			 const char *why)
 {
 	if (why)
 		pier_info("soft0: dropped a connection: %s", why);
@@ -61,8 +63,8 @@ static void drop(struct soft_context *context, struct soft_pending *pending,
 	pending->generation++;
 }
 
-/* When a connection may be pushed out. */
-static uint64_t pushable_at(const struct soft_pending *pending)
+/* When a connection may be replaced. */
+static uint64_t replaceable_at(const struct soft_pending *pending)
 {
 	uint64_t accepted = pending->deadline - DEADLINE_NANOSECONDS;
 
@@ -71,7 +73,7 @@ static uint64_t pushable_at(const struct soft_pending *pending)
 				   : PROOF_PATIENCE_NANOSECONDS);
 }
 
-/* A free slot, or else one whose connection takes too long; NULL: the door is full. */
+/* A free slot, or one whose connection takes too long; NULL: there is none. */
 static struct soft_pending *find_slot(struct soft_context *context)
 {
 	struct soft_pending *slots = context->listeners.pending, *slowest = &slots[0];
@@ -79,21 +81,22 @@ static struct soft_pending *find_slot(struct soft_context *context)
 	for (int i = 0; i < SOFT_MAX_PENDING; i++) {
 		if (slots[i].step == SOFT_PENDING_FREE)
 			return &slots[i];
-		if (pushable_at(&slots[i]) < pushable_at(slowest))
+		if (replaceable_at(&slots[i]) < replaceable_at(slowest))
 			slowest = &slots[i];
 	}
-	return pushable_at(slowest) <= context->engine.now ? slowest : NULL;
+	return replaceable_at(slowest) <= context->engine.now ? slowest : NULL;
 }
 
-static void admit(struct soft_context *context, struct soft_pending *pending, int fd,
-		  bool sealed)
+static void admit_connection(struct soft_context *context, struct soft_pending *pending,
+			     int fd, bool sealed)
 {
 	uint64_t index = (uint64_t)(pending - context->listeners.pending);
 	uint64_t id;
 
 	if (pending->step != SOFT_PENDING_FREE)
-		drop(context, pending, "too many wait at the door");
-	/* 32 bits of generation fit beside the index in an event's 56. */
+		drop_pending(context, pending,
+			     "too many connections wait for authentication");
+	/* 32 bits of generation fit beside the index in the 56 bits of an event's id. */
 	id = (uint64_t)pending->generation << 8 | index;
 	if (pier_soft_watch(context, fd, EPOLLIN | EPOLLRDHUP, SOFT_EVENT_PENDING, id)) {
 		pier_close_fd(fd);
@@ -110,7 +113,7 @@ static void admit(struct soft_context *context, struct soft_pending *pending, in
 	pier_soft_arm_timer(context, pending->deadline);
 }
 
-static bool accept_one(struct soft_context *context, int listener, bool is_unix)
+static bool accept_connection(struct soft_context *context, int listener, bool is_unix)
 {
 	struct soft_pending *pending = find_slot(context);
 	int fd;
@@ -128,11 +131,12 @@ static bool accept_one(struct soft_context *context, int listener, bool is_unix)
 		return false;
 	}
 	if (is_unix && !pier_soft_may_connect(fd)) {
-		pier_info("soft0: dropped a connection: it is another user's");
+		pier_info("soft0: dropped a connection: it is from another user");
 		pier_close_fd(fd);
 		return true;
 	}
-	admit(context, pending, fd, pier_soft_must_seal(fd, context->listeners.uid));
+	admit_connection(context, pending, fd,
+			 pier_soft_must_seal(fd, context->listeners.uid));
 	return true;
 }
 
@@ -141,16 +145,17 @@ void pier_soft_accept(struct soft_context *context)
 	struct soft_listeners *listeners = &context->listeners;
 
 	for (int i = 0; i < ACCEPTS_PER_EVENT && listeners->unix_fd >= 0; i++) {
-		if (!accept_one(context, listeners->unix_fd, true))
+		if (!accept_connection(context, listeners->unix_fd, true))
 			break;
 	}
 	for (int i = 0; i < ACCEPTS_PER_EVENT && listeners->tcp_fd >= 0; i++) {
-		if (!accept_one(context, listeners->tcp_fd, false))
+		if (!accept_connection(context, listeners->tcp_fd, false))
 			break;
 	}
 }
 
-static bool say(const struct soft_pending *pending, const uint8_t *bytes, size_t length)
+static bool send_answer(const struct soft_pending *pending, const uint8_t *bytes,
+			size_t length)
 {
 	return send(pending->fd, bytes, length, MSG_DONTWAIT | MSG_NOSIGNAL) ==
 	       (ssize_t)length;
@@ -168,12 +173,12 @@ static const char *answer_hello(struct soft_context *context,
 		return "it is of another version of pier";
 	if (!pier_soft_unpack_hello(pending->bytes, &hello) ||
 	    memcmp(&hello.to, &context->gid, sizeof(hello.to)) != 0)
-		return "it does not speak our language";
+		return "its hello is not valid here";
 	qp = pier_soft_find_qp(context, hello.to_qpn);
 	if (!qp)
-		return "it asks for a queue pair that is not there";
+		return "it asks for a queue pair that does not exist";
 	if (!pier_soft_make_nonce(&share, pending->sealed, challenge))
-		return "no random numbers";
+		return "there are no random numbers";
 	if (!pier_soft_agree(&share, hello.nonce, pending->agreed))
 		return "its half of the key is not valid";
 	pier_soft_hash_transcript(pending->bytes, challenge, pending->sealed,
@@ -185,11 +190,13 @@ static const char *answer_hello(struct soft_context *context,
 	pending->target_qpn = hello.to_qpn;
 	pending->step = SOFT_PENDING_PROOF;
 	pending->have = 0;
-	return say(pending, challenge, sizeof(challenge)) ? NULL : "it does not listen";
+	return send_answer(pending, challenge, sizeof(challenge))
+		       ? NULL
+		       : "it does not take the answer";
 }
 
-static void hand_over(struct soft_context *context, struct soft_pending *pending,
-		      struct soft_qp *qp, struct soft_ring *ring)
+static void hand_over_stream(struct soft_context *context, struct soft_pending *pending,
+			     struct soft_qp *qp, struct soft_ring *ring)
 {
 	struct soft_early_stream early = {
 		.fd = pending->fd,
@@ -213,8 +220,8 @@ static void hand_over(struct soft_context *context, struct soft_pending *pending
 	explicit_bzero(&early, sizeof(early));
 }
 
-/* The memory that came with the proof, if any, now that the proof holds. */
-static struct soft_ring *share_memory(struct soft_pending *pending)
+/* Uses the memory that came with the proof, if any, now that the proof is valid. */
+static struct soft_ring *attach_shared_memory(struct soft_pending *pending)
 {
 	struct soft_shared_memory *memory = NULL;
 
@@ -236,21 +243,21 @@ static const char *answer_proof(struct soft_context *context,
 	if (!pier_soft_proves(qp->secret, SOFT_CALLER_PROVES, pending->transcript,
 			      pending->bytes))
 		return "it does not know the secret";
-	ring = share_memory(pending);
+	ring = attach_shared_memory(pending);
 	pier_soft_prove(qp->secret, ring ? SOFT_LISTENER_SHARES : SOFT_LISTENER_WELCOMES,
 			pending->transcript, welcome);
-	if (!say(pending, welcome, sizeof(welcome))) {
+	if (!send_answer(pending, welcome, sizeof(welcome))) {
 		pier_soft_free_ring(ring);
-		return "it does not listen";
+		return "it does not take the answer";
 	}
-	hand_over(context, pending, qp, ring);
+	hand_over_stream(context, pending, qp, ring);
 	return NULL;
 }
 
 /*
- * Keeps the fd that came along, if there was room for it. False: there were more than
- * the protocol has. MSG_CTRUNC says that some were discarded; a peer
- * that sent one is not to blame if our own fd table is full.
+ * Keeps the fd that came with a proof. False: there were more fds than the protocol
+ * allows. MSG_CTRUNC: the kernel discarded some; a peer that sent one fd is not at fault
+ * if our fd table is full.
  */
 static bool take_fd(struct soft_pending *pending, struct msghdr *message)
 {
@@ -264,11 +271,11 @@ static bool take_fd(struct soft_pending *pending, struct msghdr *message)
 }
 
 /*
- * As recv(2), and EPROTO for fds where there are to be none. One fd may come with a
+ * As recv(2); EPROTO: fds came where the protocol has none. One fd may come with a
  * proof. Otherwise there is no room for control data, and the kernel discards fds: a
  * buffer for one fd that is padded to CMSG_SPACE() has room for two.
  */
-static ssize_t receive(struct soft_pending *pending, uint32_t wanted)
+static ssize_t receive_pending(struct soft_pending *pending, uint32_t wanted)
 {
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))];
 	bool has_room = !pending->sealed && pending->step == SOFT_PENDING_PROOF &&
@@ -302,14 +309,14 @@ void pier_soft_continue_pending(struct soft_context *context, uint64_t id)
 
 	if (pending->step == SOFT_PENDING_FREE || pending->generation != id >> 8)
 		return;
-	received = receive(pending, wanted);
+	received = receive_pending(pending, wanted);
 	if (received < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
 	if (received <= 0) {
-		drop(context, pending,
-		     received < 0 && errno == EPROTO
-			     ? "it sends fds that nobody asked for"
-			     : "it hung up");
+		drop_pending(context, pending,
+			     received < 0 && errno == EPROTO
+				     ? "it sends fds that the protocol does not allow"
+				     : "it hung up");
 		return;
 	}
 	pending->have += (uint32_t)received;
@@ -318,7 +325,7 @@ void pier_soft_continue_pending(struct soft_context *context, uint64_t id)
 	why = pending->step == SOFT_PENDING_HELLO ? answer_hello(context, pending)
 						  : answer_proof(context, pending);
 	if (why)
-		drop(context, pending, why);
+		drop_pending(context, pending, why);
 }
 
 void pier_soft_check_pending(struct soft_context *context)
@@ -338,7 +345,7 @@ void pier_soft_check_pending(struct soft_context *context)
 		if (pending->step == SOFT_PENDING_FREE)
 			continue;
 		if (now >= pending->deadline)
-			drop(context, pending, "it took too long");
+			drop_pending(context, pending, "it took too long");
 		else
 			pier_soft_arm_timer(context, pending->deadline);
 	}

@@ -9,8 +9,8 @@
 #include "provider/soft/limits.h"
 
 /*
- * How two queue pairs authenticate each other before a frame is read. Each has
- * a secret that travels in its endpoint, so only its peer knows it.
+ * Two queue pairs authenticate each other before either reads a frame. Each has a secret
+ * in its endpoint, so only its peer knows it.
  *
  *	caller: hello      who calls whom, and a nonce
  *	listener: nonce, MAC(secret of the listener, transcript)
@@ -18,25 +18,26 @@
  *		MAC(secret of the caller, transcript)
  *	listener: MAC(secret of the listener, transcript)
  *
- * On one host the caller's MACs come with an fd, if there is one to be had: memory for
- * both to share. Whether the listener takes it is part of its last MAC.
+ * On one host the caller's MACs come with the fd of memory for both to share, if it could
+ * allocate some. The last MAC of the listener covers whether it uses that memory.
  *
  * The transcript is the hash of hello, the listener's nonce and whether the link is
- * sealed, so every MAC covers all three. A listener may not know the secret of the
- * caller yet; it checks that MAC when its queue pair goes to RTR.
+ * sealed, so every MAC covers all three. The listener may not know the secret of
+ * the caller yet: it checks that MAC when its queue pair goes to RTR.
  *
  * A link is sealed, that is encrypted and authenticated (seal.c), unless it is a Unix
  * socket between two processes of one user. The nonces of a sealed link are fresh X25519
  * public keys (RFC 7748). Its stream keys depend on both secrets, the transcript and the
- * X25519 result, so an endpoint that leaks later does not open recorded traffic.
+ * X25519 result, so an endpoint that leaks later does not decrypt recorded traffic.
  *
- * Each end decides by what its own kernel says of its socket, and hashes the decision
- * into the transcript. So a relay that is the peer's user for one end and a stranger for
- * the other cannot make one of them send plaintext: the MACs do not match. A process of
- * the same user can still relay a plain link and read it, but it can also ptrace(2) us.
+ * Each end decides by what its own kernel reports about its socket, and hashes the
+ * decision into the transcript. So a relay that is the peer's user for one end and
+ *another user for the other cannot make either of them send plaintext: the MACs do not
+ *match. A process of the same user can relay a plain link and read it, but that process
+ *could also ptrace(2) this one.
  */
 
-/* The last byte is the version of all that follows on the stream. */
+/* The last byte is the version of everything that follows on the stream. */
 static const uint8_t magic[8] = { 'p', 'i', 'e', 'r', 's', 'o', 'f', 3 };
 
 bool pier_soft_random(void *ret_bytes, size_t length)
@@ -86,7 +87,7 @@ void pier_soft_hash_transcript(const uint8_t *hello, const uint8_t *nonce, bool 
 	crypto_generichash(ret_transcript, SOFT_MAC_SIZE, all, sizeof(all), NULL, 0);
 }
 
-/* The role keeps one side from handing the other its own proof back. */
+/* The role prevents an end from sending back the proof of the other. */
 void pier_soft_prove(const uint8_t *secret, enum soft_role role,
 		     const uint8_t *transcript, uint8_t *ret_mac)
 {
@@ -118,7 +119,7 @@ bool pier_soft_make_nonce(struct soft_share *share, bool sealed, uint8_t *ret_no
 	       crypto_scalarmult_base(ret_nonce, share->scalar) == 0;
 }
 
-/* crypto_scalarmult() fails for points of low order, which would agree on 0. */
+/* crypto_scalarmult() fails for points of low order, with which both would agree on 0. */
 bool pier_soft_agree(struct soft_share *share, const uint8_t *nonce, uint8_t *ret_agreed)
 {
 	bool agreed = !share->wanted ||

@@ -15,10 +15,10 @@
 #include "stream.h"
 
 /*
- * Which process is at the other end of a Unix socket. SO_PEERCRED (unix(7)) gives the
- * ids that it had when it connected or listened, translated to our namespaces: a user
- * without an id in our user namespace appears as 65534, a process without one in our pid
- * namespace as 0.
+ * The process at the other end of a Unix socket. SO_PEERCRED (unix(7)) gives the ids
+ * that it had when it connected or listened, translated to the namespaces of this
+ * process: a user without an id in our user namespace is 65534, a process without one in
+ * our pid namespace is 0.
  */
 
 /* Linux 6.16. The number is that of asm-generic/socket.h. */
@@ -26,14 +26,14 @@
 #define SO_PASSRIGHTS 83
 #endif
 
-/* Linux 6.5, likewise; -1 is no option of any kernel. */
+/* Linux 6.5, likewise; no kernel has an option -1. */
 #if !defined(SO_PEERPIDFD) && !defined(__sparc__) && !defined(__hppa__)
 #define SO_PEERPIDFD 77
 #elif !defined(SO_PEERPIDFD)
 #define SO_PEERPIDFD -1
 #endif
 
-static bool get_credentials(int fd, struct ucred *ret_peer)
+static bool get_peer_credentials(int fd, struct ucred *ret_peer)
 {
 	socklen_t size = sizeof(*ret_peer);
 
@@ -44,14 +44,15 @@ bool pier_soft_must_seal(int fd, uid_t uid)
 {
 	struct ucred peer;
 
-	return pier_soft_is_remote(fd) || !get_credentials(fd, &peer) || peer.uid != uid;
+	return pier_soft_is_remote(fd) || !get_peer_credentials(fd, &peer) ||
+	       peer.uid != uid;
 }
 
 bool pier_soft_may_connect(int fd)
 {
 	struct ucred peer;
 
-	return get_credentials(fd, &peer) &&
+	return get_peer_credentials(fd, &peer) &&
 	       (peer.uid == geteuid() || peer.uid == 0 || geteuid() == 0);
 }
 
@@ -96,7 +97,7 @@ static bool has_our_capabilities(pid_t pid)
 	return true;
 }
 
-/* What __ptrace_may_access() in the kernel asks before it opens /proc/PID/fd/N. */
+/* What __ptrace_may_access() in the kernel checks before it opens /proc/PID/fd/N. */
 static bool may_open_our_fds(const struct ucred *peer)
 {
 	if (peer->pid == getpid())
@@ -107,7 +108,7 @@ static bool may_open_our_fds(const struct ucred *peer)
 }
 
 /* A pidfd becomes readable when the process exits: pidfd_open(2). */
-static bool is_running(int pidfd)
+static bool is_process_running(int pidfd)
 {
 	struct pollfd waited = { .fd = pidfd, .events = POLLIN };
 
@@ -115,10 +116,10 @@ static bool is_running(int pidfd)
 }
 
 /*
- * The checks use the pid, which may be another process' by now. If the process that
- * connected still runs after them, they were about it. Before Linux 6.5 there is no
- * SO_PEERPIDFD: a process of our ids that exits, and whose pid is then taken by one that
- * passes the checks, leaves its connection to a child that gets fds.
+ * The checks use the pid, which another process may have by now. If the process that
+ * connected is still running after them, they were about that process. Before Linux 6.5
+ * there is no SO_PEERPIDFD: a process of our ids may exit and leave its connection to a
+ * child; if a process that passes the checks then takes its pid, that child gets fds.
  *
  * Security modules such as Yama and Landlock are not asked.
  */
@@ -131,13 +132,13 @@ bool pier_soft_may_have_fds(int fd)
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &size) < 0 &&
 	    errno != ENOPROTOOPT)
 		return false;
-	return get_credentials(fd, &peer) && may_open_our_fds(&peer) &&
-	       (pidfd < 0 || is_running(pidfd));
+	return get_peer_credentials(fd, &peer) && may_open_our_fds(&peer) &&
+	       (pidfd < 0 || is_process_running(pidfd));
 }
 
 /*
- * An fd that arrives has to be closed, which can block as long as the sender likes (see
- * pier_soft_close_foreign()), also where recv(2) discards it.
+ * An fd that arrives must be closed, which can block as long as the sender likes (see
+ * pier_soft_close_foreign()), even if recv(2) discards it.
  */
 void pier_soft_accept_fds(int fd, bool accepted)
 {
@@ -151,11 +152,11 @@ void pier_soft_accept_fds(int fd, bool accepted)
 
 /*
  * The last close(2) of a socket with SO_LINGER waits for unsent bytes (socket(7)), so
- * SO_LINGER is switched off first; on other files setsockopt(2) fails with ENOTSOCK and
- * asks no file system. Three ways remain to block us: a sender that sets SO_LINGER again
- * between the two calls, a socket with SO_LINGER that the kernel itself closes because
- * recv(2) had no room for it, and a file of FUSE, for which close(2) waits until the
- * server has answered FUSE_FLUSH.
+ * SO_LINGER is switched off first. On other files setsockopt(2) fails with ENOTSOCK and
+ * does not ask their file system. Three ways remain to block this process: a sender that
+ * sets SO_LINGER again between the two calls; a socket with SO_LINGER that the kernel
+ * itself closes because recv(2) had no room for it; and a FUSE file, for which close(2)
+ * waits until the server has answered FUSE_FLUSH.
  */
 int pier_soft_close_foreign(int fd)
 {

@@ -12,9 +12,12 @@
 #include "seal.h"
 #include "stream.h"
 
-/* The caller proved that it knows our secret; now that we know its, this too. */
-static bool identity_holds(const struct soft_qp *qp,
-			   const struct soft_early_stream *early)
+/*
+ * The caller has proved that it knows our secret. Now that we know its secret, this
+ * checks its other proof.
+ */
+static bool check_peer_identity(const struct soft_qp *qp,
+				const struct soft_early_stream *early)
 {
 	if (early->proven)
 		return true;
@@ -23,8 +26,8 @@ static bool identity_holds(const struct soft_qp *qp,
 				early->transcript, early->proof);
 }
 
-/* The peer gave up meanwhile, and whatever it sent is of no use without it. */
-static bool is_dead(int fd)
+/* Whether the peer has hung up. What it sent before is then of no use. */
+static bool is_stream_dead(int fd)
 {
 	char byte;
 
@@ -40,7 +43,7 @@ bool pier_soft_has_stream(const struct soft_qp *qp, const union ibv_gid *gid,
 	const struct soft_early_stream *early = &qp->early;
 
 	return early->fd >= 0 && early->qpn == qpn &&
-	       memcmp(&early->gid, gid, sizeof(*gid)) == 0 && !is_dead(early->fd);
+	       memcmp(&early->gid, gid, sizeof(*gid)) == 0 && !is_stream_dead(early->fd);
 }
 
 void pier_soft_discard_stream(struct soft_qp *qp)
@@ -57,8 +60,8 @@ void pier_soft_discard_stream(struct soft_qp *qp)
 }
 
 /*
- * Both secrets are known here, and no frame has been sent or read yet. Of the two ends of
- * a sealed link, only the caller has `proven` set.
+ * Both secrets are known here, and no frame has been sent or read yet. Of the two ends
+ * of a sealed link only the caller has `proven` set.
  */
 static struct soft_seal *seal_parked(struct soft_qp *qp,
 				     const struct soft_early_stream *early)
@@ -86,8 +89,8 @@ void pier_soft_adopt_stream(struct soft_qp *qp)
 	if (early.fd < 0)
 		return;
 	if (!pier_soft_has_stream(qp, &qp->attr.ah_attr.grh.dgid, qp->attr.dest_qp_num) ||
-	    !identity_holds(qp, &early)) {
-		pier_info("soft0: QP %#x dropped a connection that is not its peer's",
+	    !check_peer_identity(qp, &early)) {
+		pier_info("soft0: QP %#x dropped a connection: it is not from its peer",
 			  qp->ibv.qp_num);
 		pier_soft_discard_stream(qp);
 		return;
@@ -109,7 +112,6 @@ void pier_soft_adopt_stream(struct soft_qp *qp)
 	pier_soft_attach_link(qp, early.fd, early.tx_fd, early.ring, seal);
 }
 
-/* Consumes the fds in `early`; the newest one counts. */
 void pier_soft_store_stream(struct soft_qp *qp, const struct soft_early_stream *early)
 {
 	enum ibv_qp_state state = qp->ibv.state;

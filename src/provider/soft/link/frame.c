@@ -14,7 +14,7 @@ void pier_soft_pack_header(const struct soft_header *header, uint8_t *ret_bytes)
 	pier_put_le32(ret_bytes + 8, header->length);
 	pier_put_le32(ret_bytes + 12, header->key);
 	pier_put_le64(ret_bytes + 16, header->address);
-	/* Already bytes in network order: copied as they lie. */
+	/* In network order already: copied unchanged. */
 	memcpy(ret_bytes + 24, &header->immediate, sizeof(header->immediate));
 	pier_put_le32(ret_bytes + 28, 0);
 }

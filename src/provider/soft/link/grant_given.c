@@ -16,13 +16,11 @@
 #include "stream.h"
 
 /*
- * Leaves: a peer on this host gets the fds of a region's memory and copies into and out
- * of it by itself.
- *
  * An fd gives its holder the right to read and to write every byte of the file, because
- * one that was opened for reading can be opened again through /proc/self/fd. So a leave
- * is given only for a region that the peer may read and write, and that consists of whole
- * files, whose size is final. All other requests go by the ring, where we check them.
+ * an fd that was opened for reading can be opened again through /proc/self/fd. So a
+ * grant is given only for a region that the peer may read and write, and that consists
+ * of whole files whose size is final. All other requests go through the ring, where this
+ * end checks them.
  *
  * There is one difference from hardware. A hostile peer can keep its fd and its mapping
  * after the region was deregistered: Linux cannot revoke either of them. So an fd is
@@ -33,11 +31,11 @@
 enum {
 	REMOTE = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE,
 	SPINS = 1000,
-	/* A copy takes 0.1 ms or so; a peer that was stopped in one may take for ever. */
+	/* A copy takes about 0.1 ms, but a peer may be stopped in the middle of one. */
 	DEADLINE_NANOSECONDS = 1000000000
 };
 
-/* How much of the file, from its first byte on, belongs to the region. */
+/* How many bytes of the file, from its first one on, belong to the region. */
 static uint64_t covered_bytes(const struct soft_mr *mr, int fd)
 {
 	uint64_t covered = 0, before;
@@ -71,14 +69,14 @@ static bool is_grantable(const struct soft_mr *mr)
 	return true;
 }
 
-/* Memory windows never get here: a leave is for the key of a region. */
+/* Memory windows are not granted: a request names the key of a region. */
 static bool may_read_and_write(const struct soft_qp *qp, const struct soft_mr *mr)
 {
 	return mr->ibv.pd == qp->ibv.pd && !qp->link.closing &&
 	       (mr->access & qp->attr.qp_access_flags & REMOTE) == REMOTE;
 }
 
-/* Pieces of one file follow the first of them, which brought the fd. */
+/* The first piece of a file adds the fd, and later ones refer to it. */
 static uint32_t find_fd(const struct soft_mr *mr,
 			const struct soft_grant_message *message, uint32_t index)
 {
@@ -90,10 +88,10 @@ static uint32_t find_fd(const struct soft_mr *mr,
 }
 
 /*
- * The peer gets an open file description of its own. Through ours it could change the
- * flags and the offset of the application's fd.
+ * The peer gets an open file description of its own. With ours it could change the flags
+ * and the offset of the application's fd.
  */
-static int open_again(int fd)
+static int reopen_file(int fd)
 {
 	char path[32];
 
@@ -102,9 +100,11 @@ static int open_again(int fd)
 }
 
 /* False: a file cannot be opened. The caller closes `fds` in any case. */
-static bool describe(const struct soft_mr *mr, struct soft_grant_message *message,
-		     int *fds)
+static bool describe_pieces(const struct soft_mr *mr, struct soft_grant_message *message,
+			    int *fds)
 {
+	message->count = 0;
+	message->fd_count = 0;
 	for (uint32_t i = 0; i < mr->count; i++) {
 		const struct soft_piece *piece = &mr->pieces[i];
 
@@ -114,7 +114,7 @@ static bool describe(const struct soft_mr *mr, struct soft_grant_message *messag
 		message->count++;
 		if (message->pieces[i].fd < message->fd_count)
 			continue;
-		fds[message->fd_count] = open_again(piece->fd);
+		fds[message->fd_count] = reopen_file(piece->fd);
 		if (fds[message->fd_count] < 0)
 			return false;
 		message->fd_count++;
@@ -133,15 +133,15 @@ static bool find_slot(const struct soft_ring *ring, uint32_t *ret_slot)
 	return false;
 }
 
-static bool give(struct soft_qp *qp, struct soft_mr *mr,
-		 struct soft_grant_message *message)
+static bool give_grant(struct soft_qp *qp, struct soft_mr *mr,
+		       struct soft_grant_message *message)
 {
 	struct soft_ring *ring = qp->link.ring;
 	struct soft_given_grant *grant;
 	int fds[SOFT_GRANT_PIECES];
-	bool said;
+	bool sent;
 
-	/* Asked again each time, because we may have become undumpable since. */
+	/* Checked each time, because this process may have become undumpable since. */
 	if (!find_slot(ring, &message->slot) || !pier_soft_may_have_fds(qp->link.tx_fd))
 		return false;
 	grant = &ring->given[message->slot];
@@ -149,10 +149,11 @@ static bool give(struct soft_qp *qp, struct soft_mr *mr,
 	message->iova = mr->iova;
 	message->counted = mr->counter;
 	atomic_store(&ring->in->valid[message->slot], message->serial);
-	said = describe(mr, message, fds) && pier_soft_send_grant(qp, message, fds);
+	sent = describe_pieces(mr, message, fds) &&
+	       pier_soft_send_grant(qp, message, fds);
 	for (uint32_t i = 0; i < message->fd_count; i++)
 		pier_close_fd(fds[i]);
-	if (!said) {
+	if (!sent) {
 		atomic_store(&ring->in->valid[message->slot], 0);
 		return false;
 	}
@@ -169,17 +170,18 @@ void pier_soft_answer_grant_request(struct soft_qp *qp, uint32_t key)
 	struct soft_grant_message message = { .key = key }, denied = { .key = key };
 
 	if (mr && qp->link.ring->shares_fds && may_read_and_write(qp, mr) &&
-	    is_grantable(mr) && give(qp, mr, &message))
+	    is_grantable(mr) && give_grant(qp, mr, &message))
 		return;
-	/* What its memory is made of does not change while it has its key. */
+	/* The memory of a region does not change while it has its key. */
 	denied.never = mr && !is_grantable(mr);
 	pier_soft_send_grant(qp, &denied, NULL);
 }
 
 /*
- * The peer says that it copies and then looks whether it still may; we say that it may
- * not and then look whether it copies; all of it sequentially consistent. Who is gone
- * does not copy. False: it does not stop.
+ * The peer sets `busy` and then reads `valid`; this end clears `valid` and then reads
+ * `busy`. All four are sequentially consistent, so either the peer sees that its grant
+ * is gone, or this end sees the copy. A peer that has hung up does not copy. False: it
+ * does not stop.
  */
 static bool wait_until_unused(const struct soft_qp *qp, uint32_t slot)
 {
@@ -198,7 +200,7 @@ static bool wait_until_unused(const struct soft_qp *qp, uint32_t slot)
 	return true;
 }
 
-static bool take_back(struct soft_qp *qp, struct soft_given_grant *grant)
+static bool revoke_grant(struct soft_qp *qp, struct soft_given_grant *grant)
 {
 	struct soft_ring *ring = qp->link.ring;
 	uint32_t slot = (uint32_t)(grant - ring->given);
@@ -222,10 +224,10 @@ bool pier_soft_take_returned_grant(struct soft_qp *qp, uint32_t slot, uint32_t s
 
 	if (!grant->mr || grant->serial != serial)
 		return true;
-	/* It is not waited for: an honest peer ends its copy first. */
+	/* No wait: an honest peer ends its copy before it returns the grant. */
 	if (atomic_load(&ring->in->busy) == index + 1)
 		ring->unresponsive = true;
-	return take_back(qp, grant);
+	return revoke_grant(qp, grant);
 }
 
 void pier_soft_revoke_region_grants(struct soft_mr *mr)
@@ -236,7 +238,7 @@ void pier_soft_revoke_region_grants(struct soft_mr *mr)
 		struct soft_qp *qp = grant->qp;
 		uint32_t slot = (uint32_t)(grant - qp->link.ring->given);
 
-		if (take_back(qp, grant))
+		if (revoke_grant(qp, grant))
 			pier_soft_send_grant_revoked(qp, slot, grant->serial);
 		else
 			soft_context_of(qp)->engine.ops->lose_link(qp);
@@ -250,7 +252,7 @@ void pier_soft_revoke_link_grants(struct soft_qp *qp)
 	for (uint32_t i = 0; ring && i < SOFT_MAX_GRANTS; i++) {
 		if (!ring->given[i].mr)
 			continue;
-		if (take_back(qp, &ring->given[i]))
+		if (revoke_grant(qp, &ring->given[i]))
 			pier_soft_send_grant_revoked(qp, i, ring->given[i].serial);
 	}
 }

@@ -13,15 +13,12 @@
 #include "provider/soft/soft.h"
 #include "ring.h"
 
-/*
- * The leaves that peers have given us, and what we know about keys for which there is
- * none. A peer may be hostile: it gives us any file that it likes, and changes it later.
- */
+/* A peer may be hostile: it may grant any file, and change it later. */
 
 enum {
-	/* From here on a leave is worth asking for at the first use of a key. */
+	/* Requests of this size justify a grant at the first use of a key. */
 	ASK_BYTES = 64 * 1024,
-	/* Of one peer's memory; limits.c has the bounds for all peers together. */
+	/* Of one peer; regions/rlimits.c has the bounds for all peers together. */
 	MAX_PEER_PIECES = 1024
 };
 
@@ -56,7 +53,7 @@ void pier_soft_drop_revoked_grant(struct soft_qp *qp, uint32_t slot, uint32_t se
 	}
 }
 
-static struct soft_received_grant *find_key(struct soft_ring *ring, uint32_t key)
+static struct soft_received_grant *find_grant_of_key(struct soft_ring *ring, uint32_t key)
 {
 	struct soft_received_grant *grant = ring->received,
 				   *last = &grant[ring->last_found];
@@ -72,8 +69,8 @@ static struct soft_received_grant *find_key(struct soft_ring *ring, uint32_t key
 	return NULL;
 }
 
-/* A free one, or that which was not used for longest. NULL: all wait for answers. */
-static struct soft_received_grant *make_room(struct soft_qp *qp)
+/* A free entry, or the least recently used one. NULL: all wait for answers. */
+static struct soft_received_grant *make_room_for_key(struct soft_qp *qp)
 {
 	struct soft_received_grant *grant = qp->link.ring->received, *oldest = NULL;
 
@@ -92,7 +89,7 @@ static struct soft_received_grant *make_room(struct soft_qp *qp)
 	return oldest;
 }
 
-static void ask(struct soft_qp *qp, struct soft_received_grant *grant)
+static void request_grant(struct soft_qp *qp, struct soft_received_grant *grant)
 {
 	if (pier_soft_send_grant_request(qp, grant->key))
 		grant->state = SOFT_GRANT_REQUESTED;
@@ -102,11 +99,11 @@ struct soft_received_grant *pier_soft_find_grant(struct soft_qp *qp, uint32_t ke
 						 uint64_t length)
 {
 	struct soft_ring *ring = qp->link.ring;
-	struct soft_received_grant *grant = find_key(ring, key);
+	struct soft_received_grant *grant = find_grant_of_key(ring, key);
 	bool known = grant;
 
 	if (!known)
-		grant = make_room(qp);
+		grant = make_room_for_key(qp);
 	if (!grant)
 		return NULL;
 	grant->used = ++ring->uses;
@@ -117,10 +114,10 @@ struct soft_received_grant *pier_soft_find_grant(struct soft_qp *qp, uint32_t ke
 	if (grant->state == SOFT_GRANT_RECEIVED)
 		return grant;
 	if (grant->state == SOFT_GRANT_SEEN && (known || length >= ASK_BYTES))
-		ask(qp, grant);
+		request_grant(qp, grant);
 	else if (grant->state == SOFT_GRANT_DENIED &&
 		 soft_context_of(qp)->engine.now >= grant->denied_until)
-		ask(qp, grant);
+		request_grant(qp, grant);
 	return NULL;
 }
 
@@ -135,8 +132,8 @@ void pier_soft_reject_grant(struct soft_qp *qp, struct soft_received_grant *gran
 	grant->denied_until = SOFT_NEVER;
 }
 
-/* 0: no region can be that large. */
-static uint64_t sum_lengths(const struct soft_grant_message *message)
+/* 0: longer than a region can be. */
+static uint64_t sum_piece_lengths(const struct soft_grant_message *message)
 {
 	uint64_t sum = 0, end;
 
@@ -148,7 +145,7 @@ static uint64_t sum_lengths(const struct soft_grant_message *message)
 }
 
 /* No access to the peer's memory may end in a signal, whatever the peer does later. */
-static bool is_safe(const struct soft_grant_message *message, const int *fds)
+static bool is_safe_to_map(const struct soft_grant_message *message, const int *fds)
 {
 	for (uint32_t i = 0; i < message->fd_count; i++) {
 		if (!pier_soft_is_fixed(fds[i]))
@@ -162,7 +159,8 @@ static bool is_safe(const struct soft_grant_message *message, const int *fds)
 	return pier_soft_may_touch_holes();
 }
 
-static bool has_room(const struct soft_ring *ring, uint64_t bytes, uint32_t pieces)
+static bool is_below_peer_limits(const struct soft_ring *ring, uint64_t bytes,
+				 uint32_t pieces)
 {
 	for (uint32_t i = 0; i < SOFT_MAX_GRANTS; i++) {
 		bytes += ring->received[i].bytes;
@@ -171,11 +169,11 @@ static bool has_room(const struct soft_ring *ring, uint64_t bytes, uint32_t piec
 	return bytes <= MAX_PEER_BYTES && pieces <= MAX_PEER_PIECES;
 }
 
-/* NULL: it cannot be mapped. */
+/* NULL: they cannot be mapped. */
 static struct soft_mr *map_pieces(const struct soft_grant_message *message,
 				  const int *fds)
 {
-	const int access = IBV_ACCESS_LOCAL_WRITE; /* how it is mapped */
+	const int access = IBV_ACCESS_LOCAL_WRITE; /* of the mapping */
 	struct pier_provider_part parts[SOFT_GRANT_PIECES];
 	struct soft_mr *mr;
 	bool usable;
@@ -192,22 +190,22 @@ static struct soft_mr *map_pieces(const struct soft_grant_message *message,
 		const struct soft_piece *piece = &mr->pieces[i];
 
 		madvise(piece->mapping, piece->mapping_size, MADV_DONTFORK);
-		usable = piece->fd >= 0; /* else we have too many already */
+		usable = piece->fd >= 0; /* otherwise fds are scarce */
 	}
 	if (mr && !usable)
 		pier_soft_free_mr(mr);
 	return usable ? mr : NULL;
 }
 
-static bool map_leave(const struct soft_ring *ring,
+static bool map_grant(const struct soft_ring *ring,
 		      const struct soft_grant_message *message, const int *fds,
 		      struct soft_received_grant *grant)
 {
-	uint64_t bytes = sum_lengths(message);
+	uint64_t bytes = sum_piece_lengths(message);
 
 	if (bytes == 0 || bytes > MAX_PEER_BYTES ||
-	    !has_room(ring, bytes, message->count) || !ring->shares_fds ||
-	    !is_safe(message, fds))
+	    !is_below_peer_limits(ring, bytes, message->count) || !ring->shares_fds ||
+	    !is_safe_to_map(message, fds))
 		return false;
 	if (!pier_soft_reserve_mapping(bytes, message->count))
 		return false;
@@ -224,7 +222,8 @@ static bool map_leave(const struct soft_ring *ring,
 bool pier_soft_accept_grant(struct soft_qp *qp, const struct soft_grant_message *message,
 			    const int *fds)
 {
-	struct soft_received_grant *grant = find_key(qp->link.ring, message->key);
+	struct soft_received_grant *grant = find_grant_of_key(qp->link.ring,
+							      message->key);
 
 	if (!grant || grant->state != SOFT_GRANT_REQUESTED)
 		return false;
@@ -234,7 +233,7 @@ bool pier_soft_accept_grant(struct soft_qp *qp, const struct soft_grant_message 
 						       DENIED_NANOSECONDS;
 	if (message->count == 0)
 		return true;
-	if (!map_leave(qp->link.ring, message, fds, grant)) {
+	if (!map_grant(qp->link.ring, message, fds, grant)) {
 		pier_soft_send_grant_returned(qp, message->slot, message->serial);
 		return true;
 	}

@@ -20,7 +20,7 @@ static int watch_link(struct soft_context *context, struct soft_qp *qp)
 	uint64_t id = link->serial * SOFT_MAX_QP + qp->ibv.qp_num % SOFT_MAX_QP;
 	int error;
 
-	if (link->ring) /* room in the ring is told otherwise */
+	if (link->ring) /* the ring itself shows when it has room */
 		return pier_soft_watch(context, link->rx_fd, in, SOFT_EVENT_QP, id);
 	if (link->rx_fd == link->tx_fd)
 		return pier_soft_watch(context, link->rx_fd, in | EPOLLOUT, SOFT_EVENT_QP,
@@ -59,7 +59,9 @@ int pier_soft_attach_link(struct soft_qp *qp, int rx_fd, int tx_fd,
 	int error;
 
 	pier_soft_close_link(qp);
-	/* Nothing of the one before, of which frames were staged when it was lost. */
+	/*
+	 * Clears all of the previous link, which may have been lost with frames queued.
+	 */
 	memset(&qp->link, 0, sizeof(qp->link));
 	qp->link.rx_fd = rx_fd;
 	qp->link.tx_fd = tx_fd;
@@ -85,7 +87,7 @@ static void close_ring(struct soft_qp *qp)
 	struct soft_ring *ring = qp->link.ring;
 
 	if (!ring->qp)
-		ring->qp = qp; /* it was not started */
+		ring->qp = qp; /* the ring was not started */
 	pier_soft_revoke_link_grants(qp);
 	pier_soft_stop_polling(qp);
 	pier_soft_release_grants(ring);

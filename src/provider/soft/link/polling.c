@@ -7,34 +7,34 @@
 #include "shared_memory.h"
 
 /*
- * Which rings the engine looks at. Those where something last_active lately are *hot*: a
- * look at them costs no system call, and for a ring that is quiet no cache miss. To
- * the peers of all others the flags in the shared memory say that we sleep, and they
- * send a byte over the socket. So an idle link costs a poll nothing.
+ * The engine polls the rings with recent activity: that costs no system call, and for a
+ * quiet ring no cache miss. For all other rings the flags in the shared memory say that
+ * this end sleeps, and the peer sends a byte over the socket. So an idle link adds
+ * nothing to the cost of a poll.
  */
 
 enum {
 	MAX_POLLED = 64,
-	/* How long the engine's thread looks on before it sleeps. */
+	/* How long the thread goes on polling before it sleeps. */
 	SPIN_NANOSECONDS = 20000
 };
 
-static bool has_bytes(const struct soft_ring *ring)
+static bool ring_has_bytes(const struct soft_ring *ring)
 {
 	return atomic_load(&ring->in->head) != ring->taken;
 }
 
-static bool has_room(const struct soft_ring *ring)
+static bool ring_has_room(const struct soft_ring *ring)
 {
 	return ring->put - atomic_load(&ring->out->tail) != SOFT_RING_SIZE;
 }
 
-/* Whether something is there that the link did not know of. */
+/* Whether there is something that the link does not know yet. */
 static bool find_ring_activity(struct soft_qp *qp)
 {
 	struct soft_link *link = &qp->link;
-	bool bytes = !link->readable && has_bytes(link->ring);
-	bool room = !link->writable && has_room(link->ring);
+	bool bytes = !link->readable && ring_has_bytes(link->ring);
+	bool room = !link->writable && ring_has_room(link->ring);
 
 	link->readable |= bytes;
 	link->writable |= room;
@@ -43,7 +43,7 @@ static bool find_ring_activity(struct soft_qp *qp)
 
 void pier_soft_wake_peer(struct soft_qp *qp, _Atomic uint32_t *sleeps)
 {
-	/* Asked before it is written to: the cache line mostly stays where it is. */
+	/* Read before it is written: the cache line mostly stays where it is. */
 	if (atomic_load(sleeps) && atomic_exchange(sleeps, 0))
 		pier_soft_send_wake(qp);
 }
@@ -69,7 +69,7 @@ static void stop_polling_oldest(struct soft_engine *engine)
 		if (!oldest || ring->last_active < oldest->last_active)
 			oldest = ring;
 	}
-	/* If it has something, it goes to sleep when it had its turn. */
+	/* If there is something in it, it sleeps after its turn. */
 	if (!pier_soft_sleep_on_ring(oldest->qp))
 		pier_soft_activate(oldest->qp);
 }
@@ -91,7 +91,7 @@ void pier_soft_start_polling(struct soft_qp *qp)
 	engine->polled_count++;
 }
 
-/* See pier_soft_ring_send() for why nothing is missed. */
+/* pier_soft_ring_send() explains why no wake-up is lost. */
 bool pier_soft_sleep_on_ring(struct soft_qp *qp)
 {
 	struct soft_ring *ring = qp->link.ring;

@@ -13,7 +13,7 @@
 #include "shared_memory.h"
 
 enum {
-	/* So that the other end works on one part while we copy the next. */
+	/* The other end works on one part while this one copies the next. */
 	COPY_BYTES = SOFT_RING_SIZE / 3
 };
 
@@ -54,10 +54,10 @@ void pier_soft_free_ring(struct soft_ring *ring)
 	free(ring);
 }
 
-/* The bytes of a ring from `position` on, to its end at most. */
-static struct soft_extent extent_at(const struct soft_ring *ring,
-				    const struct soft_direction *half, uint64_t position,
-				    size_t length)
+/* The bytes of a ring from `position` on, up to its end. */
+static struct soft_extent ring_extent(const struct soft_ring *ring,
+				      const struct soft_direction *half,
+				      uint64_t position, size_t length)
 {
 	struct soft_ring_layout *shared = ring->memory->layout;
 	uint64_t in_ring = position % SOFT_RING_SIZE;
@@ -74,18 +74,19 @@ static struct soft_extent extent_at(const struct soft_ring *ring,
 }
 
 /*
- * -1: memory of the vector has vanished. What is sent goes as a whole or not at all,
- * as in a packet of a socket, so that no header leaves without what it announces; of
- * what is received, all before the gap is there.
+ * -1 with EFAULT: memory of the vector has vanished. A send copies everything or
+ * nothing, as a packet of a socket, so that no header is sent without its payload. A
+ * receive delivers everything before the gap.
  */
-static ssize_t copy_parts(struct soft_ring *ring, const struct soft_direction *half,
-			  uint64_t position, size_t length, struct soft_vector *vector)
+static ssize_t copy_through_ring(struct soft_ring *ring,
+				 const struct soft_direction *half, uint64_t position,
+				 size_t length, struct soft_vector *vector)
 {
 	size_t done = 0;
 
 	while (done < length && vector->first < vector->count) {
-		struct soft_extent extent = extent_at(ring, half, position + done,
-						      length - done);
+		struct soft_extent extent = ring_extent(ring, half, position + done,
+							length - done);
 		ssize_t copied = pier_soft_copy(vector, &extent);
 		bool gap = copied < (ssize_t)extent.length &&
 			   vector->first < vector->count;
@@ -102,23 +103,24 @@ static ssize_t copy_parts(struct soft_ring *ring, const struct soft_direction *h
 	return (ssize_t)done;
 }
 
-static ssize_t copy(struct soft_ring *ring, const struct soft_direction *half,
-		    uint64_t position, size_t length, struct soft_vector *vector)
+static ssize_t copy_bracketed(struct soft_ring *ring, const struct soft_direction *half,
+			      uint64_t position, size_t length,
+			      struct soft_vector *vector)
 {
 	ssize_t copied;
 
 	pier_soft_vector_sync(vector, DMA_BUF_SYNC_START);
-	copied = copy_parts(ring, half, position, length, vector);
+	copied = copy_through_ring(ring, half, position, length, vector);
 	pier_soft_vector_sync(vector, DMA_BUF_SYNC_END);
 	return copied;
 }
 
 /*
- * No wake-up is lost: we publish the position and then look whether the reader sleeps;
- * the reader says that it sleeps and then looks at the position
+ * No wake-up is lost. The writer publishes its position and then reads whether the
+ * reader sleeps. The reader sets that it sleeps and then reads the position
  * (pier_soft_sleep_on_ring()). All four are sequentially consistent, so one of the two
- * sees the other. The byte on the socket stays there until it is read, and the reader,
- * which waits for events of that socket, gets one for it.
+ * sees the other. The byte on the socket stays there until it is read, and raises an
+ * event at the reader, which watches that socket.
  */
 ssize_t pier_soft_ring_send(struct soft_qp *qp, struct soft_vector *vector)
 {
@@ -132,8 +134,8 @@ ssize_t pier_soft_ring_send(struct soft_qp *qp, struct soft_vector *vector)
 		return -1;
 	}
 	used = SOFT_RING_SIZE - used;
-	sent = copy(ring, ring->out, ring->put, used < COPY_BYTES ? used : COPY_BYTES,
-		    vector);
+	sent = copy_bracketed(ring, ring->out, ring->put,
+			      used < COPY_BYTES ? used : COPY_BYTES, vector);
 	if (sent > 0) {
 		ring->put += (uint64_t)sent;
 		atomic_store(&ring->out->head, ring->put);
@@ -142,8 +144,8 @@ ssize_t pier_soft_ring_send(struct soft_qp *qp, struct soft_vector *vector)
 	return sent;
 }
 
-/* What was said before the hang-up is all in the ring when we hear of that. */
-static ssize_t nothing_there(const struct soft_link *link)
+/* After a hang-up everything that the peer sent is in the ring already. */
+static ssize_t receive_nothing(const struct soft_link *link)
 {
 	if (link->hung_up)
 		return 0;
@@ -151,7 +153,7 @@ static ssize_t nothing_there(const struct soft_link *link)
 	return -1;
 }
 
-/* The same for a writer that waits for room; see pier_soft_ring_send(). */
+/* The same for a writer that waits for room: pier_soft_ring_send(). */
 ssize_t pier_soft_ring_receive(struct soft_qp *qp, struct soft_vector *vector)
 {
 	struct soft_ring *ring = qp->link.ring;
@@ -160,13 +162,13 @@ ssize_t pier_soft_ring_receive(struct soft_qp *qp, struct soft_vector *vector)
 	ssize_t received;
 
 	if (there == 0)
-		return nothing_there(&qp->link);
+		return receive_nothing(&qp->link);
 	if (there > SOFT_RING_SIZE) {
 		errno = EPROTO;
 		return -1;
 	}
-	received = copy(ring, ring->in, ring->taken,
-			there < COPY_BYTES ? there : COPY_BYTES, vector);
+	received = copy_bracketed(ring, ring->in, ring->taken,
+				  there < COPY_BYTES ? there : COPY_BYTES, vector);
 	if (received > 0) {
 		ring->taken += (uint64_t)received;
 		atomic_store(&ring->in->tail, ring->taken);

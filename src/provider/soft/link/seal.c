@@ -21,18 +21,18 @@
 #include "provider/soft/regions/vector.h"
 
 /*
- * Memory of the application may vanish, so only the kernel touches it: bytes go
- * through a memfd of ours by pwritev(2) and preadv(2), as those of a lane do (copy.c).
- * A record is opened as a whole before any byte of it is delivered.
+ * Memory of the application may vanish, so only the kernel accesses it: bytes go through
+ * a memfd of soft0 by pwritev(2) and preadv(2), as those of a shared ring do
+ * (regions/copy.c). A record is decrypted as a whole before any byte of it is delivered.
  */
 
 enum {
 	CIPHER_MAX = SOFT_MAX_RECORD + SOFT_RECORD_OVERHEAD,
 	RECORD_MAX = SOFT_RECORD_LENGTH_SIZE + CIPHER_MAX,
 	/*
-	 * TAG_REKEY replaces the key by a hash of it. A key that is later read out of
-	 * this process opens at most this much of what was sent before. libsodium does
-	 * the same by itself, but only after 2^32 records.
+	 * TAG_REKEY replaces the key by a hash of it. A key that leaks from this process
+	 * later decrypts at most so many earlier bytes. libsodium rekeys by itself, but
+	 * only after 2^32 records.
 	 */
 	REKEY_BYTES = 16 * 1024 * 1024,
 	REKEY_RECORDS = 1 << 20
@@ -50,9 +50,9 @@ struct soft_seal {
 	uint8_t rx_key[SOFT_KEY_SIZE];
 	bool rx_started;
 	uint64_t bytes_under_key, records_under_key;
-	/* Ciphertext that the socket has not taken, and that is not opened yet. */
+	/* Ciphertext that the socket has not accepted, and that is not decrypted yet. */
 	uint32_t out_first, out_end, in_first, in_end;
-	/* Plaintext that was opened and not delivered. */
+	/* Plaintext that is not delivered yet. */
 	uint32_t plain_first, plain_end;
 	uint8_t out[RECORD_MAX];
 	uint8_t in[RECORD_MAX];
@@ -60,8 +60,8 @@ struct soft_seal {
 };
 
 /*
- * fallocate(2) reserves the pages, so no write to the mapping can end with SIGBUS.
- * Beyond RLIMIT_FSIZE it sends SIGXFSZ instead: inode_newsize_ok() in the kernel.
+ * fallocate(2) reserves the pages, so no write to the mapping can end in SIGBUS. Beyond
+ * RLIMIT_FSIZE fallocate(2) itself sends SIGXFSZ: inode_newsize_ok() in the kernel.
  */
 static bool open_staging(struct soft_extent *staging)
 {
@@ -145,18 +145,21 @@ int pier_soft_seal_flush(struct soft_seal *seal, int fd)
 	return 0;
 }
 
-static size_t smaller(size_t a, size_t b)
+static size_t smaller_size(size_t a, size_t b)
 {
 	return a < b ? a : b;
 }
 
-/* All that one record takes, or nothing: no header leaves without its payload. */
-static ssize_t gather(struct soft_seal *seal, struct soft_vector *vector)
+/*
+ * Collects as much as one record takes, or nothing: no header leaves without its
+ * payload.
+ */
+static ssize_t gather_plaintext(struct soft_seal *seal, struct soft_vector *vector)
 {
 	struct soft_extent extent = *seal->staging;
 	ssize_t gathered;
 
-	extent.length = smaller(vector->bytes, SOFT_MAX_RECORD);
+	extent.length = smaller_size(vector->bytes, SOFT_MAX_RECORD);
 	pier_soft_vector_sync(vector, DMA_BUF_SYNC_START);
 	gathered = pier_soft_copy(vector, &extent);
 	pier_soft_vector_sync(vector, DMA_BUF_SYNC_END);
@@ -188,14 +191,17 @@ static void seal_record(struct soft_seal *seal, size_t length)
 	seal->out_end = SOFT_RECORD_LENGTH_SIZE + (uint32_t)length + SOFT_RECORD_OVERHEAD;
 }
 
-/* A record counts as sent when it is sealed, though the socket may not take it yet. */
+/*
+ * A record counts as sent when it is encrypted, though the socket may not have accepted
+ * it.
+ */
 ssize_t pier_soft_seal_send(struct soft_seal *seal, struct soft_vector *vector, int fd)
 {
 	ssize_t length;
 
 	if (pier_soft_seal_flush(seal, fd) < 0)
 		return -1;
-	length = gather(seal, vector);
+	length = gather_plaintext(seal, vector);
 	if (length < 0)
 		return -1;
 	seal_record(seal, (size_t)length);
@@ -204,8 +210,8 @@ ssize_t pier_soft_seal_send(struct soft_seal *seal, struct soft_vector *vector, 
 	return length;
 }
 
-/* What recv(2) returned. */
-static ssize_t fill(struct soft_seal *seal, int fd)
+/* Returns what recv(2) returned. */
+static ssize_t receive_ciphertext(struct soft_seal *seal, int fd)
 {
 	ssize_t received;
 
@@ -219,27 +225,27 @@ static ssize_t fill(struct soft_seal *seal, int fd)
 	return received;
 }
 
-static int refuse(void)
+static int refuse_record(void)
 {
 	errno = EBADMSG;
 	return -1;
 }
 
-/* 1: the stream has begun; 0: there is more to come. */
+/* 1: the stream has begun; 0: more bytes are needed; -1: they are not from the peer. */
 static int start_stream(struct soft_seal *seal)
 {
 	if (seal->in_end - seal->in_first < SOFT_SEAL_START_SIZE)
 		return 0;
 	if (crypto_secretstream_xchacha20poly1305_init_pull(
 		    &seal->rx, seal->in + seal->in_first, seal->rx_key) != 0)
-		return refuse();
+		return refuse_record();
 	sodium_memzero(seal->rx_key, sizeof(seal->rx_key));
 	seal->in_first += SOFT_SEAL_START_SIZE;
 	seal->rx_started = true;
 	return 1;
 }
 
-/* 1: plaintext is there; 0: the record is not complete; -1: it is not the peer's. */
+/* 1: there is plaintext; 0: the record is incomplete; -1: it is not from the peer. */
 static int open_record(struct soft_seal *seal)
 {
 	const uint8_t *record;
@@ -256,28 +262,29 @@ static int open_record(struct soft_seal *seal)
 	length = pier_get_le32(record);
 	/* Empty records are refused: they would cost time and deliver nothing. */
 	if (length <= SOFT_RECORD_OVERHEAD || length > CIPHER_MAX)
-		return refuse();
+		return refuse_record();
 	if (have < SOFT_RECORD_LENGTH_SIZE + length)
 		return 0;
 	if (crypto_secretstream_xchacha20poly1305_pull(
 		    &seal->rx, seal->plain, NULL, &tag, record + SOFT_RECORD_LENGTH_SIZE,
 		    length, record, SOFT_RECORD_LENGTH_SIZE) != 0)
-		return refuse();
+		return refuse_record();
 	if (tag != crypto_secretstream_xchacha20poly1305_TAG_MESSAGE &&
 	    tag != crypto_secretstream_xchacha20poly1305_TAG_REKEY)
-		return refuse();
+		return refuse_record();
 	seal->in_first += SOFT_RECORD_LENGTH_SIZE + length;
 	seal->plain_first = 0;
 	seal->plain_end = length - SOFT_RECORD_OVERHEAD;
 	return 1;
 }
 
-static ssize_t deliver(struct soft_seal *seal, struct soft_vector *vector)
+static ssize_t deliver_plaintext(struct soft_seal *seal, struct soft_vector *vector)
 {
 	struct soft_extent extent = {
 		.memory = (char *)seal->plain + seal->plain_first,
 		.fd = -1,
-		.length = smaller(seal->plain_end - seal->plain_first, vector->bytes),
+		.length = smaller_size(seal->plain_end - seal->plain_first,
+				       vector->bytes),
 	};
 	ssize_t delivered;
 
@@ -303,9 +310,9 @@ ssize_t pier_soft_seal_receive(struct soft_seal *seal, struct soft_vector *vecto
 			return -1;
 		if (opened > 0)
 			break;
-		received = fill(seal, fd);
+		received = receive_ciphertext(seal, fd);
 		if (received <= 0)
 			return received;
 	}
-	return deliver(seal, vector);
+	return deliver_plaintext(seal, vector);
 }

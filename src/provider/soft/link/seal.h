@@ -19,8 +19,8 @@
  *	ciphertext, with 17 bytes of tag and MAC
  *
  * A record that was changed, invented, repeated, left out or moved does not
- * authenticate. The stream has no orderly end: a peer that is done hangs up, which
- * ends the link with the same error as a cut, so there is no final record.
+ * authenticate. There is no final record: a peer that is done hangs up, which ends the
+ * link with the same error as a broken connection.
  */
 
 enum {
@@ -32,24 +32,25 @@ enum {
 struct soft_seal;
 
 /*
- * NULL: no memory or fd, or RLIMIT_FSIZE is too small. `staging` is the engine's, opened
- * by the first seal; it must outlive all of them, and no two are used at once.
+ * NULL: no memory or fd, or RLIMIT_FSIZE is too small. `staging` belongs to the engine.
+ * The first seal opens it; it must outlive all of them, and no two use it at once.
  */
 struct soft_seal *pier_soft_create_seal(const struct soft_session *session, bool caller,
 					struct soft_extent *staging);
 /* Takes NULL. */
 void pier_soft_free_seal(struct soft_seal *seal);
-/* Takes one that was never opened. */
+/* Also takes one that was never opened. */
 void pier_soft_close_staging(struct soft_extent *staging);
 
 /*
- * As sendmsg(2) and recvmsg(2) without waiting. EFAULT: memory of the vector is gone;
- * nothing of this call was sent. EBADMSG: the next record is not the peer's.
+ * As sendmsg(2) and recvmsg(2) without waiting. EFAULT: memory of the vector has
+ * vanished; nothing of this call was sent. EBADMSG: the next record is not from the
+ * peer.
  */
 ssize_t pier_soft_seal_send(struct soft_seal *seal, struct soft_vector *vector, int fd);
 ssize_t pier_soft_seal_receive(struct soft_seal *seal, struct soft_vector *vector,
 			       int fd);
-/* Sends what is sealed already; 0 when all of it is out. */
+/* Sends what is encrypted already; 0 when all of it is sent. */
 int pier_soft_seal_flush(struct soft_seal *seal, int fd);
 
 #endif

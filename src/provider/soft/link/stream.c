@@ -25,7 +25,6 @@ bool pier_soft_is_remote(int fd)
 	return family != AF_UNIX;
 }
 
-/* Best effort: a stream works without these options. */
 void pier_soft_tune_stream(int fd)
 {
 	if (!pier_soft_is_remote(fd)) {
@@ -33,7 +32,7 @@ void pier_soft_tune_stream(int fd)
 		return;
 	}
 	set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
-	/* A host that vanished is noticed after about 20 s even when idle. */
+	/* Detects a host that vanished after about 20 s, also on an idle stream. */
 	set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
 	set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, 10);
 	set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, 3);
@@ -41,7 +40,7 @@ void pier_soft_tune_stream(int fd)
 	set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 20000);
 }
 
-/* Closing alone would leave it open where a forked child has a copy. */
+/* close(2) alone would leave it open in a forked child that has a copy. */
 void pier_soft_hang_up(int fd)
 {
 	if (fd >= 0)

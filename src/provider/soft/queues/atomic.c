@@ -14,19 +14,19 @@
 #include "provider/soft/soft.h"
 
 /*
- * Atomic operations on the memory of a region. They are the processor's own, so
- * they are atomic for every queue pair of every context that reaches the memory,
- * for the program's own atomics on it, and for other processes'.
+ * Atomic operations on the memory of a region use those of the CPU. So they are atomic
+ * for every queue pair of every context that reaches the memory, for the program's own
+ * atomics on it, and for those of other processes.
  *
- * The processor's operations take no faults for us, as system calls do. So that
- * memory which has vanished (unmapped, protected, a file that became shorter) is
- * an error completion and no signal, the kernel is first asked to add 0 to half
- * of the word by futex(2): that takes every fault that a write to the page can,
- * of anonymous memory, files and mappings of page frames alike, and is EFAULT
- * where the write would be a signal. It works on demand too. What remains is
- * memory that is taken away, while a peer has the right to change it, by another
- * thread within the few instructions between the two: nothing but a lock over
- * the address space, which user space has not, would help against that.
+ * Unlike a system call, such an instruction does not survive a fault. Memory that has
+ * vanished (unmapped, protected, a file that became shorter) must be an error completion
+ * and not a signal. So the kernel is first asked to add 0 to half of the word, by
+ * futex(2). That takes every fault that a write to the page can take, of anonymous
+ * memory, files and mappings of page frames alike, and fails with EFAULT where the write
+ * would be a signal. It also works on demand. What remains is memory that another thread
+ * takes away, while a peer has the right to change it, within the few instructions
+ * between the two. Only a lock over the address space, which user space does not have,
+ * would help against that.
  */
 
 struct word {
@@ -35,8 +35,8 @@ struct word {
 };
 
 /*
- * The answer lands in the requester's memory as it comes, little-endian; what
- * would turn it around there would have to take faults as well.
+ * The response is written to the requester's memory as it arrives, little-endian;
+ * swapping its bytes there would have to survive faults as well.
  */
 enum ibv_atomic_cap pier_soft_atomic_cap(void)
 {
@@ -48,9 +48,9 @@ enum ibv_atomic_cap pier_soft_atomic_cap(void)
 }
 
 /*
- * The page rule makes the alignment of the address that of the memory, but not
- * in a region of several pieces. Where both are looked at, rxe's
- * rxe_mr_do_atomic_op() looks at the memory.
+ * The page rule gives the address the alignment of the memory, but not in a region of
+ * several pieces. There the memory must be aligned as well, as in rxe_mr_do_atomic_op()
+ * of rxe.
  */
 static bool find_in_pieces(const struct soft_mr *mr, uint64_t address,
 			   struct word *ret_word)
@@ -89,8 +89,8 @@ enum soft_syndrome pier_soft_check_atomic(struct soft_qp *qp,
 	return find_word(qp, header, &word);
 }
 
-/* Nobody waits on `nobody`; who waits on the word may be woken, which is allowed. */
-static bool is_writable(uint64_t *memory)
+/* No thread waits on `nobody`; a waiter on the word may be woken, which is allowed. */
+static bool is_word_writable(uint64_t *memory)
 {
 	uint32_t nobody = 0;
 
@@ -98,7 +98,7 @@ static bool is_writable(uint64_t *memory)
 		       FUTEX_OP(FUTEX_OP_ADD, 0, FUTEX_OP_CMP_EQ, 0)) >= 0;
 }
 
-static uint64_t operand(const struct soft_link *link, int index)
+static uint64_t operand_at(const struct soft_link *link, int index)
 {
 	uint64_t value;
 
@@ -106,11 +106,12 @@ static uint64_t operand(const struct soft_link *link, int index)
 	return le64toh(value);
 }
 
-static uint64_t change(uint64_t *memory, uint8_t opcode, uint64_t first, uint64_t second)
+static uint64_t change_word(uint64_t *memory, uint8_t opcode, uint64_t first,
+			    uint64_t second)
 {
 	if (opcode == SOFT_FETCH_ADD)
 		return __atomic_fetch_add(memory, first, __ATOMIC_SEQ_CST);
-	/* Writes to `first` what was there, where it differs. */
+	/* Stores the old value in `first` if it differs. */
 	__atomic_compare_exchange_n(memory, &first, second, false, __ATOMIC_SEQ_CST,
 				    __ATOMIC_SEQ_CST);
 	return first;
@@ -124,15 +125,16 @@ enum soft_syndrome pier_soft_execute_atomic(struct soft_qp *qp,
 	enum soft_syndrome syndrome = find_word(qp, header, &word);
 	bool there;
 
-	/* The operands may have come long after the header. */
+	/* The operands may arrive long after the header. */
 	if (syndrome != SOFT_NO_NAK)
 		return syndrome;
 	if (word.sync_fd >= 0)
 		pier_soft_sync(word.sync_fd, DMA_BUF_SYNC_RW | DMA_BUF_SYNC_START);
-	there = is_writable(word.memory);
+	there = is_word_writable(word.memory);
 	if (there)
-		*ret_word = change(word.memory, header->opcode, operand(&qp->link, 0),
-				   operand(&qp->link, 1));
+		*ret_word = change_word(word.memory, header->opcode,
+					operand_at(&qp->link, 0),
+					operand_at(&qp->link, 1));
 	if (word.sync_fd >= 0)
 		pier_soft_sync(word.sync_fd, DMA_BUF_SYNC_RW | DMA_BUF_SYNC_END);
 	return there ? SOFT_NO_NAK : SOFT_NAK_ACCESS;

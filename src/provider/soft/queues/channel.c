@@ -12,8 +12,8 @@
 #include "provider/soft/soft.h"
 
 /*
- * The fd of a channel is an eventfd that is readable exactly while CQs with
- * events are queued: it is written and read only with the lock held.
+ * The fd of a channel is an eventfd that is readable exactly while CQs with events are
+ * queued: it is written and read only with the lock held.
  */
 
 static struct soft_channel *channel_of(const struct soft_cq *cq)
@@ -138,7 +138,7 @@ void pier_soft_ack_cq_events(struct ibv_cq *cq, unsigned int count)
 	pthread_mutex_unlock(&cq->mutex);
 }
 
-/* As ibv_destroy_cq(3) says: blocks while events are not acknowledged. */
+/* Blocks while events are not acknowledged, as ibv_destroy_cq(3) does. */
 void pier_soft_retire_events(struct soft_cq *cq)
 {
 	struct soft_channel *channel = channel_of(cq);

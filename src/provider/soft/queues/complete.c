@@ -27,9 +27,9 @@ static enum ibv_wc_opcode completed_opcode(enum ibv_wr_opcode opcode)
 	}
 }
 
-/* A CQ that overran takes every queue pair on it along (IBTA 11.6.3.2). */
-static void push(struct soft_qp *qp, struct ibv_cq *ibv_cq, const struct soft_cqe *cqe,
-		 bool solicited)
+/* A CQ that overran brings every queue pair that uses it to ERR (IBTA 11.6.3.2). */
+static void push_completion(struct soft_qp *qp, struct ibv_cq *ibv_cq,
+			    const struct soft_cqe *cqe, bool solicited)
 {
 	struct soft_context *context = soft_context_of(qp);
 
@@ -50,7 +50,7 @@ static void push(struct soft_qp *qp, struct ibv_cq *ibv_cq, const struct soft_cq
 void pier_soft_complete_send(struct soft_qp *qp, enum ibv_wc_status status)
 {
 	struct soft_send_queue *sq = &qp->sq;
-	const struct soft_send *send = &sq->slots[sq->done % sq->depth];
+	const struct soft_send *send = pier_soft_send_at(sq, sq->done);
 	bool wanted = qp->init.sq_sig_all || (send->flags & IBV_SEND_SIGNALED) ||
 		      status != IBV_WC_SUCCESS;
 	struct soft_cqe cqe = {
@@ -70,7 +70,7 @@ void pier_soft_complete_send(struct soft_qp *qp, enum ibv_wc_status status)
 	sq->done++;
 	sq->done_msn += !pier_soft_is_local_wr(send->opcode);
 	if (wanted)
-		push(qp, qp->ibv.send_cq, &cqe, false);
+		push_completion(qp, qp->ibv.send_cq, &cqe, false);
 }
 
 const struct soft_recv *pier_soft_current_recv(const struct soft_qp *qp)
@@ -83,7 +83,6 @@ static bool carries_immediate(const struct soft_header *header)
 	return header->opcode == SOFT_SEND_IMM || header->opcode == SOFT_WRITE_IMM;
 }
 
-/* `header` is NULL for a request that is flushed. */
 void pier_soft_complete_recv(struct soft_qp *qp, enum ibv_wc_status status,
 			     const struct soft_header *header)
 {
@@ -119,10 +118,14 @@ void pier_soft_complete_recv(struct soft_qp *qp, enum ibv_wc_status status,
 		qp->taken.there = false;
 	else
 		rq->done++;
-	push(qp, qp->ibv.recv_cq, &cqe, header && (header->flags & SOFT_FLAG_SOLICITED));
+	push_completion(qp, qp->ibv.recv_cq, &cqe,
+			header && (header->flags & SOFT_FLAG_SOLICITED));
 }
 
-/* Of an SRQ only what the queue pair took: the rest is the others' (IBTA 10.2.9). */
+/*
+ * Of an SRQ only what the queue pair has taken: the rest belongs to the others (IBTA
+ * 10.2.9).
+ */
 void pier_soft_flush_recvs(struct soft_qp *qp)
 {
 	if (qp->taken.there)
@@ -131,17 +134,16 @@ void pier_soft_flush_recvs(struct soft_qp *qp)
 		pier_soft_complete_recv(qp, IBV_WC_WR_FLUSH_ERR, NULL);
 }
 
-static bool sends_left(const struct soft_send_queue *sq)
+static bool has_sends_left(const struct soft_send_queue *sq)
 {
 	return sq->done != atomic_load_explicit(&sq->head, memory_order_acquire);
 }
 
 /*
- * A frame that has begun must be finished before a NAK can follow it, and it
- * reads memory that is the user's again once its request is flushed: so the
- * flush waits for it.
+ * A frame that has begun must be finished before a NAK can follow it. It reads memory
+ * that belongs to the application again when its request is flushed, so the flush waits.
  */
-static bool frame_is_leaving(const struct soft_link *link)
+static bool is_frame_in_progress(const struct soft_link *link)
 {
 	return link->closing && link->frame_count > 0 &&
 	       link->frames[link->first_frame].source == SOFT_FROM_SEND;
@@ -149,9 +151,9 @@ static bool frame_is_leaving(const struct soft_link *link)
 
 void pier_soft_flush_sends(struct soft_qp *qp)
 {
-	if (frame_is_leaving(&qp->link))
+	if (is_frame_in_progress(&qp->link))
 		return;
-	while (sends_left(&qp->sq))
+	while (has_sends_left(&qp->sq))
 		pier_soft_complete_send(qp, IBV_WC_WR_FLUSH_ERR);
 }
 
@@ -170,22 +172,24 @@ void pier_soft_fail_qp(struct soft_qp *qp, enum ibv_wc_status status)
 
 	if (qp->ibv.state == IBV_QPS_RESET)
 		return;
-	/* First, so that no completion finds the queue pair alive. */
+	/* First, so that the state is ERR when the first completion can be polled. */
 	pier_soft_set_state(qp, IBV_QPS_ERR);
 	if (qp->link.closing)
 		pier_soft_revoke_link_grants(qp);
 	else
 		pier_soft_close_link(qp);
-	if (status != IBV_WC_SUCCESS && sends_left(sq))
+	if (status != IBV_WC_SUCCESS && has_sends_left(sq))
 		pier_soft_complete_send(qp, status);
 	pier_soft_flush_sends(qp);
 	pier_soft_flush_recvs(qp);
 }
 
-/* The peer is gone, or talks nonsense. */
 void pier_soft_lose_link(struct soft_qp *qp)
 {
-	/* Once closing, it was expected, and the cause has been reported. */
+	/*
+	 * While the link is closing, the loss is expected and its cause has been
+	 * reported.
+	 */
 	bool closing = qp->link.closing;
 
 	pier_debug("soft0: QP %#x lost its peer, QP %#x", qp->ibv.qp_num,

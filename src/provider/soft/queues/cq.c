@@ -78,8 +78,9 @@ int pier_soft_destroy_cq(struct ibv_cq *ibv_cq)
 	return 0;
 }
 
-/* Also an unsuccessful completion is solicited (IBTA 11.4.2.2). */
-static void notify(struct soft_cq *cq, enum ibv_wc_status status, bool solicited)
+/* An unsuccessful completion counts as solicited (IBTA 11.4.2.2). */
+static void notify_completion(struct soft_cq *cq, enum ibv_wc_status status,
+			      bool solicited)
 {
 	if (cq->armed == SOFT_UNARMED || !cq->ibv.channel)
 		return;
@@ -100,16 +101,18 @@ bool pier_soft_push_cqe(struct soft_cq *cq, const struct soft_cqe *cqe, bool sol
 		cq->ring[(cq->first + cq->count) % cq->capacity] = *cqe;
 		cq->count++;
 	}
-	/* A queue pair dies of it, and its queues with it, but not a shared one. */
+	/*
+	 * The queue pair fails, and its own queues with it, but a shared receive queue
+	 * lives on.
+	 */
 	if (!fits && cqe->shared)
 		pier_soft_free_slots(cqe);
 	cq->overrun |= !fits;
-	notify(cq, fits ? cqe->wc.status : IBV_WC_GENERAL_ERR, solicited);
+	notify_completion(cq, fits ? cqe->wc.status : IBV_WC_GENERAL_ERR, solicited);
 	pthread_mutex_unlock(&cq->lock);
 	return fits || known;
 }
 
-/* What a queue pair that goes away left in the ring, as drivers clean it. */
 void pier_soft_purge_cq(struct soft_cq *cq, const struct soft_qp *qp)
 {
 	uint32_t kept = 0;

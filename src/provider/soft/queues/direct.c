@@ -14,38 +14,38 @@
 #include "provider/soft/soft.h"
 
 /*
- * WRITEs and READs without the peer's help: into and out of a region of its that we
- * have leave for and that is mapped here. Where the peer does not care, that is all,
- * and it learns later that some requests were done; else, for immediate data and where
- * writes are counted, a header follows by the ring and says where the bytes are.
+ * By a grant this end copies into and out of a region of the peer, which is mapped here.
+ * If the peer needs no notice of it, that is all, and a SKIP frame later says that some
+ * requests were done. For immediate data and where writes are counted, a header follows
+ * through the ring.
  *
- * An earlier request may have to be sent again or be refused, and a peer that sees
- * bytes of a later one in its memory takes all earlier ones for done. So a request is
- * placed only when all before it are done, or are of those that were placed and
- * cannot be put off.
+ * An earlier request may have to be sent again, or may be refused, and a peer that sees
+ * bytes of a later request in its memory takes all earlier ones for done. So a request
+ * is copied directly only if all requests before it are done, or were copied directly
+ * themselves and cannot be delayed.
  */
 
 enum {
-	/* What a peer that takes its leave back waits for at most. */
+	/* The longest copy that a peer waits for when it revokes a grant. */
 	CHUNK_BYTES = 1024 * 1024,
-	/* From here on it is worth waiting for what was sent before. */
+	/* Requests of this size wait for earlier ones, to be copied directly. */
 	WAIT_BYTES = 32 * 1024,
-	/* Nobody answers a copy: so often it is seen whether the peer is still there. */
+	/* A copy has no answer, so this end checks so often whether the peer is there. */
 	CHECK_NANOSECONDS = 10000,
-	/* The least that a request counts for, in bytes that could be copied instead. */
+	/* The least cost of a request, in bytes that could be copied instead. */
 	REQUEST_COST = 4096
 };
 
-/* Outside the region's bounds the peer has to refuse the request. */
-static bool covers(const struct soft_mr *mr, const struct soft_send *send)
+/* A request outside the region's bounds is the peer's to refuse. */
+static bool is_inside_region(const struct soft_mr *mr, const struct soft_send *send)
 {
 	return send->address >= mr->iova &&
 	       pier_range_fits(send->address - mr->iova, send->length, mr->ibv.length);
 }
 
-/* From `placed` on, what of it is to be copied at once. False: our memory is gone. */
-static bool list_elements(struct soft_qp *qp, const struct soft_send *send,
-			  struct soft_vector *ret_vector, uint64_t limit)
+/* Lists the part to copy now, from `copied` on. False: memory of this end is gone. */
+static bool list_local_elements(struct soft_qp *qp, const struct soft_send *send,
+				struct soft_vector *ret_vector, uint64_t limit)
 {
 	bool reads = send->opcode == IBV_WR_RDMA_READ;
 	uint64_t left = send->length - send->copied;
@@ -62,8 +62,8 @@ static bool list_elements(struct soft_qp *qp, const struct soft_send *send,
 					 reads ? IBV_ACCESS_LOCAL_WRITE : 0);
 }
 
-static struct soft_extent extent_in(const struct soft_piece *piece, uint64_t offset,
-				    uint64_t length)
+static struct soft_extent extent_in_piece(const struct soft_piece *piece, uint64_t offset,
+					  uint64_t length)
 {
 	uint64_t skip = offset - piece->start, rest = piece->end - offset;
 
@@ -86,7 +86,10 @@ static ssize_t copy_bracketed(struct soft_vector *vector,
 	return copied;
 }
 
-/* False: the leave was held back. See wait_until_unused() in grant.c. */
+/*
+ * False: the peer revoked the grant. wait_until_unused() in grant_given.c is the other
+ * half.
+ */
 static bool begin_copy(struct soft_ring *ring, const struct soft_received_grant *grant)
 {
 	atomic_store(&ring->out->busy, grant->slot + 1);
@@ -96,8 +99,8 @@ static bool begin_copy(struct soft_ring *ring, const struct soft_received_grant 
 	return false;
 }
 
-/* A small one takes time, too. */
-static void charge(struct soft_send_queue *sq, uint64_t bytes)
+/* A small request takes time, too. */
+static void charge_budget(struct soft_send_queue *sq, uint64_t bytes)
 {
 	uint64_t cost = bytes > REQUEST_COST ? bytes : REQUEST_COST;
 
@@ -110,11 +113,12 @@ static enum soft_direct_result copy_chunk(struct soft_qp *qp, struct soft_send *
 	struct soft_ring *ring = qp->link.ring;
 	uint64_t offset = send->address - grant->mapped->iova + send->copied;
 	const struct soft_piece *piece = pier_soft_find_piece(grant->mapped, offset);
-	struct soft_extent extent = extent_in(piece, offset, send->length - send->copied);
+	struct soft_extent extent = extent_in_piece(piece, offset,
+						    send->length - send->copied);
 	struct soft_vector vector;
 	ssize_t copied;
 
-	if (!list_elements(qp, send, &vector, CHUNK_BYTES))
+	if (!list_local_elements(qp, send, &vector, CHUNK_BYTES))
 		return SOFT_DIRECT_FAILED;
 	if (!begin_copy(ring, grant)) {
 		pier_soft_release_grant(grant);
@@ -129,12 +133,12 @@ static enum soft_direct_result copy_chunk(struct soft_qp *qp, struct soft_send *
 		return SOFT_DIRECT_UNUSED;
 	}
 	send->copied += (uint64_t)copied;
-	charge(&qp->sq, (uint64_t)copied);
+	charge_budget(&qp->sq, (uint64_t)copied);
 	return SOFT_DIRECT_LATER;
 }
 
-static enum soft_direct_result copy(struct soft_qp *qp, struct soft_send *send,
-				    struct soft_received_grant *grant)
+static enum soft_direct_result copy_chunks(struct soft_qp *qp, struct soft_send *send,
+					   struct soft_received_grant *grant)
 {
 	enum soft_direct_result result = SOFT_DIRECT_LATER;
 
@@ -152,7 +156,7 @@ static bool is_one_sided(const struct soft_send *send)
 	       send->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
 }
 
-/* True: what it said is read to the end, and then the link is lost. */
+/* True: what it sent is received to the end, and then the link is lost. */
 static bool peer_has_gone(struct soft_qp *qp)
 {
 	struct soft_link *link = &qp->link;
@@ -183,11 +187,12 @@ enum soft_direct_result pier_soft_copy_directly(struct soft_qp *qp,
 
 	if (!qp->link.ring || !is_one_sided(send) || send->length == 0)
 		return SOFT_DIRECT_UNUSED;
-	if (send->copied == send->length) /* and only the header is sent again */
+	if (send->copied == send->length) /* only the header is sent again */
 		return SOFT_DIRECT_DONE;
 	grant = pier_soft_find_grant(qp, send->key, send->length);
-	/* One that went by the ring before stays there. */
-	if (!grant || sq->queued < sq->barrier || !covers(grant->mapped, send)) {
+	/* A request that went through the ring stays there. */
+	if (!grant || sq->queued < sq->barrier ||
+	    !is_inside_region(grant->mapped, send)) {
 		send->copied = 0;
 		return SOFT_DIRECT_UNUSED;
 	}
@@ -196,6 +201,6 @@ enum soft_direct_result pier_soft_copy_directly(struct soft_qp *qp,
 	if (peer_has_gone(qp))
 		return SOFT_DIRECT_LATER;
 	header = needs_header(sq, send, grant);
-	result = copy(qp, send, grant);
+	result = copy_chunks(qp, send, grant);
 	return result == SOFT_DIRECT_DONE && !header ? SOFT_DIRECT_SILENT : result;
 }

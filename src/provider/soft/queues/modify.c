@@ -17,7 +17,8 @@
 #include "transition.h"
 #include "transmit.h"
 
-static void store_path(struct ibv_qp_attr *to, const struct ibv_qp_attr *from, int mask)
+static void store_path_attributes(struct ibv_qp_attr *to, const struct ibv_qp_attr *from,
+				  int mask)
 {
 	if (mask & IBV_QP_PKEY_INDEX)
 		to->pkey_index = from->pkey_index;
@@ -35,9 +36,10 @@ static void store_path(struct ibv_qp_attr *to, const struct ibv_qp_attr *from, i
 		to->sq_psn = from->sq_psn & 0xffffff;
 }
 
-static void store(struct ibv_qp_attr *to, const struct ibv_qp_attr *from, int mask)
+static void store_attributes(struct ibv_qp_attr *to, const struct ibv_qp_attr *from,
+			     int mask)
 {
-	store_path(to, from, mask);
+	store_path_attributes(to, from, mask);
 	if (mask & IBV_QP_ACCESS_FLAGS)
 		to->qp_access_flags = from->qp_access_flags;
 	if (mask & IBV_QP_MAX_DEST_RD_ATOMIC)
@@ -83,9 +85,9 @@ static void reset_queues(struct soft_qp *qp)
 }
 
 /*
- * A queue pair that comes back is another one to everybody: who has the endpoint
- * of before neither gets a stream to it, nor passes for its peer, and what waited to
- * be a stream of the one before is gone. Without a new secret it stays as it is.
+ * After a RESET a queue pair is a new one to everybody. The holder of an old endpoint
+ * can neither connect to it nor pass for its peer, and a stored stream is dropped.
+ * Without a new secret it stays as it is.
  */
 static int to_reset(struct soft_qp *qp)
 {
@@ -112,14 +114,14 @@ static void to_error(struct soft_qp *qp)
 	pier_soft_fail_qp(qp, IBV_WC_SUCCESS);
 }
 
-static int enter(struct soft_qp *qp, enum ibv_qp_state to, const struct ibv_qp_attr *attr,
-		 int mask)
+static int enter_state(struct soft_qp *qp, enum ibv_qp_state to,
+		       const struct ibv_qp_attr *attr, int mask)
 {
 	enum ibv_qp_state from = qp->ibv.state;
 
 	if (to == IBV_QPS_RESET)
 		return to_reset(qp);
-	store(&qp->attr, attr, mask);
+	store_attributes(&qp->attr, attr, mask);
 	if (mask & IBV_QP_ACCESS_FLAGS)
 		pier_soft_revoke_link_grants(qp);
 	if (to == IBV_QPS_ERR) {
@@ -134,18 +136,18 @@ static int enter(struct soft_qp *qp, enum ibv_qp_state to, const struct ibv_qp_a
 	return 0;
 }
 
-/* The engine may have put the queue pair into ERR while the peer was called. */
-static int commit(struct soft_qp *qp, enum ibv_qp_state from, enum ibv_qp_state to,
-		  const struct ibv_qp_attr *attr, int mask)
+/* The engine may have moved the queue pair to ERR while the peer was called. */
+static int commit_state(struct soft_qp *qp, enum ibv_qp_state from, enum ibv_qp_state to,
+			const struct ibv_qp_attr *attr, int mask)
 {
 	struct soft_context *context = soft_context_of(qp);
 	int error = 0;
 
 	pier_soft_lock(context);
 	if (qp->ibv.state == from || to == IBV_QPS_ERR || to == IBV_QPS_RESET)
-		error = enter(qp, to, attr, mask);
+		error = enter_state(qp, to, attr, mask);
 	else
-		error = pier_fail(EINVAL, "soft0: QP %#x went to ERR meanwhile",
+		error = pier_fail(EINVAL, "soft0: QP %#x went to ERR in the meantime",
 				  qp->ibv.qp_num);
 	pier_soft_unlock(context);
 	return error;
@@ -173,7 +175,7 @@ int pier_soft_modify_qp(struct ibv_qp *ibv_qp, struct ibv_qp_attr *attr, int mas
 	if (!error && from == IBV_QPS_INIT && to == IBV_QPS_RTR)
 		error = pier_soft_connect(qp, attr);
 	if (!error)
-		error = commit(qp, from, to, attr, mask);
+		error = commit_state(qp, from, to, attr, mask);
 	pthread_mutex_unlock(&ibv_qp->mutex);
 	return -error;
 }
@@ -184,7 +186,7 @@ int pier_soft_query_qp(struct ibv_qp *ibv_qp, struct ibv_qp_attr *ret_attr, int 
 	struct soft_qp *qp = (struct soft_qp *)ibv_qp;
 	struct soft_context *context = soft_context_of(qp);
 
-	(void)mask; /* all of it, as drivers do */
+	(void)mask; /* all attributes, as drivers return them */
 	pier_soft_lock(context);
 	*ret_attr = qp->attr;
 	ret_attr->qp_state = ret_attr->cur_qp_state = qp->ibv.state;

@@ -30,11 +30,13 @@ static int check_opcode(const struct ibv_send_wr *wr)
 		return 0;
 	case IBV_WR_BIND_MW:
 		if (!wr->bind_mw.mw)
-			return pier_fail(EINVAL, "soft0: a binding without a window");
+			return pier_fail(EINVAL,
+					 "soft0: IBV_WR_BIND_MW without a window");
 		/* fall through */
 	case IBV_WR_LOCAL_INV:
 		if (wr->send_flags & IBV_SEND_INLINE)
-			return pier_fail(EINVAL, "soft0: nothing of a window is inline");
+			return pier_fail(
+				EINVAL, "soft0: a request for a window cannot be inline");
 		return 0;
 	case IBV_WR_SEND:
 	case IBV_WR_SEND_WITH_IMM:
@@ -65,7 +67,8 @@ static int check_send(const struct soft_qp *qp, const struct ibv_send_wr *wr,
 	int error;
 
 	if (!may_send(qp->ibv.state))
-		return pier_fail(EINVAL, "soft0: QP %#x takes sends in RTS and ERR only",
+		return pier_fail(EINVAL,
+				 "soft0: QP %#x accepts sends in RTS and ERR only",
 				 qp->ibv.qp_num);
 	if (sq->head - atomic_load_explicit(&sq->tail, memory_order_acquire) >= sq->depth)
 		return pier_fail(ENOMEM, "soft0: the send queue of %u requests is full",
@@ -178,7 +181,7 @@ static int queue_recv(struct soft_qp *qp, const struct ibv_recv_wr *wr)
 		return pier_fail(EINVAL, "soft0: QP %#x has a shared receive queue",
 				 qp->ibv.qp_num);
 	if (qp->ibv.state == IBV_QPS_RESET)
-		return pier_fail(EINVAL, "soft0: QP %#x takes receives from INIT on",
+		return pier_fail(EINVAL, "soft0: QP %#x accepts receives from INIT on",
 				 qp->ibv.qp_num);
 	if (head - atomic_load_explicit(&rq->tail, memory_order_acquire) >= rq->depth)
 		return pier_fail(ENOMEM,
@@ -196,7 +199,7 @@ static int queue_recv(struct soft_qp *qp, const struct ibv_recv_wr *wr)
 	return 0;
 }
 
-/* Nothing is rung: the engine looks at the queue when a message comes. */
+/* No doorbell: the engine reads the queue when a message comes. */
 int pier_soft_post_recv(struct ibv_qp *ibv_qp, struct ibv_recv_wr *wr,
 			struct ibv_recv_wr **bad_wr)
 {

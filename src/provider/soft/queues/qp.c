@@ -15,7 +15,7 @@
 #include "srq.h"
 #include "transmit.h"
 
-/* What is said of the receive queue is ignored with an SRQ (ibv_create_qp(3)). */
+/* With an SRQ the sizes of the receive queue are ignored (ibv_create_qp(3)). */
 static struct ibv_qp_cap effective_cap(const struct ibv_qp_init_attr *attr)
 {
 	struct ibv_qp_cap cap = attr->cap;
@@ -31,8 +31,7 @@ static int check_init(const struct ibv_pd *pd, const struct ibv_qp_init_attr *at
 
 	if (attr->qp_type != IBV_QPT_RC)
 		return pier_fail(EOPNOTSUPP,
-				 "soft0: queue pairs of type %d; only RC is "
-				 "there",
+				 "soft0: queue pairs of type %d; only RC is supported",
 				 (int)attr->qp_type);
 	if (attr->srq && attr->srq->pd != pd)
 		return pier_fail(EINVAL, "soft0: the shared receive queue is of another "
@@ -96,7 +95,7 @@ static void free_qp(struct soft_qp *qp)
 	pthread_mutex_destroy(&qp->rq.lock);
 	pthread_mutex_destroy(&qp->ibv.mutex);
 	pthread_cond_destroy(&qp->ibv.cond);
-	explicit_bzero(qp, sizeof(*qp)); /* ours and the peer's secret */
+	explicit_bzero(qp, sizeof(*qp)); /* our secret and the peer's */
 	free(qp);
 }
 
@@ -126,8 +125,8 @@ static struct soft_qp *allocate_qp(const struct ibv_qp_init_attr *attr)
 }
 
 /*
- * The low bits of a QPN are its index; those above change with every queue
- * pair, so that a late message to a dead one does not reach its successor.
+ * The low bits of a QPN are its index. The bits above change with every queue pair, so
+ * that a late message to an old one does not reach its successor.
  */
 static bool take_number(struct soft_context *context, struct soft_qp *qp)
 {
@@ -135,7 +134,7 @@ static bool take_number(struct soft_context *context, struct soft_qp *qp)
 		uint32_t index = (context->next_qp + i) % SOFT_MAX_QP;
 		uint32_t generation;
 
-		/* QPN 0 and 1 are those of management. */
+		/* QPN 0 and 1 are for management. */
 		if (index < 2 || context->qps[index])
 			continue;
 		generation = context->qp_generation++ % (0x1000000 / SOFT_MAX_QP);
@@ -216,7 +215,7 @@ int pier_soft_destroy_qp(struct ibv_qp *ibv_qp)
 	pier_soft_discard_stream(qp);
 	pier_soft_detach_windows(qp);
 	context->qps[ibv_qp->handle] = NULL;
-	/* Nothing of the engine knows it any more, once its doorbell is taken. */
+	/* After its doorbell is collected, the engine does not know it any more. */
 	pier_soft_collect_doorbells(context);
 	pier_list_remove(&qp->active);
 	pier_soft_unlock(context);

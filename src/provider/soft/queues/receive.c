@@ -2,6 +2,7 @@
 #include <errno.h>
 
 #include "receive.h"
+#include "acknowledge.h"
 #include "complete.h"
 #include "core/log.h"
 #include "provider/soft/link/frame.h"
@@ -10,14 +11,13 @@
 #include "provider/soft/link/seal.h"
 #include "provider/soft/regions/vector.h"
 #include "provider/soft/soft.h"
-#include "requester.h"
 #include "responder.h"
 
 enum {
 	TURN_BYTES = 1024 * 1024
 };
 
-static void malformed(struct soft_qp *qp)
+static void reject_malformed_frame(struct soft_qp *qp)
 {
 	pier_warning("soft0: QP %#x: a malformed frame from QP %#x (opcode %u, length "
 		     "%u, number %u)",
@@ -27,7 +27,8 @@ static void malformed(struct soft_qp *qp)
 	pier_soft_fail_qp(qp, IBV_WC_BAD_RESP_ERR);
 }
 
-static bool add_target(struct soft_qp *qp, struct soft_vector *vector, uint64_t limit)
+static bool add_target_memory(struct soft_qp *qp, struct soft_vector *vector,
+			      uint64_t limit)
 {
 	struct soft_link *link = &qp->link;
 	const struct soft_header *header = &link->header;
@@ -53,7 +54,7 @@ static bool add_target(struct soft_qp *qp, struct soft_vector *vector, uint64_t 
 		pier_soft_vector_add(vector, link->operands + link->payload_done, limit);
 		return true;
 	case SOFT_TO_READER:
-		send = &qp->sq.slots[qp->sq.done % qp->sq.depth];
+		send = pier_soft_send_at(&qp->sq, qp->sq.done);
 		return pier_soft_vector_add_sges(vector, qp, send->sges, send->sge_count,
 						 link->payload_done, limit,
 						 IBV_ACCESS_LOCAL_WRITE);
@@ -64,8 +65,8 @@ static bool add_target(struct soft_qp *qp, struct soft_vector *vector, uint64_t 
 	}
 }
 
-/* The memory that the payload goes to was deregistered or unmapped. */
-static void target_failed(struct soft_qp *qp)
+/* The memory for the payload was deregistered or unmapped. */
+static void fail_target(struct soft_qp *qp)
 {
 	switch (qp->link.target) {
 	case SOFT_TO_REGION:
@@ -89,8 +90,8 @@ static uint32_t payload_left(const struct soft_link *link)
 }
 
 /*
- * The rest of the payload, as much of it as fits, and behind all of it, to save a
- * system call, the next header.
+ * Lists the rest of the payload, as much as fits. If all of it fits, the next header
+ * follows, to save a system call.
  */
 static bool build_vector(struct soft_qp *qp, struct soft_vector *vector)
 {
@@ -103,7 +104,8 @@ static bool build_vector(struct soft_qp *qp, struct soft_vector *vector)
 				     SOFT_SINK_SIZE);
 		return true;
 	}
-	if (left > 0 && !add_target(qp, vector, left < TURN_BYTES ? left : TURN_BYTES))
+	if (left > 0 &&
+	    !add_target_memory(qp, vector, left < TURN_BYTES ? left : TURN_BYTES))
 		return false;
 	if (vector->bytes == left)
 		pier_soft_vector_add(vector, link->header_bytes + link->header_have,
@@ -152,7 +154,7 @@ static void take_header(struct soft_qp *qp)
 	link->target = SOFT_TO_NOWHERE;
 	if (!pier_soft_unpack_header(link->header_bytes, &link->header) ||
 	    !begin_frame(qp)) {
-		malformed(qp);
+		reject_malformed_frame(qp);
 		return;
 	}
 	if (!pier_soft_link_open(link) || link->closing)
@@ -181,8 +183,8 @@ static void account_received(struct soft_qp *qp, uint64_t received)
 		take_header(qp);
 }
 
-/* Reported as a lost peer: whoever changed the record is not the peer. */
-static void forged(struct soft_qp *qp)
+/* Reported as a lost peer: only someone else changes a record. */
+static void reject_forged_record(struct soft_qp *qp)
 {
 	pier_warning("soft0: QP %#x: a record from QP %#x fails authentication: "
 		     "something on the path changed it",
@@ -190,22 +192,22 @@ static void forged(struct soft_qp *qp)
 	pier_soft_lose_link(qp);
 }
 
-static void receive_failed(struct soft_qp *qp, int error)
+static void handle_receive_error(struct soft_qp *qp, int error)
 {
 	if (error == EAGAIN && !qp->link.hung_up)
 		qp->link.readable = false;
 	else if (error == EFAULT)
-		target_failed(qp);
+		fail_target(qp);
 	else if (error == EBADMSG)
-		forged(qp);
+		reject_forged_record(qp);
 	else if (error != EINTR)
 		pier_soft_lose_link(qp);
 }
 
 /*
- * A short read has emptied the stream, unless it was short because memory of
- * the payload is gone: then the next one says EFAULT. After a hang-up only the
- * end of the stream ends the reading, for no event will come any more.
+ * A short read has emptied the stream, unless memory of the payload is gone: then the
+ * next read fails with EFAULT. After a hang-up only the end of the stream ends the
+ * reading, since no event will come any more.
  */
 static bool is_drained(const struct soft_link *link, uint64_t received, uint64_t wanted,
 		       uint64_t payload)
@@ -231,12 +233,12 @@ static uint64_t receive_once(struct soft_qp *qp)
 	ssize_t received;
 
 	if (!build_vector(qp, &vector)) {
-		target_failed(qp);
+		fail_target(qp);
 		return 0;
 	}
 	received = receive_vector(qp, &vector);
 	if (received < 0) {
-		receive_failed(qp, errno);
+		handle_receive_error(qp, errno);
 		return 0;
 	}
 	if (received == 0) {

@@ -3,17 +3,12 @@
 #define PIER_SOFT_REQUESTER_H
 
 #include <stdbool.h>
-#include <stdint.h>
-
-#include <infiniband/verbs.h>
 
 /*
- * The half of a queue pair that sends requests and takes the answers. With the engine
- * locked. Handlers that return bool: false if the peer violates the protocol.
+ * The half of a queue pair that sends requests. With the engine locked.
  */
 
 struct soft_frame;
-struct soft_header;
 struct soft_qp;
 
 /*
@@ -25,12 +20,5 @@ bool pier_soft_queue_request(struct soft_qp *qp);
 void pier_soft_run_local(struct soft_qp *qp);
 /* The last byte of a request is on the stream. */
 void pier_soft_finish_transmit(struct soft_qp *qp, const struct soft_frame *frame);
-/* The request at `position` and all after it cannot be sent. */
-void pier_soft_break_sends(struct soft_qp *qp, uint64_t position,
-			   enum ibv_wc_status status);
-bool pier_soft_handle_ack(struct soft_qp *qp, const struct soft_header *header);
-bool pier_soft_handle_nak(struct soft_qp *qp, const struct soft_header *header);
-bool pier_soft_begin_read_response(struct soft_qp *qp, const struct soft_header *header);
-void pier_soft_finish_read(struct soft_qp *qp);
 
 #endif

@@ -18,16 +18,18 @@
 #include "srq.h"
 
 enum {
-	/* How long the last words may take, and the peer to hang up after them. */
+	/*
+	 * How long it may take to send the last answers, and the peer to hang up after
+	 * them.
+	 */
 	CLOSING_NANOSECONDS = 2000000000
 };
 
-/* Refuses the expected request for good: NAK, and this queue pair is in ERR. */
 void pier_soft_refuse_request(struct soft_qp *qp, enum soft_syndrome syndrome)
 {
 	struct soft_link *link = &qp->link;
 
-	/* A completion that went before may have overrun the CQ. */
+	/* An earlier completion may have overrun the CQ. */
 	if (!pier_soft_link_open(link))
 		return;
 	qp->responder.nak = true;
@@ -39,15 +41,18 @@ void pier_soft_refuse_request(struct soft_qp *qp, enum soft_syndrome syndrome)
 	pier_soft_activate(qp);
 }
 
-/* One of an SRQ is this queue pair's from here on, whatever becomes of the message. */
-static bool has_recv(struct soft_qp *qp)
+/*
+ * A receive taken from an SRQ belongs to this queue pair, whatever happens to the
+ * message.
+ */
+static bool take_recv(struct soft_qp *qp)
 {
 	if (qp->srq)
 		return pier_soft_take_recv(qp->srq, &qp->taken);
 	return qp->rq.done != atomic_load_explicit(&qp->rq.head, memory_order_acquire);
 }
 
-static void not_ready(struct soft_qp *qp)
+static void queue_rnr_nak(struct soft_qp *qp)
 {
 	qp->responder.nak = true;
 	qp->responder.resync = true;
@@ -76,47 +81,50 @@ static void begin_send(struct soft_qp *qp, const struct soft_header *header)
 	qp->link.target = SOFT_TO_RECV;
 }
 
-static struct soft_mr *find_region(struct soft_qp *qp, const struct soft_header *header,
-				   int access)
+static struct soft_mr *find_request_region(struct soft_qp *qp,
+					   const struct soft_header *header, int access)
 {
 	return pier_soft_find_range(qp, header->key, header->address, header->length,
 				    access);
 }
 
-/* Of a message without bytes neither key nor address counts (IBTA 9.7.4.1.5). */
-static bool may_access(struct soft_qp *qp, const struct soft_header *header, int access)
+/* For a message without bytes neither key nor address counts (IBTA 9.7.4.1.5). */
+static bool may_access_region(struct soft_qp *qp, const struct soft_header *header,
+			      int access)
 {
 	if (!(qp->attr.qp_access_flags & access))
 		return false;
-	return header->length == 0 || find_region(qp, header, access);
+	return header->length == 0 || find_request_region(qp, header, access);
 }
 
-/* A write can be refused at every byte; a response that has begun cannot. */
+/* A write can be refused at any byte; a response that has begun cannot. */
 static bool can_respond(struct soft_qp *qp, const struct soft_header *header)
 {
 	return header->length == 0 || (header->flags & SOFT_FLAG_COPIED) ||
-	       pier_soft_is_present(find_region(qp, header, IBV_ACCESS_REMOTE_READ),
-				    header->address, header->length);
+	       pier_soft_is_present(
+		       find_request_region(qp, header, IBV_ACCESS_REMOTE_READ),
+		       header->address, header->length);
 }
 
 static void begin_write(struct soft_qp *qp, const struct soft_header *header)
 {
-	if (may_access(qp, header, IBV_ACCESS_REMOTE_WRITE))
+	if (may_access_region(qp, header, IBV_ACCESS_REMOTE_WRITE))
 		qp->link.target = SOFT_TO_REGION;
 	else
 		pier_soft_refuse_request(qp, SOFT_NAK_ACCESS);
 }
 
-static bool is_full(const struct soft_qp *qp)
+static bool is_read_limit_reached(const struct soft_qp *qp)
 {
 	return qp->responder.read_count >= qp->attr.max_dest_rd_atomic;
 }
 
 static void begin_read(struct soft_qp *qp, const struct soft_header *header)
 {
-	if (!may_access(qp, header, IBV_ACCESS_REMOTE_READ) || !can_respond(qp, header))
+	if (!may_access_region(qp, header, IBV_ACCESS_REMOTE_READ) ||
+	    !can_respond(qp, header))
 		pier_soft_refuse_request(qp, SOFT_NAK_ACCESS);
-	else if (!(header->flags & SOFT_FLAG_COPIED) && is_full(qp))
+	else if (!(header->flags & SOFT_FLAG_COPIED) && is_read_limit_reached(qp))
 		pier_soft_refuse_request(qp, SOFT_NAK_INVALID_REQUEST);
 }
 
@@ -124,7 +132,7 @@ static void begin_atomic(struct soft_qp *qp, const struct soft_header *header)
 {
 	enum soft_syndrome syndrome = pier_soft_check_atomic(qp, header);
 
-	if (syndrome == SOFT_NO_NAK && is_full(qp))
+	if (syndrome == SOFT_NO_NAK && is_read_limit_reached(qp))
 		syndrome = SOFT_NAK_INVALID_REQUEST;
 	if (syndrome == SOFT_NO_NAK)
 		qp->link.target = SOFT_TO_OPERANDS;
@@ -132,7 +140,7 @@ static void begin_atomic(struct soft_qp *qp, const struct soft_header *header)
 		pier_soft_refuse_request(qp, syndrome);
 }
 
-static bool takes_recv(uint8_t opcode)
+static bool consumes_recv(uint8_t opcode)
 {
 	return opcode == SOFT_SEND || opcode == SOFT_SEND_IMM ||
 	       opcode == SOFT_SEND_INV || opcode == SOFT_WRITE_IMM;
@@ -149,8 +157,8 @@ bool pier_soft_begin_request(struct soft_qp *qp, const struct soft_header *heade
 		return responder->resync;
 	}
 	responder->resync = false;
-	if (takes_recv(header->opcode) && !has_recv(qp)) {
-		not_ready(qp);
+	if (consumes_recv(header->opcode) && !take_recv(qp)) {
+		queue_rnr_nak(qp);
 		return true;
 	}
 	switch (header->opcode) {
@@ -184,7 +192,10 @@ bool pier_soft_handle_skip(struct soft_qp *qp, const struct soft_header *header)
 	return true;
 }
 
-/* What the response takes is looked up again when it goes: only an atomic is done now. */
+/*
+ * The memory for a response is looked up again when it is sent; an atomic is executed
+ * now.
+ */
 static void queue_response(struct soft_responder *responder,
 			   const struct soft_header *header, uint64_t word)
 {
@@ -213,12 +224,13 @@ static bool finish_atomic(struct soft_qp *qp, const struct soft_header *header)
 	return syndrome == SOFT_NO_NAK;
 }
 
-/* The lock has been held since find_mr() let the last byte in. */
+/* The lock has been held since find_range() allowed the last byte. */
 static void count_write(struct soft_qp *qp, const struct soft_header *header)
 {
-	const struct soft_mr *mr = find_region(qp, header, IBV_ACCESS_REMOTE_WRITE);
+	const struct soft_mr *mr = find_request_region(qp, header,
+						       IBV_ACCESS_REMOTE_WRITE);
 
-	/* Under the region's own key: a window is another one's. */
+	/* Only writes by the region's own key count, not those through a window. */
 	if (!mr || !mr->counter || header->key != mr->ibv.rkey)
 		return;
 	atomic_fetch_add(&mr->counter->value, 1);
@@ -227,9 +239,9 @@ static void count_write(struct soft_qp *qp, const struct soft_header *header)
 }
 
 /*
- * When all of the message is there, before its receive completes. The receive fails as
- * with rxe (RESPST_ERR_INVALIDATE_RKEY); but rxe acknowledges the message, and here
- * the sender is told too, as of every key that does not hold.
+ * When the whole message is here, before its receive completes. The receive fails as
+ * with rxe (RESPST_ERR_INVALIDATE_RKEY). But rxe acknowledges the message, and here the
+ * sender fails too, as with every key that is not valid.
  */
 static bool finish_invalidate(struct soft_qp *qp, const struct soft_header *header)
 {
@@ -253,11 +265,11 @@ void pier_soft_finish_request(struct soft_qp *qp)
 		count_write(qp, header);
 	if (header->opcode == SOFT_READ && !(header->flags & SOFT_FLAG_COPIED))
 		queue_response(&qp->responder, header, 0);
-	else if (takes_recv(header->opcode))
+	else if (consumes_recv(header->opcode))
 		pier_soft_complete_recv(qp, IBV_WC_SUCCESS, header);
 }
 
-/* An ACK must not overtake the data of a READ before it, nor may a NAK. */
+/* Neither an ACK nor a NAK may overtake the data of an earlier READ. */
 bool pier_soft_queue_ack(struct soft_qp *qp)
 {
 	struct soft_responder *responder = &qp->responder;
@@ -290,7 +302,7 @@ bool pier_soft_queue_read_response(struct soft_qp *qp)
 	};
 	struct soft_frame *frame;
 
-	/* A request that was to be sent may have cost the link. */
+	/* The attempt to queue a request may have closed the link. */
 	if (responder->read_count == 0 || !pier_soft_link_open(&qp->link))
 		return false;
 	frame = pier_soft_queue_frame(&qp->link, &header);

@@ -50,7 +50,7 @@ static struct soft_srq *allocate_srq(const struct ibv_srq_attr *attr)
 	return srq;
 }
 
-/* srq_limit says nothing here (ibv_create_srq(3)). */
+/* srq_limit has no meaning here (ibv_create_srq(3)). */
 struct ibv_srq *pier_soft_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
 {
 	int error = check_init(&attr->attr);
@@ -72,7 +72,7 @@ struct ibv_srq *pier_soft_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr
 	return &srq->ibv;
 }
 
-/* A limit of 0 is the end of one. */
+/* A limit of 0 ends the previous one. */
 int pier_soft_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask)
 {
 	(void)srq;
@@ -137,7 +137,7 @@ static int queue_recv(struct soft_srq *srq, const struct ibv_recv_wr *wr)
 	return 0;
 }
 
-/* Nothing is rung, as for a queue pair's own: senders come back after an RNR NAK. */
+/* No doorbell, as for a queue pair's own: senders try again after an RNR NAK. */
 int pier_soft_post_srq_recv(struct ibv_srq *ibv_srq, struct ibv_recv_wr *wr,
 			    struct ibv_recv_wr **bad_wr)
 {

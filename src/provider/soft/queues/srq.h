@@ -11,7 +11,7 @@
 
 #include "provider/soft/limits.h"
 
-/* Shared receive queues, and what a queue pair has taken out of one. */
+/* Shared receive queues, and what a queue pair has taken from one. */
 
 struct soft_recv {
 	uint64_t wr_id;
@@ -20,10 +20,10 @@ struct soft_recv {
 };
 
 /*
- * Positions count as those of a queue pair do, but requests leave it in order and
- * complete in any: so `freed` is a number and not a position. A request counts
- * until its completion has been polled, as with mlx5_free_srq_wqe() in mlx5's
- * poll_cq; its slot is free from when it was taken.
+ * Positions count as those of a queue pair do. But requests leave the queue in order and
+ * complete in any order, so `freed` is a number and not a position. A request counts
+ * until its completion has been polled, as with mlx5_free_srq_wqe() in poll_cq of mlx5;
+ * its slot is free as soon as it is taken.
  */
 struct soft_srq {
 	struct ibv_srq ibv;
@@ -36,7 +36,7 @@ struct soft_srq {
 	atomic_uint users; /* queue pairs */
 };
 
-/* The request that a queue pair is working on, which is out of the queue. */
+/* The request that a queue pair is working on, which has left the queue. */
 struct soft_taken {
 	bool there;
 	struct soft_recv recv;
@@ -49,9 +49,9 @@ int pier_soft_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *ret_attr);
 int pier_soft_destroy_srq(struct ibv_srq *srq);
 int pier_soft_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr,
 			    struct ibv_recv_wr **bad_wr);
-/* The oldest request; false when there is none. With the engine locked. */
+/* Takes the oldest request; false: there is none. With the engine locked. */
 bool pier_soft_take_recv(struct soft_srq *srq, struct soft_taken *ret_taken);
-/* What a queue pair took and will not complete. */
+/* Frees a request that was taken and will not complete. */
 void pier_soft_drop_taken(struct soft_srq *srq, struct soft_taken *taken);
 
 #endif

@@ -9,8 +9,8 @@
 #define SECOND UINT64_C(1000000000)
 
 /*
- * How long a peer may stay silent. The attributes count in link round trips of
- * hardware; a peer in software also waits for a processor.
+ * How long a peer may stay silent. The attributes are for round trips of hardware links;
+ * a software peer also waits for a CPU.
  */
 static uint64_t silence_limit(const struct soft_qp *qp)
 {
@@ -24,13 +24,13 @@ static uint64_t silence_limit(const struct soft_qp *qp)
 }
 
 /* Without a link the peer is not there yet, and may take as long as a connect. */
-static uint64_t limit_now(const struct soft_qp *qp)
+static uint64_t current_silence_limit(const struct soft_qp *qp)
 {
 	uint64_t limit = silence_limit(qp);
 
 	if (!pier_soft_link_open(&qp->link) && limit < 5 * SECOND)
 		limit = 5 * SECOND;
-	/* The peer may be waiting for an answer that we can no longer send. */
+	/* The peer may wait for an answer that this end can no longer send. */
 	if (qp->link.tx_broken && limit > 2 * SECOND)
 		limit = 2 * SECOND;
 	return limit;
@@ -38,13 +38,13 @@ static uint64_t limit_now(const struct soft_qp *qp)
 
 static uint64_t silence_deadline(const struct soft_qp *qp)
 {
-	uint64_t limit = limit_now(qp);
+	uint64_t limit = current_silence_limit(qp);
 
 	return limit > SOFT_NEVER - qp->last_progress ? SOFT_NEVER
 						      : qp->last_progress + limit;
 }
 
-static bool has_unfinished(struct soft_qp *qp)
+static bool has_unfinished_sends(struct soft_qp *qp)
 {
 	return qp->ibv.state == IBV_QPS_RTS && !qp->sq.rnr_until &&
 	       qp->sq.done != atomic_load_explicit(&qp->sq.head, memory_order_relaxed);
@@ -53,7 +53,7 @@ static bool has_unfinished(struct soft_qp *qp)
 void pier_soft_arm_timers(struct soft_qp *qp)
 {
 	struct soft_context *context = soft_context_of(qp);
-	bool busy = has_unfinished(qp);
+	bool busy = has_unfinished_sends(qp);
 
 	if (busy && !qp->busy)
 		qp->last_progress = context->engine.now;
@@ -77,7 +77,7 @@ void pier_soft_check_timers(struct soft_qp *qp)
 	}
 	if (qp->link.closing && now >= qp->link.closing_deadline)
 		pier_soft_lose_link(qp);
-	if (qp->busy && has_unfinished(qp) && now >= silence_deadline(qp)) {
+	if (qp->busy && has_unfinished_sends(qp) && now >= silence_deadline(qp)) {
 		pier_warning("soft0: QP %#x: QP %#x does not answer", qp->ibv.qp_num,
 			     qp->attr.dest_qp_num);
 		pier_soft_close_link(qp);

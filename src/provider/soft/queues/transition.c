@@ -7,7 +7,7 @@
 #include "core/error.h"
 #include "provider/soft/limits.h"
 
-/* The RC rows of qp_state_table in the kernel's ib_core, which follow IBTA 11.2.5.2. */
+/* The RC rows of qp_state_table in ib_core of the kernel, which follow IBTA 11.2.5.2. */
 static const struct transition {
 	enum ibv_qp_state from, to;
 	int required, optional;

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include "transmit.h"
+#include "acknowledge.h"
 #include "complete.h"
 #include "provider/soft/engine.h"
 #include "provider/soft/link/link.h"
@@ -17,16 +18,16 @@
 #include "responder.h"
 
 enum {
-	/* What one queue pair may send before others have their turn. */
+	/* The most that one queue pair sends before others have their turn. */
 	TURN_BYTES = 1024 * 1024,
-	/* A copy takes a fraction of the time that a stream does. */
+	/* A copy takes a fraction of the time of a stream. */
 	COPY_TURN_BYTES = 4 * TURN_BYTES,
 	/* Small frames share a system call up to here. */
 	BATCH_BYTES = 64 * 1024
 };
 
-/* Answers and requests take turns: neither side of a busy pair starves. */
-static bool stage_one(struct soft_qp *qp)
+/* Answers and requests alternate, so that neither direction of a busy pair starves. */
+static bool queue_one_frame(struct soft_qp *qp)
 {
 	struct soft_link *link = &qp->link;
 
@@ -40,7 +41,7 @@ static bool stage_one(struct soft_qp *qp)
 	return pier_soft_queue_request(qp) || pier_soft_queue_read_response(qp);
 }
 
-static void stage_frames(struct soft_qp *qp)
+static void queue_frames(struct soft_qp *qp)
 {
 	struct soft_link *link = &qp->link;
 	uint64_t bytes = 0;
@@ -48,7 +49,7 @@ static void stage_frames(struct soft_qp *qp)
 	for (uint32_t i = 0; i < link->frame_count; i++)
 		bytes += pier_soft_frame_at(link, i)->length;
 	while (link->frame_count < SOFT_MAX_FRAMES && bytes < BATCH_BYTES) {
-		if (!stage_one(qp))
+		if (!queue_one_frame(qp))
 			break;
 		bytes += pier_soft_frame_at(link, link->frame_count - 1)->length;
 	}
@@ -73,7 +74,7 @@ static bool add_payload(struct soft_qp *qp, struct soft_frame *frame,
 	if (frame->source == SOFT_FROM_REGION)
 		return pier_soft_vector_add_region(vector, qp, &range, skip, limit,
 						   IBV_ACCESS_REMOTE_READ);
-	send = &qp->sq.slots[frame->position % qp->sq.depth];
+	send = pier_soft_send_at(&qp->sq, frame->position);
 	if (send->flags & IBV_SEND_INLINE) {
 		uint64_t rest = frame->length - skip;
 
@@ -99,10 +100,10 @@ static bool add_frame(struct soft_qp *qp, struct soft_frame *frame,
 }
 
 /*
- * The request of the first frame and all behind it are not sent. Answers still go out,
- * and so do earlier requests that the peer asks for again.
+ * The request of the first frame and all requests after it are not sent. Answers still
+ * are, and so are earlier requests that the peer asks for again.
  */
-static void give_up_requests(struct soft_qp *qp)
+static void cancel_requests(struct soft_qp *qp)
 {
 	uint64_t position = pier_soft_frame_at(&qp->link, 0)->position;
 
@@ -112,10 +113,10 @@ static void give_up_requests(struct soft_qp *qp)
 }
 
 /*
- * A frame that has begun cannot be taken back, so nothing can follow it: no NAK where the
+ * A frame that has begun cannot be taken back, so nothing can follow it: no NAK if the
  * link is closing, and no request that the peer asks for again.
  */
-static void break_stream(struct soft_qp *qp)
+static void break_frame(struct soft_qp *qp)
 {
 	struct soft_link *link = &qp->link;
 	struct soft_frame frame = *pier_soft_frame_at(link, 0);
@@ -134,18 +135,18 @@ static void break_stream(struct soft_qp *qp)
 		pier_soft_fail_qp(qp, IBV_WC_RETRY_EXC_ERR);
 }
 
-/* What the first frame takes from memory is gone: deregistered or unmapped. */
-static void source_failed(struct soft_qp *qp)
+/* The memory of the first frame is gone: deregistered or unmapped. */
+static void fail_source(struct soft_qp *qp)
 {
 	struct soft_link *link = &qp->link;
 	struct soft_frame frame = *pier_soft_frame_at(link, 0);
 
 	if (link->sent_of_first > 0) {
-		break_stream(qp);
+		break_frame(qp);
 		return;
 	}
 	if (frame.source == SOFT_FROM_SEND) {
-		give_up_requests(qp);
+		cancel_requests(qp);
 		return;
 	}
 	link->frame_count = 0;
@@ -154,7 +155,7 @@ static void source_failed(struct soft_qp *qp)
 	pier_soft_refuse_request(qp, SOFT_NAK_ACCESS);
 }
 
-static bool finish_first(struct soft_qp *qp)
+static bool finish_first_frame(struct soft_qp *qp)
 {
 	struct soft_link *link = &qp->link;
 	struct soft_frame *frame = pier_soft_frame_at(link, 0);
@@ -178,14 +179,14 @@ static void account_sent(struct soft_qp *qp, uint64_t sent)
 		if (sent < rest)
 			break;
 		sent -= rest;
-		finish_first(qp);
+		finish_first_frame(qp);
 	}
 	link->sent_of_first += sent;
 }
 
 /*
- * As many frames as fit. The last one may be there in part only: then the vector
- * is full and takes nothing behind it, or there is a turn's worth of bytes.
+ * As many frames as fit. The last one may be incomplete: then the vector is full and
+ * ignores what follows, or it holds the bytes of a whole turn.
  */
 static bool build_batch(struct soft_qp *qp, struct soft_vector *vector,
 			uint32_t max_frames)
@@ -209,7 +210,7 @@ static bool build_batch(struct soft_qp *qp, struct soft_vector *vector,
 	return true;
 }
 
-/* What the peer said before it went is still on the stream: read to its end. */
+/* What the peer sent before it went is still on the stream: read to its end. */
 static void stop_sending(struct soft_link *link)
 {
 	link->tx_broken = true;
@@ -226,7 +227,7 @@ static ssize_t send_vector(struct soft_qp *qp, struct soft_vector *vector)
 	return pier_soft_vector_send(vector, qp->link.tx_fd);
 }
 
-/* Who waits for room in a ring looks for it; a socket tells. */
+/* The engine polls a ring for room; a socket reports it by an event. */
 static void wait_for_room(struct soft_qp *qp)
 {
 	qp->link.writable = false;
@@ -234,7 +235,7 @@ static void wait_for_room(struct soft_qp *qp)
 		pier_soft_start_polling(qp);
 }
 
-/* False: the socket is full, or gone. */
+/* False: the socket is full, or broken. */
 static bool flush_seal(struct soft_qp *qp)
 {
 	struct soft_link *link = &qp->link;
@@ -248,7 +249,7 @@ static bool flush_seal(struct soft_qp *qp)
 	return false;
 }
 
-/* How much was sent; 0: nothing more can be sent now. */
+/* The bytes sent; 0: no more can be sent now. */
 static uint64_t send_batch(struct soft_qp *qp)
 {
 	struct soft_link *link = &qp->link;
@@ -258,7 +259,7 @@ static uint64_t send_batch(struct soft_qp *qp)
 
 	for (;;) {
 		if (!build_batch(qp, &vector, max_frames)) {
-			source_failed(qp);
+			fail_source(qp);
 			return 0;
 		}
 		sent = send_vector(qp, &vector);
@@ -267,20 +268,20 @@ static uint64_t send_batch(struct soft_qp *qp)
 			return sent;
 		}
 		if (errno == EFAULT && max_frames > 1)
-			max_frames = 1; /* to learn whose memory it is */
+			max_frames = 1; /* to find out whose memory it is */
 		else if (errno != EINTR)
 			break;
 	}
 	if (errno == EAGAIN)
 		wait_for_room(qp);
 	else if (errno == EFAULT)
-		source_failed(qp);
+		fail_source(qp);
 	else
 		stop_sending(link);
 	return 0;
 }
 
-static void shut_when_silent(struct soft_link *link)
+static void shut_when_answered(struct soft_link *link)
 {
 	if (!link->closing || link->shut || link->frame_count > 0)
 		return;
@@ -288,8 +289,8 @@ static void shut_when_silent(struct soft_link *link)
 	link->shut = true;
 }
 
-/* Without this question each large copy would wake the thread to look for more. */
-static bool is_cut_short(struct soft_qp *qp)
+/* Without this check each large copy would wake the thread to look for more. */
+static bool is_direct_copy_cut_short(struct soft_qp *qp)
 {
 	return qp->sq.budget == 0 &&
 	       qp->sq.queued != atomic_load_explicit(&qp->sq.head, memory_order_acquire);
@@ -305,25 +306,21 @@ bool pier_soft_transmit(struct soft_qp *qp)
 	while (turn < TURN_BYTES && !link->tx_broken && !link->shut) {
 		if (!flush_seal(qp))
 			return false;
-		stage_frames(qp);
+		queue_frames(qp);
 		if (!pier_soft_link_open(link))
 			return false;
 		if (link->frame_count == 0) {
-			shut_when_silent(link);
-			return is_cut_short(qp);
+			shut_when_answered(link);
+			return is_direct_copy_cut_short(qp);
 		}
 		sent = send_batch(qp);
 		if (sent == 0)
 			return false;
 		turn += stepped ? TURN_BYTES : sent;
 	}
-	return turn >= TURN_BYTES || is_cut_short(qp);
+	return turn >= TURN_BYTES || is_direct_copy_cut_short(qp);
 }
 
-/*
- * Answers that are due go out before the link does, if they can at once: the
- * peer's requests did arrive.
- */
 void pier_soft_send_last_answers(struct soft_qp *qp)
 {
 	struct soft_link *link = &qp->link;

@@ -7,9 +7,10 @@
 #include "vector.h"
 
 /*
- * Memory that may vanish under us, as that of an application may, is touched by the
- * kernel only: preadv(2) and pwritev(2) on the file behind the extent end with EFAULT
- * where we would end with SIGSEGV or SIGBUS. What cannot vanish is copied at once.
+ * Memory that may vanish at any time, as that of an application, is accessed by the
+ * kernel only: preadv(2) and pwritev(2) on the file behind the extent fail with EFAULT
+ * where a memcpy() would end in SIGSEGV or SIGBUS. Memory that cannot vanish is copied
+ * directly.
  */
 
 static void drop_front(struct soft_vector *vector, size_t length)
@@ -44,7 +45,10 @@ static ssize_t copy_steady(struct soft_vector *vector, const struct soft_extent 
 	return (ssize_t)done;
 }
 
-/* The parts from the first on that begin inside `length` bytes; how much is too much. */
+/*
+ * The number of parts that begin inside the first `length` bytes. `ret_surplus`: by how
+ * much the last one is longer.
+ */
 static int count_parts(const struct soft_vector *vector, size_t length,
 		       size_t *ret_surplus)
 {

@@ -26,11 +26,11 @@ enum kind {
 };
 
 /*
- * The file system decides, because neither a file's name nor a FUSE server can imitate
- * the type that fstatfs(2) reports. But fstatfs(2) can wait for a FUSE server as long as
- * that likes, so it is for fds of the application's own, or with seals. Only tmpfs and
- * hugetlbfs have seals: memfd_file_seals_ptr() in the kernel. Files of a mounted tmpfs
- * count as memfds whose seals are missing.
+ * The file system decides, because neither the name of a file nor a FUSE server can
+ * imitate the type that fstatfs(2) reports. But fstatfs(2) may wait for a FUSE server
+ * without limit, so it is used only for fds of the application itself, or with seals.
+ * Only tmpfs and hugetlbfs have seals: memfd_file_seals_ptr() in the kernel. Files of a
+ * mounted tmpfs count as memfds whose seals are missing.
  */
 static enum kind kind_of(int fd)
 {
@@ -56,8 +56,9 @@ static bool has_seals(int fd, enum kind kind, int seals)
 }
 
 /*
- * The fd may be a peer's. F_GET_SEALS fails at once on files without seals and asks no
- * file system; after it, fstatfs(2) only tells small pages from huge ones.
+ * The fd may come from a peer. F_GET_SEALS fails at once on files without seals and does
+ * not ask their file system; after it, fstatfs(2) only separates small pages from huge
+ * ones.
  */
 bool pier_soft_is_fixed(int fd)
 {
@@ -65,7 +66,7 @@ bool pier_soft_is_fixed(int fd)
 	       has_seals(fd, kind_of(fd), SOFT_FINAL_SEALS);
 }
 
-/* A dma-buf tells its size by lseek(2) only, which would move a memfd. */
+/* A dma-buf reports its size by lseek(2) only, which would move the offset of a memfd. */
 static off_t size_of(int fd, enum kind kind)
 {
 	struct stat status;
@@ -91,9 +92,9 @@ static int check_range(const struct pier_provider_part *part, enum kind kind,
 }
 
 /*
- * Exporters whose memory the CPU does not reach have no mapping to give: dma_buf_mmap()
- * in the kernel answers EINVAL where there is no operation, and NVIDIA's driver has one
- * that says ENOTSUPP, the kernel's own, which has no name in user space.
+ * Some exporters' memory cannot be mapped for the CPU: dma_buf_mmap() in the kernel
+ * returns EINVAL if the exporter has no mmap operation, and that of NVIDIA's driver
+ * returns the kernel's ENOTSUPP, which has no name in user space.
  */
 static int fail_map(const struct soft_piece *piece, const struct pier_provider_part *part,
 		    int error)
@@ -105,7 +106,7 @@ static int fail_map(const struct soft_piece *piece, const struct pier_provider_p
 	return pier_fail(EOPNOTSUPP,
 			 "soft0 reaches dma-bufs by the CPU, and that of fd %d has no "
 			 "mapping for it (mmap: errno %d): its memory can be staged "
-			 "(PIER_POLICY_STAGED)",
+			 "(PIER_POLICY_BOUNCE)",
 			 part->fd, error);
 }
 
@@ -130,8 +131,8 @@ static int map_window(struct soft_piece *piece, const struct pier_provider_part 
 }
 
 /*
- * The mapping holds the buffer. The fd of a dma-buf brackets accesses; that of a
- * memfd is for peers, who do without if there are too many.
+ * The mapping keeps the buffer alive. The fd of a dma-buf is kept to bracket accesses,
+ * that of a memfd for grants to peers, which are optional: not if fds are scarce.
  */
 static int keep_fd(struct soft_piece *piece, int fd)
 {
@@ -144,9 +145,9 @@ static int keep_fd(struct soft_piece *piece, int fd)
 }
 
 /*
- * A dma-buf never changes its size. A memfd cannot shrink with F_SEAL_SHRINK; holes in it
- * are filled when they are touched. A hole in huge pages may find no free huge page,
- * which is a SIGBUS (hugetlb_no_page() in the kernel).
+ * A dma-buf never changes its size. A memfd with F_SEAL_SHRINK cannot shrink, and holes
+ * in it are filled when they are touched. But a hole in huge pages may find no free huge
+ * page, which is a SIGBUS (hugetlb_no_page() in the kernel).
  */
 static bool is_steady(int fd, enum kind kind)
 {
@@ -168,7 +169,7 @@ int pier_soft_attach_fd(struct soft_piece *piece, const struct pier_provider_par
 				 part->fd);
 	piece->offset = part->offset;
 	piece->dmabuf = kind == KIND_DMABUF;
-	/* The seals before the size: from then on the size cannot become smaller. */
+	/* Seals before size: from then on the size cannot shrink. */
 	piece->steady = is_steady(part->fd, kind);
 	piece->fixed = has_seals(part->fd, kind, SOFT_FINAL_SEALS);
 	error = check_range(part, kind, &piece->file_size);
@@ -194,9 +195,9 @@ void pier_soft_sync(int fd, uint64_t flags)
 	struct dma_buf_sync sync = { .flags = flags };
 	int result, saved = errno;
 
-	/* To be repeated, as dma-buf.h says: posters may get signals. */
+	/* Repeated, as dma-buf.h demands: the posting thread may get signals. */
 	do {
 		result = ioctl(fd, DMA_BUF_IOCTL_SYNC, &sync);
 	} while (result < 0 && (errno == EINTR || errno == EAGAIN));
-	errno = saved; /* of the copy that this brackets */
+	errno = saved; /* the copy's, which the caller still reads */
 }

@@ -9,7 +9,7 @@
 #include "provider/provider.h"
 #include "region.h"
 
-/* Whether the kernel knows MADV_POPULATE_*, asked with memory that must work. */
+/* Whether the kernel has MADV_POPULATE_*: tried on memory where it must work. */
 static bool kernel_populates(int advice)
 {
 	size_t page = sysconf(_SC_PAGESIZE);
@@ -24,7 +24,9 @@ static bool kernel_populates(int advice)
 	return known;
 }
 
-/* msync(2) knows what is mapped; MS_ASYNC does nothing else since Linux 2.6.19. */
+/*
+ * msync(2) fails if a page is not mapped; MS_ASYNC does nothing else since Linux 2.6.19.
+ */
 bool pier_soft_is_mapped(const char *memory, uint64_t length)
 {
 	uint64_t skipped = (uintptr_t)memory & ((uint64_t)sysconf(_SC_PAGESIZE) - 1);
@@ -33,10 +35,10 @@ bool pier_soft_is_mapped(const char *memory, uint64_t length)
 }
 
 /*
- * Stands for the kernel's pinning: fails where get_user_pages() would, which is
- * memory that is absent, forbidden, or a mapping of page frames (EINVAL here).
+ * In place of pinning by the kernel: fails where get_user_pages() would, on memory that
+ * is absent, not accessible, or a mapping of page frames (EINVAL here).
  */
-static int populate(char *first, size_t length, int access)
+static int populate_pages(char *first, size_t length, int access)
 {
 	int advice = access & ~IBV_ACCESS_REMOTE_READ & ~IBV_ACCESS_RELAXED_ORDERING
 			     ? MADV_POPULATE_WRITE
@@ -45,7 +47,7 @@ static int populate(char *first, size_t length, int access)
 	if (madvise(first, length, advice) == 0)
 		return 0;
 	if (errno == EINVAL && !kernel_populates(advice)) {
-		/* Before Linux 5.14: at least see that something is mapped. */
+		/* Before Linux 5.14: check at least that all of it is mapped. */
 		return pier_soft_is_mapped(first, length) ? 0 : EFAULT;
 	}
 	return errno == ENOMEM || errno == EINVAL || errno == EPERM ? EFAULT : errno;
@@ -59,7 +61,7 @@ int pier_soft_attach_host(struct soft_piece *piece, const struct pier_provider_p
 	int error;
 
 	if (part->length == 0)
-		return pier_fail(EINVAL, "soft0: a piece of memory of length 0");
+		return pier_fail(EINVAL, "soft0: a piece of memory has length 0");
 	if (!pier_add_u64((uintptr_t)part->addr, part->length, &end) ||
 	    !pier_round_up_u64(end, page, &end))
 		return pier_fail(EINVAL,
@@ -69,7 +71,7 @@ int pier_soft_attach_host(struct soft_piece *piece, const struct pier_provider_p
 	piece->memory = part->addr;
 	if (access & IBV_ACCESS_ON_DEMAND)
 		return 0;
-	error = populate((char *)first, end - first, access);
+	error = populate_pages((char *)first, end - first, access);
 	if (error)
 		return pier_fail(error,
 				 "soft0: memory %p, %llu bytes cannot be pinned: "

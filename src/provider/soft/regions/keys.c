@@ -11,7 +11,7 @@
 
 enum {
 	GENERATION_MASK = (1 << SOFT_GENERATION_BITS) - 1,
-	CHOSEN_MASK = 0xff /* by who binds a window: ibv_inc_rkey(3) */
+	CHOSEN_MASK = 0xff /* the caller increments it with ibv_inc_rkey(3) */
 };
 
 struct soft_mr *pier_soft_find_key(const struct soft_mr_table *table, uint32_t key)
@@ -28,7 +28,7 @@ struct soft_mr *pier_soft_find_key(const struct soft_mr_table *table, uint32_t k
 }
 
 /* Slot 0 stays empty, so that 0 can end the free list. */
-static bool grow(struct soft_mr_table *table)
+static bool grow_table(struct soft_mr_table *table)
 {
 	uint32_t capacity = table->capacity ? table->capacity * 2 : 64;
 	struct soft_mr_slot *slots;
@@ -62,7 +62,7 @@ static int take_slot(struct soft_mr_table *table, struct soft_mr *mr, struct sof
 {
 	uint32_t index;
 
-	if (table->first_free == 0 && !grow(table))
+	if (table->first_free == 0 && !grow_table(table))
 		return no_room();
 	index = table->first_free;
 	table->first_free = table->slots[index].next_free;
@@ -142,7 +142,9 @@ int pier_soft_take_window_key(struct soft_mr_table *table, struct soft_mw *mw)
 	return error;
 }
 
-/* The next window in this slot differs where the consumer has no say. */
+/*
+ * The next window in this slot must differ in the bits that the caller does not choose.
+ */
 void pier_soft_release_window_key(struct soft_mr_table *table, const struct soft_mw *mw)
 {
 	uint32_t index = mw->rkey >> SOFT_GENERATION_BITS;

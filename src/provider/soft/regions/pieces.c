@@ -60,7 +60,7 @@ static int find_kept_fd(const struct soft_mr *mr, const struct pier_provider_par
 	return -1;
 }
 
-static int attach(struct soft_mr *mr, const struct pier_provider_part *parts)
+static int attach_part(struct soft_mr *mr, const struct pier_provider_part *parts)
 {
 	const struct pier_provider_part *part = &parts[mr->count];
 	struct soft_piece *piece = &mr->pieces[mr->count];
@@ -76,8 +76,8 @@ static int attach(struct soft_mr *mr, const struct pier_provider_part *parts)
 	return pier_soft_attach_fd(piece, part, mr->access);
 }
 
-/* As libibverbs leaves it: the offset in the fd, not the iova. */
-static void *address_of(const struct pier_provider_part *part)
+/* As libibverbs sets it: the offset in the fd, not the iova. */
+static void *first_address(const struct pier_provider_part *part)
 {
 	return part->fd == -1 ? part->addr : (void *)(uintptr_t)part->offset;
 }
@@ -89,7 +89,7 @@ struct soft_mr *pier_soft_allocate_mr(const struct pier_provider_part *parts,
 
 	if (!mr)
 		return NULL;
-	mr->ibv.addr = address_of(&parts[0]);
+	mr->ibv.addr = first_address(&parts[0]);
 	mr->iova = iova;
 	mr->access = access;
 	pier_list_init(&mr->grants);
@@ -102,6 +102,6 @@ int pier_soft_attach_parts(struct soft_mr *mr, const struct pier_provider_part *
 	int error = 0;
 
 	while (!error && mr->count < count)
-		error = attach(mr, parts);
+		error = attach_part(mr, parts);
 	return error;
 }

@@ -13,7 +13,7 @@
 #include "provider/soft/engine.h"
 #include "provider/soft/soft.h"
 
-static bool encloses(const struct soft_mr *mr, uint64_t address, uint64_t length)
+static bool region_contains(const struct soft_mr *mr, uint64_t address, uint64_t length)
 {
 	return address >= mr->iova &&
 	       pier_range_fits(address - mr->iova, length, mr->ibv.length);
@@ -27,7 +27,7 @@ struct soft_mr *pier_soft_find_mr(struct soft_context *context, struct ibv_pd *p
 
 	if (!mr || mr->ibv.pd != pd || (mr->access & access) != access)
 		return NULL;
-	return encloses(mr, address, length) ? mr : NULL;
+	return region_contains(mr, address, length) ? mr : NULL;
 }
 
 /* The rules and their order are those of the kernel's ib_uverbs_reg_mr(). */
@@ -50,7 +50,7 @@ static int check_page_rule(const struct pier_provider_part *part, uint64_t iova)
 	return 0;
 }
 
-/* The kernel takes neither for dma-bufs: UVERBS_METHOD_REG_DMABUF_MR. */
+/* The kernel allows neither for dma-bufs: UVERBS_METHOD_REG_DMABUF_MR. */
 static int check_host_only(const struct pier_provider_part *parts, uint32_t count,
 			   int access)
 {
@@ -66,7 +66,7 @@ static int check_host_only(const struct pier_provider_part *parts, uint32_t coun
 	return 0;
 }
 
-/* That of ib_check_mr_access(). */
+/* The rules of ib_check_mr_access(). */
 static int check_access(int access)
 {
 	const int allowed = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
@@ -89,7 +89,7 @@ static int check_access(int access)
 static int check_count(uint32_t count)
 {
 	if (count == 0)
-		return pier_fail(EINVAL, "soft0: a region without memory");
+		return pier_fail(EINVAL, "soft0: a region has no memory");
 	if (count > SOFT_MAX_PARTS)
 		return pier_fail(E2BIG, "soft0: a region of %u pieces, the limit is %d",
 				 count, SOFT_MAX_PARTS);
@@ -125,9 +125,9 @@ static int check_lengths(const struct pier_provider_part *parts, uint32_t count,
 	return 0;
 }
 
-/* Of several pieces each begins where it begins: only one knows the page rule. */
-static int check(const struct pier_provider_part *parts, uint32_t count, uint64_t iova,
-		 int access, const uint32_t *key)
+/* Several pieces may begin anywhere: the page rule is for one piece only. */
+static int check_registration(const struct pier_provider_part *parts, uint32_t count,
+			      uint64_t iova, int access, const uint32_t *key)
 {
 	int error = check_count(count);
 
@@ -159,7 +159,7 @@ static int add_to_context(struct soft_mr *mr, struct ibv_pd *pd, const uint32_t 
 	return error;
 }
 
-static struct ibv_mr *refuse(int error)
+static struct ibv_mr *fail_registration(int error)
 {
 	errno = -error;
 	return NULL;
@@ -169,20 +169,20 @@ struct ibv_mr *pier_soft_reg_parts(struct ibv_pd *pd,
 				   const struct pier_provider_part *parts, uint32_t count,
 				   uint64_t iova, int access, const uint32_t *key)
 {
-	int error = check(parts, count, iova, access, key);
+	int error = check_registration(parts, count, iova, access, key);
 	struct soft_mr *mr;
 
 	if (error)
-		return refuse(error);
+		return fail_registration(error);
 	mr = pier_soft_allocate_mr(parts, count, iova, access);
 	if (!mr)
-		return refuse(-ENOMEM);
+		return fail_registration(-ENOMEM);
 	error = pier_soft_attach_parts(mr, parts, count);
 	if (!error)
 		error = add_to_context(mr, pd, key);
 	if (error) {
 		pier_soft_free_mr(mr);
-		return refuse(error);
+		return fail_registration(error);
 	}
 	return &mr->ibv;
 }
@@ -227,20 +227,23 @@ int pier_soft_bind_counter(struct ibv_mr *ibv_mr, struct pier_provider_counter *
 	struct soft_context *context = soft_context(ibv_mr->context);
 	bool busy;
 
-	/* The engine counts with its lock held only. */
+	/* The engine holds its lock while it counts. */
 	pier_soft_lock(context);
 	busy = counter && mr->counter;
 	if (!busy) {
 		mr->counter = counter;
-		/* From now on those who copy on their own are to say so, or need not. */
+		/*
+		 * Peers with a grant must now send a header for each write, or need not
+		 * any more.
+		 */
 		context->engine.ops->revoke_region(mr);
 	}
 	pier_soft_unlock(context);
 	return busy ? -pier_fail(EBUSY, "soft0: the region has a counter already") : 0;
 }
 
-/* Windows as in IBTA 10.6.7.2.6. */
-static const char *find_user(const struct soft_mr *mr)
+/* A region with windows cannot be deregistered (IBTA 10.6.7.2.6). */
+static const char *name_user(const struct soft_mr *mr)
 {
 	if (mr->counter)
 		return "a counter";
@@ -253,9 +256,9 @@ int pier_soft_dereg_mr(struct ibv_mr *ibv_mr)
 	struct soft_context *context = soft_context(ibv_mr->context);
 	const char *user;
 
-	/* Engines copy with their lock held only: ours is not in the region then. */
+	/* An engine copies with its lock held, so no copy is in progress here. */
 	pier_soft_lock(context);
-	user = find_user(mr);
+	user = name_user(mr);
 	if (!user) {
 		pier_soft_release_key(&context->mrs, mr);
 		context->engine.ops->revoke_region(mr);

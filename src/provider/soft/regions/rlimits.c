@@ -8,13 +8,13 @@
 #include "core/fd.h"
 
 /*
- * What the software NIC leaves to the rest of the process: fds, address space and
- * mappings.
+ * How much of the fds, the address space and the mappings of the process soft0 leaves to
+ * others.
  *
- * Peers choose how large their regions are. So the mappings of what they grant have
- * bounds of their own, which are far below those of the process: 2^47 bytes of user
- * space on x86-64, and vm.max_map_count mappings, 65530 unless it was changed. Of
- * necessity global, as the address space is.
+ * Peers choose the size of their regions. So the mappings of regions that they grant
+ * have bounds of their own, far below those of the process: 2^47 bytes of user space on
+ * x86-64, and vm.max_map_count mappings (65530 by default). Global of necessity, as the
+ * address space is.
  */
 
 enum {
@@ -46,9 +46,9 @@ bool pier_soft_may_write(uint64_t offset, uint64_t length)
 
 /*
  * A peer can punch holes into a file that it shares, and the pages of a memfd are
- * accounted for when they are touched (VM_NORESERVE). With vm.overcommit_memory=2 that
- * fails at the commit limit, which is a SIGBUS: shmem_fault() in the kernel. Without
- * /proc the answer is no.
+ * accounted when they are touched (VM_NORESERVE). With vm.overcommit_memory=2 that fails
+ * at the commit limit, which is a SIGBUS: shmem_fault() in the kernel. Without /proc the
+ * answer is no.
  */
 bool pier_soft_may_touch_holes(void)
 {
@@ -67,7 +67,7 @@ static uint64_t max_mapped_bytes(void)
 	return MAX_MAPPED_BYTES;
 }
 
-static bool reserve(_Atomic uint64_t *used, uint64_t wanted, uint64_t limit)
+static bool reserve_below(_Atomic uint64_t *used, uint64_t wanted, uint64_t limit)
 {
 	uint64_t before = atomic_load(used);
 
@@ -80,9 +80,9 @@ static bool reserve(_Atomic uint64_t *used, uint64_t wanted, uint64_t limit)
 
 bool pier_soft_reserve_mapping(uint64_t bytes, uint32_t pieces)
 {
-	if (!reserve(&mapped.bytes, bytes, max_mapped_bytes()))
+	if (!reserve_below(&mapped.bytes, bytes, max_mapped_bytes()))
 		return false;
-	if (reserve(&mapped.pieces, pieces, MAX_MAPPED_PIECES))
+	if (reserve_below(&mapped.pieces, pieces, MAX_MAPPED_PIECES))
 		return true;
 	atomic_fetch_sub(&mapped.bytes, bytes);
 	return false;

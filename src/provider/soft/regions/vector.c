@@ -41,7 +41,7 @@ static void add_synced(struct soft_vector *vector, int fd)
 	vector->synced[vector->synced_count++] = fd;
 }
 
-/* A piece that does not fit has no business in `synced`, which is as long. */
+/* A piece that does not fit must not be added to `synced`, which has the same length. */
 static void add_pieces(struct soft_vector *vector, const struct soft_mr *mr,
 		       uint64_t offset, uint64_t length)
 {
@@ -76,10 +76,7 @@ bool pier_soft_vector_add_region(struct soft_vector *vector, struct soft_qp *qp,
 	return true;
 }
 
-/*
- * The bytes [skip, skip + limit) of what the elements describe. Elements of
- * length 0 are passed over without a look at their key, as hardware does.
- */
+/* Elements of length 0 are skipped without a look at their key, as hardware does. */
 bool pier_soft_vector_add_sges(struct soft_vector *vector, struct soft_qp *qp,
 			       const struct ibv_sge *sges, int count, uint64_t skip,
 			       uint64_t limit, int access)
@@ -117,7 +114,10 @@ bool pier_soft_check_sges(struct soft_qp *qp, const struct ibv_sge *sges, int co
 	return true;
 }
 
-/* Caches between the CPU and the device that owns the memory; see dma-buf.h. */
+/*
+ * Keeps the caches of the CPU and of the device that owns the memory coherent:
+ * dma-buf.h.
+ */
 void pier_soft_vector_sync(const struct soft_vector *vector, uint64_t edge)
 {
 	uint64_t direction = vector->writes ? DMA_BUF_SYNC_WRITE : DMA_BUF_SYNC_READ;

@@ -11,9 +11,8 @@
 #include "region.h"
 
 /*
- * Memory windows of type 2B: a piece of a region, with rights of its own, for the
- * peer of one queue pair. The rules are those of rxe_mw.c, and two that rxe leaves
- * out: the bounds of a window hold, and only its queue pair invalidates it.
+ * The rules are those of rxe_mw.c, and two that rxe leaves out: the bounds of a window
+ * hold, and only its queue pair invalidates it.
  */
 
 enum {
@@ -21,7 +20,7 @@ enum {
 	PEERS_RIGHTS = IBV_ACCESS_REMOTE_READ | WRITING
 };
 
-static struct ibv_mw *refuse(int error)
+static struct ibv_mw *fail_alloc(int error)
 {
 	errno = -error;
 	return NULL;
@@ -34,13 +33,13 @@ struct ibv_mw *pier_soft_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 	int error;
 
 	if (type != IBV_MW_TYPE_2)
-		return refuse(pier_fail(EOPNOTSUPP,
-					"soft0: memory windows of type %d; "
-					"only type 2 is there",
-					(int)type));
+		return fail_alloc(pier_fail(EOPNOTSUPP,
+					    "soft0: memory windows of type %d; "
+					    "only type 2 is supported",
+					    (int)type));
 	mw = calloc(1, sizeof(*mw));
 	if (!mw)
-		return refuse(-ENOMEM);
+		return fail_alloc(-ENOMEM);
 	mw->ibv.context = pd->context;
 	mw->ibv.pd = pd;
 	mw->ibv.type = type;
@@ -50,13 +49,13 @@ struct ibv_mw *pier_soft_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 	pier_soft_unlock(context);
 	if (error) {
 		free(mw);
-		return refuse(error);
+		return fail_alloc(error);
 	}
 	atomic_fetch_add(&((struct soft_pd *)pd)->users, 1);
 	return &mw->ibv;
 }
 
-static void unbind(struct soft_mw *mw)
+static void unbind_window(struct soft_mw *mw)
 {
 	if (mw->mr)
 		mw->mr->windows--;
@@ -65,14 +64,14 @@ static void unbind(struct soft_mw *mw)
 	pier_list_remove(&mw->link);
 }
 
-/* One that is bound too, as with hardware. */
+/* Also a window that is bound, as with hardware. */
 int pier_soft_dealloc_mw(struct ibv_mw *ibv_mw)
 {
 	struct soft_mw *mw = (struct soft_mw *)ibv_mw;
 	struct soft_context *context = soft_context(ibv_mw->context);
 
 	pier_soft_lock(context);
-	unbind(mw);
+	unbind_window(mw);
 	pier_soft_release_window_key(&context->mrs, mw);
 	pier_soft_unlock(context);
 	atomic_fetch_sub(&((struct soft_pd *)ibv_mw->pd)->users, 1);
@@ -80,7 +79,7 @@ int pier_soft_dealloc_mw(struct ibv_mw *ibv_mw)
 	return 0;
 }
 
-/* They hold their regions on, as windows do in hardware, but nobody has their key. */
+/* As in hardware, the windows still keep their regions from being deregistered. */
 void pier_soft_detach_windows(struct soft_qp *qp)
 {
 	while (!pier_list_empty(&qp->windows)) {
@@ -92,7 +91,7 @@ void pier_soft_detach_windows(struct soft_qp *qp)
 	}
 }
 
-static bool holds(const struct soft_mw *mw, const struct soft_qp *qp, uint32_t key)
+static bool window_holds(const struct soft_mw *mw, const struct soft_qp *qp, uint32_t key)
 {
 	return mw && mw->rkey == key && mw->mr && mw->qp == qp;
 }
@@ -105,11 +104,11 @@ struct soft_mr *pier_soft_find_range(struct soft_qp *qp, uint32_t key, uint64_t 
 					       access);
 	const struct soft_mw *mw;
 
-	/* Nothing local goes through a window. */
+	/* Local accesses never use a window. */
 	if (mr || !(access & PEERS_RIGHTS))
 		return mr;
 	mw = pier_soft_find_window(&context->mrs, key);
-	if (!holds(mw, qp, key) || (mw->access & access) != access)
+	if (!window_holds(mw, qp, key) || (mw->access & access) != access)
 		return NULL;
 	if (address < mw->address ||
 	    !pier_range_fits(address - mw->address, length, mw->length))
@@ -117,13 +116,16 @@ struct soft_mr *pier_soft_find_range(struct soft_qp *qp, uint32_t key, uint64_t 
 	return mw->mr;
 }
 
-/* Also IBV_ACCESS_ZERO_BASED: addresses in a window are those of its region. */
+/* IBV_ACCESS_ZERO_BASED is refused too: addresses in a window are those of its region. */
 static bool may_bind(const struct soft_qp *qp, const struct soft_bind *bind,
 		     const struct soft_mw *mw, const struct soft_mr *mr)
 {
 	if (bind->access & ~PEERS_RIGHTS)
 		return false;
-	/* Bound already (o10-37.2.30); invalidating by binding nothing (o10-37.2.40). */
+	/*
+	 * A bound window (o10-37.2.30), and invalidation by binding zero bytes
+	 * (o10-37.2.40).
+	 */
 	if (mw->mr || bind->length == 0)
 		return false;
 	if (mw->ibv.pd != qp->ibv.pd)
@@ -162,8 +164,8 @@ bool pier_soft_invalidate(struct soft_qp *qp, uint32_t key)
 {
 	struct soft_mw *mw = pier_soft_find_window(&soft_context_of(qp)->mrs, key);
 
-	if (!holds(mw, qp, key))
+	if (!window_holds(mw, qp, key))
 		return false;
-	unbind(mw);
+	unbind_window(mw);
 	return true;
 }

@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Memory that the backend allocates: every kind, and what is refused. */
+#include "cuda_fixture.h"
+
+static struct pier_memory_facts facts_of(const struct pier_memory *memory)
+{
+	struct pier_memory_facts facts = { 0 };
+
+	cuda->describe(memory, &facts);
+	return facts;
+}
+
+/* All of it, as the device sees it. */
+static void assert_zero(const struct pier_memory *memory)
+{
+	unsigned char *bytes = malloc(memory->length);
+
+	assert_non_null(bytes);
+	assert_int_equal(app.control->read(memory->address, bytes, memory->length), 0);
+	for (uint64_t i = 0; i < memory->length; i++) {
+		if (bytes[i])
+			fail_msg("byte %llu is %#x", (unsigned long long)i, bytes[i]);
+	}
+	free(bytes);
+}
+
+/* Copies in and out at odd places, with what is around them left alone. */
+static void assert_copies(const struct pier_memory *memory)
+{
+	char in[] = "what the host wrote", out[sizeof(in)];
+	uint64_t offset = memory->length - sizeof(in) - 1;
+	char guards[2] = { 1, 1 };
+
+	expect_ok(cuda->copy_to(memory, offset, in, sizeof(in)));
+	expect_ok(cuda->copy_from(memory, offset, out, sizeof(out)));
+	assert_memory_equal(in, out, sizeof(in));
+	assert_int_equal(app.control->read(memory->address + offset, out, sizeof(out)),
+			 0);
+	assert_memory_equal(in, out, sizeof(in));
+	expect_ok(cuda->copy_from(memory, offset - 1, &guards[0], 1));
+	expect_ok(cuda->copy_from(memory, offset + sizeof(in), &guards[1], 1));
+	assert_int_equal(guards[0], 0);
+	assert_int_equal(guards[1], 0);
+}
+
+/* NULL for the unit that pier takes where none is said. */
+static void check_kind(const char *unit, uint64_t length, const char *kind,
+		       const char *number, uint64_t granularity, bool host)
+{
+	struct pier_memory_facts facts;
+	struct pier_memory memory;
+
+	expect_ok(cuda->alloc(unit, length, &memory));
+	assert_true(memory.length >= length);
+	assert_int_equal(memory.length % granularity, 0);
+	assert_int_equal(memory.address % pier_host_page(), 0);
+	assert_int_equal(memory.cpu != NULL, host);
+	facts = facts_of(&memory);
+	assert_string_equal(facts.kind, kind);
+	assert_string_equal(facts.unit, number);
+	assert_string_equal(facts.no_export, "");
+	assert_int_equal(facts.host, host);
+	assert_zero(&memory);
+	assert_copies(&memory);
+	assert_null(rig_current());
+	cuda->free(&memory);
+	assert_null(rig_current());
+}
+
+static void test_kinds(void **state)
+{
+	(void)state;
+	check_kind(NULL, 1, "cuMemAlloc", "0", RIG_BLOCK, false);
+	check_kind("0", RIG_BLOCK - 1, "cuMemAlloc", "0", RIG_BLOCK, false);
+	check_kind("1", RIG_BLOCK + 1, "cuMemAlloc", "1", 65536, false);
+	check_kind("1:vmm", RIG_BLOCK + 1, "VMM", "1", RIG_BLOCK, false);
+	check_kind("0:vmm:2M", RIG_BLOCK, "VMM", "0", RIG_BLOCK, false);
+	check_kind("0:vmm:2048K", 5 * RIG_MIB, "VMM, 3 segments", "0", RIG_BLOCK, false);
+	check_kind("1:vmm:4194304", 5 * RIG_MIB, "VMM, 2 segments", "1", 4 * RIG_MIB,
+		   false);
+	check_kind("1:host", 100, "page-locked host", "1", pier_host_page(), true);
+}
+
+/* As the application sees the devices that pier allocated on. */
+static void test_device(void **state)
+{
+	static const char *const units[] = { "1", "1:vmm", "1:host" };
+	struct pier_memory memory;
+	int device = -1;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
+		expect_ok(cuda->alloc(units[i], 1, &memory));
+		assert_int_equal(app.cuPointerGetAttribute(
+					 &device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+					 memory.address),
+				 CUDA_SUCCESS);
+		assert_int_equal(device, 1);
+		cuda->free(&memory);
+	}
+}
+
+static void test_bad_units(void **state)
+{
+	static const char *const units[] = {
+		"x",
+		"-1",
+		"+1",
+		" 1",
+		"0:",
+		"0:vm",
+		"0:vmm:",
+		"0:vmm:0",
+		"0:vmm:2T",
+		"0:vmm:2MB",
+		"0:vmm:-2M",
+		"0:host:2M",
+		"0:vmm:99999999999999999999",
+		"0:vmm:18014398509481985G",
+		"0x1",
+		"0:VMM",
+	};
+	struct pier_memory memory;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
+		expect_result(cuda->alloc(units[i], 1, &memory), -EINVAL);
+		test_assert_sentence("N:vmm:SIZE");
+		test_assert_sentence(units[i]);
+	}
+	expect_result(cuda->alloc("0:vmm:3M", 1, &memory), -EINVAL);
+	test_assert_sentence("multiples of 2097152");
+}
+
+static void test_no_such_device(void **state)
+{
+	static const char *const units[] = {
+		"2", "2:vmm", "4294967296", "18446744073709551615", "2:host",
+	};
+	struct pier_memory memory;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
+		expect_result(cuda->alloc(units[i], 1, &memory), -EINVAL);
+		test_assert_sentence("there are 2");
+	}
+}
+
+static void test_exhausted(void **state)
+{
+	struct pier_memory memory;
+
+	(void)state;
+	app.control->device[0].memory = 8 * RIG_MIB;
+	expect_result(cuda->alloc("0", 9 * RIG_MIB, &memory), -ENOMEM);
+	test_assert_sentence("cuMemAlloc of 9437184 bytes");
+	test_assert_sentence("CUDA_ERROR_OUT_OF_MEMORY");
+	expect_result(cuda->alloc("0:vmm", 9 * RIG_MIB, &memory), -ENOMEM);
+	test_assert_sentence("cuMemCreate");
+	/* Four segments there are, and the fifth is not: all are given back. */
+	expect_result(cuda->alloc("0:vmm:2M", 9 * RIG_MIB, &memory), -ENOMEM);
+	assert_int_equal(app.control->device[0].memory_used, 0);
+	expect_result(cuda->alloc("0", UINT64_MAX, &memory), -ENOMEM);
+	expect_result(cuda->alloc("0:vmm", UINT64_MAX, &memory), -ENOMEM);
+	expect_result(cuda->alloc("0:vmm:2M", UINT64_MAX, &memory), -ENOMEM);
+	expect_result(cuda->alloc("0:host", UINT64_MAX, &memory), -ENOMEM);
+	/* The other device has its own. */
+	expect_ok(cuda->alloc("1", 9 * RIG_MIB, &memory));
+	cuda->free(&memory);
+}
+
+/* Every call that allocates, at its first and its second time. */
+static void test_failures(void **state)
+{
+	static const struct {
+		const char *unit, *call;
+	} cases[] = {
+		{ "0", "cuCtxPushCurrent" },
+		{ "0", "cuMemAlloc" },
+		{ "0", "cuMemsetD8Async" },
+		{ "0", "cuStreamSynchronize" },
+		{ "0:host", "cuMemHostAlloc" },
+		{ "0:vmm:2M", "cuMemGetAllocationGranularity" },
+		{ "0:vmm:2M", "cuMemAddressReserve" },
+		{ "0:vmm:2M", "cuMemCreate" },
+		{ "0:vmm:2M", "cuMemMap" },
+		{ "0:vmm:2M", "cuMemSetAccess" },
+		{ "0:vmm:2M", "cuMemsetD8Async" },
+	};
+	struct pier_memory memory;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		rig_fail(cases[i].call, 999);
+		expect_result(cuda->alloc(cases[i].unit, 5 * RIG_MIB, &memory), -EIO);
+		test_assert_sentence("CUDA_ERROR_UNKNOWN");
+		assert_null(rig_current());
+	}
+	rig_fail("cuMemCreate", 999);
+	fake_cuda_call(app.control, "cuMemCreate")->fail_in = 2;
+	expect_result(cuda->alloc("0:vmm:2M", 5 * RIG_MIB, &memory), -EIO);
+	rig_fail("cuMemMap", 205);
+	fake_cuda_call(app.control, "cuMemMap")->fail_in = 3;
+	expect_result(cuda->alloc("0:vmm:2M", 5 * RIG_MIB, &memory), -ENOMEM);
+	test_assert_sentence("cuMemMap");
+}
+
+static void test_no_vmm(void **state)
+{
+	struct pier_memory_facts facts;
+	struct pier_memory memory;
+
+	(void)state;
+	app.control->device[0].vmm = false;
+	expect_result(cuda->alloc("0:vmm", 1, &memory), -EOPNOTSUPP);
+	test_assert_sentence("no virtual memory management");
+	/* Without the flag's support memory can be had, and is told to be of no use. */
+	app.control->device[1].vmm_rdma = false;
+	expect_ok(cuda->alloc("1:vmm", 1, &memory));
+	facts = facts_of(&memory);
+	assert_non_null(strstr(facts.no_export, "gpuDirectRDMACapable"));
+	cuda->free(&memory);
+}
+
+/* The application's own contexts are above nothing of pier's, before and after. */
+static void test_own_context(void **state)
+{
+	CUcontext context = rig_context(1);
+	struct pier_memory memory;
+	uint64_t pushes = app.control->pushes;
+
+	(void)state;
+	expect_ok(cuda->alloc("0", 1, &memory));
+	assert_ptr_equal(rig_current(), context);
+	assert_true(app.control->pushes > pushes);
+	assert_copies(&memory);
+	assert_ptr_equal(rig_current(), context);
+	cuda->free(&memory);
+	assert_ptr_equal(rig_current(), context);
+	assert_int_equal(app.control->current, 1);
+	rig_destroy(context);
+}
+
+/* A pointer into a buffer that is freed keeps the memory until it is released. */
+static void test_outlives(void **state)
+{
+	struct pier_memory memory, found;
+	char byte = 7;
+
+	(void)state;
+	expect_ok(cuda->alloc("0", 1, &memory));
+	expect_ok(cuda->find_range(memory.address + 100, 8, &found));
+	assert_int_equal(found.address, memory.address);
+	assert_int_equal(found.length, memory.length);
+	cuda->free(&memory);
+	expect_ok(cuda->copy_to(&found, 100, &byte, 1));
+	cuda->release(&found);
+	expect_result(cuda->find(found.address, &memory), -ENOENT);
+}
+
+/* By the public calls, of which one frees what the other wrapped. */
+static void test_buffers(void **state)
+{
+	char in[] = "by the public calls", out[sizeof(in)];
+	struct pier_buffer *buffer, *wrapped;
+
+	(void)state;
+	expect_ok(pier_buffer_alloc("cuda:1:vmm:2M", 5 * RIG_MIB, &buffer));
+	assert_string_equal(pier_buffer_backend(buffer), "cuda");
+	expect_ok(pier_buffer_wrap(
+		(void *)(uintptr_t)(pier_buffer_address(buffer) + 2 * RIG_MIB - 4),
+		sizeof(in), &wrapped));
+	expect_ok(pier_buffer_copy_to(wrapped, 0, in, sizeof(in)));
+	expect_ok(pier_buffer_copy_from(buffer, 2 * RIG_MIB - 4, out, sizeof(out)));
+	assert_memory_equal(in, out, sizeof(in));
+	expect_ok(pier_buffer_free(buffer));
+	expect_ok(pier_buffer_free(wrapped));
+}
+
+static void test_units(void **state)
+{
+	struct pier_backend_unit unit;
+
+	(void)state;
+	snprintf(app.control->device[1].pci, sizeof(app.control->device[1].pci), "%s",
+		 "0000:C1:00.0");
+	snprintf(app.control->device[1].name, sizeof(app.control->device[1].name), "%s",
+		 "NVIDIA H200");
+	app.control->device[1].dmabuf = false;
+	expect_ok(cuda->unit(0, &unit));
+	assert_string_equal(unit.unit, "0");
+	assert_non_null(strstr(unit.detail, "dma-bufs, GPUDirect RDMA"));
+	assert_null(strstr(unit.detail, "no dma-bufs"));
+	assert_non_null(strstr(unit.detail, "CUDA 13.0"));
+	expect_ok(cuda->unit(1, &unit));
+	assert_string_equal(unit.unit, "1");
+	assert_string_equal(unit.name, "NVIDIA H200");
+	assert_string_equal(unit.pci, "0000:c1:00.0");
+	assert_non_null(strstr(unit.detail, "no dma-bufs"));
+	expect_result(cuda->unit(2, &unit), -ENOENT);
+	expect_result(cuda->unit(UINT32_MAX, &unit), -ENOENT);
+}
+
+static void test_locate(void **state)
+{
+	struct pier_memory memory;
+	char pci[16];
+	int node;
+
+	(void)state;
+	snprintf(app.control->device[1].pci, sizeof(app.control->device[1].pci), "%s",
+		 "0000:C1:00.0");
+	expect_ok(cuda->alloc("1", 1, &memory));
+	expect_ok(cuda->locate(&memory, pci, &node));
+	assert_string_equal(pci, "0000:c1:00.0");
+	cuda->free(&memory);
+	/* Host memory is on no device. */
+	expect_ok(cuda->alloc("1:host", 1, &memory));
+	expect_ok(cuda->locate(&memory, pci, &node));
+	assert_string_equal(pci, "");
+	assert_int_equal(node, -1);
+	cuda->free(&memory);
+}
+
+static void test_probe(void **state)
+{
+	char detail[512];
+
+	(void)state;
+	expect_ok(cuda->probe(detail, sizeof(detail)));
+	assert_non_null(strstr(detail, "2 devices"));
+	assert_non_null(strstr(detail, "CUDA 13.0"));
+}
+
+int main(void)
+{
+#define CASE(name) cmocka_unit_test_setup_teardown(name, rig_setup, rig_teardown)
+	const struct CMUnitTest tests[] = {
+		CASE(test_kinds),	   CASE(test_device),	   CASE(test_bad_units),
+		CASE(test_no_such_device), CASE(test_exhausted),   CASE(test_failures),
+		CASE(test_no_vmm),	   CASE(test_own_context), CASE(test_outlives),
+		CASE(test_buffers),	   CASE(test_units),	   CASE(test_locate),
+		CASE(test_probe),
+	};
+
+	return cmocka_run_group_tests(tests, rig_begin, NULL);
+}

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TESTS_UNIT_CUDA_RIG_H
+#define TESTS_UNIT_CUDA_RIG_H
+
+/* The backend on the fake driver, and the application beside it. */
+
+#include "tests/support/cmocka.h"
+#include "tests/support/census.h"
+#include "tests/support/expect.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <pier/pier.h>
+
+#include "backends/backend.h"
+#include "cuda/calls.h"
+#include "core/page.h"
+
+enum {
+	RIG_MIB = 1 << 20,
+	RIG_BLOCK = 2 << 20, /* the driver's granularity */
+};
+
+/* The application's own calls of the driver. */
+extern struct fake_cuda_calls app;
+
+/* cmocka's: find the driver, take stock; and that everything is as it was. */
+int rig_begin(void **state);
+int rig_setup(void **state);
+int rig_teardown(void **state);
+
+/* What else the application has: a context of its own, current in this thread. */
+CUcontext rig_context(int device);
+void rig_destroy(CUcontext context);
+/* The context that is current in this thread, or NULL. */
+CUcontext rig_current(void);
+
+/* A range of cuMemCreate() memory in segments, as PyTorch's expandable ones. */
+struct rig_vmm {
+	uint64_t address;
+	uint64_t length;
+	uint64_t segment;
+};
+struct rig_vmm rig_map(int device, uint64_t segment, uint32_t count, bool rdma);
+/* The same of memory on the host, which the first device reaches and the CPU not yet. */
+struct rig_vmm rig_map_on(unsigned int location, uint64_t segment, uint32_t count);
+void rig_map_one(uint64_t address, uint64_t length, int device, bool rdma);
+void rig_unmap(const struct rig_vmm *range);
+
+/* cuMemAlloc() by the application, with that context current meanwhile. */
+uint64_t rig_alloc(CUcontext context, uint64_t length);
+void rig_free(CUcontext context, uint64_t address);
+
+/* The next call of that name fails. */
+void rig_fail(const char *name, int result);
+
+static const struct pier_backend *const cuda = &pier_cuda_backend;
+
+#endif

@@ -1,0 +1,524 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Pointers that others made: whose they are, of what kind, and how far they reach. */
+#include "cuda_fixture.h"
+
+#include <sys/mman.h>
+
+static CUcontext contexts[2]; /* of the application; none is current */
+
+static int setup(void **state)
+{
+	CUcontext popped;
+
+	rig_setup(state);
+	for (int i = 0; i < 2; i++) {
+		contexts[i] = rig_context(i);
+		assert_int_equal(app.cuCtxPopCurrent_v2(&popped), CUDA_SUCCESS);
+	}
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	for (int i = 0; i < 2; i++)
+		rig_destroy(contexts[i]);
+	return rig_teardown(state);
+}
+
+static void push(int device)
+{
+	assert_int_equal(app.cuCtxPushCurrent_v2(contexts[device]), CUDA_SUCCESS);
+}
+
+static void pop(void)
+{
+	CUcontext popped;
+
+	assert_int_equal(app.cuCtxPopCurrent_v2(&popped), CUDA_SUCCESS);
+}
+
+static void assert_facts(const struct pier_memory *memory, const char *kind,
+			 const char *unit, bool host, const char *no_export)
+{
+	struct pier_memory_facts facts = { 0 };
+
+	cuda->describe(memory, &facts);
+	assert_string_equal(facts.kind, kind);
+	assert_string_equal(facts.unit, unit);
+	assert_int_equal(facts.host, host);
+	if (!no_export)
+		assert_string_equal(facts.no_export, "");
+	else if (!strstr(facts.no_export, no_export))
+		fail_msg("\"%s\" is not in: %s", no_export, facts.no_export);
+}
+
+/* As the export of the page around the memory's start. */
+static void assert_not_exported(const struct pier_memory *memory, const char *sentence)
+{
+	struct pier_backend_export dmabuf = { .fd = -1 };
+	uint64_t page = pier_host_page();
+
+	expect_result(
+		cuda->export_range(memory, memory->address & ~(page - 1), page, &dmabuf),
+		-EOPNOTSUPP);
+	test_assert_sentence(sentence);
+	assert_int_equal(dmabuf.fd, -1);
+}
+
+/* What was found is what the application has, and copies reach it. */
+static void assert_reaches(const struct pier_memory *memory, uint64_t address)
+{
+	uint64_t offset = address - memory->address;
+	char in[8] = "reached", out[8];
+
+	expect_ok(cuda->copy_to(memory, offset, in, sizeof(in)));
+	assert_int_equal(app.control->read(address, out, sizeof(out)), 0);
+	assert_memory_equal(in, out, sizeof(in));
+	memset(out, 0, sizeof(out));
+	expect_ok(cuda->copy_from(memory, offset, out, sizeof(out)));
+	assert_memory_equal(in, out, sizeof(in));
+}
+
+/* A tensor in the middle of a cached block of PyTorch's. */
+static void test_interior(void **state)
+{
+	uint64_t block = rig_alloc(contexts[1], 20 * RIG_MIB);
+	uint64_t live = app.control->live[FAKE_CUDA_DEVICE_MEMORY];
+	struct pier_memory memory;
+
+	(void)state;
+	expect_ok(cuda->find_range(block + 3 * RIG_MIB + 513, 1000, &memory));
+	assert_int_equal(memory.address, block);
+	assert_int_equal(memory.length, 20 * RIG_MIB);
+	assert_null(memory.cpu);
+	assert_facts(&memory, "cuMemAlloc", "1", false, NULL);
+	assert_reaches(&memory, block + 3 * RIG_MIB + 513);
+	assert_null(rig_current());
+	cuda->release(&memory);
+	/* It is the application's to free. */
+	assert_int_equal(app.control->live[FAKE_CUDA_DEVICE_MEMORY], live);
+	rig_free(contexts[1], block);
+}
+
+/* Small ones lie beside each other in one page: the page counts to both. */
+static void test_small(void **state)
+{
+	uint64_t a = rig_alloc(contexts[0], 1000), b = rig_alloc(contexts[0], 1000);
+	uint64_t page = pier_host_page();
+	struct pier_memory memory;
+
+	(void)state;
+	assert_int_not_equal(b % page, 0);
+	expect_ok(cuda->find_range(b + 500, 500, &memory));
+	assert_int_equal(memory.address, b & ~(page - 1));
+	assert_int_equal(memory.length % page, 0);
+	assert_true(memory.address + memory.length >= b + 1000);
+	assert_reaches(&memory, b + 500);
+	cuda->release(&memory);
+	/* What leaves the allocation learns its bounds, not those of pages. */
+	expect_ok(cuda->find_range(b + 500, 501, &memory));
+	assert_int_equal(memory.address, b);
+	assert_int_equal(memory.length, 1000);
+	cuda->release(&memory);
+	rig_free(contexts[0], b);
+	rig_free(contexts[0], a);
+}
+
+static void test_pool(void **state)
+{
+	struct pier_memory memory;
+	CUdeviceptr address;
+
+	(void)state;
+	push(1);
+	assert_int_equal(app.cuMemAllocAsync(&address, 4 * RIG_MIB, NULL), CUDA_SUCCESS);
+	pop();
+	expect_ok(cuda->find_range(address + 5, 6, &memory));
+	assert_int_equal(memory.address, address);
+	assert_int_equal(memory.length, 4 * RIG_MIB);
+	assert_facts(&memory, "stream-ordered pool", "1", false, "cudaMalloc");
+	assert_not_exported(&memory, "stream-ordered pool");
+	assert_reaches(&memory, address + 7);
+	cuda->release(&memory);
+	push(1);
+	assert_int_equal(app.cuMemFreeAsync(address, NULL), CUDA_SUCCESS);
+	pop();
+}
+
+/* In the middle of a page it is refused for what it is, and not for that. */
+static void check_small(uint64_t address, uint64_t length, const char *sentence)
+{
+	struct pier_dmabuf dmabuf;
+	struct pier_buffer *buffer;
+	struct pier_memory memory;
+
+	expect_ok(cuda->find_range(address, length, &memory));
+	assert_reaches(&memory, address);
+	cuda->release(&memory);
+	expect_ok(pier_buffer_wrap((void *)(uintptr_t)address, length, &buffer));
+	expect_result(pier_dmabuf_export(buffer, 0, length, &dmabuf), -EOPNOTSUPP);
+	test_assert_sentence(sentence);
+	expect_ok(pier_buffer_free(buffer));
+}
+
+static void test_small_others(void **state)
+{
+	CUdeviceptr pool, managed;
+
+	(void)state;
+	push(1);
+	assert_int_equal(app.cuMemAllocAsync(&pool, 1000, NULL), CUDA_SUCCESS);
+	assert_int_equal(app.cuMemAllocManaged(&managed, 1000, 1), CUDA_SUCCESS);
+	pop();
+	check_small(pool, 1000, "stream-ordered pool");
+	check_small(managed, 1000, "managed memory");
+	push(1);
+	assert_int_equal(app.cuMemFreeAsync(pool, NULL), CUDA_SUCCESS);
+	assert_int_equal(app.cuMemFree_v2(managed), CUDA_SUCCESS);
+	pop();
+}
+
+static void test_managed(void **state)
+{
+	struct pier_memory memory;
+	CUdeviceptr address;
+
+	(void)state;
+	push(0);
+	assert_int_equal(app.cuMemAllocManaged(&address, 4 * RIG_MIB, 1), CUDA_SUCCESS);
+	pop();
+	expect_ok(cuda->find_range(address + 5, 6, &memory));
+	assert_int_equal(memory.address, address);
+	assert_int_equal(memory.length, 4 * RIG_MIB);
+	/* The CPU can reach it, but no NIC may by that address: its pages move. */
+	assert_null(memory.cpu);
+	assert_facts(&memory, "managed memory", "0", false, "cudaMalloc");
+	assert_not_exported(&memory, "managed memory");
+	assert_reaches(&memory, address + 7);
+	cuda->release(&memory);
+	rig_free(contexts[0], address);
+}
+
+static void test_host(void **state)
+{
+	struct pier_memory memory;
+	void *host;
+
+	(void)state;
+	push(1);
+	assert_int_equal(app.cuMemHostAlloc(&host, 10000, 0), CUDA_SUCCESS);
+	expect_ok(cuda->find_range((uint64_t)(uintptr_t)host + 5000, 5000, &memory));
+	assert_int_equal(memory.address, (uint64_t)(uintptr_t)host);
+	assert_true(memory.length >= 10000);
+	assert_ptr_equal(memory.cpu, host);
+	assert_facts(&memory, "page-locked host", "1", true, NULL);
+	assert_reaches(&memory, memory.address + 9000);
+	assert_memory_equal((char *)host + 9000, "reached", 8);
+	cuda->release(&memory);
+	assert_int_equal(app.cuMemFreeHost(host), CUDA_SUCCESS);
+	pop();
+}
+
+static void test_registered(void **state)
+{
+	char *plain = malloc(10000);
+	struct pier_memory memory;
+
+	(void)state;
+	assert_non_null(plain);
+	expect_result(cuda->find((uint64_t)(uintptr_t)plain, &memory), -ENOENT);
+	push(0);
+	assert_int_equal(app.cuMemHostRegister_v2(plain, 10000, 0), CUDA_SUCCESS);
+	expect_ok(cuda->find_range((uint64_t)(uintptr_t)plain + 10, 20, &memory));
+	assert_int_equal(memory.address, (uint64_t)(uintptr_t)plain);
+	assert_int_equal(memory.length, 10000);
+	assert_ptr_equal(memory.cpu, plain);
+	assert_facts(&memory, "registered host", "0", true, "by its CPU address");
+	assert_not_exported(&memory, "cuMemHostRegister");
+	assert_reaches(&memory, memory.address + 9000);
+	cuda->release(&memory);
+	assert_int_equal(app.cuMemHostUnregister(plain), CUDA_SUCCESS);
+	pop();
+	expect_result(cuda->find((uint64_t)(uintptr_t)plain, &memory), -ENOENT);
+	free(plain);
+}
+
+/* A piece of an array is registered: the array can be wrapped as before. */
+static void test_around_registered(void **state)
+{
+	uint64_t page = pier_host_page();
+	char *plain = aligned_alloc(page, 4 * page);
+	uint64_t piece = (uint64_t)(uintptr_t)plain + page;
+	struct pier_buffer *buffer;
+	struct pier_memory memory;
+
+	(void)state;
+	assert_non_null(plain);
+	push(0);
+	assert_int_equal(app.cuMemHostRegister_v2(plain + page, page, 0), CUDA_SUCCESS);
+	for (uint64_t at = 0; at < 3; at++) {
+		expect_ok(pier_buffer_wrap(plain + at * page, (4 - at) * page, &buffer));
+		assert_string_equal(pier_buffer_backend(buffer), "host");
+		expect_ok(pier_buffer_free(buffer));
+	}
+	expect_result(cuda->find_range(piece + 1, page, &memory), -ENOENT);
+	expect_result(cuda->find_range(piece, UINT64_MAX, &memory), -ENOENT);
+	expect_ok(cuda->find_range(piece + 1, page - 1, &memory));
+	assert_facts(&memory, "registered host", "0", true, "by its CPU address");
+	cuda->release(&memory);
+	assert_int_equal(app.cuMemHostUnregister(plain + page), CUDA_SUCCESS);
+	pop();
+	free(plain);
+}
+
+/* Expandable segments: as many as are asked for, and are there. */
+static void test_segments(void **state)
+{
+	struct rig_vmm range = rig_map(1, RIG_BLOCK, 4, true);
+	uint64_t second = range.address + RIG_BLOCK, start, length;
+	struct pier_memory memory;
+
+	(void)state;
+	expect_ok(cuda->find(second + 100, &memory));
+	assert_int_equal(memory.address, second);
+	assert_int_equal(memory.length, RIG_BLOCK);
+	assert_facts(&memory, "VMM", "1", false, NULL);
+	cuda->release(&memory);
+
+	expect_ok(cuda->find_range(second + 100, RIG_BLOCK, &memory));
+	assert_int_equal(memory.address, second);
+	assert_int_equal(memory.length, 2 * RIG_BLOCK);
+	assert_facts(&memory, "VMM, 2 segments", "1", false, NULL);
+	assert_reaches(&memory, second + RIG_BLOCK - 4);
+	expect_ok(cuda->segment(&memory, second + RIG_BLOCK + 7, &start, &length));
+	assert_int_equal(start, second + RIG_BLOCK);
+	assert_int_equal(length, RIG_BLOCK);
+	cuda->release(&memory);
+
+	/* Past the end of what is mapped: the caller's mistake. */
+	expect_ok(cuda->find_range(second, 4 * RIG_BLOCK, &memory));
+	assert_int_equal(memory.length, 3 * RIG_BLOCK);
+	cuda->release(&memory);
+	expect_ok(cuda->find_range(second, UINT64_MAX, &memory));
+	assert_int_equal(memory.length, 3 * RIG_BLOCK);
+	cuda->release(&memory);
+	rig_unmap(&range);
+}
+
+/* Neighbours that differ are no whole: another device, another flag, a hole. */
+static void test_unlike_segments(void **state)
+{
+	struct rig_vmm range = rig_map(0, RIG_BLOCK, 4, true);
+	uint64_t at = range.address;
+	struct pier_memory memory;
+
+	(void)state;
+	assert_int_equal(app.cuMemUnmap(at + RIG_BLOCK, RIG_BLOCK), CUDA_SUCCESS);
+	rig_map_one(at + RIG_BLOCK, RIG_BLOCK, 1, true);
+	assert_int_equal(app.cuMemUnmap(at + 3 * RIG_BLOCK, RIG_BLOCK), CUDA_SUCCESS);
+	expect_ok(cuda->find_range(at, range.length, &memory));
+	assert_int_equal(memory.length, RIG_BLOCK);
+	cuda->release(&memory);
+	expect_ok(cuda->find_range(at + RIG_BLOCK, RIG_BLOCK + 1, &memory));
+	assert_facts(&memory, "VMM", "1", false, NULL);
+	assert_int_equal(memory.length, RIG_BLOCK);
+	cuda->release(&memory);
+	expect_ok(cuda->find_range(at + 2 * RIG_BLOCK, RIG_BLOCK + 1, &memory));
+	assert_int_equal(memory.length, RIG_BLOCK);
+	cuda->release(&memory);
+	/* Reserved, and nothing there. */
+	expect_result(cuda->find(at + 3 * RIG_BLOCK, &memory), -ENOENT);
+	rig_map_one(at + 3 * RIG_BLOCK, RIG_BLOCK, 0, false);
+	expect_ok(cuda->find_range(at + 2 * RIG_BLOCK, RIG_BLOCK + 1, &memory));
+	assert_int_equal(memory.length, RIG_BLOCK);
+	cuda->release(&memory);
+	expect_ok(cuda->find(at + 3 * RIG_BLOCK, &memory));
+	assert_facts(&memory, "VMM", "0", false, "gpuDirectRDMACapable");
+	assert_not_exported(&memory, "gpuDirectRDMACapable");
+	cuda->release(&memory);
+	rig_unmap(&range);
+}
+
+/* The CPU's part of cuMemSetAccess(): of the host, or of one of its nodes. */
+static void grant(uint64_t address, uint64_t length, unsigned int type)
+{
+	CUmemAccessDesc access = {
+		.location = { type, 0 },
+		.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+	};
+
+	assert_int_equal(app.cuMemSetAccess(address, length, &access, 1), CUDA_SUCCESS);
+}
+
+/* cuMemCreate() memory on the host is host memory, where the CPU was granted it. */
+static void check_vmm_on_host(unsigned int type)
+{
+	struct rig_vmm range = rig_map_on(type, RIG_BLOCK, 3);
+	struct pier_memory memory;
+
+	expect_ok(cuda->find_range(range.address, range.length, &memory));
+	assert_null(memory.cpu);
+	assert_facts(&memory, "VMM on the host, 3 segments", "0", true, "cuMemSetAccess");
+	assert_not_exported(&memory, "cuMemSetAccess");
+	cuda->release(&memory);
+
+	grant(range.address, 2 * RIG_BLOCK, type);
+	expect_ok(cuda->find_range(range.address + 5, range.length - 5, &memory));
+	assert_ptr_equal(memory.cpu, (void *)(uintptr_t)range.address);
+	/* What the CPU does not reach is no part of what it reaches. */
+	assert_int_equal(memory.length, 2 * RIG_BLOCK);
+	assert_facts(&memory, "VMM on the host, 2 segments", "0", true, NULL);
+	assert_reaches(&memory, range.address + RIG_BLOCK - 4);
+	assert_memory_equal((char *)memory.cpu + RIG_BLOCK - 4, "reached", 8);
+	expect_ok(cuda->flush(&memory));
+	cuda->release(&memory);
+	/* Where that cannot be asked, it is not. */
+	rig_fail("cuMemGetAccess", CUDA_ERROR_NOT_SUPPORTED);
+	fake_cuda_call(app.control, "cuMemGetAccess")->fail_more = 100;
+	expect_ok(cuda->find(range.address, &memory));
+	assert_null(memory.cpu);
+	cuda->release(&memory);
+	app.control->restore();
+	rig_unmap(&range);
+}
+
+static void test_vmm_on_host(void **state)
+{
+	(void)state;
+	check_vmm_on_host(CU_MEM_LOCATION_TYPE_HOST);
+	check_vmm_on_host(CU_MEM_LOCATION_TYPE_HOST_NUMA);
+}
+
+static void test_foreign(void **state)
+{
+	static char data[64];
+	struct pier_memory memory;
+	uint64_t identity, freed;
+	char stack;
+
+	(void)state;
+	expect_result(cuda->find((uint64_t)(uintptr_t)data, &memory), -ENOENT);
+	expect_result(cuda->find((uint64_t)(uintptr_t)&stack, &memory), -ENOENT);
+	expect_result(cuda->find(1, &memory), -ENOENT);
+	expect_result(cuda->find(UINT64_MAX, &memory), -ENOENT);
+	expect_result(cuda->identity((uint64_t)(uintptr_t)data, &identity), -ENOENT);
+	freed = rig_alloc(contexts[0], 3 * RIG_MIB);
+	rig_free(contexts[0], freed);
+	expect_result(cuda->find(freed, &memory), -ENOENT);
+	expect_result(cuda->identity(freed, &identity), -ENOENT);
+}
+
+/* The same address, allocated anew. */
+static void test_identity(void **state)
+{
+	uint64_t address = rig_alloc(contexts[0], 3 * RIG_MIB), again, first, second;
+	struct rig_vmm range = rig_map(0, RIG_BLOCK, 2, true);
+
+	(void)state;
+	expect_ok(cuda->identity(address + 5, &first));
+	expect_ok(cuda->identity(address + 3 * RIG_MIB - 1, &second));
+	assert_int_equal(first, second);
+	rig_free(contexts[0], address);
+	again = rig_alloc(contexts[0], 3 * RIG_MIB);
+	assert_int_equal(again, address);
+	expect_ok(cuda->identity(address, &second));
+	assert_int_not_equal(first, second);
+	rig_free(contexts[0], address);
+
+	/* Another piece of memory in the same reservation. */
+	expect_ok(cuda->identity(range.address, &first));
+	assert_int_equal(app.cuMemUnmap(range.address, RIG_BLOCK), CUDA_SUCCESS);
+	rig_map_one(range.address, RIG_BLOCK, 0, true);
+	expect_ok(cuda->identity(range.address, &second));
+	assert_int_not_equal(first, second);
+	rig_unmap(&range);
+}
+
+/* By the public calls: owners, bounds, and what is not CUDA's. */
+static void test_wrap(void **state)
+{
+	uint64_t address = rig_alloc(contexts[1], 3 * RIG_MIB);
+	struct pier_buffer *buffer;
+	char plain[16];
+
+	(void)state;
+	expect_ok(pier_buffer_wrap((void *)(uintptr_t)(address + 1), 3 * RIG_MIB - 1,
+				   &buffer));
+	assert_string_equal(pier_buffer_backend(buffer), "cuda");
+	assert_int_equal(pier_buffer_address(buffer), address + 1);
+	expect_ok(pier_buffer_free(buffer));
+	expect_result(
+		pier_buffer_wrap((void *)(uintptr_t)(address + 1), 3 * RIG_MIB, &buffer),
+		-ERANGE);
+	test_assert_sentence("leave their allocation of cuda");
+	expect_ok(pier_buffer_wrap(plain, sizeof(plain), &buffer));
+	assert_string_equal(pier_buffer_backend(buffer), "host");
+	expect_ok(pier_buffer_free(buffer));
+	rig_free(contexts[1], address);
+}
+
+/* The context of the allocation, not the primary one, and not that of the thread. */
+static void test_context(void **state)
+{
+	uint64_t address = rig_alloc(contexts[1], 3 * RIG_MIB);
+	struct pier_memory memory;
+
+	(void)state;
+	push(0);
+	expect_ok(cuda->find(address, &memory));
+	assert_reaches(&memory, address);
+	assert_ptr_equal(rig_current(), contexts[0]);
+	cuda->release(&memory);
+	pop();
+	rig_free(contexts[1], address);
+}
+
+/* The driver that knows a pointer and then fails does not make host memory of it. */
+static void test_failures(void **state)
+{
+	static const char *const calls[] = { "cuCtxPushCurrent",
+					     "cuPointerGetAttribute" };
+	uint64_t address = rig_alloc(contexts[0], 3 * RIG_MIB);
+	struct fake_cuda_call *range;
+	struct pier_memory memory;
+
+	(void)state;
+	rig_fail(calls[0], 999);
+	expect_result(cuda->find(address, &memory), -EIO);
+	test_assert_sentence("cuCtxPushCurrent");
+	rig_fail(calls[1], 1);
+	fake_cuda_call(app.control, calls[1])->fail_more = 100;
+	range = fake_cuda_call(app.control, "cuMemGetAddressRange");
+	range->fail_in = 1;
+	range->fail_result = 500;
+	expect_result(cuda->find(address, &memory), -EINVAL);
+	test_assert_sentence("of no allocation around it");
+	assert_null(rig_current());
+	app.control->restore();
+	rig_free(contexts[0], address);
+}
+
+int main(void)
+{
+#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+	const struct CMUnitTest tests[] = {
+		CASE(test_interior),
+		CASE(test_small),
+		CASE(test_pool),
+		CASE(test_managed),
+		CASE(test_host),
+		CASE(test_registered),
+		CASE(test_segments),
+		CASE(test_unlike_segments),
+		CASE(test_vmm_on_host),
+		CASE(test_small_others),
+		CASE(test_around_registered),
+		CASE(test_foreign),
+		CASE(test_identity),
+		CASE(test_wrap),
+		CASE(test_context),
+		CASE(test_failures),
+	};
+
+	return cmocka_run_group_tests(tests, rig_begin, NULL);
+}

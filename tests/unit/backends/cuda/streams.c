@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What pier asks of a device beside the application's own work on it. */
+#include "cuda_fixture.h"
+
+/* While a kernel of the application polls, for these bytes or for others. */
+static void check_beside_kernel(const struct pier_memory *memory)
+{
+	char in[] = "for the kernel", out[sizeof(in)] = "";
+	uint64_t streams = app.control->live[FAKE_CUDA_STREAM];
+
+	app.control->kernel_polls = true;
+	expect_ok(cuda->copy_to(memory, 3, in, sizeof(in)));
+	expect_ok(cuda->copy_from(memory, 3, out, sizeof(out)));
+	app.control->kernel_polls = false;
+	assert_string_equal(in, out);
+	assert_int_equal(app.control->live[FAKE_CUDA_STREAM], streams);
+}
+
+static void test_beside_kernel(void **state)
+{
+	static const char *const units[] = { "0", "1", "1:vmm:2M" };
+	struct pier_memory memory;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
+		app.control->kernel_polls = true;
+		expect_ok(cuda->alloc(units[i], RIG_MIB, &memory));
+		check_beside_kernel(&memory);
+		cuda->free(&memory);
+	}
+	assert_int_equal(app.control->hangs, 0);
+}
+
+/* A context of the application's has a stream for as long as the copy takes. */
+static void test_own_context(void **state)
+{
+	CUcontext context = rig_context(1), popped;
+	struct fake_cuda_call *made = fake_cuda_call(app.control, "cuStreamCreate");
+	uint64_t address;
+	struct pier_memory memory;
+	char byte = 1;
+
+	(void)state;
+	assert_int_equal(app.cuCtxPopCurrent_v2(&popped), CUDA_SUCCESS);
+	address = rig_alloc(context, 4 * RIG_MIB);
+	expect_ok(cuda->find(address, &memory));
+	check_beside_kernel(&memory);
+	assert_int_equal(made->calls, 2);
+	rig_fail("cuStreamCreate", CUDA_ERROR_OUT_OF_MEMORY);
+	expect_result(cuda->copy_to(&memory, 0, &byte, 1), -ENOMEM);
+	test_assert_sentence("cuStreamCreate");
+	rig_fail("cuMemcpyDtoHAsync", CUDA_ERROR_ILLEGAL_ADDRESS);
+	expect_result(cuda->copy_from(&memory, 0, &byte, 1), -EIO);
+	cuda->release(&memory);
+	rig_free(context, address);
+	rig_destroy(context);
+}
+
+/* The runtime's is the primary one, in which pier has a stream already. */
+static void test_primary(void **state)
+{
+	struct fake_cuda_call *made = fake_cuda_call(app.control, "cuStreamCreate");
+	struct pier_memory memory;
+	CUcontext primary;
+	uint64_t address;
+
+	(void)state;
+	assert_int_equal(app.cuDevicePrimaryCtxRetain(&primary, 0), CUDA_SUCCESS);
+	address = rig_alloc(primary, 4 * RIG_MIB);
+	expect_ok(cuda->find(address, &memory));
+	check_beside_kernel(&memory);
+	assert_int_equal(made->calls, 0);
+	cuda->release(&memory);
+	rig_free(primary, address);
+	assert_int_equal(app.cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
+}
+
+/* Everything that pier does, while another thread captures. */
+static void check_beside_capture(const char *unit)
+{
+	struct pier_backend_export dmabuf = { .fd = -1 };
+	struct pier_memory memory, found;
+	uint64_t start, length, page = pier_host_page();
+	char bytes[16] = "", *plain = aligned_alloc(page, page);
+
+	assert_non_null(plain);
+	app.control->capturing = true;
+	expect_ok(cuda->alloc(unit, 1, &memory));
+	expect_ok(cuda->copy_to(&memory, 0, bytes, sizeof(bytes)));
+	expect_ok(cuda->copy_from(&memory, 0, bytes, sizeof(bytes)));
+	expect_ok(cuda->export_range(&memory, memory.address, memory.length, &dmabuf));
+	cuda->close_export(&dmabuf);
+	expect_ok(cuda->expose(&memory));
+	expect_ok(cuda->segment(&memory, memory.address, &start, &length));
+	expect_ok(cuda->flush(&memory));
+	expect_ok(cuda->lock_host(&memory, plain, page));
+	cuda->unlock_host(&memory, plain);
+	cuda->free(&memory);
+	app.control->capturing = false;
+	start = rig_map(0, RIG_BLOCK, 1, true).address;
+	app.control->capturing = true;
+	expect_ok(cuda->find(start, &found));
+	cuda->release(&found);
+	app.control->capturing = false;
+	rig_unmap(&(struct rig_vmm){ start, RIG_BLOCK, RIG_BLOCK });
+	free(plain);
+}
+
+static CUstreamCaptureMode exchange(CUstreamCaptureMode mode)
+{
+	assert_int_equal(app.cuThreadExchangeStreamCaptureMode(&mode), CUDA_SUCCESS);
+	return mode;
+}
+
+static void test_beside_capture(void **state)
+{
+	static const char *const units[] = { "0", "1:vmm", "0:host" };
+
+	(void)state;
+	app.control->device[0].ordering = app.control->device[1].ordering = 0;
+	for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++)
+		check_beside_capture(units[i]);
+	assert_int_equal(app.control->breaks, 0);
+}
+
+/* The thread's mode is what it was, after what failed too. */
+static void test_capture_mode(void **state)
+{
+	struct pier_memory memory, other;
+	char byte = 1;
+
+	(void)state;
+	for (CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+	     mode <= CU_STREAM_CAPTURE_MODE_RELAXED; mode++) {
+		exchange(mode);
+		expect_ok(cuda->alloc("1", 1, &memory));
+		assert_int_equal(exchange(mode), mode);
+		rig_fail("cuCtxPushCurrent", CUDA_ERROR_INVALID_CONTEXT);
+		expect_result(cuda->copy_to(&memory, 0, &byte, 1), -EINVAL);
+		assert_int_equal(exchange(mode), mode);
+		rig_fail("cuMemAlloc", CUDA_ERROR_OUT_OF_MEMORY);
+		expect_result(cuda->alloc("0", 1, &other), -ENOMEM);
+		assert_int_equal(exchange(mode), mode);
+		/* What cannot be changed is not given back either. */
+		rig_fail("cuThreadExchangeStreamCaptureMode", CUDA_ERROR_UNKNOWN);
+		expect_ok(cuda->copy_to(&memory, 0, &byte, 1));
+		assert_int_equal(exchange(mode), mode);
+		cuda->free(&memory);
+		assert_int_equal(exchange(CU_STREAM_CAPTURE_MODE_GLOBAL), mode);
+	}
+}
+
+int main(void)
+{
+#define CASE(name) cmocka_unit_test_setup_teardown(name, rig_setup, rig_teardown)
+	const struct CMUnitTest tests[] = {
+		CASE(test_beside_kernel),  CASE(test_own_context),  CASE(test_primary),
+		CASE(test_beside_capture), CASE(test_capture_mode),
+	};
+
+	return cmocka_run_group_tests(tests, rig_begin, NULL);
+}

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "tests/support/cmocka.h"
+#include "tests/support/census.h"
+#include "tests/support/plugins.h"
+
+#include <errno.h>
+
+#include <pier/buffer.h>
+
+/* What the memory layer does with a backend whose answers are wrong. */
+
+static void check_alloc_fails(const char *spec, int error, const char *sentence)
+{
+	struct pier_buffer *buffer = (struct pier_buffer *)0x1;
+
+	assert_int_equal(pier_buffer_alloc("nope", 1, &buffer), -ENOENT);
+	assert_int_equal(pier_buffer_alloc(spec, 100, &buffer), -error);
+	test_assert_sentence(sentence);
+	assert_ptr_equal(buffer, (void *)0x1);
+}
+
+static void test_alloc(void **state)
+{
+	(void)state;
+	/* Not the older sentence about another backend. */
+	check_alloc_fails("liar:silent", EPERM, "liar:silent: Operation not permitted");
+	check_alloc_fails("liar:positive", EIO, "Input/output error");
+	check_alloc_fails("liar:short", EIO, "liar gave 99 bytes");
+	check_alloc_fails("liar:null", EIO, "at 0 for 100");
+	check_alloc_fails("liar:wrap", EIO, "liar gave 18446744073709551615 bytes");
+}
+
+static void check_export(const char *spec, size_t offset, int error, const char *sentence)
+{
+	struct pier_dmabuf dmabuf = { .fd = -7 };
+	struct pier_buffer *buffer;
+
+	assert_int_equal(pier_buffer_alloc(spec, 100, &buffer), 0);
+	assert_int_equal(pier_dmabuf_export(buffer, offset, 10, &dmabuf), -error);
+	if (error) {
+		test_assert_sentence(sentence);
+		assert_int_equal(dmabuf.fd, -7);
+	} else {
+		pier_dmabuf_close(&dmabuf);
+	}
+	assert_int_equal(pier_buffer_free(buffer), 0);
+}
+
+static void test_export(void **state)
+{
+	struct test_census before = test_take_census();
+
+	(void)state;
+	check_export("liar", 0, 0, "");
+	check_export("liar:no_fd", 0, EIO, "the backend gave fd -1");
+	check_export("liar:off_by_one", 0, EIO, "with offset 0x1");
+	check_export("liar:overflow", 0, EIO, "the backend gave fd");
+	check_export("liar:unaligned", 0, EOPNOTSUPP, "leave the allocation");
+	test_assert_census(&before);
+}
+
+static void test_cpu(void **state)
+{
+	struct pier_buffer *buffer;
+	char byte = 'b';
+	void *mapped = &byte;
+
+	(void)state;
+	assert_int_equal(pier_buffer_alloc("liar:far", 100, &buffer), 0);
+	assert_int_equal(pier_buffer_map(buffer, &mapped), -EOPNOTSUPP);
+	test_assert_sentence("the CPU cannot reach this memory");
+	assert_ptr_equal(mapped, &byte);
+	assert_int_equal(pier_buffer_copy_to(buffer, 0, &byte, 1), -EOPNOTSUPP);
+	test_assert_sentence("copying 1 bytes to a buffer of liar: the CPU cannot");
+	assert_int_equal(pier_buffer_copy_from(buffer, 0, &byte, 1), -EOPNOTSUPP);
+	assert_int_equal(pier_buffer_free(buffer), 0);
+
+	assert_int_equal(pier_buffer_alloc("liar:no_write", 100, &buffer), 0);
+	assert_int_equal(pier_buffer_copy_to(buffer, 0, &byte, 1), -EPERM);
+	test_assert_sentence("Operation not permitted");
+	assert_int_equal(pier_buffer_copy_from(buffer, 0, &byte, 1), 0);
+	assert_int_equal(pier_buffer_free(buffer), 0);
+
+	assert_int_equal(pier_buffer_alloc("liar:no_end", 100, &buffer), 0);
+	assert_int_equal(pier_buffer_copy_to(buffer, 0, &byte, 1), 0);
+	assert_int_equal(pier_buffer_copy_from(buffer, 0, &byte, 1), -EPERM);
+	assert_int_equal(pier_buffer_free(buffer), 0);
+}
+
+static void test_find(void **state)
+{
+	struct pier_buffer *buffer = (struct pier_buffer *)0x1;
+
+	(void)state;
+	assert_int_equal(pier_buffer_wrap((void *)0x10, 1, &buffer), -EIO);
+	test_assert_sentence("asking liar whether it owns 0x10: Input/output error");
+	assert_ptr_equal(buffer, (void *)0x1);
+}
+
+static void test_detail_without_an_end(void **state)
+{
+	struct pier_backend_info *list;
+	size_t count;
+
+	(void)state;
+	assert_int_equal(pier_backend_list(&list, &count), 0);
+	/* Behind those that are built in. */
+	assert_string_equal(list[count - 1].name, "liar");
+	assert_false(list[count - 1].available);
+	assert_int_equal(strlen(list[count - 1].detail),
+			 sizeof(list[count - 1].detail) - 1);
+	pier_backend_list_free(list);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_alloc),
+		cmocka_unit_test(test_export),
+		cmocka_unit_test(test_cpu),
+		cmocka_unit_test(test_find),
+		cmocka_unit_test(test_detail_without_an_end),
+	};
+
+	return cmocka_run_group_tests_name("foreign_backend", tests, test_make_liar,
+					   test_remove_liar);
+}

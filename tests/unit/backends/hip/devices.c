@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "hip_fixture.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* A runtime without a device, and why; the driver's file is played by this file. */
+
+static const struct pier_backend *const backend = &pier_hip_backend;
+
+static int kfd_error; /* of opening it; 0: it can be */
+
+int __real_open(const char *path, int flags, ...);
+int __wrap_open(const char *path, int flags, ...);
+int __wrap_open64(const char *path, int flags, ...);
+
+int __wrap_open(const char *path, int flags, ...)
+{
+	if (strcmp(path, "/dev/kfd") != 0)
+		return __real_open(path, flags, 0600);
+	assert_true(flags & O_CLOEXEC);
+	if (!kfd_error)
+		return __real_open("/dev/null", flags);
+	errno = kfd_error;
+	return -1;
+}
+
+int __wrap_open64(const char *path, int flags, ...)
+{
+	return __wrap_open(path, flags, 0600);
+}
+
+static void expect_reason(int error, int result, const char *reason)
+{
+	struct pier_memory memory = { .address = 7 };
+	struct pier_backend_unit unit;
+	char detail[256]; /* that of pier_backend_info */
+
+	rig.fake->devices = 0;
+	kfd_error = error;
+	expect_result(backend->alloc("0", 1, &memory), -result);
+	test_assert_sentence("HIP has no device: ");
+	test_assert_sentence(reason);
+	assert_int_equal(memory.address, 7);
+	expect_result(backend->probe(detail, sizeof(detail)), -result);
+	assert_non_null(strstr(detail, reason));
+	expect_result(backend->unit(0, &unit), -ENOENT);
+	assert_int_equal(rig.hipPeekAtLastError(), 0);
+}
+
+static void test_no_device(void **state)
+{
+	(void)state;
+	expect_reason(ENOENT, EOPNOTSUPP,
+		      "/dev/kfd: no such file: kernel built without "
+		      "CONFIG_HSA_AMD, or the device was not passed");
+	expect_reason(EACCES, EOPNOTSUPP, "/dev/kfd: permission denied");
+	test_assert_sentence("add the user to that group");
+	expect_reason(EPERM, EOPNOTSUPP, "docker run --device=/dev/kfd");
+	expect_reason(EMFILE, EMFILE, "/dev/kfd: Too many open files");
+	expect_reason(0, EOPNOTSUPP, "/dev/dri/renderD* (groups render and video)");
+	test_assert_sentence("HIP_VISIBLE_DEVICES");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		rig_test(test_no_device),
+	};
+
+	return cmocka_run_group_tests_name("hip_devices", tests, rig_open, NULL);
+}

@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "hip_fixture.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <pier/buffer.h>
+#include <pier/device.h>
+#include <pier/mr.h>
+
+/* Exporting: dma-bufs, their offsets, and every way in which it is refused. */
+
+static const struct pier_backend *const backend = &pier_hip_backend;
+
+enum {
+	SMALL = 64 << 10, /* a piece of what the driver has for several */
+	LARGE = 5 << 20,
+};
+
+/*
+ * Bytes that were copied to `offset` of the memory are found in the dma-buf where the
+ * export of pages from `start` on says.
+ */
+static void check_offset(const struct pier_memory *memory, uint64_t start,
+			 uint64_t offset)
+{
+	struct pier_backend_export dmabuf = { .fd = -1 };
+	size_t before = test_count_fds();
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+	char mark[24], none[24] = "";
+
+	snprintf(mark, sizeof(mark), "%llx", (unsigned long long)(start ^ offset) | 1);
+	expect_ok(backend->copy_to(memory, offset, mark, sizeof(mark)));
+	expect_ok(backend->export_range(memory, memory->address + start, page, &dmabuf));
+	assert_int_equal(test_count_fds(), before + 1);
+	assert_int_equal(fcntl(dmabuf.fd, F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
+	assert_int_equal(dmabuf.offset % page, 0);
+	rig_expect_bytes(dmabuf.fd, dmabuf.offset + (offset - start), mark, sizeof(mark));
+	backend->close_export(&dmabuf);
+	assert_int_equal(test_count_fds(), before);
+	expect_ok(backend->copy_to(memory, offset, none, sizeof(none)));
+}
+
+/* Interior pages, in memory that is itself in the middle of the driver's. */
+static void test_offset_is_used_once(void **state)
+{
+	static const uint64_t sizes[] = { SMALL, LARGE };
+	size_t before = rig.fake->exports;
+
+	(void)state;
+	for (size_t i = 0; i < 2; i++) {
+		struct pier_memory first, memory;
+
+		expect_ok(backend->alloc("0", 3 * 4096, &first));
+		expect_ok(backend->alloc("0", sizes[i], &memory));
+		check_offset(&memory, 0, 0);
+		check_offset(&memory, 0, 100);
+		check_offset(&memory, 4096, 4096);
+		check_offset(&memory, 7 * 4096, 7 * 4096 + 77);
+		check_offset(&memory, sizes[i] - 4096, sizes[i] - 24);
+		backend->free(&memory);
+		backend->free(&first);
+	}
+	assert_int_equal(rig.fake->exports, before + 10);
+}
+
+/* The same through the library, whose own offsets come on top. */
+static void test_buffer_export(void **state)
+{
+	struct pier_buffer *before, *buffer, *wrapped;
+	struct pier_dmabuf dmabuf;
+	uint64_t address;
+
+	(void)state;
+	expect_ok(pier_buffer_alloc("hip:1:fine", 4096, &before));
+	expect_ok(pier_buffer_alloc("hip:1:fine", SMALL, &buffer));
+	address = pier_buffer_address(buffer);
+	expect_ok(pier_buffer_copy_to(buffer, 9000, "direct", 7));
+	expect_ok(pier_dmabuf_export(buffer, 9000, 7, &dmabuf));
+	assert_int_equal(dmabuf.iova, address + 9000);
+	assert_int_equal((dmabuf.offset ^ dmabuf.iova) & 4095, 0);
+	rig_expect_bytes(dmabuf.fd, dmabuf.offset, "direct", 7);
+	pier_dmabuf_close(&dmabuf);
+
+	expect_ok(pier_buffer_wrap((void *)(uintptr_t)(address + 8999), 100, &wrapped));
+	assert_string_equal(pier_buffer_backend(wrapped), "hip");
+	expect_ok(pier_dmabuf_export(wrapped, 1, 7, &dmabuf));
+	rig_expect_bytes(dmabuf.fd, dmabuf.offset, "direct", 7);
+	expect_result(pier_buffer_free(wrapped), -EBUSY);
+	pier_dmabuf_close(&dmabuf);
+	expect_ok(pier_buffer_free(wrapped));
+	expect_ok(pier_buffer_free(buffer));
+	expect_ok(pier_buffer_free(before));
+}
+
+/* Registered from the dma-buf, of which the region needs no fd of the backend's. */
+static void test_region(void **state)
+{
+	struct pier_device *device;
+	struct pier_buffer *buffer;
+	struct pier_mr *mr;
+	struct pier_pd *pd;
+
+	(void)state;
+	expect_ok(pier_open_device("soft0", &device));
+	expect_ok(pier_alloc_pd(device, &pd));
+	expect_ok(pier_buffer_alloc("hip:1", SMALL, &buffer));
+	expect_ok(pier_reg_buffer_mr(pd, buffer, 5000, 3000,
+				     PIER_ACCESS_LOCAL_WRITE | PIER_ACCESS_REMOTE_WRITE,
+				     PIER_POLICY_DIRECT, &mr));
+	assert_int_equal(pier_mr_path(mr), PIER_PATH_DMABUF);
+	assert_int_equal(pier_mr_iova(mr), pier_buffer_address(buffer) + 5000);
+	assert_int_equal(rig.fake->exports_open, 0);
+	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_buffer_free(buffer));
+	expect_ok(pier_dealloc_pd(pd));
+	expect_ok(pier_close_device(device));
+}
+
+static void expect_refused(const struct pier_memory *memory, uint64_t address,
+			   uint64_t length, enum pier_mapping mapping, int error,
+			   const char *sentence)
+{
+	struct pier_backend_export dmabuf = { .fd = -7 };
+	size_t references = rig.fake->references, fds = test_count_fds();
+
+	expect_result(backend->export_mapped(memory, address, length, mapping, &dmabuf),
+		      -error);
+	test_assert_sentence(sentence);
+	assert_int_equal(dmabuf.fd, -7);
+	assert_int_equal(rig.fake->references, references);
+	assert_int_equal(test_count_fds(), fds);
+	assert_int_equal(rig.hipPeekAtLastError(), 0);
+}
+
+static void test_ranges_refused(void **state)
+{
+	struct pier_memory memory, other;
+	void *freed = NULL;
+
+	(void)state;
+	expect_ok(backend->alloc("0", SMALL, &memory));
+	expect_ok(backend->alloc("0", 4096, &other));
+	/* The next allocation lies right behind it in the driver's memory. */
+	expect_refused(&memory, memory.address, SMALL + 4096, PIER_MAPPING_DEFAULT,
+		       ERANGE, "69632 bytes at");
+	test_assert_sentence("leave the allocation, which is now 65536 bytes at");
+	expect_refused(&memory, memory.address + SMALL - 4096, 8192, PIER_MAPPING_PCIE,
+		       ERANGE, "leave the allocation");
+	expect_refused(&memory, (uint64_t)(uintptr_t)&memory & ~4095ULL, 4096,
+		       PIER_MAPPING_DEFAULT, EFAULT, "it was freed, or never was");
+	backend->free(&other);
+
+	assert_int_equal(rig.hipMalloc(&freed, LARGE), 0);
+	expect_ok(backend->find_range((uint64_t)(uintptr_t)freed, LARGE, &other));
+	assert_int_equal(rig.hipFree(freed), 0);
+	expect_refused(&other, other.address, 4096, PIER_MAPPING_DEFAULT, EFAULT,
+		       "was freed after it was wrapped: wrap what is there now");
+	backend->release(&other);
+	backend->free(&memory);
+}
+
+static void test_kinds_refused(void **state)
+{
+	void *managed = NULL, *pool = NULL, *host = NULL, *other = NULL, *mapped = NULL;
+	struct pier_memory memory;
+	size_t exports = rig.fake->exports;
+
+	(void)state;
+#define EXPECT_KIND_REFUSED(pointer, sentence)                                      \
+	do {                                                                        \
+		expect_ok(backend->find_range((uint64_t)(uintptr_t)(pointer), 1,    \
+					      &memory));                            \
+		expect_refused(&memory, memory.address, 4096, PIER_MAPPING_DEFAULT, \
+			       EOPNOTSUPP, sentence);                               \
+		backend->release(&memory);                                          \
+	} while (0)
+	assert_int_equal(rig.hipMallocManaged(&managed, 8192, 1), 0);
+	EXPECT_KIND_REFUSED(managed, "managed memory cannot be exported: its pages move");
+	test_assert_sentence("or allow a bounce buffer");
+	assert_int_equal(rig.hipFree(managed), 0);
+
+	assert_int_equal(rig.hipHostMalloc(&host, 8192, 0), 0);
+	EXPECT_KIND_REFUSED(host, "page-locked host memory cannot be exported");
+	test_assert_sentence("register it as such");
+	assert_int_equal(rig.hipHostFree(host), 0);
+
+	rig.fake->pools = true;
+	assert_int_equal(rig.hipMallocAsync(&pool, 8192, NULL), 0);
+	EXPECT_KIND_REFUSED(pool, "hipMallocAsync cannot be exported: it belongs to a");
+	test_assert_sentence("or allow a bounce buffer");
+	assert_int_equal(rig.hipFree(pool), 0);
+
+	assert_int_equal(rig.hipMalloc(&other, 8192), 0);
+	rig.set_type(other, 4);
+	EXPECT_KIND_REFUSED(other, "memory of another process cannot be exported");
+	assert_int_equal(rig.hipFree(other), 0);
+	assert_int_equal(rig.fake->exports, exports);
+
+	/* HSA is asked, since newer versions export it. */
+	assert_int_equal(rig.hipMalloc(&mapped, 8192), 0);
+	rig.set_type(mapped, 6);
+	EXPECT_KIND_REFUSED(mapped,
+			    "this version of ROCm does not export memory of this");
+	assert_int_equal(rig.hipFree(mapped), 0);
+}
+
+static void test_driver_refuses(void **state)
+{
+	struct pier_backend_export dmabuf[2];
+	struct pier_memory memory;
+
+	(void)state;
+	expect_ok(backend->alloc("0", LARGE, &memory));
+	rig.fake->exports_most = 2;
+	for (int i = 0; i < 2; i++)
+		expect_ok(backend->export_range(&memory, memory.address, LARGE,
+						&dmabuf[i]));
+	expect_refused(&memory, memory.address, LARGE, PIER_MAPPING_DEFAULT, ENOMEM,
+		       "file descriptors (ulimit -n)");
+	test_assert_sentence("HSA_STATUS_ERROR_OUT_OF_RESOURCES (0x1008)");
+	backend->close_export(&dmabuf[0]);
+	backend->close_export(&dmabuf[1]);
+
+	rig.fake->dmabuf = false;
+	expect_refused(&memory, memory.address, LARGE, PIER_MAPPING_DEFAULT, EOPNOTSUPP,
+		       "the kernel's amdgpu driver exports no dma-bufs");
+	test_assert_sentence("CONFIG_PCI_P2PDMA and CONFIG_DMABUF_MOVE_NOTIFY");
+	rig.fake->dmabuf = true;
+
+	strcpy(rig.fake->fail_function, "hsa_init");
+	rig.fake->fail_call = 1;
+	rig.fake->fail_error = 1;
+	expect_refused(&memory, memory.address, LARGE, PIER_MAPPING_DEFAULT, ENOMEM,
+		       "initialising HSA: HSA_STATUS_ERROR_OUT_OF_RESOURCES");
+
+	rig.fake->lost_call = 1;
+	rig.fake->lost_error = 719;
+	expect_refused(&memory, memory.address, LARGE, PIER_MAPPING_DEFAULT, EIO,
+		       "HSA_STATUS_ERROR (0x1000)");
+	rig.fake->lost_call = 0;
+	backend->free(&memory);
+}
+
+static bool is_eventfd(int fd)
+{
+	char path[32], target[64] = "";
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	return readlink(path, target, sizeof(target) - 1) > 0 &&
+	       strstr(target, "eventfd");
+}
+
+static void test_mappings(void **state)
+{
+	static const struct {
+		enum fake_hip_pcie pcie;
+		bool normal, over_pcie;
+	} rows[] = {
+		{ FAKE_HIP_PCIE_EITHER, true, true },
+		{ FAKE_HIP_PCIE_REQUIRED, false, true },
+		{ FAKE_HIP_PCIE_WRONG, true, false },
+	};
+	struct pier_backend_export dmabuf;
+	struct pier_memory memory;
+	size_t flagged = rig.fake->pcie_exports;
+
+	(void)state;
+	expect_ok(backend->alloc("0", LARGE, &memory));
+	for (size_t i = 0; i < 3; i++) {
+		rig.fake->pcie = rows[i].pcie;
+		expect_ok(backend->export_mapped(&memory, memory.address, LARGE,
+						 PIER_MAPPING_DEFAULT, &dmabuf));
+		assert_int_equal(is_eventfd(dmabuf.fd), !rows[i].normal);
+		backend->close_export(&dmabuf);
+		assert_int_equal(rig.fake->pcie_exports, flagged + i);
+		expect_ok(backend->export_mapped(&memory, memory.address, LARGE,
+						 PIER_MAPPING_PCIE, &dmabuf));
+		assert_int_equal(is_eventfd(dmabuf.fd), !rows[i].over_pcie);
+		backend->close_export(&dmabuf);
+		assert_int_equal(rig.fake->pcie_exports, flagged + i + 1);
+	}
+	rig.fake->pcie = FAKE_HIP_PCIE_REFUSED;
+	expect_refused(&memory, memory.address, LARGE, PIER_MAPPING_PCIE, EIO,
+		       "all of the device's memory behind its BAR");
+	backend->free(&memory);
+}
+
+/* HSA is kept by each export that is open, and closed by its own call. */
+static void test_references(void **state)
+{
+	struct pier_backend_export dmabuf[3];
+	struct pier_memory memory;
+	size_t before;
+
+	(void)state;
+	expect_ok(backend->alloc("0", LARGE, &memory));
+	before = rig.fake->references;
+	for (size_t i = 0; i < 3; i++) {
+		expect_ok(backend->export_range(&memory, memory.address + i * 4096, 4096,
+						&dmabuf[i]));
+		assert_int_equal(rig.fake->references, before + i + 1);
+		assert_int_equal(rig.fake->exports_open, i + 1);
+	}
+	for (size_t i = 0; i < 3; i++) {
+		backend->close_export(&dmabuf[i]);
+		assert_int_equal(rig.fake->exports_open, 2 - i);
+		assert_int_equal(rig.fake->references, before + 2 - i);
+	}
+	backend->free(&memory);
+}
+
+static void *export_often(void *argument)
+{
+	const struct pier_memory *memory = argument;
+	struct pier_backend_export dmabuf;
+
+	for (int i = 0; i < 100; i++) {
+		expect_ok(backend->export_range(memory, memory->address + 4096, 4096,
+						&dmabuf));
+		backend->close_export(&dmabuf);
+	}
+	return NULL;
+}
+
+static void test_threads(void **state)
+{
+	struct pier_memory memory;
+	pthread_t threads[4];
+
+	(void)state;
+	expect_ok(backend->alloc("0", SMALL, &memory));
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, export_often, &memory),
+				 0);
+	for (int i = 0; i < 4; i++)
+		pthread_join(threads[i], NULL);
+	backend->free(&memory);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		rig_test(test_offset_is_used_once),
+		rig_test(test_buffer_export),
+		rig_test(test_region),
+		rig_test(test_ranges_refused),
+		rig_test(test_kinds_refused),
+		rig_test(test_driver_refuses),
+		rig_test(test_mappings),
+		rig_test(test_references),
+		rig_test(test_threads),
+	};
+
+	return cmocka_run_group_tests_name("hip_export", tests, rig_open, NULL);
+}

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "hip_fixture.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+struct hip_rig rig;
+
+static void find_symbol(void *runtime, const char *name, void *ret_function)
+{
+	void *symbol = dlsym(runtime, name);
+
+	assert_non_null(symbol);
+	memcpy(ret_function, &symbol, sizeof(symbol));
+}
+
+int rig_open(void **state)
+{
+	const char *hsa = getenv("RIG_HSA");
+	struct fake_hip *(*find)(void);
+	void *runtime;
+
+	(void)state;
+	/* Whoever wants the soname gets the one that is there. */
+	if (hsa && !dlopen(hsa, RTLD_NOW))
+		fail_msg("%s", dlerror());
+	runtime = dlopen("libamdhip64.so.6", RTLD_NOW);
+	if (!runtime)
+		fail_msg("%s", dlerror());
+	find_symbol(runtime, "fake_hip_control", &find);
+	rig.fake = find();
+	find_symbol(runtime, "fake_hip_set_type", &rig.set_type);
+	find_symbol(runtime, "fake_hip_reach", &rig.reach);
+	find_symbol(runtime, "fake_hip_reset", &rig.reset);
+	find_symbol(runtime, "fake_hip_map", &rig.map);
+	find_symbol(runtime, "fake_hip_unmap", &rig.unmap);
+#define FIND(name, parameters) find_symbol(runtime, #name, &rig.name);
+	RIG_FUNCTIONS(FIND)
+	rig.settings = *rig.fake;
+	return 0;
+}
+
+int rig_before(void **state)
+{
+	(void)state;
+	assert_int_equal(rig.fake->allocations, 0);
+	rig.census = test_take_census();
+	return 0;
+}
+
+/* Restores the settings, which stand before the counters. */
+int rig_after(void **state)
+{
+	int device = -1;
+
+	(void)state;
+	memcpy(rig.fake, &rig.settings, offsetof(struct fake_hip, allocations));
+	assert_int_equal(rig.fake->allocations, 0);
+	assert_int_equal(rig.fake->exports_open, 0);
+	assert_int_equal(rig.fake->registrations, 0);
+	assert_int_equal(rig.fake->misuses, 0);
+	assert_int_equal(rig.fake->hangs, 0);
+	assert_int_equal(rig.fake->breaks, 0);
+	/* HIP's own reference is left, and none of pier's. */
+	assert_int_equal(rig.fake->references, rig.fake->initialised);
+	assert_int_equal(rig.hipPeekAtLastError(), 0);
+	if (rig.fake->initialised) {
+		assert_int_equal(rig.hipGetDevice(&device), 0);
+		assert_int_equal(device, 0);
+	}
+	test_assert_census(&rig.census);
+	return 0;
+}
+
+char *rig_map(int device, size_t segment, size_t count, size_t reserved)
+{
+	char *address = mmap(NULL, segment * reserved, PROT_NONE,
+			     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	int current;
+
+	assert_ptr_not_equal(address, MAP_FAILED);
+	/* Whoever maps has used HIP. */
+	assert_int_equal(rig.hipGetDevice(&current), 0);
+	for (size_t i = 0; i < count; i++)
+		assert_true(rig.map(device, address + i * segment, segment));
+	return address;
+}
+
+void rig_unmap(char *address, size_t segment, size_t count, size_t reserved)
+{
+	for (size_t i = 0; i < count; i++)
+		rig.unmap(address + i * segment);
+	munmap(address, segment * reserved);
+}
+
+void rig_fail(const char *function, unsigned int error)
+{
+	snprintf(rig.fake->fail_function, sizeof(rig.fake->fail_function), "%s",
+		 function);
+	rig.fake->fail_call = 1;
+	rig.fake->fail_error = error;
+}
+
+void rig_expect_bytes(int fd, uint64_t offset, const void *expected, size_t length)
+{
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), start = offset & ~(page - 1);
+	size_t size = (size_t)(offset - start) + length;
+	char *mapped = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, (off_t)start);
+
+	assert_ptr_not_equal(mapped, MAP_FAILED);
+	assert_memory_equal(mapped + (offset - start), expected, length);
+	munmap(mapped, size);
+}

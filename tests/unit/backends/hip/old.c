@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "hip_fixture.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+
+#include <pier/buffer.h>
+
+/*
+ * Runtimes that lack functions: RIG_HSA names one without the second version of the
+ * export, or without any.
+ */
+
+static const struct pier_backend *const backend = &pier_hip_backend;
+
+static bool has(const char *function)
+{
+	void *object = dlopen("libhsa-runtime64.so.1", RTLD_NOW | RTLD_NOLOAD);
+	bool found;
+
+	assert_non_null(object);
+	found = dlsym(object, function) != NULL;
+	dlclose(object);
+	return found;
+}
+
+static void test_it_is_old(void **state)
+{
+	(void)state;
+	assert_false(has("hsa_amd_portable_export_dmabuf_v2"));
+}
+
+static void expect_refused(const struct pier_memory *memory, enum pier_mapping mapping,
+			   const char *function, const char *way_out)
+{
+	struct pier_backend_export dmabuf = { .fd = -7 };
+	size_t references = rig.fake->references;
+
+	expect_result(
+		backend->export_mapped(memory, memory->address, 4096, mapping, &dmabuf),
+		-EOPNOTSUPP);
+	test_assert_sentence(function);
+	test_assert_sentence("libamdhip64.so.6, of ROCm 5.2");
+	test_assert_sentence(way_out);
+	assert_int_equal(dmabuf.fd, -7);
+	assert_int_equal(rig.fake->references, references);
+}
+
+static void test_export(void **state)
+{
+	struct pier_backend_export dmabuf;
+	struct pier_memory memory;
+	char detail[256];
+
+	(void)state;
+	rig.fake->version = 50221153;
+	expect_ok(backend->alloc("0", 8192, &memory));
+	expect_ok(backend->copy_to(&memory, 5000, "old", 4));
+	expect_ok(backend->probe(detail, sizeof(detail)));
+	expect_refused(&memory, PIER_MAPPING_PCIE,
+		       "the HSA runtime has no hsa_amd_portable_export_dmabuf_v2",
+		       "or the default mapping");
+	if (has("hsa_amd_portable_export_dmabuf")) {
+		assert_non_null(strstr(detail, "by the default mapping alone"));
+		expect_ok(backend->export_range(&memory, memory.address + 4096, 4096,
+						&dmabuf));
+		rig_expect_bytes(dmabuf.fd, dmabuf.offset + 904, "old", 4);
+		backend->close_export(&dmabuf);
+	} else {
+		assert_non_null(strstr(detail, "no dma-bufs: this ROCm is too old"));
+		expect_refused(&memory, PIER_MAPPING_DEFAULT,
+			       "has no hsa_amd_portable_export_dmabuf (",
+			       "use a newer ROCm, or allow a bounce buffer");
+	}
+	backend->free(&memory);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		rig_test(test_it_is_old),
+		rig_test(test_export),
+	};
+
+	return cmocka_run_group_tests_name("hip_old", tests, rig_open, NULL);
+}

@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "hip_fixture.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <pier/buffer.h>
+
+/* Pointers that others made: whose they are, and whether they are still the same. */
+
+static const struct pier_backend *const backend = &pier_hip_backend;
+
+/* First, before anything has used HIP: a host pointer does not begin with it. */
+static void test_host_pointers_initialise_nothing(void **state)
+{
+	struct pier_buffer *buffer;
+	struct pier_memory memory;
+	char bytes[100];
+	uint64_t identity;
+
+	(void)state;
+	assert_int_equal(rig.fake->initialised, 0);
+	expect_result(backend->find((uint64_t)(uintptr_t)bytes, &memory), -ENOENT);
+	expect_result(backend->find_range((uint64_t)(uintptr_t)bytes, 100, &memory),
+		      -ENOENT);
+	expect_result(backend->identity((uint64_t)(uintptr_t)bytes, &identity), -ENOENT);
+	expect_ok(pier_buffer_wrap(bytes, sizeof(bytes), &buffer));
+	assert_string_equal(pier_buffer_backend(buffer), "host");
+	expect_ok(pier_buffer_free(buffer));
+	assert_int_equal(rig.fake->initialised, 0);
+	assert_int_equal(rig.fake->references, 0);
+}
+
+static void expect_found(void *pointer, uint64_t offset, uint64_t length,
+			 const char *kind, const char *unit)
+{
+	uint64_t address = (uint64_t)(uintptr_t)pointer;
+	struct pier_memory_facts facts = { .kind = "" };
+	struct pier_memory memory;
+
+	expect_ok(backend->find_range(address + offset, 1, &memory));
+	assert_int_equal(memory.address, address);
+	assert_int_equal(memory.length, length);
+	backend->describe(&memory, &facts);
+	assert_string_equal(facts.kind, kind);
+	assert_string_equal(facts.unit, unit);
+	assert_ptr_equal(memory.cpu, facts.host ? pointer : NULL);
+	backend->release(&memory);
+}
+
+static void test_found(void **state)
+{
+	void *device = NULL, *large = NULL, *fine = NULL, *host = NULL, *managed = NULL,
+	     *pool = NULL;
+	struct pier_memory memory;
+	char bytes[10];
+
+	(void)state;
+	assert_int_equal(rig.hipMalloc(&device, 100), 0);
+	expect_found(device, 0, 4096, "hipMalloc", "0");
+	expect_found(device, 99, 4096, "hipMalloc", "0");
+	assert_int_equal(rig.hipSetDevice(1), 0);
+	assert_int_equal(rig.hipMalloc(&large, 3 << 20), 0);
+	assert_int_equal(rig.hipExtMallocWithFlags(&fine, 4096, 1), 0);
+	assert_int_equal(rig.hipHostMalloc(&host, 5000, 0), 0);
+	assert_int_equal(rig.hipMallocManaged(&managed, 4096, 1), 0);
+	assert_int_equal(rig.hipMallocAsync(&pool, 4096, NULL), 0);
+	assert_int_equal(rig.hipSetDevice(0), 0);
+	expect_found(large, (3 << 20) - 1, 3 << 20, "hipMalloc", "1");
+	expect_found(fine, 5, 4096, "fine-grained device memory", "1");
+	expect_found(host, 4999, 5000, "page-locked host memory", "1");
+	expect_found(managed, 4000, 4096, "managed memory", "1");
+	/* Most versions do not tell of pools. */
+	expect_found(pool, 4000, 4096, "hipMalloc", "1");
+	rig.fake->pools = true;
+	expect_found(pool, 4000, 4096, "hipMallocAsync", "1");
+	rig.set_type(large, 6);
+	/* HSA takes any pointer into it for its base; HIP does not. */
+	expect_found(large, 1 << 20, 3 << 20, "hipMemMap", "1");
+
+	expect_result(backend->find((uint64_t)(uintptr_t)bytes, &memory), -ENOENT);
+	expect_result(backend->find((uint64_t)(uintptr_t)device + 4096, &memory),
+		      -ENOENT);
+	assert_int_equal(rig.hipFree(device), 0);
+	expect_result(backend->find((uint64_t)(uintptr_t)device, &memory), -ENOENT);
+	assert_int_equal(rig.hipFree(large), 0);
+	assert_int_equal(rig.hipFree(fine), 0);
+	assert_int_equal(rig.hipFree(managed), 0);
+	assert_int_equal(rig.hipFree(pool), 0);
+	assert_int_equal(rig.hipHostFree(host), 0);
+}
+
+static void test_wrapping(void **state)
+{
+	struct pier_buffer *buffer;
+	void *device = NULL;
+	char back[8];
+
+	(void)state;
+	assert_int_equal(rig.hipMalloc(&device, 1 << 20), 0);
+	expect_ok(pier_buffer_wrap((char *)device + 5001, 1000, &buffer));
+	assert_string_equal(pier_buffer_backend(buffer), "hip");
+	expect_ok(pier_buffer_copy_to(buffer, 10, "wrapped", 8));
+	assert_string_equal((char *)rig.reach((char *)device + 5011, 8), "wrapped");
+	expect_ok(pier_buffer_copy_from(buffer, 10, back, 8));
+	assert_string_equal(back, "wrapped");
+	expect_ok(pier_buffer_free(buffer));
+	expect_result(pier_buffer_wrap((char *)device + 5000, 1 << 20, &buffer), -ERANGE);
+	assert_int_equal(rig.hipFree(device), 0);
+}
+
+/* What lies around it was never HIP's, so who wants more has plain host memory. */
+static void test_registered_host_memory(void **state)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	char *pages = mmap(NULL, 4 * page, PROT_READ | PROT_WRITE,
+			   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct pier_buffer *buffer;
+	struct pier_memory memory;
+	uint64_t middle;
+
+	(void)state;
+	assert_ptr_not_equal(pages, MAP_FAILED);
+	middle = (uint64_t)(uintptr_t)pages + page;
+	assert_int_equal(rig.hipHostRegister(pages + page, 2 * page, 0), 0);
+	expect_found(pages + page, 7, 2 * page, "registered host memory", "0");
+	expect_ok(backend->find_range(middle + 7, 2 * page - 7, &memory));
+	backend->release(&memory);
+	expect_result(backend->find_range(middle + 7, 2 * page - 6, &memory), -ENOENT);
+	expect_result(backend->find_range(middle - 1, 2, &memory), -ENOENT);
+	expect_ok(pier_buffer_wrap(pages, 4 * page, &buffer));
+	assert_string_equal(pier_buffer_backend(buffer), "host");
+	expect_ok(pier_buffer_free(buffer));
+	assert_int_equal(rig.hipHostUnregister(pages + page), 0);
+	munmap(pages, 4 * page);
+}
+
+/* With HMM, clr knows of each pointer that it is in the process. */
+static void test_host_pointers_with_hmm(void **state)
+{
+	struct pier_buffer *buffer = NULL;
+	void *device = NULL;
+	char bytes[100];
+
+	(void)state;
+	rig.fake->hmm = true;
+	assert_int_equal(rig.hipMalloc(&device, 8192), 0);
+	expect_ok(pier_buffer_wrap(bytes, sizeof(bytes), &buffer));
+	assert_string_equal(pier_buffer_backend(buffer), "host");
+	expect_ok(pier_buffer_free(buffer));
+	expect_found(device, 10, 8192, "hipMalloc", "0");
+	assert_int_equal(rig.hipFree(device), 0);
+}
+
+static void test_identity(void **state)
+{
+	void *first = NULL, *second = NULL;
+	uint64_t before = 0, same = 0, after = 0;
+
+	(void)state;
+	assert_int_equal(rig.hipMalloc(&first, 4096), 0);
+	expect_ok(backend->identity((uint64_t)(uintptr_t)first, &before));
+	expect_ok(backend->identity((uint64_t)(uintptr_t)first + 4000, &same));
+	assert_int_equal(same, before);
+	assert_int_equal(rig.hipFree(first), 0);
+	expect_result(backend->identity((uint64_t)(uintptr_t)first, &same), -ENOENT);
+	assert_int_equal(rig.hipMalloc(&second, 4096), 0);
+	assert_ptr_equal(first, second);
+	expect_ok(backend->identity((uint64_t)(uintptr_t)second, &after));
+	assert_int_not_equal(after, before);
+	assert_int_equal(rig.hipFree(second), 0);
+}
+
+/* A fault is told, and not taken for somebody else's memory. */
+static void test_faults(void **state)
+{
+	struct pier_memory memory;
+	void *device = NULL;
+
+	(void)state;
+	assert_int_equal(rig.hipMalloc(&device, 4096), 0);
+	rig.fake->lost_call = 1;
+	rig.fake->lost_error = 719;
+	expect_result(backend->find((uint64_t)(uintptr_t)device, &memory), -EIO);
+	test_assert_sentence("hipErrorLaunchFailure");
+	/* Of what HSA does not know either it says nothing. */
+	expect_result(backend->find((uint64_t)(uintptr_t)&memory, &memory), -ENOENT);
+	rig.fake->lost_call = 0;
+	assert_int_equal(rig.hipFree(device), 0);
+	rig.hipGetLastError();
+}
+
+/* A child cannot use HIP, and what it gives back is the parent's still. */
+static int in_child(struct pier_memory *memory, struct pier_backend_export *dmabuf)
+{
+	struct pier_backend_export other = { .fd = -1 };
+	struct pier_memory found;
+	size_t fds = test_count_fds(), open = rig.fake->exports_open;
+	char byte = 0;
+
+	if (backend->alloc("0", 1, &found) != -EOPNOTSUPP ||
+	    !strstr(pier_error_message(), "fork(2)"))
+		return 1;
+	if (backend->find(memory->address, &found) != -ENOENT)
+		return 2;
+	if (backend->copy_from(memory, 0, &byte, 1) != -EOPNOTSUPP)
+		return 3;
+	if (backend->export_range(memory, memory->address, 4096, &other) != -EOPNOTSUPP)
+		return 4;
+	backend->close_export(dmabuf);
+	if (test_count_fds() != fds - 1 || rig.fake->exports_open != open)
+		return 5;
+	backend->free(memory);
+	return rig.fake->allocations == 1 ? 0 : 6;
+}
+
+static void test_fork(void **state)
+{
+	struct pier_backend_export dmabuf;
+	struct pier_memory memory;
+	int status = -1;
+	pid_t child;
+
+	(void)state;
+	expect_ok(backend->alloc("0", 4096, &memory));
+	expect_ok(backend->export_range(&memory, memory.address, 4096, &dmabuf));
+	child = fork();
+	assert_true(child >= 0);
+	if (child == 0)
+		_exit(in_child(&memory, &dmabuf));
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	rig_expect_bytes(dmabuf.fd, dmabuf.offset, "", 1);
+	backend->close_export(&dmabuf);
+	backend->free(&memory);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		rig_test(test_host_pointers_initialise_nothing),
+		rig_test(test_found),
+		rig_test(test_wrapping),
+		rig_test(test_registered_host_memory),
+		rig_test(test_host_pointers_with_hmm),
+		rig_test(test_identity),
+		rig_test(test_faults),
+		rig_test(test_fork),
+	};
+
+	return cmocka_run_group_tests_name("hip_pointers", tests, rig_open, NULL);
+}

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "hip_fixture.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include <pier/pier.h>
+
+/* Memory of hipMemMap(): segments side by side, of which each is exported alone. */
+
+static const struct pier_backend *const backend = &pier_hip_backend;
+
+enum {
+	SEGMENT = 2 << 20
+};
+
+static uint64_t number(const void *pointer)
+{
+	return (uint64_t)(uintptr_t)pointer;
+}
+
+static void expect_kind(const struct pier_memory *memory, const char *kind)
+{
+	struct pier_memory_facts facts = { .kind = "" };
+
+	backend->describe(memory, &facts);
+	assert_string_equal(facts.kind, kind);
+	assert_string_equal(facts.unit, "1");
+}
+
+static void test_found(void **state)
+{
+	char *address = rig_map(1, SEGMENT, 3, 4);
+	struct pier_memory memory;
+	uint64_t start, length;
+
+	(void)state;
+	/* As many as are asked for. */
+	expect_ok(backend->find_range(number(address) + 5, SEGMENT - 5, &memory));
+	assert_int_equal(memory.address, number(address));
+	assert_int_equal(memory.length, SEGMENT);
+	expect_kind(&memory, "hipMemMap");
+	backend->release(&memory);
+
+	expect_ok(backend->find_range(number(address) + SEGMENT + 5, SEGMENT, &memory));
+	assert_int_equal(memory.address, number(address) + SEGMENT);
+	assert_int_equal(memory.length, 2 * SEGMENT);
+	expect_kind(&memory, "hipMemMap, 2 segments");
+	expect_ok(backend->segment(&memory, number(address) + 2 * SEGMENT + 7, &start,
+				   &length));
+	assert_int_equal(start, number(address) + 2 * SEGMENT);
+	assert_int_equal(length, SEGMENT);
+	expect_result(
+		backend->segment(&memory, number(address) + 3 * SEGMENT, &start, &length),
+		-EFAULT);
+	test_assert_sentence("nothing is mapped at");
+	backend->release(&memory);
+
+	/* And as there are. */
+	expect_ok(backend->find_range(number(address), 4 * SEGMENT, &memory));
+	assert_int_equal(memory.length, 3 * SEGMENT);
+	backend->release(&memory);
+	expect_ok(backend->find(number(address), &memory));
+	assert_int_equal(memory.length, SEGMENT);
+	backend->release(&memory);
+	rig_unmap(address, SEGMENT, 3, 4);
+}
+
+/* On another device, or none of hipMemMap(): it ends there. */
+static void test_unlike(void **state)
+{
+	char *address = rig_map(1, SEGMENT, 2, 4);
+	struct pier_memory memory;
+
+	(void)state;
+	assert_true(rig.map(0, address + 2 * SEGMENT, SEGMENT));
+	expect_ok(backend->find_range(number(address), 3 * SEGMENT, &memory));
+	assert_int_equal(memory.length, 2 * SEGMENT);
+	backend->release(&memory);
+	rig.set_type(address + SEGMENT, 1);
+	expect_ok(backend->find_range(number(address), 3 * SEGMENT, &memory));
+	assert_int_equal(memory.length, SEGMENT);
+	backend->release(&memory);
+	rig_unmap(address, SEGMENT, 3, 4);
+}
+
+static void test_export(void **state)
+{
+	char *address = rig_map(1, SEGMENT, 3, 3);
+	struct pier_backend_export dmabuf = { .fd = -1 };
+	struct pier_memory memory;
+
+	(void)state;
+	rig.fake->exports_virtual = true;
+	memcpy(rig.reach(address + SEGMENT + 4096, 6), "second", 6);
+	expect_ok(backend->find_range(number(address), 3 * SEGMENT, &memory));
+	expect_ok(backend->export_range(&memory, number(address) + SEGMENT + 4096, 4096,
+					&dmabuf));
+	rig_expect_bytes(dmabuf.fd, dmabuf.offset, "second", 6);
+	backend->close_export(&dmabuf);
+	expect_result(backend->export_range(&memory, number(address) + SEGMENT,
+					    2 * SEGMENT, &dmabuf),
+		      -EXDEV);
+	test_assert_sentence("several of 3 segments of hipMemMap: export each alone");
+	rig.fake->exports_virtual = false;
+	expect_result(backend->export_range(&memory, number(address), SEGMENT, &dmabuf),
+		      -EOPNOTSUPP);
+	test_assert_sentence("this version of ROCm does not export memory of this kind");
+	backend->release(&memory);
+	rig_unmap(address, SEGMENT, 3, 3);
+}
+
+/* By the public calls, over the seams. */
+static void test_copies(void **state)
+{
+	static char bytes[SEGMENT + 8192], back[sizeof(bytes)];
+	char *address = rig_map(1, SEGMENT, 3, 3);
+	struct pier_buffer *buffer;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(bytes); i++)
+		bytes[i] = (char)(i * 13);
+	expect_ok(pier_buffer_wrap(address, 3 * SEGMENT, &buffer));
+	expect_ok(pier_buffer_copy_to(buffer, SEGMENT - 4096, bytes, sizeof(bytes)));
+	expect_ok(pier_buffer_copy_from(buffer, SEGMENT - 4096, back, sizeof(back)));
+	assert_memory_equal(back, bytes, sizeof(bytes));
+	assert_memory_equal(rig.reach(address + SEGMENT - 4096, 4096), bytes, 4096);
+	assert_memory_equal(rig.reach(address + 2 * SEGMENT, 4096),
+			    bytes + SEGMENT + 4096, 4096);
+	/* Unmapped meanwhile: not a byte behind it. */
+	rig.unmap(address + SEGMENT);
+	expect_result(pier_buffer_copy_to(buffer, SEGMENT - 4096, bytes, sizeof(bytes)),
+		      -EFAULT);
+	test_assert_sentence("nothing is mapped at");
+	assert_true(rig.map(1, address + SEGMENT, SEGMENT));
+	expect_ok(pier_buffer_free(buffer));
+	rig_unmap(address, SEGMENT, 3, 3);
+}
+
+/* One region, of a part for each segment. */
+static void test_region(void **state)
+{
+	char *address = rig_map(1, SEGMENT, 3, 3);
+	struct pier_buffer *buffer;
+	struct pier_device *device;
+	struct pier_pd *pd;
+	struct pier_mr *region;
+
+	(void)state;
+	rig.fake->exports_virtual = true;
+	expect_ok(pier_open_device("soft0", &device));
+	expect_ok(pier_alloc_pd(device, &pd));
+	expect_ok(pier_buffer_wrap(address, 3 * SEGMENT, &buffer));
+	expect_ok(pier_reg_buffer_mr(pd, buffer, 4096, 2 * SEGMENT, PIER_ACCESS_SHARED,
+				     PIER_POLICY_ANY, &region));
+	assert_int_equal(pier_mr_path(region), PIER_PATH_DMABUF);
+	assert_int_equal(pier_mr_parts(region), 3);
+	expect_ok(pier_dereg_mr(region));
+	expect_ok(pier_buffer_free(buffer));
+	expect_ok(pier_dealloc_pd(pd));
+	expect_ok(pier_close_device(device));
+	rig_unmap(address, SEGMENT, 3, 3);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		rig_test(test_found),  rig_test(test_unlike), rig_test(test_export),
+		rig_test(test_copies), rig_test(test_region),
+	};
+
+	return cmocka_run_group_tests(tests, rig_open, NULL);
+}

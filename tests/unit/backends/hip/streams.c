@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "hip_fixture.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+/* What an application does with streams and graphs meanwhile. */
+
+static const struct pier_backend *const backend = &pier_hip_backend;
+
+enum {
+	GLOBAL,
+	THREAD_LOCAL,
+	RELAXED
+};
+
+static void expect_copies(const struct pier_memory *memory)
+{
+	char back[6] = "";
+
+	expect_ok(backend->copy_to(memory, 3, "bytes", 6));
+	expect_ok(backend->copy_from(memory, 3, back, 6));
+	assert_string_equal(back, "bytes");
+}
+
+/* A kernel that waits for these bytes would wait for ever for a copy that waits for it.
+ */
+static void test_beside_kernel(void **state)
+{
+	struct pier_memory memory, found;
+	void *pointer = NULL;
+
+	(void)state;
+	rig.fake->kernel_polls = true;
+	expect_ok(backend->alloc("1", 4096, &memory));
+	expect_copies(&memory);
+	assert_int_equal(rig.hipMalloc(&pointer, 4096), 0);
+	expect_ok(backend->find((uint64_t)(uintptr_t)pointer, &found));
+	expect_copies(&found);
+	assert_int_equal(rig.fake->hangs, 0);
+	backend->release(&found);
+	backend->free(&memory);
+	assert_int_equal(rig.hipFree(pointer), 0);
+}
+
+/* One for each device, however many copies. */
+static void test_streams_are_kept(void **state)
+{
+	struct pier_memory memory;
+	size_t streams;
+
+	(void)state;
+	rig.reset(0);
+	streams = rig.fake->streams;
+	expect_ok(backend->alloc("0", 4096, &memory));
+	for (int i = 0; i < 3; i++)
+		expect_copies(&memory);
+	assert_int_equal(rig.fake->streams, streams + 1);
+	/* hipDeviceReset() takes it away. */
+	rig.reset(0);
+	assert_int_equal(rig.fake->streams, streams);
+	expect_copies(&memory);
+	assert_int_equal(rig.fake->streams, streams + 1);
+	backend->free(&memory);
+}
+
+/* That of a device which is lost is no reason for another one. */
+static void test_failing_streams(void **state)
+{
+	struct pier_memory memory;
+	size_t streams;
+	char byte = 1;
+
+	(void)state;
+	expect_ok(backend->alloc("0", 4096, &memory));
+	streams = rig.fake->streams;
+	rig_fail("hipStreamSynchronize", 719);
+	expect_result(backend->copy_from(&memory, 0, &byte, 1), -EIO);
+	test_assert_sentence(
+		"copying 1 bytes from device 0: hipErrorLaunchFailure (719)");
+	assert_int_equal(byte, 1);
+	rig.reset(0);
+	rig_fail("hipStreamCreateWithFlags", 2);
+	expect_result(backend->copy_to(&memory, 0, &byte, 1), -ENOMEM);
+	test_assert_sentence("making a stream on device 0: hipErrorOutOfMemory (2)");
+	expect_copies(&memory);
+	assert_int_equal(rig.fake->streams, streams);
+	backend->free(&memory);
+}
+
+static void use_all(const char *unit, char *plain, size_t page)
+{
+	struct pier_backend_export dmabuf;
+	uint64_t start, length;
+	struct pier_memory memory, found;
+
+	expect_ok(backend->alloc(unit, page, &memory));
+	expect_copies(&memory);
+	expect_ok(backend->find(memory.address, &found));
+	expect_ok(backend->segment(&found, found.address, &start, &length));
+	backend->release(&found);
+	if (!memory.cpu) {
+		expect_ok(backend->export_range(&memory, memory.address, page, &dmabuf));
+		backend->close_export(&dmabuf);
+	}
+	expect_ok(backend->flush(&memory));
+	expect_ok(backend->lock_host(&memory, plain, page));
+	backend->unlock_host(&memory, plain);
+	backend->free(&memory);
+}
+
+/* Everything that pier does, while another thread captures. */
+static void test_beside_capture(void **state)
+{
+	static const char *const units[] = { "0", "1:fine", "0:host" };
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	char *plain = aligned_alloc(page, page);
+
+	(void)state;
+	assert_non_null(plain);
+	for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
+		rig.reset(0);
+		rig.reset(1);
+		rig.fake->capturing = true;
+		use_all(units[i], plain, page);
+		rig.fake->capturing = false;
+	}
+	assert_int_equal(rig.fake->breaks, 0);
+	free(plain);
+}
+
+static unsigned int exchange(unsigned int mode)
+{
+	assert_int_equal(rig.hipThreadExchangeStreamCaptureMode(&mode), 0);
+	return mode;
+}
+
+/* The thread's mode is what it was, after what failed too. */
+static void test_capture_mode(void **state)
+{
+	struct pier_memory memory, other;
+	char byte = 1;
+
+	(void)state;
+	for (unsigned int mode = GLOBAL; mode <= RELAXED; mode++) {
+		exchange(mode);
+		expect_ok(backend->alloc("1", 1, &memory));
+		assert_int_equal(exchange(mode), mode);
+		rig_fail("hipSetDevice", 101);
+		expect_result(backend->copy_to(&memory, 0, &byte, 1), -ENODEV);
+		assert_int_equal(exchange(mode), mode);
+		rig_fail("hipMalloc", 2);
+		expect_result(backend->alloc("0", 1, &other), -ENOMEM);
+		assert_int_equal(exchange(mode), mode);
+		/* What cannot be changed is not given back either. */
+		rig_fail("hipThreadExchangeStreamCaptureMode", 999);
+		expect_ok(backend->copy_to(&memory, 0, &byte, 1));
+		assert_int_equal(exchange(mode), mode);
+		backend->free(&memory);
+		assert_int_equal(exchange(GLOBAL), mode);
+	}
+}
+
+/* Freed memory is told from what took its place. */
+static void test_freed(void **state)
+{
+	void *pointer = NULL, *again = NULL;
+	struct pier_memory memory;
+	char byte = 1;
+
+	(void)state;
+	assert_int_equal(rig.hipMalloc(&pointer, 4096), 0);
+	expect_ok(backend->find((uint64_t)(uintptr_t)pointer, &memory));
+	assert_int_equal(rig.hipFree(pointer), 0);
+	expect_result(backend->copy_to(&memory, 0, &byte, 1), -EFAULT);
+	test_assert_sentence("was freed after it was wrapped");
+	assert_int_equal(rig.hipMalloc(&again, 4096), 0);
+	assert_ptr_equal(again, pointer);
+	expect_result(backend->copy_to(&memory, 0, &byte, 1), -EFAULT);
+	expect_result(backend->copy_from(&memory, 0, &byte, 1), -EFAULT);
+	assert_int_equal(byte, 1);
+	backend->release(&memory);
+	assert_int_equal(rig.hipFree(again), 0);
+}
+
+/* And a device that was lost from memory that was freed. */
+static void test_lost(void **state)
+{
+	struct pier_memory memory;
+	void *pointer = NULL;
+	char byte = 1;
+
+	(void)state;
+	assert_int_equal(rig.hipMalloc(&pointer, 4096), 0);
+	expect_ok(backend->find((uint64_t)(uintptr_t)pointer, &memory));
+	rig.fake->lost_error = 719;
+	/* From each of the calls on, of which a copy makes five or more. */
+	for (unsigned int call = 1; call <= 5; call++) {
+		rig.fake->lost_call = call;
+		expect_result(backend->copy_to(&memory, 0, &byte, 1), -EIO);
+		test_assert_sentence("hipErrorLaunchFailure (719)");
+	}
+	rig.fake->lost_call = 0;
+	backend->release(&memory);
+	assert_int_equal(rig.hipFree(pointer), 0);
+	rig.hipGetLastError();
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		rig_test(test_beside_kernel),
+		rig_test(test_streams_are_kept),
+		rig_test(test_failing_streams),
+		rig_test(test_beside_capture),
+		rig_test(test_capture_mode),
+		rig_test(test_freed),
+		rig_test(test_lost),
+	};
+
+	return cmocka_run_group_tests(tests, rig_open, NULL);
+}

@@ -1,0 +1,577 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The NIC that is near to memory. The program answers in libibverbs' place, with the
+ * NICs of a tree that is written down; the memory is that of the plugin "board".
+ */
+#include "tests/support/cmocka.h"
+#include "tests/support/census.h"
+#include "tests/support/expect.h"
+#include "tests/support/plugins.h"
+#include "tests/support/recorded.h"
+
+#include <errno.h>
+
+#include <infiniband/verbs.h>
+
+#include <pier/buffer.h>
+#include <pier/log.h>
+
+#include "buffer/locate.h"
+#include "buffer/near.h"
+#include "device/topology.h"
+
+struct nic {
+	struct ibv_device device; /* first: a NIC is found by its device */
+	bool down;
+	int open_error;
+};
+
+static struct {
+	struct recorded tree;
+	struct nic nics[RECORDED_MAX];
+	int contexts, pds; /* alive */
+	int warnings;
+	char warning[512];
+} machine;
+
+static struct nic *nic_of(struct ibv_device *device)
+{
+	return (struct nic *)device;
+}
+
+struct ibv_device **ibv_get_device_list(int *ret_count)
+{
+	struct ibv_device **list = calloc(RECORDED_MAX + 1, sizeof(*list));
+
+	for (size_t i = 0; list && i < machine.tree.nic_count; i++)
+		list[i] = &machine.nics[i].device;
+	*ret_count = (int)machine.tree.nic_count;
+	return list;
+}
+
+void ibv_free_device_list(struct ibv_device **list)
+{
+	free(list);
+}
+
+struct ibv_context *ibv_open_device(struct ibv_device *device)
+{
+	struct ibv_context *context;
+
+	errno = nic_of(device)->open_error;
+	if (errno)
+		return NULL;
+	context = calloc(1, sizeof(*context));
+	context->device = device;
+	machine.contexts++;
+	return context;
+}
+
+int ibv_close_device(struct ibv_context *context)
+{
+	free(context);
+	machine.contexts--;
+	return 0;
+}
+
+int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *ret_attr)
+{
+	(void)context;
+	*ret_attr = (struct ibv_device_attr){ .phys_port_cnt = 1 };
+	return 0;
+}
+
+#undef ibv_query_port
+int ibv_query_port(struct ibv_context *context, uint8_t port,
+		   struct _compat_ibv_port_attr *ret_attr)
+{
+	(void)port;
+	((struct ibv_port_attr *)ret_attr)->state = nic_of(context->device)->down
+							    ? IBV_PORT_DOWN
+							    : IBV_PORT_ACTIVE;
+	return 0;
+}
+
+struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
+{
+	struct ibv_pd *pd = calloc(1, sizeof(*pd));
+
+	pd->context = context;
+	machine.pds++;
+	return pd;
+}
+
+int ibv_dealloc_pd(struct ibv_pd *pd)
+{
+	free(pd);
+	machine.pds--;
+	return 0;
+}
+
+struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length,
+				 uint64_t iova, int fd, int access)
+{
+	(void)pd, (void)offset, (void)length, (void)iova, (void)fd, (void)access;
+	errno = EBADF;
+	return NULL;
+}
+
+static void take_warning(enum pier_log_level level, const char *message, void *argument)
+{
+	(void)argument;
+	if (level != PIER_LOG_WARNING)
+		return;
+	machine.warnings++;
+	snprintf(machine.warning, sizeof(machine.warning), "%s", message);
+}
+
+static void start_machine(const char *tree)
+{
+	memset(&machine, 0, sizeof(machine));
+	machine.tree = recorded_open(tree);
+	for (size_t i = 0; i < machine.tree.nic_count; i++)
+		memcpy(machine.nics[i].device.name, machine.tree.nics[i],
+		       sizeof(machine.tree.nics[i]));
+	pier_log_set(PIER_LOG_WARNING, take_warning, NULL);
+	unsetenv("PIER_DEVICE");
+	unsetenv("BOARD");
+}
+
+static void stop_machine(void)
+{
+	recorded_close(&machine.tree);
+	assert_int_equal(machine.contexts, 0);
+	assert_int_equal(machine.pds, 0);
+}
+
+static struct nic *nic_named(const char *name)
+{
+	for (size_t i = 0; i < machine.tree.nic_count; i++)
+		if (strcmp(machine.nics[i].device.name, name) == 0)
+			return &machine.nics[i];
+	fail_msg("no NIC %s", name);
+	return NULL;
+}
+
+static int position(const char *name)
+{
+	return (int)(nic_named(name) - machine.nics);
+}
+
+/*
+ * Far devices follow near ones, equally far ones are in the order of libibverbs. The
+ * software NIC is not among them.
+ */
+static void check_order(const struct pier_near_device *list, size_t count)
+{
+	assert_int_equal(count, machine.tree.nic_count);
+	for (size_t i = 1; i < count; i++) {
+		assert_true(list[i - 1].distance <= list[i].distance);
+		if (list[i - 1].distance == list[i].distance)
+			assert_true(position(list[i - 1].name) < position(list[i].name));
+	}
+}
+
+/* For each GPU of each machine. */
+static const struct {
+	const char *tree, *gpu, *nic;
+	enum pier_distance distance;
+} nearest[] = {
+	{ "dgx-a100", "0000:07:00.0", "mlx5_0", PIER_DISTANCE_SWITCHES },
+	{ "dgx-a100", "0000:0f:00.0", "mlx5_0", PIER_DISTANCE_SWITCHES },
+	{ "dgx-a100", "0000:47:00.0", "mlx5_2", PIER_DISTANCE_SWITCHES },
+	{ "dgx-a100", "0000:4e:00.0", "mlx5_2", PIER_DISTANCE_SWITCHES },
+	{ "dgx-a100", "0000:87:00.0", "mlx5_6", PIER_DISTANCE_SWITCHES },
+	{ "dgx-a100", "0000:90:00.0", "mlx5_6", PIER_DISTANCE_SWITCHES },
+	{ "dgx-a100", "0000:b7:00.0", "mlx5_8", PIER_DISTANCE_SWITCHES },
+	{ "dgx-a100", "0000:bd:00.0", "mlx5_8", PIER_DISTANCE_SWITCHES },
+	{ "dgx-h100", "0000:1b:00.0", "mlx5_0", PIER_DISTANCE_SWITCHES },
+	{ "dgx-h100", "0000:43:00.0", "mlx5_3", PIER_DISTANCE_SWITCHES },
+	{ "dgx-h100", "0000:52:00.0", "mlx5_4", PIER_DISTANCE_SWITCHES },
+	{ "dgx-h100", "0000:61:00.0", "mlx5_5", PIER_DISTANCE_SWITCHES },
+	{ "dgx-h100", "0000:9d:00.0", "mlx5_6", PIER_DISTANCE_SWITCHES },
+	{ "dgx-h100", "0000:c3:00.0", "mlx5_9", PIER_DISTANCE_SWITCHES },
+	{ "dgx-h100", "0000:d1:00.0", "mlx5_10", PIER_DISTANCE_SWITCHES },
+	{ "dgx-h100", "0000:df:00.0", "mlx5_11", PIER_DISTANCE_SWITCHES },
+	{ "hgx-virtual", "0000:b8:00.0", "mlx5_9", PIER_DISTANCE_SWITCH },
+	{ "hgx-virtual", "0000:d9:00.0", "mlx5_5", PIER_DISTANCE_SWITCH },
+	{ "ec2-p4d", "0000:10:1c.0", "rdmap16s27", PIER_DISTANCE_HOST_BRIDGE },
+	{ "ec2-p4d", "0000:10:1d.0", "rdmap16s27", PIER_DISTANCE_HOST_BRIDGE },
+	{ "ec2-p4d", "0000:20:1c.0", "rdmap32s27", PIER_DISTANCE_HOST_BRIDGE },
+	{ "ec2-p4d", "0000:20:1d.0", "rdmap32s27", PIER_DISTANCE_HOST_BRIDGE },
+	{ "ec2-p4d", "0000:90:1c.0", "rdmap144s27", PIER_DISTANCE_HOST_BRIDGE },
+	{ "ec2-p4d", "0000:90:1d.0", "rdmap144s27", PIER_DISTANCE_HOST_BRIDGE },
+	{ "ec2-p4d", "0000:a0:1c.0", "rdmap160s27", PIER_DISTANCE_HOST_BRIDGE },
+	{ "ec2-p4d", "0000:a0:1d.0", "rdmap160s27", PIER_DISTANCE_HOST_BRIDGE },
+	/* Not rxe0, which is listed first and is nowhere. */
+	{ "kvm-guest", "0000:00:05.0", "mlx5_0", PIER_DISTANCE_HOST_BRIDGE },
+	{ "kvm-guest", "0000:00:06.0", "mlx5_0", PIER_DISTANCE_HOST_BRIDGE },
+	{ "azure-nd", "0001:00:00.0", "mlx5_ib2", PIER_DISTANCE_NODE },
+	{ "azure-nd", "0002:00:00.0", "mlx5_ib2", PIER_DISTANCE_NODE },
+	{ "azure-nd", "000b:00:00.0", "mlx5_ib0", PIER_DISTANCE_NODE },
+	{ "azure-nd", "000c:00:00.0", "mlx5_ib0", PIER_DISTANCE_NODE },
+	{ "desktop", "0000:0a:00.0", "mlx5_0", PIER_DISTANCE_HOST_BRIDGE },
+	{ "vmd", "10000:02:00.0", "irdma1", PIER_DISTANCE_HOST_BRIDGE },
+};
+
+enum {
+	ROWS = sizeof(nearest) / sizeof(nearest[0]),
+};
+
+/* Of the one unit that there is, as the list of units has it. */
+static struct pier_location unit_location(const char *place)
+{
+	struct pier_memory_unit *units;
+	struct pier_location location;
+	size_t count;
+
+	setenv("BOARD", place, 1);
+	expect_ok(pier_list_units_in(machine.tree.root, &units, &count));
+	assert_int_equal(count, 1);
+	location = units[0].location;
+	pier_memory_unit_list_free(units);
+	return location;
+}
+
+static void lists_the_nearest_first(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < ROWS; i++) {
+		struct pier_near_device *list;
+		struct pier_location location;
+		size_t count;
+
+		if (i == 0 || strcmp(nearest[i - 1].tree, nearest[i].tree) != 0)
+			start_machine(nearest[i].tree);
+		location = unit_location(nearest[i].gpu);
+		expect_ok(pier_list_near_in(machine.tree.root, &location, &list, &count));
+		check_order(list, count);
+		if (strcmp(list[0].name, nearest[i].nic) != 0 ||
+		    list[0].distance != nearest[i].distance)
+			fail_msg("%s: nearest to %s: %s (%s)", nearest[i].tree,
+				 nearest[i].gpu, list[0].name,
+				 pier_distance_name(list[0].distance));
+		pier_near_device_list_free(list);
+		if (i + 1 == ROWS || strcmp(nearest[i].tree, nearest[i + 1].tree) != 0)
+			stop_machine();
+	}
+}
+
+/* From nowhere all are equally far. */
+static void keeps_the_order_from_nowhere(void **state)
+{
+	struct pier_location nowhere = { .numa_node = -1 };
+	struct pier_near_device *list;
+	size_t count;
+
+	(void)state;
+	start_machine("dgx-a100");
+	expect_ok(pier_list_near_in(machine.tree.root, &nowhere, &list, &count));
+	check_order(list, count);
+	assert_string_equal(list[0].name, "mlx5_0");
+	pier_near_device_list_free(list);
+	stop_machine();
+	/* And by the public call, on whatever machine this is. */
+	expect_ok(pier_near_device_list(&nowhere, &list, &count));
+	assert_int_equal(count, machine.tree.nic_count);
+	pier_near_device_list_free(list);
+}
+
+/* Memory of the first unit of BOARD; the device that is opened for it. */
+static void check_opens(const char *place, const char *expected)
+{
+	struct test_census before = test_take_census();
+	struct pier_device *device = NULL;
+	struct pier_buffer *buffer;
+
+	setenv("BOARD", place, 1);
+	expect_ok(pier_buffer_alloc("board:0", 1, &buffer));
+	expect_ok(pier_open_near_in(machine.tree.root, buffer, &device));
+	assert_string_equal(pier_device_name(device), expected);
+	expect_ok(pier_close_device(device));
+	expect_ok(pier_buffer_free(buffer));
+	test_assert_census(&before);
+}
+
+static void check_opens_none(const char *place)
+{
+	struct test_census before = test_take_census();
+	struct pier_device *device = NULL;
+	struct pier_buffer *buffer;
+
+	setenv("BOARD", place, 1);
+	expect_ok(pier_buffer_alloc("board:0", 1, &buffer));
+	expect_result(pier_open_near_in(machine.tree.root, buffer, &device), -ENODEV);
+	assert_null(device);
+	expect_ok(pier_buffer_free(buffer));
+	test_assert_census(&before);
+}
+
+static void opens_the_nearest(void **state)
+{
+	(void)state;
+	start_machine("dgx-h100");
+	check_opens("0000:C3:00.0", "mlx5_9");
+	check_opens("0000:61:00.0", "mlx5_5");
+	/* Host memory has a node alone. */
+	check_opens("/1", "mlx5_6");
+	check_opens("/0", "mlx5_0");
+	check_opens("not a place", "mlx5_0");
+	assert_int_equal(machine.warnings, 0);
+	stop_machine();
+}
+
+static void opens_what_works(void **state)
+{
+	(void)state;
+	start_machine("dgx-h100");
+	nic_named("mlx5_9")->down = true;
+	check_opens("0000:c3:00.0", "mlx5_6"); /* the first one of that node */
+	assert_int_equal(machine.warnings, 0);
+	nic_named("mlx5_6")->open_error = EACCES;
+	check_opens("0000:c3:00.0", "mlx5_7");
+	assert_int_equal(machine.warnings, 1);
+	assert_non_null(strstr(machine.warning, "mlx5_6 is passed over"));
+	assert_non_null(strstr(machine.warning, "Permission denied"));
+	for (size_t i = 0; i < machine.tree.nic_count; i++)
+		machine.nics[i].down = true;
+	check_opens_none("0000:c3:00.0");
+	/* The nearest comes first, and each has its own reason. */
+	test_assert_sentence(
+		"no RDMA device can be used (PIER_DEVICE=soft0 or the name "
+		"soft0 selects the software NIC): mlx5_9 has no active port; "
+		"opening mlx5_6: Permission denied; mlx5_7 has no");
+	setenv("PIER_DEVICE", "soft0", 1);
+	check_opens("0000:c3:00.0", PIER_SOFT_DEVICE);
+	stop_machine();
+}
+
+static void opens_what_the_user_names(void **state)
+{
+	struct pier_device *device = NULL;
+	struct pier_buffer *buffer;
+
+	(void)state;
+	start_machine("dgx-h100");
+	setenv("PIER_DEVICE", "mlx5_4", 1);
+	nic_named("mlx5_4")->down = true; /* whoever names it knows */
+	check_opens("0000:c3:00.0", "mlx5_4");
+	setenv("PIER_DEVICE", "fault:reg@1=EIO:mlx5_3", 1);
+	check_opens("0000:c3:00.0", "fault:mlx5_3");
+	setenv("PIER_DEVICE", "", 1);
+	check_opens("0000:c3:00.0", "mlx5_9");
+	setenv("PIER_DEVICE", "mlx5_99", 1);
+	expect_ok(pier_buffer_alloc("board:0", 1, &buffer));
+	expect_result(pier_open_near_in(machine.tree.root, buffer, &device), -ENODEV);
+	test_assert_sentence("no RDMA device \"mlx5_99\"; there are: mlx5_0");
+	setenv("PIER_DEVICE", "mlx5_9", 1);
+	nic_named("mlx5_9")->open_error = EACCES;
+	expect_result(pier_open_near_in(machine.tree.root, buffer, &device), -EACCES);
+	test_assert_sentence("opening mlx5_9: Permission denied");
+	assert_null(device);
+	expect_ok(pier_buffer_free(buffer));
+	stop_machine();
+}
+
+static void opens_any_without_a_place(void **state)
+{
+	struct pier_device *device;
+	struct pier_buffer *buffer;
+
+	(void)state;
+	start_machine("dgx-h100");
+	expect_ok(pier_open_near_device(NULL, &device));
+	assert_string_equal(pier_device_name(device), "mlx5_0");
+	expect_ok(pier_close_device(device));
+	expect_ok(pier_buffer_alloc("host", 1, &buffer));
+	expect_ok(pier_open_near_device(buffer, &device));
+	assert_string_equal(pier_device_name(device), "mlx5_0");
+	expect_ok(pier_close_device(device));
+	expect_ok(pier_buffer_free(buffer));
+	assert_int_equal(machine.warnings, 0);
+	/* That a backend cannot tell is a reason to say so. */
+	check_opens("error", "mlx5_0");
+	assert_int_equal(machine.warnings, 1);
+	assert_non_null(strstr(machine.warning, "asking board where its memory is"));
+	stop_machine();
+}
+
+static void check_place(const char *name, const char *pci, int numa_node)
+{
+	struct pier_location location = { "?", 7 };
+	struct pier_device *device;
+
+	expect_ok(pier_open_device(name, &device));
+	expect_ok(pier_locate_device(machine.tree.root, device, &location));
+	assert_string_equal(location.pci, pci);
+	assert_int_equal(location.numa_node, numa_node);
+	expect_ok(pier_close_device(device));
+}
+
+static void tells_where_devices_are(void **state)
+{
+	struct pier_location location = { "?", 7 };
+	struct pier_device *device;
+
+	(void)state;
+	start_machine("dgx-h100");
+	check_place("mlx5_3", "0000:40:00.0", 0);
+	check_place("mlx5_8", "0000:aa:00.1", 1);
+	check_place("fault:reg@1=EIO:mlx5_11", "0000:dc:00.0", 1);
+	check_place(PIER_SOFT_DEVICE, "", -1);
+	expect_ok(pier_open_device(PIER_SOFT_DEVICE, &device));
+	expect_ok(pier_device_location(device, &location));
+	assert_string_equal(location.pci, "");
+	assert_int_equal(location.numa_node, -1);
+	expect_ok(pier_close_device(device));
+	stop_machine();
+}
+
+static void check_units(const char *places, size_t expected)
+{
+	struct pier_memory_unit *list = NULL;
+	size_t count = 99;
+
+	setenv("BOARD", places, 1);
+	expect_ok(pier_list_units_in(machine.tree.root, &list, &count));
+	assert_int_equal(count, expected);
+	if (!expected)
+		assert_null(list);
+	pier_memory_unit_list_free(list);
+}
+
+static void lists_units(void **state)
+{
+	struct pier_memory_unit *list;
+	size_t count;
+
+	(void)state;
+	start_machine("dgx-a100");
+	setenv("BOARD", "0000:07:00.0,0000:B7:00.0/5,/1,garbage", 1);
+	expect_ok(pier_list_units_in(machine.tree.root, &list, &count));
+	assert_int_equal(count, 4);
+	assert_string_equal(list[0].spec, "board:0");
+	assert_string_equal(list[0].name, "Board 0");
+	assert_int_equal(strlen(list[0].detail), sizeof(list[0].detail) - 1);
+	assert_string_equal(list[0].location.pci, "0000:07:00.0");
+	assert_int_equal(list[0].location.numa_node, 0);
+	assert_string_equal(list[1].spec, "board:1");
+	assert_string_equal(list[1].location.pci, "0000:b7:00.0");
+	assert_int_equal(list[1].location.numa_node, 5);
+	assert_string_equal(list[2].location.pci, "");
+	assert_int_equal(list[2].location.numa_node, 1);
+	assert_string_equal(list[3].location.pci, "");
+	assert_int_equal(list[3].location.numa_node, -1);
+	pier_memory_unit_list_free(list);
+	stop_machine();
+}
+
+static void lists_what_backends_can_tell(void **state)
+{
+	struct pier_memory_unit *list = NULL;
+	size_t count = 99;
+
+	(void)state;
+	start_machine("desktop");
+	check_units("", 0);
+	check_units("/0,/0,error,/0", 2);
+	assert_int_equal(machine.warnings, 1);
+	assert_non_null(strstr(machine.warning, "asking board for its unit 2: Input/"));
+	check_units("endless", 1024);
+	/* It does not work here: not asked, although it would tell. */
+	setenv("BOARD", "broken", 1);
+	expect_ok(pier_memory_unit_list(&list, &count));
+	assert_int_equal(count, 0);
+	assert_null(list);
+	pier_memory_unit_list_free(NULL);
+	stop_machine();
+}
+
+static void tells_what_memory_is(void **state)
+{
+	struct pier_buffer_info info = { .numa_node = 77 };
+	struct pier_buffer *buffer, *part;
+	uint64_t address;
+
+	(void)state;
+	setenv("BOARD", "/0,abcd:EF:00.1/3", 1);
+	expect_ok(pier_buffer_alloc("board:1", 100, &buffer));
+	expect_ok(pier_buffer_query(buffer, &info));
+	assert_string_equal(info.backend, "board");
+	assert_string_equal(info.unit, "1");
+	assert_int_equal(strlen(info.kind), sizeof(info.kind) - 1);
+	assert_string_equal(info.no_export, "it is a test");
+	assert_string_equal(info.pci, "abcd:ef:00.1");
+	assert_int_equal(info.numa_node, 3);
+	assert_true(info.mappable);
+	assert_false(info.wrapped);
+	assert_int_equal(info.allocation, pier_buffer_address(buffer));
+	assert_int_equal(info.allocation_length, 64 << 10);
+
+	info.numa_node = 77;
+	setenv("BOARD", "/0,error", 1);
+	expect_result(pier_buffer_query(buffer, &info), -EIO);
+	test_assert_sentence("asking board where its memory is: Input/output error");
+	assert_int_equal(info.numa_node, 77);
+	expect_ok(pier_buffer_free(buffer));
+
+	expect_ok(pier_buffer_alloc("memfd", 100, &buffer));
+	address = pier_buffer_address(buffer);
+	expect_ok(pier_buffer_wrap((void *)(uintptr_t)(address + 8), 4, &part));
+	expect_ok(pier_buffer_query(part, &info));
+	assert_string_equal(info.backend, "memfd");
+	assert_string_equal(info.unit, "");
+	assert_string_equal(info.kind, "");
+	assert_string_equal(info.no_export, "");
+	assert_string_equal(info.pci, "");
+	assert_int_equal(info.numa_node, -1);
+	assert_true(info.wrapped);
+	assert_int_equal(info.allocation, address);
+	assert_true(info.allocation_length >= 4096);
+	expect_ok(pier_buffer_free(part));
+	expect_ok(pier_buffer_free(buffer));
+
+	expect_ok(pier_buffer_alloc("host", 100, &buffer));
+	expect_ok(pier_buffer_query(buffer, &info));
+	assert_string_equal(info.no_export, "memory of host has no dma-buf: it is "
+					    "registered as host memory");
+	expect_ok(pier_buffer_free(buffer));
+}
+
+static char folder[] = "/tmp/pier-unit-XXXXXX";
+
+static int make_folder(void **state)
+{
+	(void)state;
+	if (!mkdtemp(folder))
+		return -1;
+	test_link_plugin(folder, "board");
+	return setenv("PIER_BACKEND_PATH", folder, 1);
+}
+
+static int remove_folder(void **state)
+{
+	char link[64];
+
+	(void)state;
+	snprintf(link, sizeof(link), "%s/board.so", folder);
+	return unlink(link) || rmdir(folder);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(lists_the_nearest_first),
+		cmocka_unit_test(keeps_the_order_from_nowhere),
+		cmocka_unit_test(opens_the_nearest),
+		cmocka_unit_test(opens_what_works),
+		cmocka_unit_test(opens_what_the_user_names),
+		cmocka_unit_test(opens_any_without_a_place),
+		cmocka_unit_test(tells_where_devices_are),
+		cmocka_unit_test(lists_units),
+		cmocka_unit_test(lists_what_backends_can_tell),
+		cmocka_unit_test(tells_what_memory_is),
+	};
+
+	return cmocka_run_group_tests_name("near", tests, make_folder, remove_folder);
+}

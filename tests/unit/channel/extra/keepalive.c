@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <string.h>
+
+#include <pier/post.h>
+#include <pier/recovery.h>
+#include <pier/waiting.h>
+
+#include "tests/unit/channel/counter_fixture.h"
+
+/* How a silent peer is looked after. Time passes by moving what is remembered of it. */
+
+enum {
+	MINUTE = 60000, /* keepalive_ms: nothing is due by itself */
+	SOON = 20,	/* for those who really wait */
+	DEPTH = 3,
+};
+
+static const struct pier_endpoint peer = {
+	.qpn = 0x55,
+	.link_layer = PIER_LINK_ETHERNET,
+	.gid = { 0xfd, 1 },
+	.mtu = 1024,
+};
+
+static struct pier_channel *prepared(uint32_t keepalive_ms)
+{
+	struct pier_channel_attr attr;
+	struct pier_channel *channel;
+
+	pier_channel_attr_init(&attr);
+	attr.max_send_sge = attr.max_recv_sge = 2;
+	attr.max_send_wr = attr.max_recv_wr = DEPTH;
+	attr.keepalive_ms = keepalive_ms;
+	expect_ok(pier_channel_create(fake_reset(), &attr, &channel));
+	return channel;
+}
+
+static struct pier_channel *connected(uint32_t keepalive_ms)
+{
+	struct pier_channel *channel = prepared(keepalive_ms);
+
+	expect_ok(pier_channel_connect(channel, &peer));
+	assert_int_equal(pier_channel_poll(channel), 0); /* the clock runs from now */
+	return channel;
+}
+
+static void pass(struct pier_channel *channel, int64_t ms)
+{
+	channel->keepalive.since -= ms * 1000000;
+}
+
+static void close_channel(struct pier_channel *channel)
+{
+	fake.fail_call = 0;
+	expect_ok(pier_channel_destroy(channel));
+	assert_int_equal(fake.pd.children, 0);
+}
+
+static void expect_asked(int times)
+{
+	int asked = 0;
+
+	for (int i = 0; i < fake.logged; i++)
+		asked += fake.log[i].wr.wr_id == PIER_ID_KEEPALIVE;
+	assert_int_equal(asked, times);
+}
+
+static void asks_with_an_empty_write(void **state)
+{
+	struct pier_channel *channel = connected(MINUTE);
+	const struct ibv_send_wr *wr = &fake.last_send;
+
+	(void)state;
+	pass(channel, MINUTE - 1000);
+	assert_int_equal(pier_channel_poll(channel), 0);
+	expect_asked(0);
+	pass(channel, 1000);
+	assert_int_equal(pier_channel_poll(channel), 0);
+	expect_asked(1);
+	assert_int_equal(wr->opcode, IBV_WR_RDMA_WRITE);
+	assert_int_equal(wr->send_flags, IBV_SEND_SIGNALED);
+	assert_int_equal(wr->num_sge, 0);
+	assert_int_equal(wr->wr.rdma.rkey, 0);
+	assert_int_equal(wr->wr.rdma.remote_addr, 0);
+	/* One at a time. */
+	pass(channel, 10 * MINUTE);
+	assert_int_equal(pier_channel_poll(channel), 0);
+	assert_int_equal(pier_channel_next_ms(channel), -1);
+	expect_asked(1);
+	fake_complete(PIER_ID_KEEPALIVE, IBV_WC_SUCCESS, IBV_WC_RDMA_WRITE, 0);
+	assert_int_equal(pier_channel_poll(channel), 1);
+	assert_int_equal(pier_channel_error(channel, NULL), 0);
+	assert_in_range(pier_channel_next_ms(channel), MINUTE - 5000, MINUTE);
+	pass(channel, MINUTE);
+	assert_int_equal(pier_channel_poll(channel), 0);
+	expect_asked(2);
+	close_channel(channel);
+}
+
+/* The caller has all of its places while it is asked. */
+static void takes_no_room(void **state)
+{
+	struct pier_channel *channel = connected(MINUTE);
+
+	(void)state;
+	assert_int_equal(fake.cap.max_send_wr, DEPTH + 1);
+	assert_int_equal(fake.cap.max_recv_wr, DEPTH);
+	assert_int_equal(fake.cq->cqe, 2 * DEPTH + 1);
+	pass(channel, MINUTE);
+	assert_int_equal(pier_channel_poll(channel), 0);
+	expect_asked(1);
+	assert_int_equal(pier_channel_outstanding(channel), 0);
+	assert_int_equal(pier_channel_send_room(channel), DEPTH);
+	for (int i = 0; i < DEPTH; i++)
+		expect_ok(pier_post_send(channel, NULL, 0, NULL));
+	expect_result(pier_post_send(channel, NULL, 0, NULL), -EAGAIN);
+	assert_int_equal(fake.sends, DEPTH + 1);
+	close_channel(channel);
+}
+
+static void is_silent_unless_asked_for(void **state)
+{
+	struct pier_channel *channel = connected(0);
+
+	(void)state;
+	assert_int_equal(fake.cap.max_send_wr, DEPTH);
+	pass(channel, 10 * MINUTE);
+	assert_int_equal(pier_channel_poll(channel), 0);
+	assert_int_equal(pier_channel_arm(channel), 0);
+	assert_int_equal(pier_channel_next_ms(channel), -1);
+	expect_asked(0);
+	close_channel(channel);
+}
+
+/* What is outstanding fails by itself; and each completion is a sign of life. */
+static void waits_for_silence(void **state)
+{
+	struct pier_channel *channel = prepared(MINUTE);
+	struct pier_work send, receive;
+
+	(void)state;
+	assert_int_equal(pier_channel_next_ms(channel), -1);
+	pass(channel, 10 * MINUTE);
+	assert_int_equal(pier_channel_poll(channel), 0);
+	expect_ok(pier_channel_connect(channel, &peer));
+	expect_ok(pier_post_recv(channel, NULL, 0, &receive));
+	assert_int_equal(pier_channel_poll(channel), 0);
+	pass(channel, MINUTE);
+	expect_ok(pier_post_send(channel, NULL, 0, &send));
+	assert_int_equal(pier_channel_poll(channel), 0);
+	assert_int_equal(pier_channel_next_ms(channel), -1);
+	expect_asked(0);
+	fake_complete(send.id, IBV_WC_SUCCESS, IBV_WC_SEND, 0);
+	assert_int_equal(pier_channel_poll(channel), 1);
+	assert_int_equal(pier_channel_poll(channel), 0);
+	expect_asked(0);
+	pass(channel, MINUTE);
+	fake_complete(receive.id, IBV_WC_SUCCESS, IBV_WC_RECV, 0);
+	assert_int_equal(pier_channel_arm(channel), 1);
+	assert_in_range(pier_channel_next_ms(channel), MINUTE - 5000, MINUTE);
+	expect_asked(0);
+	pass(channel, MINUTE);
+	assert_int_equal(pier_channel_next_ms(channel), 0);
+	assert_int_equal(pier_channel_arm(channel), 0);
+	expect_asked(1);
+	close_channel(channel);
+}
+
+static void tells_that_the_peer_is_gone(void **state)
+{
+	struct pier_channel *channel = connected(MINUTE);
+	struct pier_channel_failure failure;
+	struct pier_result result;
+	struct pier_work work;
+
+	(void)state;
+	expect_ok(pier_post_recv(channel, NULL, 0, &work));
+	pass(channel, MINUTE);
+	fake.completes = true;
+	fake.completes_with = IBV_WC_RETRY_EXC_ERR;
+	assert_int_equal(pier_channel_poll(channel), 0);
+	assert_int_equal(pier_channel_poll(channel), 2);
+	expect_result(pier_channel_error(channel, &failure), -ETIMEDOUT);
+	assert_int_equal(failure.error_class, PIER_CLASS_UNREACHABLE);
+	assert_int_equal(failure.first.opcode, PIER_OP_KEEPALIVE);
+	assert_int_equal(failure.first.status, IBV_WC_RETRY_EXC_ERR);
+	assert_int_equal(failure.first.vendor_error, 0x77);
+	assert_int_equal(failure.flushed, 1);
+	assert_non_null(strstr(failure.sentence, "keepalive failed"));
+	assert_int_equal(pier_work_poll(channel, work, &result), 1);
+	assert_int_equal(result.error, -ECANCELED);
+	test_assert_sentence("keepalive");
+	expect_result(pier_post_send(channel, NULL, 0, NULL), -EPIPE);
+	assert_int_equal(pier_channel_next_ms(channel), -1);
+	close_channel(channel);
+}
+
+static void tells_that_the_peer_refuses_it(void **state)
+{
+	struct pier_channel *channel = connected(MINUTE);
+
+	(void)state;
+	pass(channel, MINUTE);
+	fake.completes = true;
+	fake.completes_with = IBV_WC_REM_INV_REQ_ERR;
+	assert_int_equal(pier_channel_poll(channel), 0);
+	assert_int_equal(pier_channel_poll(channel), 1);
+	expect_result(pier_channel_error(channel, NULL), -EACCES);
+	expect_result(pier_post_send(channel, NULL, 0, NULL), -EPIPE);
+	test_assert_sentence("PIER_ACCESS_REMOTE_WRITE");
+	close_channel(channel);
+}
+
+/* A device that takes no request any more will not complete any either. */
+static void stops_where_it_cannot_ask(void **state)
+{
+	struct pier_channel *channel = connected(MINUTE);
+	struct pier_channel_failure failure;
+	struct pier_work work;
+
+	(void)state;
+	expect_ok(pier_post_recv(channel, NULL, 0, &work));
+	pass(channel, MINUTE);
+	fake.fail_call = fake.calls + 1;
+	assert_int_equal(pier_channel_poll(channel), 0);
+	expect_result(pier_channel_error(channel, &failure), -ENOSPC);
+	assert_int_equal(failure.error_class, PIER_CLASS_STOPPED);
+	assert_int_equal(failure.first.status, 0);
+	assert_int_equal(failure.flushed, 1);
+	assert_non_null(strstr(failure.sentence, "post a keepalive"));
+	assert_int_equal(fake.state, IBV_QPS_ERR);
+	expect_result(pier_work_wait(channel, work, 0, NULL), -ECANCELED);
+	close_channel(channel);
+}
+
+/* Nothing wakes the thread but that the time for it has come. */
+static void looks_while_it_waits(void **state)
+{
+	struct pier_channel *channel = connected(SOON);
+	int64_t begin = pier_now();
+
+	(void)state;
+	fake.completes = true;
+	fake.completes_with = IBV_WC_RETRY_EXC_ERR;
+	expect_result(pier_channel_recv(channel, NULL, 0, PATIENT, NULL), -ECANCELED);
+	expect_asked(1);
+	assert_true(pier_now() - begin >= SOON * INT64_C(1000000) / 2);
+	assert_true(pier_now() - begin < PATIENT / 2 * INT64_C(1000000));
+	close_channel(channel);
+}
+
+/* Who never sleeps looks too. */
+static void looks_while_it_spins(void **state)
+{
+	struct pier_channel *channel = connected(SOON);
+	int64_t begin = pier_now();
+
+	(void)state;
+	expect_ok(pier_channel_set_waiting(channel, PIER_WAIT_POLL, 0));
+	fake.completes = true;
+	fake.completes_with = IBV_WC_RETRY_EXC_ERR;
+	expect_result(pier_channel_recv(channel, NULL, 0, PATIENT, NULL), -ECANCELED);
+	expect_asked(1);
+	assert_true(pier_now() - begin < PATIENT / 2 * INT64_C(1000000));
+	close_channel(channel);
+}
+
+static void goes_on_looking(void **state)
+{
+	struct pier_channel *channel = connected(SOON);
+	int64_t begin = pier_now();
+
+	(void)state;
+	fake.completes = true;
+	expect_result(pier_channel_recv(channel, NULL, 0, 10 * SOON, NULL), -ETIMEDOUT);
+	assert_true(pier_now() - begin >= 10 * SOON * INT64_C(1000000));
+	assert_true(fake.logged > 1 && fake.logged <= 10);
+	close_channel(channel);
+}
+
+static void looks_while_a_counter_waits(void **state)
+{
+	struct pier_channel *channel = connected(SOON);
+	struct pier_counter *counter = counter_of(&fake.pd);
+	struct ibv_mr verbs = { 0 };
+	struct pier_mr region = region_of(&fake.pd, &verbs);
+	int64_t begin = pier_now();
+
+	(void)state;
+	expect_ok(pier_counter_bind_imm(counter, &region, channel, 7));
+	fake.completes = true;
+	fake.completes_with = IBV_WC_RETRY_EXC_ERR;
+	expect_result(pier_counter_wait(counter, 1, PATIENT), -EPIPE);
+	assert_true(pier_now() - begin < PATIENT / 2 * INT64_C(1000000));
+	expect_asked(1);
+	test_assert_sentence("keepalive");
+	expect_ok(pier_channel_destroy(channel));
+	destroy(counter);
+}
+
+/* Who polls without end does not ask for the time without end. */
+static void looks_rarely_where_it_is_hot(void **state)
+{
+	struct pier_channel *channel = connected(MINUTE);
+	struct pier_work work;
+	int polls = 0;
+
+	(void)state;
+	expect_ok(pier_post_recv(channel, NULL, 0, &work));
+	pass(channel, MINUTE);
+	while (fake.logged == 0 && polls++ < 1000)
+		assert_int_equal(pier_work_poll(channel, work, NULL), 0);
+	assert_in_range(polls, 2, 100);
+	expect_asked(1);
+	close_channel(channel);
+}
+
+static void does_not_outlive_a_reset(void **state)
+{
+	struct pier_channel *channel = connected(MINUTE);
+
+	(void)state;
+	pass(channel, MINUTE);
+	assert_int_equal(pier_channel_poll(channel), 0);
+	expect_asked(1);
+	expect_ok(pier_channel_reset(channel));
+	assert_int_equal(fake.sends, 0);
+	assert_int_equal(pier_channel_error(channel, NULL), 0);
+	expect_ok(pier_channel_connect(channel, &peer));
+	assert_int_equal(pier_channel_poll(channel), 0);
+	expect_asked(1);
+	pass(channel, MINUTE);
+	assert_int_equal(pier_channel_poll(channel), 0);
+	expect_asked(2);
+	close_channel(channel);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		counter_case(asks_with_an_empty_write),
+		counter_case(takes_no_room),
+		counter_case(is_silent_unless_asked_for),
+		counter_case(waits_for_silence),
+		counter_case(tells_that_the_peer_is_gone),
+		counter_case(tells_that_the_peer_refuses_it),
+		counter_case(stops_where_it_cannot_ask),
+		counter_case(looks_while_it_waits),
+		counter_case(looks_while_it_spins),
+		counter_case(goes_on_looking),
+		counter_case(looks_while_a_counter_waits),
+		counter_case(looks_rarely_where_it_is_hot),
+		counter_case(does_not_outlive_a_reset),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,815 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Receive pools, over a NIC that completes what the test says. */
+#include "tests/support/cmocka.h"
+#include "tests/support/census.h"
+#include "tests/support/expect.h"
+#include "tests/support/random.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <pier/pier.h>
+
+#include "channel/recv/recv_pool.h"
+#include "nic.h"
+
+enum {
+	COUNT = 8,
+	LENGTH = 32,
+	SHARED = 1, /* a pool with a shared receive queue */
+	OWN = 0,
+};
+
+static const struct pier_endpoint peer = {
+	.qpn = 0x55,
+	.link_layer = PIER_LINK_ETHERNET,
+	.gid = { 0xfd, 1 },
+	.max_rd_atomic = 4,
+};
+
+struct scene {
+	struct test_census before;
+	bool shared;
+	struct pier_recv_pool_attr attr;
+	struct pier_recv_pool *pool;
+	struct pier_channel *channel;
+};
+
+static struct pier_channel *make_channel(struct pier_recv_pool *pool, uint32_t depth)
+{
+	struct pier_channel_attr attr;
+	struct pier_channel *channel = NULL;
+
+	pier_channel_attr_init(&attr);
+	attr.max_send_wr = 2;
+	attr.max_recv_wr = depth;
+	attr.max_send_sge = attr.max_recv_sge = 1;
+	attr.srq = pool ? pier_recv_pool_srq(pool) : NULL;
+	expect_ok(pier_channel_create(&fake.pd, &attr, &channel));
+	expect_ok(pier_channel_connect(channel, &peer));
+	return channel;
+}
+
+static struct pier_recv_pool_attr usual(void)
+{
+	struct pier_recv_pool_attr attr;
+
+	pier_recv_pool_attr_init(&attr);
+	attr.count = COUNT;
+	attr.length = LENGTH;
+	return attr;
+}
+
+static struct scene open_with(bool shared, const struct pier_recv_pool_attr *attr,
+			      uint32_t depth)
+{
+	struct scene scene = { .shared = shared, .attr = *attr };
+
+	fake_reset();
+	scene.before = test_take_census();
+	if (shared) {
+		expect_ok(pier_recv_pool_create_shared(&fake.pd, attr, &scene.pool));
+		scene.channel = make_channel(scene.pool, depth);
+	} else {
+		scene.channel = make_channel(NULL, depth);
+		expect_ok(pier_recv_pool_create(scene.channel, attr, &scene.pool));
+	}
+	return scene;
+}
+
+static struct scene open_scene(bool shared)
+{
+	struct pier_recv_pool_attr attr = usual();
+
+	return open_with(shared, &attr, COUNT);
+}
+
+static void close_scene(struct scene *scene)
+{
+	if (scene->shared)
+		expect_ok(pier_channel_destroy(scene->channel));
+	expect_ok(pier_recv_pool_destroy(scene->pool));
+	if (!scene->shared)
+		expect_ok(pier_channel_destroy(scene->channel));
+	assert_int_equal(atomic_load(&fake.pd.children), 0);
+	assert_int_equal(fake.srqs + fake.qps + fake.cqs + fake.channels + fake.mrs, 0);
+	test_assert_census(&scene->before);
+}
+
+static uint64_t *ids_of(const struct scene *scene)
+{
+	return scene->shared ? fake.shared_ids : fake.recv_ids;
+}
+
+/* What the device has. */
+static int posted(const struct scene *scene)
+{
+	return scene->shared ? fake.shared : fake.recvs;
+}
+
+/* The next message, which puts these bytes into the slot that it takes. */
+static void arrive(const struct scene *scene, uint32_t length)
+{
+	assert_true(posted(scene) > 0);
+	fake_complete(ids_of(scene)[0], IBV_WC_SUCCESS, IBV_WC_RECV, length);
+}
+
+static struct pier_pool_message expect_next(const struct scene *scene, uint32_t length)
+{
+	struct pier_pool_message message = { 0 };
+
+	expect_result(pier_recv_pool_poll(scene->pool, &message), 1);
+	assert_ptr_equal(message.channel, scene->channel);
+	assert_int_equal(message.length, length);
+	assert_int_equal(message.result.error, 0);
+	assert_int_equal(message.offset, message.slot * LENGTH);
+	assert_int_equal(message.iova, pier_mr_iova(message.mr) + message.offset);
+	assert_int_equal((uintptr_t)message.pointer, message.iova);
+	return message;
+}
+
+static void expect_none(const struct scene *scene)
+{
+	struct pier_pool_message message = { .slot = 77 };
+
+	expect_result(pier_recv_pool_poll(scene->pool, &message), 0);
+	assert_int_equal(message.slot, 77);
+}
+
+static void on_both(void (*body)(bool shared))
+{
+	body(OWN);
+	body(SHARED);
+}
+
+static void posts_all_at_once_body(bool shared)
+{
+	struct scene scene = open_scene(shared);
+
+	assert_int_equal(posted(&scene), COUNT);
+	assert_int_equal(fake.recv_doorbells, 1);
+	assert_int_equal(fake.last_mr.length, COUNT * LENGTH);
+	assert_int_equal(fake.last_mr_access, PIER_ACCESS_LOCAL_WRITE);
+	assert_int_equal(fake.last_recv_sge.length, LENGTH);
+	assert_int_equal(fake.last_recv_sge.addr,
+			 fake.last_mr_iova + (COUNT - 1) * LENGTH);
+	assert_int_equal(fake.last_recv_sge.lkey, fake.last_mr.lkey);
+	if (shared)
+		assert_int_equal(fake.cq->cqe, 2 + COUNT);
+	else
+		assert_null(pier_recv_pool_srq(scene.pool));
+	close_scene(&scene);
+}
+
+static void posts_all_at_once(void **state)
+{
+	(void)state;
+	on_both(posts_all_at_once_body);
+}
+
+static void hands_out_in_order_body(bool shared)
+{
+	struct scene scene = open_scene(shared);
+	struct pier_pool_message message;
+
+	expect_none(&scene);
+	for (uint32_t i = 0; i < 5 * COUNT; i++) {
+		/* Empty, and as long as a slot, and between. */
+		uint32_t length = i % (LENGTH + 1);
+
+		arrive(&scene, length);
+		message = expect_next(&scene, length);
+		assert_int_equal(message.sequence, i);
+		expect_none(&scene);
+		expect_ok(pier_recv_pool_release(scene.pool, &message));
+		expect_result(pier_recv_pool_release(scene.pool, &message), -ESTALE);
+	}
+	close_scene(&scene);
+}
+
+static void hands_out_in_order(void **state)
+{
+	(void)state;
+	on_both(hands_out_in_order_body);
+}
+
+static void tells_immediates_body(bool shared)
+{
+	struct scene scene = open_scene(shared);
+	struct pier_pool_message message;
+
+	fake_complete_imm(ids_of(&scene)[0], IBV_WC_RECV, 5, htonl(0x80000001));
+	message = expect_next(&scene, 5);
+	assert_true(message.result.has_immediate);
+	assert_int_equal(message.result.immediate, 0x80000001);
+	expect_ok(pier_recv_pool_release(scene.pool, &message));
+	/* Of a write, which put its bytes elsewhere. */
+	fake_complete_imm(ids_of(&scene)[0], IBV_WC_RECV_RDMA_WITH_IMM, 9999, htonl(7));
+	message = expect_next(&scene, 0);
+	assert_int_equal(message.result.opcode, PIER_OP_RECV_WRITE_IMM);
+	assert_int_equal(message.result.byte_length, 9999);
+	assert_int_equal(message.result.immediate, 7);
+	expect_ok(pier_recv_pool_release(scene.pool, &message));
+	close_scene(&scene);
+}
+
+static void tells_immediates(void **state)
+{
+	(void)state;
+	on_both(tells_immediates_body);
+}
+
+/* Two of eight wait for each other, but for nobody when nothing is there. */
+static void posts_in_batches_body(bool shared)
+{
+	struct scene scene = open_scene(shared);
+	struct pier_pool_message messages[COUNT];
+	int doorbells = fake.recv_doorbells;
+
+	for (int i = 0; i < 4; i++)
+		arrive(&scene, 1);
+	for (int i = 0; i < 4; i++)
+		messages[i] = expect_next(&scene, 1);
+	expect_ok(pier_recv_pool_release(scene.pool, &messages[3]));
+	assert_int_equal(fake.recv_doorbells, doorbells);
+	expect_ok(pier_recv_pool_release(scene.pool, &messages[1]));
+	assert_int_equal(fake.recv_doorbells, doorbells + 1);
+	assert_int_equal(posted(&scene), COUNT - 2);
+	expect_ok(pier_recv_pool_release(scene.pool, &messages[2]));
+	assert_int_equal(posted(&scene), COUNT - 2);
+	expect_none(&scene);
+	assert_int_equal(fake.recv_doorbells, doorbells + 2);
+	assert_int_equal(posted(&scene), COUNT - 1);
+	expect_ok(pier_recv_pool_release(scene.pool, &messages[0]));
+	close_scene(&scene);
+}
+
+static void posts_in_batches(void **state)
+{
+	(void)state;
+	on_both(posts_in_batches_body);
+}
+
+/* With the user keeping all, the first that comes back is needed at once. */
+static void posts_the_last_at_once_body(bool shared)
+{
+	struct scene scene = open_scene(shared);
+	struct pier_pool_message messages[COUNT];
+
+	for (int i = 0; i < COUNT; i++)
+		arrive(&scene, 1);
+	for (int i = 0; i < COUNT; i++)
+		messages[i] = expect_next(&scene, 1);
+	assert_int_equal(posted(&scene), 0);
+	expect_none(&scene);
+	expect_result(pier_recv_pool_destroy(scene.pool), -EBUSY);
+	assert_non_null(strstr(pier_error_message(), "8 of its messages"));
+	expect_ok(pier_recv_pool_release(scene.pool, &messages[5]));
+	assert_int_equal(posted(&scene), 1);
+	arrive(&scene, 2);
+	messages[5] = expect_next(&scene, 2);
+	for (int i = 0; i < COUNT; i++)
+		expect_ok(pier_recv_pool_release(scene.pool, &messages[i]));
+	close_scene(&scene);
+}
+
+static void posts_the_last_at_once(void **state)
+{
+	(void)state;
+	on_both(posts_the_last_at_once_body);
+}
+
+/* More slots than the receive queue has places. */
+static void fills_a_shorter_queue(void **state)
+{
+	struct pier_recv_pool_attr attr = usual();
+	struct scene scene = open_with(OWN, &attr, 3);
+	struct pier_pool_message messages[3];
+
+	(void)state;
+	assert_int_equal(posted(&scene), 3);
+	for (int round = 0; round < 10; round++) {
+		for (int i = 0; i < 3; i++)
+			arrive(&scene, 1);
+		for (int i = 0; i < 3; i++)
+			messages[i] = expect_next(&scene, 1);
+		/* Others take the places of what is kept. */
+		expect_none(&scene);
+		assert_int_equal(posted(&scene), 3);
+		for (int i = 3; i-- > 0;)
+			expect_ok(pier_recv_pool_release(scene.pool, &messages[i]));
+	}
+	close_scene(&scene);
+}
+
+/* The user's own receives stand in line with the pool's. */
+static void stands_beside_other_receives(void **state)
+{
+	struct pier_recv_pool_attr attr = usual();
+	struct scene scene = open_with(OWN, &attr, COUNT + 1);
+	struct pier_scatter nowhere = { 0x1000, 8, 99 };
+	struct pier_pool_message message;
+	struct pier_result result;
+	struct pier_work work;
+
+	(void)state;
+	expect_ok(pier_post_recv(scene.channel, &nowhere, 1, &work));
+	for (uint32_t i = 0; i < COUNT; i++) {
+		arrive(&scene, i);
+		message = expect_next(&scene, i);
+		expect_ok(pier_recv_pool_release(scene.pool, &message));
+	}
+	arrive(&scene, 3);
+	expect_none(&scene);
+	expect_result(pier_work_poll(scene.channel, work, &result), 1);
+	assert_int_equal(result.byte_length, 3);
+	close_scene(&scene);
+}
+
+static void delivers_before_it_fails_body(bool shared)
+{
+	struct scene scene = open_scene(shared);
+	struct pier_pool_message messages[2], none;
+
+	arrive(&scene, 1);
+	arrive(&scene, 2);
+	fake_complete(ids_of(&scene)[0], IBV_WC_LOC_LEN_ERR, IBV_WC_BIND_MW, 0);
+	assert_null(pier_recv_pool_broken(scene.pool));
+	messages[0] = expect_next(&scene, 1);
+	messages[1] = expect_next(&scene, 2);
+	for (int i = 0; i < 3; i++) {
+		expect_result(pier_recv_pool_poll(scene.pool, &none), -EPIPE);
+		assert_non_null(strstr(pier_error_message(), "longer"));
+		assert_ptr_equal(pier_recv_pool_broken(scene.pool), scene.channel);
+		expect_result(pier_recv_pool_wait(scene.pool, 1, &none), -EPIPE);
+	}
+	expect_ok(pier_recv_pool_release(scene.pool, &messages[1]));
+	expect_ok(pier_recv_pool_release(scene.pool, &messages[0]));
+	close_scene(&scene);
+}
+
+static void delivers_before_it_fails(void **state)
+{
+	(void)state;
+	on_both(delivers_before_it_fails_body);
+}
+
+/* The other channels go on. */
+static void tells_once_of_each_channel(void **state)
+{
+	struct scene scene = open_scene(SHARED);
+	struct pier_pool_message message;
+	struct ibv_cq *first = fake.cq;
+	struct pier_channel *other;
+
+	(void)state;
+	other = make_channel(scene.pool, 1);
+	expect_result(pier_recv_pool_destroy(scene.pool), -EBUSY);
+	assert_non_null(strstr(pier_error_message(), "2 channels"));
+	pier_break_channel(scene.channel, -ECANCELED, "broken by the test");
+	expect_result(pier_recv_pool_poll(scene.pool, &message), -EPIPE);
+	assert_ptr_equal(pier_recv_pool_broken(scene.pool), scene.channel);
+	expect_result(pier_recv_pool_poll(scene.pool, &message), 0);
+	arrive(&scene, 1);
+	expect_result(pier_channel_poll(other), 1);
+	expect_result(pier_recv_pool_poll(scene.pool, &message), 1);
+	assert_ptr_equal(message.channel, other);
+	expect_ok(pier_recv_pool_release(scene.pool, &message));
+	pier_break_channel(other, -ECANCELED, "so is the other");
+	for (int i = 0; i < 3; i++) {
+		expect_result(pier_recv_pool_poll(scene.pool, &message), -EPIPE);
+		assert_ptr_equal(pier_recv_pool_broken(scene.pool), other);
+	}
+	expect_ok(pier_channel_destroy(other));
+	assert_null(pier_recv_pool_broken(scene.pool));
+	fake.cq = first;
+	close_scene(&scene);
+}
+
+/* One channel that never ends does not keep the others from being heard. */
+static void takes_turns(void **state)
+{
+	struct scene scene = open_scene(SHARED);
+	struct pier_pool_message messages[COUNT];
+	struct pier_channel *channels[2] = { scene.channel };
+	struct ibv_cq *first = fake.cq;
+	uint64_t last[2] = { 0 };
+
+	(void)state;
+	channels[1] = make_channel(scene.pool, 1);
+	for (int i = 0; i < COUNT; i++) {
+		arrive(&scene, (uint32_t)i);
+		expect_result(pier_channel_poll(channels[i >= COUNT / 2]), 1);
+	}
+	for (int i = 0; i < COUNT; i++) {
+		expect_result(pier_recv_pool_poll(scene.pool, &messages[i]), 1);
+		assert_ptr_equal(messages[i].channel, channels[i % 2]);
+		/* And each in order. */
+		assert_true(i < 2 || messages[i].length > last[i % 2]);
+		last[i % 2] = messages[i].length;
+	}
+	for (int i = 0; i < COUNT; i++)
+		expect_ok(pier_recv_pool_release(scene.pool, &messages[i]));
+	expect_ok(pier_channel_destroy(channels[1]));
+	fake.cq = first;
+	close_scene(&scene);
+}
+
+/* What nobody took goes back into the queue. */
+static void outlives_shared_channels(void **state)
+{
+	struct scene scene = open_scene(SHARED);
+
+	(void)state;
+	arrive(&scene, 1);
+	arrive(&scene, 2);
+	expect_result(pier_channel_poll(scene.channel), 2);
+	expect_ok(pier_channel_destroy(scene.channel));
+	assert_int_equal(posted(&scene), COUNT);
+	expect_none(&scene);
+	scene.channel = make_channel(scene.pool, 1);
+	for (uint32_t i = 0; i < 2 * COUNT; i++) {
+		struct pier_pool_message message;
+
+		arrive(&scene, 3);
+		message = expect_next(&scene, 3);
+		expect_ok(pier_recv_pool_release(scene.pool, &message));
+	}
+	close_scene(&scene);
+}
+
+static void outlives_its_channel(void **state)
+{
+	struct scene scene = open_scene(OWN);
+	struct pier_pool_message message, none;
+
+	(void)state;
+	arrive(&scene, 1);
+	arrive(&scene, 2);
+	message = expect_next(&scene, 1);
+	expect_ok(pier_channel_destroy(scene.channel));
+	expect_result(pier_recv_pool_poll(scene.pool, &none), -EPIPE);
+	assert_non_null(strstr(pier_error_message(), "destroyed"));
+	expect_result(pier_recv_pool_wait(scene.pool, 0, &none), -EPIPE);
+	expect_result(pier_recv_pool_destroy(scene.pool), -EBUSY);
+	expect_ok(pier_recv_pool_release(scene.pool, &message));
+	scene.channel = NULL;
+	close_scene(&scene);
+}
+
+/* A receive cannot be taken back: the channel is stopped, and gives its places back. */
+static void stops_the_channel_that_it_leaves(void **state)
+{
+	struct scene scene = open_scene(OWN);
+	struct pier_scatter target = { 0x1000, 8, 99 };
+
+	(void)state;
+	arrive(&scene, 1);
+	expect_ok(pier_recv_pool_destroy(scene.pool));
+	assert_int_equal(fake.state, IBV_QPS_ERR);
+	assert_int_equal(fake.mrs, 0);
+	assert_int_equal(pier_channel_outstanding(scene.channel), 0);
+	expect_result(pier_post_recv(scene.channel, &target, 1, NULL), -EPIPE);
+	assert_non_null(strstr(pier_error_message(), "receive pool was destroyed"));
+	scene.pool = NULL;
+	close_scene(&scene);
+}
+
+struct delivery {
+	struct pier_recv_pool *pool;
+	struct pier_pool_message kept[COUNT];
+	uint32_t keep, count;
+};
+
+static enum pier_delivery deliver(const struct pier_pool_message *message, void *context)
+{
+	struct delivery *delivery = context;
+	struct pier_pool_message none;
+
+	delivery->kept[delivery->count++ % COUNT] = *message;
+	expect_result(pier_recv_pool_poll(delivery->pool, &none), -EBUSY);
+	expect_result(pier_recv_pool_wait(delivery->pool, 0, &none), -EBUSY);
+	expect_result(pier_recv_pool_deliver(delivery->pool, 0), -EBUSY);
+	expect_result(pier_recv_pool_destroy(delivery->pool), -EBUSY);
+	return message->length == delivery->keep ? PIER_KEPT : PIER_DELIVERED;
+}
+
+static void delivers_to_a_function_body(bool shared)
+{
+	struct pier_recv_pool_attr attr = usual();
+	struct delivery delivery = { .keep = 2 };
+	struct scene scene;
+
+	attr.deliver = deliver;
+	attr.context = &delivery;
+	scene = open_with(shared, &attr, COUNT);
+	delivery.pool = scene.pool;
+	expect_result(pier_recv_pool_deliver(scene.pool, 0), 0);
+	expect_result(pier_recv_pool_deliver(scene.pool, 1), -ETIMEDOUT);
+	for (uint32_t i = 0; i < 5; i++)
+		arrive(&scene, i);
+	fake_complete(ids_of(&scene)[0], IBV_WC_LOC_LEN_ERR, IBV_WC_BIND_MW, 0);
+	expect_result(pier_recv_pool_deliver(scene.pool, 0), 5);
+	assert_int_equal(delivery.count, 5);
+	for (uint32_t i = 0; i < 5; i++) {
+		assert_int_equal(delivery.kept[i].length, i);
+		assert_int_equal(delivery.kept[i].sequence, i);
+		if (i != 2)
+			expect_result(
+				pier_recv_pool_release(scene.pool, &delivery.kept[i]),
+				-ESTALE);
+	}
+	/* It came behind messages, and is told now. */
+	expect_result(pier_recv_pool_deliver(scene.pool, 0), -EPIPE);
+	assert_ptr_equal(pier_recv_pool_broken(scene.pool), scene.channel);
+	expect_ok(pier_recv_pool_release(scene.pool, &delivery.kept[2]));
+	close_scene(&scene);
+}
+
+static void delivers_to_a_function(void **state)
+{
+	(void)state;
+	on_both(delivers_to_a_function_body);
+}
+
+/* A channel that breaks behind a message is not forgotten beside one that works. */
+static void delivers_before_it_tells(void **state)
+{
+	struct pier_recv_pool_attr attr = usual();
+	struct delivery delivery = { .keep = UINT32_MAX };
+	struct pier_channel *other;
+	struct ibv_cq *first;
+	struct scene scene;
+
+	(void)state;
+	attr.deliver = deliver;
+	attr.context = &delivery;
+	scene = open_with(SHARED, &attr, COUNT);
+	delivery.pool = scene.pool;
+	first = fake.cq;
+	other = make_channel(scene.pool, 1);
+	arrive(&scene, 1);
+	expect_result(pier_channel_poll(other), 1);
+	pier_break_channel(other, -ECANCELED, "broken by the test");
+	expect_result(pier_recv_pool_deliver(scene.pool, 0), 1);
+	expect_result(pier_recv_pool_deliver(scene.pool, 0), -EPIPE);
+	assert_ptr_equal(pier_recv_pool_broken(scene.pool), other);
+	expect_result(pier_recv_pool_deliver(scene.pool, 0), 0);
+	expect_ok(pier_channel_destroy(other));
+	fake.cq = first;
+	close_scene(&scene);
+}
+
+static void asks_again_for_what_was_not_posted_body(bool shared)
+{
+	struct scene scene = open_scene(shared);
+	struct pier_pool_message messages[3], none;
+
+	for (int i = 0; i < 3; i++)
+		arrive(&scene, 1);
+	for (int i = 0; i < 2; i++)
+		messages[i] = expect_next(&scene, 1);
+	/* The device takes the first, and refuses the second. */
+	fake.fail_call = fake.calls + 2;
+	expect_ok(pier_recv_pool_release(scene.pool, &messages[0]));
+	expect_ok(pier_recv_pool_release(scene.pool, &messages[1]));
+	assert_int_equal(posted(&scene), COUNT - 2);
+	/* What arrived comes first. */
+	messages[2] = expect_next(&scene, 1);
+	fake.fail_call = fake.calls + 1;
+	expect_result(pier_recv_pool_poll(scene.pool, &none), -ENOSPC);
+	fake.fail_call = 0;
+	expect_none(&scene);
+	assert_int_equal(posted(&scene), COUNT - 1);
+	expect_ok(pier_recv_pool_release(scene.pool, &messages[2]));
+	for (uint32_t i = 0; i < 3 * COUNT; i++) {
+		arrive(&scene, i % LENGTH);
+		messages[0] = expect_next(&scene, i % LENGTH);
+		expect_ok(pier_recv_pool_release(scene.pool, &messages[0]));
+	}
+	close_scene(&scene);
+}
+
+static void asks_again_for_what_was_not_posted(void **state)
+{
+	(void)state;
+	on_both(asks_again_for_what_was_not_posted_body);
+}
+
+/* Every call to the device, and what was made before it. */
+static void takes_back_what_failed(void **state)
+{
+	struct pier_recv_pool_attr attr = usual();
+	struct pier_recv_pool *pool = NULL;
+	struct pier_channel *channel;
+	struct test_census before;
+	int call;
+
+	(void)state;
+	fake_reset();
+	before = test_take_census();
+	for (call = 1;; call++) {
+		fake.calls = 0;
+		fake.fail_call = call;
+		if (pier_recv_pool_create_shared(&fake.pd, &attr, &pool) == 0)
+			break;
+		fake.fail_call = 0;
+		fake.shared = 0;
+		test_assert_census(&before);
+		assert_int_equal(fake.srqs + fake.mrs, 0);
+	}
+	assert_int_equal(call, 1 + 1 + 1 + COUNT); /* region, queue, receives */
+	/* The queue, and then the region; each is asked again. */
+	for (int i = 1; i <= 2; i++) {
+		fake.calls = 0;
+		fake.fail_call = i == 1 ? 1 : 2;
+		if (i == 1)
+			expect_result(pier_recv_pool_destroy(pool), -ENOSPC);
+	}
+	expect_result(pier_recv_pool_destroy(pool), -ENOSPC);
+	assert_int_equal(fake.srqs, 0);
+	assert_int_equal(fake.mrs, 1);
+	fake.fail_call = 0;
+	expect_ok(pier_recv_pool_destroy(pool));
+	test_assert_census(&before);
+
+	channel = make_channel(NULL, COUNT);
+	before = test_take_census();
+	fake.calls = 0;
+	fake.fail_call = 2 + 3;
+	expect_result(pier_recv_pool_create(channel, &attr, &pool), -ENOSPC);
+	fake.fail_call = 0;
+	test_assert_census(&before);
+	assert_int_equal(fake.mrs, 0);
+	/* It had some of them. */
+	assert_int_equal(pier_channel_outstanding(channel), 0);
+	expect_result(pier_recv_pool_create(channel, &attr, &pool), -EPIPE);
+	expect_ok(pier_channel_destroy(channel));
+}
+
+static void uses_a_region_of_the_caller(void **state)
+{
+	struct pier_recv_pool_attr attr = usual();
+	struct pier_pool_message message;
+	static uint8_t memory[COUNT * LENGTH + 100];
+	struct scene scene = { 0 };
+	struct pier_mr *mr, *read_only;
+
+	(void)state;
+	fake_reset();
+	scene.before = test_take_census();
+	expect_ok(pier_reg_mr(&fake.pd, memory, sizeof(memory), PIER_ACCESS_LOCAL_WRITE,
+			      &mr));
+	expect_ok(pier_reg_mr(&fake.pd, memory, sizeof(memory), 0, &read_only));
+	scene.channel = make_channel(NULL, COUNT);
+	attr.mr = mr;
+	attr.offset = 101;
+	expect_result(pier_recv_pool_create(scene.channel, &attr, &scene.pool), -ERANGE);
+	attr.offset = UINT64_MAX;
+	expect_result(pier_recv_pool_create(scene.channel, &attr, &scene.pool), -ERANGE);
+	attr.offset = 100;
+	attr.mr = read_only;
+	expect_result(pier_recv_pool_create(scene.channel, &attr, &scene.pool), -EACCES);
+	attr.mr = mr;
+	attr.count = 1;
+	expect_ok(pier_recv_pool_create(scene.channel, &attr, &scene.pool));
+	arrive(&scene, 4);
+	expect_result(pier_recv_pool_poll(scene.pool, &message), 1);
+	assert_null(message.pointer);
+	assert_ptr_equal(message.mr, mr);
+	assert_int_equal(message.offset, 100);
+	assert_int_equal(message.iova, (uintptr_t)memory + 100);
+	/* Also while the only slot that is not posted is the user's. */
+	expect_result(pier_dereg_mr(mr), -EBUSY);
+	assert_non_null(strstr(pier_error_message(), "receive of a pool"));
+	expect_ok(pier_recv_pool_release(scene.pool, &message));
+	expect_ok(pier_recv_pool_destroy(scene.pool));
+	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_dereg_mr(read_only));
+	scene.pool = NULL;
+	close_scene(&scene);
+}
+
+#define REFUSED(field, value, error)                                                  \
+	do {                                                                          \
+		attr = usual();                                                       \
+		attr.field = (value);                                                 \
+		expect_result(pier_recv_pool_create(channel, &attr, &pool), (error)); \
+		assert_null(pool);                                                    \
+	} while (0)
+
+static void checks_attributes(void **state)
+{
+	struct pier_recv_pool *pool = NULL, *other = NULL;
+	struct pier_recv_pool_attr attr = usual();
+	struct pier_pool_message message;
+	struct pier_channel *channel, *shared;
+
+	(void)state;
+	fake_reset();
+	channel = make_channel(NULL, 2);
+	REFUSED(count, 0, -EINVAL);
+	REFUSED(count, PIER_QUEUE_MAX + 1, -EINVAL);
+	REFUSED(length, 0, -EINVAL);
+	REFUSED(length, fake.port.max_msg_sz + 1, -EMSGSIZE);
+	REFUSED(timeout_ms, 0, -EINVAL);
+	REFUSED(spec, NULL, -EINVAL);
+	REFUSED(spec, "nothing", -ENOENT);
+	REFUSED(size, sizeof(attr) - 1, -EINVAL);
+	attr = usual();
+	expect_ok(pier_recv_pool_create(channel, NULL, &pool));
+	expect_result(pier_recv_pool_create(channel, &attr, &other), -EBUSY);
+	expect_result(pier_recv_pool_wait(pool, -2, &message), -EINVAL);
+	expect_result(pier_recv_pool_wait(pool, 0, &message), -ETIMEDOUT);
+	expect_result(pier_recv_pool_deliver(pool, 0), -EINVAL);
+	message.slot = 16;
+	expect_result(pier_recv_pool_release(pool, &message), -ESTALE);
+	expect_ok(pier_recv_pool_destroy(pool));
+	expect_ok(pier_channel_destroy(channel));
+
+	fake.device.limits.max_srq = 0;
+	expect_result(pier_recv_pool_create_shared(&fake.pd, &attr, &pool), -EOPNOTSUPP);
+	fake.device.limits.max_srq = 1;
+	expect_ok(pier_recv_pool_create_shared(&fake.pd, &attr, &pool));
+	shared = make_channel(pool, 1);
+	expect_result(pier_recv_pool_create(shared, &attr, &other), -EINVAL);
+	expect_result(pier_post_srq_recv(pier_recv_pool_srq(pool), NULL, 0, NULL),
+		      -EBUSY);
+	expect_result(pier_destroy_srq(pier_recv_pool_srq(pool)), -EBUSY);
+	expect_result(pier_message_poll(shared, NULL), -EBUSY);
+	expect_result(pier_message_wait(shared, 0, NULL), -EBUSY);
+	expect_ok(pier_channel_destroy(shared));
+	expect_ok(pier_recv_pool_destroy(pool));
+	expect_ok(pier_recv_pool_destroy(NULL));
+}
+
+/* Random arrivals, taking and releasing: every message comes once and in order. */
+static void agrees_with_a_model_body(bool shared)
+{
+	struct test_random random = test_random_start();
+	struct scene scene = open_scene(shared);
+	struct pier_pool_message held[COUNT];
+	uint32_t sent = 0, taken = 0;
+	int count = 0, waiting;
+
+	for (int step = 0; step < 20000; step++) {
+		uint64_t dice = test_random_below(&random, 3);
+
+		if (dice == 0 && posted(&scene) > 0) {
+			arrive(&scene, sent++ % (LENGTH + 1));
+		} else if (dice == 1 && taken < sent) {
+			held[count] = expect_next(&scene, taken % (LENGTH + 1));
+			assert_int_equal(held[count++].sequence, taken++);
+		} else if (dice == 1) {
+			expect_none(&scene);
+			assert_int_equal(posted(&scene), COUNT - count);
+		} else if (count > 0) {
+			int i = (int)test_random_below(&random, (uint64_t)count);
+
+			expect_ok(pier_recv_pool_release(scene.pool, &held[i]));
+			held[i] = held[--count];
+		}
+		/* Nobody starves while there is a slot. */
+		waiting = COUNT - count - posted(&scene) - (int)(sent - taken);
+		assert_true(waiting >= 0 && waiting < 2);
+	}
+	while (count > 0)
+		expect_ok(pier_recv_pool_release(scene.pool, &held[--count]));
+	close_scene(&scene);
+}
+
+static void agrees_with_a_model(void **state)
+{
+	(void)state;
+	on_both(agrees_with_a_model_body);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(posts_all_at_once),
+		cmocka_unit_test(hands_out_in_order),
+		cmocka_unit_test(tells_immediates),
+		cmocka_unit_test(posts_in_batches),
+		cmocka_unit_test(posts_the_last_at_once),
+		cmocka_unit_test(fills_a_shorter_queue),
+		cmocka_unit_test(stands_beside_other_receives),
+		cmocka_unit_test(delivers_before_it_fails),
+		cmocka_unit_test(tells_once_of_each_channel),
+		cmocka_unit_test(takes_turns),
+		cmocka_unit_test(outlives_shared_channels),
+		cmocka_unit_test(outlives_its_channel),
+		cmocka_unit_test(stops_the_channel_that_it_leaves),
+		cmocka_unit_test(delivers_to_a_function),
+		cmocka_unit_test(delivers_before_it_tells),
+		cmocka_unit_test(asks_again_for_what_was_not_posted),
+		cmocka_unit_test(takes_back_what_failed),
+		cmocka_unit_test(uses_a_region_of_the_caller),
+		cmocka_unit_test(checks_attributes),
+		cmocka_unit_test(agrees_with_a_model),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* How long a channel looks, when it sleeps, and how all of its work is cancelled; over a
+ * NIC that completes what the test says. */
+#include "tests/support/cmocka.h"
+#include "tests/support/census.h"
+#include "tests/support/expect.h"
+
+#include <errno.h>
+#include <limits.h>
+
+#include <pier/post.h>
+#include <pier/waiting.h>
+
+#include "channel/spin.h"
+#include "nic.h"
+
+enum {
+	DEPTH = 4,
+	MANY = 1000,
+	/*
+	 * More than sleeping twice takes. A channel that polls makes at least
+	 * PIER_LOOKS_PER_CLOCK and two more for arming, however busy the machine is.
+	 */
+	FEW = PIER_LOOKS_PER_CLOCK,
+	LONGEST_SPIN_US = 1000000,
+};
+
+static const struct pier_endpoint peer = {
+	.qpn = 0x55,
+	.link_layer = PIER_LINK_ETHERNET,
+	.gid = { 0xfd, 1 },
+};
+
+static struct pier_channel *connected(enum pier_waiting waiting, uint32_t spin_us)
+{
+	struct pier_channel_attr attr;
+	struct pier_channel *channel = NULL;
+
+	pier_channel_attr_init(&attr);
+	attr.max_send_wr = attr.max_recv_wr = DEPTH;
+	attr.max_send_sge = attr.max_recv_sge = 1;
+	attr.waiting = waiting;
+	attr.spin_us = spin_us;
+	expect_ok(pier_channel_create(fake_reset(), &attr, &channel));
+	expect_ok(pier_channel_connect(channel, &peer));
+	return channel;
+}
+
+/* A wait that nothing ends but its time, and that stops nothing. */
+static void wait_in_vain(struct pier_channel *channel, int timeout_ms)
+{
+	fake.polls = fake.notifies = 0;
+	expect_result(pier_channel_wait_room(channel, DEPTH, timeout_ms), -ETIMEDOUT);
+}
+
+static void looks_as_it_is_told(void **state)
+{
+	struct pier_channel *channel = connected(PIER_WAIT_POLL, 0);
+
+	(void)state;
+	expect_ok(pier_post_send(channel, NULL, 0, NULL));
+	wait_in_vain(channel, 20);
+	assert_true(fake.polls > FEW);
+	/* Looking once more when the time is up arms, and does not sleep. */
+	assert_int_equal(fake.notifies, 1);
+	expect_ok(pier_channel_set_waiting(channel, PIER_WAIT_EVENT, 50));
+	wait_in_vain(channel, 20);
+	assert_true(fake.polls <= FEW);
+	assert_true(fake.notifies >= 1);
+	expect_ok(pier_channel_set_waiting(channel, PIER_WAIT_ADAPTIVE, 0));
+	wait_in_vain(channel, 20);
+	assert_true(fake.polls <= FEW);
+	/* Looks for 10 ms, and sleeps for the rest. */
+	expect_ok(pier_channel_set_waiting(channel, PIER_WAIT_ADAPTIVE, 10000));
+	wait_in_vain(channel, 20);
+	assert_true(fake.polls > FEW);
+	assert_true(fake.notifies >= 1);
+	/* And no longer than the wait. */
+	expect_ok(pier_channel_set_waiting(channel, PIER_WAIT_ADAPTIVE, LONGEST_SPIN_US));
+	wait_in_vain(channel, 1);
+	expect_ok(pier_channel_destroy(channel));
+}
+
+/*
+ * A completion that comes while the channel polls needs no event. A channel with
+ * PIER_WAIT_ADAPTIVE may have slept on a machine that took longer than its spin.
+ */
+static void finds_what_comes_while_it_looks(void **state)
+{
+	static const enum pier_waiting lookers[] = { PIER_WAIT_POLL, PIER_WAIT_ADAPTIVE };
+
+	(void)state;
+	for (size_t i = 0; i < 2; i++) {
+		struct pier_channel *channel = connected(lookers[i], LONGEST_SPIN_US);
+		int64_t spin_end = pier_now() + LONGEST_SPIN_US * INT64_C(1000);
+
+		fake.complete_at_poll = MANY;
+		expect_ok(pier_channel_send(channel, NULL, 0, 20000));
+		if (lookers[i] == PIER_WAIT_POLL || pier_now() < spin_end) {
+			assert_int_equal(fake.polls, MANY);
+			assert_int_equal(fake.notifies, 0);
+		}
+		expect_ok(pier_channel_destroy(channel));
+	}
+}
+
+/* A busy machine lets the channel sleep after any number of polls. */
+static void is_woken_by_what_comes_while_it_sleeps(void **state)
+{
+	static const enum pier_waiting sleepers[] = { PIER_WAIT_EVENT,
+						      PIER_WAIT_ADAPTIVE };
+
+	(void)state;
+	for (size_t i = 0; i < 2; i++) {
+		struct pier_channel *channel = connected(sleepers[i], 1);
+
+		fake.complete_at_poll = INT_MAX;
+		expect_ok(pier_channel_send(channel, NULL, 0, 20000));
+		assert_int_equal(fake.events_given, 1);
+		expect_ok(pier_channel_destroy(channel));
+	}
+}
+
+/* Between the two looks of arming, where an event would not come. */
+static void finds_what_comes_while_it_arms(void **state)
+{
+	(void)state;
+	/* Posting looks once, arming twice. */
+	for (int poll = 2; poll <= 3; poll++) {
+		struct pier_channel *channel = connected(PIER_WAIT_EVENT, 0);
+
+		fake.complete_at_poll = poll;
+		expect_ok(pier_channel_send(channel, NULL, 0, 20000));
+		assert_int_equal(fake.polls, 3);
+		assert_int_equal(fake.notifies, 1);
+		expect_ok(pier_channel_destroy(channel));
+	}
+}
+
+static void refuses_what_it_does_not_know(void **state)
+{
+	struct pier_channel_attr attr;
+	struct pier_channel *channel = connected(PIER_WAIT_ADAPTIVE, 50);
+
+	pier_channel_attr_init(&attr);
+	(void)state;
+	expect_result(pier_channel_set_waiting(channel, (enum pier_waiting)3, 0),
+		      -EINVAL);
+	test_assert_sentence("waiting 3");
+	expect_result(pier_channel_set_waiting(channel, (enum pier_waiting) - 1, 0),
+		      -EINVAL);
+	expect_ok(pier_channel_set_waiting(channel, PIER_WAIT_POLL, LONGEST_SPIN_US));
+	expect_result(pier_channel_set_waiting(channel, PIER_WAIT_EVENT, 1000001),
+		      -EINVAL);
+	test_assert_sentence("spin_us 1000001");
+	expect_ok(pier_channel_destroy(channel));
+	attr.max_send_sge = attr.max_recv_sge = 1;
+	attr.waiting = (enum pier_waiting)7;
+	expect_result(pier_channel_create(&fake.pd, &attr, &channel), -EINVAL);
+	test_assert_sentence("waiting 7");
+}
+
+static void cancels_all_that_is_outstanding(void **state)
+{
+	struct pier_channel *channel = connected(PIER_WAIT_ADAPTIVE, 50);
+	struct pier_work done, send, receive;
+	struct pier_result result = { 0 };
+
+	(void)state;
+	expect_ok(pier_post_send(channel, NULL, 0, &done));
+	expect_ok(pier_post_send(channel, NULL, 0, &send));
+	expect_ok(pier_post_recv(channel, NULL, 0, &receive));
+	/* In time, though nobody has looked yet. */
+	fake_complete(done.id, IBV_WC_SUCCESS, IBV_WC_SEND, 0);
+	expect_ok(pier_channel_cancel(channel));
+	assert_int_equal(fake.state, IBV_QPS_ERR);
+	assert_int_equal(pier_channel_outstanding(channel), 0);
+	expect_ok(pier_work_wait(channel, done, 0, NULL));
+	expect_result(pier_work_wait(channel, send, 0, &result), -ECANCELED);
+	test_assert_sentence("pier_channel_cancel() stopped the 3 requests");
+	expect_result(pier_work_poll(channel, receive, &result), 1);
+	assert_int_equal(result.error, -ECANCELED);
+	expect_result(pier_post_send(channel, NULL, 0, NULL), -EPIPE);
+	test_assert_sentence("pier_channel_cancel()");
+	expect_ok(pier_channel_cancel(channel));
+	expect_ok(pier_channel_destroy(channel));
+}
+
+/* Also of a device that is dead. */
+static void cancels_what_never_comes(void **state)
+{
+	struct pier_channel *channel = connected(PIER_WAIT_ADAPTIVE, 50);
+	struct pier_work send;
+
+	(void)state;
+	fake.never_flushes = true;
+	expect_ok(pier_post_send(channel, NULL, 0, &send));
+	expect_ok(pier_channel_cancel(channel));
+	assert_int_equal(fake.state, IBV_QPS_RESET);
+	assert_int_equal(pier_channel_outstanding(channel), 0);
+	expect_result(pier_work_wait(channel, send, 0, NULL), -ECANCELED);
+	expect_ok(pier_channel_destroy(channel));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(looks_as_it_is_told),
+		cmocka_unit_test(finds_what_comes_while_it_looks),
+		cmocka_unit_test(is_woken_by_what_comes_while_it_sleeps),
+		cmocka_unit_test(finds_what_comes_while_it_arms),
+		cmocka_unit_test(refuses_what_it_does_not_know),
+		cmocka_unit_test(cancels_all_that_is_outstanding),
+		cmocka_unit_test(cancels_what_never_comes),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

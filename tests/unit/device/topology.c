@@ -1,0 +1,461 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Places and distances, by trees like those that sysfs has on real machines. */
+#include "tests/support/cmocka.h"
+#include "tests/support/census.h"
+#include "tests/support/random.h"
+#include "tests/support/recorded.h"
+
+#include <limits.h>
+#include <sys/stat.h>
+
+#include "device/topology.h"
+
+static const char *const trees[] = {
+	"azure-nd", "desktop",	   "dgx-a100",	"dgx-h100",
+	"ec2-p4d",  "hgx-virtual", "kvm-guest", "vmd",
+};
+
+enum {
+	TREES = sizeof(trees) / sizeof(trees[0]),
+};
+
+static struct pier_location settle(const struct recorded *tree, const char *pci)
+{
+	struct pier_location location;
+	char padded[16] = "";
+
+	memcpy(padded, pci, strnlen(pci, sizeof(padded)));
+	pier_settle_location(tree->root, padded, -1, &location);
+	return location;
+}
+
+static const struct {
+	const char *tree;
+	const char *a, *b;
+	enum pier_distance distance;
+} pairs[] = {
+	/* The first GPU and the NICs from near to far. */
+	{ "dgx-a100", "0000:07:00.0", "0000:0c:00.0", PIER_DISTANCE_SWITCHES },
+	{ "dgx-a100", "0000:07:00.0", "0000:12:00.0", PIER_DISTANCE_SWITCHES },
+	{ "dgx-a100", "0000:0f:00.0", "0000:0c:00.0", PIER_DISTANCE_SWITCHES },
+	{ "dgx-a100", "0000:07:00.0", "0000:4b:00.0", PIER_DISTANCE_NODE },
+	{ "dgx-a100", "0000:07:00.0", "0000:61:00.1", PIER_DISTANCE_NODE },
+	{ "dgx-a100", "0000:07:00.0", "0000:cc:00.0", PIER_DISTANCE_SYSTEM },
+	{ "dgx-a100", "0000:61:00.0", "0000:61:00.1", PIER_DISTANCE_SAME },
+	/* Bridges are places as well. */
+	{ "dgx-a100", "0000:0a:00.0", "0000:0c:00.0", PIER_DISTANCE_SWITCH },
+	{ "dgx-a100", "0000:0c:00.0", "0000:0b:00.0", PIER_DISTANCE_SWITCH },
+
+	{ "dgx-h100", "0000:1b:00.0", "0000:18:00.0", PIER_DISTANCE_SWITCHES },
+	{ "dgx-h100", "0000:1b:00.0", "0000:40:00.0", PIER_DISTANCE_NODE },
+	{ "dgx-h100", "0000:1b:00.0", "0000:29:00.0", PIER_DISTANCE_NODE },
+	{ "dgx-h100", "0000:1b:00.0", "0000:9a:00.0", PIER_DISTANCE_SYSTEM },
+
+	{ "hgx-virtual", "0000:d9:00.0", "0000:da:00.0", PIER_DISTANCE_SWITCH },
+	{ "hgx-virtual", "0000:d9:00.0", "0000:da:00.1", PIER_DISTANCE_SWITCH },
+	{ "hgx-virtual", "0000:d9:00.0", "0000:da:01.2", PIER_DISTANCE_SWITCH },
+	{ "hgx-virtual", "0000:d9:00.0", "0000:b9:00.0", PIER_DISTANCE_NODE },
+	{ "hgx-virtual", "0000:da:00.0", "0000:da:01.2", PIER_DISTANCE_SAME },
+	{ "hgx-virtual", "0000:da:00.1", "0000:da:01.2", PIER_DISTANCE_SAME },
+
+	{ "ec2-p4d", "0000:10:1c.0", "0000:10:1b.0", PIER_DISTANCE_HOST_BRIDGE },
+	{ "ec2-p4d", "0000:10:1c.0", "0000:20:1b.0", PIER_DISTANCE_NODE },
+	{ "ec2-p4d", "0000:10:1c.0", "0000:a0:1b.0", PIER_DISTANCE_SYSTEM },
+
+	{ "kvm-guest", "0000:00:05.0", "0000:00:08.0", PIER_DISTANCE_HOST_BRIDGE },
+
+	/* The buses of Hyper-V have a part of their paths in common, and no bridge. */
+	{ "azure-nd", "0001:00:00.0", "0103:00:00.0", PIER_DISTANCE_NODE },
+	{ "azure-nd", "0001:00:00.0", "0101:00:00.0", PIER_DISTANCE_SYSTEM },
+
+	{ "desktop", "0000:0a:00.0", "0000:06:00.0", PIER_DISTANCE_HOST_BRIDGE },
+	{ "desktop", "0000:0a:00.0", "0000:0a:00.1", PIER_DISTANCE_SAME },
+	{ "desktop", "0000:07:00.0", "0000:06:00.1", PIER_DISTANCE_SWITCH },
+
+	/* The endpoint that VMD is, is no bridge. */
+	{ "vmd", "10000:02:00.0", "10000:03:00.0", PIER_DISTANCE_HOST_BRIDGE },
+	{ "vmd", "10000:02:00.0", "0000:65:00.0", PIER_DISTANCE_HOST_BRIDGE },
+};
+
+/* Making a tree takes longer than all that is done with it. */
+static void reopen(struct recorded *tree, const char **open, const char *wanted)
+{
+	if (strcmp(*open, wanted) == 0)
+		return;
+	if ((*open)[0])
+		recorded_close(tree);
+	*open = wanted;
+	*tree = recorded_open(wanted);
+}
+
+static void tells_distances(void **state)
+{
+	struct recorded tree = { .root = "" };
+	const char *open = "";
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++) {
+		struct pier_location a, b;
+		enum pier_distance distance;
+
+		reopen(&tree, &open, pairs[i].tree);
+		a = settle(&tree, pairs[i].a);
+		b = settle(&tree, pairs[i].b);
+		assert_string_equal(a.pci, pairs[i].a);
+		distance = pier_distance_in(tree.root, &a, &b);
+		if (distance != pairs[i].distance)
+			fail_msg("%s: from %s to %s: %s", pairs[i].tree, pairs[i].a,
+				 pairs[i].b, pier_distance_name(distance));
+	}
+	recorded_close(&tree);
+}
+
+/* Each way the same, and no farther to itself than to anything else. */
+static void check_symmetry(const struct recorded *tree)
+{
+	for (size_t i = 0; i < tree->device_count; i++) {
+		struct pier_location a = settle(tree, tree->devices[i]);
+
+		assert_int_equal(pier_distance_in(tree->root, &a, &a),
+				 PIER_DISTANCE_SAME);
+		for (size_t j = 0; j < i; j++) {
+			struct pier_location b = settle(tree, tree->devices[j]);
+
+			assert_int_equal(pier_distance_in(tree->root, &a, &b),
+					 pier_distance_in(tree->root, &b, &a));
+		}
+	}
+}
+
+static void is_as_far_each_way(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < TREES; i++) {
+		struct recorded tree = recorded_open(trees[i]);
+
+		assert_true(tree.device_count > 1);
+		check_symmetry(&tree);
+		recorded_close(&tree);
+	}
+}
+
+static const struct {
+	const char *tree, *nic, *pci;
+	int numa_node;
+} nics[] = {
+	{ "dgx-a100", "mlx5_0", "0000:0c:00.0", 0 },
+	{ "dgx-a100", "mlx5_11", "0000:e1:00.1", 1 },
+	{ "hgx-virtual", "mlx5_7", "0000:da:01.2", 1 },
+	{ "hgx-virtual", "mlx5_8", "0000:da:00.0", 1 }, /* a subfunction */
+	{ "kvm-guest", "mlx5_0", "0000:00:07.0", -1 },
+	{ "kvm-guest", "rxe0", "", -1 },
+	{ "kvm-guest", "soft0", "", -1 },
+	{ "kvm-guest", "", "", -1 },
+	{ "kvm-guest", ".", "", -1 },
+	{ "kvm-guest", "..", "", -1 },
+	{ "kvm-guest", "../../bus/pci/devices/0000:00:05.0", "", -1 },
+	{ "azure-nd", "mlx5_ib2", "0103:00:00.0", 0 },
+	{ "vmd", "irdma1", "10000:03:00.0", 0 },
+};
+
+static void finds_nics(void **state)
+{
+	struct recorded tree = { .root = "" };
+	const char *open = "";
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(nics) / sizeof(nics[0]); i++) {
+		struct pier_location location;
+
+		reopen(&tree, &open, nics[i].tree);
+		pier_locate_nic(tree.root, nics[i].nic, &location);
+		assert_string_equal(location.pci, nics[i].pci);
+		assert_int_equal(location.numa_node, nics[i].numa_node);
+	}
+	recorded_close(&tree);
+}
+
+static void reads_addresses_of_backends(void **state)
+{
+	static const struct {
+		const char *told, *pci;
+	} cases[] = {
+		{ "0000:90:1C.0", "0000:90:1c.0" },
+		{ "00000000:90:1C.0", "0000:90:1c.0" }, /* NVML's; not terminated */
+		{ "10000:02:00.0", "10000:02:00.0" },
+		{ "fffff:ff:1f.7", "fffff:ff:1f.7" },
+		{ "", "" },
+		{ "90:1c.0", "" },
+		{ "0000:90:1c", "" },
+		{ "0000:90:1c.8", "" },
+		{ "0000:90:20.0", "" },
+		{ "0000:90:1c.00", "" },
+		{ "0000:90:1c.0 ", "" },
+		{ " 0000:90:1c.0", "" },
+		{ "0000:9:1c.0", "" },
+		{ "0000:090:1c.0", "" },
+		{ "0x00:90:1c.0", "" },
+		{ "-000:90:1c.0", "" },
+		{ "../../../../etc", "" },
+		{ "10000000:90:1c.0", "" }, /* fits in no struct pier_location */
+	};
+	struct recorded tree = recorded_open("ec2-p4d");
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct pier_location location = settle(&tree, cases[i].told);
+
+		assert_string_equal(location.pci, cases[i].pci);
+		assert_int_equal(location.numa_node,
+				 strcmp(cases[i].pci, "0000:90:1c.0") == 0 ? 1 : -1);
+	}
+	recorded_close(&tree);
+}
+
+/* What the backend knows is not asked of sysfs. */
+static void takes_the_backends_node(void **state)
+{
+	struct recorded tree = recorded_open("ec2-p4d");
+	struct pier_location location;
+
+	(void)state;
+	pier_settle_location(tree.root, "0000:90:1c.0", 0, &location);
+	assert_int_equal(location.numa_node, 0);
+	pier_settle_location(tree.root, "", 3, &location);
+	assert_string_equal(location.pci, "");
+	assert_int_equal(location.numa_node, 3);
+	pier_settle_location(tree.root, "", -7, &location);
+	assert_int_equal(location.numa_node, -1);
+	recorded_close(&tree);
+}
+
+/* Memory of the host has a node and no address. */
+static void compares_nodes_alone(void **state)
+{
+	struct pier_location none = { "", -1 }, first = { "", 0 }, second = { "", 1 };
+	struct pier_location gone = { "0000:77:00.0", 1 };
+
+	(void)state;
+	assert_int_equal(pier_location_distance(&first, &first), PIER_DISTANCE_NODE);
+	assert_int_equal(pier_location_distance(&first, &second), PIER_DISTANCE_SYSTEM);
+	assert_int_equal(pier_location_distance(&none, &second), PIER_DISTANCE_UNKNOWN);
+	assert_int_equal(pier_location_distance(&none, &none), PIER_DISTANCE_UNKNOWN);
+	/* An address that this sysfs does not have. */
+	assert_int_equal(pier_distance_in("/nowhere", &gone, &second),
+			 PIER_DISTANCE_NODE);
+	assert_int_equal(pier_distance_in("/nowhere", &gone, &gone), PIER_DISTANCE_SAME);
+}
+
+static void check_node(const char *content, int expected)
+{
+	struct recorded tree = recorded_start();
+	char line[256];
+
+	snprintf(line, sizeof(line), "bus/pci/devices/0000:01:00.0/numa_node = %s",
+		 content);
+	recorded_add(&tree, line);
+	assert_int_equal(settle(&tree, "0000:01:00.0").numa_node, expected);
+	recorded_close(&tree);
+}
+
+static void believes_no_garbage_for_a_node(void **state)
+{
+	(void)state;
+	check_node("0", 0);
+	check_node("1023", 1023);
+	check_node("-1", -1);
+	check_node("", -1);
+	check_node("one", -1);
+	check_node("1 2", -1);
+	check_node("0x1", -1);
+	check_node(" 1", -1);
+	check_node("+1", -1);
+	check_node("65536", -1);
+	check_node("4294967296", -1);
+	check_node("99999999999999999999999999999999999", -1);
+}
+
+/* What is in the way of the file, or in its place. */
+static void needs_no_file_for_a_node(void **state)
+{
+	struct recorded tree = recorded_start();
+	char path[PATH_MAX];
+
+	(void)state;
+	recorded_add(&tree, "bus/pci/devices/0000:01:00.0/numa_node/file = 1");
+	recorded_add(&tree, "bus/pci/devices/0000:02:00.0/class = 0x020000");
+	recorded_add(&tree, "bus/pci/devices/0000:03:00.0 = a file");
+	recorded_add(&tree, "bus/pci/devices/0000:04:00.0/numa_node -> numa_node");
+	recorded_add(&tree, "bus/pci/devices/0000:05:00.0/class = 0x020000");
+	snprintf(path, sizeof(path), "%s/bus/pci/devices/0000:05:00.0/numa_node",
+		 tree.root);
+	/* Opening it must not wait for a writer. */
+	assert_int_equal(mkfifo(path, 0644), 0);
+	assert_int_equal(settle(&tree, "0000:01:00.0").numa_node, -1);
+	assert_int_equal(settle(&tree, "0000:02:00.0").numa_node, -1);
+	assert_int_equal(settle(&tree, "0000:03:00.0").numa_node, -1);
+	assert_int_equal(settle(&tree, "0000:04:00.0").numa_node, -1);
+	assert_int_equal(settle(&tree, "0000:05:00.0").numa_node, -1);
+	recorded_close(&tree);
+}
+
+static void check_far(const struct recorded *tree, const char *a, const char *b)
+{
+	struct pier_location first = { .numa_node = -1 }, second = first;
+
+	memcpy(first.pci, a, strlen(a) + 1);
+	memcpy(second.pci, b, strlen(b) + 1);
+	assert_int_equal(pier_distance_in(tree->root, &first, &second),
+			 PIER_DISTANCE_UNKNOWN);
+	assert_int_equal(pier_distance_in(tree->root, &second, &first),
+			 PIER_DISTANCE_UNKNOWN);
+}
+
+static void follows_no_link_for_ever(void **state)
+{
+	struct recorded tree = recorded_start();
+	struct pier_location location;
+
+	(void)state;
+	recorded_add(&tree, "devices/pci0000:00/0000:00:01.0/class = 0x060400");
+	recorded_add(&tree, "bus/pci/devices/0000:00:01.0 -> "
+			    "../../../devices/pci0000:00/0000:00:01.0");
+	recorded_add(&tree, "bus/pci/devices/0000:01:00.0 -> 0000:02:00.0");
+	recorded_add(&tree, "bus/pci/devices/0000:02:00.0 -> 0000:01:00.0");
+	recorded_add(&tree, "bus/pci/devices/0000:03:00.0 -> 0000:03:00.0");
+	recorded_add(&tree, "bus/pci/devices/0000:04:00.0 -> ../../../devices/gone");
+	/* Out of the tree, where there may be anything. */
+	recorded_add(&tree, "bus/pci/devices/0000:05:00.0 -> /tmp");
+	recorded_add(&tree, "bus/pci/devices/0000:06:00.0 -> ../../..");
+	recorded_add(&tree, "class/infiniband/loop0 -> loop1");
+	recorded_add(&tree, "class/infiniband/loop1 -> loop0");
+	recorded_add(&tree, "class/infiniband/self0/device -> device");
+	recorded_add(&tree, "class/infiniband/out0/device -> /dev/0000:00:01.0");
+	for (size_t i = 1; i < tree.device_count; i++)
+		check_far(&tree, tree.devices[0], tree.devices[i]);
+	check_far(&tree, tree.devices[1], tree.devices[2]);
+	for (size_t i = 0; i < 4; i++) {
+		static const char *const names[] = { "loop0", "loop1", "self0", "out0" };
+
+		pier_locate_nic(tree.root, names[i], &location);
+		assert_string_equal(location.pci, "");
+		assert_int_equal(location.numa_node, -1);
+	}
+	recorded_close(&tree);
+}
+
+/* A tree with a name that begins as the root's does is not below it. */
+static void stays_below_the_root(void **state)
+{
+	struct recorded tree = recorded_start();
+	char root[64];
+
+	(void)state;
+	snprintf(root, sizeof(root), "%s/sys", tree.root);
+	recorded_add(&tree, "sys-not/pci0000:00/0000:00:01.0/class = 0x020000");
+	recorded_add(&tree, "sys-not/pci0000:00/0000:00:02.0/class = 0x020000");
+	recorded_add(&tree, "sys/bus/pci/devices/0000:00:01.0 -> "
+			    "../../../../sys-not/pci0000:00/0000:00:01.0");
+	recorded_add(&tree, "sys/bus/pci/devices/0000:00:02.0 -> "
+			    "../../../../sys-not/pci0000:00/0000:00:02.0");
+	assert_int_equal(pier_distance_in(root,
+					  &(struct pier_location){ "0000:00:01.0", -1 },
+					  &(struct pier_location){ "0000:00:02.0", -1 }),
+			 PIER_DISTANCE_UNKNOWN);
+	recorded_close(&tree);
+}
+
+/* Links, folders and files of the names that matter, anywhere. */
+static void add_random(struct recorded *tree, struct test_random *random, unsigned int i)
+{
+	static const char *const targets[] = {
+		"..",
+		".",
+		"physfn",
+		"../0000:02:00.0",
+		"0000:05:00.0/physfn",
+		"../../../devices/pci0000:00/0000:01:00.0",
+		"/",
+		"../../../bus/pci/devices",
+	};
+	static const char *const middles[] = {
+		"",
+		"pci0000:00/",
+		"0000:01:00.0/",
+		"pci0000:00/pci10000:00/",
+		"0000:01:00.0/0000:01:00.0/",
+		"x/",
+	};
+	char line[512];
+	const char *target = targets[test_random_below(random, 8)];
+
+	switch (test_random_below(random, 3)) {
+	case 0:
+		snprintf(line, sizeof(line), "bus/pci/devices/0000:%02x:00.0 -> %s", i,
+			 target);
+		break;
+	case 1:
+		snprintf(line, sizeof(line),
+			 "bus/pci/devices/0000:%02x:00.0/physfn -> %s", i, target);
+		break;
+	default:
+		snprintf(line, sizeof(line),
+			 "bus/pci/devices/0000:%02x:00.0 -> "
+			 "../../../devices/%s%s0000:%02x:00.0",
+			 i, middles[test_random_below(random, 6)],
+			 middles[test_random_below(random, 6)], i);
+		recorded_add(tree, line);
+		snprintf(line, sizeof(line), "devices/%s0000:%02x:00.0/numa_node = 0",
+			 middles[test_random_below(random, 6)], i);
+	}
+	recorded_add(tree, line);
+}
+
+static void survives_any_tree(void **state)
+{
+	struct test_random random = test_random_start();
+	struct test_census before = test_take_census();
+
+	(void)state;
+	for (int round = 0; round < 10; round++) {
+		struct recorded tree = recorded_start();
+
+		for (unsigned int i = 0; i < 12; i++)
+			add_random(&tree, &random, i);
+		check_symmetry(&tree);
+		recorded_close(&tree);
+	}
+	test_assert_census(&before);
+}
+
+static void names_distances(void **state)
+{
+	static const char *const names[] = { "same", "switch", "switches", "host bridge",
+					     "node", "system", "unknown" };
+
+	(void)state;
+	for (int i = 0; i < 7; i++)
+		assert_string_equal(pier_distance_name((enum pier_distance)i), names[i]);
+	assert_string_equal(pier_distance_name((enum pier_distance)7), "unknown");
+	assert_string_equal(pier_distance_name((enum pier_distance) - 1), "unknown");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(tells_distances),
+		cmocka_unit_test(is_as_far_each_way),
+		cmocka_unit_test(finds_nics),
+		cmocka_unit_test(reads_addresses_of_backends),
+		cmocka_unit_test(takes_the_backends_node),
+		cmocka_unit_test(compares_nodes_alone),
+		cmocka_unit_test(believes_no_garbage_for_a_node),
+		cmocka_unit_test(needs_no_file_for_a_node),
+		cmocka_unit_test(follows_no_link_for_ever),
+		cmocka_unit_test(stays_below_the_root),
+		cmocka_unit_test(survives_any_tree),
+		cmocka_unit_test(names_distances),
+	};
+
+	return cmocka_run_group_tests_name("topology", tests, NULL, NULL);
+}

@@ -1,0 +1,430 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Barriers of groups: that nobody passes before all have come, and who is named. */
+#include "tests/support/cmocka.h"
+#include "tests/support/expect.h"
+#include "group_fixture.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "group/group.h"
+#include "core/error.h"
+
+enum {
+	BARRIERS = 40,
+	MANY_LOOKS = 1000, /* some hundred before it sleeps, then one for each event */
+	LONGER = 1500,	   /* in which all that come have come, on a busy machine too */
+	SLACK_MS = 3000,   /* that a machine with other things to do may take longer */
+};
+
+static const uint32_t sizes[] = { 1, 2, 3, 5, 8, 16 };
+static const enum pier_barrier_algorithm algorithms[] = {
+	PIER_BARRIER_CENTRAL,
+	PIER_BARRIER_BINARY_TREE,
+	PIER_BARRIER_DISSEMINATION,
+};
+static enum pier_barrier_algorithm algorithm; /* of the test that runs */
+
+static struct crew *connected(void **state, uint32_t size)
+{
+	struct scene *scene = *state;
+
+	expect_ok(crew_open(&scene->crew, size, "soft0", "soft0", "host", NULL, seed));
+	expect_ok(crew_exchange(&scene->crew));
+	expect_ok(crew_connect(&scene->crew));
+	return &scene->crew;
+}
+
+static void disconnect(void **state)
+{
+	struct scene *scene = *state;
+
+	expect_ok(crew_close(&scene->crew));
+	scene->crew.size = 0;
+}
+
+/* How many have come to each barrier. */
+static atomic_uint came[BARRIERS];
+
+/* Some turns for others, a few times some milliseconds. */
+static void dawdle(struct test_random *random)
+{
+	struct timespec pause = { .tv_nsec = 3000000 };
+
+	for (uint64_t turns = test_random_below(random, 4); turns > 0; turns--)
+		sched_yield();
+	if (test_random_below(random, 30) == 0)
+		nanosleep(&pause, NULL);
+}
+
+static int expect_all_came(unsigned int barrier, unsigned int count)
+{
+	if (atomic_load(&came[barrier]) == count)
+		return 0;
+	return pier_fail(EBADE, "passed barrier %u when %u of %u had come", barrier,
+			 atomic_load(&came[barrier]), count);
+}
+
+static int pass_many(struct crew_member *member)
+{
+	struct test_random random = { seed + 77 * member->rank + 1 };
+	int error = 0;
+
+	for (unsigned int i = 0; i < BARRIERS && !error; i++) {
+		dawdle(&random);
+		atomic_fetch_add(&came[i], 1);
+		error = pier_group_barrier_of(member->group, algorithm, NULL, 0,
+					      CREW_PATIENT);
+		if (!error)
+			error = expect_all_came(i, member->crew->size);
+	}
+	return error;
+}
+
+static void nobody_passes_before_all_have_come(void **state)
+{
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+		struct crew *crew = connected(state, sizes[i]);
+
+		for (size_t j = 0; j < sizeof(algorithms) / sizeof(algorithms[0]); j++) {
+			algorithm = algorithms[j];
+			memset(came, 0, sizeof(came));
+			expect_ok(crew_run(crew, pass_many));
+		}
+		disconnect(state);
+	}
+}
+
+/* The same random sets and algorithms in all ranks. */
+static int pass_some(struct crew_member *member)
+{
+	struct test_random common = { seed + 5 }, own = { seed + 9 * member->rank + 6 };
+	int error = 0;
+
+	for (unsigned int i = 0; i < BARRIERS && !error; i++) {
+		enum pier_barrier_algorithm any =
+			algorithms[test_random_below(&common, 3)];
+		uint32_t ranks[CREW_MAX], count = 0;
+		bool included = false;
+
+		for (uint32_t rank = 0; rank < member->crew->size; rank++) {
+			if (test_random_below(&common, 3) == 0)
+				continue;
+			ranks[count++] = rank;
+			included = included || rank == member->rank;
+		}
+		if (!included)
+			continue;
+		dawdle(&own);
+		atomic_fetch_add(&came[i], 1);
+		error = pier_group_barrier_of(member->group, any, ranks, count,
+					      CREW_PATIENT);
+		if (!error)
+			error = expect_all_came(i, count);
+	}
+	return error;
+}
+
+static void some_ranks_by_any_algorithm(void **state)
+{
+	struct crew *crew = connected(state, 8);
+
+	memset(came, 0, sizeof(came));
+	expect_ok(crew_run(crew, pass_some));
+}
+
+static int pass_one(struct crew_member *member)
+{
+	return pier_group_barrier_of(member->group, algorithm, NULL, 0,
+				     member->crew->timeout_ms);
+}
+
+/* Whoever is through may leave at once: nobody else suffers from it. */
+static int pass_and_leave(struct crew_member *member)
+{
+	int error = pass_one(member);
+
+	if (!error)
+		error = pier_group_destroy(member->group);
+	if (!error)
+		member->group = NULL;
+	return error;
+}
+
+static void leaving_right_behind_a_barrier(void **state)
+{
+	for (int i = 0; i < 12; i++) {
+		struct crew *crew = connected(state, 5);
+
+		algorithm = algorithms[i % 3];
+		expect_ok(crew_run(crew, pass_and_leave));
+		disconnect(state);
+	}
+}
+
+/* One is late by a second: the others sleep meanwhile. */
+static int sleep_in_a_barrier(struct crew_member *member)
+{
+	struct timespec second = { .tv_sec = 1 };
+	uint64_t before = member->group->look, looks;
+	int error;
+
+	if (member->rank == 1)
+		nanosleep(&second, NULL);
+	error = pass_one(member);
+	looks = member->group->look - before;
+	if (!error && looks > MANY_LOOKS)
+		error = pier_fail(EBUSY, "looked %llu times in a barrier",
+				  (unsigned long long)looks);
+	return error;
+}
+
+static void who_waits_sleeps(void **state)
+{
+	struct crew *crew = connected(state, 3);
+
+	for (size_t i = 0; i < sizeof(algorithms) / sizeof(algorithms[0]); i++) {
+		algorithm = algorithms[i];
+		expect_ok(crew_run(crew, sleep_in_a_barrier));
+	}
+}
+
+/* Errors by rank, that each member blames that one, and that nobody was late. */
+static void expect_blamed(const struct crew *crew, uint32_t mask, uint32_t culprit,
+			  int error)
+{
+	for (uint32_t rank = 0; rank < crew->size; rank++) {
+		const struct crew_member *member = &crew->members[rank];
+		char name[32];
+
+		if (!(mask >> rank & 1))
+			continue;
+		snprintf(name, sizeof(name), "rank %u ", culprit);
+		if (member->error != error || !strstr(member->sentence, name) ||
+		    pier_group_failed_rank(member->group) != (int)culprit)
+			fail_msg("rank %u: %d, blames %d: %s", rank, member->error,
+				 pier_group_failed_rank(member->group), member->sentence);
+		if (member->took_ms > crew->timeout_ms + SLACK_MS)
+			fail_msg("rank %u: took %lld ms", rank,
+				 (long long)member->took_ms);
+	}
+}
+
+/* The first rank knows who is missing, and tells the others, who have longer. */
+static int pass_patiently(struct crew_member *member)
+{
+	return pier_group_barrier_of(member->group, algorithm, NULL, 0,
+				     member->rank == 0 ? LONGER : CREW_PATIENT);
+}
+
+static void the_first_rank_names_who_is_missing(void **state)
+{
+	struct crew *crew = connected(state, 5);
+	uint32_t mask = 0x1f & ~(1u << 3);
+
+	algorithm = PIER_BARRIER_CENTRAL;
+	crew->timeout_ms = LONGER;
+	expect_result(crew_run_some(crew, mask, pass_patiently), -ETIMEDOUT);
+	expect_blamed(crew, mask, 3, -ETIMEDOUT);
+	assert_non_null(strstr(crew->members[0].sentence, "rank 3 of 5 did not come"));
+	assert_non_null(strstr(crew->members[1].sentence,
+			       "rank 0 of 5 says that rank 3 did not come"));
+	/* Who comes too late is told at once, and does not wait. */
+	crew->timeout_ms = CREW_PATIENT;
+	expect_result(crew_run_some(crew, 1u << 3, pass_one), -ETIMEDOUT);
+	assert_true(crew->members[3].took_ms < CREW_PATIENT);
+	assert_int_equal(pier_group_failed_rank(crew->members[3].group), 3);
+	test_assert_sentence("rank 0 of 5 says that rank 3 did not come in time");
+}
+
+static void all_that_are_missing_are_named(void **state)
+{
+	struct crew *crew = connected(state, 5);
+
+	algorithm = PIER_BARRIER_CENTRAL;
+	expect_result(crew_run_some(crew, 0x15, pass_patiently), -ETIMEDOUT);
+	assert_non_null(strstr(crew->members[0].sentence,
+			       "ranks 1 and 3 of 5 did not come within 1500 ms"));
+	assert_int_equal(pier_group_failed_rank(crew->members[0].group), 1);
+}
+
+/* By each algorithm, whoever it is, nobody waits for longer than its deadline. */
+static void nobody_waits_for_ever(void **state)
+{
+	for (size_t i = 0; i < sizeof(algorithms) / sizeof(algorithms[0]); i++) {
+		for (uint32_t missing = 0; missing < 5; missing++) {
+			struct crew *crew = connected(state, 5);
+			uint32_t mask = 0x1f & ~(1u << missing);
+
+			algorithm = algorithms[i];
+			crew->timeout_ms = CREW_BRIEF;
+			crew_run_some(crew, mask, pass_one);
+			for (uint32_t rank = 0; rank < 5; rank++) {
+				const struct crew_member *member = &crew->members[rank];
+
+				if (rank == missing)
+					continue;
+				assert_int_equal(member->error, -ETIMEDOUT);
+				assert_true(member->took_ms < CREW_BRIEF + SLACK_MS);
+				assert_int_not_equal(
+					pier_group_failed_rank(member->group), -1);
+				/* For good: the barrier is broken, requests are not. */
+				expect_result(pier_group_barrier(member->group, 0),
+					      -EPIPE);
+				test_assert_sentence("failed before");
+			}
+			disconnect(state);
+		}
+	}
+}
+
+/* A member that is gone is named by all, long before their time is up. */
+static void a_member_that_is_gone_is_named_by_all(void **state)
+{
+	for (size_t i = 0; i < sizeof(algorithms) / sizeof(algorithms[0]); i++) {
+		for (uint32_t gone = 0; gone < 5; gone++) {
+			struct crew *crew = connected(state, 5);
+			uint32_t mask = 0x1f & ~(1u << gone);
+
+			algorithm = algorithms[i];
+			expect_ok(pier_group_destroy(crew->members[gone].group));
+			crew->members[gone].group = NULL;
+			crew->timeout_ms = CREW_PATIENT;
+			expect_result(crew_run_some(crew, mask, pass_one), -ECONNRESET);
+			crew->timeout_ms = 0;
+			expect_blamed(crew, mask, gone, -ECONNRESET);
+			disconnect(state);
+		}
+	}
+}
+
+static int pass_by_another(struct crew_member *member)
+{
+	enum pier_barrier_algorithm mine = member->rank == 2 ? PIER_BARRIER_BINARY_TREE
+							     : PIER_BARRIER_CENTRAL;
+
+	return pier_group_barrier_of(member->group, mine, NULL, 0, CREW_PATIENT);
+}
+
+static void ranks_must_agree(void **state)
+{
+	struct crew *crew = connected(state, 3);
+
+	expect_result(crew_run(crew, pass_by_another), -EPROTO);
+	crew->timeout_ms = 0;
+	expect_blamed(crew, 0x3, 2, -EPROTO);
+	assert_non_null(
+		strstr(crew->members[0].sentence, "rank 2 of 3 is in another barrier"));
+}
+
+static int pass_with_others(struct crew_member *member)
+{
+	static const uint32_t all[] = { 0, 1, 2 }, two[] = { 0, 2 };
+
+	return member->rank == 2
+		       ? pier_group_barrier_of(member->group, 0, two, 2, CREW_PATIENT)
+		       : pier_group_barrier_of(member->group, 0, all, 3, CREW_PATIENT);
+}
+
+static void ranks_must_agree_on_ranks(void **state)
+{
+	struct crew *crew = connected(state, 3);
+
+	expect_result(crew_run(crew, pass_with_others), -EPROTO);
+	for (uint32_t rank = 0; rank < 3; rank++)
+		assert_int_equal(crew->members[rank].error, -EPROTO);
+}
+
+/* What a rank might send that is no notice: rank 1 is not honest. */
+static void notices_may_be_hostile(void **state)
+{
+	static const struct {
+		uint32_t immediate;
+		int error, culprit;
+	} notices[] = {
+		{ 0, -EPROTO, 1 },
+		{ UINT32_MAX, -EPROTO, 1 },
+		{ (uint32_t)PIER_NOTICE_HERE << PIER_NOTICE_BITS, -EPROTO, 1 },
+		/* Rank 2 among 2, and a reason that there is not. */
+		{ (uint32_t)PIER_NOTICE_FAILED << PIER_NOTICE_BITS | 1 << 24 | 2, -EPROTO,
+		  1 },
+		{ (uint32_t)PIER_NOTICE_FAILED << PIER_NOTICE_BITS | 15 << 24, -EPROTO,
+		  1 },
+		{ (uint32_t)PIER_NOTICE_FAILED << PIER_NOTICE_BITS | 1 << 24, -ETIMEDOUT,
+		  0 },
+	};
+
+	for (size_t i = 0; i < sizeof(notices) / sizeof(notices[0]); i++) {
+		struct crew *crew = connected(state, 2);
+		struct pier_group *group = crew->members[0].group;
+		struct pier_channel *liar = crew->members[1].group->members[0].control;
+
+		expect_ok(pier_channel_send_imm(liar, NULL, 0, notices[i].immediate,
+						CREW_PATIENT));
+		expect_result(pier_group_barrier(group, CREW_PATIENT), notices[i].error);
+		assert_int_equal(pier_group_failed_rank(group), notices[i].culprit);
+		disconnect(state);
+	}
+}
+
+static void a_send_without_a_number_is_no_notice(void **state)
+{
+	struct crew *crew = connected(state, 2);
+	struct pier_group *group = crew->members[0].group;
+
+	expect_ok(pier_channel_send(crew->members[1].group->members[0].control, NULL, 0,
+				    CREW_PATIENT));
+	expect_result(pier_group_barrier(group, CREW_PATIENT), -EPROTO);
+	test_assert_sentence("rank 1 of 2 sent what is no notice");
+}
+
+static void mistakes_break_nothing(void **state)
+{
+	static const uint32_t none[] = { 1 }, twice[] = { 0, 0 }, falling[] = { 1, 0 },
+			      beyond[] = { 0, 3 };
+	struct crew *crew = connected(state, 3);
+	struct pier_group *group = crew->members[0].group;
+
+	expect_result(pier_group_barrier(group, -2), -EINVAL);
+	expect_result(
+		pier_group_barrier_of(group, (enum pier_barrier_algorithm)4, NULL, 0, 0),
+		-EINVAL);
+	test_assert_sentence("algorithm 4 is unknown");
+	expect_result(pier_group_barrier_of(group, 0, none, 1, 0), -EINVAL);
+	test_assert_sentence("this rank, 0, is not among");
+	expect_result(pier_group_barrier_of(group, 0, none, 0, 0), -EINVAL);
+	expect_result(pier_group_barrier_of(group, 0, twice, 2, 0), -EINVAL);
+	test_assert_sentence("rank 0 stands behind rank 0");
+	expect_result(pier_group_barrier_of(group, 0, falling, 2, 0), -EINVAL);
+	expect_result(pier_group_barrier_of(group, 0, beyond, 2, 0), -EINVAL);
+	test_assert_sentence("no rank 3 among 3");
+	assert_int_equal(pier_group_failed_rank(group), -1);
+	algorithm = PIER_BARRIER_CENTRAL;
+	expect_ok(crew_run(crew, pass_one));
+}
+
+#define scene_test(body) cmocka_unit_test_setup_teardown(body, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		scene_test(nobody_passes_before_all_have_come),
+		scene_test(some_ranks_by_any_algorithm),
+		scene_test(leaving_right_behind_a_barrier),
+		scene_test(who_waits_sleeps),
+		scene_test(the_first_rank_names_who_is_missing),
+		scene_test(all_that_are_missing_are_named),
+		scene_test(nobody_waits_for_ever),
+		scene_test(a_member_that_is_gone_is_named_by_all),
+		scene_test(ranks_must_agree),
+		scene_test(ranks_must_agree_on_ranks),
+		scene_test(notices_may_be_hostile),
+		scene_test(a_send_without_a_number_is_no_notice),
+		scene_test(mistakes_break_nothing),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Members that are killed in barriers: soft0 tells all others who it was, at once. */
+#include "tests/support/cmocka.h"
+#include "tests/support/crew_killing.h"
+#include "tests/support/expect.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+enum {
+	SIZE = 5,
+	AT_ONCE_MS = 5000, /* where deadlines are far beyond that */
+};
+
+static void kill_each_in(enum pier_barrier_algorithm algorithm)
+{
+	for (uint32_t victim = 0; victim < SIZE; victim++) {
+		struct crew_killing killing = {
+			.size = SIZE,
+			.victim = victim,
+			.late = (victim + 3) % SIZE,
+			.algorithm = algorithm,
+			.timeout_ms = CREW_PATIENT,
+			.device = "soft0",
+			.odd_device = "soft0",
+		};
+
+		expect_ok(crew_kill(&killing));
+		for (uint32_t rank = 0; rank < SIZE; rank++) {
+			const struct crew_report *report = &killing.reports[rank];
+			char name[32];
+
+			if (rank == victim)
+				continue;
+			snprintf(name, sizeof(name), "rank %u ", victim);
+			if (report->culprit != (int)victim || !report->error ||
+			    (report->first_error && report->first_error != -ECONNRESET) ||
+			    !strstr(report->sentence, name) ||
+			    report->took_ms > AT_ONCE_MS)
+				fail_msg("victim %u, rank %u: %d, %d, blames %d after "
+					 "%lld ms: %s",
+					 victim, rank, report->first_error, report->error,
+					 report->culprit, (long long)report->took_ms,
+					 report->sentence);
+		}
+	}
+}
+
+static void in_a_central_barrier(void **state)
+{
+	(void)state;
+	kill_each_in(PIER_BARRIER_CENTRAL);
+}
+
+static void in_a_binary_tree(void **state)
+{
+	(void)state;
+	kill_each_in(PIER_BARRIER_BINARY_TREE);
+}
+
+static void in_a_dissemination(void **state)
+{
+	(void)state;
+	kill_each_in(PIER_BARRIER_DISSEMINATION);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(in_a_central_barrier),
+		cmocka_unit_test(in_a_binary_tree),
+		cmocka_unit_test(in_a_dissemination),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,1005 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "provider/soft/engine.h"
+#include "provider/soft/limits.h"
+#include "provider/soft/link/control.h"
+#include "provider/soft/link/frame.h"
+#include "provider/soft/link/grant_received.h"
+#include "provider/soft/link/ring.h"
+#include "provider/soft/soft.h"
+#include "soft_fixture.h"
+
+/* Copies straight into and out of a peer's region, and when there are none. */
+
+static const struct pier_provider *const soft = &pier_soft_provider;
+static const struct rig_options stepped = { .stepped = 1 };
+
+enum {
+	WRITABLE = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+		   IBV_ACCESS_REMOTE_READ,
+	SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL,
+	AREA = 3 << 20,
+	IOVA = 4096
+};
+
+/* A memfd, and a region of all of it. */
+struct area {
+	int fd;
+	uint8_t *memory;
+	struct ibv_mr *mr;
+	struct rig_endpoint remote;
+};
+
+static void register_area(struct area *area, struct rig *rig, int access)
+{
+	area->mr = soft->reg_dmabuf_mr(rig->pd, 0, AREA, IOVA, area->fd, access);
+	assert_non_null(area->mr);
+	area->remote.rkey = area->mr->rkey;
+	area->remote.address = IOVA;
+}
+
+static void open_area(struct area *area, struct rig *rig, int access, int seals)
+{
+	memset(area, 0, sizeof(*area));
+	area->fd = memfd_create("area", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	assert_true(area->fd >= 0);
+	assert_int_equal(ftruncate(area->fd, AREA), 0);
+	assert_int_equal(fcntl(area->fd, F_ADD_SEALS, seals), 0);
+	area->memory = mmap(NULL, AREA, PROT_READ | PROT_WRITE, MAP_SHARED, area->fd, 0);
+	assert_ptr_not_equal(area->memory, MAP_FAILED);
+	register_area(area, rig, access);
+}
+
+static void close_area(struct area *area)
+{
+	if (area->mr)
+		assert_int_equal(soft->dereg_mr(area->mr), 0);
+	munmap(area->memory, AREA);
+	close(area->fd);
+}
+
+static struct soft_qp *qp_of(const struct rig *rig)
+{
+	return (struct soft_qp *)rig->qp;
+}
+
+static struct soft_ring *lane_of(const struct rig *rig)
+{
+	assert_non_null(qp_of(rig)->link.ring);
+	return qp_of(rig)->link.ring;
+}
+
+static const struct soft_received_grant *leave_for(const struct rig *rig, uint32_t key)
+{
+	const struct soft_ring *ring = qp_of(rig)->link.ring;
+
+	for (int i = 0; ring && i < SOFT_MAX_GRANTS; i++) {
+		if (ring->received[i].key == key)
+			return &ring->received[i];
+	}
+	return NULL;
+}
+
+static bool has_leave(const struct rig *rig, uint32_t key)
+{
+	const struct soft_received_grant *taken = leave_for(rig, key);
+
+	return taken && taken->state == SOFT_GRANT_RECEIVED;
+}
+
+/* As if the engine had not got round to it yet. */
+static void miss_events(struct rig *rig)
+{
+	struct epoll_event events[8];
+
+	while (epoll_wait(soft_context(rig->context)->engine.epoll_fd, events, 8, 0) > 0)
+		;
+}
+
+static void step_often(struct rig *a, struct rig *b)
+{
+	for (int i = 0; i < 40; i++)
+		rig_step(a, b);
+}
+
+static void transfer(struct rig *a, struct rig *b, enum ibv_wr_opcode opcode,
+		     const struct rig_endpoint *remote, uint64_t at, uint32_t length,
+		     enum ibv_wc_status status)
+{
+	assert_int_equal(rig_post(a, opcode, 1, 0, length, remote, at, IBV_SEND_SIGNALED),
+			 0);
+	rig_expect(a, a->send_cq, b, 1, status);
+}
+
+/* Two requests by the ring, at the second of which it asks. */
+static void use_twice(struct rig *a, struct rig *b, const struct rig_endpoint *remote,
+		      enum ibv_wr_opcode opcode)
+{
+	transfer(a, b, opcode, remote, 0, 1, IBV_WC_SUCCESS);
+	transfer(a, b, opcode, remote, 0, 1, IBV_WC_SUCCESS);
+	step_often(a, b);
+}
+
+struct pair {
+	struct rig a, b;
+	struct area area; /* of b */
+};
+
+static void open_pair(struct pair *pair, const struct rig_options *options, int access)
+{
+	rig_open_pair(&pair->a, &pair->b, options);
+	open_area(&pair->area, &pair->b, access, SEALS);
+}
+
+static void open_with_leave(struct pair *pair, const struct rig_options *options)
+{
+	open_pair(pair, options, WRITABLE);
+	use_twice(&pair->a, &pair->b, &pair->area.remote, IBV_WR_RDMA_WRITE);
+	assert_true(has_leave(&pair->a, pair->area.mr->rkey));
+}
+
+static void close_pair(struct pair *pair)
+{
+	close_area(&pair->area);
+	rig_close(&pair->a);
+	rig_close(&pair->b);
+}
+
+static void fill(uint8_t *memory, size_t length, uint32_t seed)
+{
+	for (size_t i = 0; i < length; i++)
+		memory[i] = (uint8_t)(i * 7 + (i >> 8) * 13 + seed);
+}
+
+static int count_areas(void)
+{
+	FILE *maps = fopen("/proc/self/maps", "re");
+	char line[512];
+	int count = 0;
+
+	assert_non_null(maps);
+	while (fgets(line, sizeof(line), maps))
+		count += strstr(line, "/memfd:area") != NULL;
+	fclose(maps);
+	return count;
+}
+
+/* Bytes and guards, and that nothing went through the rings. */
+static void check_both_ways(struct pair *pair)
+{
+	struct rig *a = &pair->a;
+	uint8_t *remote = pair->area.memory;
+	uint64_t put = lane_of(a)->put, taken = lane_of(a)->taken;
+
+	fill(a->memory, 30000, 1);
+	memset(remote, 0, 40000);
+	transfer(a, &pair->b, IBV_WR_RDMA_WRITE, &pair->area.remote, 100, 30000,
+		 IBV_WC_SUCCESS);
+	assert_int_equal(remote[99], 0);
+	assert_memory_equal(remote + 100, a->memory, 30000);
+	assert_int_equal(remote[30100], 0);
+	fill(remote, 40000, 2);
+	memset(a->memory, 0, RIG_MEMORY);
+	transfer(a, &pair->b, IBV_WR_RDMA_READ, &pair->area.remote, 77, 30000,
+		 IBV_WC_SUCCESS);
+	assert_memory_equal(a->memory, remote + 77, 30000);
+	assert_int_equal(a->memory[30000], 0);
+	assert_int_equal(lane_of(a)->put, put);
+	assert_int_equal(lane_of(a)->taken, taken);
+}
+
+/* From memory of ours that may vanish, which the kernel copies. */
+static void test_host_elements(void **state)
+{
+	struct pair pair;
+
+	(void)state;
+	open_with_leave(&pair, &stepped);
+	check_both_ways(&pair);
+	close_pair(&pair);
+}
+
+/* From memory that stays. */
+static void test_steady_elements(void **state)
+{
+	struct area ours;
+	struct pair pair;
+	uint8_t *host;
+	struct ibv_mr *mr;
+
+	(void)state;
+	open_with_leave(&pair, &stepped);
+	open_area(&ours, &pair.a, WRITABLE, SEALS);
+	assert_int_equal(soft->dereg_mr(ours.mr), 0);
+	ours.mr = soft->reg_dmabuf_mr(pair.a.pd, 0, AREA, (uintptr_t)ours.memory, ours.fd,
+				      WRITABLE);
+	assert_non_null(ours.mr);
+	mr = pair.a.mr;
+	host = pair.a.memory;
+	pair.a.mr = ours.mr;
+	pair.a.memory = ours.memory;
+	check_both_ways(&pair);
+	pair.a.mr = mr;
+	pair.a.memory = host;
+	close_area(&ours);
+	close_pair(&pair);
+}
+
+static void test_inline(void **state)
+{
+	struct pair pair;
+	uint64_t put;
+
+	(void)state;
+	open_with_leave(&pair, &stepped);
+	put = lane_of(&pair.a)->put;
+	fill(pair.a.memory, 64, 5);
+	assert_int_equal(rig_post(&pair.a, IBV_WR_RDMA_WRITE, 1, 0, 64, &pair.area.remote,
+				  10, IBV_SEND_SIGNALED | IBV_SEND_INLINE),
+			 0);
+	rig_expect(&pair.a, pair.a.send_cq, &pair.b, 1, IBV_WC_SUCCESS);
+	assert_memory_equal(pair.area.memory + 10, pair.a.memory, 64);
+	assert_int_equal(pair.area.memory[74], 0);
+	assert_int_equal(lane_of(&pair.a)->put, put);
+	close_pair(&pair);
+}
+
+/* Two whole files in unaligned pieces: each edge is crossed by each message. */
+static void test_pieces(void **state)
+{
+	struct pier_provider_part parts[5];
+	struct rig_endpoint remote = { .address = 0x5000 };
+	struct area first, second;
+	struct ibv_mr *mr;
+	struct pair pair;
+	uint64_t put;
+
+	(void)state;
+	open_with_leave(&pair, &stepped);
+	open_area(&first, &pair.b, WRITABLE, SEALS);
+	open_area(&second, &pair.b, WRITABLE, SEALS);
+	parts[0] = (struct pier_provider_part){ first.fd, 4090, NULL, 10 };
+	parts[1] = (struct pier_provider_part){ second.fd, 5, NULL, 7 };
+	parts[2] = (struct pier_provider_part){ first.fd, 4100, NULL, AREA - 4100 };
+	parts[3] = (struct pier_provider_part){ second.fd, 0, NULL, AREA };
+	parts[4] = (struct pier_provider_part){ first.fd, 0, NULL, 4090 };
+	mr = soft->reg_parts(pair.b.pd, parts, 5, 0x5000, WRITABLE, NULL);
+	assert_non_null(mr);
+	remote.rkey = mr->rkey;
+	use_twice(&pair.a, &pair.b, &remote, IBV_WR_RDMA_WRITE);
+	assert_true(has_leave(&pair.a, mr->rkey));
+	for (uint32_t start = 0; start < 20; start++) {
+		put = lane_of(&pair.a)->put;
+		memset(first.memory, 0, 20000);
+		memset(second.memory, 0, 100);
+		fill(pair.a.memory, 5000, start);
+		transfer(&pair.a, &pair.b, IBV_WR_RDMA_WRITE, &remote, start, 4000,
+			 IBV_WC_SUCCESS);
+		for (uint32_t i = 0; i < 5017; i++) {
+			bool inside = i >= start && i < start + 4000;
+			uint8_t byte = i < 10	? first.memory[4090 + i]
+				       : i < 17 ? second.memory[5 + i - 10]
+						: first.memory[4100 + i - 17];
+
+			assert_int_equal(byte, inside ? pair.a.memory[i - start] : 0);
+		}
+		assert_int_equal(first.memory[4089], 0);
+		assert_int_equal(second.memory[4], 0);
+		assert_int_equal(second.memory[12], 0);
+		assert_int_equal(lane_of(&pair.a)->put, put);
+	}
+	assert_int_equal(soft->dereg_mr(mr), 0);
+	close_area(&first);
+	close_area(&second);
+	close_pair(&pair);
+}
+
+/* Memory that could shrink, that has no file, that nobody may reach. */
+static void test_no_leave(void **state)
+{
+	struct rig_endpoint host;
+	struct area loose;
+	struct pair pair;
+
+	(void)state;
+	open_with_leave(&pair, &stepped);
+	open_area(&loose, &pair.b, WRITABLE, F_SEAL_GROW);
+	use_twice(&pair.a, &pair.b, &loose.remote, IBV_WR_RDMA_WRITE);
+	assert_int_equal(leave_for(&pair.a, loose.mr->rkey)->state, SOFT_GRANT_DENIED);
+	rig_describe(&pair.b, &host);
+	use_twice(&pair.a, &pair.b, &host, IBV_WR_RDMA_READ);
+	assert_int_equal(leave_for(&pair.a, host.rkey)->state, SOFT_GRANT_DENIED);
+	close_area(&loose);
+	close_pair(&pair);
+}
+
+static void check_no_leave(struct pair *pair, struct ibv_mr *mr, uint64_t address,
+			   enum ibv_wr_opcode opcode)
+{
+	struct rig_endpoint remote = { .rkey = mr->rkey, .address = address };
+
+	use_twice(&pair->a, &pair->b, &remote, opcode);
+	assert_int_equal(leave_for(&pair->a, mr->rkey)->state, SOFT_GRANT_DENIED);
+	assert_int_equal(soft->dereg_mr(mr), 0);
+}
+
+/* An fd gives both rights, so the key has to give both. */
+static void test_one_right(void **state)
+{
+	struct pair pair;
+
+	(void)state;
+	open_with_leave(&pair, &stepped);
+	check_no_leave(&pair,
+		       soft->reg_dmabuf_mr(pair.b.pd, 0, AREA, 0, pair.area.fd,
+					   IBV_ACCESS_REMOTE_READ),
+		       0, IBV_WR_RDMA_READ);
+	check_no_leave(
+		&pair,
+		soft->reg_dmabuf_mr(pair.b.pd, 0, AREA, 0, pair.area.fd,
+				    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE),
+		0, IBV_WR_RDMA_WRITE);
+	close_pair(&pair);
+}
+
+/* An fd gives the whole file, so the region has to have all of it. */
+static void test_part_of_file(void **state)
+{
+	const struct pier_provider_part lists[][2] = {
+		{ { .length = AREA - 1 } },
+		{ { .offset = 4096, .length = AREA - 4096 } },
+		{ { .length = 4096 }, { .offset = 4097, .length = AREA - 4097 } },
+		{ { .length = 4096 }, { .offset = 4095, .length = AREA - 4096 } },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
+		struct pier_provider_part parts[2] = { lists[i][0], lists[i][1] };
+		uint32_t count = parts[1].length > 0 ? 2 : 1;
+		struct pair pair;
+
+		open_with_leave(&pair, &stepped);
+		parts[0].fd = parts[1].fd = pair.area.fd;
+		check_no_leave(
+			&pair,
+			soft->reg_parts(pair.b.pd, parts, count, 0x5000, WRITABLE, NULL),
+			0x5000, IBV_WR_RDMA_WRITE);
+		close_pair(&pair);
+	}
+}
+
+/* What belongs to nobody need not be in the region. */
+static void test_padding(void **state)
+{
+	struct pair pair;
+
+	(void)state;
+	for (uint32_t missing = 0; missing < 2; missing++) {
+		struct rig_endpoint remote = { 0 };
+		struct ibv_mr *mr;
+
+		open_with_leave(&pair, &stepped);
+		mr = soft->reg_dmabuf_mr(pair.b.pd, 0, AREA - 100, 0, pair.area.fd,
+					 WRITABLE);
+		assert_non_null(mr);
+		remote.rkey = mr->rkey;
+		soft->set_padding(mr, 100 - missing);
+		use_twice(&pair.a, &pair.b, &remote, IBV_WR_RDMA_WRITE);
+		assert_int_equal(has_leave(&pair.a, mr->rkey), missing == 0);
+		/* It is still no part of the region. */
+		transfer(&pair.a, &pair.b, IBV_WR_RDMA_WRITE, &remote, AREA - 100, 1,
+			 IBV_WC_REM_ACCESS_ERR);
+		assert_int_equal(pair.area.memory[AREA - 100], 0);
+		assert_int_equal(soft->dereg_mr(mr), 0);
+		close_pair(&pair);
+	}
+}
+
+/* Without the last seal, the file could still grow beyond the region. */
+static void test_growing_file(void **state)
+{
+	const int seals[] = { F_SEAL_SHRINK, F_SEAL_SHRINK | F_SEAL_GROW,
+			      F_SEAL_SHRINK | F_SEAL_SEAL, F_SEAL_GROW | F_SEAL_SEAL };
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(seals) / sizeof(seals[0]); i++) {
+		struct area loose;
+		struct pair pair;
+
+		open_with_leave(&pair, &stepped);
+		open_area(&loose, &pair.b, WRITABLE, seals[i]);
+		use_twice(&pair.a, &pair.b, &loose.remote, IBV_WR_RDMA_WRITE);
+		assert_int_equal(leave_for(&pair.a, loose.mr->rkey)->state,
+				 SOFT_GRANT_DENIED);
+		close_area(&loose);
+		close_pair(&pair);
+	}
+}
+
+/* What the peer would refuse is refused by the peer, with leave as without. */
+static void test_refused(void **state)
+{
+	const struct {
+		uint64_t at;
+		uint32_t length;
+	} ranges[] = {
+		{ (uint64_t)-1, 8 },	      { AREA - 7, 8 },	      { AREA, 1 },
+		{ UINT64_MAX - IOVA - 3, 8 }, { (uint64_t)-IOVA, 8 },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(ranges) / sizeof(ranges[0]); i++) {
+		for (int reads = 0; reads < 2; reads++) {
+			struct pair pair;
+
+			open_with_leave(&pair, &stepped);
+			memset(pair.area.memory, 'g', AREA);
+			transfer(&pair.a, &pair.b,
+				 reads ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE,
+				 &pair.area.remote, ranges[i].at, ranges[i].length,
+				 IBV_WC_REM_ACCESS_ERR);
+			for (int k = 0; k < AREA; k++)
+				assert_int_equal(pair.area.memory[k], 'g');
+			close_pair(&pair);
+		}
+	}
+}
+
+/* Rights that a queue pair loses, its peer loses with it. */
+static void test_queue_pair_rights(void **state)
+{
+	struct ibv_qp_attr attr = { .qp_access_flags = IBV_ACCESS_REMOTE_READ };
+	struct pair pair;
+
+	(void)state;
+	open_with_leave(&pair, &stepped);
+	assert_int_equal(soft->modify_qp(pair.b.qp, &attr, IBV_QP_ACCESS_FLAGS), 0);
+	transfer(&pair.a, &pair.b, IBV_WR_RDMA_WRITE, &pair.area.remote, 0, 8,
+		 IBV_WC_REM_ACCESS_ERR);
+	assert_int_equal(pair.area.memory[0], 0);
+	close_pair(&pair);
+}
+
+/* The key is stale, the memory is the owner's, and nothing of it stays mapped. */
+static void test_deregistered(void **state)
+{
+	int before = rig_count_fds();
+	struct pair pair;
+
+	(void)state;
+	open_with_leave(&pair, &stepped);
+	assert_int_equal(count_areas(), 3); /* the owner's, the region's, the peer's */
+	assert_int_equal(soft->dereg_mr(pair.area.mr), 0);
+	pair.area.mr = NULL;
+	memset(pair.area.memory, 'o', AREA);
+	step_often(&pair.a, &pair.b);
+	assert_int_equal(count_areas(), 1);
+	transfer(&pair.a, &pair.b, IBV_WR_RDMA_WRITE, &pair.area.remote, 0, 100,
+		 IBV_WC_REM_ACCESS_ERR);
+	for (int k = 0; k < AREA; k++)
+		assert_int_equal(pair.area.memory[k], 'o');
+	close_pair(&pair);
+	assert_int_equal(rig_count_fds(), before);
+	assert_int_equal(count_areas(), 0);
+}
+
+/* Between two parts of a message that goes in several turns. */
+static void test_deregistered_midway(void **state)
+{
+	struct ibv_mr *mr;
+	uint8_t *source = aligned_alloc(4096, 2 << 20);
+	struct ibv_sge sge = { .addr = (uintptr_t)source, .length = 2 << 20 };
+	struct ibv_send_wr *bad, wr = {
+		.wr_id = 1,
+		.sg_list = &sge,
+		.num_sge = 1,
+		.opcode = IBV_WR_RDMA_WRITE,
+		.send_flags = IBV_SEND_SIGNALED,
+	};
+	struct pair pair;
+
+	(void)state;
+	assert_non_null(source);
+	open_with_leave(&pair, &stepped);
+	memset(source, 's', 2 << 20);
+	mr = soft->reg_mr(pair.a.pd, source, 2 << 20, (uintptr_t)source, 0);
+	assert_non_null(mr);
+	sge.lkey = mr->lkey;
+	wr.wr.rdma.rkey = pair.area.mr->rkey;
+	wr.wr.rdma.remote_addr = IOVA;
+	assert_int_equal(ibv_post_send(pair.a.qp, &wr, &bad), 0);
+	while (pair.area.memory[0] != 's')
+		rig_step(&pair.a, NULL);
+	assert_int_equal(pair.area.memory[(2 << 20) - 1], 0);
+	assert_int_equal(soft->dereg_mr(pair.area.mr), 0);
+	pair.area.mr = NULL;
+	memset(pair.area.memory, 'o', AREA);
+	miss_events(&pair.a); /* the word that says so */
+	rig_expect(&pair.a, pair.a.send_cq, &pair.b, 1, IBV_WC_REM_ACCESS_ERR);
+	for (int k = 0; k < AREA; k++)
+		assert_int_equal(pair.area.memory[k], 'o');
+	assert_int_equal(soft->dereg_mr(mr), 0);
+	close_pair(&pair);
+	free(source);
+}
+
+/* As an initiator that is in the middle of a copy. */
+static void mark_busy(struct pair *pair)
+{
+	const struct soft_received_grant *taken = leave_for(&pair->a,
+							    pair->area.mr->rkey);
+
+	atomic_store(&lane_of(&pair->a)->out->busy, taken->slot + 1);
+}
+
+static void *finish_copy(void *argument)
+{
+	struct pair *pair = argument;
+	struct soft_direction *half = lane_of(&pair->a)->out;
+
+	/* The owner does not go on before it is told. */
+	while (atomic_load(&half->valid[atomic_load(&half->busy) - 1]))
+		;
+	pair->area.memory[0] = 'l';
+	atomic_store(&half->busy, 0);
+	return NULL;
+}
+
+static void test_waits_for_copy(void **state)
+{
+	pthread_t thread;
+	struct pair pair;
+
+	(void)state;
+	open_with_leave(&pair, &stepped);
+	mark_busy(&pair);
+	assert_int_equal(pthread_create(&thread, NULL, finish_copy, &pair), 0);
+	assert_int_equal(soft->dereg_mr(pair.area.mr), 0);
+	pair.area.mr = NULL;
+	assert_int_equal(pair.area.memory[0], 'l');
+	pthread_join(thread, NULL);
+	assert_non_null(lane_of(&pair.b));
+	close_pair(&pair);
+}
+
+/* One that was stopped in it does not hold up the owner for ever. */
+static void test_stopped_copy(void **state)
+{
+	struct pair pair;
+	uint64_t start;
+
+	(void)state;
+	open_with_leave(&pair, &stepped);
+	assert_int_equal(rig_post_recv(&pair.b, 11, 0, 8), 0);
+	mark_busy(&pair);
+	start = rig_milliseconds();
+	assert_int_equal(soft->dereg_mr(pair.area.mr), 0);
+	pair.area.mr = NULL;
+	assert_in_range(rig_milliseconds() - start, 900, 10000);
+	assert_null(qp_of(&pair.b)->link.ring);
+	rig_expect(&pair.b, pair.b.recv_cq, NULL, 11, IBV_WC_WR_FLUSH_ERR);
+	close_pair(&pair);
+}
+
+/* Nor one that was killed in it. */
+static void test_killed_in_copy(void **state)
+{
+	struct pair pair;
+	uint64_t start;
+
+	(void)state;
+	open_with_leave(&pair, &stepped);
+	mark_busy(&pair);
+	/* As the kernel does, without a word. */
+	shutdown(qp_of(&pair.a)->link.tx_fd, SHUT_RDWR);
+	start = rig_milliseconds();
+	assert_int_equal(soft->dereg_mr(pair.area.mr), 0);
+	pair.area.mr = NULL;
+	assert_in_range(rig_milliseconds() - start, 0, 500);
+	close_pair(&pair);
+}
+
+/* The bytes are there before the receive is; the receive comes once, with them. */
+static void test_not_ready(void **state)
+{
+	struct rig_options options = { .stepped = 1, .rnr_retry = 7, .min_rnr_timer = 1 };
+	struct pair pair;
+	struct ibv_wc wc;
+
+	(void)state;
+	open_with_leave(&pair, &options);
+	fill(pair.a.memory, 1000, 3);
+	assert_int_equal(rig_post(&pair.a, IBV_WR_RDMA_WRITE_WITH_IMM, 1, 0, 1000,
+				  &pair.area.remote, 0, IBV_SEND_SIGNALED),
+			 0);
+	/* What follows is not to be seen before. */
+	assert_int_equal(rig_post(&pair.a, IBV_WR_RDMA_WRITE, 2, 0, 10, &pair.area.remote,
+				  2000, IBV_SEND_SIGNALED),
+			 0);
+	assert_int_equal(rig_post(&pair.a, IBV_WR_RDMA_WRITE, 3, 0, 60000,
+				  &pair.area.remote, 3000, IBV_SEND_SIGNALED),
+			 0);
+	step_often(&pair.a, &pair.b);
+	rig_expect_none(&pair.a, pair.a.send_cq);
+	assert_memory_equal(pair.area.memory, pair.a.memory, 1000);
+	for (int i = 1000; i < 70000; i++)
+		assert_int_equal(pair.area.memory[i], 0);
+	/* Once is enough. */
+	pair.area.memory[0] ^= 1;
+	assert_int_equal(rig_post_recv(&pair.b, 11, 0, 0), 0);
+	wc = rig_wait(&pair.b, pair.b.recv_cq, &pair.a);
+	assert_int_equal(wc.status, IBV_WC_SUCCESS);
+	assert_int_equal(wc.opcode, IBV_WC_RECV_RDMA_WITH_IMM);
+	assert_int_equal(wc.byte_len, 1000);
+	assert_int_equal(be32toh(wc.imm_data), 0x12345678);
+	for (uint64_t id = 1; id <= 3; id++)
+		rig_expect(&pair.a, pair.a.send_cq, &pair.b, id, IBV_WC_SUCCESS);
+	assert_int_equal(pair.area.memory[0], pair.a.memory[0] ^ 1);
+	assert_memory_equal(pair.area.memory + 2000, pair.a.memory, 10);
+	assert_memory_equal(pair.area.memory + 3000, pair.a.memory, 60000);
+	close_pair(&pair);
+}
+
+/* No byte of a write is to be seen while a message before it is not received. */
+static void test_behind_a_send(void **state)
+{
+	struct rig_options options = { .stepped = 1, .rnr_retry = 7, .min_rnr_timer = 1 };
+	const uint32_t lengths[] = { 10, 60000 };
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		struct pair pair;
+
+		open_with_leave(&pair, &options);
+		fill(pair.a.memory, lengths[i], 4);
+		assert_int_equal(rig_post(&pair.a, IBV_WR_SEND, 1, 0, 8, NULL, 0, 0), 0);
+		assert_int_equal(rig_post(&pair.a, IBV_WR_RDMA_WRITE, 2, 0, lengths[i],
+					  &pair.area.remote, 0, IBV_SEND_SIGNALED),
+				 0);
+		step_often(&pair.a, &pair.b);
+		for (uint32_t k = 0; k < lengths[i]; k++)
+			assert_int_equal(pair.area.memory[k], 0);
+		assert_int_equal(rig_post_recv(&pair.b, 11, 0, 8), 0);
+		rig_expect(&pair.a, pair.a.send_cq, &pair.b, 2, IBV_WC_SUCCESS);
+		rig_expect(&pair.b, pair.b.recv_cq, &pair.a, 11, IBV_WC_SUCCESS);
+		assert_memory_equal(pair.area.memory, pair.a.memory, lengths[i]);
+		close_pair(&pair);
+	}
+}
+
+/* A queue pair in ERR takes nothing any more, also while its last word is on the way. */
+static void test_refusal_takes_back(void **state)
+{
+	struct pair pair;
+
+	(void)state;
+	open_with_leave(&pair, &stepped);
+	assert_non_null(lane_of(&pair.b)->given[0].mr);
+	assert_int_equal(rig_post_recv(&pair.b, 11, 0, 8), 0);
+	assert_int_equal(
+		rig_post(&pair.a, IBV_WR_SEND, 1, 0, 9, NULL, 0, IBV_SEND_SIGNALED), 0);
+	step_often(&pair.a, NULL);
+	while (!qp_of(&pair.b)->link.closing)
+		rig_step(NULL, &pair.b);
+	assert_null(lane_of(&pair.b)->given[0].mr);
+	assert_int_equal(atomic_load(&lane_of(&pair.b)->in->valid[0]), 0);
+	rig_expect(&pair.b, pair.b.recv_cq, &pair.a, 11, IBV_WC_LOC_LEN_ERR);
+	rig_expect(&pair.a, pair.a.send_cq, &pair.b, 1, IBV_WC_REM_INV_REQ_ERR);
+	close_pair(&pair);
+}
+
+static void test_counted(void **state)
+{
+	struct pier_provider_counter counter = { 0 };
+	struct pair pair;
+
+	(void)state;
+	open_with_leave(&pair, &stepped);
+	assert_int_equal(soft->bind_counter(pair.area.mr, &counter), 0);
+	step_often(&pair.a, &pair.b);
+	assert_false(has_leave(&pair.a, pair.area.mr->rkey));
+	use_twice(&pair.a, &pair.b, &pair.area.remote, IBV_WR_RDMA_WRITE);
+	assert_true(has_leave(&pair.a, pair.area.mr->rkey));
+	for (uint64_t i = 3; i <= 7; i++) {
+		uint64_t put = lane_of(&pair.a)->put;
+
+		transfer(&pair.a, &pair.b, IBV_WR_RDMA_WRITE, &pair.area.remote, i, 3,
+			 IBV_WC_SUCCESS);
+		assert_int_equal(lane_of(&pair.a)->put, put + SOFT_HEADER_SIZE);
+		assert_int_equal(atomic_load(&counter.value), i);
+	}
+	transfer(&pair.a, &pair.b, IBV_WR_RDMA_READ, &pair.area.remote, 0, 3,
+		 IBV_WC_SUCCESS);
+	assert_int_equal(atomic_load(&counter.value), 7);
+	assert_int_equal(soft->bind_counter(pair.area.mr, NULL), 0);
+	use_twice(&pair.a, &pair.b, &pair.area.remote, IBV_WR_RDMA_WRITE);
+	check_both_ways(&pair);
+	assert_int_equal(atomic_load(&counter.value), 7);
+	close_pair(&pair);
+}
+
+/* What the peer never heard of is made good before what it is to hear of. */
+static void test_numbers(void **state)
+{
+	const enum ibv_wr_opcode opcodes[] = { IBV_WR_SEND, IBV_WR_RDMA_WRITE_WITH_IMM,
+					       IBV_WR_RDMA_READ };
+	struct rig_options options = { .stepped = 1, .rnr_retry = 7, .min_rnr_timer = 1 };
+	struct rig_endpoint host;
+	struct pair pair;
+
+	(void)state;
+	open_with_leave(&pair, &options);
+	rig_describe(&pair.b, &host);
+	for (uint64_t i = 0; i < 12; i++) {
+		enum ibv_wr_opcode opcode = opcodes[i % 3];
+		bool receives = opcode != IBV_WR_RDMA_READ;
+
+		for (uint64_t k = 0; k <= i % 4; k++)
+			transfer(&pair.a, &pair.b, IBV_WR_RDMA_WRITE, &pair.area.remote,
+				 i, 8, IBV_WC_SUCCESS);
+		assert_int_equal(
+			rig_post(&pair.a, opcode, 2, 0, 8, &host, 100, IBV_SEND_SIGNALED),
+			0);
+		step_often(&pair.a, &pair.b);
+		if (receives) /* it was not ready, and hears it twice */
+			assert_int_equal(rig_post_recv(&pair.b, 11, 0, 8), 0);
+		rig_expect(&pair.a, pair.a.send_cq, &pair.b, 2, IBV_WC_SUCCESS);
+		if (receives)
+			rig_expect(&pair.b, pair.b.recv_cq, &pair.a, 11, IBV_WC_SUCCESS);
+		rig_expect_none(&pair.b, pair.b.recv_cq);
+	}
+	/* Nor did it do anything to the other direction. */
+	rig_describe(&pair.a, &host);
+	for (int i = 0; i < 3; i++)
+		transfer(&pair.b, &pair.a, opcodes[2], &host, 0, 8, IBV_WC_SUCCESS);
+	close_pair(&pair);
+}
+
+/* Nobody has to answer a copy, but a peer that has died has no memory. */
+static void test_dead_peer(void **state)
+{
+	uint64_t deadline;
+	struct pair pair;
+	struct ibv_wc wc;
+
+	(void)state;
+	open_with_leave(&pair, &stepped);
+	shutdown(qp_of(&pair.b)->link.tx_fd, SHUT_RDWR);
+	miss_events(&pair.a);
+	pier_soft_lock(soft_context(pair.a.context));
+	lane_of(&pair.a)->last_checked = 0;
+	pier_soft_unlock(soft_context(pair.a.context));
+	assert_int_equal(rig_post(&pair.a, IBV_WR_RDMA_WRITE, 1, 0, 8, &pair.area.remote,
+				  0, IBV_SEND_SIGNALED),
+			 0);
+	/* Long before the peer has been silent for too long. */
+	deadline = rig_milliseconds() + 5000;
+	while (ibv_poll_cq(pair.a.send_cq, 1, &wc) == 0) {
+		assert_true(rig_milliseconds() < deadline);
+		rig_step(&pair.a, NULL);
+	}
+	assert_int_equal(wc.status, IBV_WC_RETRY_EXC_ERR);
+	assert_int_equal(pair.area.memory[0], 0);
+	close_pair(&pair);
+}
+
+/* Our own memory vanishes: the request fails, and nothing worse happens. */
+static void test_vanished_elements(void **state)
+{
+	const enum ibv_wr_opcode opcodes[] = { IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ };
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		struct pair pair;
+		struct ibv_mr *mr;
+		char *memory = mmap(NULL, 65536, PROT_READ | PROT_WRITE,
+				    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		struct ibv_sge sge = { .addr = (uintptr_t)memory, .length = 65536 };
+		struct ibv_send_wr *bad, wr = {
+			.wr_id = 1,
+			.sg_list = &sge,
+			.num_sge = 1,
+			.opcode = opcodes[i],
+		};
+
+		assert_ptr_not_equal(memory, MAP_FAILED);
+		open_with_leave(&pair, &stepped);
+		mr = soft->reg_mr(pair.a.pd, memory, 65536, (uintptr_t)memory,
+				  IBV_ACCESS_LOCAL_WRITE);
+		assert_non_null(mr);
+		assert_int_equal(mprotect(memory + 4096, 4096, PROT_NONE), 0);
+		sge.lkey = mr->lkey;
+		wr.wr.rdma.rkey = pair.area.mr->rkey;
+		wr.wr.rdma.remote_addr = IOVA;
+		assert_int_equal(ibv_post_send(pair.a.qp, &wr, &bad), 0);
+		rig_expect(&pair.a, pair.a.send_cq, &pair.b, 1, IBV_WC_LOC_PROT_ERR);
+		assert_int_equal(soft->dereg_mr(mr), 0);
+		munmap(memory, 65536);
+		close_pair(&pair);
+	}
+}
+
+/* More regions than there may be leaves for: the oldest one goes. */
+static void test_many_regions(void **state)
+{
+	enum {
+		COUNT = SOFT_MAX_GRANTS + 6
+	};
+	struct area areas[COUNT];
+	struct pair pair;
+	int given = 0;
+
+	(void)state;
+	open_with_leave(&pair, &stepped);
+	for (int i = 0; i < COUNT; i++) {
+		open_area(&areas[i], &pair.b, WRITABLE, SEALS);
+		use_twice(&pair.a, &pair.b, &areas[i].remote, IBV_WR_RDMA_WRITE);
+		assert_true(has_leave(&pair.a, areas[i].mr->rkey));
+		memset(pair.a.memory, i + 1, 10);
+		transfer(&pair.a, &pair.b, IBV_WR_RDMA_WRITE, &areas[i].remote, 5, 10,
+			 IBV_WC_SUCCESS);
+		assert_memory_equal(areas[i].memory + 5, pair.a.memory, 10);
+	}
+	assert_false(has_leave(&pair.a, areas[0].mr->rkey));
+	for (int i = 0; i < SOFT_MAX_GRANTS; i++)
+		given += lane_of(&pair.b)->given[i].mr != NULL;
+	assert_int_equal(given, SOFT_MAX_GRANTS);
+	assert_int_equal(count_areas(), 2 * (COUNT + 1) + SOFT_MAX_GRANTS);
+	for (int i = 0; i < COUNT; i++)
+		close_area(&areas[i]);
+	close_pair(&pair);
+	assert_int_equal(count_areas(), 0);
+}
+
+/* Leaves from a peer that wants to harm us; none is taken, nothing else happens. */
+static void test_false_leaves(void **state)
+{
+	int sealed = memfd_create("false", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	int loose = memfd_create("false", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC), before;
+	const struct {
+		int fd;
+		uint64_t iova, offset, length;
+	} leaves[] = {
+		{ sealed, 0, 0, 8193 },
+		{ sealed, 0, 8192, 1 },
+		{ sealed, 0, UINT64_MAX, 2 },
+		{ sealed, 0, 1, UINT64_MAX },
+		{ sealed, 0, 0, 0 },
+		{ sealed, UINT64_MAX - 2, 0, 4096 },
+		{ loose, 0, 0, 4096 },
+		{ null, 0, 0, 4096 },
+		{ sealed, 0, UINT64_MAX - 5, 6 },
+	};
+	struct pair pair;
+
+	(void)state;
+	assert_int_equal(ftruncate(sealed, 8192), 0);
+	assert_int_equal(ftruncate(loose, 8192), 0);
+	assert_int_equal(fcntl(sealed, F_ADD_SEALS, SEALS), 0);
+	open_with_leave(&pair, &stepped);
+	before = rig_count_fds();
+	pier_soft_lock(soft_context(pair.a.context));
+	for (size_t i = 0; i < sizeof(leaves) / sizeof(leaves[0]); i++) {
+		struct soft_received_grant *taken = &lane_of(&pair.a)->received[9];
+		struct soft_grant_message word = {
+			.key = 999,
+			.slot = 9,
+			.serial = 9,
+			.iova = leaves[i].iova,
+			.count = 1,
+			.fd_count = 1,
+			.pieces = { { leaves[i].offset, leaves[i].length, 0 } },
+		};
+
+		taken->key = 999;
+		taken->state = SOFT_GRANT_REQUESTED;
+		assert_true(pier_soft_accept_grant(qp_of(&pair.a), &word, &leaves[i].fd));
+		assert_int_equal(taken->state, SOFT_GRANT_DENIED);
+		assert_null(taken->mapped);
+		/* Nobody asks any more. */
+		assert_false(
+			pier_soft_accept_grant(qp_of(&pair.a), &word, &leaves[i].fd));
+	}
+	pier_soft_unlock(soft_context(pair.a.context));
+	assert_int_equal(rig_count_fds(), before);
+	check_both_ways(&pair);
+	close_pair(&pair);
+	close(sealed);
+	close(loose);
+	close(null);
+}
+
+/* A header that says "placed" is believed by nobody without a lane. */
+static void test_placed_by_socket(void **state)
+{
+	struct soft_header header = {
+		.opcode = SOFT_WRITE,
+		.flags = SOFT_FLAG_COPIED,
+		.length = 8,
+	};
+	struct rig_endpoint to_b;
+	uint8_t bytes[SOFT_HEADER_SIZE];
+	struct rig a, b;
+
+	(void)state;
+	setenv("PIER_SOFT_SHARED", "off", 1);
+	rig_open_pair(&a, &b, &stepped);
+	assert_int_equal(rig_post_recv(&b, 11, 0, 8), 0);
+	rig_describe(&b, &to_b);
+	header.key = to_b.rkey;
+	header.address = to_b.address;
+	pier_soft_pack_header(&header, bytes);
+	assert_int_equal(send(qp_of(&a)->link.tx_fd, bytes, sizeof(bytes), 0),
+			 SOFT_HEADER_SIZE);
+	rig_expect(&b, b.recv_cq, &a, 11, IBV_WC_WR_FLUSH_ERR);
+	assert_int_equal(qp_of(&b)->responder.expected, 0);
+	rig_close(&a);
+	rig_close(&b);
+	unsetenv("PIER_SOFT_SHARED");
+}
+
+/* An end that talks to itself gives itself leave. */
+static void test_self(void **state)
+{
+	struct rig_endpoint self;
+	struct area area;
+	struct rig a;
+
+	(void)state;
+	rig_open(&a, &stepped);
+	rig_describe(&a, &self);
+	rig_connect(&a, &self);
+	open_area(&area, &a, WRITABLE, SEALS);
+	use_twice(&a, NULL, &area.remote, IBV_WR_RDMA_WRITE);
+	assert_true(has_leave(&a, area.mr->rkey));
+	fill(a.memory, 100, 9);
+	transfer(&a, NULL, IBV_WR_RDMA_WRITE, &area.remote, 1, 100, IBV_WC_SUCCESS);
+	assert_memory_equal(area.memory + 1, a.memory, 100);
+	close_area(&area);
+	rig_close(&a);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_host_elements),
+		cmocka_unit_test(test_steady_elements),
+		cmocka_unit_test(test_inline),
+		cmocka_unit_test(test_pieces),
+		cmocka_unit_test(test_no_leave),
+		cmocka_unit_test(test_one_right),
+		cmocka_unit_test(test_part_of_file),
+		cmocka_unit_test(test_padding),
+		cmocka_unit_test(test_growing_file),
+		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_queue_pair_rights),
+		cmocka_unit_test(test_deregistered),
+		cmocka_unit_test(test_deregistered_midway),
+		cmocka_unit_test(test_waits_for_copy),
+		cmocka_unit_test(test_stopped_copy),
+		cmocka_unit_test(test_killed_in_copy),
+		cmocka_unit_test(test_not_ready),
+		cmocka_unit_test(test_behind_a_send),
+		cmocka_unit_test(test_refusal_takes_back),
+		cmocka_unit_test(test_counted),
+		cmocka_unit_test(test_numbers),
+		cmocka_unit_test(test_dead_peer),
+		cmocka_unit_test(test_vanished_elements),
+		cmocka_unit_test(test_many_regions),
+		cmocka_unit_test(test_false_leaves),
+		cmocka_unit_test(test_placed_by_socket),
+		cmocka_unit_test(test_self),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/support/cmocka.h"
+#include "soft_fixture.h"
+
+/*
+ * Two hosts, played by two network namespaces with a cable between them: the
+ * abstract Unix sockets of one are not in the other, so this is TCP.
+ */
+
+static const char *reason;
+
+/* Values of PIER_SOFT_ADDRESS and PIER_SOFT_PEERS; NULL: not set. */
+struct plan {
+	const char *near_address, *near_peers, *far_address;
+	bool refused;
+};
+
+static void set_or_unset(const char *name, const char *value)
+{
+	if (value)
+		setenv(name, value, 1);
+	else
+		unsetenv(name);
+}
+
+static bool run(const char *command)
+{
+	if (system(command) == 0)
+		return true;
+	reason = command;
+	return false;
+}
+
+static bool leave_network(void)
+{
+	int flags = geteuid() == 0 ? CLONE_NEWNET : CLONE_NEWUSER | CLONE_NEWNET;
+
+	if (unshare(flags) == 0)
+		return true;
+	reason = strerror(errno);
+	return false;
+}
+
+/* The other host: serves until told to go. */
+static void far_body(int fd, const struct plan *plan)
+{
+	struct rig_endpoint mine, its;
+	struct rig rig;
+	char word;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (unshare(CLONE_NEWNET) < 0)
+		_exit(1);
+	rig_write_all(fd, "n", 1);
+	rig_read_all(fd, &word, 1);
+	if (!run("ip addr add 10.99.0.2/24 dev far && ip link set far up"))
+		_exit(1);
+	set_or_unset("PIER_SOFT_ADDRESS", plan->far_address);
+	rig_open(&rig, NULL);
+	memset(rig.memory, 'f', RIG_MEMORY);
+	rig_describe(&rig, &mine);
+	rig_exchange(fd, &mine, &its);
+	if (!plan->refused)
+		rig_connect(&rig, &its);
+	rig_write_all(fd, "r", 1);
+	rig_read_all(fd, &word, 1);
+	rig_close(&rig);
+	_exit(0);
+}
+
+static bool lay_cable(pid_t far)
+{
+	char command[128];
+
+	snprintf(command, sizeof(command),
+		 "ip link add near type veth peer name far netns %d", (int)far);
+	return run(command) && run("ip addr add 10.99.0.1/24 dev near") &&
+	       run("ip link set near up");
+}
+
+/* Neither end listens, so whichever calls learns it. */
+static void be_refused(struct rig *rig, const struct rig_endpoint *its)
+{
+	struct rig_endpoint other = *its;
+
+	assert_int_equal(
+		pier_soft_provider.set_qp_address(rig->qp, other.blob, other.blob_length),
+		0);
+	assert_int_equal(rig_to_init(rig), 0);
+	memset(other.gid.raw + 8, 0xff, 8); /* the higher name, so that we call */
+	assert_int_not_equal(rig_to_rtr(rig, &other), 0);
+	test_assert_sentence("PIER_SOFT_ADDRESS");
+}
+
+static void use(int fd, const struct plan *plan)
+{
+	struct rig_endpoint mine, its;
+	struct rig rig;
+	char word;
+
+	rig_open(&rig, NULL);
+	rig_describe(&rig, &mine);
+	rig_exchange(fd, &mine, &its);
+	if (plan->refused) {
+		be_refused(&rig, &its);
+		rig_read_all(fd, &word, 1);
+		rig_write_all(fd, "x", 1);
+		rig_close(&rig);
+		return;
+	}
+	rig_connect(&rig, &its);
+	rig_read_all(fd, &word, 1);
+	memset(rig.memory, 'w', 30000);
+	assert_int_equal(rig_post(&rig, IBV_WR_RDMA_WRITE, 1, 0, 30000, &its, 8,
+				  IBV_SEND_SIGNALED),
+			 0);
+	assert_int_equal(rig_post(&rig, IBV_WR_RDMA_READ, 2, 30000, 30016, &its, 0,
+				  IBV_SEND_SIGNALED),
+			 0);
+	rig_expect(&rig, rig.send_cq, NULL, 1, IBV_WC_SUCCESS);
+	rig_expect(&rig, rig.send_cq, NULL, 2, IBV_WC_SUCCESS);
+	assert_int_equal(rig.memory[30000 + 7], 'f');
+	assert_memory_equal(rig.memory + 30008, rig.memory, 30000 - 8);
+	assert_int_equal(rig.memory[60008], 'f');
+	rig_write_all(fd, "x", 1);
+	rig_close(&rig);
+}
+
+static void check_hosts(const struct plan *plan)
+{
+	int fds[2], status;
+	char word;
+	pid_t far;
+
+	if (!leave_network()) {
+		print_message("skipped: no network namespace: %s\n", reason);
+		skip();
+	}
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+	far = fork();
+	assert_true(far >= 0);
+	if (far == 0)
+		far_body(fds[1], plan);
+	close(fds[1]);
+	rig_read_all(fds[0], &word, 1);
+	if (!lay_cable(far)) {
+		kill(far, SIGKILL);
+		waitpid(far, &status, 0);
+		print_message("skipped: failed: %s\n", reason);
+		skip();
+	}
+	rig_write_all(fds[0], "c", 1);
+	set_or_unset("PIER_SOFT_ADDRESS", plan->near_address);
+	set_or_unset("PIER_SOFT_PEERS", plan->near_peers);
+	use(fds[0], plan);
+	assert_int_equal(waitpid(far, &status, 0), far);
+	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	close(fds[0]);
+}
+
+static void test_both_listen(void **state)
+{
+	(void)state;
+	check_hosts(&(struct plan){ .near_address = "::", .far_address = "0.0.0.0" });
+	check_hosts(&(struct plan){ .near_address = "10.99.0.1",
+				    .far_address = "10.99.0.2" });
+}
+
+/* Whatever the order of their names. */
+static void test_one_listens(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 4; i++)
+		check_hosts(
+			&(struct plan){ .near_peers = i % 2 ? "10.99.0.2" : "attached",
+					.far_address = "10.99.0.2" });
+}
+
+static void test_neither_listens(void **state)
+{
+	(void)state;
+	check_hosts(&(struct plan){ .refused = true });
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_both_listen),
+		cmocka_unit_test(test_one_listens),
+		cmocka_unit_test(test_neither_listens),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "soft_fixture.h"
+
+/* Keys that are asked for, and every way in which reg_parts() refuses. */
+
+static const struct pier_provider *const soft = &pier_soft_provider;
+
+enum {
+	WRITABLE = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+		   IBV_ACCESS_REMOTE_READ
+};
+
+static struct ibv_mr *reg_with_key(struct rig *rig, uint32_t key)
+{
+	const struct pier_provider_part part = { .fd = -1,
+						 .addr = rig->memory,
+						 .length = RIG_MEMORY };
+
+	errno = 0;
+	return soft->reg_parts(rig->pd, &part, 1, 0, WRITABLE, &key);
+}
+
+static void refuse_key(struct rig *rig, uint32_t key, int error)
+{
+	assert_null(reg_with_key(rig, key));
+	assert_int_equal(errno, error);
+}
+
+static void test_range_of_keys(void **state)
+{
+	const uint32_t most = soft->max_key;
+	struct ibv_mr *first, *last;
+	struct rig rig;
+
+	(void)state;
+	assert_int_equal(most, 65535);
+	rig_open(&rig, NULL);
+	refuse_key(&rig, 0, EKEYREJECTED);
+	refuse_key(&rig, most + 1, EKEYREJECTED);
+	refuse_key(&rig, UINT32_MAX, EKEYREJECTED);
+	refuse_key(&rig, rig.mr->lkey, EKEYREJECTED);
+	first = reg_with_key(&rig, 1);
+	last = reg_with_key(&rig, most);
+	assert_true(first && last);
+	assert_int_equal(first->lkey, 1);
+	assert_int_equal(first->rkey, 1);
+	assert_int_equal(last->rkey, most);
+	refuse_key(&rig, 1, ENOKEY);
+	refuse_key(&rig, most, ENOKEY);
+	assert_int_equal(soft->dereg_mr(first), 0);
+	refuse_key(&rig, most, ENOKEY);
+	first = reg_with_key(&rig, 1);
+	assert_non_null(first);
+	assert_int_equal(soft->dereg_mr(first), 0);
+	assert_int_equal(soft->dereg_mr(last), 0);
+	rig_close(&rig);
+}
+
+/* One that the provider chooses is never one that somebody may ask for. */
+static void test_chosen_keys(void **state)
+{
+	enum {
+		MANY = 200
+	};
+	struct ibv_mr *mrs[MANY];
+	struct rig rig;
+
+	(void)state;
+	rig_open(&rig, NULL);
+	assert_true(rig.mr->lkey > soft->max_key);
+	for (int round = 0; round < 3; round++) {
+		for (int i = 0; i < MANY; i++) {
+			mrs[i] = soft->reg_mr(rig.pd, rig.memory, 64,
+					      (uintptr_t)rig.memory, WRITABLE);
+			assert_non_null(mrs[i]);
+			assert_true(mrs[i]->lkey > soft->max_key);
+			assert_int_equal(mrs[i]->lkey, mrs[i]->rkey);
+		}
+		for (int i = 0; i < MANY; i++)
+			assert_int_equal(soft->dereg_mr(mrs[i]), 0);
+	}
+	rig_close(&rig);
+}
+
+static void write_to_key(struct rig *a, struct rig *b, uint64_t wr_id, uint32_t key,
+			 enum ibv_wc_status status)
+{
+	struct rig_endpoint peer = { .rkey = key };
+
+	assert_int_equal(rig_post(a, IBV_WR_RDMA_WRITE, wr_id, 0, 100, &peer, 7,
+				  IBV_SEND_SIGNALED),
+			 0);
+	rig_expect(a, a->send_cq, b, wr_id, status);
+}
+
+static void test_transfer(void **state)
+{
+	struct rig a, b;
+	struct ibv_mr *mr;
+
+	(void)state;
+	rig_open_pair(&a, &b, NULL);
+	memset(a.memory, 'k', 100);
+	mr = reg_with_key(&b, 4711);
+	assert_non_null(mr);
+	write_to_key(&a, &b, 1, 4711, IBV_WC_SUCCESS);
+	assert_int_equal(b.memory[6], 0);
+	assert_memory_equal(b.memory + 7, a.memory, 100);
+	assert_int_equal(b.memory[107], 0);
+	write_to_key(&a, &b, 2, 4712, IBV_WC_REM_ACCESS_ERR);
+	assert_int_equal(soft->dereg_mr(mr), 0);
+	rig_close(&a);
+	rig_close(&b);
+}
+
+static void test_freed_key(void **state)
+{
+	struct rig a, b;
+
+	(void)state;
+	rig_open_pair(&a, &b, NULL);
+	assert_int_equal(soft->dereg_mr(reg_with_key(&b, 4711)), 0);
+	write_to_key(&a, &b, 1, 4711, IBV_WC_REM_ACCESS_ERR);
+	rig_close(&a);
+	rig_close(&b);
+}
+
+/* In use is a key in the whole context, but it opens only what is of its PD. */
+static void test_other_pd(void **state)
+{
+	const uint32_t key = 12;
+	const struct pier_provider_part part = { .fd = -1, .length = RIG_MEMORY };
+	struct pier_provider_part mine = part;
+	struct ibv_pd *other;
+	struct ibv_mr *mr;
+	struct rig a, b;
+
+	(void)state;
+	rig_open_pair(&a, &b, NULL);
+	other = soft->alloc_pd(b.context);
+	assert_non_null(other);
+	mine.addr = b.memory;
+	mr = soft->reg_parts(other, &mine, 1, 0, WRITABLE, &key);
+	assert_non_null(mr);
+	refuse_key(&b, key, ENOKEY);
+	assert_int_equal(soft->dealloc_pd(other), EBUSY);
+	write_to_key(&a, &b, 1, key, IBV_WC_REM_ACCESS_ERR);
+	assert_int_equal(soft->dereg_mr(mr), 0);
+	assert_int_equal(soft->dealloc_pd(other), 0);
+	rig_close(&a);
+	rig_close(&b);
+}
+
+/* Of the memfds of this file; all others come and go with a sanitizer's allocator. */
+static int count_mappings(void)
+{
+	FILE *maps = fopen("/proc/self/maps", "re");
+	char line[512];
+	int count = 0;
+
+	assert_non_null(maps);
+	while (fgets(line, sizeof(line), maps))
+		count += strstr(line, "memfd:parts") != NULL;
+	fclose(maps);
+	return count;
+}
+
+static const struct refusal {
+	struct pier_provider_part last; /* behind three good ones */
+	uint64_t iova;
+	int access, error;
+} refusals[] = {
+	{ { .fd = -1, .length = 0 }, 0, WRITABLE, EINVAL },
+	{ { .fd = -1, .length = SIZE_MAX }, 0, WRITABLE, EINVAL },
+	{ { .fd = -1, .length = SIZE_MAX - 24575 }, 0, WRITABLE, EINVAL },
+	{ { .fd = -1, .length = 1 }, UINT64_MAX - 24575, WRITABLE, EINVAL },
+	{ { .fd = -1, .length = 1, .addr = (void *)16 }, 0, WRITABLE, EFAULT },
+	{ { .fd = -2, .length = 1 }, 0, WRITABLE, EBADF },
+	{ { .fd = 1000000, .length = 1 }, 0, WRITABLE, EBADF },
+	{ { .fd = 'n', .length = 1 }, 0, WRITABLE, EINVAL },
+	{ { .fd = 'm', .length = 0 }, 0, WRITABLE, EINVAL },
+	{ { .fd = 'm', .length = 65537 }, 0, WRITABLE, EINVAL },
+	{ { .fd = 'm', .length = 1, .offset = 65536 }, 0, WRITABLE, EINVAL },
+	{ { .fd = 'm', .length = 2, .offset = UINT64_MAX }, 0, WRITABLE, EINVAL },
+	{ { .fd = 'm', .length = 1 }, 0, IBV_ACCESS_REMOTE_WRITE, EINVAL },
+	{ { .fd = 'm', .length = 1 }, 0, WRITABLE | IBV_ACCESS_MW_BIND, EINVAL },
+	{ { .fd = 'r', .length = 1 }, 0, WRITABLE, EACCES },
+};
+
+static int open_again(int fd, int flags)
+{
+	char path[32];
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	return open(path, flags | O_CLOEXEC);
+}
+
+/* Nothing is left behind, whichever piece is refused, and why. */
+static void test_refused_parts(void **state)
+{
+	int memfd = memfd_create("parts", MFD_CLOEXEC), fds;
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC), readable;
+	struct rig rig;
+
+	(void)state;
+	assert_int_equal(ftruncate(memfd, 65536), 0);
+	readable = open_again(memfd, O_RDONLY);
+	assert_true(null >= 0 && readable >= 0);
+	rig_open(&rig, NULL);
+	fds = rig_count_fds();
+	assert_int_equal(count_mappings(), 0);
+	for (size_t i = 0; i < sizeof(refusals) / sizeof(refusals[0]); i++) {
+		const struct refusal *refusal = &refusals[i];
+		struct pier_provider_part parts[4] = {
+			{ .fd = memfd, .offset = 3, .length = 8191 },
+			{ .fd = -1, .addr = rig.memory, .length = 8193 },
+			{ .fd = memfd, .offset = 20000, .length = 8192 },
+			refusal->last,
+		};
+
+		if (parts[3].fd == 'm' || parts[3].fd == 'n' || parts[3].fd == 'r')
+			parts[3].fd = parts[3].fd == 'm'   ? memfd
+				      : parts[3].fd == 'n' ? null
+							   : readable;
+		errno = 0;
+		assert_null(soft->reg_parts(rig.pd, parts, 4, refusal->iova,
+					    refusal->access, NULL));
+		if (errno != refusal->error)
+			fail_msg("refusal %zu: errno %d", i, errno);
+		assert_int_equal(rig_count_fds(), fds);
+		assert_int_equal(count_mappings(), 0);
+	}
+	rig_close(&rig);
+	close(readable);
+	close(null);
+	close(memfd);
+}
+
+/* A key that is in use is noticed last, and nothing is left of it either. */
+static void test_refused_whole(void **state)
+{
+	const uint32_t count = soft->max_parts + 1, key = 5, bad_key = 0;
+	struct pier_provider_part *parts = calloc(count, sizeof(*parts));
+	int memfd = memfd_create("parts", MFD_CLOEXEC), fds;
+	struct ibv_mr *mr;
+	struct rig rig;
+
+	(void)state;
+	assert_non_null(parts);
+	assert_int_equal(count, 1025);
+	assert_int_equal(ftruncate(memfd, 65536), 0);
+	rig_open(&rig, NULL);
+	for (uint32_t i = 0; i < count; i++)
+		parts[i] = (struct pier_provider_part){ .fd = memfd,
+							.offset = i,
+							.length = 1 };
+	mr = reg_with_key(&rig, key);
+	assert_non_null(mr);
+	fds = rig_count_fds();
+	errno = 0;
+	assert_null(soft->reg_parts(rig.pd, parts, 0, 0, WRITABLE, NULL));
+	assert_int_equal(errno, EINVAL);
+	assert_null(soft->reg_parts(rig.pd, parts, count, 0, WRITABLE, NULL));
+	assert_int_equal(errno, E2BIG);
+	assert_null(soft->reg_parts(rig.pd, parts, 2, 0, WRITABLE, &bad_key));
+	assert_int_equal(errno, EKEYREJECTED);
+	assert_null(soft->reg_parts(rig.pd, parts, count - 1, 0, WRITABLE, &key));
+	assert_int_equal(errno, ENOKEY);
+	/* One piece keeps to the page rule, several need not. */
+	assert_null(soft->reg_parts(rig.pd, parts, 1, 1, WRITABLE, NULL));
+	assert_int_equal(errno, EINVAL);
+	assert_int_equal(rig_count_fds(), fds);
+	assert_int_equal(count_mappings(), 0);
+	assert_int_equal(soft->dereg_mr(mr), 0);
+	mr = soft->reg_parts(rig.pd, parts, count - 1, 1, WRITABLE, &key);
+	assert_non_null(mr);
+	assert_int_equal(mr->length, count - 1);
+	assert_int_equal(rig_count_fds(), fds + 1); /* for peers; of all the pieces */
+	assert_true(count_mappings() > 0);
+	assert_int_equal(soft->dereg_mr(mr), 0);
+	assert_int_equal(rig_count_fds(), fds);
+	assert_int_equal(count_mappings(), 0);
+	rig_close(&rig);
+	close(memfd);
+	free(parts);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_range_of_keys),
+		cmocka_unit_test(test_chosen_keys),
+		cmocka_unit_test(test_transfer),
+		cmocka_unit_test(test_freed_key),
+		cmocka_unit_test(test_other_pd),
+		cmocka_unit_test(test_refused_parts),
+		cmocka_unit_test(test_refused_whole),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,369 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/support/random.h"
+#include "provider/soft/engine.h"
+#include "provider/soft/link/ring.h"
+#include "provider/soft/soft.h"
+#include "soft_fixture.h"
+
+/*
+ * A region is deregistered while a peer copies straight into it, and what is written
+ * there afterwards stays. The peer is a thread with a device of its own, or another
+ * process, which in the end is killed.
+ */
+
+static const struct pier_provider *const soft = &pier_soft_provider;
+
+enum {
+	AREA = 1 << 20,
+	SOURCE = 1 << 20,
+	OUTSTANDING = 8,
+	ROUNDS = 20
+};
+
+struct area {
+	int fd;
+	uint8_t *memory;
+};
+
+static struct area open_area(size_t size)
+{
+	struct area area = { .fd = memfd_create("area",
+						MFD_CLOEXEC | MFD_ALLOW_SEALING) };
+
+	if (area.fd < 0 || ftruncate(area.fd, (off_t)size) < 0 ||
+	    fcntl(area.fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
+		abort();
+	area.memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, area.fd, 0);
+	if (area.memory == MAP_FAILED)
+		abort();
+	return area;
+}
+
+static void close_area(const struct area *area, size_t size)
+{
+	munmap(area->memory, size);
+	close(area->fd);
+}
+
+/* Writes until it may not any more; how that ended. */
+static enum ibv_wc_status write_until_refused(struct rig *rig, struct ibv_mr *source,
+					      uint64_t address, uint32_t key,
+					      struct test_random *random)
+{
+	uint32_t outstanding = 0;
+	struct ibv_wc wc = { 0 };
+
+	for (;;) {
+		uint32_t length = 1 + (uint32_t)(test_random_below(random, SOURCE));
+		struct ibv_sge sge = {
+			.addr = address,
+			.length = length,
+			.lkey = source->lkey,
+		};
+		struct ibv_send_wr *bad, wr = {
+			.sg_list = &sge,
+			.num_sge = 1,
+			.opcode = IBV_WR_RDMA_WRITE,
+			.send_flags = IBV_SEND_SIGNALED,
+		};
+
+		wr.wr.rdma.rkey = key;
+		wr.wr.rdma.remote_addr = test_random_below(random, AREA - length + 1);
+		if (ibv_post_send(rig->qp, &wr, &bad) == 0)
+			outstanding++;
+		while (outstanding == OUTSTANDING || wc.status) {
+			int count = ibv_poll_cq(rig->send_cq, 1, &wc);
+
+			outstanding -= count > 0;
+			if (count > 0 && wc.status)
+				return wc.status;
+		}
+	}
+}
+
+/* Of a steady or of a host source, in turn: one is copied by us, one by the kernel. */
+static enum ibv_wc_status be_peer(struct rig *rig, uint32_t key, unsigned int turn,
+				  struct test_random *random)
+{
+	struct area area = open_area(SOURCE);
+	uint8_t *host = aligned_alloc(4096, SOURCE);
+	enum ibv_wc_status status;
+	struct ibv_mr *mr;
+
+	if (!host)
+		abort();
+	memset(area.memory, 's', SOURCE);
+	memset(host, 's', SOURCE);
+	mr = turn % 2 ? soft->reg_mr(rig->pd, host, SOURCE, 0, 0)
+		      : soft->reg_dmabuf_mr(rig->pd, 0, SOURCE, 0, area.fd, 0);
+	if (!mr)
+		abort();
+	status = write_until_refused(rig, mr, 0, key, random);
+	soft->dereg_mr(mr);
+	close_area(&area, SOURCE);
+	free(host);
+	return status;
+}
+
+struct owner {
+	struct rig rig;
+	struct area area;
+	struct ibv_mr *mr;
+};
+
+static void open_owner(struct owner *owner)
+{
+	rig_open(&owner->rig, NULL);
+	owner->area = open_area(AREA);
+	owner->mr = soft->reg_dmabuf_mr(owner->rig.pd, 0, AREA, 0, owner->area.fd,
+					IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+						IBV_ACCESS_REMOTE_READ);
+	assert_non_null(owner->mr);
+}
+
+static bool has_given(struct owner *owner)
+{
+	const struct soft_ring *ring;
+	bool given;
+
+	pier_soft_lock(soft_context(owner->rig.context));
+	ring = ((struct soft_qp *)owner->rig.qp)->link.ring;
+	given = ring && ring->given[0].mr;
+	pier_soft_unlock(soft_context(owner->rig.context));
+	return given;
+}
+
+/* Until it has leave and makes use of it; and a bit longer. */
+static void let_peer_write(struct owner *owner, struct test_random *random)
+{
+	uint64_t deadline = rig_milliseconds() + RIG_DEADLINE_MS;
+	volatile uint8_t *middle = &owner->area.memory[AREA / 2];
+
+	while (!has_given(owner))
+		assert_true(rig_milliseconds() < deadline);
+	*middle = 'm';
+	while (*middle != 's')
+		assert_true(rig_milliseconds() < deadline);
+	for (uint64_t i = test_random_below(random, 200000); i > 0; i--)
+		(void)*middle;
+}
+
+/* In time; nothing comes after it. */
+static void take_back(struct owner *owner)
+{
+	uint64_t start = rig_milliseconds();
+
+	assert_int_equal(soft->dereg_mr(owner->mr), 0);
+	assert_in_range(rig_milliseconds() - start, 0, 900);
+	memset(owner->area.memory, 'o', AREA);
+}
+
+static void close_owner(struct owner *owner)
+{
+	for (int i = 0; i < AREA; i++)
+		assert_int_equal(owner->area.memory[i], 'o');
+	close_area(&owner->area, AREA);
+	rig_close(&owner->rig);
+}
+
+struct peer_thread {
+	struct rig rig;
+	uint32_t key;
+	unsigned int turn;
+	struct test_random random;
+	enum ibv_wc_status status;
+};
+
+static void *run_peer(void *argument)
+{
+	struct peer_thread *peer = argument;
+
+	peer->status = be_peer(&peer->rig, peer->key, peer->turn, &peer->random);
+	return NULL;
+}
+
+static void test_threads(void **state)
+{
+	struct test_random random = test_random_start();
+
+	(void)state;
+	for (unsigned int turn = 0; turn < ROUNDS; turn++) {
+		struct peer_thread peer = { .turn = turn,
+					    .random = { test_random_next(&random) | 1 } };
+		struct rig_endpoint to_owner, to_peer;
+		struct owner owner;
+		pthread_t thread;
+
+		open_owner(&owner);
+		rig_open(&peer.rig, NULL);
+		rig_describe(&owner.rig, &to_owner);
+		rig_describe(&peer.rig, &to_peer);
+		rig_connect(&owner.rig, &to_peer);
+		rig_connect(&peer.rig, &to_owner);
+		peer.key = owner.mr->rkey;
+		assert_int_equal(pthread_create(&thread, NULL, run_peer, &peer), 0);
+		let_peer_write(&owner, &random);
+		take_back(&owner);
+		pthread_join(thread, NULL);
+		assert_int_equal(peer.status, IBV_WC_REM_ACCESS_ERR);
+		rig_close(&peer.rig);
+		close_owner(&owner);
+	}
+}
+
+static void peer_body(int fd, unsigned int turn, struct test_random random)
+{
+	struct rig_endpoint mine, its;
+	enum ibv_wc_status status;
+	struct rig rig;
+	uint32_t key;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	rig_open(&rig, NULL);
+	rig_describe(&rig, &mine);
+	rig_exchange(fd, &mine, &its);
+	rig_connect(&rig, &its);
+	rig_read_all(fd, &key, sizeof(key));
+	status = be_peer(&rig, key, turn, &random);
+	rig_close(&rig);
+	_exit(status == IBV_WC_REM_ACCESS_ERR ? 0 : 1);
+}
+
+static void check_process(unsigned int turn, bool killed, struct test_random *random)
+{
+	struct test_random seed = { test_random_next(random) | 1 };
+	struct rig_endpoint mine, its;
+	struct owner owner;
+	int fds[2], status;
+	pid_t child;
+
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+	child = fork();
+	assert_true(child >= 0);
+	if (child == 0)
+		peer_body(fds[1], turn, seed);
+	close(fds[1]);
+	open_owner(&owner);
+	rig_describe(&owner.rig, &mine);
+	rig_exchange(fds[0], &mine, &its);
+	rig_connect(&owner.rig, &its);
+	rig_write_all(fds[0], &owner.mr->rkey, sizeof(owner.mr->rkey));
+	let_peer_write(&owner, random);
+	if (killed)
+		kill(child, SIGKILL);
+	take_back(&owner);
+	assert_int_equal(waitpid(child, &status, 0), child);
+	if (killed)
+		assert_true(WIFSIGNALED(status));
+	else
+		assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	close(fds[0]);
+	close_owner(&owner);
+}
+
+/* Who is not allowed our files gets none; all else works for it, by the ring. */
+static void other_user_body(int fd)
+{
+	struct rig_endpoint mine, its;
+	struct rig rig;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (setresgid(65534, 65534, 65534) < 0 || setresuid(65534, 65534, 65534) < 0)
+		abort();
+	rig_open(&rig, NULL);
+	rig_describe(&rig, &mine);
+	rig_exchange(fd, &mine, &its);
+	rig_connect(&rig, &its);
+	rig_read_all(fd, &its.rkey, sizeof(its.rkey));
+	its.address = 0;
+	memset(rig.memory, 's', 10);
+	for (int i = 0; i < 5; i++) {
+		if (rig_post(&rig, IBV_WR_RDMA_WRITE, 1, 0, 10, &its, 20,
+			     IBV_SEND_SIGNALED) ||
+		    rig_wait(&rig, rig.send_cq, NULL).status != IBV_WC_SUCCESS)
+			abort();
+	}
+	rig_write_all(fd, "d", 1);
+	rig_read_all(fd, &its.rkey, 1);
+	rig_close(&rig);
+	_exit(0);
+}
+
+static void test_other_user(void **state)
+{
+	struct rig_endpoint mine, its;
+	struct owner owner;
+	int fds[2], status;
+	pid_t child;
+	char done;
+
+	(void)state;
+	if (geteuid() != 0) {
+		puts("skip: only root can be another user");
+		skip();
+	}
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+	child = fork();
+	assert_true(child >= 0);
+	if (child == 0)
+		other_user_body(fds[1]);
+	close(fds[1]);
+	open_owner(&owner);
+	rig_describe(&owner.rig, &mine);
+	rig_exchange(fds[0], &mine, &its);
+	rig_connect(&owner.rig, &its);
+	rig_write_all(fds[0], &owner.mr->rkey, sizeof(owner.mr->rkey));
+	rig_read_all(fds[0], &done, 1);
+	assert_false(has_given(&owner));
+	assert_int_equal(owner.area.memory[19], 0);
+	assert_int_equal(owner.area.memory[20], 's');
+	assert_int_equal(owner.area.memory[30], 0);
+	rig_write_all(fds[0], "x", 1);
+	take_back(&owner);
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	close(fds[0]);
+	close_owner(&owner);
+}
+
+static void test_processes(void **state)
+{
+	struct test_random random = test_random_start();
+
+	(void)state;
+	for (unsigned int turn = 0; turn < ROUNDS; turn++)
+		check_process(turn, false, &random);
+}
+
+static void test_killed(void **state)
+{
+	struct test_random random = test_random_start();
+
+	(void)state;
+	for (unsigned int turn = 0; turn < ROUNDS; turn++)
+		check_process(turn, true, &random);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_other_user),
+		cmocka_unit_test(test_processes),
+		cmocka_unit_test(test_killed),
+		cmocka_unit_test(test_threads),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,318 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Memory vanishes at any moment while two NICs transfer it. Each request completes, with
+ * its bytes moved or with an error, and no NIC has to wait for its peer to be silent for
+ * too long. The NICs are stepped, and the orders of steps, posts and the vanishing are
+ * explored: all that differ from the usual order at a few moments. PIER_DEVIATIONS says
+ * at how many; 2 takes minutes.
+ */
+#include "vanished_fixture.h"
+
+static void note(struct end *end, const struct ibv_wc *wc)
+{
+	/* In their order, and behind a failure all fail. */
+	assert_int_equal(wc->wr_id, end->completed);
+	end->completed++;
+	if (end->failed > 0)
+		assert_int_equal(wc->status, IBV_WC_WR_FLUSH_ERR);
+	if (wc->status == IBV_WC_SUCCESS)
+		return;
+	if (end->failed++ == 0)
+		end->first_failure = wc->status;
+}
+
+static void collect(struct scene *scene)
+{
+	struct ibv_wc wc;
+
+	for (int i = 0; i < 2; i++) {
+		while (ibv_poll_cq(scene->ends[i].rig.send_cq, 1, &wc) == 1)
+			note(&scene->ends[i], &wc);
+	}
+	while (ibv_poll_cq(scene->ends[1].rig.recv_cq, 1, &wc) == 1)
+		assert_int_equal(wc.wr_id, RECEIVES + scene->received++);
+}
+
+/* False: that is not possible now. */
+static bool act(struct scene *scene, enum action action)
+{
+	switch (action) {
+	case POST_FIRST:
+	case POST_SECOND:
+		return post_next(scene, action == POST_SECOND);
+	case POST_RECEIVE:
+		return post_receive(scene);
+	case STEP_FIRST:
+	case STEP_SECOND:
+		return step(scene, action == STEP_SECOND);
+	default:
+		return vanish(scene, action == VANISH_SECOND);
+	}
+}
+
+static bool act_as_usual(struct scene *scene)
+{
+	for (int action = 0; action < ACTIONS; action++) {
+		if (act(scene, (enum action)action))
+			return true;
+	}
+	return false;
+}
+
+static unsigned int most_deviations(const struct story *story)
+{
+	const char *wanted = getenv("PIER_DEVIATIONS");
+
+	return wanted ? (unsigned int)atoi(wanted) : story->deviations;
+}
+
+/* False: nothing is possible any more. */
+static bool go_on(struct scene *scene)
+{
+	unsigned int choice;
+
+	if (scene->deviations == most_deviations(scene->story))
+		return act_as_usual(scene);
+	choice = explore_choose(&scene->explorer, ACTIONS + 1);
+	if (choice == 0)
+		return act_as_usual(scene);
+	scene->deviations++;
+	if (act(scene, (enum action)(choice - 1)))
+		return true;
+	explore_prune(&scene->explorer);
+	return act_as_usual(scene);
+}
+
+/* Writes into memory that is still there. */
+static void expect_written(const struct scene *scene, unsigned int at)
+{
+	const struct end *end = &scene->ends[at];
+
+	for (unsigned int i = 0; i < end->completed - end->failed; i++) {
+		const struct request *request = &scene->story->requests[at][i];
+		const uint8_t *bytes = scene->ends[!at].kept.memory +
+				       offset_of(scene, at, i);
+
+		if (request->opcode != IBV_WR_RDMA_WRITE || !request->peer_kept)
+			continue;
+		assert_int_equal(bytes[0], request->kept ? 'k' : 'v');
+		assert_int_equal(bytes[length_of(scene, request) - 1],
+				 request->kept ? 'k' : 'v');
+	}
+}
+
+static void judge(struct scene *scene)
+{
+	enum ibv_qp_state states[2];
+
+	for (unsigned int i = 0; i < 2; i++) {
+		struct end *end = &scene->ends[i];
+
+		assert_int_equal(end->completed, end->posted);
+		expect_written(scene, i);
+		states[i] = end->rig.qp->state;
+		if (end->failed > 0)
+			assert_int_equal(states[i], IBV_QPS_ERR);
+	}
+	assert_int_equal(states[0], states[1]);
+	if (states[1] == IBV_QPS_ERR)
+		assert_int_equal(scene->received, scene->receives);
+	scene->good += states[0] == IBV_QPS_RTS;
+	scene->bad += states[0] == IBV_QPS_ERR;
+}
+
+static void explore(const struct story *story, enum way way)
+{
+	struct scene scene = { .story = story, .way = way };
+
+	scene.behind = offset_of(&scene, 2, 0);
+	scene.area = scene.behind + size_of(&scene, &story->requests[0][0]);
+	if (way == BY_SOCKETS)
+		setenv("PIER_SOFT_SHARED", "off", 1);
+	do {
+		open_scene(&scene);
+		while (go_on(&scene))
+			collect(&scene);
+		collect(&scene);
+		judge(&scene);
+		close_scene(&scene);
+	} while (explore_next(&scene.explorer));
+	unsetenv("PIER_SOFT_SHARED");
+	print_message("%s, way %d: %lu runs: %lu good, %lu failed\n", story->name,
+		      (int)way, scene.explorer.runs, scene.good, scene.bad);
+	assert_true(scene.good > 0);
+	assert_true(scene.bad > 0);
+}
+
+static void explore_all_ways(const struct story *story)
+{
+	for (int way = 0; way < WAYS; way++)
+		explore(story, (enum way)way);
+}
+
+static void source_of_a_write(void **state)
+{
+	const struct story small = {
+		.name = "small write",
+		.requests = { { { IBV_WR_RDMA_WRITE, SMALL, .peer_kept = true } } },
+		.vanishes = { true, false },
+		.deviations = 1,
+	};
+	const struct story large = {
+		.name = "large write",
+		.requests = { { { IBV_WR_RDMA_WRITE, LARGE, .peer_kept = true } } },
+		.vanishes = { true, false },
+		.deviations = 1,
+	};
+
+	(void)state;
+	explore_all_ways(&small);
+	explore_all_ways(&large);
+}
+
+static void source_between_others(void **state)
+{
+	const struct request kept = { IBV_WR_RDMA_WRITE, SMALL, .kept = true,
+				      .peer_kept = true };
+	const struct story story = {
+		.name = "between writes",
+		.requests = { { kept,
+				{ IBV_WR_RDMA_WRITE, SMALL, .peer_kept = true },
+				kept },
+			      { kept } },
+		.vanishes = { true, false },
+		.deviations = 1,
+	};
+
+	(void)state;
+	explore_all_ways(&story);
+}
+
+/* The peer refuses the send at first, and it has to be sent again. */
+static void source_behind_a_send(void **state)
+{
+	const struct story small = {
+		.name = "small, behind a send",
+		.requests = { { { IBV_WR_SEND, SMALL, .kept = true },
+				{ IBV_WR_RDMA_WRITE, SMALL, .peer_kept = true } } },
+		.vanishes = { true, false },
+		.receives = 1,
+		.deviations = 1,
+	};
+	const struct story large = {
+		.name = "large, behind a send",
+		.requests = { { { IBV_WR_SEND, SMALL, .kept = true },
+				{ IBV_WR_RDMA_WRITE, LARGE, .peer_kept = true } } },
+		.vanishes = { true, false },
+		.receives = 1,
+		.deviations = 1,
+	};
+
+	(void)state;
+	explore_all_ways(&small);
+	explore_all_ways(&large);
+}
+
+static void source_of_a_send(void **state)
+{
+	const struct story story = {
+		.name = "large send",
+		.requests = { { { IBV_WR_SEND, LARGE } } },
+		.vanishes = { true, false },
+		.receives = 1,
+		.deviations = 1,
+	};
+
+	(void)state;
+	explore(&story, BY_SOCKETS);
+	explore(&story, BY_RINGS);
+}
+
+static void memory_of_the_peer(void **state)
+{
+	const enum ibv_wr_opcode opcodes[] = { IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ };
+	const enum size sizes[] = { SMALL, LARGE };
+
+	(void)state;
+	for (int i = 0; i < 4; i++) {
+		const struct request kept = { IBV_WR_RDMA_WRITE, SMALL, .kept = true,
+					      .peer_kept = true };
+		const struct story story = {
+			.name = i % 2 ? "peer's memory, read" : "peer's memory, written",
+			.requests = { { kept,
+					{ opcodes[i % 2], sizes[i / 2], .kept = true },
+					kept },
+				      { kept } },
+			.vanishes = { false, true },
+			.deviations = 1,
+		};
+
+		explore_all_ways(&story);
+	}
+}
+
+static void landing_of_a_read(void **state)
+{
+	const enum size sizes[] = { SMALL, LARGE };
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		const struct story story = {
+			.name = "landing of a read",
+			.requests = { { { IBV_WR_RDMA_READ, sizes[i],
+					  .peer_kept = true } } },
+			.vanishes = { true, false },
+			.deviations = 1,
+		};
+
+		explore_all_ways(&story);
+	}
+}
+
+static void sources_at_both_ends(void **state)
+{
+	const struct request small = { IBV_WR_RDMA_WRITE, SMALL, .kept = true,
+				       .peer_kept = true };
+	const struct request large = { IBV_WR_RDMA_WRITE, LARGE, .peer_kept = true };
+	const struct story story = {
+		.name = "at both ends",
+		.requests = { { small, large }, { small, large } },
+		.vanishes = { true, true },
+		.deviations = 1,
+	};
+
+	(void)state;
+	explore(&story, BY_RINGS);
+}
+
+/* The end that refuses a write has begun one of its own, which it cannot finish. */
+static void source_while_refusing(void **state)
+{
+	const struct story story = {
+		.name = "while refusing",
+		.requests = { { { IBV_WR_RDMA_WRITE, LARGE, .peer_kept = true } },
+			      { { IBV_WR_RDMA_WRITE, SMALL, .kept = true } } },
+		.vanishes = { true, false },
+		.deviations = 1,
+	};
+
+	(void)state;
+	explore(&story, BY_SOCKETS);
+	explore(&story, BY_RINGS);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(source_of_a_write),
+		cmocka_unit_test(source_between_others),
+		cmocka_unit_test(source_behind_a_send),
+		cmocka_unit_test(source_of_a_send),
+		cmocka_unit_test(memory_of_the_peer),
+		cmocka_unit_test(landing_of_a_read),
+		cmocka_unit_test(sources_at_both_ends),
+		cmocka_unit_test(source_while_refusing),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

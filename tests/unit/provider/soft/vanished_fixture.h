@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TESTS_UNIT_VANISHED_SCENE_H
+#define TESTS_UNIT_VANISHED_SCENE_H
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "soft_fixture.h"
+
+#include "explore.h"
+#include "provider/soft/engine.h"
+#include "provider/soft/link/shared_memory.h"
+#include "provider/soft/pass.h"
+#include "provider/soft/soft.h"
+
+/* Two stepped NICs, their memory, and what can happen to it. Of soft_vanished.c alone. */
+
+enum {
+	MOST_REQUESTS = 3,
+	RECEIVES = 100, /* added to the wr_ids of receives */
+	NEAR_NANOSECONDS = 2000000,
+};
+
+/* What may happen next; the first one that can is the usual one. */
+enum action {
+	POST_FIRST,
+	POST_SECOND,
+	POST_RECEIVE,
+	STEP_FIRST,
+	STEP_SECOND,
+	VANISH_FIRST,
+	VANISH_SECOND,
+	ACTIONS
+};
+
+enum size {
+	NONE, /* there is no such request */
+	SMALL,
+	LARGE, /* takes several turns */
+};
+
+struct request {
+	enum ibv_wr_opcode opcode;
+	enum size size;
+	bool kept, peer_kept; /* the memory here and there does not vanish */
+};
+
+struct story {
+	const char *name;
+	struct request requests[2][MOST_REQUESTS];
+	bool vanishes[2];
+	unsigned int receives; /* of the second end, when it has refused a send */
+	unsigned int deviations;
+};
+
+enum way {
+	BY_SOCKETS,
+	BY_RINGS,
+	DIRECTLY,
+	WAYS
+};
+
+/* Memory of an end; the NIC of the peer may copy into and out of that with an fd. */
+struct area {
+	uint8_t *memory;
+	struct ibv_mr *mr;
+};
+
+struct end {
+	struct rig rig;
+	struct area kept, vanishing;
+	unsigned int posted, completed, failed;
+	enum ibv_wc_status first_failure;
+};
+
+struct scene {
+	const struct story *story;
+	enum way way;
+	size_t behind, area; /* what is behind all requests is for a receive */
+	struct end ends[2];
+	bool vanished[2];
+	unsigned int receives, received;
+	unsigned int deviations;
+	struct explorer explorer;
+	unsigned long good, bad;
+};
+
+static const struct pier_provider *const soft = &pier_soft_provider;
+
+/* Beyond what a socket takes, half of a ring, and what is copied in one go. */
+static const uint32_t large_lengths[WAYS] = {
+	[BY_SOCKETS] = 5 << 18,
+	[BY_RINGS] = SOFT_RING_SIZE + SOFT_RING_SIZE / 2,
+	[DIRECTLY] = 5 << 18,
+};
+
+static uint32_t length_of(const struct scene *scene, const struct request *request)
+{
+	const uint32_t lengths[] = {
+		[NONE] = 0,
+		[SMALL] = 1000,
+		[LARGE] = large_lengths[scene->way],
+	};
+
+	return lengths[request->size];
+}
+
+/* In whole pages, so that memory that vanishes is that of no other area. */
+static uint64_t size_of(const struct scene *scene, const struct request *request)
+{
+	const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+
+	return (length_of(scene, request) + page - 1) / page * page;
+}
+
+/* Each request has memory of its own. */
+static uint64_t offset_of(const struct scene *scene, unsigned int at, unsigned int index)
+{
+	const struct request *all = scene->story->requests[0];
+	uint64_t offset = 0;
+
+	for (unsigned int i = 0; i < at * MOST_REQUESTS + index; i++)
+		offset += size_of(scene, &all[i]);
+	return offset;
+}
+
+static void open_area(struct area *area, struct rig *rig, size_t size, bool has_fd)
+{
+	const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+			   IBV_ACCESS_REMOTE_READ;
+	int fd = -1;
+
+	if (has_fd) {
+		fd = memfd_create("area", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+		assert_int_equal(ftruncate(fd, (off_t)size), 0);
+		assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+	}
+	area->memory = mmap(NULL, size, PROT_READ | PROT_WRITE,
+			    has_fd ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS, fd, 0);
+	assert_ptr_not_equal(area->memory, MAP_FAILED);
+	area->mr = has_fd ? soft->reg_dmabuf_mr(rig->pd, 0, size, (uintptr_t)area->memory,
+						fd, access)
+			  : soft->reg_mr(rig->pd, area->memory, size,
+					 (uintptr_t)area->memory, access);
+	assert_non_null(area->mr);
+	if (has_fd)
+		close(fd);
+}
+
+static void close_area(struct area *area, size_t size)
+{
+	assert_int_equal(soft->dereg_mr(area->mr), 0);
+	munmap(area->memory, size);
+}
+
+static int post(struct scene *scene, unsigned int at, const struct request *request,
+		uint64_t offset)
+{
+	struct end *end = &scene->ends[at], *peer = &scene->ends[!at];
+	const struct area *here = request->kept ? &end->kept : &end->vanishing;
+	const struct area *there = request->peer_kept ? &peer->kept : &peer->vanishing;
+	struct ibv_sge sge = { (uintptr_t)here->memory + offset,
+			       length_of(scene, request), here->mr->lkey };
+	struct ibv_send_wr *bad, wr = { .wr_id = end->posted,
+					.sg_list = &sge,
+					.num_sge = 1,
+					.opcode = request->opcode,
+					.send_flags = IBV_SEND_SIGNALED };
+
+	wr.wr.rdma.remote_addr = (uintptr_t)there->memory + offset;
+	wr.wr.rdma.rkey = there->mr->rkey;
+	return ibv_post_send(end->rig.qp, &wr, &bad);
+}
+
+static bool post_next(struct scene *scene, unsigned int at)
+{
+	struct end *end = &scene->ends[at];
+	const struct request *request = &scene->story->requests[at][end->posted];
+
+	if (end->posted == MOST_REQUESTS || request->size == NONE)
+		return false;
+	assert_int_equal(post(scene, at, request, offset_of(scene, at, end->posted)), 0);
+	end->posted++;
+	return true;
+}
+
+static bool was_refused(const struct scene *scene)
+{
+	return ((const struct soft_qp *)scene->ends[0].rig.qp)->sq.rnr_until > 0;
+}
+
+/* Into kept memory, behind that which the first end writes to. */
+static bool post_receive(struct scene *scene)
+{
+	struct area *area = &scene->ends[1].kept;
+	struct ibv_sge sge = { (uintptr_t)area->memory + scene->behind,
+			       (uint32_t)(scene->area - scene->behind), area->mr->lkey };
+	struct ibv_recv_wr *bad, wr = { .wr_id = RECEIVES + scene->receives,
+					.sg_list = &sge,
+					.num_sge = 1 };
+
+	if (scene->receives == scene->story->receives || !was_refused(scene))
+		return false;
+	assert_int_equal(ibv_post_recv(scene->ends[1].rig.qp, &wr, &bad), 0);
+	scene->receives++;
+	return true;
+}
+
+/* Its address stays taken: nothing else comes to lie there. */
+static bool vanish(struct scene *scene, unsigned int at)
+{
+	if (!scene->story->vanishes[at] || scene->vanished[at])
+		return false;
+	assert_int_equal(
+		mprotect(scene->ends[at].vanishing.memory, scene->area, PROT_NONE), 0);
+	scene->vanished[at] = true;
+	return true;
+}
+
+/* Timers that ring soon have always rung. */
+static bool step(struct scene *scene, unsigned int at)
+{
+	struct ibv_context *context = scene->ends[at].rig.context;
+	const struct soft_engine *engine = &soft_context(context)->engine;
+	uint64_t now = pier_soft_now();
+
+	while (engine->deadline > now && engine->deadline - now < NEAR_NANOSECONDS)
+		now = pier_soft_now();
+	return pier_soft_step(context);
+}
+
+/* The NIC asks at the second use of a key whether it may copy on its own. */
+static void use_key(struct scene *scene, unsigned int at)
+{
+	const struct request request = { .opcode = IBV_WR_RDMA_WRITE,
+					 .size = SMALL,
+					 .kept = true,
+					 .peer_kept = true };
+	struct rig *rig = &scene->ends[at].rig;
+
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(post(scene, at, &request, scene->behind), 0);
+		rig_expect(rig, rig->send_cq, &scene->ends[!at].rig, 0, IBV_WC_SUCCESS);
+	}
+	while (step(scene, 0) || step(scene, 1))
+		continue;
+}
+
+/* The first byte of each request, and the last. */
+static void fill(const struct scene *scene, unsigned int at)
+{
+	const struct request *requests = scene->story->requests[at];
+	const struct end *end = &scene->ends[at];
+
+	for (unsigned int i = 0; i < MOST_REQUESTS && requests[i].size != NONE; i++) {
+		uint64_t first = offset_of(scene, at, i);
+		uint64_t last = first + length_of(scene, &requests[i]) - 1;
+
+		end->kept.memory[first] = end->kept.memory[last] = 'k';
+		end->vanishing.memory[first] = end->vanishing.memory[last] = 'v';
+	}
+}
+
+static void open_scene(struct scene *scene)
+{
+	const struct rig_options options = { .stepped = 1,
+					     .rnr_retry = 7,
+					     .min_rnr_timer = 1 };
+
+	memset(scene->ends, 0, sizeof(scene->ends));
+	memset(scene->vanished, 0, sizeof(scene->vanished));
+	scene->receives = scene->received = scene->deviations = 0;
+	rig_open_pair(&scene->ends[0].rig, &scene->ends[1].rig, &options);
+	for (int i = 0; i < 2; i++) {
+		open_area(&scene->ends[i].kept, &scene->ends[i].rig, scene->area,
+			  scene->way == DIRECTLY);
+		open_area(&scene->ends[i].vanishing, &scene->ends[i].rig, scene->area,
+			  false);
+	}
+	for (unsigned int i = 0; scene->way == DIRECTLY && i < 2; i++)
+		use_key(scene, i);
+	fill(scene, 0);
+	fill(scene, 1);
+}
+
+static void close_scene(struct scene *scene)
+{
+	for (int i = 0; i < 2; i++) {
+		close_area(&scene->ends[i].kept, scene->area);
+		close_area(&scene->ends[i].vanishing, scene->area);
+		rig_close(&scene->ends[i].rig);
+	}
+}
+
+#endif

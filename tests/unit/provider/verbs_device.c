@@ -1,0 +1,540 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Devices that libibverbs lists, and regions on them. The program answers in
+ * libibverbs' place, so that devices can be had here that fail in all its ways.
+ */
+#include "tests/support/cmocka.h"
+#include "tests/support/census.h"
+#include "tests/support/plugins.h"
+
+#include <errno.h>
+#include <sys/resource.h>
+
+#include <infiniband/verbs.h>
+
+#include <pier/buffer.h>
+#include <pier/device.h>
+#include <pier/log.h>
+#include <pier/mr.h>
+
+enum {
+	DEVICES = 4,
+	LENGTH = 100,
+};
+
+struct nic {
+	struct ibv_device device; /* first: a NIC is found by its device */
+	int open_error;
+	uint8_t active_port; /* 0: none */
+	int probe_error;     /* of registering fd -1 as a dma-buf */
+	int pd_error;
+};
+
+static struct {
+	struct nic nics[DEVICES];
+	int count, list_error, reg_error;
+	int contexts, pds, mrs; /* alive */
+	struct ibv_mr mr;
+	int warnings;
+	char warning[512];
+} verbs;
+
+static struct nic *nic_of(struct ibv_device *device)
+{
+	return (struct nic *)device;
+}
+
+struct ibv_device **ibv_get_device_list(int *ret_count)
+{
+	struct ibv_device **list;
+
+	if (verbs.list_error) {
+		errno = verbs.list_error;
+		return NULL;
+	}
+	list = calloc(DEVICES + 1, sizeof(struct ibv_device *));
+	for (int i = 0; i < verbs.count; i++)
+		list[i] = &verbs.nics[i].device;
+	*ret_count = verbs.count;
+	return list;
+}
+
+void ibv_free_device_list(struct ibv_device **list)
+{
+	free(list);
+}
+
+struct ibv_context *ibv_open_device(struct ibv_device *device)
+{
+	struct ibv_context *context;
+
+	/* Not all providers set it. */
+	if (nic_of(device)->open_error > 0)
+		errno = nic_of(device)->open_error;
+	if (nic_of(device)->open_error)
+		return NULL;
+	context = calloc(1, sizeof(*context));
+	context->device = device;
+	verbs.contexts++;
+	return context;
+}
+
+int ibv_close_device(struct ibv_context *context)
+{
+	free(context);
+	verbs.contexts--;
+	return 0;
+}
+
+int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *ret_attr)
+{
+	(void)context;
+	*ret_attr = (struct ibv_device_attr){ .max_mr_size = 1 << 20,
+					      .phys_port_cnt = 2 };
+	return 0;
+}
+
+#undef ibv_query_port
+int ibv_query_port(struct ibv_context *context, uint8_t port,
+		   struct _compat_ibv_port_attr *ret_attr)
+{
+	bool active = nic_of(context->device)->active_port == port;
+
+	((struct ibv_port_attr *)ret_attr)->state = active ? IBV_PORT_ACTIVE
+							   : IBV_PORT_DOWN;
+	return 0;
+}
+
+struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
+{
+	struct ibv_pd *pd;
+
+	errno = nic_of(context->device)->pd_error;
+	if (errno)
+		return NULL;
+	pd = calloc(1, sizeof(*pd));
+	pd->context = context;
+	verbs.pds++;
+	return pd;
+}
+
+int ibv_dealloc_pd(struct ibv_pd *pd)
+{
+	free(pd);
+	verbs.pds--;
+	return 0;
+}
+
+struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length,
+				uint64_t iova, unsigned int access)
+{
+	(void)pd, (void)addr, (void)length, (void)iova, (void)access;
+	errno = verbs.reg_error;
+	if (verbs.reg_error)
+		return NULL;
+	verbs.mrs++;
+	return &verbs.mr;
+}
+
+struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length,
+				 uint64_t iova, int fd, int access)
+{
+	int probe_error = nic_of(pd->context->device)->probe_error;
+
+	(void)offset, (void)length, (void)iova, (void)access;
+	/* No dma-bufs come here: to the kernel all other fds are EINVAL. */
+	errno = fd < 0 || probe_error != EBADF ? probe_error : EINVAL;
+	return NULL;
+}
+
+int ibv_dereg_mr(struct ibv_mr *mr)
+{
+	assert_ptr_equal(mr, &verbs.mr);
+	verbs.mrs--;
+	return 0;
+}
+
+static void take_warning(enum pier_log_level level, const char *message, void *argument)
+{
+	(void)argument;
+	if (level != PIER_LOG_WARNING)
+		return;
+	verbs.warnings++;
+	snprintf(verbs.warning, sizeof(verbs.warning), "%s", message);
+}
+
+static void add_nic(const char *name, struct nic nic)
+{
+	snprintf(nic.device.name, sizeof(nic.device.name), "%s", name);
+	verbs.nics[verbs.count++] = nic;
+}
+
+/* A machine without any; opened devices must be closed again. */
+static int reset(void **state)
+{
+	(void)state;
+	memset(&verbs, 0, sizeof(verbs));
+	pier_log_set(PIER_LOG_WARNING, take_warning, NULL);
+	return unsetenv("PIER_DEVICE");
+}
+
+static int nothing_left(void **state)
+{
+	(void)state;
+	return verbs.contexts + verbs.pds + verbs.mrs;
+}
+
+static struct pier_device *open_device(const char *name, const char *expected)
+{
+	struct pier_device *device;
+
+	assert_int_equal(pier_open_device(name, &device), 0);
+	assert_string_equal(pier_device_name(device), expected);
+	return device;
+}
+
+static void lists_soft0_without_libibverbs(void **state)
+{
+	struct pier_device_info *list;
+	size_t count;
+
+	(void)state;
+	verbs.list_error = ENOSYS;
+	assert_int_equal(pier_device_list(&list, &count), 0);
+	assert_int_equal(count, 1);
+	assert_string_equal(list[0].name, PIER_SOFT_DEVICE);
+	pier_device_list_free(list);
+	pier_close_device(open_device(PIER_SOFT_DEVICE, PIER_SOFT_DEVICE));
+}
+
+/* Programs must not become slow without a word because a port is down. */
+static void never_chooses_soft0(void **state)
+{
+	struct pier_device *device = NULL;
+
+	(void)state;
+	verbs.list_error = ENOSYS;
+	assert_int_equal(pier_open_device(NULL, &device), -ENODEV);
+	test_assert_sentence(
+		"there is no RDMA device: listing devices: Function not "
+		"implemented (PIER_DEVICE=soft0 or the name soft0 selects the "
+		"software NIC)");
+	verbs.list_error = 0;
+	assert_int_equal(pier_open_device(NULL, &device), -ENODEV);
+	test_assert_sentence("there is no RDMA device (PIER_DEVICE=soft0");
+	add_nic("closed0", (struct nic){ .open_error = EACCES, .active_port = 1 });
+	add_nic("down0", (struct nic){ 0 });
+	assert_int_equal(pier_open_device(NULL, &device), -ENODEV);
+	test_assert_sentence("no RDMA device can be used");
+	test_assert_sentence(
+		"opening closed0: Permission denied; down0 has no active port");
+	assert_null(device);
+	setenv("PIER_DEVICE", PIER_SOFT_DEVICE, 1);
+	pier_close_device(open_device(NULL, PIER_SOFT_DEVICE));
+}
+
+/* What a device lacks beside a port is no reason to refuse it. */
+static void chooses_one_without_dmabufs(void **state)
+{
+	(void)state;
+	add_nic("nic0", (struct nic){ .active_port = 1, .probe_error = EOPNOTSUPP });
+	pier_close_device(open_device(NULL, "nic0"));
+}
+
+static void tells_why_there_are_no_others(void **state)
+{
+	struct pier_device *device = NULL;
+
+	(void)state;
+	verbs.list_error = EPERM;
+	assert_int_equal(pier_open_device("mlx5_0", &device), -ENODEV);
+	test_assert_sentence("no RDMA device \"mlx5_0\"; there are: soft0");
+	test_assert_sentence("libibverbs lists none: Operation not permitted");
+	assert_null(device);
+	verbs.list_error = 0;
+	add_nic("mlx5_1", (struct nic){ 0 });
+	assert_int_equal(pier_open_device("mlx5_0", &device), -ENODEV);
+	test_assert_sentence("there are: mlx5_1, soft0");
+	assert_null(strstr(pier_error_message(), "lists none"));
+}
+
+static void opens_the_first_that_works(void **state)
+{
+	(void)state;
+	add_nic("closed0", (struct nic){ .open_error = EACCES, .active_port = 1 });
+	add_nic("down0", (struct nic){ 0 });
+	add_nic("good0", (struct nic){ .active_port = 2 });
+	add_nic("good1", (struct nic){ .active_port = 1 });
+	pier_close_device(open_device(NULL, "good0"));
+	/* Whoever has this NIC would otherwise never learn why it is not used. */
+	assert_int_equal(verbs.warnings, 1);
+	assert_non_null(strstr(verbs.warning, "closed0"));
+	assert_non_null(strstr(verbs.warning, "Permission denied"));
+	setenv("PIER_DEVICE", "good1", 1);
+	pier_close_device(open_device(NULL, "good1"));
+	pier_close_device(open_device("down0", "down0"));
+	assert_int_equal(verbs.warnings, 1);
+}
+
+static void tells_why_one_does_not_open(void **state)
+{
+	struct pier_device *device = NULL;
+
+	(void)state;
+	add_nic("closed0", (struct nic){ .open_error = EACCES });
+	add_nic("silent0", (struct nic){ .open_error = -1 });
+	assert_int_equal(pier_open_device("closed0", &device), -EACCES);
+	test_assert_sentence("opening closed0: Permission denied");
+	/* Not the errno of something else. */
+	errno = ENOTTY;
+	assert_int_equal(pier_open_device("silent0", &device), -EIO);
+	assert_null(device);
+}
+
+static void asks_for_dmabufs(void **state)
+{
+	static const struct {
+		int error;
+		bool dmabuf;
+	} cases[] = {
+		{ EBADF, true },
+		{ EOPNOTSUPP, false },
+		{ EPROTONOSUPPORT, false },
+	};
+	struct pier_device_attr attr;
+
+	(void)state;
+	for (size_t i = 0; i < 3; i++) {
+		struct pier_device *device;
+
+		verbs.count = 0;
+		add_nic("nic0", (struct nic){ .probe_error = cases[i].error });
+		device = open_device("nic0", "nic0");
+		assert_int_equal(pier_query_device(device, &attr), 0);
+		assert_int_equal(attr.dmabuf, cases[i].dmabuf);
+		assert_false(attr.memfd_as_dmabuf);
+		pier_close_device(device);
+	}
+}
+
+/* What says nothing about the device must not become "no dma-bufs". */
+static void remembers_no_passing_failure(void **state)
+{
+	struct pier_device *device = NULL;
+
+	(void)state;
+	add_nic("nic0", (struct nic){ .probe_error = ENOMEM });
+	add_nic("nic1", (struct nic){ .probe_error = EBADF, .pd_error = ENOMEM });
+	assert_int_equal(pier_open_device("nic0", &device), -ENOMEM);
+	test_assert_sentence("whether nic0 registers dma-bufs");
+	assert_int_equal(pier_open_device("nic1", &device), -ENOMEM);
+	test_assert_sentence("nic1");
+	assert_null(device);
+	assert_int_equal(pier_object_count(PIER_OBJECT_DEVICE), 0);
+}
+
+struct scene {
+	struct pier_device *device;
+	struct pier_pd *pd;
+	struct pier_buffer *buffer;
+	struct test_census before;
+	struct pier_mr *mr;
+};
+
+static struct scene open_scene(const char *spec, int probe_error)
+{
+	struct scene scene = { .mr = NULL };
+
+	add_nic("nic0", (struct nic){ .probe_error = probe_error });
+	scene.device = open_device("nic0", "nic0");
+	assert_int_equal(pier_alloc_pd(scene.device, &scene.pd), 0);
+	assert_int_equal(pier_buffer_alloc(spec, LENGTH, &scene.buffer), 0);
+	scene.before = test_take_census();
+	return scene;
+}
+
+static int reg(struct scene *scene, int access, enum pier_policy policy)
+{
+	return pier_reg_buffer_mr(scene->pd, scene->buffer, 0, LENGTH, access, policy,
+				  &scene->mr);
+}
+
+static void expect_host(struct scene *scene)
+{
+	assert_int_equal(pier_mr_path(scene->mr), PIER_PATH_HOST);
+	assert_int_equal(pier_buffer_free(scene->buffer), -EBUSY);
+	assert_int_equal(pier_dealloc_pd(scene->pd), -EBUSY);
+	assert_int_equal(pier_dereg_mr(scene->mr), 0);
+	scene->mr = NULL;
+}
+
+static void close_scene(struct scene *scene)
+{
+	assert_null(scene->mr);
+	test_assert_census(&scene->before);
+	assert_int_equal(pier_buffer_free(scene->buffer), 0);
+	assert_int_equal(pier_dealloc_pd(scene->pd), 0);
+	assert_int_equal(pier_close_device(scene->device), 0);
+}
+
+static void registers_memfds_as_host_memory(void **state)
+{
+	struct scene scene = open_scene("memfd", EBADF);
+
+	(void)state;
+	assert_int_equal(reg(&scene, PIER_ACCESS_SHARED, PIER_POLICY_DIRECT), 0);
+	expect_host(&scene);
+	assert_int_equal(verbs.warnings, 0);
+	close_scene(&scene);
+}
+
+static void hints_at_what_helps(void **state)
+{
+	struct scene scene = open_scene("host", EBADF);
+	struct rlimit limit;
+
+	(void)state;
+	assert_int_equal(getrlimit(RLIMIT_MEMLOCK, &limit), 0);
+	limit.rlim_cur = 64 << 10;
+	if (limit.rlim_cur > limit.rlim_max)
+		limit.rlim_cur = limit.rlim_max;
+	assert_int_equal(setrlimit(RLIMIT_MEMLOCK, &limit), 0);
+	verbs.reg_error = ENOMEM;
+	assert_int_equal(reg(&scene, 0, PIER_POLICY_DIRECT), -ENOMEM);
+	test_assert_sentence("RLIMIT_MEMLOCK is");
+	/* can_do_mlock() of the kernel, where the limit is 0. */
+	verbs.reg_error = EPERM;
+	assert_int_equal(reg(&scene, 0, PIER_POLICY_DIRECT), -EPERM);
+	test_assert_sentence("RLIMIT_MEMLOCK is");
+	verbs.reg_error = EFAULT;
+	assert_int_equal(reg(&scene, 0, PIER_POLICY_DIRECT), -EFAULT);
+	test_assert_sentence("a mapping of device memory");
+	close_scene(&scene);
+}
+
+static void stays_on_the_direct_path(void **state)
+{
+	struct scene scene = open_scene("liar", EOPNOTSUPP);
+
+	(void)state;
+	assert_int_equal(reg(&scene, PIER_ACCESS_SHARED, PIER_POLICY_DIRECT),
+			 -EOPNOTSUPP);
+	test_assert_sentence("nic0 cannot register dma-bufs");
+	close_scene(&scene);
+}
+
+static void takes_another_path_and_says_so(void **state)
+{
+	struct scene scene = open_scene("liar", EOPNOTSUPP);
+
+	(void)state;
+	assert_int_equal(reg(&scene, PIER_ACCESS_SHARED, PIER_POLICY_ANY), 0);
+	assert_int_equal(verbs.warnings, 1);
+	assert_non_null(strstr(verbs.warning, "cannot register dma-bufs"));
+	expect_host(&scene);
+	close_scene(&scene);
+}
+
+/* EINVAL, but no mistake of the caller's. */
+static void takes_another_path_from_a_bad_export(void **state)
+{
+	struct scene scene = open_scene("liar", EBADF);
+
+	(void)state;
+	assert_int_equal(reg(&scene, PIER_ACCESS_SHARED, PIER_POLICY_DIRECT), -EINVAL);
+	test_assert_sentence("is a memfd, not a dma-buf");
+	assert_int_equal(reg(&scene, PIER_ACCESS_SHARED, PIER_POLICY_ANY), 0);
+	assert_int_equal(verbs.warnings, 1);
+	expect_host(&scene);
+	close_scene(&scene);
+}
+
+static void names_a_mistake_once(void **state)
+{
+	struct scene scene = open_scene("liar", EOPNOTSUPP);
+
+	(void)state;
+	for (int policy = PIER_POLICY_DIRECT; policy <= PIER_POLICY_ANY; policy++) {
+		assert_int_equal(
+			reg(&scene, PIER_ACCESS_REMOTE_WRITE, (enum pier_policy)policy),
+			-EINVAL);
+		test_assert_sentence("need LOCAL_WRITE");
+		assert_null(strstr(pier_error_message(), "dma-buf"));
+	}
+	assert_int_equal(verbs.warnings, 0);
+	close_scene(&scene);
+}
+
+static void tells_all_that_was_tried(void **state)
+{
+	struct scene scene = open_scene("liar:far", EOPNOTSUPP);
+
+	(void)state;
+	verbs.reg_error = EFAULT;
+	assert_int_equal(reg(&scene, PIER_ACCESS_SHARED, PIER_POLICY_ANY), -EFAULT);
+	test_assert_sentence("as peer memory");
+	test_assert_sentence("nvidia-peermem");
+	test_assert_sentence("nic0 cannot register dma-bufs");
+	assert_int_equal(verbs.warnings, 0);
+	close_scene(&scene);
+}
+
+/* Memory that the CPU does not reach, by the device's own pointer. */
+static void takes_peer_memory_where_allowed(void **state)
+{
+	struct scene scene = open_scene("liar:far", EOPNOTSUPP);
+
+	(void)state;
+	assert_int_equal(reg(&scene, PIER_ACCESS_SHARED, PIER_POLICY_DIRECT),
+			 -EOPNOTSUPP);
+	for (int policy = PIER_POLICY_PEERMEM; policy <= PIER_POLICY_ANY; policy++) {
+		assert_int_equal(
+			reg(&scene, PIER_ACCESS_SHARED, (enum pier_policy)policy), 0);
+		assert_int_equal(pier_mr_path(scene.mr), PIER_PATH_PEERMEM);
+		assert_int_equal(pier_dereg_mr(scene.mr), 0);
+	}
+	assert_int_equal(verbs.warnings, 2);
+	assert_non_null(strstr(verbs.warning, "as peer memory, not as a dma-buf: "));
+	scene.mr = NULL;
+	close_scene(&scene);
+}
+
+/* What the CPU reaches is no peer memory, and host memory is not allowed. */
+static void takes_no_host_memory_for_peer_memory(void **state)
+{
+	struct scene scene = open_scene("liar", EOPNOTSUPP);
+
+	(void)state;
+	assert_int_equal(reg(&scene, PIER_ACCESS_SHARED, PIER_POLICY_PEERMEM),
+			 -EOPNOTSUPP);
+	test_assert_sentence("nic0 cannot register dma-bufs");
+	close_scene(&scene);
+}
+
+#define CASE(name) cmocka_unit_test_setup_teardown(name, reset, nothing_left)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		CASE(lists_soft0_without_libibverbs),
+		CASE(never_chooses_soft0),
+		CASE(chooses_one_without_dmabufs),
+		CASE(tells_why_there_are_no_others),
+		CASE(opens_the_first_that_works),
+		CASE(tells_why_one_does_not_open),
+		CASE(asks_for_dmabufs),
+		CASE(remembers_no_passing_failure),
+		CASE(registers_memfds_as_host_memory),
+		CASE(hints_at_what_helps),
+		CASE(stays_on_the_direct_path),
+		CASE(takes_another_path_and_says_so),
+		CASE(takes_another_path_from_a_bad_export),
+		CASE(names_a_mistake_once),
+		CASE(tells_all_that_was_tried),
+		CASE(takes_peer_memory_where_allowed),
+		CASE(takes_no_host_memory_for_peer_memory),
+	};
+
+	return cmocka_run_group_tests_name("verbs_device", tests, test_make_liar,
+					   test_remove_liar);
+}

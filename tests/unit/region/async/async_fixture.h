@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TESTS_UNIT_ASYNC_RIG_H
+#define TESTS_UNIT_ASYNC_RIG_H
+
+#include "tests/support/cmocka.h"
+#include "tests/support/census.h"
+#include "tests/support/expect.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <pier/pier.h>
+
+#include "device/device.h"
+#include "core/deadline.h"
+
+/*
+ * soft0 behind a gate: its driver calls that register wait at a gate that is shut
+ * until the test lets them through, and can be made to fail.
+ */
+
+enum {
+	RIG_PAGE = 4096,
+	RIG_PAGES = 16,
+	RIG_LENGTH = RIG_PAGES * RIG_PAGE,
+	RIG_DEADLINE_MS = 60000,
+};
+
+/* All under the lock. */
+struct gate {
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	bool shut;
+	int permits;	 /* calls that may pass although it is shut */
+	int inside;	 /* calls that wait, now */
+	int most;	 /* at once, ever */
+	int reg_error;	 /* what the next registrations fail with; 0 */
+	int dereg_error; /* and the next deregistration, once */
+	int registrations, deregistrations;
+};
+
+struct rig {
+	struct test_census before;
+	struct pier_device *device;
+	struct pier_pd *pd;
+	struct pier_event_queue *queue;
+	uint8_t *memory; /* RIG_LENGTH bytes, and a page that is forbidden */
+	struct pier_mr_range range;
+	struct pier_mr_attr attr; /* of `range`, which is all of the memory */
+};
+
+static struct gate gate = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+/* 0, or the errno that the call is to fail with. */
+static int pass_gate(void)
+{
+	int error;
+
+	pthread_mutex_lock(&gate.lock);
+	gate.registrations++;
+	gate.inside++;
+	if (gate.inside > gate.most)
+		gate.most = gate.inside;
+	pthread_cond_broadcast(&gate.changed);
+	while (gate.shut && gate.permits == 0)
+		pthread_cond_wait(&gate.changed, &gate.lock);
+	if (gate.shut)
+		gate.permits--;
+	gate.inside--;
+	error = gate.reg_error;
+	pthread_mutex_unlock(&gate.lock);
+	errno = error;
+	return error;
+}
+
+static struct ibv_mr *gated_reg_mr(struct ibv_pd *pd, void *addr, size_t length,
+				   uint64_t iova, int access)
+{
+	return pass_gate() ? NULL
+			   : pier_soft_provider.reg_mr(pd, addr, length, iova, access);
+}
+
+static struct ibv_mr *gated_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset,
+					  size_t length, uint64_t iova, int fd,
+					  int access)
+{
+	return pass_gate() ? NULL
+			   : pier_soft_provider.reg_dmabuf_mr(pd, offset, length, iova,
+							      fd, access);
+}
+
+static int gated_dereg_mr(struct ibv_mr *mr)
+{
+	int error;
+
+	pthread_mutex_lock(&gate.lock);
+	error = gate.dereg_error;
+	gate.dereg_error = 0;
+	gate.deregistrations += error == 0;
+	pthread_mutex_unlock(&gate.lock);
+	return error ? error : pier_soft_provider.dereg_mr(mr);
+}
+
+static inline void set_gate(bool shut)
+{
+	pthread_mutex_lock(&gate.lock);
+	gate.shut = shut;
+	pthread_cond_broadcast(&gate.changed);
+	pthread_mutex_unlock(&gate.lock);
+}
+
+static inline void let_one_through(void)
+{
+	pthread_mutex_lock(&gate.lock);
+	gate.permits++;
+	pthread_cond_broadcast(&gate.changed);
+	pthread_mutex_unlock(&gate.lock);
+}
+
+static inline void wait_for_gate(int inside)
+{
+	int64_t end = pier_deadline(RIG_DEADLINE_MS);
+	struct timespec until = { end / 1000000000, end % 1000000000 };
+	int error = 0;
+
+	pthread_mutex_lock(&gate.lock);
+	while (gate.inside != inside && !error)
+		error = pthread_cond_timedwait(&gate.changed, &gate.lock, &until);
+	pthread_mutex_unlock(&gate.lock);
+	assert_int_equal(error, 0);
+}
+
+static inline void rig_use_queue(struct rig *rig, uint32_t workers, uint32_t depth)
+{
+	struct pier_event_queue_attr attr;
+
+	pier_event_queue_attr_init(&attr);
+	attr.workers = workers;
+	attr.depth = depth;
+	expect_ok(pier_event_queue_destroy(rig->queue));
+	expect_ok(pier_event_queue_create(&attr, &rig->queue));
+}
+
+/* With a queue of one thread, so that what is queued behind a gate stays queued. */
+static inline int rig_setup(void **state)
+{
+	static struct pier_provider gated;
+	struct rig *rig = calloc(1, sizeof(*rig));
+	pthread_condattr_t clock;
+
+	gate = (struct gate){ .lock = PTHREAD_MUTEX_INITIALIZER };
+	pthread_condattr_init(&clock);
+	pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+	pthread_cond_init(&gate.changed, &clock);
+	assert_non_null(rig);
+	rig->before = test_take_census();
+	rig->memory = mmap(NULL, RIG_LENGTH + RIG_PAGE, PROT_READ | PROT_WRITE,
+			   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	assert_true(rig->memory != MAP_FAILED);
+	assert_int_equal(mprotect(rig->memory + RIG_LENGTH, RIG_PAGE, PROT_NONE), 0);
+	expect_ok(pier_open_device("soft0", &rig->device));
+	gated = *rig->device->provider;
+	gated.reg_mr = gated_reg_mr;
+	gated.reg_dmabuf_mr = gated_reg_dmabuf_mr;
+	gated.dereg_mr = gated_dereg_mr;
+	rig->device->provider = &gated;
+	expect_ok(pier_alloc_pd(rig->device, &rig->pd));
+	rig_use_queue(rig, 1, 1024);
+	rig->range = pier_mr_range_host(rig->memory, RIG_LENGTH);
+	pier_mr_attr_init(&rig->attr);
+	rig->attr.ranges = &rig->range;
+	rig->attr.range_count = 1;
+	rig->attr.access = PIER_ACCESS_SHARED;
+	rig->attr.context = rig;
+	*state = rig;
+	return 0;
+}
+
+/* What a driver still works on comes to its end by itself. */
+static inline void rig_destroy_queue(struct rig *rig)
+{
+	int64_t deadline = pier_deadline(RIG_DEADLINE_MS);
+	int error;
+
+	while ((error = pier_event_queue_destroy(rig->queue)) == -EBUSY &&
+	       strstr(pier_error_message(), "still works") && pier_now() < deadline)
+		sched_yield();
+	expect_ok(error);
+	rig->queue = NULL;
+}
+
+static inline int rig_teardown(void **state)
+{
+	struct rig *rig = *state;
+
+	set_gate(false);
+	rig_destroy_queue(rig);
+	expect_ok(pier_dealloc_pd(rig->pd));
+	expect_ok(pier_close_device(rig->device));
+	munmap(rig->memory, RIG_LENGTH + RIG_PAGE);
+	test_assert_census(&rig->before);
+	free(rig);
+	return 0;
+}
+
+#define rig_case(body) cmocka_unit_test_setup_teardown(body, rig_setup, rig_teardown)
+
+static inline struct pier_registration *rig_submit(struct rig *rig)
+{
+	struct pier_registration *registration = NULL;
+
+	expect_ok(pier_reg_mr_async(rig->queue, rig->pd, &rig->attr, &registration));
+	assert_non_null(registration);
+	return registration;
+}
+
+static inline bool rig_readable(const struct rig *rig)
+{
+	struct pollfd fd = { .fd = pier_event_queue_fd(rig->queue), .events = POLLIN };
+
+	return poll(&fd, 1, 0) == 1;
+}
+
+/* Nothing to read, by all ways of asking. */
+static inline void rig_expect_no_event(struct rig *rig)
+{
+	struct pier_event event;
+
+	assert_false(rig_readable(rig));
+	expect_result(pier_event_queue_read(rig->queue, &event), 0);
+	expect_result(pier_event_queue_wait(rig->queue, 0, &event), -ETIMEDOUT);
+}
+
+/* The next event, which is that of this registration. */
+static inline struct pier_event rig_expect_event(struct rig *rig,
+						 struct pier_registration *registration,
+						 int error)
+{
+	struct pier_event event;
+
+	memset(&event, 0xa5, sizeof(event));
+	expect_ok(pier_event_queue_wait(rig->queue, RIG_DEADLINE_MS, &event));
+	assert_int_equal(event.kind, PIER_EVENT_MR_REGISTERED);
+	assert_ptr_equal(event.registration, registration);
+	assert_ptr_equal(event.context, rig->attr.context);
+	if (event.error != error)
+		fail_msg("%d, not %d: %s", event.error, error, event.sentence);
+	assert_int_equal(event.mr == NULL, error != 0);
+	assert_int_equal(event.sentence[0] == '\0', error == 0);
+	return event;
+}
+
+static inline void rig_wait_for_event(struct rig *rig)
+{
+	struct pollfd fd = { .fd = pier_event_queue_fd(rig->queue), .events = POLLIN };
+
+	assert_int_equal(poll(&fd, 1, RIG_DEADLINE_MS), 1);
+}
+
+#endif

@@ -1,0 +1,390 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "cache_fixture.h"
+#include "tests/support/plugins.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <sys/mman.h>
+
+#include <pier/buffer.h>
+
+/* Memory of backends: whose it is, and what happens when it is freed. */
+
+static struct pier_buffer *alloc(const char *spec, size_t length)
+{
+	struct pier_buffer *buffer = NULL;
+
+	expect_ok(pier_buffer_alloc(spec, length, &buffer));
+	return buffer;
+}
+
+static char *pointer_of(struct pier_buffer *buffer)
+{
+	void *pointer = NULL;
+
+	expect_ok(pier_buffer_map(buffer, &pointer));
+	return pointer;
+}
+
+static void test_buffer_hits(void **state)
+{
+	static const char *const specs[] = { "host", "memfd" };
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		struct pier_buffer *buffer;
+		struct pier_mr *mr;
+
+		rig_start(NULL);
+		buffer = alloc(specs[i], 3 * rig.page);
+		mr = rig_get_buffer(buffer, 10, rig.page, PIER_ACCESS_SHARED);
+		assert_ptr_equal(rig_get_buffer(buffer, 20, 5, PIER_ACCESS_SHARED), mr);
+		/* The same memory by a pointer. */
+		assert_ptr_equal(rig_get(pointer_of(buffer) + 30, 5, 0), mr);
+		assert_int_equal(rig_stats().hits, 2);
+		for (int j = 0; j < 3; j++)
+			rig_put(mr);
+		expect_ok(pier_buffer_free(buffer));
+		assert_int_equal(atomic_load(&rig.live), 0);
+		rig_end();
+	}
+}
+
+static void test_buffer_errors(void **state)
+{
+	struct pier_mr *mr = (struct pier_mr *)0x1;
+	struct pier_buffer *buffer;
+
+	(void)state;
+	rig_start(NULL);
+	buffer = alloc("host", 100);
+	expect_result(pier_mr_cache_get_buffer(rig.cache, buffer, 0, 0, 1, &mr), -EINVAL);
+	expect_result(pier_mr_cache_get_buffer(rig.cache, buffer, 50, 51, 1, &mr),
+		      -ERANGE);
+	expect_result(pier_mr_cache_get_buffer(rig.cache, buffer, SIZE_MAX, 2, 1, &mr),
+		      -ERANGE);
+	expect_result(pier_mr_cache_get_buffer(rig.cache, buffer, 0, 1, 2, &mr), -EINVAL);
+	assert_ptr_equal(mr, (void *)0x1);
+	expect_ok(pier_buffer_free(buffer));
+	rig_end();
+}
+
+/* Handed out: busy. Only kept: the region goes, then the buffer. */
+static void check_free(const char *spec, bool by_pointer)
+{
+	struct pier_buffer *buffer;
+	struct pier_mr *mr;
+	char *memory;
+
+	rig_start(NULL);
+	buffer = alloc(spec, 2 * rig.page);
+	memory = pointer_of(buffer);
+	mr = by_pointer ? rig_get(memory + 7, 100, 1) : rig_get_buffer(buffer, 7, 100, 1);
+	expect_result(pier_buffer_free(buffer), -EBUSY);
+	test_assert_sentence("handed out a region of its memory");
+	/* Nothing was changed. */
+	assert_ptr_equal(rig_get(memory + 7, 1, 1), mr);
+	rig_put(mr);
+	expect_result(pier_buffer_free(buffer), -EBUSY);
+	rig_put(mr);
+	assert_int_equal(atomic_load(&rig.live), 1);
+	expect_ok(pier_buffer_free(buffer));
+	assert_int_equal(atomic_load(&rig.live), 0);
+	assert_int_equal(rig_stats().count, 0);
+	rig_end();
+}
+
+static void test_freeing(void **state)
+{
+	(void)state;
+	check_free("host", false);
+	check_free("memfd", false);
+	check_free("memfd", true);
+}
+
+/* The memory is gone too: a wrapped pointer had kept it. */
+static void test_freed_memory_is_gone(void **state)
+{
+	struct pier_buffer *buffer, *wrapped;
+	char *memory;
+
+	(void)state;
+	rig_start(NULL);
+	buffer = alloc("memfd", rig.page);
+	memory = pointer_of(buffer);
+	rig_touch(memory, 100, 1);
+	expect_ok(pier_buffer_free(buffer));
+	expect_ok(pier_buffer_wrap(memory, 1, &wrapped));
+	assert_string_equal(pier_buffer_backend(wrapped), "host");
+	expect_ok(pier_buffer_free(wrapped));
+	rig_end();
+}
+
+/* Two caches keep it, one of them in use: busy until that is put. */
+static void test_free_of_two_caches(void **state)
+{
+	struct pier_mr_cache *other;
+	struct pier_buffer *buffer;
+	struct pier_mr *mr;
+
+	(void)state;
+	rig_start(NULL);
+	expect_ok(pier_mr_cache_create(&rig.pd, NULL, &other));
+	buffer = alloc("memfd", rig.page);
+	rig_put(rig_get_buffer(buffer, 0, 100, 1));
+	expect_ok(pier_mr_cache_get_buffer(other, buffer, 0, 100, 1, &mr));
+	expect_result(pier_buffer_free(buffer), -EBUSY);
+	expect_ok(pier_mr_cache_put(other, mr));
+	expect_ok(pier_buffer_free(buffer));
+	assert_int_equal(atomic_load(&rig.live), 0);
+	expect_ok(pier_mr_cache_destroy(other));
+	rig_end();
+}
+
+/* A region that could not be deregistered keeps its buffer. */
+static void test_free_of_stuck(void **state)
+{
+	struct pier_buffer *buffer;
+
+	(void)state;
+	rig_start(NULL);
+	buffer = alloc("memfd", rig.page);
+	rig_put(rig_get_buffer(buffer, 0, 100, 1));
+	atomic_store(&rig.sticks, 1);
+	expect_result(pier_buffer_free(buffer), -EBUSY);
+	expect_ok(pier_mr_cache_flush(rig.cache));
+	expect_ok(pier_buffer_free(buffer));
+	rig_end();
+}
+
+/* While another thread deregisters the region the buffer waits, and is not busy. */
+static struct pier_buffer *waiting;
+static pthread_t freeing;
+static atomic_int begun, result;
+
+enum {
+	NO_RESULT = 1,
+	LOOKS = 20000, /* for what must not come */
+};
+
+static void *free_waiting(void *argument)
+{
+	(void)argument;
+	atomic_store(&begun, 1);
+	atomic_store(&result, pier_buffer_free(waiting));
+	return NULL;
+}
+
+static void free_meanwhile(void *addr)
+{
+	(void)addr;
+	rig.on_deregister = NULL;
+	pthread_create(&freeing, NULL, free_waiting, NULL);
+	while (!atomic_load(&begun))
+		sched_yield();
+	for (int i = 0; i < LOOKS && atomic_load(&result) == NO_RESULT; i++)
+		sched_yield();
+	assert_int_equal(atomic_load(&result), NO_RESULT);
+}
+
+static void test_free_waits(void **state)
+{
+	(void)state;
+	rig_deadline(60);
+	rig_start(NULL);
+	waiting = alloc("memfd", rig.page);
+	rig_put(rig_get_buffer(waiting, 0, 100, 1));
+	atomic_store(&begun, 0);
+	atomic_store(&result, NO_RESULT);
+	rig.on_deregister = free_meanwhile;
+	expect_ok(pier_mr_cache_flush(rig.cache));
+	pthread_join(freeing, NULL);
+	assert_int_equal(atomic_load(&result), 0);
+	rig_end();
+	rig_deadline(0);
+}
+
+/* Regions of wrapped memory go with the buffer that wraps it. */
+static void test_free_of_wrapped(void **state)
+{
+	struct pier_buffer *buffer;
+	char *memory;
+
+	(void)state;
+	rig_start(NULL);
+	memory = rig_map(2, 1);
+	expect_ok(pier_buffer_wrap(memory, 2 * rig.page, &buffer));
+	rig_put(rig_get_buffer(buffer, 10, 10, 1));
+	assert_int_equal(rig_stats().count, 1);
+	assert_int_equal(rig_stats().watched, 0);
+	expect_ok(pier_buffer_free(buffer));
+	assert_int_equal(rig_stats().count, 0);
+	munmap(memory, 2 * rig.page);
+	rig_end();
+}
+
+static void test_identity(void **state)
+{
+	struct pier_buffer *first, *second;
+	struct pier_mr *mr;
+	char *memory;
+
+	(void)state;
+	rig_start(NULL);
+	first = alloc("reuse", 10000);
+	memory = pointer_of(first);
+	rig_tag(memory, 2, 1);
+	mr = rig_get(memory, 10000, 1);
+	assert_ptr_equal(rig_get(memory + 100, 10, 1), mr);
+	rig_put(mr);
+	assert_int_equal(rig_stats().hits, 1);
+
+	second = alloc("reuse", 10000); /* and the first is gone */
+	rig_tag(memory, 2, 2);
+	rig_touch(memory + 100, 10, 1);
+	assert_int_equal(rig_stats().hits, 1);
+	assert_int_equal(rig_stats().misses, 2);
+	assert_int_equal(rig_stats().invalidations, 1);
+	/* In use, so it went only when it was put. */
+	assert_int_equal(atomic_load(&rig.live), 2);
+	rig_put(mr);
+	assert_int_equal(atomic_load(&rig.live), 1);
+	mr = rig_get(memory + 100, 10, 1);
+	assert_true(rig_is_fresh(mr));
+	assert_int_equal(rig_stats().hits, 2);
+	rig_put(mr);
+	expect_ok(pier_buffer_free(first));
+	expect_ok(pier_buffer_free(second));
+	rig_end();
+}
+
+/* Of several segments one number does not tell: such a range is not kept. */
+static void test_identity_of_segments(void **state)
+{
+	enum {
+		HALF = 32 << 10 /* a segment of "reuse" */
+	};
+	struct pier_buffer *buffer;
+	char *memory;
+
+	(void)state;
+	rig_start(NULL);
+	buffer = alloc("reuse", 2 * HALF);
+	memory = pointer_of(buffer);
+	rig_touch(memory + HALF - 10, 10, 1);
+	rig_touch(memory + HALF, 10, 1);
+	assert_int_equal(rig_stats().count, 2);
+	rig_touch(memory + HALF - 10, 11, 1);
+	rig_touch(memory + HALF - 10, 11, 1);
+	assert_int_equal(rig_stats().hits, 0);
+	assert_int_equal(rig_stats().misses, 4);
+	assert_int_equal(rig_stats().uncached, 2);
+	expect_ok(pier_buffer_free(buffer));
+	rig_end();
+}
+
+/* Replaced while it is registered: known by the number of before. */
+static void replace(void *addr)
+{
+	struct pier_buffer *buffer = alloc("reuse", 1);
+
+	(void)addr;
+	rig.on_register = NULL;
+	expect_ok(pier_buffer_free(buffer));
+}
+
+static void test_identity_changes_meanwhile(void **state)
+{
+	struct pier_buffer *buffer;
+	char *memory;
+
+	(void)state;
+	rig_start(NULL);
+	buffer = alloc("reuse", 100);
+	memory = pointer_of(buffer);
+	rig.on_register = replace;
+	rig_touch(memory, 100, 1);
+	rig_touch(memory, 100, 1);
+	assert_int_equal(rig_stats().hits, 0);
+	assert_int_equal(rig_stats().misses, 2);
+	rig_touch(memory, 100, 1);
+	assert_int_equal(rig_stats().hits, 1);
+	expect_ok(pier_buffer_free(buffer));
+	rig_end();
+}
+
+/* Who can neither tell allocations apart nor hold one is not cached by pointer. */
+static void test_no_identity(void **state)
+{
+	struct pier_mr_cache_attr attr;
+
+	pier_mr_cache_attr_init(&attr);
+	(void)state;
+	for (int by_hand = 0; by_hand < 2; by_hand++) {
+		struct pier_buffer *buffer;
+		char *memory;
+
+		attr.flags = by_hand ? PIER_MR_CACHE_UNWATCHED : 0;
+		rig_start(&attr);
+		buffer = alloc("nameless", 100);
+		memory = pointer_of(buffer);
+		rig_touch(memory, 100, 1);
+		rig_touch(memory, 100, 1);
+		assert_int_equal(rig_stats().hits, by_hand);
+		assert_int_equal(rig_stats().unwatched, by_hand ? 0 : 2);
+		/* As a buffer it is pier's to free. */
+		rig_put(rig_get_buffer(buffer, 0, 100, 1));
+		rig_put(rig_get_buffer(buffer, 0, 100, 1));
+		assert_int_equal(rig_stats().hits, by_hand ? 3 : 1);
+		expect_ok(pier_buffer_free(buffer));
+		assert_int_equal(atomic_load(&rig.live), 0);
+		rig_end();
+	}
+}
+
+/* Plugins in a folder of their own; see test_make_liar(). */
+static char folder[] = "/tmp/pier-unit-XXXXXX";
+
+static int make_folder(void **state)
+{
+	(void)state;
+	if (!mkdtemp(folder))
+		return -1;
+	test_link_plugin(folder, "reuse");
+	test_link_plugin(folder, "nameless");
+	return setenv("PIER_BACKEND_PATH", folder, 1);
+}
+
+static int remove_folder(void **state)
+{
+	char link[128];
+
+	(void)state;
+	snprintf(link, sizeof(link), "%s/reuse.so", folder);
+	if (unlink(link))
+		return -1;
+	snprintf(link, sizeof(link), "%s/nameless.so", folder);
+	return unlink(link) || rmdir(folder);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_buffer_hits),
+		cmocka_unit_test(test_buffer_errors),
+		cmocka_unit_test(test_freeing),
+		cmocka_unit_test(test_freed_memory_is_gone),
+		cmocka_unit_test(test_free_of_two_caches),
+		cmocka_unit_test(test_free_of_stuck),
+		cmocka_unit_test(test_free_waits),
+		cmocka_unit_test(test_free_of_wrapped),
+		cmocka_unit_test(test_identity),
+		cmocka_unit_test(test_identity_of_segments),
+		cmocka_unit_test(test_identity_changes_meanwhile),
+		cmocka_unit_test(test_no_identity),
+	};
+
+	return cmocka_run_group_tests_name("cache_buffers", tests, make_folder,
+					   remove_folder);
+}

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cache_fixture.h"
+
+struct cache_rig rig;
+
+struct pinned {
+	struct ibv_mr mr;
+	uint64_t tag;
+};
+
+/*
+ * Where nobody maps who does not ask for it: what is unmapped here stays free until
+ * the test maps it again. A hint, which sanitizers have other ideas about.
+ */
+#ifdef __SANITIZE_THREAD__
+#define PLACE ((void *)0x4000000000)
+#else
+#define PLACE ((void *)0x200000000000)
+#endif
+
+/* The tag that the page has now; it may lie before what the program calls its own. */
+__attribute__((no_sanitize("address", "thread"))) static uint64_t tag_at(uint64_t address)
+{
+	return *(volatile uint64_t *)(uintptr_t)(address & ~((uint64_t)rig.page - 1));
+}
+
+static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
+			     int access)
+{
+	struct pinned *pinned;
+
+	(void)iova, (void)access;
+	if (atomic_load(&rig.fails) > 0) {
+		atomic_fetch_sub(&rig.fails, 1);
+		errno = ENOMEM;
+		return NULL;
+	}
+	pinned = calloc(1, sizeof(*pinned));
+	if (!pinned)
+		return NULL;
+	pinned->tag = tag_at((uintptr_t)addr);
+	pinned->mr = (struct ibv_mr){ .pd = pd, .addr = addr, .length = length };
+	atomic_fetch_add(&rig.live, 1);
+	atomic_fetch_add(&rig.registered, 1);
+	if (rig.on_register)
+		rig.on_register(addr);
+	return &pinned->mr;
+}
+
+static int dereg_mr(struct ibv_mr *mr)
+{
+	if (atomic_load(&rig.sticks) > 0) {
+		atomic_fetch_sub(&rig.sticks, 1);
+		return EBUSY;
+	}
+	if (rig.on_deregister)
+		rig.on_deregister(mr->addr);
+	atomic_fetch_sub(&rig.live, 1);
+	free(mr);
+	return 0;
+}
+
+static const struct pier_provider provider = {
+	.name = "pins",
+	.reg_mr = reg_mr,
+	.dereg_mr = dereg_mr,
+};
+
+void rig_start(const struct pier_mr_cache_attr *attr)
+{
+	memset(&rig, 0, sizeof(rig));
+	rig.page = (size_t)sysconf(_SC_PAGESIZE);
+	rig.device.provider = &provider;
+	rig.device.context = &rig.context;
+	rig.device.limits.max_mr_size = UINT64_MAX;
+	snprintf(rig.device.name, sizeof(rig.device.name), "pins0");
+	rig.pd.device = &rig.device;
+	rig.pd.pd = &rig.verbs_pd;
+	/* Also in a child, as if it had been made there. */
+	rig.pd.object.generation = pier_fork_generation;
+	pthread_mutex_init(&rig.pd.lock, NULL);
+	pier_list_init(&rig.pd.users);
+	rig.before = test_take_census();
+	expect_ok(pier_mr_cache_create(&rig.pd, attr, &rig.cache));
+	assert_int_equal(atomic_load(&rig.pd.children), 1);
+}
+
+void rig_end(void)
+{
+	expect_ok(pier_mr_cache_destroy(rig.cache));
+	assert_int_equal(atomic_load(&rig.live), 0);
+	assert_int_equal(atomic_load(&rig.pd.children), 0);
+	test_assert_census(&rig.before);
+}
+
+void rig_need_watch(void)
+{
+	if (rig_stats().watching)
+		return;
+	rig_end();
+	fprintf(stderr, "skip: userfaultfd: %s\n", pier_error_message());
+	skip();
+}
+
+void rig_tag(void *memory, size_t pages, uint64_t tag)
+{
+	for (size_t i = 0; i < pages; i++)
+		*(uint64_t *)((char *)memory + i * rig.page) = tag;
+}
+
+void *rig_map(size_t pages, uint64_t tag)
+{
+	void *memory = mmap(PLACE, pages * rig.page, PROT_READ | PROT_WRITE,
+			    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	assert_ptr_not_equal(memory, MAP_FAILED);
+	rig_tag(memory, pages, tag);
+	return memory;
+}
+
+struct pier_mr *rig_get(void *addr, size_t length, int access)
+{
+	struct pier_mr *mr = NULL;
+
+	expect_ok(pier_mr_cache_get(rig.cache, addr, length, access, &mr));
+	assert_true(pier_mr_encloses(mr, (uintptr_t)addr, length));
+	assert_int_equal(access & ~pier_mr_access(mr), 0);
+	return mr;
+}
+
+struct pier_mr *rig_get_buffer(struct pier_buffer *buffer, size_t offset, size_t length,
+			       int access)
+{
+	struct pier_mr *mr = NULL;
+
+	expect_ok(
+		pier_mr_cache_get_buffer(rig.cache, buffer, offset, length, access, &mr));
+	assert_true(pier_mr_encloses(mr, pier_buffer_address(buffer) + offset, length));
+	assert_int_equal(access & ~pier_mr_access(mr), 0);
+	return mr;
+}
+
+void rig_put(struct pier_mr *mr)
+{
+	expect_ok(pier_mr_cache_put(rig.cache, mr));
+}
+
+void rig_touch(void *addr, size_t length, int access)
+{
+	rig_put(rig_get(addr, length, access));
+}
+
+struct pier_mr_cache_stats rig_stats(void)
+{
+	struct pier_mr_cache_stats stats;
+
+	pier_mr_cache_query_stats(rig.cache, &stats);
+	return stats;
+}
+
+bool rig_is_fresh(const struct pier_mr *mr)
+{
+	const struct pinned *pinned = (const struct pinned *)mr->mr;
+
+	return pinned->tag == tag_at((uintptr_t)pinned->mr.addr);
+}
+
+void rig_deadline(unsigned int seconds)
+{
+	alarm(seconds); /* SIGALRM ends the program */
+}
+
+void rig_await_live(int count)
+{
+	struct timespec now, start;
+
+	clock_gettime(CLOCK_MONOTONIC, &start);
+	while (atomic_load(&rig.live) != count) {
+		clock_gettime(CLOCK_MONOTONIC, &now);
+		if (now.tv_sec - start.tv_sec > 20)
+			fail_msg("%d regions are registered, not %d",
+				 atomic_load(&rig.live), count);
+		sched_yield();
+	}
+}

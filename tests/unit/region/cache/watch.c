@@ -1,0 +1,488 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "cache_fixture.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <malloc.h>
+#include <stdlib.h>
+#include <pthread.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* Host memory of the program: what is freed and comes back is registered anew. */
+
+enum {
+	PAGES = 8,
+	OLD = 0x01d,
+	NEW = 0x2e3,
+};
+
+static void start(void)
+{
+	rig_deadline(60);
+	rig_start(NULL);
+	rig_need_watch();
+}
+
+static void end(void)
+{
+	rig_end();
+	rig_deadline(0);
+}
+
+/*
+ * Pages that were registered and kept, then made other ones at the same place by
+ * `change`: what is handed out then must stand for those, and not be a hit.
+ */
+static void check_change(void (*change)(char *memory))
+{
+	struct pier_mr *mr;
+	char *memory;
+
+	start();
+	memory = rig_map(PAGES, OLD);
+	rig_touch(memory, PAGES * rig.page, PIER_ACCESS_SHARED);
+	rig_touch(memory + rig.page, 5, 1);
+	assert_int_equal(rig_stats().hits, 1);
+	assert_int_equal(rig_stats().watched, 1);
+	assert_int_equal(rig_stats().count, 1);
+	change(memory);
+	rig_tag(memory, PAGES, NEW);
+	mr = rig_get(memory, PAGES * rig.page, PIER_ACCESS_SHARED);
+	assert_true(rig_is_fresh(mr));
+	assert_int_equal(rig_stats().hits, 1);
+	assert_int_equal(rig_stats().invalidations, 1);
+	/* The old one does not wait for anybody to come by. */
+	rig_await_live(1);
+	rig_put(mr);
+	assert_ptr_equal(rig_get(memory, PAGES * rig.page, PIER_ACCESS_SHARED), mr);
+	rig_put(mr);
+	munmap(memory, PAGES * rig.page);
+	rig_await_live(0);
+	assert_int_equal(rig_stats().count, 0);
+	assert_int_equal(rig_stats().watched, 0);
+	end();
+}
+
+static void put_at(char *memory, int flags)
+{
+	assert_ptr_equal(mmap(memory, PAGES * rig.page, PROT_READ | PROT_WRITE,
+			      MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0),
+			 memory);
+}
+
+static void unmap_and_map(char *memory)
+{
+	munmap(memory, PAGES * rig.page);
+	put_at(memory, MAP_FIXED_NOREPLACE);
+}
+
+static void unmap_last_page(char *memory)
+{
+	munmap(memory + (PAGES - 1) * rig.page, rig.page);
+	assert_ptr_not_equal(mmap(memory + (PAGES - 1) * rig.page, rig.page,
+				  PROT_READ | PROT_WRITE,
+				  MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
+			     MAP_FAILED);
+}
+
+static void map_over(char *memory)
+{
+	put_at(memory, MAP_FIXED);
+}
+
+static void empty_by_dontneed(char *memory)
+{
+	assert_int_equal(madvise(memory, PAGES * rig.page, MADV_DONTNEED), 0);
+}
+
+static void empty_by_free(char *memory)
+{
+	assert_int_equal(madvise(memory + rig.page, rig.page, MADV_FREE), 0);
+}
+
+static void *moved;
+
+static void move_away(char *memory)
+{
+	moved = mremap(memory, PAGES * rig.page, 2 * PAGES * rig.page, MREMAP_MAYMOVE);
+	assert_ptr_not_equal(moved, MAP_FAILED);
+	if (moved == memory) { /* it grew where it was: make it move */
+		void *place = mmap(NULL, 2 * PAGES * rig.page, PROT_NONE,
+				   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+		moved = mremap(memory, 2 * PAGES * rig.page, 2 * PAGES * rig.page,
+			       MREMAP_MAYMOVE | MREMAP_FIXED, place);
+	}
+	assert_ptr_not_equal(moved, memory);
+	put_at(memory, MAP_FIXED_NOREPLACE);
+	munmap(moved, 2 * PAGES * rig.page);
+}
+
+static void move_pages_alone(char *memory)
+{
+	moved = mremap(memory, PAGES * rig.page, PAGES * rig.page,
+		       MREMAP_MAYMOVE | MREMAP_DONTUNMAP, NULL);
+	assert_ptr_not_equal(moved, MAP_FAILED);
+	munmap(moved, PAGES * rig.page);
+}
+
+static void move_onto(char *memory)
+{
+	char *other = rig_map(PAGES, NEW);
+
+	assert_ptr_equal(mremap(other, PAGES * rig.page, PAGES * rig.page,
+				MREMAP_MAYMOVE | MREMAP_FIXED, memory),
+			 memory);
+}
+
+static void shrink(char *memory)
+{
+	assert_ptr_equal(mremap(memory, PAGES * rig.page, rig.page, 0), memory);
+	assert_ptr_not_equal(mmap(memory + rig.page, (PAGES - 1) * rig.page,
+				  PROT_READ | PROT_WRITE,
+				  MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
+			     MAP_FAILED);
+}
+
+#define CHANGE_TEST(change)                     \
+	static void test_##change(void **state) \
+	{                                       \
+		(void)state;                    \
+		check_change(change);           \
+	}
+CHANGE_TEST(unmap_and_map)
+CHANGE_TEST(unmap_last_page)
+CHANGE_TEST(map_over)
+CHANGE_TEST(empty_by_dontneed)
+CHANGE_TEST(empty_by_free)
+CHANGE_TEST(move_away)
+CHANGE_TEST(move_pages_alone)
+CHANGE_TEST(move_onto)
+CHANGE_TEST(shrink)
+
+static void test_brk(void **state)
+{
+	struct pier_mr *mr;
+	char *first, *memory;
+
+	(void)state;
+	start();
+	mallopt(M_MMAP_THRESHOLD, 1); /* malloc(3) leaves the break alone */
+	first = sbrk((intptr_t)((PAGES + 1) * rig.page));
+	assert_ptr_not_equal(first, (void *)-1);
+	memory = (char *)(((uintptr_t)first + rig.page - 1) / rig.page * rig.page);
+	rig_tag(memory, PAGES, OLD);
+	rig_touch(memory, PAGES * rig.page, 1);
+	assert_int_equal(rig_stats().watched, 1);
+	assert_ptr_not_equal(sbrk(-(intptr_t)((PAGES + 1) * rig.page)), (void *)-1);
+	assert_ptr_equal(sbrk((intptr_t)((PAGES + 1) * rig.page)), first);
+	rig_tag(memory, PAGES, NEW);
+	mr = rig_get(memory, PAGES * rig.page, 1);
+	assert_true(rig_is_fresh(mr));
+	assert_int_equal(rig_stats().hits, 0);
+	rig_put(mr);
+	assert_ptr_not_equal(sbrk(-(intptr_t)((PAGES + 1) * rig.page)), (void *)-1);
+	mallopt(M_MMAP_THRESHOLD, 128 << 10);
+	end();
+}
+
+/* What malloc(3) gives again and again; most of the time at the same place. */
+static void test_heap(void **state)
+{
+	enum {
+		LENGTH = 1 << 20,
+		ROUNDS = 200
+	};
+	uint64_t tag = 1;
+	int same = 0;
+	void *last = NULL;
+
+	(void)state;
+	start();
+	mallopt(M_MMAP_THRESHOLD, 64 << 10);
+	for (int i = 0; i < ROUNDS; i++) {
+		char *memory = malloc(LENGTH);
+		size_t slack = rig.page - (uintptr_t)memory % rig.page;
+		struct pier_mr *mr;
+
+		same += memory == last;
+		last = memory;
+		rig_tag(memory + slack, LENGTH / rig.page - 1, tag++);
+		mr = rig_get(memory + slack, LENGTH - rig.page, PIER_ACCESS_SHARED);
+		assert_true(rig_is_fresh(mr));
+		rig_put(mr);
+		rig_touch(memory + slack, 100, 1);
+		free(memory);
+	}
+	assert_int_equal(rig_stats().misses, ROUNDS);
+	assert_int_equal(rig_stats().hits, ROUNDS);
+#ifndef __SANITIZE_ADDRESS__ /* which keeps what was freed for a while */
+	assert_true(same > 0);
+	rig_await_live(0);
+#endif
+	end();
+}
+
+/* In use when its memory goes: not for others, and deregistered when put. */
+static void test_in_use(void **state)
+{
+	struct pier_mr *old, *fresh;
+	char *memory;
+
+	(void)state;
+	start();
+	memory = rig_map(PAGES, OLD);
+	old = rig_get(memory, PAGES * rig.page, 1);
+	unmap_and_map(memory);
+	rig_tag(memory, PAGES, NEW);
+	fresh = rig_get(memory, PAGES * rig.page, 1);
+	assert_ptr_not_equal(fresh, old);
+	assert_true(rig_is_fresh(fresh));
+	assert_int_equal(atomic_load(&rig.live), 2);
+	assert_int_equal(rig_stats().in_use, 2);
+	rig_put(old);
+	assert_int_equal(atomic_load(&rig.live), 1);
+	assert_ptr_equal(rig_get(memory, 1, 1), fresh);
+	rig_put(fresh);
+	rig_put(fresh);
+	munmap(memory, PAGES * rig.page);
+	end();
+}
+
+/*
+ * Between the kernel's taking memory away and the listener's hearing of it another
+ * thread can be given the same addresses.
+ */
+static void *unmap_it(void *memory)
+{
+	munmap(memory, PAGES * rig.page);
+	return NULL;
+}
+
+static void await_unmapped(char *memory)
+{
+	unsigned char present[PAGES];
+
+	while (mincore(memory, PAGES * rig.page, present) == 0)
+		sched_yield();
+}
+
+static void test_before_the_event_was_read(void **state)
+{
+	pthread_t other;
+	struct pier_mr *mr;
+	char *memory;
+
+	(void)state;
+	start();
+	memory = rig_map(PAGES, OLD);
+	rig_touch(memory, PAGES * rig.page, 1);
+	pier_watch_pause();
+	assert_int_equal(pthread_create(&other, NULL, unmap_it, memory), 0);
+	await_unmapped(memory);
+	put_at(memory, MAP_FIXED_NOREPLACE);
+	rig_tag(memory, PAGES, NEW);
+	mr = rig_get(memory, PAGES * rig.page, 1);
+	assert_true(rig_is_fresh(mr));
+	assert_int_equal(rig_stats().hits, 0);
+	/* Not kept, since the event may mean it. */
+	assert_int_equal(rig_stats().uncached, 1);
+	pier_watch_resume();
+	pthread_join(other, NULL);
+	rig_put(mr);
+	rig_await_live(0);
+	rig_touch(memory, PAGES * rig.page, 1);
+	rig_touch(memory, PAGES * rig.page, 1);
+	assert_int_equal(rig_stats().hits, 1);
+	munmap(memory, PAGES * rig.page);
+	end();
+}
+
+/* Pages of two regions stay watched until both are gone. */
+static void test_shared_pages(void **state)
+{
+	struct pier_mr_cache *cache = NULL;
+	struct pier_mr *mr;
+	char *memory;
+
+	(void)state;
+	start();
+	expect_ok(pier_mr_cache_create(&rig.pd, NULL, &cache));
+	memory = rig_map(PAGES, OLD);
+	rig_touch(memory, rig.page + 10, 1);
+	rig_touch(memory + rig.page + 100, 10, 1);
+	/* The other cache of this process, which watches the same. */
+	expect_ok(pier_mr_cache_get(cache, memory, 3 * rig.page, 1, &mr));
+	expect_ok(pier_mr_cache_put(cache, mr));
+	expect_ok(pier_mr_cache_destroy(cache));
+	rig.on_register = NULL;
+	assert_int_equal(rig_stats().count, 2);
+	expect_ok(pier_mr_cache_invalidate(rig.cache, memory, 10));
+	assert_int_equal(rig_stats().count, 1);
+	madvise(memory + rig.page, rig.page, MADV_DONTNEED);
+	assert_int_equal(rig_stats().count, 0);
+	rig_await_live(0);
+	munmap(memory, PAGES * rig.page);
+	end();
+}
+
+/* A userfaultfd of the program's own; -1: cannot be had. */
+static int own_userfaultfd(char *memory)
+{
+	int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | 1);
+	struct uffdio_api api = { .api = UFFD_API };
+	struct uffdio_register range = {
+		.range = { (uintptr_t)memory, PAGES * rig.page },
+		.mode = UFFDIO_REGISTER_MODE_WP,
+	};
+
+	assert_int_equal(ioctl(fd, UFFDIO_API, &api), 0);
+	if (ioctl(fd, UFFDIO_REGISTER, &range) == 0)
+		return fd;
+	close(fd);
+	return -1;
+}
+
+static void check_unwatched(char *memory, uint64_t before)
+{
+	rig_touch(memory, 100, 0);
+	rig_touch(memory, 100, 0);
+	assert_int_equal(rig_stats().unwatched, before + 2);
+	assert_int_equal(rig_stats().uncached, before + 2);
+	assert_int_equal(rig_stats().hits, 0);
+	assert_int_equal(rig_stats().count, 0);
+	assert_int_equal(rig_stats().bytes, 0);
+}
+
+static void test_what_cannot_be_watched(void **state)
+{
+	static const char constant[100] = "x";
+	char *memory;
+	int fd;
+
+	(void)state;
+	start();
+	/* A mapping of the program's file. */
+	check_unwatched((char *)(uintptr_t)constant, 0);
+	memory = rig_map(PAGES, OLD);
+	fd = own_userfaultfd(memory);
+	assert_true(fd >= 0);
+	check_unwatched(memory, 2);
+	close(fd);
+	rig_touch(memory, 100, 0);
+	rig_touch(memory, 100, 0);
+	assert_int_equal(rig_stats().hits, 1);
+	/* And the other way round, only as long as it is kept. */
+	assert_int_equal(own_userfaultfd(memory), -1);
+	expect_ok(pier_mr_cache_flush(rig.cache));
+	fd = own_userfaultfd(memory);
+	assert_true(fd >= 0);
+	close(fd);
+	munmap(memory, PAGES * rig.page);
+	end();
+}
+
+/* All that the parent still holds does not keep the child, nor the other way. */
+static void test_fork(void **state)
+{
+	char *memory;
+	int pipes[2], status;
+	char byte = 0;
+	pid_t child;
+
+	(void)state;
+	assert_int_equal(pipe(pipes), 0);
+	start();
+	memory = rig_map(PAGES, OLD);
+	rig_touch(memory, PAGES * rig.page, 1);
+	/* Grown in place or moved: watched where nobody knows of it. */
+	memory = mremap(memory, PAGES * rig.page, 2 * PAGES * rig.page, MREMAP_MAYMOVE);
+	assert_ptr_not_equal(memory, MAP_FAILED);
+	child = fork();
+	if (child == 0) {
+		alarm(30);
+		munmap(memory, PAGES * rig.page);
+		close(pipes[1]);
+		_exit(read(pipes[0], &byte, 1) == 0 ? 0 : 1); /* outlives the cache */
+	}
+	end();
+	rig_deadline(30);
+	munmap(memory, 2 * PAGES * rig.page);
+	rig_deadline(0);
+	close(pipes[0]);
+	close(pipes[1]);
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+}
+
+/* A program that ends with a cache, from any thread, just ends. */
+static void test_exit(void **state)
+{
+	int status;
+	pid_t child = fork();
+
+	(void)state;
+	if (child == 0) {
+		char *memory;
+
+		alarm(30);
+		rig_start(NULL);
+		memory = malloc(1 << 20);
+		memset(memory, 1, 1 << 20);
+		rig_get(memory, 1 << 20, 1);
+		exit(0);
+	}
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+}
+
+/* Again and again: no fd, no thread, no region is left. */
+static void test_cycles(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 50; i++) {
+		char *memory;
+
+		start();
+		memory = rig_map(PAGES, OLD);
+		for (size_t page = 0; page < PAGES; page++)
+			rig_touch(memory + page * rig.page, 10, 1);
+		if (i % 2)
+			munmap(memory, PAGES * rig.page);
+		end();
+		if (i % 2 == 0)
+			munmap(memory, PAGES * rig.page);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_unmap_and_map),
+		cmocka_unit_test(test_unmap_last_page),
+		cmocka_unit_test(test_map_over),
+		cmocka_unit_test(test_empty_by_dontneed),
+		cmocka_unit_test(test_empty_by_free),
+		cmocka_unit_test(test_move_away),
+		cmocka_unit_test(test_move_pages_alone),
+		cmocka_unit_test(test_move_onto),
+		cmocka_unit_test(test_shrink),
+		cmocka_unit_test(test_brk),
+		cmocka_unit_test(test_heap),
+		cmocka_unit_test(test_in_use),
+		cmocka_unit_test(test_before_the_event_was_read),
+		cmocka_unit_test(test_shared_pages),
+		cmocka_unit_test(test_what_cannot_be_watched),
+		cmocka_unit_test(test_fork),
+		cmocka_unit_test(test_exit),
+		cmocka_unit_test(test_cycles),
+	};
+
+	unsetenv("PIER_BACKEND_PATH");
+	return cmocka_run_group_tests_name("cache_watch", tests, NULL, NULL);
+}

@@ -1,0 +1,736 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Memory that the CPU does not reach, of a backend that does what the test says: which
+ * path a region takes and what it says of that, which mapping, segments, staging, and
+ * who sees whose writes when.
+ */
+#include "tests/support/cmocka.h"
+#include "tests/support/census.h"
+#include "tests/support/expect.h"
+#include "tests/support/gpu.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include <pier/pier.h>
+
+enum {
+	PATIENT = 30000,
+};
+
+static struct {
+	char folder[32];
+	struct gpu_control *gpu;
+	struct pier_device *device;
+	struct pier_pd *pd;
+	struct pier_buffer *buffer;
+	struct test_census before;
+	size_t page;
+} rig = { .folder = "/tmp/pier-unit-XXXXXX" };
+
+static int make_folder(void **state)
+{
+	(void)state;
+	rig.page = (size_t)sysconf(_SC_PAGESIZE);
+	rig.gpu = test_load_gpu(rig.folder);
+	return 0;
+}
+
+static int remove_folder(void **state)
+{
+	(void)state;
+	return test_remove_gpu(rig.folder);
+}
+
+/* soft0, and 6 pages in `unit` segments. */
+static void start(const char *spec)
+{
+	expect_ok(pier_buffer_alloc(spec, 6 * rig.page, &rig.buffer));
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	memset(rig.gpu, 0, sizeof(*rig.gpu));
+	rig.before = test_take_census();
+	rig.buffer = NULL;
+	expect_ok(pier_open_device("soft0", &rig.device));
+	expect_ok(pier_alloc_pd(rig.device, &rig.pd));
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	expect_ok(pier_buffer_free(rig.buffer));
+	expect_ok(pier_dealloc_pd(rig.pd));
+	expect_ok(pier_close_device(rig.device));
+	assert_int_equal(rig.gpu->open_exports, 0);
+	assert_int_equal(rig.gpu->locks, rig.gpu->unlocks);
+	assert_int_equal(rig.gpu->live, 0);
+	test_assert_census(&rig.before);
+	return 0;
+}
+
+static int reg(size_t offset, size_t length, enum pier_policy policy,
+	       struct pier_mr **ret_mr)
+{
+	return pier_reg_buffer_mr(rig.pd, rig.buffer, offset, length, PIER_ACCESS_SHARED,
+				  policy, ret_mr);
+}
+
+static void takes_the_default_mapping(void **state)
+{
+	struct pier_mr *mr = NULL;
+
+	(void)state;
+	start("gpu");
+	expect_ok(reg(0, 100, PIER_POLICY_DIRECT, &mr));
+	assert_int_equal(pier_mr_path(mr), PIER_PATH_DMABUF);
+	assert_int_equal(pier_mr_mapping(mr), PIER_MAPPING_DEFAULT);
+	assert_string_equal(pier_mr_reason(mr), "");
+	assert_int_equal(rig.gpu->exports_by[PIER_MAPPING_PCIE], 0);
+	expect_ok(pier_dereg_mr(mr));
+}
+
+/* What worked for the NIC is tried first the next time; what did not is not forbidden. */
+static void finds_and_remembers_the_mapping(void **state)
+{
+	struct pier_mr *mr = NULL;
+
+	(void)state;
+	start("gpu");
+	rig.gpu->takes = PIER_MAPPING_PCIE;
+	expect_ok(reg(0, 100, PIER_POLICY_DIRECT, &mr));
+	assert_int_equal(pier_mr_mapping(mr), PIER_MAPPING_PCIE);
+	assert_int_equal(pier_mr_path(mr), PIER_PATH_DMABUF);
+	expect_ok(pier_dereg_mr(mr));
+	assert_int_equal(rig.gpu->exports_by[PIER_MAPPING_DEFAULT], 1);
+	expect_ok(reg(0, 100, PIER_POLICY_DIRECT, &mr));
+	expect_ok(pier_dereg_mr(mr));
+	assert_int_equal(rig.gpu->exports_by[PIER_MAPPING_DEFAULT], 1);
+	assert_int_equal(rig.gpu->exports_by[PIER_MAPPING_PCIE], 2);
+	rig.gpu->takes = PIER_MAPPING_DEFAULT;
+	expect_ok(reg(0, 100, PIER_POLICY_DIRECT, &mr));
+	assert_int_equal(pier_mr_mapping(mr), PIER_MAPPING_DEFAULT);
+	expect_ok(pier_dereg_mr(mr));
+}
+
+static void remembers_the_mapping_for_each_nic(void **state)
+{
+	struct pier_device *other = NULL;
+	struct pier_pd *pd = NULL;
+	struct pier_mr *mr = NULL;
+
+	(void)state;
+	start("gpu");
+	rig.gpu->takes = PIER_MAPPING_PCIE;
+	expect_ok(reg(0, 100, PIER_POLICY_DIRECT, &mr));
+	expect_ok(pier_dereg_mr(mr));
+	rig.gpu->takes = PIER_MAPPING_AUTO;
+	expect_ok(pier_open_device("soft0", &other));
+	expect_ok(pier_alloc_pd(other, &pd));
+	expect_ok(pier_reg_buffer_mr(pd, rig.buffer, 0, 100, 0, PIER_POLICY_DIRECT, &mr));
+	assert_int_equal(pier_mr_mapping(mr), PIER_MAPPING_DEFAULT);
+	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_dealloc_pd(pd));
+	expect_ok(pier_close_device(other));
+}
+
+static void tells_of_both_mappings(void **state)
+{
+	struct pier_mr *mr = (void *)1;
+
+	(void)state;
+	start("gpu");
+	rig.gpu->takes = PIER_MAPPING_PCIE;
+	rig.gpu->no_pcie = true;
+	expect_result(reg(0, 100, PIER_POLICY_DIRECT, &mr), -EINVAL);
+	test_assert_sentence("with the mapping \"default\": ");
+	test_assert_sentence("with \"pcie\": ");
+	test_assert_sentence("the driver has no such mapping");
+	assert_ptr_equal(mr, (void *)1);
+}
+
+static int reg_mapped(enum pier_mapping mapping, uint32_t reserved,
+		      struct pier_mr **ret_mr)
+{
+	struct pier_mr_range range = pier_mr_range_buffer(rig.buffer, 0, 100);
+	struct pier_mr_attr attr;
+
+	pier_mr_attr_init(&attr);
+	attr.ranges = &range;
+	attr.range_count = 1;
+	attr.mapping = mapping;
+	attr.reserved = reserved;
+	return pier_reg_mr_attr(rig.pd, &attr, ret_mr);
+}
+
+static void takes_the_mapping_that_is_asked_for(void **state)
+{
+	struct pier_mr *mr = NULL;
+
+	(void)state;
+	start("gpu");
+	expect_ok(reg_mapped(PIER_MAPPING_PCIE, 0, &mr));
+	assert_int_equal(pier_mr_mapping(mr), PIER_MAPPING_PCIE);
+	expect_ok(pier_dereg_mr(mr));
+	rig.gpu->takes = PIER_MAPPING_PCIE;
+	expect_result(reg_mapped(PIER_MAPPING_DEFAULT, 0, &mr), -EINVAL);
+	assert_int_equal(rig.gpu->exports, 2);
+	expect_result(reg_mapped((enum pier_mapping)3, 0, &mr), -EINVAL);
+	test_assert_sentence("mapping 3");
+	expect_result(reg_mapped(PIER_MAPPING_AUTO, 1, &mr), -EINVAL);
+	test_assert_sentence("reserved is 1");
+}
+
+static void exports_with_a_mapping(void **state)
+{
+	struct pier_dmabuf dmabuf;
+
+	(void)state;
+	start("gpu");
+	expect_ok(pier_dmabuf_export_mapped(rig.buffer, 7, 100, PIER_MAPPING_PCIE,
+					    &dmabuf));
+	assert_int_equal(dmabuf.offset, 7);
+	assert_int_equal(rig.gpu->exports_by[PIER_MAPPING_PCIE], 1);
+	pier_dmabuf_close(&dmabuf);
+	rig.gpu->no_pcie = true;
+	expect_result(
+		pier_dmabuf_export_mapped(rig.buffer, 0, 1, PIER_MAPPING_PCIE, &dmabuf),
+		-EOPNOTSUPP);
+	expect_result(pier_dmabuf_export_mapped(rig.buffer, 0, 1, (enum pier_mapping) - 1,
+						&dmabuf),
+		      -EINVAL);
+	assert_string_equal(pier_mapping_name(PIER_MAPPING_PCIE), "pcie");
+	assert_string_equal(pier_mapping_name((enum pier_mapping)9), "unknown");
+}
+
+/* A part of each segment that the range touches. */
+static void registers_by_segments(void **state)
+{
+	struct pier_mr_part_info part;
+	struct pier_mr *mr = NULL;
+	size_t page = rig.page;
+	uint64_t lengths[] = { 2 * page - 5, 2 * page, 7 };
+
+	(void)state;
+	start("gpu:3");
+	rig.gpu->seams = true;
+	expect_ok(reg(5, 4 * page + 2, PIER_POLICY_ANY, &mr));
+	assert_int_equal(pier_mr_parts(mr), 3);
+	assert_int_equal(pier_mr_path(mr), PIER_PATH_DMABUF);
+	for (uint32_t i = 0, start = 0; i < 3; i++) {
+		expect_ok(pier_mr_part(mr, i, &part));
+		assert_int_equal(part.length, lengths[i]);
+		assert_int_equal(part.offset, start);
+		assert_int_equal(part.iova, pier_mr_iova(mr) + start);
+		start += (uint32_t)part.length;
+	}
+	assert_string_equal(pier_mr_reason(mr), "");
+	assert_int_equal(rig.gpu->exports_by[PIER_MAPPING_PCIE], 0);
+	expect_ok(pier_dereg_mr(mr));
+	/* Inside of one. */
+	expect_ok(reg(2 * page, 2 * page, PIER_POLICY_DIRECT, &mr));
+	assert_int_equal(pier_mr_parts(mr), 1);
+	expect_ok(pier_dereg_mr(mr));
+}
+
+static void makes_no_parts_where_none_may_be(void **state)
+{
+	struct pier_mr_range range;
+	struct pier_mr_attr attr;
+	struct pier_mr *mr = NULL;
+
+	pier_mr_attr_init(&attr);
+	(void)state;
+	start("gpu:3");
+	range = pier_mr_range_buffer(rig.buffer, 0, 6 * rig.page);
+	rig.gpu->seams = true;
+	attr.ranges = &range;
+	attr.range_count = 1;
+	attr.split = PIER_SPLIT_NEVER;
+	expect_result(pier_reg_mr_attr(rig.pd, &attr, &mr), -EOPNOTSUPP);
+	test_assert_sentence("several segments");
+	rig.gpu->lies_about_segments = true;
+	attr.split = PIER_SPLIT_SEAMS;
+	expect_result(pier_reg_mr_attr(rig.pd, &attr, &mr), -EIO);
+	test_assert_sentence("no segment");
+}
+
+/* Some parts are made, then one fails: nothing stays. */
+static void takes_back_the_segments_before(void **state)
+{
+	struct pier_mr *mr = (void *)1;
+
+	(void)state;
+	start("gpu:6");
+	rig.gpu->seams = true;
+	rig.gpu->takes = PIER_MAPPING_PCIE;
+	rig.gpu->no_pcie = true;
+	expect_result(reg(0, 6 * rig.page, PIER_POLICY_DIRECT, &mr), -EINVAL);
+	assert_ptr_equal(mr, (void *)1);
+}
+
+/* A driver that runs out of memory in the middle: what is there is not asked for again.
+ */
+static void goes_on_behind_segments(void **state)
+{
+	struct pier_mr_attr attr;
+	struct pier_mr_part_info part;
+	struct pier_mr_range range;
+	struct pier_mr *mr = NULL;
+
+	pier_mr_attr_init(&attr);
+	(void)state;
+	start("gpu:3");
+	rig.gpu->seams = true;
+	rig.gpu->export_error = ENOMEM;
+	/* All at once, the first segment, and the second. */
+	rig.gpu->fail_export_at = 3;
+	range = pier_mr_range_buffer(rig.buffer, 0, 6 * rig.page);
+	attr.ranges = &range;
+	attr.range_count = 1;
+	attr.split = PIER_SPLIT_PIECES;
+	expect_ok(pier_reg_mr_attr(rig.pd, &attr, &mr));
+	assert_int_equal(pier_mr_parts(mr), 3);
+	for (uint32_t i = 0; i < 3; i++) {
+		expect_ok(pier_mr_part(mr, i, &part));
+		assert_int_equal(part.length, 2 * rig.page);
+	}
+	expect_ok(pier_dereg_mr(mr));
+}
+
+/* Several ranges, of which one has segments: the device joins none of them. */
+static void has_segments_among_ranges(void **state)
+{
+	static char host[100];
+	struct pier_mr *mr = NULL;
+	struct pier_mr_range ranges[2];
+
+	(void)state;
+	start("gpu:3");
+	rig.gpu->seams = true;
+	ranges[0] = pier_mr_range_host(host, sizeof(host));
+	ranges[1] = pier_mr_range_buffer(rig.buffer, 0, 3 * rig.page);
+	expect_ok(pier_reg_mr_vec(rig.pd, ranges, 2, PIER_ACCESS_SHARED, &mr));
+	assert_int_equal(pier_mr_parts(mr), 3);
+	assert_int_equal(pier_mr_path(mr), PIER_PATH_MIXED);
+	expect_ok(pier_dereg_mr(mr));
+}
+
+/* One of several ranges has no direct path: it alone is staged. */
+static void stages_one_of_several_ranges(void **state)
+{
+	static char host[100];
+	struct pier_mr *mr = NULL;
+	struct pier_mr_range ranges[2];
+	struct pier_mr_attr attr;
+	struct pier_mr_part_info part;
+
+	pier_mr_attr_init(&attr);
+	(void)state;
+	start("gpu");
+	rig.gpu->export_error = EPERM;
+	ranges[0] = pier_mr_range_host(host, sizeof(host));
+	ranges[1] = pier_mr_range_buffer(rig.buffer, 0, 100);
+	attr.ranges = ranges;
+	attr.range_count = 2;
+	expect_result(pier_reg_mr_attr(rig.pd, &attr, &mr), -EPERM);
+	attr.policy = PIER_POLICY_BOUNCE;
+	expect_ok(pier_reg_mr_attr(rig.pd, &attr, &mr));
+	assert_int_equal(pier_mr_parts(mr), 2);
+	assert_int_equal(pier_mr_path(mr), PIER_PATH_MIXED);
+	expect_ok(pier_mr_part(mr, 0, &part));
+	assert_int_equal(part.path, PIER_PATH_HOST);
+	expect_ok(pier_mr_part(mr, 1, &part));
+	assert_int_equal(part.path, PIER_PATH_BOUNCE);
+	expect_ok(pier_dereg_mr(mr));
+}
+
+static void gives_host_memory_as_host_memory(void **state)
+{
+	struct pier_mr *mr = NULL;
+
+	(void)state;
+	rig.gpu->host = true;
+	start("gpu");
+	expect_ok(reg(3, 100, PIER_POLICY_DIRECT, &mr));
+	assert_int_equal(pier_mr_path(mr), PIER_PATH_HOST);
+	assert_int_equal(rig.gpu->exports, 0);
+	expect_ok(pier_dereg_mr(mr));
+}
+
+static void stages_only_for_who_asks(void **state)
+{
+	struct pier_mr *mr = NULL;
+
+	(void)state;
+	start("gpu");
+	rig.gpu->export_error = EPERM;
+	expect_result(reg(0, 100, PIER_POLICY_DIRECT, &mr), -EPERM);
+	/* The address is mapped without any rights, as a GPU's is not mapped at all. */
+	expect_result(reg(0, 100, PIER_POLICY_ANY, &mr), -EFAULT);
+	test_assert_sentence("as peer memory");
+	test_assert_sentence("and before, as a dma-buf: ");
+	test_assert_sentence("the driver refuses");
+	expect_ok(reg(0, 100, PIER_POLICY_BOUNCE, &mr));
+	assert_int_equal(pier_mr_path(mr), PIER_PATH_BOUNCE);
+	assert_non_null(strstr(pier_mr_reason(mr), "as a dma-buf: "));
+	assert_non_null(strstr(pier_mr_reason(mr), "as peer memory: "));
+	assert_int_equal(pier_mr_iova(mr), pier_buffer_address(rig.buffer));
+	assert_int_equal(pier_mr_mapping(mr), PIER_MAPPING_AUTO);
+	expect_ok(pier_dereg_mr(mr));
+}
+
+/* What the backend says is all that is said, once, and the driver is not asked. */
+static void names_what_cannot_be_exported(void **state)
+{
+	struct pier_dmabuf dmabuf;
+	struct pier_mr *mr = NULL;
+	const char *why;
+
+	(void)state;
+	start("gpu");
+	rig.gpu->says_no_export = true;
+	expect_result(pier_dmabuf_export(rig.buffer, 0, 100, &dmabuf), -EOPNOTSUPP);
+	test_assert_sentence("do otherwise");
+	expect_result(reg(0, 100, PIER_POLICY_DIRECT, &mr), -EOPNOTSUPP);
+	test_assert_sentence("do otherwise");
+	expect_ok(reg(0, 100, PIER_POLICY_BOUNCE, &mr));
+	assert_int_equal(rig.gpu->exports, 0);
+	why = strstr(pier_mr_reason(mr), "do otherwise");
+	assert_non_null(why);
+	assert_null(strstr(why + 1, "do otherwise"));
+	assert_non_null(strstr(why, "as peer memory"));
+	expect_ok(pier_dereg_mr(mr));
+	/* Whose pages move is not registered by its address. */
+	rig.gpu->moves = true;
+	expect_result(reg(0, 100, PIER_POLICY_ANY, &mr), -EOPNOTSUPP);
+	expect_ok(reg(0, 100, PIER_POLICY_BOUNCE, &mr));
+	assert_null(strstr(pier_mr_reason(mr), "as peer memory"));
+	expect_ok(pier_dereg_mr(mr));
+}
+
+/* Host memory of a driver that the NIC cannot pin: by its dma-buf, or a copy. */
+static void steps_down_from_host_memory(void **state)
+{
+	struct pier_mr *mr = NULL;
+	void *cpu = NULL;
+
+	(void)state;
+	rig.gpu->host = true;
+	start("gpu");
+	expect_ok(pier_buffer_map(rig.buffer, &cpu));
+	assert_int_equal(mprotect(cpu, 6 * rig.page, PROT_NONE), 0);
+	expect_result(reg(0, 100, PIER_POLICY_DIRECT, &mr), -EFAULT);
+	expect_ok(reg(0, 100, PIER_POLICY_ANY, &mr));
+	assert_int_equal(pier_mr_path(mr), PIER_PATH_DMABUF);
+	assert_non_null(strstr(pier_mr_reason(mr), "as host memory: "));
+	expect_ok(pier_dereg_mr(mr));
+	rig.gpu->export_error = EPERM;
+	expect_ok(reg(0, 100, PIER_POLICY_BOUNCE, &mr));
+	assert_int_equal(pier_mr_path(mr), PIER_PATH_BOUNCE);
+	assert_non_null(strstr(pier_mr_reason(mr), "the driver refuses"));
+	expect_ok(pier_dereg_mr(mr));
+}
+
+static void connect_ends(struct pier_channel **ret_a, struct pier_channel **ret_b)
+{
+	struct pier_endpoint a, b;
+
+	expect_ok(pier_channel_create(rig.pd, NULL, ret_a));
+	expect_ok(pier_channel_create(rig.pd, NULL, ret_b));
+	expect_ok(pier_channel_endpoint(*ret_a, &a));
+	expect_ok(pier_channel_endpoint(*ret_b, &b));
+	expect_ok(pier_channel_connect(*ret_a, &b));
+	expect_ok(pier_channel_connect(*ret_b, &a));
+}
+
+/* All bytes of the device's memory, beside what they must be. */
+static void expect_device(const uint8_t *image, size_t length)
+{
+	uint8_t *found = malloc(length);
+
+	assert_non_null(found);
+	expect_ok(pier_buffer_copy_from(rig.buffer, 0, found, length));
+	assert_memory_equal(found, image, length);
+	free(found);
+}
+
+static void read_at(struct pier_channel *channel, struct pier_mr *from, uint64_t offset,
+		    struct pier_mr *into, uint8_t *bytes, size_t length)
+{
+	struct pier_scatter target;
+	struct pier_remote whole, part;
+
+	expect_ok(pier_mr_scatter(into, (uintptr_t)bytes, length, &target));
+	expect_ok(pier_mr_remote(from, &whole));
+	expect_ok(pier_remote_sub(&whole, offset, length, &part));
+	expect_ok(pier_channel_read(channel, &target, 1, &part, PATIENT));
+}
+
+static void write_at(struct pier_channel *channel, struct pier_mr *to, uint64_t offset,
+		     struct pier_mr *from, uint8_t *bytes, size_t length)
+{
+	struct pier_gather source;
+	struct pier_remote whole, part;
+
+	expect_ok(pier_mr_gather(from, (uintptr_t)bytes, length, &source));
+	expect_ok(pier_mr_remote(to, &whole));
+	expect_ok(pier_remote_sub(&whole, offset, length, &part));
+	expect_ok(pier_channel_write(channel, &source, 1, &part, PATIENT));
+}
+
+/* Bytes go between the two when they are told to: those, and no others. */
+static void check_staging(struct pier_mr *mr, uint64_t begin, uint64_t skew)
+{
+	struct pier_channel *a = NULL, *b = NULL;
+	static uint8_t plain[64], image[6 << 16];
+	struct pier_mr *host = NULL;
+	size_t length = 6 * rig.page;
+
+	assert_true(length <= sizeof(image));
+	for (size_t i = 0; i < length; i++)
+		image[i] = (uint8_t)(i * 7 + i / 251);
+	expect_ok(pier_buffer_copy_to(rig.buffer, 0, image, length));
+	expect_ok(pier_reg_mr(rig.pd, plain, sizeof(plain), PIER_ACCESS_LOCAL_WRITE,
+			      &host));
+	connect_ends(&a, &b);
+	/* The NIC sees 16 of 64 bytes, and zeroes around them. */
+	expect_ok(pier_mr_sync_for_nic(mr, begin + 16, 16));
+	read_at(a, mr, begin, host, plain, 64);
+	for (int i = 0; i < 64; i++)
+		assert_int_equal(plain[i],
+				 i >= 16 && i < 32 ? image[skew + begin + i] : 0);
+	/* The device sees what the peer wrote, of the bytes that are told. */
+	memset(plain, 0xee, sizeof(plain));
+	write_at(a, mr, begin, host, plain, 64);
+	expect_device(image, length);
+	expect_ok(pier_mr_sync_for_device(mr, begin + 8, 20));
+	memset(image + skew + begin + 8, 0xee, 20);
+	expect_device(image, length);
+	expect_ok(pier_channel_destroy(a));
+	expect_ok(pier_channel_destroy(b));
+	expect_ok(pier_dereg_mr(host));
+}
+
+static void copies_what_is_told(void **state)
+{
+	struct pier_mr *mr = NULL;
+
+	(void)state;
+	start("gpu");
+	rig.gpu->export_error = EPERM;
+	expect_ok(reg(123, 2 * rig.page, PIER_POLICY_BOUNCE, &mr));
+	assert_int_equal(rig.gpu->locks, 1);
+	check_staging(mr, rig.page - 40, 123);
+	/* Direct regions have nothing to copy, and staged ones nothing to flush. */
+	assert_int_equal(rig.gpu->flushes, 0);
+	expect_ok(pier_dereg_mr(mr));
+}
+
+/* Over the seam between two stages. */
+static void stages_by_segments(void **state)
+{
+	struct pier_mr_part_info part;
+	struct pier_mr *mr = NULL;
+
+	(void)state;
+	start("gpu:3");
+	rig.gpu->seams = true;
+	rig.gpu->takes = PIER_MAPPING_PCIE;
+	rig.gpu->no_pcie = true;
+	expect_ok(reg(0, 6 * rig.page, PIER_POLICY_BOUNCE, &mr));
+	assert_int_equal(pier_mr_parts(mr), 3);
+	assert_int_equal(pier_mr_path(mr), PIER_PATH_BOUNCE);
+	expect_ok(pier_mr_part(mr, 2, &part));
+	assert_int_equal(part.path, PIER_PATH_BOUNCE);
+	rig.gpu->copies = 0;
+	expect_ok(pier_mr_sync_for_nic(mr, 2 * rig.page - 10, 20));
+	assert_int_equal(rig.gpu->copies, 2);
+	expect_ok(pier_mr_sync_for_nic(mr, 0, 6 * rig.page));
+	assert_int_equal(rig.gpu->copies, 5);
+	expect_ok(pier_mr_sync_for_nic(mr, 6 * rig.page, 0));
+	assert_int_equal(rig.gpu->copies, 5);
+	expect_ok(pier_dereg_mr(mr));
+}
+
+/* What a sub-region's NIC sees is what its base's NIC sees. */
+static void shares_the_stage_with_sub_regions(void **state)
+{
+	struct pier_mr *mr = NULL, *sub = NULL;
+
+	(void)state;
+	start("gpu");
+	rig.gpu->export_error = EPERM;
+	expect_ok(reg(100, 4 * rig.page, PIER_POLICY_BOUNCE, &mr));
+	expect_ok(pier_reg_sub_mr(mr, rig.page - 50, rig.page, PIER_ACCESS_SHARED, &sub));
+	assert_int_equal(pier_mr_path(sub), PIER_PATH_BOUNCE);
+	assert_non_null(strstr(pier_mr_reason(sub), "the driver refuses"));
+	assert_int_equal(rig.gpu->locks, 1);
+	check_staging(sub, 30, rig.page + 50);
+	expect_ok(pier_dereg_mr(sub));
+	expect_ok(pier_dereg_mr(mr));
+}
+
+/* Also where it lies in several, and something else would do for it alone. */
+static void shares_several_stages(void **state)
+{
+	struct pier_mr *mr = NULL, *sub = NULL;
+
+	(void)state;
+	start("gpu:3");
+	rig.gpu->seams = true;
+	rig.gpu->takes = PIER_MAPPING_PCIE;
+	rig.gpu->no_pcie = true;
+	expect_ok(reg(0, 6 * rig.page, PIER_POLICY_BOUNCE, &mr));
+	assert_int_equal(pier_mr_parts(mr), 3);
+	rig.gpu->seams = false;
+	rig.gpu->takes = 0;
+	expect_ok(pier_reg_sub_mr(mr, 2 * rig.page - 50, rig.page, PIER_ACCESS_SHARED,
+				  &sub));
+	assert_int_equal(pier_mr_parts(sub), 2);
+	assert_int_equal(pier_mr_path(sub), PIER_PATH_BOUNCE);
+	assert_int_equal(rig.gpu->locks, 3);
+	expect_ok(pier_dereg_mr(sub));
+	expect_ok(pier_dereg_mr(mr));
+}
+
+/* Nothing but what a NIC wrote to directly wants a flush. */
+static void flushes_nothing_staged(void **state)
+{
+	static char host[100];
+	struct pier_mr_attr attr;
+	struct pier_mr_range ranges[2];
+	struct pier_mr *mr = NULL;
+
+	pier_mr_attr_init(&attr);
+	(void)state;
+	start("gpu");
+	rig.gpu->export_error = EPERM;
+	rig.gpu->flush_error = EOPNOTSUPP;
+	ranges[0] = pier_mr_range_host(host, sizeof(host));
+	ranges[1] = pier_mr_range_buffer(rig.buffer, 0, 100);
+	attr.ranges = ranges;
+	attr.range_count = 2;
+	attr.policy = PIER_POLICY_BOUNCE;
+	expect_ok(pier_reg_mr_attr(rig.pd, &attr, &mr));
+	assert_int_equal(pier_mr_path(mr), PIER_PATH_MIXED);
+	expect_ok(pier_mr_sync_for_device(mr, 0, 200));
+	assert_int_equal(rig.gpu->flushes, 0);
+	assert_int_equal(rig.gpu->copies, 1);
+	expect_ok(pier_dereg_mr(mr));
+}
+
+static void flushes_direct_memory(void **state)
+{
+	struct pier_mr *mr = NULL;
+
+	(void)state;
+	start("gpu");
+	expect_ok(reg(0, 100, PIER_POLICY_BOUNCE, &mr));
+	assert_int_equal(pier_mr_path(mr), PIER_PATH_DMABUF);
+	expect_ok(pier_mr_sync_for_nic(mr, 0, 100));
+	assert_int_equal(rig.gpu->flushes, 0);
+	expect_ok(pier_mr_sync_for_device(mr, 0, 100));
+	assert_int_equal(rig.gpu->flushes, 1);
+	assert_int_equal(rig.gpu->copies, 0);
+	rig.gpu->flush_error = EOPNOTSUPP;
+	expect_result(pier_mr_sync_for_device(mr, 0, 100), -EOPNOTSUPP);
+	test_assert_sentence("no flush");
+	expect_ok(pier_dereg_mr(mr));
+}
+
+static void tells_what_syncs_cannot_do(void **state)
+{
+	static char host[100];
+	struct pier_mr *mr = NULL;
+
+	(void)state;
+	start("gpu");
+	rig.gpu->export_error = EPERM;
+	expect_ok(reg(0, 100, PIER_POLICY_BOUNCE, &mr));
+	expect_result(pier_mr_sync_for_nic(mr, 99, 2), -ERANGE);
+	test_assert_sentence("leave the region of 100");
+	expect_result(pier_mr_sync_for_device(mr, UINT64_MAX, 2), -ERANGE);
+	rig.gpu->copy_error = EIO;
+	expect_result(pier_mr_sync_for_nic(mr, 0, 100), -EIO);
+	test_assert_sentence("device lost");
+	expect_result(pier_mr_sync_for_device(mr, 0, 100), -EIO);
+	expect_ok(pier_dereg_mr(mr));
+	/* Memory of the program needs neither. */
+	expect_ok(pier_reg_mr(rig.pd, host, sizeof(host), 0, &mr));
+	expect_ok(pier_mr_sync_for_nic(mr, 0, 100));
+	expect_ok(pier_mr_sync_for_device(mr, 0, 100));
+	expect_ok(pier_dereg_mr(mr));
+}
+
+/* The very byte, which is what this is about: soft0 would tell of another key or place.
+ */
+static void reads_back(void **state)
+{
+	struct pier_reader *reader = NULL;
+	struct pier_mr *mr = NULL, *other = NULL;
+	struct pier_pd *pd = NULL;
+	static char host[8];
+
+	(void)state;
+	start("gpu:3");
+	rig.gpu->seams = true;
+	expect_ok(reg(0, 6 * rig.page, PIER_POLICY_DIRECT, &mr));
+	expect_ok(pier_reader_create(rig.pd, PATIENT, &reader));
+	expect_ok(pier_reader_read_back(reader, mr, 0));
+	expect_ok(pier_reader_read_back(reader, mr, 5 * rig.page));
+	expect_ok(pier_reader_read_back(reader, mr, 6 * rig.page - 1));
+	expect_result(pier_reader_read_back(reader, mr, 6 * rig.page), -ERANGE);
+	expect_result(pier_reader_read_back(reader, mr, UINT64_MAX), -ERANGE);
+	expect_ok(pier_reg_mr(rig.pd, host, sizeof(host), 0, &other));
+	expect_result(pier_reader_read_back(reader, other, 0), -EACCES);
+	expect_ok(pier_dereg_mr(other));
+	expect_ok(pier_alloc_pd(rig.device, &pd));
+	expect_ok(pier_reg_mr(pd, host, sizeof(host), PIER_ACCESS_SHARED, &other));
+	expect_result(pier_reader_read_back(reader, other, 0), -EINVAL);
+	expect_ok(pier_dereg_mr(other));
+	expect_ok(pier_dealloc_pd(pd));
+	expect_ok(pier_reader_destroy(reader));
+	expect_ok(pier_reader_destroy(NULL));
+	expect_ok(pier_dereg_mr(mr));
+}
+
+#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		CASE(takes_the_default_mapping),
+		CASE(finds_and_remembers_the_mapping),
+		CASE(remembers_the_mapping_for_each_nic),
+		CASE(tells_of_both_mappings),
+		CASE(takes_the_mapping_that_is_asked_for),
+		CASE(exports_with_a_mapping),
+		CASE(registers_by_segments),
+		CASE(makes_no_parts_where_none_may_be),
+		CASE(takes_back_the_segments_before),
+		CASE(goes_on_behind_segments),
+		CASE(has_segments_among_ranges),
+		CASE(stages_one_of_several_ranges),
+		CASE(gives_host_memory_as_host_memory),
+		CASE(stages_only_for_who_asks),
+		CASE(names_what_cannot_be_exported),
+		CASE(steps_down_from_host_memory),
+		CASE(copies_what_is_told),
+		CASE(stages_by_segments),
+		CASE(shares_the_stage_with_sub_regions),
+		CASE(shares_several_stages),
+		CASE(flushes_nothing_staged),
+		CASE(flushes_direct_memory),
+		CASE(tells_what_syncs_cannot_do),
+		CASE(reads_back),
+	};
+
+	return cmocka_run_group_tests_name("device_memory", tests, make_folder,
+					   remove_folder);
+}

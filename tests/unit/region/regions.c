@@ -1,0 +1,704 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Regions by attributes, of several ranges, in pieces, and sub-regions: on soft0,
+ * whose provider is replaced by one that lacks what the test says.
+ */
+#include "tests/support/cmocka.h"
+#include "tests/support/census.h"
+#include "tests/support/expect.h"
+#include "tests/support/random.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <pier/element.h>
+#include <pier/remote.h>
+
+#include "region/mr.h"
+#include "core/page.h"
+
+enum {
+	PAGES = 16,
+};
+
+static struct {
+	struct pier_device *device;
+	struct pier_pd *pd;
+	const struct pier_provider *real;
+	struct pier_provider provider; /* the device's own */
+	struct test_census before;
+	uint64_t page;
+	char *memory;			    /* PAGES pages of host memory */
+	struct pier_buffer *buffer, *other; /* as long, of memfds */
+	/* Longer host registrations are refused with ENOMEM. */
+	uint64_t longest;
+	int failing;	  /* the registration of this number fails with EIO, from 1 */
+	uint64_t padding; /* what the provider was told last */
+} rig;
+
+static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
+			     int access)
+{
+	if (length > rig.longest)
+		errno = ENOMEM;
+	else if (--rig.failing == 0)
+		errno = EIO;
+	else
+		return rig.real->reg_mr(pd, addr, length, iova, access);
+	return NULL;
+}
+
+static void record_padding(struct ibv_mr *mr, uint64_t length)
+{
+	rig.padding = length;
+	rig.real->set_padding(mr, length);
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	memset(&rig, 0, sizeof(rig));
+	rig.before = test_take_census();
+	rig.page = pier_host_page();
+	rig.longest = UINT64_MAX;
+	expect_ok(pier_open_device("soft0", &rig.device));
+	expect_ok(pier_alloc_pd(rig.device, &rig.pd));
+	rig.real = rig.device->provider;
+	rig.provider = *rig.real;
+	rig.provider.reg_mr = reg_mr;
+	rig.provider.set_padding = record_padding;
+	rig.provider.reg_parts = NULL;
+	rig.provider.max_parts = rig.provider.max_key = 0;
+	rig.device->provider = &rig.provider;
+	rig.memory = mmap(NULL, PAGES * rig.page, PROT_READ | PROT_WRITE,
+			  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	assert_ptr_not_equal(rig.memory, MAP_FAILED);
+	expect_ok(pier_buffer_alloc("memfd", PAGES * rig.page, &rig.buffer));
+	expect_ok(pier_buffer_alloc("memfd", PAGES * rig.page, &rig.other));
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	expect_ok(pier_buffer_free(rig.buffer));
+	expect_ok(pier_buffer_free(rig.other));
+	munmap(rig.memory, PAGES * rig.page);
+	expect_ok(pier_dealloc_pd(rig.pd));
+	rig.device->provider = rig.real;
+	expect_ok(pier_close_device(rig.device));
+	test_assert_census(&rig.before);
+	return 0;
+}
+
+static struct pier_mr_attr attr_of(const struct pier_mr_range *ranges, uint32_t count)
+{
+	struct pier_mr_attr attr;
+
+	pier_mr_attr_init(&attr);
+	attr.ranges = ranges;
+	attr.range_count = count;
+	attr.access = PIER_ACCESS_SHARED;
+	return attr;
+}
+
+static struct pier_mr *reg(const struct pier_mr_attr *attr)
+{
+	struct pier_mr *mr = NULL;
+
+	expect_ok(pier_reg_mr_attr(rig.pd, attr, &mr));
+	return mr;
+}
+
+static void refuse(const struct pier_mr_attr *attr, int error, const char *sentence)
+{
+	struct pier_mr *mr = (void *)1;
+	struct test_census before = test_take_census();
+
+	expect_result(pier_reg_mr_attr(rig.pd, attr, &mr), -error);
+	test_assert_sentence(sentence);
+	assert_ptr_equal(mr, (void *)1);
+	test_assert_census(&before);
+}
+
+static void reads_structs_of_other_sizes(void **state)
+{
+	struct pier_mr_range range = pier_mr_range_host(rig.memory, 100);
+	struct {
+		struct pier_mr_attr attr;
+		char tail[24];
+	} newer = { .attr = attr_of(&range, 1) };
+	struct pier_mr *mr = NULL;
+
+	(void)state;
+	newer.attr.size = sizeof(newer);
+	expect_ok(pier_reg_mr_attr(rig.pd, &newer.attr, &mr));
+	expect_ok(pier_dereg_mr(mr));
+	newer.tail[23] = 1;
+	refuse(&newer.attr, EINVAL, "is not zero");
+	newer.attr.size = sizeof(newer) - 1;
+	mr = reg(&newer.attr);
+	expect_ok(pier_dereg_mr(mr));
+	/* As it was before `mapping`. */
+	newer.attr.size = offsetof(struct pier_mr_attr, mapping);
+	mr = reg(&newer.attr);
+	expect_ok(pier_dereg_mr(mr));
+	newer.attr.size--;
+	refuse(&newer.attr, EINVAL, "begin with pier_mr_attr_init()");
+	expect_result(pier_reg_mr_attr(rig.pd, NULL, &mr), -EINVAL);
+}
+
+#define REFUSE(field, value, error, sentence)                   \
+	do {                                                    \
+		struct pier_mr_attr wrong = attr_of(&range, 1); \
+                                                                \
+		wrong.field = (value);                          \
+		refuse(&wrong, (error), (sentence));            \
+	} while (0)
+
+static void names_what_is_wrong(void **state)
+{
+	struct pier_mr_range range = pier_mr_range_host(rig.memory, 100);
+	struct pier_mr_range none = pier_mr_range_host(rig.memory, 0);
+	struct pier_mr_range nowhere = { .source = 5, .fd = -1, .length = 1 };
+	struct pier_mr_range no_buffer = pier_mr_range_buffer(NULL, 0, 1);
+	struct pier_mr_range no_pointer = pier_mr_range_pointer(NULL, 1);
+	struct pier_mr_range outside = pier_mr_range_buffer(rig.buffer,
+							    PAGES * rig.page - 1, 2);
+	struct pier_mr_range closed = pier_mr_range_dmabuf(-1, 0, 1);
+	struct pier_mr_range endless[] = {
+		pier_mr_range_host(rig.memory, UINT64_MAX),
+		pier_mr_range_host(rig.memory, UINT64_MAX),
+	};
+
+	(void)state;
+	REFUSE(ranges, NULL, EINVAL, "ranges");
+	REFUSE(range_count, 0, EINVAL, "0 ranges");
+	REFUSE(range_count, PIER_MR_PARTS_MAX + 1, EINVAL, "1025 ranges");
+	REFUSE(addressing, 3, EINVAL, "addressing 3");
+	REFUSE(policy, 4, EINVAL, "policy 4");
+	REFUSE(policy, -1, EINVAL, "policy -1");
+	REFUSE(split, 3, EINVAL, "split 3");
+	REFUSE(page_size, rig.page + 1, EINVAL, "page_size");
+	REFUSE(page_size, rig.page / 2, EINVAL, "page_size");
+	REFUSE(access, PIER_ACCESS_REMOTE_WRITE, EINVAL, "need LOCAL_WRITE");
+	REFUSE(access, 1 << 5, EINVAL, "not possible");
+	rig.device->lacking_access = PIER_ACCESS_MW_BIND;
+	REFUSE(access, PIER_ACCESS_MW_BIND, EOPNOTSUPP, "soft0 has no MW_BIND");
+	rig.device->lacking_access = 0;
+	REFUSE(requested_key, 1, EKEYREJECTED, "chooses all keys itself");
+	REFUSE(ranges, &none, EINVAL, "length 0");
+	REFUSE(ranges, &nowhere, EINVAL, "source 5");
+	REFUSE(ranges, &no_buffer, EINVAL, "buffer is NULL");
+	REFUSE(ranges, &no_pointer, EINVAL, "NULL");
+	REFUSE(ranges, &outside, ERANGE, "leave the buffer");
+	REFUSE(ranges, &closed, EBADF, "not open");
+	refuse(&(struct pier_mr_attr){ .size = sizeof(struct pier_mr_attr),
+				       .ranges = endless,
+				       .range_count = 2 },
+	       EINVAL, "overflow 64 bits");
+}
+
+static void takes_every_source(void **state)
+{
+	struct pier_dmabuf dmabuf;
+	int context;
+
+	(void)state;
+	expect_ok(pier_dmabuf_export(rig.buffer, rig.page + 3, 500, &dmabuf));
+	{
+		void *mapped = NULL;
+		struct {
+			struct pier_mr_range range;
+			enum pier_path path;
+			uint64_t iova;
+		} cases[] = {
+			{ pier_mr_range_host(rig.memory + 5, 500), PIER_PATH_HOST,
+			  (uintptr_t)rig.memory + 5 },
+			{ pier_mr_range_pointer(rig.memory + 5, 500), PIER_PATH_HOST,
+			  (uintptr_t)rig.memory + 5 },
+			{ pier_mr_range_buffer(rig.buffer, 7, 500), PIER_PATH_DMABUF,
+			  pier_buffer_address(rig.buffer) + 7 },
+			{ pier_mr_range_dmabuf(dmabuf.fd, dmabuf.offset, 500),
+			  PIER_PATH_DMABUF, dmabuf.offset },
+			{ pier_mr_range_pointer(NULL, 500), PIER_PATH_DMABUF, 0 },
+		};
+
+		expect_ok(pier_buffer_map(rig.other, &mapped));
+		cases[4].range.addr = (char *)mapped + 9;
+		cases[4].iova = (uintptr_t)mapped + 9;
+		for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+			struct pier_mr_attr attr = attr_of(&cases[i].range, 1);
+			struct pier_mr *mr;
+
+			attr.context = &context;
+			mr = reg(&attr);
+			assert_int_equal(pier_mr_path(mr), cases[i].path);
+			assert_int_equal(pier_mr_iova(mr), cases[i].iova);
+			assert_int_equal(pier_mr_length(mr), 500);
+			assert_int_equal(pier_mr_parts(mr), 1);
+			assert_ptr_equal(pier_mr_context(mr), &context);
+			assert_ptr_equal(pier_mr_pd(mr), rig.pd);
+			expect_ok(pier_dereg_mr(mr));
+		}
+	}
+	pier_dmabuf_close(&dmabuf);
+}
+
+/* The pointer's owner is a buffer that the region wraps, keeps and lets go. */
+static void keeps_what_a_pointer_is_in(void **state)
+{
+	struct pier_mr_range range = pier_mr_range_pointer(NULL, 100);
+	struct pier_mr_attr attr = attr_of(&range, 1);
+	struct pier_buffer *buffer;
+	struct pier_mr *mr;
+	void *mapped = NULL;
+
+	(void)state;
+	expect_ok(pier_buffer_alloc("memfd", rig.page, &buffer));
+	expect_ok(pier_buffer_map(buffer, &mapped));
+	range.addr = mapped;
+	mr = reg(&attr);
+	/* Memory of a memfd outlives its buffer while a wrapped one is there. */
+	expect_ok(pier_buffer_free(buffer));
+	memset(mapped, 1, rig.page);
+	expect_ok(pier_dereg_mr(mr));
+	range.length = 2 * rig.page;
+	range.addr = (void *)(uintptr_t)pier_buffer_address(rig.other);
+	range.addr = (char *)range.addr + (PAGES - 1) * rig.page;
+	refuse(&attr, ERANGE, "leave their allocation");
+}
+
+static void begins_where_it_is_told(void **state)
+{
+	struct pier_mr_range range = pier_mr_range_host(rig.memory + rig.page + 5, 100);
+	struct pier_mr_attr attr = attr_of(&range, 1);
+	struct pier_mr *mr;
+
+	(void)state;
+	attr.addressing = PIER_ADDRESSING_ZERO_BASED;
+	mr = reg(&attr);
+	assert_int_equal(pier_mr_iova(mr), 5);
+	expect_ok(pier_dereg_mr(mr));
+	attr.page_size = 4 * rig.page;
+	mr = reg(&attr);
+	assert_int_equal(pier_mr_iova(mr),
+			 ((uintptr_t)rig.memory + rig.page + 5) % (4 * rig.page));
+	expect_ok(pier_dereg_mr(mr));
+	attr.addressing = PIER_ADDRESSING_IOVA;
+	attr.iova = 0x7000000000005;
+	attr.page_size = 0;
+	mr = reg(&attr);
+	assert_int_equal(pier_mr_iova(mr), 0x7000000000005);
+	expect_ok(pier_dereg_mr(mr));
+	/* Right modulo the host's page, wrong modulo the hinted one. */
+	attr.page_size = 4 * rig.page;
+	attr.iova = ((uintptr_t)range.addr + rig.page) % (4 * rig.page);
+	refuse(&attr, EINVAL, "modulo page_size");
+	attr.page_size = 0;
+	attr.iova = 4;
+	refuse(&attr, EINVAL, "modulo the page");
+	attr.iova = UINT64_MAX - rig.page + 1 + 5;
+	range.length = rig.page;
+	refuse(&attr, EINVAL, "overflow 64 bits");
+}
+
+/* Elements of a range in one part, as the memory's own addresses and key. */
+static void expect_element(const struct pier_mr *mr, uint64_t offset, uint32_t part)
+{
+	struct pier_mr_part_info info;
+	struct pier_gather gather;
+
+	expect_ok(pier_mr_part(mr, part, &info));
+	expect_ok(pier_mr_gather(mr, pier_mr_iova(mr) + offset, 1, &gather));
+	assert_int_equal(gather.lkey, info.lkey);
+	assert_int_equal(gather.addr, info.iova + offset - info.offset);
+	assert_int_equal(gather.length, 1);
+}
+
+static void joins_ranges_as_parts(void **state)
+{
+	struct pier_mr_range ranges[] = {
+		pier_mr_range_host(rig.memory + 100, 1000),
+		pier_mr_range_buffer(rig.buffer, 77, 3),
+		pier_mr_range_host(rig.memory + 5000, rig.page),
+	};
+	struct pier_mr *mr = NULL;
+	struct pier_mr_part_info info;
+	struct pier_remote remote;
+	struct pier_gather gather;
+
+	(void)state;
+	expect_ok(pier_reg_mr_vec(rig.pd, ranges, 3, PIER_ACCESS_SHARED, &mr));
+	assert_int_equal(pier_mr_parts(mr), 3);
+	assert_int_equal(pier_mr_length(mr), 1003 + rig.page);
+	assert_int_equal(pier_mr_path(mr), PIER_PATH_MIXED);
+	assert_int_equal(pier_mr_iova(mr), (uintptr_t)rig.memory + 100);
+	expect_ok(pier_mr_part(mr, 1, &info));
+	assert_int_equal(info.offset, 1000);
+	assert_int_equal(info.length, 3);
+	assert_int_equal(info.path, PIER_PATH_DMABUF);
+	assert_int_equal(info.iova, pier_buffer_address(rig.buffer) + 77);
+	expect_result(pier_mr_part(mr, 3, &info), -ERANGE);
+	expect_element(mr, 0, 0);
+	expect_element(mr, 999, 0);
+	expect_element(mr, 1000, 1);
+	expect_element(mr, 1002, 1);
+	expect_element(mr, 1003, 2);
+	expect_element(mr, 1002 + rig.page, 2);
+	expect_result(pier_mr_gather(mr, pier_mr_iova(mr) + 999, 2, &gather), -EXDEV);
+	expect_result(pier_mr_gather(mr, pier_mr_iova(mr) + 1003, rig.page + 1, &gather),
+		      -ERANGE);
+	expect_result(pier_mr_remote(mr, &remote), -EXDEV);
+	assert_true(pier_mr_encloses(mr, pier_mr_iova(mr), 1003 + rig.page));
+	assert_false(pier_mr_encloses(mr, pier_mr_iova(mr), 1004 + rig.page));
+	expect_result(pier_buffer_free(rig.buffer), -EBUSY);
+	expect_ok(pier_dereg_mr(mr));
+}
+
+static void refuses_parts_where_told(void **state)
+{
+	struct pier_mr_range ranges[] = {
+		pier_mr_range_host(rig.memory, 10),
+		pier_mr_range_host(rig.memory, 10),
+	};
+	struct pier_mr_attr attr = attr_of(ranges, 2);
+
+	(void)state;
+	attr.split = PIER_SPLIT_NEVER;
+	refuse(&attr, EOPNOTSUPP, "2 ranges under one key");
+	attr.range_count = 1;
+	expect_ok(pier_dereg_mr(reg(&attr)));
+}
+
+static void leaves_nothing_of_a_vector_that_failed(void **state)
+{
+	struct pier_mr_range ranges[] = {
+		pier_mr_range_host(rig.memory, 10),
+		pier_mr_range_buffer(rig.buffer, 0, 10),
+		pier_mr_range_host(rig.memory + 50, 10),
+		pier_mr_range_pointer(rig.memory + 70, 10),
+	};
+	struct pier_mr_attr attr = attr_of(ranges, 4);
+
+	(void)state;
+	for (int failing = 1; failing <= 3; failing++) {
+		rig.failing = failing;
+		refuse(&attr, EIO, "as host memory on soft0");
+	}
+	/* The buffer is free, and so is every key: all can be made. */
+	expect_ok(pier_dereg_mr(reg(&attr)));
+}
+
+/* That the parts follow each other, and cover the memory from `address` on. */
+static void expect_pieces(const struct pier_mr *mr, uint64_t longest)
+{
+	uint64_t offset = 0;
+
+	for (uint32_t i = 0; i < pier_mr_parts(mr); i++) {
+		struct pier_mr_part_info info;
+
+		expect_ok(pier_mr_part(mr, i, &info));
+		assert_int_equal(info.offset, offset);
+		assert_true(info.length > 0 && info.length <= longest);
+		assert_int_equal(info.iova, pier_mr_iova(mr) + offset);
+		if (i > 0)
+			assert_int_equal(info.iova % rig.page, 0);
+		expect_element(mr, offset, i);
+		expect_element(mr, offset + info.length - 1, i);
+		offset += info.length;
+	}
+	assert_int_equal(offset, pier_mr_length(mr));
+}
+
+static void registers_in_pieces_what_is_too_long(void **state)
+{
+	struct pier_mr_range range = pier_mr_range_host(rig.memory + 5,
+							(PAGES - 1) * rig.page);
+	struct pier_mr_attr attr = attr_of(&range, 1);
+	struct pier_mr *mr;
+
+	(void)state;
+	rig.device->limits.max_mr_size = 4 * rig.page + 100;
+	refuse(&attr, E2BIG, "of soft0");
+	attr.split = PIER_SPLIT_NEVER;
+	refuse(&attr, E2BIG, "of soft0");
+	attr.split = PIER_SPLIT_PIECES;
+	mr = reg(&attr);
+	assert_int_equal(pier_mr_parts(mr), 4);
+	expect_pieces(mr, 4 * rig.page + 100);
+	expect_ok(pier_dereg_mr(mr));
+	/* Of a buffer, piece by piece exported; and with another range behind it. */
+	{
+		struct pier_mr_range two[] = {
+			pier_mr_range_buffer(rig.buffer, 0, 9 * rig.page),
+			pier_mr_range_host(rig.memory, 5),
+		};
+
+		attr.ranges = two;
+		attr.range_count = 2;
+		mr = reg(&attr);
+		assert_int_equal(pier_mr_parts(mr), 4);
+		expect_element(mr, 9 * rig.page - 1, 2);
+		expect_element(mr, 9 * rig.page + 4, 3);
+		assert_int_equal(pier_mr_path(mr), PIER_PATH_MIXED);
+		expect_ok(pier_dereg_mr(mr));
+	}
+}
+
+static void tries_smaller_pieces_without_memory(void **state)
+{
+	struct pier_mr_range range = pier_mr_range_host(rig.memory, PAGES * rig.page);
+	struct pier_mr_attr attr = attr_of(&range, 1);
+	struct pier_mr *mr;
+
+	(void)state;
+	rig.longest = 3 * rig.page;
+	refuse(&attr, ENOMEM, "as host memory");
+	attr.split = PIER_SPLIT_PIECES;
+	mr = reg(&attr);
+	assert_int_equal(pier_mr_parts(mr), PAGES / 2);
+	expect_pieces(mr, 2 * rig.page);
+	expect_ok(pier_dereg_mr(mr));
+	rig.longest = 0;
+	refuse(&attr, ENOMEM, "as host memory");
+}
+
+static void has_a_limit_of_parts(void **state)
+{
+	uint64_t length = (PIER_MR_PARTS_MAX + 1) * rig.page;
+	char *memory = mmap(NULL, length, PROT_READ | PROT_WRITE,
+			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	struct pier_mr_range range = pier_mr_range_host(memory, length);
+	struct pier_mr_attr attr = attr_of(&range, 1);
+	struct pier_mr *mr;
+
+	(void)state;
+	assert_ptr_not_equal(memory, MAP_FAILED);
+	attr.split = PIER_SPLIT_PIECES;
+	rig.device->limits.max_mr_size = rig.page;
+	refuse(&attr, E2BIG, "1024 parts");
+	range.length -= rig.page;
+	mr = reg(&attr);
+	assert_int_equal(pier_mr_parts(mr), PIER_MR_PARTS_MAX);
+	expect_pieces(mr, rig.page);
+	expect_ok(pier_dereg_mr(mr));
+	munmap(memory, length);
+}
+
+static void has_sub_regions(void **state)
+{
+	struct pier_mr *mr = NULL, *sub = NULL, *subsub = NULL, *none = NULL;
+	struct pier_remote remote;
+
+	(void)state;
+	expect_ok(pier_reg_buffer_mr(rig.pd, rig.buffer, 3, 5000, PIER_ACCESS_SHARED,
+				     PIER_POLICY_DIRECT, &mr));
+	expect_result(pier_reg_sub_mr(mr, 5000, 1, 0, &none), -ERANGE);
+	expect_result(pier_reg_sub_mr(mr, 1, UINT64_MAX, 0, &none), -ERANGE);
+	expect_result(pier_reg_sub_mr(mr, 1, 0, 0, &none), -EINVAL);
+	expect_result(pier_reg_sub_mr(mr, 1, 1, PIER_ACCESS_REMOTE_WRITE, &none),
+		      -EINVAL);
+	assert_null(none);
+	expect_ok(pier_reg_sub_mr(mr, 100, 1000, PIER_ACCESS_REMOTE_READ, &sub));
+	assert_int_equal(pier_mr_iova(sub), pier_mr_iova(mr) + 100);
+	assert_int_equal(pier_mr_length(sub), 1000);
+	assert_int_equal(pier_mr_access(sub), PIER_ACCESS_REMOTE_READ);
+	assert_int_equal(pier_mr_path(sub), PIER_PATH_DMABUF);
+	assert_int_not_equal(pier_mr_rkey(sub), pier_mr_rkey(mr));
+	expect_ok(pier_mr_remote(sub, &remote));
+	assert_int_equal(remote.addr, pier_mr_iova(mr) + 100);
+	assert_int_equal(remote.rkey, pier_mr_rkey(sub));
+	expect_result(pier_dereg_mr(mr), -EBUSY);
+	test_assert_sentence("1 sub-region");
+	expect_ok(pier_reg_sub_mr(sub, 999, 1, 0, &subsub));
+	assert_int_equal(pier_mr_iova(subsub), pier_mr_iova(mr) + 1099);
+	expect_result(pier_dereg_mr(sub), -EBUSY);
+	expect_result(pier_mr_remote(subsub, &remote), -EACCES);
+	expect_ok(pier_dereg_mr(subsub));
+	expect_ok(pier_dereg_mr(sub));
+	expect_ok(pier_dereg_mr(mr));
+}
+
+static void has_sub_regions_over_seams(void **state)
+{
+	struct pier_mr_range ranges[] = {
+		pier_mr_range_host(rig.memory + 100, 1000),
+		pier_mr_range_buffer(rig.buffer, 77, 3),
+		pier_mr_range_host(rig.memory + 5000, 500),
+	};
+	struct pier_mr *mr = NULL, *sub = NULL;
+	struct pier_mr_part_info info;
+
+	(void)state;
+	expect_ok(pier_reg_mr_vec(rig.pd, ranges, 3, PIER_ACCESS_SHARED, &mr));
+	expect_ok(pier_reg_sub_mr(mr, 990, 300, PIER_ACCESS_LOCAL_WRITE, &sub));
+	assert_int_equal(pier_mr_iova(sub), pier_mr_iova(mr) + 990);
+	assert_int_equal(pier_mr_parts(sub), 3);
+	expect_ok(pier_mr_part(sub, 1, &info));
+	assert_int_equal(info.offset, 10);
+	assert_int_equal(info.length, 3);
+	expect_element(sub, 9, 0);
+	expect_element(sub, 12, 1);
+	expect_element(sub, 299, 2);
+	expect_ok(pier_dereg_mr(sub));
+	/* In one range whose memory does not agree with the region's addresses. */
+	expect_ok(pier_reg_sub_mr(mr, 1003, 500, PIER_ACCESS_SHARED, &sub));
+	assert_int_equal(pier_mr_parts(sub), 1);
+	assert_int_equal(pier_mr_iova(sub), pier_mr_iova(mr) + 1003);
+	expect_element(sub, 0, 0);
+	expect_element(sub, 499, 0);
+	{
+		struct pier_remote remote;
+
+		expect_ok(pier_mr_remote(sub, &remote));
+		assert_int_equal(remote.addr, (uintptr_t)rig.memory + 5000);
+	}
+	expect_ok(pier_dereg_mr(sub));
+	expect_ok(pier_dereg_mr(mr));
+}
+
+/* A region keeps no fd, so nothing can be registered from it again. */
+static void has_no_sub_regions_of_an_fd(void **state)
+{
+	struct pier_mr *mr = NULL, *sub = NULL;
+	struct pier_dmabuf dmabuf;
+	struct pier_mr_range ranges[2] = { pier_mr_range_host(rig.memory, 100) };
+
+	(void)state;
+	expect_ok(pier_dmabuf_export(rig.buffer, 0, 100, &dmabuf));
+	ranges[1] = pier_mr_range_dmabuf(dmabuf.fd, 0, 100);
+	expect_ok(pier_reg_mr_vec(rig.pd, ranges, 2, PIER_ACCESS_SHARED, &mr));
+	pier_dmabuf_close(&dmabuf);
+	expect_result(pier_reg_sub_mr(mr, 99, 2, 0, &sub), -EOPNOTSUPP);
+	test_assert_sentence("register the part from the fd");
+	expect_ok(pier_reg_sub_mr(mr, 0, 100, 0, &sub));
+	expect_ok(pier_dereg_mr(sub));
+	expect_ok(pier_dereg_mr(mr));
+}
+
+/* Random ranges and sub-regions against a table of where each byte lies. */
+static void property(void **state)
+{
+	enum {
+		RANGES = 12,
+		ROUNDS = 60,
+	};
+	struct test_random random = test_random_start();
+
+	(void)state;
+	for (int round = 0; round < ROUNDS; round++) {
+		struct pier_mr_range ranges[RANGES];
+		uint32_t count = 1 + (uint32_t)test_random_below(&random, RANGES);
+		uint64_t total = 0, *where = calloc(RANGES * 300, sizeof(*where));
+		struct pier_mr *mr = NULL, *sub = NULL;
+		uint64_t offset, length;
+
+		assert_non_null(where);
+		for (uint32_t i = 0; i < count; i++) {
+			uint64_t from = test_random_below(&random, 8 * rig.page);
+			uint64_t bytes = 1 + test_random_below(&random, 300);
+			bool host = test_random_below(&random, 2);
+
+			ranges[i] = (struct pier_mr_range){
+				.source = host ? PIER_MR_HOST : PIER_MR_BUFFER,
+				.fd = -1,
+				.addr = host ? rig.memory + from : NULL,
+				.buffer = host ? NULL : rig.buffer,
+				.offset = host ? 0 : from,
+				.length = bytes,
+			};
+			for (uint64_t k = 0; k < bytes; k++)
+				where[total++] =
+					(host ? (uintptr_t)rig.memory
+					      : pier_buffer_address(rig.buffer)) +
+					from + k;
+		}
+		expect_ok(
+			pier_reg_mr_vec(rig.pd, ranges, count, PIER_ACCESS_SHARED, &mr));
+		offset = test_random_below(&random, total);
+		length = 1 + test_random_below(&random, total - offset);
+		expect_ok(pier_reg_sub_mr(mr, offset, length, PIER_ACCESS_SHARED, &sub));
+		for (uint64_t k = 0; k < length; k++) {
+			struct pier_gather one, same;
+
+			expect_ok(pier_mr_gather(sub, pier_mr_iova(sub) + k, 1, &one));
+			expect_ok(pier_mr_gather(mr, pier_mr_iova(sub) + k, 1, &same));
+			/* An iova may differ from the address, by whole pages. */
+			assert_int_equal(one.addr % rig.page,
+					 where[offset + k] % rig.page);
+			assert_int_equal(same.addr % rig.page,
+					 where[offset + k] % rig.page);
+			assert_int_not_equal(one.lkey, same.lkey);
+		}
+		expect_ok(pier_dereg_mr(sub));
+		expect_ok(pier_dereg_mr(mr));
+		free(where);
+	}
+}
+
+static void expect_padding(struct pier_buffer *buffer, size_t offset, size_t length,
+			   uint64_t padding)
+{
+	struct pier_mr *mr;
+
+	rig.padding = 0;
+	expect_ok(pier_reg_buffer_mr(rig.pd, buffer, offset, length, PIER_ACCESS_SHARED,
+				     PIER_POLICY_DIRECT, &mr));
+	assert_int_equal(rig.padding, padding);
+	expect_ok(pier_dereg_mr(mr));
+}
+
+/* Only what was allocated behind the buffer, and not what the caller left out. */
+static void tells_what_lies_behind_a_buffer(void **state)
+{
+	const size_t lengths[] = { 1, 100, rig.page - 1, rig.page, 2 * rig.page + 7 };
+	struct pier_buffer *buffer, *wrapped;
+	void *memory;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
+		size_t length = lengths[i];
+		uint64_t rest = (rig.page - length % rig.page) % rig.page;
+
+		expect_ok(pier_buffer_alloc("memfd", length, &buffer));
+		expect_ok(pier_buffer_map(buffer, &memory));
+		expect_ok(pier_buffer_wrap(memory, length, &wrapped));
+		expect_padding(buffer, 0, length, rest);
+		expect_padding(wrapped, 0, length, 0);
+		if (length > 1)
+			expect_padding(buffer, 0, length - 1, 0);
+		if (length > rig.page)
+			expect_padding(buffer, rig.page, length - rig.page, rest);
+		expect_ok(pier_buffer_free(wrapped));
+		expect_ok(pier_buffer_free(buffer));
+	}
+}
+
+#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		CASE(reads_structs_of_other_sizes),
+		CASE(names_what_is_wrong),
+		CASE(takes_every_source),
+		CASE(keeps_what_a_pointer_is_in),
+		CASE(begins_where_it_is_told),
+		CASE(joins_ranges_as_parts),
+		CASE(refuses_parts_where_told),
+		CASE(leaves_nothing_of_a_vector_that_failed),
+		CASE(registers_in_pieces_what_is_too_long),
+		CASE(tries_smaller_pieces_without_memory),
+		CASE(has_a_limit_of_parts),
+		CASE(has_sub_regions),
+		CASE(has_sub_regions_over_seams),
+		CASE(has_no_sub_regions_of_an_fd),
+		CASE(tells_what_lies_behind_a_buffer),
+		CASE(property),
+	};
+
+	return cmocka_run_group_tests_name("regions", tests, NULL, NULL);
+}

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* How a transfer fails, and goes on. */
+#include "transfer_fixture.h"
+
+/* The nth chunk fails, those behind it are flushed; what is missing is moved then. */
+static void resumes_what_is_missing(void **state)
+{
+	(void)state;
+	for (int nth = 0; nth < 6; nth++) {
+		int arrived = nth < 4 ? nth : 4;
+
+		begin(95);
+		expect_going(4);
+		complete(arrived, IBV_WC_SUCCESS);
+		expect_going(4);
+		complete(nth - arrived, IBV_WC_SUCCESS);
+		complete(1, IBV_WC_REM_ACCESS_ERR);
+		complete(fake.sends, IBV_WC_WR_FLUSH_ERR);
+		expect_result(pier_transfer_progress(transfer), -EACCES);
+		test_assert_sentence("of 95 bytes have arrived: rail 0 of 1 failed: ");
+		expect_result(pier_transfer_wait(transfer, PATIENT), -EACCES);
+		assert_int_equal(pier_channel_outstanding(channel), 0);
+		assert_int_equal(status().done, 10 * nth);
+		assert_int_equal(status().working_rails, 0);
+		assert_int_equal(rail_status().error, -EACCES);
+		assert_non_null(strstr(rail_status().sentence, "access"));
+		expect_result(pier_transfer_resume(transfer, &rail, 1), -EPIPE);
+		test_assert_sentence("rail 0 of a transfer: the channel is broken");
+		expect_ok(pier_channel_destroy(channel));
+		connect_channel(DEPTH, 1u << 30);
+		rail.channel = channel;
+		fake.logged = 0;
+		expect_ok(pier_transfer_resume(transfer, &rail, 1));
+		assert_int_equal(rail_status().error, 0);
+		expect_result(pier_transfer_resume(transfer, &rail, 1), -EBUSY);
+		finish(0, 10 * (uint64_t)nth, 95 - 10 * (uint64_t)nth);
+		expect_ok(pier_transfer_destroy(transfer));
+		transfer = NULL;
+		fake.logged = 0;
+	}
+}
+
+/* What another request did to the channel is told, and not that chunks were flushed. */
+static void tells_what_broke_the_channel(void **state)
+{
+	struct pier_gather element = { 0x10000, 1, 0x11 };
+	struct pier_work work;
+
+	(void)state;
+	expect_ok(pier_post_write(channel, &element, 1, &target, &work));
+	begin(95);
+	expect_going(5);
+	complete(1, IBV_WC_RETRY_EXC_ERR);
+	complete(4, IBV_WC_WR_FLUSH_ERR);
+	expect_result(pier_transfer_progress(transfer), -ETIMEDOUT);
+	test_assert_sentence("0 of 95 bytes have arrived");
+	expect_result(pier_work_poll(channel, work, NULL), 1);
+}
+
+/* The channel lives, so what is in flight arrives. */
+static void waits_for_what_flies_when_posting_fails(void **state)
+{
+	(void)state;
+	begin(95);
+	fake.fail_call = fake.calls + 3;
+	expect_going(2);
+	assert_int_equal(rail_status().error, -ENOSPC);
+	complete(1, IBV_WC_SUCCESS);
+	expect_going(1);
+	complete(1, IBV_WC_SUCCESS);
+	expect_result(pier_transfer_progress(transfer), -ENOSPC);
+	assert_int_equal(status().done, 20);
+	assert_int_equal(fake.state, IBV_QPS_RTS);
+	fake.logged = 0;
+	expect_ok(pier_transfer_resume(transfer, &rail, 1));
+	finish(0, 20, 75);
+}
+
+static void stops_when_the_queue_cannot_be_polled(void **state)
+{
+	(void)state;
+	begin(95);
+	expect_going(4);
+	fake.poll_error = -1;
+	expect_result(pier_transfer_wait(transfer, PATIENT), -EIO);
+	assert_int_equal(pier_channel_outstanding(channel), 0);
+	assert_int_equal(status().done, 0);
+	fake.poll_error = 0;
+}
+
+/* A handle is used up: what it was of may not have arrived, and is moved again. */
+static void moves_again_what_it_cannot_ask_for(void **state)
+{
+	struct pier_work work;
+
+	(void)state;
+	begin(95);
+	expect_going(4);
+	work.id = fake.send_ids[0];
+	complete(1, IBV_WC_SUCCESS);
+	expect_result(pier_work_poll(channel, work, NULL), 1);
+	expect_result(pier_transfer_progress(transfer), -ESTALE);
+	assert_int_equal(status().done, 0);
+	assert_int_equal(pier_channel_outstanding(channel), 0);
+	expect_ok(pier_channel_destroy(channel));
+	connect_channel(DEPTH, 1u << 30);
+	rail.channel = channel;
+	fake.logged = 0;
+	expect_ok(pier_transfer_resume(transfer, &rail, 1));
+	finish(0, 0, 95);
+}
+
+static void stops_a_rail_that_stalls(void **state)
+{
+	struct pier_transfer_attr attr = attr_of(95);
+
+	(void)state;
+	attr.stall_ms = BRIEF;
+	begin_with(&attr);
+	expect_going(4);
+	complete(1, IBV_WC_SUCCESS);
+	expect_result(pier_transfer_wait(transfer, PATIENT), -ETIMEDOUT);
+	test_assert_sentence("10 of 95 bytes have arrived: rail 0 of 1 failed: transfer: "
+			     "no chunk completed within 20 ms");
+	assert_int_equal(fake.state, IBV_QPS_ERR);
+	assert_int_equal(pier_channel_outstanding(channel), 0);
+	assert_int_equal(status().done, 10);
+	expect_result(pier_post_send(channel, NULL, 0, NULL), -EPIPE);
+	test_assert_sentence("no chunk completed");
+}
+
+/* Not even the flush comes: see pier_stop_channel(). */
+static void stops_a_nic_that_is_gone(void **state)
+{
+	struct pier_transfer_attr attr = attr_of(95);
+
+	(void)state;
+	attr.stall_ms = BRIEF;
+	fake.never_flushes = true;
+	expect_result(pier_transfer_run(&attr), -ETIMEDOUT);
+	assert_int_equal(fake.state, IBV_QPS_RESET);
+	assert_int_equal(pier_channel_outstanding(channel), 0);
+}
+
+static void gives_up_a_queue_full_of_others(void **state)
+{
+	struct pier_gather element = { 0x10000, 1, 0x11 };
+	struct pier_transfer_attr attr = attr_of(95);
+
+	(void)state;
+	for (int i = 0; i < DEPTH; i++)
+		expect_ok(pier_post_write(channel, &element, 1, &target, NULL));
+	attr.stall_ms = BRIEF;
+	begin_with(&attr);
+	expect_result(pier_transfer_wait(transfer, PATIENT), -EAGAIN);
+	test_assert_sentence("full of other requests for 20 ms");
+	assert_int_equal(fake.state, IBV_QPS_RTS);
+	assert_int_equal(fake.sends, DEPTH);
+	complete(DEPTH, IBV_WC_SUCCESS);
+	fake.logged = 0;
+	expect_ok(pier_transfer_resume(transfer, &rail, 1));
+	finish(0, 0, 95);
+}
+
+/* Its time is up with chunks in flight, which arrive; then it has ended. */
+static void ends_in_time(void **state)
+{
+	struct pier_transfer_attr attr = attr_of(95);
+
+	(void)state;
+	attr.timeout_ms = LIMIT;
+	begin_with(&attr);
+	expect_going(4);
+	expect_result(pier_transfer_wait(transfer, LIMIT + BRIEF), 0);
+	assert_false(status().ended);
+	complete(3, IBV_WC_SUCCESS);
+	expect_going(1);
+	complete(1, IBV_WC_SUCCESS);
+	expect_result(pier_transfer_progress(transfer), -ETIMEDOUT);
+	test_assert_sentence("40 of 95 bytes have arrived: the 500 ms were over");
+	assert_int_equal(fake.state, IBV_QPS_RTS);
+	fake.logged = 0;
+	expect_ok(pier_transfer_resume(transfer, &rail, 1));
+	expect_going(4);
+	finish(0, 40, 55);
+}
+
+static void waits_no_longer_than_told(void **state)
+{
+	(void)state;
+	begin(95);
+	expect_result(pier_transfer_wait(transfer, 0), 0);
+	assert_int_equal(fake.sends, 4);
+	expect_result(pier_transfer_wait(transfer, BRIEF), 0);
+	expect_result(pier_transfer_wait(transfer, -1), -EINVAL);
+	expect_result(pier_transfer_wait(transfer, -2), -EINVAL);
+	finish(0, 0, 95);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		transfer_test(resumes_what_is_missing),
+		transfer_test(tells_what_broke_the_channel),
+		transfer_test(waits_for_what_flies_when_posting_fails),
+		transfer_test(stops_when_the_queue_cannot_be_polled),
+		transfer_test(moves_again_what_it_cannot_ask_for),
+		transfer_test(stops_a_rail_that_stalls),
+		transfer_test(stops_a_nic_that_is_gone),
+		transfer_test(gives_up_a_queue_full_of_others),
+		transfer_test(ends_in_time),
+		transfer_test(waits_no_longer_than_told),
+	};
+
+	return cmocka_run_group_tests_name("transfer_errors", tests, NULL, NULL);
+}

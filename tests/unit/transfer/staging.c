@@ -1,0 +1,418 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Transfers from and to memory that the NIC does not reach, or that wants a flush. */
+#include "staging_fixture.h"
+
+static const uint64_t lengths[] = { 0, 1, CHUNK, CHUNK + 1, LENGTH };
+
+static void moves_staged_bytes(void **state)
+{
+	static const uint32_t windows[] = { 1, 0 };
+
+	(void)state;
+	for (uint32_t rails = 1; rails <= MAX_RAILS; rails *= 2) {
+		make_rails(rails, true, false);
+		for (size_t i = 0; i < 2 * sizeof(lengths) / sizeof(lengths[0]); i++) {
+			struct pier_transfer_attr attr = attr_of(rails, lengths[i / 2]);
+
+			attr.window = windows[i % 2];
+			shuffle();
+			expect_ok(pier_transfer_run(&attr));
+			expect_moved(attr.length, false);
+			attr.direction = PIER_TRANSFER_READ;
+			shuffle();
+			expect_ok(pier_transfer_run(&attr));
+			expect_moved(attr.length, true);
+		}
+	}
+}
+
+/* Of both ends; who owns the other one says what its NIC is to see. */
+static void reads_what_a_peer_has_staged(void **state)
+{
+	struct pier_transfer_attr attr;
+
+	(void)state;
+	make_rails(2, true, true);
+	attr = attr_of(2, LENGTH);
+	attr.direction = PIER_TRANSFER_READ;
+	shuffle();
+	publish_there(2);
+	expect_ok(pier_transfer_run(&attr));
+	expect_moved(LENGTH, true);
+}
+
+/* At each copy: how many chunks are in flight, and how many had come. */
+static struct {
+	int copies, in_flight[32], landed[32];
+} seen;
+
+static void look(void)
+{
+	struct pier_transfer_status now = status();
+	int index = seen.copies++;
+
+	assert_in_range(index, 0, 31);
+	seen.in_flight[index] = (int)now.in_flight;
+	seen.landed[index] = (int)(now.done / CHUNK);
+}
+
+static void watch(const struct pier_transfer_attr *attr)
+{
+	shuffle();
+	begin(attr);
+	memset(&seen, 0, sizeof(seen));
+	rig.gpu->before_copy = look;
+	expect_result(pier_transfer_wait(rig.transfer, PATIENT), 1);
+	rig.gpu->before_copy = NULL;
+	assert_int_equal(rig.gpu->copies, 20);
+}
+
+/* A chunk is copied just before it is posted: those before it are, none behind it is. */
+static void copies_before_each_post(void **state)
+{
+	struct pier_transfer_attr attr;
+
+	(void)state;
+	make_rails(1, true, false);
+	attr = attr_of(1, 20 * CHUNK);
+	attr.window = 4;
+	watch(&attr);
+	for (int i = 0; i < 20; i++) {
+		assert_int_equal(seen.landed[i] + seen.in_flight[i], i);
+		assert_in_range(seen.in_flight[i], 0, 3);
+	}
+	expect_moved(20 * CHUNK, false);
+}
+
+/*
+ * What is read is copied while the NIC has as much to do as there is: its window is full
+ * at each copy, or all has been posted.
+ */
+static void copies_beside_what_flies(void **state)
+{
+	struct pier_transfer_attr attr;
+
+	(void)state;
+	make_rails(1, true, false);
+	attr = attr_of(1, 20 * CHUNK);
+	attr.direction = PIER_TRANSFER_READ;
+	attr.window = 4;
+	watch(&attr);
+	for (int i = 0; i < 20; i++) {
+		/* Of those that had come up to 4 may not have been copied yet. */
+		if (seen.landed[i] < 12)
+			assert_int_equal(seen.in_flight[i], 4);
+	}
+	expect_moved(20 * CHUNK, true);
+}
+
+static void does_nothing_for_direct_memory(void **state)
+{
+	struct pier_transfer_attr attr;
+
+	(void)state;
+	make_rails(2, false, false);
+	attr = attr_of(2, LENGTH);
+	shuffle();
+	expect_ok(pier_transfer_run(&attr));
+	assert_int_equal(rig.gpu->copies, 0);
+	assert_int_equal(rig.gpu->flushes, 0);
+	expect_moved(LENGTH, false);
+}
+
+static int expect_flushed(void *context, uint64_t done, uint64_t length)
+{
+	int *at_end = context;
+
+	if (done == length)
+		*at_end = rig.gpu->flushes;
+	else
+		assert_int_equal(rig.gpu->flushes, 0);
+	return 0;
+}
+
+/* Once for each rail that has brought something, before anybody is told. */
+static void flushes_direct_memory_once(void **state)
+{
+	struct pier_transfer_attr attr;
+	int at_end = 0;
+
+	(void)state;
+	make_rails(2, false, false);
+	attr = attr_of(2, LENGTH);
+	attr.direction = PIER_TRANSFER_READ;
+	attr.progress = expect_flushed;
+	attr.context = &at_end;
+	shuffle();
+	begin(&attr);
+	expect_result(pier_transfer_wait(rig.transfer, PATIENT), 1);
+	assert_true(rail_status(0).done > 0 && rail_status(1).done > 0);
+	assert_int_equal(rig.gpu->flushes, 2);
+	assert_int_equal(at_end, 2);
+	expect_result(pier_transfer_progress(rig.transfer), 1);
+	assert_int_equal(rig.gpu->flushes, 2);
+	assert_int_equal(rig.gpu->copies, 0);
+	expect_moved(LENGTH, true);
+	/* One chunk, one rail. */
+	attr.length = 1;
+	attr.progress = NULL;
+	rig.gpu->flushes = 0;
+	expect_ok(pier_transfer_run(&attr));
+	assert_int_equal(rig.gpu->flushes, 1);
+}
+
+static int never_at_end(void *context, uint64_t done, uint64_t length)
+{
+	(void)context;
+	assert_true(done < length);
+	return 0;
+}
+
+/* All is here and nobody can see it: that is no success, until it can be seen. */
+static void tells_what_cannot_be_flushed(void **state)
+{
+	struct pier_transfer_attr attr;
+
+	(void)state;
+	make_rails(1, false, false);
+	attr = attr_of(1, LENGTH);
+	attr.direction = PIER_TRANSFER_READ;
+	attr.progress = never_at_end;
+	shuffle();
+	begin(&attr);
+	rig.gpu->flush_error = EOPNOTSUPP;
+	expect_result(pier_transfer_wait(rig.transfer, PATIENT), -EOPNOTSUPP);
+	test_assert_sentence("what rail 0 brought is not visible");
+	test_assert_sentence("no flush");
+	assert_int_equal(status().done, LENGTH);
+	expect_ok(pier_transfer_resume(rig.transfer, rig.rails, 1));
+	expect_result(pier_transfer_wait(rig.transfer, PATIENT), -EOPNOTSUPP);
+	rig.gpu->flush_error = 0;
+	rig.gpu->flushes = 0;
+	expect_ok(pier_transfer_destroy(rig.transfer));
+	rig.transfer = NULL;
+	attr.progress = NULL;
+	begin(&attr);
+	rig.gpu->flush_error = EOPNOTSUPP;
+	expect_result(pier_transfer_wait(rig.transfer, PATIENT), -EOPNOTSUPP);
+	rig.gpu->flush_error = 0;
+	rig.gpu->flushes = 0;
+	expect_ok(pier_transfer_resume(rig.transfer, rig.rails, 1));
+	expect_result(pier_transfer_wait(rig.transfer, PATIENT), 1);
+	assert_int_equal(rig.gpu->flushes, 1);
+	expect_moved(LENGTH, true);
+}
+
+static int cancel_half(void *context, uint64_t done, uint64_t length)
+{
+	bool *armed = context;
+	bool cancels = *armed && done >= length / 2;
+
+	*armed &= !cancels;
+	return cancels;
+}
+
+/* It ends in the middle, and goes on by a rail whose memory needs no flush. */
+static void flushes_before_it_is_resumed(void **state)
+{
+	(void)state;
+	make_rails(2, false, false);
+	reg(&rig.here, 1, true);
+	name_rail(1);
+	for (int error = 0; error <= EOPNOTSUPP; error += EOPNOTSUPP) {
+		struct pier_transfer_attr attr = attr_of(1, LENGTH);
+		bool armed = true;
+
+		attr.direction = PIER_TRANSFER_READ;
+		attr.progress = cancel_half;
+		attr.context = &armed;
+		attr.window = 2;
+		shuffle();
+		publish_there(2);
+		rig.gpu->flush_error = error;
+		begin(&attr);
+		expect_result(pier_transfer_wait(rig.transfer, PATIENT), -ECANCELED);
+		test_assert_sentence("its progress callback cancelled it");
+		assert_int_equal(rig.gpu->flushes, 1);
+		assert_int_equal(rail_status(0).error, 0);
+		assert_in_range(status().done, LENGTH / 2, LENGTH - 1);
+		expect_ok(pier_transfer_resume(rig.transfer, &rig.rails[1], 1));
+		expect_result(pier_transfer_wait(rig.transfer, PATIENT),
+			      error ? -error : 1);
+		assert_int_equal(rig.gpu->flushes, error ? 2 : 1);
+		rig.gpu->flush_error = 0;
+		if (error) {
+			expect_ok(pier_transfer_resume(rig.transfer, &rig.rails[1], 1));
+			expect_result(pier_transfer_wait(rig.transfer, PATIENT), 1);
+			assert_int_equal(rig.gpu->flushes, 3);
+		}
+		expect_moved(LENGTH, true);
+	}
+}
+
+/* The device is lost in the middle, and comes back. */
+static void fails_and_resumes_with_the_device(void **state)
+{
+	(void)state;
+	make_rails(1, true, false);
+	for (int at = 1; at < 20; at += 6) {
+		for (int reading = 0; reading < 2; reading++) {
+			struct pier_transfer_attr attr = attr_of(1, LENGTH);
+
+			attr.direction = reading ? PIER_TRANSFER_READ
+						 : PIER_TRANSFER_WRITE;
+			attr.window = 3;
+			shuffle();
+			rig.gpu->copy_error = EIO;
+			rig.gpu->fail_copy_at = at;
+			begin(&attr);
+			expect_result(pier_transfer_wait(rig.transfer, PATIENT), -EIO);
+			test_assert_sentence("rail 0 of 1 failed");
+			test_assert_sentence("device lost");
+			assert_int_equal(status().done, (at - 1) * CHUNK);
+			assert_int_equal(status().in_flight, 0);
+			assert_non_null(strstr(rail_status(0).sentence, "device lost"));
+			expect_moved((uint64_t)(at - 1) * CHUNK, reading);
+			rig.gpu->copy_error = 0;
+			expect_ok(pier_transfer_resume(rig.transfer, rig.rails, 1));
+			expect_result(pier_transfer_wait(rig.transfer, PATIENT), 1);
+			assert_int_equal(rail_status(0).done, LENGTH - (at - 1) * CHUNK);
+			expect_moved(LENGTH, reading);
+		}
+	}
+}
+
+/* The copies of one rail fail; another, which needs none, moves what that one had. */
+static void others_take_over(void **state)
+{
+	(void)state;
+	make_rails(2, true, false);
+	reg(&rig.here, 1, false);
+	name_rail(1);
+	for (int reading = 0; reading < 2; reading++) {
+		struct pier_transfer_attr attr = attr_of(2, LENGTH);
+
+		attr.direction = reading ? PIER_TRANSFER_READ : PIER_TRANSFER_WRITE;
+		shuffle();
+		rig.gpu->copy_error = EIO;
+		rig.gpu->fail_copy_at = 3;
+		begin(&attr);
+		expect_result(pier_transfer_wait(rig.transfer, PATIENT), 1);
+		rig.gpu->copy_error = 0;
+		assert_int_equal(rail_status(0).error, -EIO);
+		assert_int_equal(rail_status(0).done, 2 * CHUNK);
+		assert_int_equal(rail_status(1).done, LENGTH - 2 * CHUNK);
+		assert_int_equal(status().working_rails, 1);
+		expect_moved(LENGTH, reading);
+	}
+}
+
+/* From the callback: the far end of the first rail dies when so much has arrived. */
+static int kill_rail(void *context, uint64_t done, uint64_t length)
+{
+	uint64_t *at = context;
+
+	(void)length;
+	if (done >= *at) {
+		expect_ok(pier_channel_destroy(rig.there.channels[0]));
+		rig.there.channels[0] = NULL;
+	}
+	return 0;
+}
+
+static void survives_the_death_of_a_rail(void **state)
+{
+	(void)state;
+	for (uint64_t at = CHUNK; at < 18 * CHUNK; at += 5 * CHUNK) {
+		struct pier_transfer_attr attr;
+
+		make_rails(2, true, false);
+		attr = attr_of(2, LENGTH);
+		attr.direction = (at / CHUNK) & 1 ? PIER_TRANSFER_READ
+						  : PIER_TRANSFER_WRITE;
+		attr.progress = kill_rail;
+		attr.context = &at;
+		attr.window = 3;
+		shuffle();
+		expect_ok(pier_transfer_run(&attr));
+		assert_null(rig.there.channels[0]);
+		expect_moved(LENGTH, attr.direction == PIER_TRANSFER_READ);
+	}
+}
+
+/* What a full queue refuses is copied once, however often it is asked for a place. */
+static void copies_once_while_the_queue_is_full(void **state)
+{
+	struct pier_transfer_attr attr;
+
+	(void)state;
+	make_rails(1, true, false);
+	/* Sends for which the peer has no receive. */
+	for (uint32_t i = 0; i < rig.attr.max_send_wr; i++)
+		expect_ok(pier_post_send(rig.here.channels[0], NULL, 0, NULL));
+	attr = attr_of(1, LENGTH);
+	shuffle();
+	begin(&attr);
+	for (int i = 0; i < 50; i++)
+		expect_result(pier_transfer_progress(rig.transfer), 0);
+	assert_int_equal(rig.gpu->copies, 1);
+	for (uint32_t i = 0; i < rig.attr.max_send_wr; i++)
+		expect_ok(pier_post_recv(rig.there.channels[0], NULL, 0, NULL));
+	expect_result(pier_transfer_wait(rig.transfer, PATIENT), 1);
+	assert_int_equal(rig.gpu->copies, 21);
+	expect_moved(LENGTH, false);
+}
+
+/* Chunks go over the seams, and only what is staged is copied. */
+static void moves_what_is_staged_in_part(void **state)
+{
+	static uint8_t plain[5 * CHUNK + 333];
+	struct pier_transfer_attr attr;
+
+	(void)state;
+	expect_ok(pier_buffer_free(rig.here.buffer));
+	expect_ok(pier_buffer_alloc("gpu:3", AREA, &rig.here.buffer));
+	shuffle_side(&rig.here);
+	memcpy(plain, rig.here.image + GUARD, sizeof(plain));
+	reg(&rig.there, 0, false);
+	reg_parts(&rig.here, plain, sizeof(plain));
+	shuffle_side(&rig.there);
+	connect_rail(0);
+	name_rail(0);
+	rig.rails[0].offset = 0;
+	attr = attr_of(1, LENGTH);
+	expect_ok(pier_transfer_run(&attr));
+	expect_moved(LENGTH, false);
+	attr.direction = PIER_TRANSFER_READ;
+	shuffle_side(&rig.there);
+	rig.gpu->flushes = 0;
+	/* No NIC wrote to the device. */
+	rig.gpu->flush_error = EOPNOTSUPP;
+	expect_ok(pier_transfer_run(&attr));
+	assert_int_equal(rig.gpu->flushes, 0);
+	assert_memory_equal(plain, rig.there.image + GUARD, sizeof(plain));
+	memcpy(rig.here.image + GUARD + sizeof(plain),
+	       rig.there.image + GUARD + sizeof(plain), LENGTH - sizeof(plain));
+	expect_image(&rig.here);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		CASE(moves_staged_bytes),
+		CASE(reads_what_a_peer_has_staged),
+		CASE(copies_before_each_post),
+		CASE(copies_beside_what_flies),
+		CASE(does_nothing_for_direct_memory),
+		CASE(flushes_direct_memory_once),
+		CASE(tells_what_cannot_be_flushed),
+		CASE(flushes_before_it_is_resumed),
+		CASE(fails_and_resumes_with_the_device),
+		CASE(others_take_over),
+		CASE(survives_the_death_of_a_rail),
+		CASE(copies_once_while_the_queue_is_full),
+		CASE(moves_what_is_staged_in_part),
+	};
+
+	return cmocka_run_group_tests_name("staging", tests, make_folder, remove_folder);
+}

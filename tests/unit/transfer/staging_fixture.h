@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef UNIT_STAGING_RIG_H
+#define UNIT_STAGING_RIG_H
+
+#include "tests/support/cmocka.h"
+#include "tests/support/census.h"
+#include "tests/support/expect.h"
+#include "tests/support/gpu.h"
+#include "tests/support/random.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <pier/pier.h>
+
+/*
+ * Two ends on soft0 with memory that the CPU does not reach, and channels between them.
+ * Each rail has a region of its own at either end, and so a shadow of its own where these
+ * are staged.
+ */
+
+enum {
+	CHUNK = 16 << 10,
+	LENGTH = 20 * CHUNK + 777,
+	GUARD = 8192, /* before and behind the bytes that are moved */
+	AREA = GUARD + LENGTH + GUARD,
+	MAX_RAILS = 4,
+	PATIENT = 60000,
+	BRIEF = 20,
+};
+
+struct side {
+	struct pier_device *device;
+	struct pier_pd *pd;
+	struct pier_buffer *buffer;
+	struct pier_mr *mrs[MAX_RAILS];
+	struct pier_channel *channels[MAX_RAILS];
+	uint8_t *image; /* what is in the buffer, or must be */
+};
+
+static struct {
+	char folder[32];
+	struct gpu_control *gpu;
+	struct side here, there;
+	struct pier_channel_attr attr; /* of channels that are made */
+	struct pier_remote remotes[MAX_RAILS];
+	struct pier_rail rails[MAX_RAILS];
+	struct pier_receiver_rail receiver_rails[MAX_RAILS];
+	struct pier_transfer *transfer;
+	struct pier_receiver *receiver;
+	struct test_census before;
+	struct test_random random;
+} rig = { .folder = "/tmp/pier-unit-XXXXXX" };
+
+static inline int make_folder(void **state)
+{
+	(void)state;
+	rig.gpu = test_load_gpu(rig.folder);
+	rig.random = test_random_start();
+	return 0;
+}
+
+static inline int remove_folder(void **state)
+{
+	(void)state;
+	return test_remove_gpu(rig.folder);
+}
+
+static inline void open_side(struct side *side, const char *device)
+{
+	expect_ok(pier_open_device(device, &side->device));
+	expect_ok(pier_alloc_pd(side->device, &side->pd));
+	expect_ok(pier_buffer_alloc("gpu", AREA, &side->buffer));
+	side->image = malloc(AREA);
+}
+
+static inline void close_side(struct side *side)
+{
+	for (int i = 0; i < MAX_RAILS; i++) {
+		expect_ok(pier_channel_destroy(side->channels[i]));
+		expect_ok(pier_dereg_mr(side->mrs[i]));
+	}
+	expect_ok(pier_buffer_free(side->buffer));
+	expect_ok(pier_dealloc_pd(side->pd));
+	expect_ok(pier_close_device(side->device));
+	free(side->image);
+	*side = (struct side){ 0 };
+}
+
+static inline int setup(void **state)
+{
+	(void)state;
+	memset(rig.gpu, 0, sizeof(*rig.gpu));
+	rig.before = test_take_census();
+	pier_channel_attr_init(&rig.attr);
+	rig.attr.rnr_retry_count = 7;
+	rig.transfer = NULL;
+	rig.receiver = NULL;
+	open_side(&rig.here, "soft0");
+	open_side(&rig.there, "soft0");
+	return 0;
+}
+
+static inline int teardown(void **state)
+{
+	(void)state;
+	rig.gpu->before_copy = NULL;
+	expect_ok(pier_transfer_destroy(rig.transfer));
+	expect_ok(pier_receiver_destroy(rig.receiver));
+	close_side(&rig.here);
+	close_side(&rig.there);
+	assert_int_equal(rig.gpu->open_exports, 0);
+	assert_int_equal(rig.gpu->locks, rig.gpu->unlocks);
+	assert_int_equal(rig.gpu->live, 0);
+	test_assert_census(&rig.before);
+	return 0;
+}
+
+/* A region of all of an end's memory; what was there in its place goes. */
+static inline void reg(struct side *side, uint32_t index, bool staged)
+{
+	expect_ok(pier_dereg_mr(side->mrs[index]));
+	rig.gpu->export_error = staged ? EPERM : 0;
+	expect_ok(pier_reg_buffer_mr(side->pd, side->buffer, 0, AREA, PIER_ACCESS_SHARED,
+				     PIER_POLICY_BOUNCE, &side->mrs[index]));
+	assert_int_equal(pier_mr_path(side->mrs[index]),
+			 staged ? PIER_PATH_BOUNCE : PIER_PATH_DMABUF);
+	rig.gpu->export_error = 0;
+}
+
+/* A rail's region: host memory, and segments of the device behind it which are staged. */
+static inline void reg_parts(struct side *side, uint8_t *plain, size_t length)
+{
+	struct pier_mr_attr attr;
+	struct pier_mr_range ranges[2];
+
+	pier_mr_attr_init(&attr);
+	ranges[0] = pier_mr_range_host(plain, length);
+	ranges[1] = pier_mr_range_buffer(side->buffer, GUARD + length,
+					 AREA - GUARD - length);
+	attr.ranges = ranges;
+	attr.range_count = 2;
+	attr.access = PIER_ACCESS_SHARED;
+	attr.policy = PIER_POLICY_BOUNCE;
+	rig.gpu->seams = rig.gpu->no_pcie = true;
+	rig.gpu->takes = PIER_MAPPING_PCIE;
+	expect_ok(pier_reg_mr_attr(side->pd, &attr, &side->mrs[0]));
+	assert_int_equal(pier_mr_path(side->mrs[0]), PIER_PATH_MIXED);
+	assert_int_equal(pier_mr_parts(side->mrs[0]), 4);
+}
+
+/* New ends for a rail, connected to each other. */
+static inline void connect_rail(uint32_t index)
+{
+	struct pier_channel **a = &rig.here.channels[index];
+	struct pier_channel **b = &rig.there.channels[index];
+	struct pier_endpoint of_a, of_b;
+
+	expect_ok(pier_channel_destroy(*a));
+	expect_ok(pier_channel_destroy(*b));
+	expect_ok(pier_channel_create(rig.here.pd, &rig.attr, a));
+	expect_ok(pier_channel_create(rig.there.pd, &rig.attr, b));
+	expect_ok(pier_channel_endpoint(*a, &of_a));
+	expect_ok(pier_channel_endpoint(*b, &of_b));
+	expect_ok(pier_channel_connect(*a, &of_b));
+	expect_ok(pier_channel_connect(*b, &of_a));
+}
+
+static inline void name_rail(uint32_t index)
+{
+	expect_ok(pier_mr_remote(rig.there.mrs[index], &rig.remotes[index]));
+	rig.rails[index] = (struct pier_rail){ .channel = rig.here.channels[index],
+					       .mr = rig.here.mrs[index],
+					       .offset = GUARD,
+					       .parts = &rig.remotes[index],
+					       .count = 1,
+					       .remote_offset = GUARD };
+	rig.receiver_rails[index] =
+		(struct pier_receiver_rail){ .channel = rig.there.channels[index],
+					     .mr = rig.there.mrs[index],
+					     .offset = GUARD };
+}
+
+/* Rails whose regions are staged, here and there. */
+static inline void make_rails(uint32_t count, bool here, bool there)
+{
+	for (uint32_t i = 0; i < count; i++) {
+		reg(&rig.here, i, here);
+		reg(&rig.there, i, there);
+		connect_rail(i);
+		name_rail(i);
+	}
+	rig.gpu->copies = 0;
+	rig.gpu->flushes = 0;
+}
+
+static inline void shuffle_side(struct side *side)
+{
+	for (size_t i = 0; i < AREA; i++)
+		side->image[i] = (uint8_t)(test_random_next(&rig.random) >> 24);
+	expect_ok(pier_buffer_copy_to(side->buffer, 0, side->image, AREA));
+}
+
+/* New bytes at both ends. */
+static inline void shuffle(void)
+{
+	shuffle_side(&rig.here);
+	shuffle_side(&rig.there);
+	rig.gpu->copies = 0;
+	rig.gpu->flushes = 0;
+}
+
+static inline void expect_image(const struct side *side)
+{
+	static uint8_t found[AREA];
+	int error = rig.gpu->copy_error;
+
+	rig.gpu->copy_error = 0;
+	expect_ok(pier_buffer_copy_from(side->buffer, 0, found, AREA));
+	rig.gpu->copy_error = error;
+	for (size_t i = 0; i < AREA; i++)
+		if (found[i] != side->image[i])
+			fail_msg("byte %zu - %d of %d is not what it must be", i, GUARD,
+				 LENGTH);
+}
+
+/* That so many bytes have arrived, and nothing else has changed. */
+static inline void expect_moved(uint64_t length, bool reading)
+{
+	struct side *from = reading ? &rig.there : &rig.here;
+	struct side *to = reading ? &rig.here : &rig.there;
+
+	memcpy(to->image + GUARD, from->image + GUARD, length);
+	expect_image(&rig.here);
+	expect_image(&rig.there);
+}
+
+/* What the NIC sees of the other end's memory is what is in it. */
+static inline void publish_there(uint32_t count)
+{
+	for (uint32_t i = 0; i < count; i++)
+		expect_ok(pier_mr_sync_for_nic(rig.there.mrs[i], 0, AREA));
+	rig.gpu->copies = 0;
+}
+
+static inline struct pier_transfer_attr attr_of(uint32_t count, uint64_t length)
+{
+	struct pier_transfer_attr attr;
+
+	pier_transfer_attr_init(&attr);
+	attr.rails = rig.rails;
+	attr.rail_count = count;
+	attr.length = length;
+	attr.chunk = CHUNK;
+	return attr;
+}
+
+static inline void begin(const struct pier_transfer_attr *attr)
+{
+	expect_ok(pier_transfer_destroy(rig.transfer));
+	expect_ok(pier_transfer_begin(attr, &rig.transfer));
+}
+
+static inline struct pier_transfer_status status(void)
+{
+	struct pier_transfer_status now;
+
+	pier_transfer_query(rig.transfer, &now);
+	return now;
+}
+
+static inline struct pier_rail_status rail_status(uint32_t index)
+{
+	struct pier_rail_status now;
+
+	expect_ok(pier_transfer_query_rail(rig.transfer, index, &now));
+	return now;
+}
+
+#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+#endif
