@@ -8,6 +8,7 @@
 #include "channel/extra/scope.h"
 #include "channel/recv/srq.h"
 #include "status.h"
+#include "core/hot_alias.h"
 #include "core/error.h"
 
 enum {
@@ -345,3 +346,5 @@ int pier_work_drop(struct pier_channel *channel, struct pier_work work)
 	pier_queue_forget(queue, entry);
 	return 0;
 }
+
+PIER_HOT_ALIAS(work_poll);

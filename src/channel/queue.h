@@ -8,8 +8,7 @@
 #include <infiniband/verbs.h>
 
 /* The structs, of which functions that are compiled into callers know too. */
-#define PIER_INLINE_NAMES_ONLY
-#include <pier/inline.h>
+#include <pier/hot.h>
 
 /*
  * What the device has of one of the two queues of a queue pair. Each request has a
