@@ -138,20 +138,20 @@ PIER_INLINE struct pier_hot_channel *pier_channel_hot(struct pier_channel *chann
 	return (struct pier_hot_channel *)((char *)channel + PIER_HOT_OFFSET);
 }
 
-/*
- * The rest of pier_work_poll() after ibv_poll_cq(3) returned `count`: 1, and wc
+/**
+ * Private: the rest of pier_work_poll() after ibv_poll_cq(3) returned `count`: 1, and wc
  * is not the plain completion of `work`; 0; or an error. Errors: those of
  * pier_work_poll().
  */
 PIER_API int pier_hot_complete(struct pier_channel *channel, const struct ibv_wc *wc,
 			       int count, struct pier_work work,
 			       struct pier_result *ret_result);
-/* The device refused a request. Errors: those of ibv_post_send(3). */
+/** Private: the device refused a request. Errors: those of ibv_post_send(3). */
 PIER_API int pier_hot_refused(struct pier_channel *channel, int error,
 			      enum pier_opcode opcode);
 
-/*
- * The same functions as without "hot_". A function of <pier/inline.h> cannot
+/**
+ * Private: the same functions as without "hot_". A function of <pier/inline.h> cannot
  * call the library's function of its own name: a compiler takes that for a recursion.
  */
 PIER_API int pier_hot_mr_gather(const struct pier_mr *mr, uint64_t addr, size_t length,

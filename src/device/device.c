@@ -7,6 +7,7 @@
 
 #include "device.h"
 #include "probe.h"
+#include "registry.h"
 #include "core/caller.h"
 #include "core/error.h"
 #include "core/fork.h"
@@ -145,23 +146,10 @@ static void add_reason(struct opening *opening, const char *format, ...)
 	va_end(args);
 }
 
-static void describe_device(const struct pier_object *object, char *ret_text, size_t size)
-{
-	snprintf(ret_text, size, "device %s", ((const struct pier_device *)object)->name);
-}
-
 static void free_device(struct pier_device *device)
 {
 	device->provider->close_device(device->context);
 	free(device);
-}
-
-/* libibverbs' longest names would lose their end behind a prefix. */
-static void name_device(struct pier_device *device, const char *prefix, const char *name)
-{
-	int room = (int)(sizeof(device->name) - strlen(prefix) - 1);
-
-	snprintf(device->name, sizeof(device->name), "%s%.*s", prefix, room, name);
 }
 
 /* The context, directly or behind a plan of faults; 0 or a positive errno. */
@@ -184,13 +172,12 @@ static int open_context(struct pier_device *device, const struct pier_provider *
 static int make_device(const struct pier_provider *provider, struct ibv_device *found,
 		       const struct opening *opening, struct pier_device **ret_device)
 {
-	struct pier_device *device = calloc(1, sizeof(*device));
+	struct pier_device *device = pier_new_device(opening->plan ? FAULT_PREFIX : "",
+						     found->name);
 	int error;
 
 	if (!device)
 		return pier_fail(ENOMEM, "opening %s: out of memory", found->name);
-	device->object.describe = describe_device;
-	name_device(device, opening->plan ? FAULT_PREFIX : "", found->name);
 	pier_clear_error();
 	error = open_context(device, provider, found, opening);
 	if (error) {
@@ -345,7 +332,7 @@ int pier_open_in_order(const char *name, const struct pier_near_device *order,
 		return fail_unknown(opening.name);
 	if (!opening.device)
 		return -opening.error;
-	atomic_init(&opening.device->pds, 0);
+	pier_add_device(opening.device);
 	pier_object_track(&opening.device->object, PIER_OBJECT_DEVICE, NULL);
 	pier_info("opened %s (%s), dma-buf registration: %s", opening.device->name,
 		  opening.device->provider->name, opening.device->dmabuf ? "yes" : "no");
@@ -384,8 +371,12 @@ int pier_close_device(struct pier_device *device)
 		return refuse_to_close(device);
 	pier_clear_error();
 	errno = 0;
-	if (device->provider->close_device(device->context))
-		return pier_fail_because(errno ? errno : EIO, "closing %s", device->name);
+	pier_remove_device(device);
+	if (device->provider->close_device(device->context)) {
+		error = errno ? errno : EIO;
+		pier_add_device(device);
+		return pier_fail_because(error, "closing %s", device->name);
+	}
 	pier_object_untrack(&device->object);
 	free(device);
 	return 0;

@@ -16,6 +16,8 @@
 
 struct pier_device {
 	struct pier_object object;
+	struct pier_list link; /* of registry.c */
+	bool borrowed;	       /* the context is the program's: pier_import_pd() */
 	const struct pier_provider *provider;
 	struct ibv_context *context;
 	struct ibv_device_attr limits;
@@ -33,6 +35,7 @@ struct pier_pd {
 	struct pier_object object;
 	struct pier_device *device;
 	struct ibv_pd *pd;
+	bool borrowed;		   /* pd is the program's: pier_import_pd() */
 	atomic_uint children;	   /* regions, channels and the like */
 	atomic_uint registrations; /* of them: those under way */
 	pthread_mutex_t lock;
@@ -62,6 +65,9 @@ struct pier_region_user {
 	 */
 	const char *(*uses)(const struct pier_region_user *user, uint32_t lkey);
 };
+
+/* A protection domain without its verbs object. NULL without memory. */
+struct pier_pd *pier_new_pd(struct pier_device *device);
 
 /* Make a user known to the PD, and take it away; twice is harmless. */
 void pier_add_region_user(struct pier_pd *pd, struct pier_region_user *user);
