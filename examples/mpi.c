@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A job of a launcher: MPI starts the processes and carries a few bytes once, pier
- * moves the data.
+ * A job under a launcher: MPI starts the processes and exchanges their endpoints
+ * once; pier moves the data.
  *
- *	mpirun -n 4 example_mpi           each rank gets a block of every other one
+ *	mpirun -n 4 example_mpi           each rank receives a block from every other rank
  *	mpirun --enable-recovery -n 4 example_mpi --die 2
- *	                                  rank 2 kills itself; the others say so
+ *	                                  rank 2 kills itself; the others report it
  *
  * Without an RDMA NIC set PIER_DEVICE=soft0 (mpirun -x); ranks on several hosts then
  * need PIER_SOFT_ADDRESS=:: too.
@@ -29,15 +29,15 @@ struct job {
 	int rank, size;
 	struct pier_device *device;
 	struct pier_pd *pd;
-	struct pier_buffer *buffer; /* a block for each rank; the own one is the source */
+	struct pier_buffer *buffer; /* one block per rank; its own is the source */
 	struct pier_mr *mr;
 	struct pier_group *group;
 	unsigned char *bytes;
-	struct pier_remote *remotes; /* of all buffers, by rank */
+	struct pier_remote *remotes; /* the buffer of each rank */
 };
 
-/* Byte i of the block of a rank. */
-static unsigned char pattern(int rank, size_t i)
+/* Byte i of a rank's block. */
+static unsigned char pattern_byte(int rank, size_t i)
 {
 	return (unsigned char)((i * 31 + (i >> 8) + (size_t)rank * 101) & 0xff);
 }
@@ -57,11 +57,11 @@ static int open_memory(struct job *job)
 	job->bytes = bytes;
 	memset(job->bytes, 0, length);
 	for (size_t i = 0; i < BLOCK; i++)
-		job->bytes[(size_t)job->rank * BLOCK + i] = pattern(job->rank, i);
+		job->bytes[(size_t)job->rank * BLOCK + i] = pattern_byte(job->rank, i);
 	return 0;
 }
 
-/* The one thing that the launcher is needed for. */
+/* Only this step needs the launcher. */
 static int connect_group(struct job *job)
 {
 	size_t size = (size_t)job->size * PIER_GROUP_BLOB_SIZE;
@@ -80,7 +80,7 @@ static int connect_group(struct job *job)
 	return error;
 }
 
-/* Where everybody's buffer is. */
+/* Exchange the descriptions of all buffers. */
 static int learn_remotes(struct job *job)
 {
 	uint8_t mine[PIER_REMOTE_WIRE_SIZE];
@@ -101,7 +101,7 @@ static int learn_remotes(struct job *job)
 	return error;
 }
 
-/* The own block to its place in every rank's buffer: one write to each, all at once. */
+/* Write this rank's block into every other rank's buffer, all at the same time. */
 static int send_to_all(struct job *job)
 {
 	size_t offset = (size_t)job->rank * BLOCK;
@@ -137,7 +137,7 @@ static int check_blocks(const struct job *job)
 {
 	for (int rank = 0; rank < job->size; rank++) {
 		for (size_t i = 0; i < BLOCK; i++) {
-			if (job->bytes[(size_t)rank * BLOCK + i] == pattern(rank, i))
+			if (job->bytes[(size_t)rank * BLOCK + i] == pattern_byte(rank, i))
 				continue;
 			printf("rank %d: byte %zu of rank %d's block is wrong\n",
 			       job->rank, i, rank);
@@ -156,8 +156,8 @@ static int close_job(struct job *job)
 	       pier_close_device(job->device);
 }
 
-/* MPI_Finalize() would wait for whoever is dead: leave without it. */
-static void leave(const struct job *job, const char *step)
+/* MPI_Finalize() would wait for the dead rank, so exit without it. */
+static void exit_with_failure(const struct job *job, const char *step)
 {
 	printf("rank %d: %s: %s\n", job->rank, step, pier_error_message());
 	fflush(stdout);
@@ -175,16 +175,16 @@ int main(int argc, char **argv)
 	if (argc == 3 && strcmp(argv[1], "--die") == 0)
 		dies = atoi(argv[2]);
 	if (open_memory(&job) || connect_group(&job) || learn_remotes(&job))
-		leave(&job, "beginning");
+		exit_with_failure(&job, "beginning");
 	if (job.rank == dies)
 		raise(SIGKILL);
 	if (dies < 0 && send_to_all(&job))
-		leave(&job, "writing to all");
-	/* When all have come, all writes have been made. */
+		exit_with_failure(&job, "writing to all");
+	/* A rank enters the barrier after its writes, so all of them have finished. */
 	if (pier_group_barrier(job.group, TIMEOUT_MS))
-		leave(&job, "barrier");
+		exit_with_failure(&job, "barrier");
 	if (check_blocks(&job) || close_job(&job))
-		leave(&job, "ending");
+		exit_with_failure(&job, "ending");
 	MPI_Finalize();
 	return 0;
 }

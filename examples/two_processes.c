@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Two processes and a socket between them, as there would be between two
- * machines. The parent reads the child's memory while the child sleeps. Without an RDMA
- * NIC run it with PIER_DEVICE=soft0.
+ * Two processes connected by a socket, as two machines would be. The parent reads
+ * the child's memory while the child sleeps. Without an RDMA NIC run it with
+ * PIER_DEVICE=soft0.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -25,12 +25,13 @@ struct side {
 	unsigned char *bytes;
 };
 
-/* Memory, a region of it, and a channel to whoever is behind the socket. */
+/* Allocate memory, register it, and connect a channel over the socket. */
 static int open_side(struct side *side, int socket)
 {
 	void *bytes;
 
-	/* A device for each process: it does not survive fork(). */
+	/* Each process opens the device itself: an open device does not survive fork().
+	 */
 	if (pier_open_device(NULL, &side->device) ||
 	    pier_alloc_pd(side->device, &side->pd) ||
 	    pier_buffer_alloc("host", SIZE, &side->buffer) ||
@@ -51,31 +52,31 @@ static int close_side(struct side *side)
 	       pier_close_device(side->device);
 }
 
-static int fail(const char *who)
+static int report_failure(const char *who)
 {
 	fprintf(stderr, "%s: %s\n", who, pier_error_message());
 	return 1;
 }
 
-/* Says where its bytes are, and waits until the socket is closed. */
-static int serve(int socket)
+/* Describe the memory to the parent, then wait until the socket is closed. */
+static int serve_memory(int socket)
 {
 	uint8_t wire[PIER_REMOTE_WIRE_SIZE];
 	struct pier_remote remote;
 	struct side side;
 
 	if (open_side(&side, socket) || pier_mr_remote(side.mr, &remote))
-		return fail("child");
+		return report_failure("child");
 	memset(side.bytes, 'p', SIZE);
 	pier_remote_pack(&remote, wire);
 	if (write(socket, wire, sizeof(wire)) != sizeof(wire))
 		return 1;
 	while (read(socket, wire, sizeof(wire)) > 0)
 		;
-	return close_side(&side) ? fail("child") : 0;
+	return close_side(&side) ? report_failure("child") : 0;
 }
 
-static int fetch(int socket)
+static int fetch_memory(int socket)
 {
 	uint8_t wire[PIER_REMOTE_WIRE_SIZE];
 	struct pier_remote remote;
@@ -83,16 +84,16 @@ static int fetch(int socket)
 	struct side side;
 
 	if (open_side(&side, socket))
-		return fail("parent");
+		return report_failure("parent");
 	if (recv(socket, wire, sizeof(wire), MSG_WAITALL) != sizeof(wire))
 		return 1;
 	if (pier_remote_unpack(wire, sizeof(wire), &remote) ||
 	    pier_mr_scatter(side.mr, pier_buffer_address(side.buffer), SIZE, &piece) ||
 	    pier_channel_read(side.channel, &piece, 1, &remote, PIER_TIMEOUT_DEFAULT))
-		return fail("parent");
+		return report_failure("parent");
 	printf("%u bytes read from the other process, the last is '%c'\n", SIZE,
 	       side.bytes[SIZE - 1]);
-	return close_side(&side) ? fail("parent") : 0;
+	return close_side(&side) ? report_failure("parent") : 0;
 }
 
 int main(void)
@@ -107,10 +108,10 @@ int main(void)
 		return 1;
 	if (child == 0) {
 		close(sockets[0]);
-		_exit(serve(sockets[1]));
+		_exit(serve_memory(sockets[1]));
 	}
 	close(sockets[1]);
-	status = fetch(sockets[0]);
+	status = fetch_memory(sockets[0]);
 	close(sockets[0]);
 	if (waitpid(child, &child_status, 0) != child || child_status)
 		return 1;

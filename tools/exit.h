@@ -2,15 +2,15 @@
 #ifndef PIER_TOOLS_EXIT_H
 #define PIER_TOOLS_EXIT_H
 
-/* What the program exits with; pier(1) and `pier help` say the same. */
+/* Exit statuses of the program, as documented in pier(1) and `pier help`. */
 enum exit_status {
 	EXIT_OK = 0,
 	EXIT_FILE = 1,	   /* a file on either side could not be read or written */
 	EXIT_USAGE = 2,	   /* unknown command, option, unit, or a missing argument */
-	EXIT_DEVICE = 3,   /* device or memory is not there or refuses */
-	EXIT_PEER = 4,	   /* the other side or the connection to it failed */
-	EXIT_VERIFY = 5,   /* bytes arrived that were not sent */
-	EXIT_SIGNAL = 128, /* and the number of the signal, on either side */
+	EXIT_DEVICE = 3,   /* a device or memory is unavailable or rejects the request */
+	EXIT_PEER = 4,	   /* the other side, or the connection to it, failed */
+	EXIT_VERIFY = 5,   /* the bytes that arrived differ from those that were sent */
+	EXIT_SIGNAL = 128, /* plus the number of the signal that ended either side */
 };
 
 #endif

@@ -4,22 +4,22 @@
 
 #include "exit.h"
 
-/* Why a command fails: one line for the user, and what to exit with. */
+/* Why a command fails: one line for the user, and the exit status. */
 struct failure {
 	int status; /* enum exit_status; 0: nothing failed */
 	char text[1024];
 };
 
-/* Note a failure. The first one is the cause and is kept. Returns -1. */
+/* Record a failure. Only the first one is kept, because it is the cause. Returns -1. */
 int fail(struct failure *failure, int status, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/* The same, of a failed call of the library. */
+/* Record the library's error message as the failure. Returns -1. */
 int fail_pier(struct failure *failure, int status);
 
 /*
- * Print one line on standard error, with what print_safely() escapes escaped: the
- * arguments may hold file names and text from a peer. The only way to report an error.
+ * Print one line on standard error through print_safely(), because the arguments may
+ * contain file names and text from a peer. Report every error through it.
  */
 void print_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
 

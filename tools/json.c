@@ -5,7 +5,7 @@
 #include "json.h"
 #include "printable.h"
 
-/* RFC 8259, section 7: two halves for what does not fit into 16 bits. */
+/* RFC 8259, section 7: a code above 16 bits is written as a surrogate pair. */
 static void write_escape(FILE *file, uint32_t code)
 {
 	if (code > 0xffff) {

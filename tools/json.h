@@ -10,13 +10,13 @@
 struct json {
 	FILE *file;
 	unsigned int depth;
-	bool first; /* nothing stands in the innermost object or array yet */
+	bool first; /* the innermost object or array is still empty */
 };
 
-/* The name is NULL in an array and for the outermost value. */
+/* The name is NULL inside an array and for the outermost value. */
 void json_open(struct json *json, const char *name, char bracket);
 void json_close(struct json *json, char bracket);
-/* Bytes that are not UTF-8 become U+FFFD; NULL becomes null. */
+/* Each byte that is not UTF-8 becomes U+FFFD; NULL becomes null. */
 void json_string(struct json *json, const char *name, const char *value);
 void json_uint(struct json *json, const char *name, uint64_t value);
 void json_double(struct json *json, const char *name, double value);

@@ -6,8 +6,9 @@
 
 #include <pier/version.h>
 
-#include "commands.h"
+#include "cp/cmd.h"
 #include "failure.h"
+#include "info/cmd.h"
 
 static const struct command {
 	const char *name;
@@ -17,29 +18,30 @@ static const struct command {
 	{ "info", command_info },
 };
 
-static const char help[] =
+static const char program_help[] =
 	"usage: pier COMMAND [OPTION...] [ARGUMENT...]\n"
 	"\n"
 	"Moves data straight between memory and RDMA NICs.\n"
 	"\n"
 	"commands:\n"
-	"  cp SRC DST   copy a file through RDMA; either side may be HOST:PATH\n"
-	"  info         devices, ports and GIDs; which memory works here, or why not\n"
-	"  help [COMMAND]\n"
+	"  cp SRC DST      copy a file over RDMA; SRC or DST may be HOST:PATH\n"
+	"  info            list devices, ports and GIDs, and the kinds of memory that "
+	"work\n"
+	"  help [COMMAND]  print the help of pier or of a command\n"
 	"\n"
-	"  --version    print the version\n"
-	"  --help       print this\n"
+	"  --version       print the version\n"
+	"  -h, --help      print this help\n"
 	"\n"
 	"exit status:\n"
-	"  0  done\n"
+	"  0  success\n"
 	"  1  a file could not be read or written\n"
-	"  2  wrong usage\n"
-	"  3  a device or memory is not available or refused\n"
-	"  4  the other side or the connection to it failed\n"
-	"  5  verification failed: bytes arrived that were not sent\n"
-	"  128 + N  ended by signal N (130: Ctrl-C, 143: SIGTERM), on either side\n"
+	"  2  usage error\n"
+	"  3  a device or memory is unavailable or rejected the request\n"
+	"  4  the other side, or the connection to it, failed\n"
+	"  5  verification failed: the bytes that arrived differ from those sent\n"
+	"  128 + N  signal N ended either side (130: Ctrl-C, 143: SIGTERM)\n"
 	"\n"
-	"More in the manual pages pier(1), pier-cp(1) and pier-info(1).\n";
+	"See pier(1), pier-cp(1) and pier-info(1) for details.\n";
 
 static const struct command *find_command(const char *name)
 {
@@ -48,7 +50,7 @@ static const struct command *find_command(const char *name)
 	for (i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
 		if (strcmp(commands[i].name, name) == 0)
 			return &commands[i];
-	print_error("pier: unknown command '%s'; 'pier help' lists them", name);
+	print_error("pier: unknown command '%s'; 'pier help' lists the commands", name);
 	return NULL;
 }
 
@@ -59,7 +61,7 @@ static int print_help(int argc, char **argv)
 	char *arguments[] = { NULL, option, NULL };
 
 	if (argc < 2) {
-		fputs(help, stdout);
+		fputs(program_help, stdout);
 		return EXIT_OK;
 	}
 	command = find_command(argv[1]);
@@ -69,7 +71,7 @@ static int print_help(int argc, char **argv)
 	return command->run(2, arguments);
 }
 
-/* Descriptors that are opened later must not become 0, 1 or 2. */
+/* If 0, 1 or 2 is closed, a file opened later would get that number. */
 static void open_standard_descriptors(void)
 {
 	int fd;
@@ -81,12 +83,12 @@ static void open_standard_descriptors(void)
 		close(fd);
 }
 
-static int run(int argc, char **argv)
+static int run_command(int argc, char **argv)
 {
 	const struct command *command;
 
 	if (argc < 2) {
-		print_error("pier: no command given; 'pier help' lists them");
+		print_error("pier: no command given; 'pier help' lists the commands");
 		return EXIT_USAGE;
 	}
 	if (strcmp(argv[1], "help") == 0)
@@ -98,7 +100,8 @@ static int run(int argc, char **argv)
 		return EXIT_OK;
 	}
 	if (argv[1][0] == '-') {
-		print_error("pier: unknown option '%s'; 'pier help' lists them", argv[1]);
+		print_error("pier: unknown option '%s'; 'pier help' lists the options",
+			    argv[1]);
 		return EXIT_USAGE;
 	}
 	command = find_command(argv[1]);
@@ -110,7 +113,7 @@ int main(int argc, char **argv)
 	int status;
 
 	open_standard_descriptors();
-	status = run(argc, argv);
+	status = run_command(argc, argv);
 	if ((fflush(stdout) != 0 || ferror(stdout)) && status == EXIT_OK) {
 		print_error("pier: cannot write to standard output");
 		return EXIT_FILE;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "printable.h"
 
-/* Length by the first byte, and the range of the second: Unicode, table 3-7. */
+/* The length, from the first byte, and the range of the second: Unicode, table 3-7. */
 static size_t sequence_length(const unsigned char *s, unsigned char *ret_low,
 			      unsigned char *ret_high)
 {
@@ -26,7 +26,7 @@ size_t decode_utf8(const char *text, uint32_t *ret_code)
 		return s[0] != '\0';
 	length = sequence_length(s, &low, &high);
 	code = s[0] & (0x7fu >> length);
-	/* The NUL at the end is not in the range, so nothing beyond it is read. */
+	/* The terminating NUL is out of range, so the loop stops there. */
 	for (i = 1; i < length; i++, low = 0x80, high = 0xbf) {
 		if (s[i] < low || s[i] > high)
 			return 0;
@@ -51,7 +51,7 @@ bool is_printable(uint32_t code)
 	for (i = 0; i < sizeof(refused) / sizeof(refused[0]); i++)
 		if (code >= refused[i].first && code <= refused[i].last)
 			return false;
-	/* The last two codes of every plane are no characters. */
+	/* The last two codes of every plane are noncharacters. */
 	return (code & 0xfffe) != 0xfffe;
 }
 
@@ -66,7 +66,7 @@ void print_safely(FILE *file, const char *text)
 			fwrite(text, 1, length, file);
 			continue;
 		}
-		/* Its next byte, if there is one, is not the start of a character. */
+		/* Escape one byte, then look for a character again. */
 		length = 1;
 		fprintf(file, "\\x%02x", (unsigned char)*text);
 	}

@@ -8,25 +8,24 @@
 #include <stdio.h>
 
 /*
- * Text from a peer or from a file name may hold control characters, with which
- * it could steer the user's terminal. Print it with print_safely() only; for a line on
- * standard error there is print_error() (failure.h).
+ * Text from a peer and file names may contain control characters that the user's
+ * terminal would act on. Print them only through print_safely(), or through
+ * print_error() (failure.h) on standard error.
  */
 
 /*
- * The character that begins the string, and its length in bytes; 0 if these are
- * not UTF-8, or the string is empty.
+ * Decode the first character of the string. Returns its length in bytes, or 0 if the
+ * string is empty or does not begin with valid UTF-8.
  */
 size_t decode_utf8(const char *text, uint32_t *ret_code);
 
 /*
- * False for control and format characters that a terminal may act on: C0, DEL,
- * C1, marks of direction, separators of lines, the byte order mark, tags, and
- * codes that are no characters.
+ * False for control and format characters that a terminal may act on (C0, DEL, C1,
+ * direction marks, line separators, the byte order mark, tags) and for noncharacters.
  */
 bool is_printable(uint32_t code);
 
-/* Everything else than printable characters in UTF-8 appears as \xNN, byte by byte. */
+/* Print the text; each byte that is not part of a printable character becomes \xNN. */
 void print_safely(FILE *file, const char *text);
 
 #endif

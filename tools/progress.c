@@ -21,8 +21,8 @@ void begin_progress(struct progress *progress, uint64_t total)
 	progress->drawn_ns = 0;
 }
 
-/* Without the last column, where some terminals would wrap. */
-static unsigned int columns(void)
+/* Not the last column: some terminals wrap there. */
+static unsigned int terminal_columns(void)
 {
 	struct winsize size;
 
@@ -50,7 +50,7 @@ static void draw_bar(const char *text, unsigned int width, double part)
 	bar = width > strlen(text) + 3 ? width - (unsigned int)strlen(text) - 3 : 0;
 	if (bar > BAR_MAX)
 		bar = BAR_MAX;
-	/* Back to the first column, and take away what stood there. */
+	/* Return to the first column and erase the line. */
 	fprintf(stderr, "\r\033[K%.*s", cut, text);
 	if (bar >= 8) {
 		filled = (unsigned int)(part * bar);
@@ -84,7 +84,7 @@ void show_progress(struct progress *progress, uint64_t bytes)
 		 (unsigned int)(part * 100), done, rate / 1e9, left);
 	progress->drawn = true;
 	if (progress->terminal)
-		draw_bar(text, columns(), part);
+		draw_bar(text, terminal_columns(), part);
 	else
 		fprintf(stderr, "%s\n", text);
 }

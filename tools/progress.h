@@ -5,18 +5,18 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* How far a copy is, on standard error. Zeroes show nothing. */
+/* The progress of a copy, on standard error. A zeroed struct shows nothing. */
 struct progress {
 	bool shown;
-	bool terminal; /* one line that is rewritten; or else a line each time */
+	bool terminal; /* rewrite one line; otherwise print a new line each time */
 	uint64_t total, started_ns, drawn_ns;
 	bool drawn;
 };
 
 void begin_progress(struct progress *progress, uint64_t total);
-/* Draws at most a few times a second. */
+/* Update the display, at most a few times a second. */
 void show_progress(struct progress *progress, uint64_t bytes);
-/* Take the line away. */
+/* Erase the line. */
 void end_progress(struct progress *progress);
 
 #endif

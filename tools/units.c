@@ -31,7 +31,7 @@ static int split_number(const char *text, uint64_t *ret_number, const char **ret
 	unsigned long long number;
 	char *end;
 
-	/* strtoull takes blanks and signs, which are no numbers here. */
+	/* strtoull(3) accepts leading blanks and signs; reject them. */
 	if (!isdigit((unsigned char)text[0]))
 		return -1;
 	errno = 0;
@@ -81,7 +81,7 @@ void format_bytes(uint64_t bytes, char *ret_text, size_t size)
 			 bytes == 1 ? "" : "s");
 		return;
 	}
-	/* 1023.995 would be printed as 1024.00 of the smaller unit. */
+	/* 1023.995 would be rounded to 1024.00 of the smaller unit. */
 	for (; value >= 1023.995 && i + 1 < sizeof(names) / sizeof(names[0]); i++)
 		value /= 1024;
 	snprintf(ret_text, size, "%.2f %s", value, names[i]);

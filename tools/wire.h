@@ -7,9 +7,9 @@
 #include <stdint.h>
 
 /*
- * Numbers and strings in messages between two processes: little-endian, and a
- * string is its length in 16 bits and its bytes. Neither side trusts the other,
- * so every step is bounded and a mistake sticks: do all of them, then look.
+ * Numbers and strings in messages between two processes. Numbers are little-endian;
+ * a string is a 16-bit length followed by its bytes. Neither side trusts the other, so
+ * every step checks its bounds. Errors are sticky: check once, after the last step.
  */
 
 enum {
@@ -25,7 +25,7 @@ struct wire_writer {
 struct wire_reader {
 	const uint8_t *data;
 	size_t left;
-	bool bad; /* too short, or a string that is none */
+	bool bad; /* too short, or an invalid string */
 };
 
 void put_bytes(struct wire_writer *writer, const void *bytes, size_t length);
@@ -36,12 +36,12 @@ void put_string(struct wire_writer *writer, const char *string);
 const uint8_t *get_bytes(struct wire_reader *reader, size_t length);
 uint32_t get_u32(struct wire_reader *reader);
 uint64_t get_u64(struct wire_reader *reader);
-/* Strings longer than size - 1, or with a NUL inside, are bad. */
+/* A string longer than size - 1, or one that contains a NUL, is an error. */
 void get_string(struct wire_reader *reader, char *ret_string, size_t size);
-/* Whether all was well, and everything was used. */
+/* Returns whether no step failed and all bytes were consumed. */
 bool wire_complete(const struct wire_reader *reader);
 
-/* The same numbers at a place in memory. */
+/* The same encoding, in memory. */
 void store_u64(uint8_t *to, uint64_t value);
 uint64_t load_u64(const uint8_t *from);
 

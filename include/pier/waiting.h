@@ -15,12 +15,14 @@ PIER_BEGIN_DECLS
  */
 
 /**
- * What all waits on the channel do from now on: pier_work_wait(), the blocking calls,
- * pier_channel_wait_room(), the ends of scopes.
+ * Set how all waits on the channel wait from now on: pier_work_wait(), the blocking
+ * calls, pier_channel_wait_room(), the ends of scopes, and waits for counters, receive
+ * pools, groups, transfers and receivers. A wait on several channels polls for as long as
+ * the channel that polls longest.
  *
  * spin_us  of PIER_WAIT_ADAPTIVE: microseconds, up to 1,000,000; 0 sleeps at once
  *
- * Whoever sleeps elsewhere, in epoll(7) with pier_channel_fd(), is not concerned.
+ * A thread that sleeps elsewhere, in epoll(7) with pier_channel_fd(), is not affected.
  *
  * Errors: -EINVAL one of the values.
  */

@@ -20,7 +20,7 @@ static void describe_backend(const struct pier_backend *backend,
 	info->detail[sizeof(info->detail) - 1] = '\0';
 }
 
-/* Named after its file, since nothing better is known. */
+/* A backend that could not be loaded has the name of its file. */
 static void describe_problem(const struct pier_backend_entry *entry,
 			     struct pier_backend_info *info)
 {

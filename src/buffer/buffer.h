@@ -19,7 +19,7 @@ struct pier_buffer {
 	atomic_uint users; /* regions and exported dma-bufs */
 };
 
-/* Keep a buffer from being freed, and undo that; once each for every user. */
+/* Count one more user of a buffer, or one less. A buffer with users is not freed. */
 void pier_buffer_hold(struct pier_buffer *buffer);
 void pier_buffer_unhold(struct pier_buffer *buffer);
 
@@ -31,15 +31,22 @@ void pier_buffer_unhold(struct pier_buffer *buffer);
 typedef int (*pier_buffer_hook)(struct pier_buffer *buffer);
 void pier_buffer_set_hook(pier_buffer_hook hook);
 
+/*
+ * The function that pier_backend_revoke() calls, with the range [start, end). Set once,
+ * by the registration caches.
+ */
+typedef void (*pier_revoke_hook)(uint64_t start, uint64_t end);
+void pier_buffer_set_revoke_hook(pier_revoke_hook hook);
+
 /* pier_buffer_free() without the hook, for a buffer that no cache can have seen. */
 int pier_free_buffer_alone(struct pier_buffer *buffer);
 
 /*
  * Check that [offset, offset + length) lies in a buffer.
  *
- * step  what wanted it, for the sentence
+ * step  the step that needs it, for the sentence
  *
- * Errors: -ERANGE it does not.
+ * Errors: -ERANGE it leaves the buffer.
  */
 int pier_check_buffer_range(const struct pier_buffer *buffer, size_t offset,
 			    size_t length, const char *step);
@@ -50,10 +57,28 @@ bool pier_is_host_backend(const struct pier_backend *backend);
 /* A backend that joins ranges of memfds to one dma-buf, or NULL. */
 const struct pier_backend *pier_find_joiner(void);
 
-/* What the backend says of its memory; nothing where it says nothing. */
+/* What an export is for, as in struct pier_backend_request. */
+struct pier_export_use {
+	enum pier_mapping mapping; /* AUTO is DEFAULT */
+	uint32_t access;
+	const char *importer; /* or NULL: unknown */
+};
+
+/* pier_dmabuf_export() for a given use. */
+int pier_export_for(struct pier_buffer *buffer, size_t offset, size_t length,
+		    const struct pier_export_use *use, struct pier_dmabuf *ret_dmabuf);
+
+/*
+ * How many of the first bytes of a range one dma-buf covers, of a backend with `parts`:
+ * by an export, which is closed again.
+ */
+int pier_export_reach(const struct pier_buffer *buffer, size_t offset, size_t length,
+		      const struct pier_export_use *use, uint64_t *ret_length);
+
+/* The facts that the backend reports about its memory; all zero if it reports none. */
 struct pier_memory_facts pier_facts_of(const struct pier_buffer *buffer);
 
-/* The positive errno of what a backend returned, who may be wrong about it. */
+/* The positive errno for a backend's result, which should be negative but may not be. */
 int pier_backend_errno(int result);
 
 #endif

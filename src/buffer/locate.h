@@ -5,15 +5,15 @@
 #include <pier/topology.h>
 
 /*
- * Where a buffer's memory is, by what its backend says and the sysfs whose root that
- * is; memory of a backend that says nothing is nowhere.
+ * Find where a buffer's memory is, from its backend and the sysfs with that root. If the
+ * backend cannot report it, the location is empty.
  *
  * Errors: those of the backend.
  */
 int pier_locate_buffer(const char *sysfs, const struct pier_buffer *buffer,
 		       struct pier_location *ret_location);
 
-/* pier_memory_unit_list() by that sysfs. */
+/* pier_memory_unit_list() with another root of sysfs. */
 int pier_list_units_in(const char *sysfs, struct pier_memory_unit **ret_list,
 		       size_t *ret_count);
 

@@ -14,21 +14,21 @@
 #include "core/error.h"
 #include "core/log.h"
 
-static bool is_nowhere(const struct pier_location *location)
+static bool has_no_location(const struct pier_location *location)
 {
 	return !location->pci[0] && location->numa_node < 0;
 }
 
-/* Among those that are equally far, those that are listed first come first. */
-static void insert(struct pier_near_device *list, size_t count,
-		   const struct pier_near_device *device)
+/* Devices at the same distance keep the order of the list. */
+static void insert_device(struct pier_near_device *list, size_t count,
+			  const struct pier_near_device *device)
 {
 	for (; count > 0 && list[count - 1].distance > device->distance; count--)
 		list[count] = list[count - 1];
 	list[count] = *device;
 }
 
-/* Leaves out the software NIC, which is never chosen, and returns how many are left. */
+/* Drop the software NIC, which must be named. Returns how many devices are left. */
 static size_t keep_rdma_devices(struct pier_device_info *devices, size_t count)
 {
 	size_t kept = 0;
@@ -57,7 +57,7 @@ int pier_list_near_in(const char *sysfs, const struct pier_location *location,
 		snprintf(device.name, sizeof(device.name), "%s", devices[i].name);
 		pier_locate_nic(sysfs, device.name, &device.location);
 		device.distance = pier_distance_in(sysfs, location, &device.location);
-		insert(list, i, &device);
+		insert_device(list, i, &device);
 	}
 	pier_device_list_free(devices);
 	if (!list)
@@ -78,7 +78,7 @@ void pier_near_device_list_free(struct pier_near_device *list)
 	free(list);
 }
 
-/* A backend that cannot tell is no reason to open none. */
+/* A device is opened even if the backend cannot report a location. */
 static struct pier_location find_buffer(const char *sysfs,
 					const struct pier_buffer *buffer)
 {
@@ -106,7 +106,7 @@ int pier_open_near_in(const char *sysfs, const struct pier_buffer *buffer,
 	size_t count = 0;
 	int error = 0;
 
-	if (!is_nowhere(&location))
+	if (!has_no_location(&location))
 		error = pier_list_near_in(sysfs, &location, &list, &count);
 	if (!error)
 		error = pier_open_in_order(NULL, list, count, ret_device);

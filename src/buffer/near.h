@@ -6,11 +6,11 @@
 
 #include <pier/topology.h>
 
-/* pier_near_device_list() by the sysfs whose root that is. */
+/* pier_near_device_list() with another root of sysfs. */
 int pier_list_near_in(const char *sysfs, const struct pier_location *location,
 		      struct pier_near_device **ret_list, size_t *ret_count);
 
-/* pier_open_near_device() by that sysfs. */
+/* pier_open_near_device() with another root of sysfs. */
 int pier_open_near_in(const char *sysfs, const struct pier_buffer *buffer,
 		      struct pier_device **ret_device);
 

@@ -22,7 +22,7 @@ static bool is_unit_character(char c)
 	return c > ' ' && c <= '~';
 }
 
-static size_t span(const char *text, bool (*accepts)(char))
+static size_t accepted_length(const char *text, bool (*accepts)(char))
 {
 	size_t length = 0;
 
@@ -33,7 +33,7 @@ static size_t span(const char *text, bool (*accepts)(char))
 
 static int parse_unit(const char *unit)
 {
-	size_t length = span(unit, is_unit_character);
+	size_t length = accepted_length(unit, is_unit_character);
 
 	if (unit[length])
 		return pier_fail(EINVAL,
@@ -55,7 +55,7 @@ int pier_parse_spec(const char *spec, struct pier_spec *ret_spec)
 
 	if (!spec)
 		return pier_fail(EINVAL, "memory spec: NULL, not NAME or NAME:UNIT");
-	length = span(spec, is_name_character);
+	length = accepted_length(spec, is_name_character);
 	if (spec[length] && spec[length] != ':')
 		return pier_fail(
 			EINVAL,

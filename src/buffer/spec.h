@@ -4,19 +4,19 @@
 
 #include <stddef.h>
 
-/* "NAME" or "NAME:UNIT", in pieces that point into it. */
+/* The parts of "NAME" or "NAME:UNIT"; they point into the text. */
 struct pier_spec {
 	const char *name;
 	size_t name_length;
-	const char *unit; /* to the end of the spec; NULL: there is none */
+	const char *unit; /* up to the end of the text; NULL: none */
 };
 
 /*
  * NAME is 1 to 31 letters, digits and '_'; UNIT is 1 to 127 printable
  * characters without spaces, and may contain colons.
  *
- * Errors: -EINVAL it is something else, or NULL. The sentence repeats nothing of
- * it that could not be printed.
+ * Errors: -EINVAL the text has another form, or is NULL. The sentence repeats only
+ * printable characters of it.
  */
 int pier_parse_spec(const char *spec, struct pier_spec *ret_spec);
 

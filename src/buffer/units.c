@@ -11,7 +11,7 @@
 #include "core/log.h"
 
 enum {
-	/* A backend that never says that there are no more is not listened to longer. */
+	/* The limit for a backend that never reports the end of its list. */
 	UNITS_MAX = 1024,
 };
 
@@ -21,7 +21,7 @@ struct units {
 	size_t count;
 };
 
-/* Backends come from elsewhere: no text need end. */
+/* Backends come from elsewhere: their text may lack its end. */
 static void describe_unit(const char *sysfs, const struct pier_backend *backend,
 			  const struct pier_backend_unit *told,
 			  struct pier_memory_unit *ret_unit)
@@ -49,11 +49,14 @@ static int append_unit(struct units *units, const struct pier_backend *backend,
 	return 0;
 }
 
-/* One that cannot tell more of its units has those that it told. */
+/* If a backend fails, list the units that it has reported so far. */
 static int append_units(struct units *units, const struct pier_backend *backend)
 {
 	for (uint32_t index = 0; index < UNITS_MAX; index++) {
-		struct pier_backend_unit told = { .numa_node = -1 };
+		struct pier_backend_unit told = {
+			.size = sizeof(told),
+			.numa_node = -1,
+		};
 		int result;
 
 		pier_clear_error();

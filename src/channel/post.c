@@ -5,7 +5,7 @@
 #include "vec.h"
 #include "core/hot_alias.h"
 
-/* Elements go to the provider as they are. */
+/* Elements are handed to the provider without conversion. */
 #define SAME_FIELD(type, field)                                             \
 	(offsetof(struct type, field) == offsetof(struct ibv_sge, field) && \
 	 sizeof(((struct type *)0)->field) == sizeof(((struct ibv_sge *)0)->field))
@@ -15,38 +15,15 @@
 _Static_assert(SAME_AS_SGE(pier_gather), "struct pier_gather is struct ibv_sge");
 _Static_assert(SAME_AS_SGE(pier_scatter), "struct pier_scatter is struct ibv_sge");
 
-/* Everything but what post_one() does in a straight line. */
+/* Everything that post_one() does not do on its straight path. */
 static __attribute__((noinline)) int post_other(struct pier_channel *channel,
 						struct pier_request request,
 						struct pier_work *ret_work);
 
-static inline __attribute__((always_inline)) int post_here(
-	struct pier_channel *channel, const struct pier_request *request, uint64_t length,
-	unsigned int inlined, struct pier_work *ret_work)
-{
-	struct pier_queue *queue = &channel->sends;
-	uint64_t id = queue->head;
-	struct pier_entry *entry = pier_queue_entry(queue, id);
-	struct ibv_send_wr wr, *bad;
-	int error;
-
-	pier_fill_wr(&wr, request, IBV_SEND_SIGNALED | inlined);
-	wr.wr_id = id;
-	wr.next = NULL;
-	pier_queue_note(queue, entry, id, ret_work != NULL, request->opcode,
-			pier_sg_list(request), inlined ? 0 : request->num_sge,
-			pier_read_length(request->opcode, length));
-	error = ibv_post_send(channel->qp, &wr, &bad);
-	if (pier_unlikely(error))
-		return pier_refuse_post(channel, error, request->opcode);
-	pier_posted(queue, id + 1, id, ret_work);
-	return 0;
-}
-
 /*
- * One element with at least a byte, and room for it: what can be in one's way is found
- * by few comparisons, and told apart elsewhere. The request is copied to there: as long
- * as nobody has its address, what a caller says of it is known here at compile time.
+ * Post one element of at least one byte, if there is room. Few comparisons find out
+ * whether anything is unusual; post_other() finds out what. It gets a copy of the
+ * request: while no address of it escapes, the compiler knows its fields here.
  */
 static inline __attribute__((always_inline)) int post_one(
 	struct pier_channel *channel, const struct pier_request *request,
@@ -62,29 +39,19 @@ static inline __attribute__((always_inline)) int post_one(
 	one.num_sge = 1;
 	if (!pier_is_read(one.opcode) &&
 	    pier_unlikely(sge->length <= channel->attr.max_inline))
-		return post_here(channel, &one, sge->length, IBV_SEND_INLINE, ret_work);
-	return post_here(channel, &one, sge->length, 0, ret_work);
+		return pier_post_now(channel, &one, sge->length, IBV_SEND_INLINE,
+				     ret_work);
+	return pier_post_now(channel, &one, sge->length, 0, ret_work);
 }
 
 static int post_other(struct pier_channel *channel, struct pier_request request,
 		      struct pier_work *ret_work)
 {
-	uint64_t length;
-	int error = 0;
-
 	if (channel->sends.limit == 0)
 		return pier_refuse_state(channel);
 	if ((uint32_t)request.num_sge > pier_max_sge(channel, request.opcode))
 		return pier_post_longer(channel, &request, ret_work);
-	length = pier_sum_lengths(pier_sg_list(&request), request.num_sge);
-	if (!pier_request_fits(channel, &request, length))
-		return pier_refuse_request(channel, &request, length);
-	if (!pier_has_room(&channel->sends))
-		error = pier_make_room(channel, &channel->sends, 1);
-	if (error)
-		return error;
-	return post_here(channel, &request, length,
-			 pier_inline_flag(channel, request.opcode, length), ret_work);
+	return pier_post_whole(channel, &request, ret_work);
 }
 
 int pier_post_request(struct pier_channel *channel, const struct pier_request *request,
@@ -93,30 +60,6 @@ int pier_post_request(struct pier_channel *channel, const struct pier_request *r
 	int error = pier_check_form(channel, request);
 
 	return error ? error : post_one(channel, request, ret_work);
-}
-
-int pier_post_local(struct pier_channel *channel, struct ibv_send_wr *wr,
-		    enum pier_opcode opcode, struct pier_work *ret_work)
-{
-	struct pier_queue *queue = &channel->sends;
-	struct ibv_send_wr *bad;
-	int error = 0;
-
-	if (channel->sends.limit == 0)
-		return pier_refuse_state(channel);
-	if (!pier_has_room(queue))
-		error = pier_make_room(channel, queue, 1);
-	if (error)
-		return error;
-	wr->wr_id = queue->head;
-	wr->send_flags |= IBV_SEND_SIGNALED;
-	pier_queue_note(queue, pier_queue_entry(queue, queue->head), queue->head, true,
-			opcode, NULL, 0, 0);
-	error = ibv_post_send(channel->qp, wr, &bad);
-	if (error)
-		return pier_refuse_post(channel, error, opcode);
-	pier_posted(queue, queue->head + 1, queue->head, ret_work);
-	return 0;
 }
 
 int pier_post_send(struct pier_channel *channel, const struct pier_gather *sg_list,

@@ -9,14 +9,11 @@
 #include "channel.h"
 
 /*
- * What every post does, inline: the callers know most of the request at compile time,
- * and what they know costs nothing.
+ * What every post does, inline. Callers know most of the request at compile time, and
+ * the compiler removes the checks that they do not need.
  */
 
-#define pier_likely(condition)	 __builtin_expect(!!(condition), 1)
-#define pier_unlikely(condition) __builtin_expect(!!(condition), 0)
-
-/* Cold, in request.c: the error of a request that cannot be posted as it is. */
+/* Cold, in posting.c: the error of a request that cannot be posted as it is. */
 int pier_refuse_state(const struct pier_channel *channel) __attribute__((cold));
 int pier_refuse_receive(const struct pier_channel *channel) __attribute__((cold));
 int pier_refuse_request(const struct pier_channel *channel,
@@ -24,18 +21,40 @@ int pier_refuse_request(const struct pier_channel *channel,
 	__attribute__((cold));
 int pier_refuse_elements(const struct pier_channel *channel, int num_sge,
 			 uint32_t max_sge, uint64_t length) __attribute__((cold));
-/* A queue looked full. 0: there is room now, since completions were collected. */
+/* The queue looked full. Returns 0 if collecting completions made room. */
 int pier_make_room(struct pier_channel *channel, struct pier_queue *queue, uint32_t count)
 	__attribute__((cold));
 int pier_refuse_post(const struct pier_channel *channel, int error,
 		     enum pier_opcode opcode) __attribute__((cold));
+
+/*
+ * Whether the opcode belongs to the send queue, with flags that go with it. 0, -EINVAL or
+ * -EOPNOTSUPP.
+ */
+int pier_check_form(const struct pier_channel *channel,
+		    const struct pier_request *request);
+
+/*
+ * Post a request whose form was checked and that has no more elements than one request
+ * takes.
+ */
+int pier_post_whole(struct pier_channel *channel, const struct pier_request *request,
+		    struct pier_work *ret_work);
+
+/*
+ * Post a request of the send queue that has no elements. Fills in the id of `wr`.
+ *
+ * Errors: -EPIPE, -ENOTCONN, -EAGAIN; others of ibv_post_send(3).
+ */
+int pier_post_local(struct pier_channel *channel, struct ibv_send_wr *wr,
+		    enum pier_opcode opcode, struct pier_work *ret_work);
 
 static inline __attribute__((always_inline)) bool pier_is_atomic(enum pier_opcode opcode)
 {
 	return opcode == PIER_OP_COMPARE_SWAP || opcode == PIER_OP_FETCH_ADD;
 }
 
-/* Whether bytes come from the peer, which serves only so many at once. */
+/* Whether bytes come from the peer, which serves a limited number at once. */
 static inline __attribute__((always_inline)) bool pier_is_read(enum pier_opcode opcode)
 {
 	return opcode == PIER_OP_READ || pier_is_atomic(opcode);
@@ -67,7 +86,7 @@ static inline __attribute__((always_inline)) uint32_t pier_max_sge(
 	return pier_is_read(opcode) ? channel->max_read_sge : channel->sends.max_sge;
 }
 
-/* Whether it can be posted as it is; pier_refuse_request() says why not. */
+/* Whether the request can be posted as it is; pier_refuse_request() finds the reason. */
 static inline __attribute__((always_inline)) bool pier_request_fits(
 	const struct pier_channel *channel, const struct pier_request *request,
 	uint64_t length)
@@ -106,7 +125,7 @@ static inline __attribute__((always_inline)) enum ibv_wr_opcode pier_verb(
 	}
 }
 
-/* IBV_SEND_INLINE where the device takes the bytes at once, else 0. */
+/* IBV_SEND_INLINE if the device copies the bytes at once, else 0. */
 static inline __attribute__((always_inline)) unsigned int pier_inline_flag(
 	const struct pier_channel *channel, enum pier_opcode opcode, uint64_t length)
 {
@@ -122,8 +141,8 @@ static inline __attribute__((always_inline)) unsigned int pier_send_flags(int fl
 }
 
 /*
- * All but wr_id and next, and nothing that the opcode does not use: writing what
- * nobody reads is a third of what posting takes.
+ * Fill in all but wr_id and next, and nothing that the opcode does not use: superfluous
+ * stores would be a third of the cost of posting.
  */
 static inline __attribute__((always_inline)) void pier_fill_wr(
 	struct ibv_send_wr *wr, const struct pier_request *request,
@@ -150,14 +169,12 @@ static inline __attribute__((always_inline)) void pier_fill_wr(
 		wr->wr.atomic.swap = request->operand;
 		return;
 	}
-	/* Without one nothing is moved, and neither counts. */
+	/* Without a remote part nothing is moved, and both are ignored. */
 	wr->wr.rdma.remote_addr = remote ? remote->addr : 0;
 	wr->wr.rdma.rkey = remote ? remote->rkey : 0;
 }
 
-/*
- * Of a read or an atomic, what its result says; of others nothing.
- */
+/* The length in the result of a read or an atomic; 0 for others. */
 static inline __attribute__((always_inline)) uint32_t pier_read_length(
 	enum pier_opcode opcode, uint64_t length)
 {
@@ -165,9 +182,9 @@ static inline __attribute__((always_inline)) uint32_t pier_read_length(
 }
 
 /*
- * Room for one more. The entry is written before the device is told, when all about the
- * request is at hand, and is nobody's before pier_posted(): one that could not be posted
- * is written again by the next.
+ * Whether there is room for one more. The entry is written before the device gets the
+ * request, while all values are at hand. It counts only after pier_posted(): the next
+ * request overwrites an entry that could not be posted.
  */
 static inline __attribute__((always_inline)) bool pier_has_room(
 	const struct pier_queue *queue)
@@ -177,7 +194,7 @@ static inline __attribute__((always_inline)) bool pier_has_room(
 		       PIER_ENTRY_DONE;
 }
 
-/* The device has all before `head`; somebody may ask for the last of them. */
+/* The device has all requests before `head`. The caller may ask for the last of them. */
 static inline __attribute__((always_inline)) void pier_posted(struct pier_queue *queue,
 							      uint64_t head, uint64_t id,
 							      struct pier_work *ret_work)
@@ -185,6 +202,29 @@ static inline __attribute__((always_inline)) void pier_posted(struct pier_queue 
 	pier_queue_posted(queue, head);
 	if (ret_work)
 		ret_work->id = id;
+}
+
+static inline __attribute__((always_inline)) int pier_post_now(
+	struct pier_channel *channel, const struct pier_request *request, uint64_t length,
+	unsigned int inlined, struct pier_work *ret_work)
+{
+	struct pier_queue *queue = &channel->sends;
+	uint64_t id = queue->head;
+	struct pier_entry *entry = pier_queue_entry(queue, id);
+	struct ibv_send_wr wr, *bad;
+	int error;
+
+	pier_fill_wr(&wr, request, IBV_SEND_SIGNALED | inlined);
+	wr.wr_id = id;
+	wr.next = NULL;
+	pier_queue_note(queue, entry, id, ret_work != NULL, request->opcode,
+			pier_sg_list(request), inlined ? 0 : request->num_sge,
+			pier_read_length(request->opcode, length));
+	error = ibv_post_send(channel->qp, &wr, &bad);
+	if (pier_unlikely(error))
+		return pier_refuse_post(channel, error, request->opcode);
+	pier_posted(queue, id + 1, id, ret_work);
+	return 0;
 }
 
 #endif

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "channel.h"
+#include "channel/setup/connect.h"
 #include "core/error.h"
 
 static uint8_t issued_reads(const struct pier_channel *channel)

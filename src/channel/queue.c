@@ -28,8 +28,10 @@ int pier_init_queue(struct pier_queue *queue, uint32_t depth, uint32_t max_sge,
 		pier_free_queue(queue);
 		return pier_fail(ENOMEM, "no memory for a queue of %u requests", depth);
 	}
-	/* As if a round had been before: nobody else's wr_id is likely to be one of
-	 * these. */
+	/*
+	 * As if one round had passed: wr_ids that the caller posts directly are
+	 * unlikely to match.
+	 */
 	for (uint64_t position = first - size; position != first; position++)
 		pier_queue_entry(queue, position)->id = position;
 	return 0;
@@ -75,7 +77,7 @@ uint32_t pier_queue_note_keys(struct pier_queue *queue, struct pier_entry *entry
 	uint32_t *keys = keys_of(queue, entry), count = 0;
 
 	for (int i = 0; i < num_sge; i++) {
-		/* Devices do not look at the keys of empty elements. */
+		/* Devices ignore the keys of empty elements. */
 		if (sg_list[i].length == 0)
 			continue;
 		if (count == 0)
@@ -106,7 +108,7 @@ bool pier_queue_uses(const struct pier_queue *queue, uint32_t lkey,
 	uint64_t head = __atomic_load_n(&queue->head, __ATOMIC_ACQUIRE);
 	uint64_t position = __atomic_load_n(&queue->tail, __ATOMIC_RELAXED);
 
-	/* The tail may have been moved past the head that we saw. */
+	/* The tail may have moved past the head that was read. */
 	for (; (int64_t)(head - position) > 0; position++) {
 		const struct pier_entry *entry = pier_queue_entry(queue, position);
 		uint64_t kind = __atomic_load_n(&entry->kind, __ATOMIC_RELAXED);

@@ -7,43 +7,47 @@
 
 #include <infiniband/verbs.h>
 
-/* The structs, of which functions that are compiled into callers know too. */
+#define pier_likely(condition)	 __builtin_expect(!!(condition), 1)
+#define pier_unlikely(condition) __builtin_expect(!!(condition), 0)
+
+/* The structs, which functions compiled into callers also use. */
 #include <pier/hot.h>
 
 /*
- * What the device has of one of the two queues of a queue pair. Each request has a
- * position, and the next one the next. Both queues of a reliable connection complete
- * in order (InfiniBand Architecture Specification, volume 1, 9.5 and 10.8.3), so the
- * completion of one is that of all before it, also of those that are not signalled.
+ * One of the two queues of a queue pair: the requests that the device has. Each request
+ * has a position, and positions are consecutive. Both queues of a reliable connection
+ * complete in order (InfiniBand Architecture Specification, volume 1, 9.5 and 10.8.3),
+ * so the completion of a request is also that of all requests before it, including
+ * unsignalled ones.
  *
  * The position, with a bit for the queue, is the wr_id of a request and the id of its
- * handle: so a completion finds its request without searching, and a handle that was
- * used up names nothing. Positions begin at a random number: a handle of another
- * channel names nothing either.
+ * handle. A completion therefore finds its request without a search, and a used handle
+ * names nothing. Positions begin at a random number, so a handle of another channel
+ * names nothing either.
  *
- * A request stands in a ring. What comes round to the place of one that has completed
- * and was not asked for yet puts that one aside.
+ * The entries of requests form a ring. When the ring wraps around to a result that
+ * nobody has asked for, the result is set aside.
  *
- * Threads: the one that uses the channel writes; pier_queue_uses() reads on any thread
- * what is marked as atomic, which has that one writer.
+ * Threads: only the thread that uses the channel writes. pier_queue_uses() may run on
+ * any thread; it reads the fields that are accessed atomically.
  */
 
-#define PIER_ID_SHARED	  (UINT64_C(1) << 63) /* of a shared receive queue: srq.h */
+#define PIER_ID_SHARED	  (UINT64_C(1) << 63) /* of a shared receive queue: srq_post.h */
 #define PIER_ID_RECEIVE	  (UINT64_C(1) << 62)
 #define PIER_ID_POSITION  (PIER_ID_RECEIVE - 1)
-/* In no ring: see keepalive.h. */
+/* Belongs to no ring: see keepalive.h. */
 #define PIER_ID_KEEPALIVE (PIER_ID_SHARED | PIER_ID_RECEIVE)
 
 enum {
-	/* Most requests of one queue: what a CQ can be asked for, and more. */
+	/* The limit for requests of one queue; a CQ cannot hold more. */
 	PIER_QUEUE_MAX = 1 << 20,
 };
 
 _Static_assert(sizeof(struct pier_entry) == 64, "finding one is a shift");
 
 /*
- * first  a number below 2^61: the position of the first request; the last one then stays
- *        below 2^62, whatever the device does
+ * first  the position of the first request, below 2^61; all later positions then stay
+ * below 2^62, however many requests there are
  *
  * Errors: -ENOMEM.
  */
@@ -60,7 +64,7 @@ static inline uint32_t pier_queue_room(const struct pier_queue *queue)
 {
 	uint32_t outstanding = pier_queue_outstanding(queue);
 
-	/* A depth that was lowered may be below it. */
+	/* The depth may have been lowered below the number of outstanding requests. */
 	return outstanding < queue->depth ? queue->depth - outstanding : 0;
 }
 
@@ -70,13 +74,13 @@ static inline struct pier_entry *pier_queue_entry(const struct pier_queue *queue
 	return &queue->entries[position & queue->mask];
 }
 
-/* False: there are as many aside as there can be. */
+/* Returns false if the side table is full. */
 bool pier_queue_set_aside(struct pier_queue *queue, struct pier_entry *entry)
 	__attribute__((cold));
 
 /*
- * Make the entry for a position, from head on, free: what was done there and nobody has
- * asked for is put aside. False: there are too many of those.
+ * Free the entry for a position from head on, setting aside a result that nobody has
+ * asked for. Returns false if the side table is full.
  */
 static inline bool pier_queue_make_free(struct pier_queue *queue, uint64_t position)
 {
@@ -86,17 +90,17 @@ static inline bool pier_queue_make_free(struct pier_queue *queue, uint64_t posit
 	       pier_queue_set_aside(queue, entry);
 }
 
-/* The keys of more elements than one, and how many there are. */
+/* Write down the keys of a list of elements. Returns how many there are. */
 uint32_t pier_queue_note_keys(struct pier_queue *queue, struct pier_entry *entry,
 			      const struct ibv_sge *sg_list, int num_sge,
 			      uint32_t *ret_first);
 
 /*
- * Write down what will be posted next, or after that.
+ * Write down a request that will be posted.
  *
- * watched  somebody will ask for it
- * sg_list  what the device will read or write: none of inline data
- * length   what its result will say
+ * watched  somebody will ask for its result
+ * sg_list  what the device will read or write; none for inline data
+ * length   of the result
  */
 static inline __attribute__((always_inline)) void pier_queue_note(
 	struct pier_queue *queue, struct pier_entry *entry, uint64_t id, bool watched,
@@ -113,17 +117,17 @@ static inline __attribute__((always_inline)) void pier_queue_note(
 	pier_entry_write(entry, id, PIER_ENTRY_KIND(state, opcode, keys), first, length);
 }
 
-/* All before that position are posted. */
+/* All requests before that position are posted. */
 static inline void pier_queue_posted(struct pier_queue *queue, uint64_t head)
 {
 	__atomic_store_n(&queue->head, head, __ATOMIC_RELEASE);
 }
 
-/* One that was put aside, or NULL. */
+/* A result that was set aside, or NULL. */
 struct pier_entry *pier_queue_find_aside(const struct pier_queue *queue, uint64_t id)
 	__attribute__((cold));
 
-/* The entry of a request that somebody watches, posted or done; or NULL. */
+/* The entry of a watched request, posted or done; or NULL. */
 static inline struct pier_entry *pier_queue_find(const struct pier_queue *queue,
 						 uint64_t id)
 {
@@ -136,7 +140,7 @@ static inline struct pier_entry *pier_queue_find(const struct pier_queue *queue,
 	return pier_queue_find_aside(queue, id);
 }
 
-/* One that is watched has completed. */
+/* A watched request has completed. */
 static inline void pier_queue_keep(struct pier_queue *queue, struct pier_entry *entry,
 				   const struct pier_result *result)
 {
@@ -145,12 +149,12 @@ static inline void pier_queue_keep(struct pier_queue *queue, struct pier_entry *
 	queue->kept++;
 }
 
-/* Nobody will ask for it any more. */
+/* Nobody will ask for the result any more. */
 static inline void pier_queue_forget(struct pier_queue *queue, struct pier_entry *entry)
 {
 	if (__builtin_expect(queue->aside_count > 0, 0) && entry >= queue->aside &&
 	    entry < queue->aside + queue->aside_count) {
-		/* The last of those that were put aside comes to its place. */
+		/* The last result in the side table takes its place. */
 		*entry = queue->aside[--queue->aside_count];
 		return;
 	}
@@ -166,10 +170,11 @@ static inline void pier_queue_done(struct pier_queue *queue, uint64_t position)
 }
 
 /*
- * Whether a request that is outstanding has an element of at least a byte with that
- * key. Any thread, while the queue is there; what happens at the same time may be missed.
+ * Whether an outstanding request has an element of at least one byte with that key. Any
+ * thread, while the queue exists; requests that are posted or complete at the same time
+ * may be missed.
  *
- * ret_opcode  of the first that has
+ * ret_opcode  of the first such request
  */
 bool pier_queue_uses(const struct pier_queue *queue, uint32_t lkey,
 		     enum pier_opcode *ret_opcode);

@@ -5,15 +5,19 @@
 
 #include <pier/recovery.h>
 
-#include "channel.h"
+#include "channel/setup/port.h"
+#include "channel/setup/verbs_objects.h"
+#include "collect.h"
 #include "region/window.h"
 #include "status.h"
+#include "stop.h"
 #include "core/error.h"
 
 enum {
 	PSN_MASK = 0xffffff,
 	HALF_OF_PSNS = 0x800000,
-	AROUND_HALF = 0x400000, /* of which the new one is chosen */
+	AROUND_HALF =
+		0x400000, /* the width of the range that the new PSN is chosen from */
 };
 
 int pier_channel_error(const struct pier_channel *channel,
@@ -33,8 +37,8 @@ int pier_channel_error(const struct pier_channel *channel,
 	return channel->broken;
 }
 
-/* By way of ERR, so that everything outstanding has completed when it is forgotten. */
-static int stop(struct pier_channel *channel)
+/* By way of ERR, so that everything outstanding has completed before it is forgotten. */
+static int stop_if_running(struct pier_channel *channel)
 {
 	if (!channel->is_reset)
 		pier_stop_channel(channel);
@@ -42,8 +46,8 @@ static int stop(struct pier_channel *channel)
 }
 
 /*
- * One that overran fails all polls from then on (ibv_poll_cq(3)), and it stays with the
- * channel: what is posted would complete for nobody.
+ * A CQ that overran fails all polls from then on (ibv_poll_cq(3)), and the channel
+ * keeps its CQ. Posted requests would never complete.
  */
 static int check_completions(struct pier_channel *channel)
 {
@@ -52,7 +56,10 @@ static int check_completions(struct pier_channel *channel)
 	return count < 0 ? count : 0;
 }
 
-/* Of a queue pair that leaves its peer: it could not keep their keys for another. */
+/*
+ * The queue pair leaves its peer, which must not keep keys that the next peer could
+ * use.
+ */
 static int end_windows(struct pier_channel *channel)
 {
 	int error;
@@ -66,7 +73,7 @@ static int end_windows(struct pier_channel *channel)
 		     : 0;
 }
 
-/* The packet that was sent last, if the device can tell. */
+/* The PSN of the packet that was sent last, if the device reports it. */
 static uint32_t last_psn(struct pier_channel *channel)
 {
 	struct ibv_qp_init_attr init;
@@ -79,17 +86,16 @@ static uint32_t last_psn(struct pier_channel *channel)
 }
 
 /*
- * A responder takes a packet whose PSN is the expected one, whoever sent it, and all
- * other PSNs for repetitions or gaps (IBTA 9.7.1): so the new connection begins where
- * late packets, whose PSNs are just behind the last one, cannot come to. By chance alone
- * it could begin just before them.
+ * A responder accepts any packet with the expected PSN, whoever sent it, and takes
+ * other PSNs for repetitions or gaps (IBTA 9.7.1). The new connection therefore begins
+ * far from the last PSN, close to which late packets are.
  */
-static int renumber(struct pier_channel *channel)
+static int choose_new_psn(struct pier_channel *channel)
 {
 	uint32_t random;
 
 	if (getrandom(&random, sizeof(random), 0) != (ssize_t)sizeof(random))
-		return pier_fail(EIO, "getrandom gave too few bytes");
+		return pier_fail(EIO, "getrandom() returned too few bytes");
 	channel->psn = (last_psn(channel) + HALF_OF_PSNS - AROUND_HALF / 2 +
 			random % AROUND_HALF) &
 		       PSN_MASK;
@@ -111,7 +117,7 @@ static int to_reset(struct pier_channel *channel)
 	return 0;
 }
 
-static void forget(struct pier_channel *channel)
+static void clear_connection(struct pier_channel *channel)
 {
 	channel->broken = 0;
 	channel->cause_is_flush = false;
@@ -127,8 +133,9 @@ static void forget(struct pier_channel *channel)
 int pier_channel_reset(struct pier_channel *channel)
 {
 	static int (*const steps[])(struct pier_channel *) = {
-		stop,	  check_completions,	   end_windows,		renumber,
-		to_reset, pier_query_channel_port, pier_modify_to_init,
+		stop_if_running,     check_completions, end_windows,
+		choose_new_psn,	     to_reset,		pier_query_channel_port,
+		pier_modify_to_init,
 	};
 	int error = pier_check_process(&channel->object);
 
@@ -142,7 +149,7 @@ int pier_channel_reset(struct pier_channel *channel)
 	if (error)
 		pier_break_channel(channel, error, pier_error_message());
 	else
-		forget(channel);
+		clear_connection(channel);
 	pier_update_ready(channel);
 	return error ? pier_fail_because(error, "resetting the channel of queue pair %#x",
 					 channel->qp_num)

@@ -11,10 +11,10 @@
 /* "send", "receive", ... */
 const char *pier_opcode_name(enum pier_opcode opcode);
 
-/* The negative errno of pier_result.error for what happened to a request. */
+/* The negative errno of pier_result.error for a completion status. */
 int pier_status_error(enum ibv_wc_status status, enum pier_opcode opcode);
 
-/* One sentence: the request, the status, the vendor's code, the likely cause. */
+/* One sentence: the request, the status, the vendor code, the likely cause. */
 void pier_describe_status(enum ibv_wc_status status, uint32_t vendor_error,
 			  enum pier_opcode opcode, char *ret_sentence, size_t size);
 

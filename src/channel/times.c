@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <pier/recovery.h>
 
-/* Of pier_channel_attr, in microseconds. */
+/* Conversions of times in struct pier_channel_attr. */
 
 enum {
 	CODES = 32, /* of RNR timers: 5 bits */
 };
 
 /*
- * IBTA table 45: 10 us times 1, 2, 3, 4, 6, 8, 12, 16, 24, ... of the codes from 1, and
- * the longest of code 0, as if it were 32.
+ * IBTA table 45: 10 us times 1, 2, 3, 4, 6, 8, 12, 16, 24, ... for codes from 1 on.
+ * Code 0 is the longest, as if it were 32.
  */
 uint32_t pier_rnr_timer_to_us(uint8_t code)
 {

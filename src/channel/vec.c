@@ -3,25 +3,26 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "posting.h"
-#include "status.h"
 #include "core/deadline.h"
 #include "core/error.h"
+#include "posting.h"
+#include "status.h"
+#include "stop.h"
 #include "vec.h"
+#include "work_wait.h"
 
 /*
- * A list of elements and a remote vector are two sequences of bytes, which are moved in
- * requests that each keep to one remote part, to the elements that a request takes and
- * to the longest message. Each request takes as much as it can, so that they are as few
- * as possible.
+ * A list of elements and a remote vector are two sequences of bytes. They are moved in
+ * requests that respect the remote parts, the elements per request and the longest
+ * message. Each request takes as much as it can, so their number is minimal.
  *
- * The send queue of a reliable connection executes its requests in the order of posting
- * and completes them in that order, reads too (InfiniBand Architecture Specification,
- * volume 1, 9.5, transaction ordering), and after an error nothing that was posted later
- * is executed. So the last one's completion is that of all, and only it is watched.
+ * The send queue of a reliable connection executes and completes requests in the order
+ * of posting, reads too (InfiniBand Architecture Specification, volume 1, 9.5,
+ * transaction ordering), and executes nothing behind a failed request. The completion
+ * of the last request therefore covers all, and only the last one is watched.
  */
 
-/* What is still to be moved. */
+/* What remains to be moved. */
 struct cursor {
 	enum pier_opcode opcode;
 	int flags;
@@ -34,7 +35,7 @@ struct cursor {
 	uint64_t part_offset; /* in the first part */
 };
 
-/* Its elements are in channel->scratch; without any it moves nothing. */
+/* The elements are in channel->scratch; without elements it moves nothing. */
 struct request {
 	struct pier_remote remote;
 	uint32_t num_sge;
@@ -54,7 +55,7 @@ static void skip_used_up(struct cursor *cursor)
 	}
 }
 
-/* Up to `room` bytes of the first element. */
+/* Take up to `room` bytes of the first element. */
 static struct ibv_sge take_element(struct cursor *cursor, uint64_t room)
 {
 	const struct ibv_sge *first = cursor->sg_list;
@@ -111,7 +112,7 @@ static int fail_short(const struct pier_channel *channel, const struct cursor *c
 			 pier_opcode_name(cursor->opcode), length, cursor->count, remote);
 }
 
-/* How many requests there will be. Where there is nothing to move, an empty one. */
+/* How many requests it takes. One without elements if there is nothing to move. */
 static int count_requests(struct pier_channel *channel, const struct cursor *all,
 			  uint64_t *ret_count)
 {
@@ -140,7 +141,7 @@ static int find_room(struct pier_channel *channel, enum pier_opcode opcode,
 	return pier_make_room(channel, &channel->sends, (uint32_t)count);
 }
 
-/* Immediate data goes with the last one, and so does the waking of the peer. */
+/* The last request carries the immediate data and wakes the peer. */
 static int post_next(struct pier_channel *channel, struct cursor *cursor, bool last,
 		     struct pier_work *ret_work)
 {
@@ -154,10 +155,13 @@ static int post_next(struct pier_channel *channel, struct cursor *cursor, bool l
 		.remote = next.num_sge ? &next.remote : NULL,
 	};
 
-	return pier_post_request(channel, &request, last ? ret_work : NULL);
+	return pier_post_whole(channel, &request, last ? ret_work : NULL);
 }
 
-/* The error of the request that failed first, for those that were flushed behind it. */
+/*
+ * The error of the request that failed first, instead of those that were flushed behind
+ * it.
+ */
 static int fail_cause(const struct pier_channel *channel)
 {
 	char cause[sizeof(channel->cause)];
@@ -167,12 +171,12 @@ static int fail_cause(const struct pier_channel *channel)
 }
 
 /*
- * Some were posted, nobody watches them and no more can follow. Whoever is told of the
- * error has to be sure that the memory is not used any more, and nobody may take half of
- * it for all of it: so the channel is stopped.
+ * Some requests were posted, and no more can follow. The caller gets an error and may
+ * reuse the memory, and the peer must not take half of the data for all of it. So stop
+ * the channel.
  */
-static int abandon(struct pier_channel *channel, enum pier_opcode opcode, int error,
-		   uint64_t posted, uint64_t count, int timeout_ms)
+static int abandon_vec(struct pier_channel *channel, enum pier_opcode opcode, int error,
+		       uint64_t posted, uint64_t count, int timeout_ms)
 {
 	char cause[512], why[256];
 
@@ -189,9 +193,10 @@ static int abandon(struct pier_channel *channel, enum pier_opcode opcode, int er
 	return error == -EPIPE ? fail_cause(channel) : pier_fail(-error, "%s", cause);
 }
 
-/* All but the last unwatched. Nothing is posted when the first is refused. */
-static int post_all(struct pier_channel *channel, struct cursor cursor, uint64_t count,
-		    int64_t deadline, int timeout_ms, struct pier_work *ret_work)
+/* Watch only the last request. Nothing is posted if the first one is refused. */
+static int post_requests(struct pier_channel *channel, struct cursor cursor,
+			 uint64_t count, int64_t deadline, int timeout_ms,
+			 struct pier_work *ret_work)
 {
 	uint64_t posted = 0;
 	int error = 0;
@@ -207,7 +212,7 @@ static int post_all(struct pier_channel *channel, struct cursor cursor, uint64_t
 	}
 	if (!error || posted == 0)
 		return error;
-	return abandon(channel, cursor.opcode, error, posted, count, timeout_ms);
+	return abandon_vec(channel, cursor.opcode, error, posted, count, timeout_ms);
 }
 
 static int post_vec(struct pier_channel *channel, struct cursor cursor,
@@ -220,8 +225,8 @@ static int post_vec(struct pier_channel *channel, struct cursor cursor,
 		error = count_requests(channel, &cursor, &count);
 	if (!error)
 		error = find_room(channel, cursor.opcode, count);
-	/* There is room for all of them, so nothing waits. */
-	return error ? error : post_all(channel, cursor, count, 0, 0, ret_work);
+	/* There is room for all requests, so this does not wait. */
+	return error ? error : post_requests(channel, cursor, count, 0, 0, ret_work);
 }
 
 static int move_vec(struct pier_channel *channel, struct cursor cursor, int timeout_ms)
@@ -240,15 +245,15 @@ static int move_vec(struct pier_channel *channel, struct cursor cursor, int time
 	if (error)
 		return error;
 	deadline = pier_deadline(timeout_ms);
-	error = post_all(channel, cursor, count, deadline, timeout_ms, &work);
+	error = post_requests(channel, cursor, count, deadline, timeout_ms, &work);
 	if (error)
 		return error;
-	error = pier_wait_until(channel, work, deadline, timeout_ms, NULL);
+	error = pier_wait_for_work(channel, work, deadline, timeout_ms, NULL);
 	return error == -ECANCELED && channel->broken ? fail_cause(channel) : error;
 }
 
-static struct cursor writing(const struct pier_gather *sg_list, uint32_t num_sge,
-			     const struct pier_remote *parts, uint32_t count)
+static struct cursor cursor_for_write(const struct pier_gather *sg_list, uint32_t num_sge,
+				      const struct pier_remote *parts, uint32_t count)
 {
 	return (struct cursor){ .opcode = PIER_OP_WRITE,
 				.sg_list = (const struct ibv_sge *)sg_list,
@@ -257,8 +262,8 @@ static struct cursor writing(const struct pier_gather *sg_list, uint32_t num_sge
 				.count = count };
 }
 
-static struct cursor reading(const struct pier_scatter *sg_list, uint32_t num_sge,
-			     const struct pier_remote *parts, uint32_t count)
+static struct cursor cursor_for_read(const struct pier_scatter *sg_list, uint32_t num_sge,
+				     const struct pier_remote *parts, uint32_t count)
 {
 	return (struct cursor){ .opcode = PIER_OP_READ,
 				.sg_list = (const struct ibv_sge *)sg_list,
@@ -290,14 +295,16 @@ int pier_post_write_vec(struct pier_channel *channel, const struct pier_gather *
 			uint32_t num_sge, const struct pier_remote *parts, uint32_t count,
 			struct pier_work *ret_work)
 {
-	return post_vec(channel, writing(sg_list, num_sge, parts, count), ret_work);
+	return post_vec(channel, cursor_for_write(sg_list, num_sge, parts, count),
+			ret_work);
 }
 
 int pier_post_read_vec(struct pier_channel *channel, const struct pier_scatter *sg_list,
 		       uint32_t num_sge, const struct pier_remote *parts, uint32_t count,
 		       struct pier_work *ret_work)
 {
-	return post_vec(channel, reading(sg_list, num_sge, parts, count), ret_work);
+	return post_vec(channel, cursor_for_read(sg_list, num_sge, parts, count),
+			ret_work);
 }
 
 int pier_channel_write_vec(struct pier_channel *channel,
@@ -305,12 +312,14 @@ int pier_channel_write_vec(struct pier_channel *channel,
 			   const struct pier_remote *parts, uint32_t count,
 			   int timeout_ms)
 {
-	return move_vec(channel, writing(sg_list, num_sge, parts, count), timeout_ms);
+	return move_vec(channel, cursor_for_write(sg_list, num_sge, parts, count),
+			timeout_ms);
 }
 
 int pier_channel_read_vec(struct pier_channel *channel,
 			  const struct pier_scatter *sg_list, uint32_t num_sge,
 			  const struct pier_remote *parts, uint32_t count, int timeout_ms)
 {
-	return move_vec(channel, reading(sg_list, num_sge, parts, count), timeout_ms);
+	return move_vec(channel, cursor_for_read(sg_list, num_sge, parts, count),
+			timeout_ms);
 }

@@ -5,8 +5,9 @@
 #include <pier/post.h>
 
 /*
- * Post a request of more elements than one takes: in several, if it can be, with one
- * handle. Its form is checked. Errors: as pier_post_request().
+ * Post a request with more elements than one request takes, in several requests with
+ * one handle if its opcode allows that. The form was checked. Errors: as
+ * pier_post_request().
  */
 int pier_post_longer(struct pier_channel *channel, const struct pier_request *request,
 		     struct pier_work *ret_work);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "device.h"
+#include "list.h"
 #include "probe.h"
 #include "registry.h"
 #include "core/caller.h"
@@ -14,108 +15,8 @@
 #include "core/log.h"
 #include "core/object.h"
 
-/* Of the name of a device that is opened behind a plan of faults. */
+/* The prefix of the name of a device that is opened with a plan of faults. */
 #define FAULT_PREFIX PIER_FAULT_DEVICE ":"
-
-static void copy_name(char *destination, size_t size, const char *source)
-{
-	snprintf(destination, size, "%s", source);
-}
-
-/*
- * libibverbs lists devices with a lock of its own held, which a child of fork(2)
- * would find held for ever: fork waits for ours around it.
- */
-static struct pier_fork_mutex list_mutex = PIER_FORK_MUTEX;
-
-static struct ibv_device **get_device_list(const struct pier_provider *provider,
-					   int *ret_count)
-{
-	struct ibv_device **list;
-
-	pier_fork_lock(&list_mutex);
-	errno = 0;
-	list = provider->get_device_list(ret_count);
-	pier_fork_unlock(&list_mutex);
-	return list;
-}
-
-/*
- * Calls visit() for each device of each provider, until it returns true. A
- * provider without devices is no error: ibv_get_device_list(3) fails with
- * ENOSYS where the kernel has no RDMA. Returns the errno of the last that gave
- * no list, for the curious, or 0.
- */
-static int visit_devices(bool (*visit)(const struct pier_provider *provider,
-				       struct ibv_device *device, void *argument),
-			 void *argument)
-{
-	bool done = false;
-	int error = 0;
-
-	for (const struct pier_provider *const *provider = pier_providers;
-	     *provider && !done; provider++) {
-		struct ibv_device **list;
-		int count = 0;
-
-		list = get_device_list(*provider, &count);
-		if (!list) {
-			error = errno ? errno : EIO;
-			continue;
-		}
-		for (int i = 0; i < count && !done; i++)
-			done = visit(*provider, list[i], argument);
-		(*provider)->free_device_list(list);
-	}
-	return error;
-}
-
-struct listing {
-	struct pier_device_info *list;
-	size_t count;
-	bool failed;
-};
-
-static bool append_device(const struct pier_provider *provider, struct ibv_device *device,
-			  void *argument)
-{
-	struct listing *listing = argument;
-	struct pier_device_info *grown;
-
-	grown = realloc(listing->list, (listing->count + 1) * sizeof(*grown));
-	if (!grown) {
-		listing->failed = true;
-		return true;
-	}
-	listing->list = grown;
-	copy_name(grown[listing->count].name, sizeof(grown->name), device->name);
-	copy_name(grown[listing->count].provider, sizeof(grown->provider),
-		  provider->name);
-	listing->count++;
-	return false;
-}
-
-int pier_device_list(struct pier_device_info **ret_list, size_t *ret_count)
-{
-	struct listing listing = { 0 };
-	int error = visit_devices(append_device, &listing);
-
-	/* ENOSYS: the kernel has no RDMA, and this build no soft0. */
-	if (listing.count == 0 && error && error != ENOSYS)
-		return pier_fail(error, "listing devices: %s", strerror(error));
-	if (listing.failed) {
-		free(listing.list);
-		return pier_fail(ENOMEM, "listing devices: out of memory");
-	}
-	*ret_list = listing.list;
-	*ret_count = listing.count;
-	return 0;
-}
-
-void pier_device_list_free(struct pier_device_info *list)
-{
-	free(list);
-}
 
 struct opening {
 	const char *name; /* NULL: all */
@@ -152,7 +53,7 @@ static void free_device(struct pier_device *device)
 	free(device);
 }
 
-/* The context, directly or behind a plan of faults; 0 or a positive errno. */
+/* Open the context, with the plan of faults if there is one. 0 or a positive errno. */
 static int open_context(struct pier_device *device, const struct pier_provider *provider,
 			struct ibv_device *found, const struct opening *opening)
 {
@@ -205,7 +106,7 @@ static bool try_device(const struct pier_provider *provider, struct ibv_device *
 
 	if (opening->name && strcmp(opening->name, found->name) != 0)
 		return false;
-	/* The software NIC is for those who ask for it by name. */
+	/* The software NIC must be named. */
 	if (opening->choosing && provider != &pier_verbs_provider)
 		return false;
 	error = make_device(provider, found, opening, &device);
@@ -227,36 +128,17 @@ static bool try_device(const struct pier_provider *provider, struct ibv_device *
 	return true;
 }
 
-struct names {
-	char text[512];
-	size_t used;
-};
-
-static bool append_name(const struct pier_provider *provider, struct ibv_device *device,
-			void *argument)
-{
-	struct names *names = argument;
-	int printed;
-
-	(void)provider;
-	printed = snprintf(names->text + names->used, sizeof(names->text) - names->used,
-			   "%s%s", names->used ? ", " : "", device->name);
-	if (printed > 0 && (size_t)printed < sizeof(names->text) - names->used)
-		names->used += (size_t)printed;
-	return false;
-}
-
 static int fail_unknown(const char *name)
 {
-	struct names names = { .used = 0 };
+	char names[512];
 	const char *explanation = pier_explain_missing_device(name);
 	int error;
 
 	if (explanation)
 		return pier_fail(ENODEV, "no RDMA device \"%s\": %s", name, explanation);
-	error = visit_devices(append_name, &names);
-	return pier_fail(ENODEV, "no RDMA device \"%s\"; there are: %s%s%s", name,
-			 names.text, error ? "; libibverbs lists none: " : "",
+	error = pier_print_device_names(names, sizeof(names));
+	return pier_fail(ENODEV, "no RDMA device \"%s\"; there are: %s%s%s", name, names,
+			 error ? "; libibverbs lists none: " : "",
 			 error ? strerror(error) : "");
 }
 
@@ -277,8 +159,8 @@ static int fail_to_choose(const struct opening *opening, int list_error)
 }
 
 /*
- * "fault:PLAN:NAME", or "fault:NAME" as pier_device_name() has it: names of devices
- * have no colon.
+ * Accept "fault:PLAN:NAME", and "fault:NAME" as pier_device_name() returns it. Names of
+ * devices have no colon.
  */
 static void take_plan(struct opening *opening)
 {
@@ -294,8 +176,8 @@ static void take_plan(struct opening *opening)
 }
 
 /*
- * Of `order`, or without one of all devices. Returns why libibverbs lists none, as
- * visit_devices() does.
+ * Try the devices of `order`, or all if there is none. Returns why libibverbs lists none,
+ * as pier_visit_devices() does.
  */
 static int try_devices(struct opening *opening, const struct pier_near_device *order,
 		       size_t count)
@@ -303,10 +185,10 @@ static int try_devices(struct opening *opening, const struct pier_near_device *o
 	int error = 0;
 
 	if (!opening->choosing || !count)
-		return visit_devices(try_device, opening);
+		return pier_visit_devices(try_device, opening);
 	for (size_t i = 0; i < count && !opening->device; i++) {
 		opening->name = order[i].name;
-		error = visit_devices(try_device, opening);
+		error = pier_visit_devices(try_device, opening);
 	}
 	return error;
 }

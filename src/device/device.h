@@ -22,10 +22,10 @@ struct pier_device {
 	struct ibv_context *context;
 	struct ibv_device_attr limits;
 	bool dmabuf;	    /* what the probe at opening found */
-	int lacking_access; /* flags of enum pier_access that need what it lacks */
-	/* A window lets the peer reach all of the region beneath. */
+	int lacking_access; /* flags of enum pier_access that it cannot honour */
+	/* A memory window lets the peer reach all of the region beneath. */
 	bool unbounded_windows;
-	/* The last one that it took: see mapping.c. */
+	/* The last mapping that it took: see src/region/mapping.c. */
 	_Atomic(enum pier_mapping) mapping;
 	atomic_uint pds;
 	char name[64];
@@ -37,10 +37,10 @@ struct pier_pd {
 	struct ibv_pd *pd;
 	bool borrowed;		   /* pd is the program's: pier_import_pd() */
 	atomic_uint children;	   /* regions, channels and the like */
-	atomic_uint registrations; /* of them: those under way */
+	atomic_uint registrations; /* those of the children that are under way */
 	pthread_mutex_t lock;
-	struct pier_list users; /* of its regions; under the lock */
-	atomic_bool used;	/* there are users; without it */
+	struct pier_list users; /* of its regions; under `lock` */
+	atomic_bool used;	/* `users` is not empty; without `lock` */
 	/*
 	 * A window may be deregistered by one thread while another destroys its
 	 * channel: held for what window.h says.
@@ -50,11 +50,14 @@ struct pier_pd {
 
 /*
  * Open a device as pier_open_device() does. If neither `name` nor PIER_DEVICE names
- * one, open the first of `order` that works and has an active port; NULL stands for
- * the order of pier_device_list().
+ * one, open the first of `order` that works and has an active port. Without an order
+ * (NULL, 0) try RDMA devices in the order of pier_device_list().
  */
 int pier_open_in_order(const char *name, const struct pier_near_device *order,
 		       size_t count, struct pier_device **ret_device);
+
+/* A protection domain without its verbs object. NULL without memory. */
+struct pier_pd *pier_new_pd(struct pier_device *device);
 
 /* Something that has requests outstanding on regions of a PD: a channel. */
 struct pier_region_user {
@@ -66,14 +69,11 @@ struct pier_region_user {
 	const char *(*uses)(const struct pier_region_user *user, uint32_t lkey);
 };
 
-/* A protection domain without its verbs object. NULL without memory. */
-struct pier_pd *pier_new_pd(struct pier_device *device);
-
-/* Make a user known to the PD, and take it away; twice is harmless. */
+/* Add a user to the PD, and remove it; removing it twice is harmless. */
 void pier_add_region_user(struct pier_pd *pd, struct pier_region_user *user);
 void pier_remove_region_user(struct pier_pd *pd, struct pier_region_user *user);
 
-/* What is outstanding on a region, by the name of its kind; NULL: nothing. */
+/* The name of the kind of request that is outstanding on a region, or NULL. */
 const char *pier_region_in_use(struct pier_pd *pd, uint32_t lkey);
 
 #endif

@@ -64,7 +64,7 @@ int pier_alloc_pd(struct pier_device *device, struct pier_pd **ret_pd)
 	return 0;
 }
 
-/* Registrations under way are children of their queues, which they may outlive. */
+/* A registration under way is a child of its event queue, not of the PD. */
 static int refuse_to_dealloc(const struct pier_pd *pd)
 {
 	unsigned int pending = atomic_load(&pd->registrations);

@@ -36,7 +36,7 @@ int pier_query_device(struct pier_device *device, struct pier_device_attr *ret_a
 	attr.max_sge = (uint32_t)limits.max_sge;
 	attr.max_cqe = (uint32_t)limits.max_cqe;
 	attr.port_count = limits.phys_port_cnt;
-	/* Verbs counts reads and atomics in ints; a QP takes 8 bits of them. */
+	/* Verbs reports reads and atomics as int; a QP takes 8 bits. */
 	attr.max_rd_atomic = limits.max_qp_rd_atom > UINT8_MAX
 				     ? UINT8_MAX
 				     : (uint8_t)limits.max_qp_rd_atom;
@@ -57,7 +57,7 @@ static uint32_t mtu_bytes(enum ibv_mtu mtu)
 	return mtu >= IBV_MTU_256 && mtu <= IBV_MTU_4096 ? 128u << mtu : 0;
 }
 
-/* Ports are 8 bits in verbs: what does not fit must not wrap into range. */
+/* Ports have 8 bits in verbs: a larger number must not wrap into range. */
 static int check_port(const struct pier_device *device, uint32_t port)
 {
 	int error = pier_check_process(&device->object);

@@ -12,7 +12,7 @@
 #include "topology.h"
 
 enum {
-	/* The kernel has up to 10 bits of them: MAX_NUMNODES in linux/numa.h. */
+	/* The kernel has at most 2^10 nodes: MAX_NUMNODES in linux/numa.h. */
 	NODES = 1 << 16,
 	PCI_SIZE = sizeof(((struct pier_location *)0)->pci),
 };
@@ -31,7 +31,7 @@ struct step {
 	size_t length;
 };
 
-/* A path that was resolved, below the root of sysfs, and how far it was read. */
+/* A resolved path below the root of sysfs, and the position of the reader. */
 struct path {
 	char text[PATH_MAX];
 	const char *rest;
@@ -69,7 +69,7 @@ static bool take_sign(struct step *rest, char sign)
 	return true;
 }
 
-/* Domains have more than four digits behind Intel's VMD, from 10000 on. */
+/* Intel's VMD has domains with more than four digits, from 10000 on. */
 static bool read_address(struct step text, struct address *ret_address)
 {
 	struct address read;
@@ -104,7 +104,7 @@ static bool read_pci(const char *pci, struct address *ret_address)
 	return read_address(text, ret_address);
 }
 
-/* False: it does not fit, which only domains of 32 bits do not. */
+/* Returns false if it does not fit: only domains of 32 bits do not. */
 static bool write_pci(const struct address *address, char ret_pci[16])
 {
 	char text[32];
@@ -129,8 +129,8 @@ static bool print_path(char ret_text[PATH_MAX], const char *format, ...)
 	return length >= 0 && length < PATH_MAX;
 }
 
-/* What a link leads to; false: nowhere, round in circles, or out of sysfs. */
-static bool resolve(const char *sysfs, const char *link, struct path *ret_path)
+/* Resolve a link. False: its target is missing, is a loop, or is outside of sysfs. */
+static bool resolve_link(const char *sysfs, const char *link, struct path *ret_path)
 {
 	char root[PATH_MAX];
 	size_t length;
@@ -151,7 +151,7 @@ static bool resolve_address(const char *sysfs, const struct address *address,
 
 	return write_pci(address, pci) &&
 	       print_path(link, "%s/bus/pci/devices/%s%s", sysfs, pci, below) &&
-	       resolve(sysfs, link, ret_path);
+	       resolve_link(sysfs, link, ret_path);
 }
 
 static bool next_step(struct path *path, struct step *ret_step)
@@ -168,7 +168,7 @@ static bool same_step(const struct step *a, const struct step *b)
 	return a->length == b->length && memcmp(a->name, b->name, a->length) == 0;
 }
 
-/* The last PCI device on the way to something, which may be below it. */
+/* The last PCI device of a path. */
 static bool last_device(struct path path, struct address *ret_address)
 {
 	bool found = false;
@@ -191,14 +191,14 @@ static unsigned int count_devices(struct path *path)
 	return count;
 }
 
-/* What two paths have in common at the end of their common part. */
+/* The last element that two paths have in common. */
 enum junction {
 	NOTHING,
 	HOST_BRIDGE,
 	BRIDGE,
 };
 
-/* Leaves both paths behind what they have in common. */
+/* Moves both paths past their common part. */
 static enum junction find_junction(struct path *a, struct path *b)
 {
 	enum junction junction = NOTHING;
@@ -319,7 +319,7 @@ const char *pier_distance_name(enum pier_distance distance)
 	return names[distance];
 }
 
-/* A number and the end of the line, and nothing else; or -1. */
+/* The number in a file that holds one number and a newline, or -1. */
 static int read_node(const char *path)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -360,8 +360,8 @@ void pier_settle_location(const char *sysfs, const char *pci, int node,
 }
 
 /*
- * A NIC's parent is its PCI device, or is below it: a subfunction's is of the auxiliary
- * bus (mlx5_core.sf.4). Those in software have none.
+ * A NIC's parent is its PCI device or is below that: the parent of a subfunction is on
+ * the auxiliary bus (mlx5_core.sf.4). NICs in software have no parent.
  */
 void pier_locate_nic(const char *sysfs, const char *name,
 		     struct pier_location *ret_location)
@@ -373,7 +373,7 @@ void pier_locate_nic(const char *sysfs, const char *name,
 	*ret_location = (struct pier_location){ .numa_node = -1 };
 	if (name[0] == '.' || strchr(name, '/') ||
 	    !print_path(link, "%s/class/infiniband/%s/device", sysfs, name) ||
-	    !resolve(sysfs, link, &path) || !last_device(path, &address) ||
+	    !resolve_link(sysfs, link, &path) || !last_device(path, &address) ||
 	    !write_pci(&address, ret_location->pci))
 		return;
 	ret_location->numa_node = numa_node(sysfs, &address);
@@ -386,7 +386,7 @@ int pier_locate_device(const char *sysfs, const struct pier_device *device,
 
 	if (error)
 		return error;
-	/* Not pier_device_name(), which has a prefix behind a plan of faults. */
+	/* Not pier_device_name(), which may have the prefix of a plan of faults. */
 	pier_locate_nic(sysfs, device->context->device->name, ret_location);
 	return 0;
 }

@@ -5,30 +5,30 @@
 #include <pier/topology.h>
 
 /*
- * What sysfs tells of places. `sysfs` is its root, so that tests can have trees of
- * their own. Nothing that stands in it is believed: it is bounded, and what makes no
- * sense is as if it were not there.
+ * Locations from sysfs. `sysfs` is its root, so tests can provide their own trees. Its
+ * contents are not trusted: they are bounded, and whatever is malformed counts as absent.
  */
 #define PIER_SYSFS "/sys"
 
-/* Where a NIC is, by its name in libibverbs; without a PCI device: "" and -1. */
+/* Find a NIC by its name in libibverbs. Without a PCI device the location is "" and -1.
+ */
 void pier_locate_nic(const char *sysfs, const char *name,
 		     struct pier_location *ret_location);
 
-/* pier_device_location() by that sysfs. */
+/* pier_device_location() with another root of sysfs. */
 int pier_locate_device(const char *sysfs, const struct pier_device *device,
 		       struct pier_location *ret_location);
 
 /*
- * A place as a backend tells it: the address as sysfs writes it, or "" if it is none;
- * the NUMA node of sysfs where the backend knows none.
+ * Complete a location that a backend reports: the PCI address in the form of sysfs, or ""
+ * if it is malformed; the NUMA node from sysfs if the backend does not know it.
  *
- * pci  at most 16 bytes of it are looked at
+ * pci  at most 16 bytes are read
  */
 void pier_settle_location(const char *sysfs, const char *pci, int numa_node,
 			  struct pier_location *ret_location);
 
-/* pier_location_distance() by that sysfs. */
+/* pier_location_distance() with another root of sysfs. */
 enum pier_distance pier_distance_in(const char *sysfs, const struct pier_location *a,
 				    const struct pier_location *b);
 

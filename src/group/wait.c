@@ -1,16 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <assert.h>
-#include <errno.h>
-#include <string.h>
 
-#include "channel/extra/keepalive.h"
-#include "group.h"
-#include "core/deadline.h"
-#include "core/error.h"
-
-enum {
-	BRIEF_LOOKS = 100, /* some microseconds, before asking for events */
-};
+#include "channel/wait.h"
+#include "wait.h"
 
 void pier_group_watch(struct pier_group *group, struct pier_channel *channel)
 {
@@ -25,49 +17,41 @@ static int look_once(struct pier_group *group, pier_group_look *look, void *subj
 	return look(group, subject);
 }
 
-static int arm_watched(struct pier_group *group)
-{
-	int count = 0;
+/* One wait of a group. */
+struct group_wait {
+	struct pier_group *group;
+	pier_group_look *look;
+	void *subject;
+};
 
-	for (uint32_t i = 0; i < group->watch_count && count >= 0; i++)
-		count = pier_channel_arm(group->watch[i]);
-	return count < 0 ? count : 0;
+static int check_look(void *subject)
+{
+	const struct group_wait *wait = subject;
+
+	return look_once(wait->group, wait->look, wait->subject);
 }
 
-/* On all of them at once, so that none uses up the time of the others. */
-static int sleep_on_watched(struct pier_group *group, int timeout)
+/* All channels at once, so that none uses up the time of the others. */
+static int pass_watched(void *subject, struct pier_wait_pass *pass)
 {
-	for (uint32_t i = 0; i < group->watch_count; i++) {
-		timeout = pier_sleep_ms(group->watch[i], timeout);
-		group->fds[i] = (struct pollfd){ .fd = pier_channel_fd(group->watch[i]),
-						 .events = POLLIN };
-	}
-	if (poll(group->fds, group->watch_count, timeout) < 0 && errno != EINTR)
-		return pier_fail(errno, "poll the completion channels of a group: %s",
-				 strerror(errno));
-	return 0;
+	const struct group_wait *wait = subject;
+	int error = 0;
+
+	for (uint32_t i = 0; i < wait->group->watch_count && !error; i++)
+		error = pier_wait_pass_channel(pass, wait->group->watch[i]);
+	return error;
 }
 
-/*
- * First armed, then looked at, then slept on: what completes in between makes a channel's
- * fd readable, also if it was another request of the same look that collected it. No
- * look watches what the one before it did not.
- */
 int pier_group_wait_until(struct pier_group *group, pier_group_look *look, void *subject,
 			  int64_t deadline)
 {
-	int done = 0, error = 0;
+	struct group_wait wait = { .group = group, .look = look, .subject = subject };
+	const struct pier_wait_condition condition = {
+		.check = check_look,
+		.pass = pass_watched,
+		.subject = &wait,
+		.fds = group->fds,
+	};
 
-	for (int i = 0; i < BRIEF_LOOKS && !done; i++)
-		done = look_once(group, look, subject);
-	while (!done && !error) {
-		int timeout = pier_poll_timeout(deadline);
-
-		error = arm_watched(group);
-		if (!error)
-			done = look_once(group, look, subject);
-		if (!done && !error)
-			error = timeout ? sleep_on_watched(group, timeout) : -ETIMEDOUT;
-	}
-	return done < 0 ? done : error;
+	return pier_wait_until(&condition, deadline);
 }

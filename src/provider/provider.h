@@ -22,39 +22,41 @@ struct pier_provider_part {
 	uint64_t length; /* in bytes, more than 0 */
 };
 
-/* A number of remote writes. */
+/* Counts remote writes. */
 struct pier_provider_counter {
-	/* Who reads how much it grew sees the bytes of those writes. */
+	/*
+	 * A reader that sees the new value also sees the bytes of the writes it counts.
+	 */
 	atomic_uint_fast64_t value;
 	/*
-	 * Called each time after value grew, on any thread and with the provider's
-	 * locks held: wakes who waits, and does nothing else. NULL: nobody waits.
+	 * Called each time after `value` grew, on any thread and with locks of the
+	 * provider held: it must only wake waiters. NULL: there are none.
 	 */
 	void (*notify)(struct pier_provider_counter *counter);
 };
 
 /*
- * The seam: a NIC is whatever fills in libibverbs' own functions. Each member
- * has the signature, the return value and the errno of the libibverbs function
- * of its name; see ibv_reg_mr_iova(3) and so on. Post, poll and
- * request-notify are not here: the channel calls the inline ibv_post_send(),
- * ibv_post_recv(), ibv_post_srq_recv(), ibv_poll_cq() and ibv_req_notify_cq(),
- * which dispatch through the ops of the ibv_context that open_device() handed out.
+ * The interface to a NIC: a table of libibverbs' own functions. Each member has the
+ * signature, the return value and the errno of the libibverbs function of its name; see
+ * ibv_reg_mr_iova(3) and so on. Post, poll and request-notify are not here: the channel
+ * calls the inline ibv_post_send(), ibv_post_recv(), ibv_post_srq_recv(), ibv_poll_cq()
+ * and ibv_req_notify_cq(), which dispatch through the ops of the ibv_context from
+ * open_device().
  *
- * A provider that knows more than an errno says it with pier_fail().
+ * A provider that can explain an errno does so with pier_fail().
  */
 struct pier_provider {
 	const char *name;
 
-	/* reg_dmabuf_mr() also takes memfds, which the kernel's would refuse. */
+	/* reg_dmabuf_mr() also accepts memfds, which the kernel would refuse. */
 	bool takes_memfd;
-	/* Whenever posting fails, pier_fail() has said why. */
+	/* Whenever a post fails, pier_fail() has given the reason. */
 	bool explains_posts;
-	/* Most pieces that reg_parts() joins; 0 without it. */
+	/* The most pieces that reg_parts() joins; 0 if there is no reg_parts(). */
 	uint32_t max_parts;
 	/*
-	 * Keys from 1 to this are given by reg_parts() to who asks for one, and to
-	 * nobody else; 0: the provider chooses all keys.
+	 * reg_parts() uses keys from 1 to this only for callers that ask for one of
+	 * them. 0: the provider chooses all keys.
 	 */
 	uint32_t max_key;
 
@@ -67,13 +69,13 @@ struct pier_provider {
 			    struct ibv_device_attr *ret_attr);
 	int (*query_port)(struct ibv_context *context, uint8_t port,
 			  struct ibv_port_attr *ret_attr);
-	/* ibv_query_gid_ex(3) with flags 0; ENODATA where the index is empty. */
+	/* ibv_query_gid_ex(3) with flags 0; ENODATA if the index is empty. */
 	int (*query_gid)(struct ibv_context *context, uint8_t port, uint32_t index,
 			 struct ibv_gid_entry *ret_entry);
 
 	/*
-	 * Whether regions of host memory may have IBV_ACCESS_ON_DEMAND: their pages
-	 * are looked for when they are accessed. 0 or a positive errno.
+	 * Whether regions of host memory may have IBV_ACCESS_ON_DEMAND: their pages are
+	 * faulted in when they are accessed. 0 or a positive errno.
 	 */
 	int (*query_on_demand)(struct ibv_context *context, bool *ret_on_demand);
 
@@ -82,34 +84,34 @@ struct pier_provider {
 
 	struct ibv_mr *(*reg_mr)(struct ibv_pd *pd, void *addr, size_t length,
 				 uint64_t iova, int access);
-	/* The addr of the result is the offset, as libibverbs has it. */
+	/* The addr of the result is the offset, as with libibverbs. */
 	struct ibv_mr *(*reg_dmabuf_mr)(struct ibv_pd *pd, uint64_t offset, size_t length,
 					uint64_t iova, int fd, int access);
 	int (*dereg_mr)(struct ibv_mr *mr);
-	/* Of type 2, and bound by a request; NULL where there are no windows. */
+	/* Of type 2, and bound by a request; NULL if the device has no windows. */
 	struct ibv_mw *(*alloc_mw)(struct ibv_pd *pd, enum ibv_mw_type type);
 	int (*dealloc_mw)(struct ibv_mw *mw);
 
 	/*
-	 * Beyond verbs, and NULL where the device cannot: a region with one key of
-	 * several pieces of memory, of any kinds, which follow each other from iova
-	 * on in one flat address space; or of one piece, with a key that the caller
-	 * names. The parts and the key are read during the call only, and an fd can
-	 * be closed behind it. The addr of the result is that of the first piece:
-	 * the address of host memory, the offset in an fd.
+	 * Beyond verbs, and NULL if the device cannot do it: a region with one key of
+	 * several pieces of memory, of any kinds, which follow each other from iova on
+	 * in one flat address space; or of one piece, with a key that the caller
+	 * chooses. The parts and the key are read during the call only, and an fd can be
+	 * closed after it. The addr of the result is that of the first piece: the
+	 * address of host memory, or the offset in an fd.
 	 *
-	 * One piece keeps to the page rule, as reg_mr() and reg_dmabuf_mr() want it
-	 * (addr or offset and iova agree modulo the page); of several each begins
-	 * where it begins.
+	 * One piece follows the page rule of reg_mr() and reg_dmabuf_mr() (addr or
+	 * offset and iova agree modulo the page); several pieces may begin anywhere.
 	 *
-	 * key: NULL: the provider chooses, above max_key. One that is named is the
-	 * lkey and the rkey, unique in the context, and free again as soon as the
-	 * region is gone.
+	 * key: NULL: the provider chooses one above max_key. A chosen key is the lkey
+	 * and the rkey, unique in the context, and free again as soon as the region is
+	 * gone.
 	 *
-	 * errno: EINVAL: count 0, a sum of the lengths, or iova plus that sum, past
-	 * 64 bits; E2BIG: more than max_parts; EKEYREJECTED: key 0 or above max_key;
-	 * ENOKEY: in use; else that of reg_mr() or reg_dmabuf_mr() for the first
-	 * piece that has one. Nothing is left behind.
+	 * errno: EINVAL: count is 0, or the sum of the lengths, or iova plus that sum,
+	 * exceeds 64 bits; E2BIG: more than max_parts; EKEYREJECTED: key 0 or above
+	 * max_key; ENOKEY: the key is in use; otherwise that of reg_mr() or
+	 * reg_dmabuf_mr() for the first piece that fails. After a failure nothing is
+	 * registered.
 	 */
 	struct ibv_mr *(*reg_parts)(struct ibv_pd *pd,
 				    const struct pier_provider_part *parts,
@@ -117,23 +119,23 @@ struct pier_provider {
 				    const uint32_t *key);
 
 	/*
-	 * Beyond verbs, and NULL where it makes no difference: the `length` bytes
-	 * behind the region in its file are not used by anything else, so a peer of the
-	 * region may be given the whole file. Called before anyone has the region's key.
+	 * Beyond verbs, and NULL if it makes no difference: nothing else uses the
+	 * `length` bytes after the region in its file, so a peer of the region may get
+	 * the whole file. Called before anyone has the region's key.
 	 */
 	void (*set_padding)(struct ibv_mr *mr, uint64_t length);
 
 	/*
-	 * Beyond verbs, and NULL where the device cannot: counts each remote write
-	 * of at least one byte into the region by its own key (and not through a
-	 * window that is bound to it), with or without immediate data, once,
-	 * when its last byte is in memory; one that fails is not counted. It grows
-	 * before the write completes on either side.
+	 * Beyond verbs, and NULL if the device cannot do it: counts remote writes of at
+	 * least one byte into the region by its own key (not through a window that is
+	 * bound to it), with or without immediate data. Each write counts once, when its
+	 * last byte is in memory; one that fails does not count. The value grows before
+	 * the write completes on either side.
 	 *
-	 * A region has at most one counter (EBUSY), and cannot be deregistered while
-	 * it has (dereg_mr() returns EBUSY); a counter may have several regions. NULL
-	 * unbinds, also where nothing is bound, and from the return on the counter is
-	 * not touched for this region. 0 or a positive errno.
+	 * A region has at most one counter (EBUSY), and cannot be deregistered while it
+	 * has one (dereg_mr() returns EBUSY); a counter may have several regions. NULL
+	 * unbinds, also if nothing is bound, and when the call returns the counter is no
+	 * longer touched for this region. 0 or a positive errno.
 	 */
 	int (*bind_counter)(struct ibv_mr *mr, struct pier_provider_counter *counter);
 
@@ -159,16 +161,17 @@ struct pier_provider {
 	int (*destroy_qp)(struct ibv_qp *qp);
 
 	/*
-	 * Beyond verbs, and NULL where GID, LID and QPN are enough to find the
-	 * peer: what the peer's set_qp_address() must be given before its QP goes
-	 * to RTR. Opaque to everybody else; travels in the endpoint.
+	 * Beyond verbs, and NULL if GID, LID and QPN are enough to find the peer: the
+	 * address that the peer must pass to set_qp_address() before its QP goes to RTR.
+	 * Its content is private to the provider; it travels in the endpoint.
 	 *
-	 * Both are good until the QP goes to RESET: then its own is another one, so
-	 * that nobody who knew it before reaches it, and that of the peer is forgotten.
+	 * Both addresses are valid until the QP goes to RESET. Then the QP gets a new
+	 * address, so that nobody who had the old one reaches it, and forgets that of
+	 * its peer.
 	 *
-	 * get: writes at most `size` bytes, returns how many, or -errno.
-	 * set: takes bytes from a peer, so checks all of them; 0 or -errno
-	 * (EINVAL: not an address of this provider; EPROTONOSUPPORT: version).
+	 * get: writes at most `size` bytes; returns their number, or -errno. set: reads
+	 * bytes from a peer, so checks all of them; 0 or -errno (EINVAL: not an address
+	 * of this provider; EPROTONOSUPPORT: version).
 	 */
 	int (*get_qp_address)(struct ibv_qp *qp, uint8_t *ret_address, size_t size);
 	int (*set_qp_address)(struct ibv_qp *qp, const uint8_t *address, size_t length);

@@ -5,8 +5,8 @@
 #include "provider.h"
 
 /*
- * The libibverbs functions themselves. The few that are macros or inline in
- * <infiniband/verbs.h>, and so have no address, get a body here.
+ * The provider of libibverbs. A few of its functions are macros or inline in
+ * <infiniband/verbs.h>, and so have no address: they get a body here.
  */
 
 static int query_port(struct ibv_context *context, uint8_t port,
@@ -21,7 +21,7 @@ static int query_gid(struct ibv_context *context, uint8_t port, uint32_t index,
 	return ibv_query_gid_ex(context, port, index, ret_entry, 0);
 }
 
-/* Where nobody knows the answer, libibverbs gives capabilities that are all 0. */
+/* If the driver does not answer, libibverbs returns capabilities that are all 0. */
 static int query_on_demand(struct ibv_context *context, bool *ret_on_demand)
 {
 	struct ibv_device_attr_ex attr;
@@ -39,13 +39,13 @@ static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t length, uint6
 			     int access)
 {
 	/*
-	 * The macro of <infiniband/verbs.h>: ibv_reg_mr_iova2(), which leaves out
-	 * relaxed ordering where the kernel does not know it.
+	 * The macro ibv_reg_mr_iova() calls ibv_reg_mr_iova2(), which drops relaxed
+	 * ordering if the kernel does not support it.
 	 */
 	return ibv_reg_mr_iova(pd, addr, length, iova, access);
 }
 
-/* EOPNOTSUPP of a libibverbs provider without them. */
+/* EOPNOTSUPP if the driver has no windows. */
 static struct ibv_mw *alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 {
 	return ibv_alloc_mw(pd, type);

@@ -10,10 +10,10 @@
 #include "core/error.h"
 #include "core/log.h"
 
-/* Of a memfd, into which soft0 copies without a detour; others take it as host memory. */
+/* soft0 copies directly into memfds; other devices take them as host memory. */
 #define SHADOW "memfd"
 
-/* Where in a page the memory lies, the iova does too: see the page rule. */
+/* The offset in the page, which the memory and the iova share: see core/page.h. */
 static uint64_t page_offset(const struct pier_segment *segment)
 {
 	return segment->iova & (pier_host_page() - 1);
@@ -28,7 +28,7 @@ static int check_copies(const struct pier_buffer *buffer)
 	return pier_fail(EOPNOTSUPP, "the backend %s has no way to copy", backend->name);
 }
 
-/* The pages' lock makes copies faster; without it they work. */
+/* Locked pages make copies faster; copies also work without. */
 static void lock_pages(struct pier_bounce *bounce)
 {
 	const struct pier_buffer *buffer = bounce->buffer;
@@ -94,12 +94,13 @@ void pier_bounce_put(struct pier_bounce *bounce)
 	if (bounce->locked)
 		bounce->buffer->backend->unlock_host(&bounce->buffer->memory,
 						     bounce->cpu - bounce->skew);
-	/* Nothing is registered of it any more, and it is in no cache. */
+	/* It is no longer registered, and no cache knows it. */
 	pier_free_buffer_alone(bounce->shadow);
 	free(bounce);
 }
 
-static bool covers(const struct pier_bounce *bounce, const struct pier_mr_range *range)
+static bool bounce_covers(const struct pier_bounce *bounce,
+			  const struct pier_mr_range *range)
 {
 	return bounce && bounce->buffer == range->buffer &&
 	       range->offset >= bounce->offset &&
@@ -107,7 +108,7 @@ static bool covers(const struct pier_bounce *bounce, const struct pier_mr_range 
 			       bounce->length);
 }
 
-/* What a sub-region's bytes are to its NIC, they are to that of its base. */
+/* A sub-region shares the bounce buffers of its base. */
 static struct pier_bounce *find_in_base(const struct pier_segment *segment)
 {
 	uint32_t count = segment->region->base ? pier_mr_parts(segment->region->base) : 0;
@@ -116,7 +117,7 @@ static struct pier_bounce *find_in_base(const struct pier_segment *segment)
 		struct pier_bounce *bounce =
 			pier_mr_part_at(segment->region->base, i)->bounce;
 
-		if (covers(bounce, &segment->range))
+		if (bounce_covers(bounce, &segment->range))
 			return bounce;
 	}
 	return NULL;

@@ -14,20 +14,20 @@ struct pier_buffer;
  * pier_mr_sync_for_nic() and pier_mr_sync_for_device() copy between the two.
  */
 struct pier_bounce {
-	atomic_uint users;	    /* parts: those of sub-regions share it */
-	struct pier_buffer *buffer; /* borrowed: its region keeps it */
+	atomic_uint users;	    /* parts that use it, also of sub-regions */
+	struct pier_buffer *buffer; /* borrowed; the region holds it */
 	uint64_t offset;	    /* in the buffer, of the first byte */
 	uint64_t length;
 	struct pier_buffer *shadow;
-	uint64_t skew; /* of the first byte in the shadow: as in its page */
-	char *cpu;     /* where the first byte is */
-	bool locked;   /* its pages, by the backend of the buffer */
+	uint64_t skew; /* offset of the first byte in the shadow */
+	char *cpu;     /* the address of the first byte in the shadow */
+	bool locked;   /* the backend has locked the pages of the shadow */
 };
 
 /* The bounce buffer of the segment's bytes: that of its region's base, or a new one. */
 int pier_bounce_get(const struct pier_segment *segment, struct pier_bounce **ret_bounce);
 
-/* One user less; NULL is fine. */
+/* Count one user less, and free it with the last; NULL is fine. */
 void pier_bounce_put(struct pier_bounce *bounce);
 
 /* What to register in place of a segment: the same bytes in its bounce buffer. */

@@ -19,7 +19,7 @@
 #endif
 
 enum {
-	/* What UVERBS_METHOD_REG_DMABUF_MR lets through; the rest of verbs' flags
+	/* The flags that UVERBS_METHOD_REG_DMABUF_MR accepts; the others of verbs
 	 * (memory windows, zero based, on demand) make no sense on a dma-buf. */
 	DMABUF_ACCESS = PIER_ACCESS_LOCAL_WRITE | PIER_ACCESS_REMOTE_WRITE |
 			PIER_ACCESS_REMOTE_READ | PIER_ACCESS_REMOTE_ATOMIC |
@@ -36,9 +36,9 @@ static const char *name_of_lacking(int flags)
 }
 
 /*
- * The kernel's ib_check_mr_access(), and the mask in front of it. It refuses
- * ON_DEMAND on a device without it, in the same way; that there are no atomics or
- * memory windows it leaves to the request that would need them.
+ * The kernel's ib_check_mr_access() and the mask before it. The kernel also refuses
+ * ON_DEMAND on a device without it. If atomics or memory windows are missing, it fails
+ * only the later request; pier refuses the registration.
  */
 static int check_access(const struct pier_check_limits *limits, int access, int possible)
 {
@@ -68,7 +68,7 @@ static int check_size(const struct pier_check_limits *limits, uint64_t length)
 			 length, limits->max_mr_size, limits->device);
 }
 
-/* A dma-buf tells its size by lseek alone (dma_buf_llseek), and has no position. */
+/* lseek() alone reports the size of a dma-buf (dma_buf_llseek); it has no position. */
 static off_t fd_size(int fd, enum pier_fd_kind kind)
 {
 	struct stat status;
@@ -85,7 +85,7 @@ enum pier_fd_kind pier_classify_fd(int fd, uint64_t *ret_size)
 	off_t size;
 	int flags = fd < 0 ? -1 : fcntl(fd, F_GETFL);
 
-	/* To fget(), and so to the kernel's dma_buf_get(), O_PATH is not open. */
+	/* fget(), and so the kernel's dma_buf_get(), refuses O_PATH as not open. */
 	if (flags < 0 || (flags & O_PATH))
 		return PIER_FD_CLOSED;
 	if (fstatfs(fd, &fs) == 0 && fs.f_type == DMA_BUF_MAGIC)
@@ -110,12 +110,11 @@ int pier_fail_no_dmabuf(const char *device)
 }
 
 /*
- * Not a rule of the kernel but of its drivers, and not of all: where the iova of
- * the last byte wraps, ib_umem_find_best_pgsz() has no page size to offer, and
- * mlx5 says EINVAL (host memory only; on a dma-buf it does not look), efa and
- * irdma EOPNOTSUPP. rxe does not look at that of host memory. No such region
- * could be addressed, so it is refused on every device; and so is an end at 2^64
- * exactly, which does not fit into the sums of struct pier_remote.
+ * This is a rule of some drivers, not of the kernel. If the iova of the last byte wraps,
+ * ib_umem_find_best_pgsz() finds no page size, and mlx5 returns EINVAL (for host memory;
+ * it does not check dma-bufs), efa and irdma return EOPNOTSUPP. rxe does not check host
+ * memory. No such region could be addressed, so pier refuses it on every device. It also
+ * refuses an end at exactly 2^64, which overflows the sums of struct pier_remote.
  */
 static int check_iova(uint64_t iova, uint64_t length)
 {
@@ -128,7 +127,7 @@ static int check_iova(uint64_t iova, uint64_t length)
 			 iova, length);
 }
 
-/* `what`: of what the iova must keep to the page rule. */
+/* what: the name of the value that the iova must agree with. */
 static int check_page_agree(const struct pier_check_limits *limits, const char *what,
 			    uint64_t value, uint64_t iova)
 {
@@ -189,7 +188,7 @@ static int check_fd_kind(const struct pier_check_limits *limits, int fd,
 	}
 }
 
-/* end: the offset behind the last byte that is wanted. */
+/* end: the offset after the last byte of the range. */
 static int check_fd(const struct pier_check_limits *limits, int fd, uint64_t end)
 {
 	uint64_t size;
@@ -207,9 +206,8 @@ static int check_fd(const struct pier_check_limits *limits, int fd, uint64_t end
 }
 
 /*
- * In the order of the kernel: UVERBS_METHOD_REG_DMABUF_MR in
- * uverbs_std_types_mr.c, then ib_umem_dmabuf_get() in umem_dmabuf.c, which
- * looks at the sum before it looks up the fd.
+ * In the order of the kernel: UVERBS_METHOD_REG_DMABUF_MR in uverbs_std_types_mr.c, then
+ * ib_umem_dmabuf_get() in umem_dmabuf.c, which checks the sum before it looks up the fd.
  */
 int pier_check_dmabuf(const struct pier_check_limits *limits, uint64_t offset,
 		      uint64_t length, uint64_t iova, int fd, int access)

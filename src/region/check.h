@@ -7,13 +7,13 @@
 #include <stdint.h>
 
 /*
- * The kernel's rules for registrations, checked before the system call so that
- * the refusal can name the value and the rule. Each returns 0 or a negative
- * errno with a sentence: the errno that the kernel would give, and where two
- * rules are broken at once, that of the one which the kernel looks at first.
+ * The kernel's rules for registrations. They are checked before the system call, so
+ * that the sentence can name the value and the rule. Each function returns 0 or the
+ * kernel's errno, negated. If several rules are broken, it is the errno of the rule that
+ * the kernel checks first.
  */
 
-/* What the checks must know of the device. */
+/* The properties of a device that the checks need. */
 struct pier_check_limits {
 	uint64_t page;	      /* of the host */
 	uint64_t max_mr_size; /* of the device */
@@ -21,14 +21,14 @@ struct pier_check_limits {
 	bool dmabuf;	      /* it registers dma-bufs */
 	bool takes_memfd;     /* and takes memfds for them */
 	/*
-	 * Leave out what costs system calls: what the fd is, and how large. For
-	 * who asks again without this when the registration was refused.
+	 * Leave out the checks of the fd's type and size, which cost system calls. A
+	 * caller that sets it checks again without it if the registration fails.
 	 */
 	bool trust_fd;
 	const char *device; /* its name, for sentences */
 };
 
-/* What an fd is, as far as a registration cares. */
+/* The kinds of fds that matter to a registration. */
 enum pier_fd_kind {
 	PIER_FD_CLOSED,
 	PIER_FD_OTHER,

@@ -11,9 +11,9 @@
 #include "dereg.h"
 #include "window.h"
 
-/* Deregistering, and what a registration that failed gives back. */
+/* Deregistering, and cleaning up after a registration that failed. */
 
-/* The caller may close those that the region does not own. */
+/* The caller may close the fds that the region does not own. */
 void pier_forget_fds(struct pier_mr *region)
 {
 	for (uint32_t i = 0; i < region->range_count; i++) {
@@ -72,7 +72,7 @@ int pier_dereg_parts(struct pier_mr *region)
 	const struct pier_provider *provider = region->pd->device->provider;
 	int error = 0;
 
-	/* A window may have no region but its base's. */
+	/* A window may have no verbs region of its own. */
 	if (!region->parts)
 		return region->mr ? provider->dereg_mr(region->mr) : 0;
 	while (!error && region->part_count > 0)
@@ -84,7 +84,7 @@ static const char *find_use(const struct pier_mr *mr)
 {
 	const char *use = NULL;
 
-	/* A window has no lkey: nothing of this end can use it. */
+	/* A window has no lkey, so no request of this end can use it. */
 	if (mr->window)
 		return NULL;
 	if (!mr->parts)
@@ -94,7 +94,7 @@ static const char *find_use(const struct pier_mr *mr)
 	return use;
 }
 
-/* Peers' requests are not known here: they find that the key is gone. */
+/* Requests of peers are not known here: they will fail, because the key is gone. */
 static int check_unused(const struct pier_mr *mr)
 {
 	unsigned int children = atomic_load(&mr->children);

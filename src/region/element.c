@@ -80,7 +80,7 @@ int pier_mr_scatter(const struct pier_mr *mr, uint64_t addr, size_t length,
 	return error;
 }
 
-/* In the addresses of the part that has it. */
+/* An element has the addresses of the part that it lies in. */
 static struct ibv_sge make_element(const struct pier_mr *mr, uint64_t addr,
 				   uint32_t length)
 {
@@ -126,9 +126,9 @@ static uint64_t list_run(uint64_t addr, uint64_t length, uint32_t lkey,
 }
 
 /*
- * The elements of `length` bytes at `offset` in the region; without a list only how
- * many they are. What leaves the region is put to its last part, whose key the NIC
- * then refuses.
+ * List the elements of `length` bytes at `offset` in the region, or, without a list,
+ * only count them. Bytes past the region are counted to its last part, whose key makes
+ * the NIC refuse them.
  */
 static uint64_t list_elements(const struct pier_mr *mr, uint64_t offset, uint64_t length,
 			      struct ibv_sge *list)

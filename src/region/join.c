@@ -12,7 +12,7 @@
 #include "core/error.h"
 #include "core/log.h"
 
-/* What one range of a region is to the device, and the dma-buf that was made for it. */
+/* The ranges as the device takes them, and the dma-bufs that were exported for them. */
 struct join {
 	struct pier_provider_part *parts;
 	struct pier_dmabuf *dmabufs;
@@ -42,8 +42,9 @@ static int export_range(const struct pier_mr *region, const struct pier_mr_range
 			struct pier_provider_part *ret_part,
 			struct pier_dmabuf *ret_dmabuf)
 {
-	int error = pier_dmabuf_export_mapped(range->buffer, range->offset, range->length,
-					      region->mapping, ret_dmabuf);
+	struct pier_export_use use = pier_export_use_of(region, region->mapping);
+	int error = pier_export_for(range->buffer, range->offset, range->length, &use,
+				    ret_dmabuf);
 
 	if (error)
 		return error;
@@ -136,9 +137,9 @@ int pier_join_by_device(struct pier_mr *region)
 		error = add_to_join(&join, region, &region->ranges[i].range);
 	if (!error)
 		error = register_join(region, &join, key);
-	/* The region has references of its own. */
+	/* The region has its own references to the dma-bufs. */
 	free_join(&join);
-	/* Segments of it can be parts of their own, or go by another path. */
+	/* The ranges may still be registered as parts, by segments or on other paths. */
 	if (error == -EXDEV || (error && !key && region->policy != PIER_POLICY_DIRECT))
 		return pier_fail(EOPNOTSUPP, "%s", pier_error_message());
 	return error;
@@ -159,6 +160,7 @@ static int join_pages(const struct join *join, const struct pier_backend *joiner
 		uint64_t end = join->parts[i].offset + join->parts[i].length;
 
 		ranges[i] = (struct pier_backend_range){
+			.size = sizeof(ranges[i]),
 			.fd = join->parts[i].fd,
 			.offset = first,
 			.length = ((end + mask) & ~mask) - first,
@@ -173,7 +175,7 @@ static int register_joined_pages(struct pier_mr *region, const struct join *join
 				 const struct pier_backend *joiner)
 {
 	struct pier_segment segment = pier_plan_segment(region, 0, 0);
-	struct pier_backend_export dmabuf = { .fd = -1 };
+	struct pier_backend_export dmabuf = { .size = sizeof(dmabuf), .fd = -1 };
 	struct pier_mr_part part = { 0 };
 	int error = join_pages(join, joiner, &dmabuf);
 
@@ -211,7 +213,7 @@ int pier_join_by_dmabuf(struct pier_mr *region)
 		error = register_joined_pages(region, &join, joiner);
 	free_join(&join);
 	if (error)
-		/* A limit of the kernel's, most often: as parts it may work. */
+		/* Most often a limit of the kernel: the ranges may work as parts. */
 		return pier_fail(EOPNOTSUPP, "%s does not join %u ranges: %s",
 				 joiner->name, region->range_count, pier_error_message());
 	return 0;

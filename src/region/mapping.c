@@ -9,15 +9,15 @@
 #include "core/log.h"
 
 /*
- * Which mapping a NIC takes is not to be known beforehand: of Grace systems some NICs
- * need that over PCIe, elsewhere it is wrong, and what is wrong is refused by the NIC's
- * driver when it attaches or pins. So the one that this NIC took last time is tried, then
- * the other. Only what worked is remembered.
+ * It is not known beforehand which mapping a NIC takes. On Grace systems some NICs need
+ * the PCIe mapping; elsewhere it is wrong. The NIC's driver refuses the wrong one when it
+ * attaches or pins. So try the mapping that this NIC took last, then the other one, and
+ * remember only success.
  */
 
 /*
- * Allocations are whole pages, and nobody was given the rest of the last one. A wrapped
- * pointer's memory belongs to its owner up to the end.
+ * Allocations are whole pages, and the rest of the last page belongs to no caller.
+ * Memory that was wrapped belongs to its owner up to the last byte.
  */
 static void set_padding(const struct pier_segment *segment, struct ibv_mr *mr)
 {
@@ -34,15 +34,15 @@ static void set_padding(const struct pier_segment *segment, struct ibv_mr *mr)
 static int register_with_mapping(const struct pier_segment *segment,
 				 enum pier_mapping mapping, struct pier_mr_part *ret_part)
 {
+	struct pier_export_use use = pier_export_use_of(segment->region, mapping);
 	struct pier_dmabuf dmabuf;
-	int error = pier_dmabuf_export_mapped(segment->range.buffer,
-					      segment->range.offset,
-					      segment->range.length, mapping, &dmabuf);
+	int error = pier_export_for(segment->range.buffer, segment->range.offset,
+				    segment->range.length, &use, &dmabuf);
 
 	if (error)
 		return error;
 	error = pier_register_fd(segment, dmabuf.fd, dmabuf.offset, ret_part);
-	/* The region has a reference of its own to the dma-buf, if there is one. */
+	/* The verbs region has its own reference to the dma-buf. */
 	pier_dmabuf_close(&dmabuf);
 	if (error)
 		return error;
@@ -51,8 +51,8 @@ static int register_with_mapping(const struct pier_segment *segment,
 	return 0;
 }
 
-/* Failures that are not for the mapping's sake. */
-static bool is_about_other_things(int error)
+/* Errors that the other mapping would not avoid. */
+static bool is_unrelated_error(int error)
 {
 	return error == -EXDEV || error == -ENOMEM || error == -EMFILE ||
 	       error == -ENFILE || error == -ERANGE || error == -E2BIG;
@@ -86,7 +86,7 @@ static int register_with_either(const struct pier_segment *segment,
 	if (first == PIER_MAPPING_AUTO)
 		first = PIER_MAPPING_DEFAULT;
 	error = register_with_mapping(segment, first, ret_part);
-	if (error && !is_about_other_things(error))
+	if (error && !is_unrelated_error(error))
 		error = try_other_mapping(segment, first, error, ret_part);
 	if (!error)
 		atomic_store(&device->mapping, ret_part->mapping);
@@ -103,7 +103,7 @@ int pier_register_export(const struct pier_segment *segment,
 		return pier_fail_no_dmabuf(device->name);
 	if (segment->mapping != PIER_MAPPING_AUTO)
 		return register_with_mapping(segment, segment->mapping, ret_part);
-	if (segment->range.buffer->backend->export_mapped)
+	if (segment->range.buffer->backend->mappings)
 		return register_with_either(segment, ret_part);
 	error = register_with_mapping(segment, PIER_MAPPING_DEFAULT, ret_part);
 	if (!error)

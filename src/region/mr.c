@@ -103,8 +103,7 @@ int pier_mr_part(const struct pier_mr *mr, uint32_t index,
 	return 0;
 }
 
-/* Of one with a single part at its own addresses, `first` has what is not in the region.
- */
+/* If there is no table of parts, `first` has what the region does not. */
 const struct pier_mr_part *pier_mr_part_at(const struct pier_mr *mr, uint32_t index)
 {
 	while (mr->window && !mr->mr)
@@ -117,7 +116,7 @@ const char *pier_mr_reason(const struct pier_mr *mr)
 	for (uint32_t i = 0; i < pier_mr_parts(mr); i++)
 		if (pier_mr_part_at(mr, i)->reason)
 			return pier_mr_part_at(mr, i)->reason;
-	/* It took the path of its base without asking for another. */
+	/* A sub-region takes the path of its base without trying another. */
 	return mr->base && mr->path == PIER_PATH_BOUNCE ? pier_mr_reason(mr->base) : "";
 }
 

@@ -14,26 +14,26 @@
 struct pier_cache_entry;
 struct pier_bounce;
 
-/* One verbs region beneath a region, and the bytes of the region that it has. */
+/* A part of a region: one verbs region, and the bytes of the region that it covers. */
 struct pier_mr_part {
 	struct ibv_mr *mr;
-	uint64_t start; /* of its first byte in the region */
+	uint64_t start; /* offset of its first byte in the region */
 	uint64_t length;
-	uint64_t iova; /* where its own addresses begin */
+	uint64_t iova; /* its first address under its own key */
 	enum pier_path path;
-	enum pier_mapping mapping;  /* of the dma-buf, where its backend has a choice */
-	struct pier_bounce *bounce; /* of PIER_PATH_BOUNCE */
-	uint64_t bounce_offset;	    /* of its first byte in the bounce buffer */
-	char *reason;		    /* for no better path; NULL: it is the best */
+	enum pier_mapping mapping;  /* of the dma-buf, if its backend has a choice */
+	struct pier_bounce *bounce; /* with PIER_PATH_BOUNCE, else NULL */
+	uint64_t bounce_offset;	    /* offset of its first byte in the bounce buffer */
+	char *reason;		    /* why it has no better path; NULL: it has the best */
 };
 
 /* A range of a region after resolve.c has found its owner. */
 struct pier_resolved_range {
 	struct pier_mr_range range; /* never PIER_MR_POINTER; an fd is not kept */
-	uint64_t address;	    /* of a dma-buf: the offset */
-	bool wrapped;		    /* range.buffer was made here, of a pointer */
-	bool held;		    /* range.buffer is kept busy by the region */
-	bool owns_fd;		    /* range.fd is closed once the driver has it */
+	uint64_t address;	    /* for a dma-buf, the offset in it */
+	bool wrapped; /* range.buffer was made from a pointer, and is freed here */
+	bool held;    /* range.buffer has the region as a user */
+	bool owns_fd; /* range.fd is closed once the driver has it */
 };
 
 /* How the keys of a region come about: see plan.c. */
@@ -63,22 +63,23 @@ struct pier_mr {
 	struct ibv_mr *mr;
 	int access;
 	enum pier_path path;
-	/* NULL: mr has all of the region, at the region's iova. */
+	/* NULL: `mr` covers the whole region, at the region's iova. */
 	struct pier_mr_part *parts;
 	uint32_t part_count;
-	struct pier_mr_part first; /* where parts points as long as there is one */
+	struct pier_mr_part
+		first; /* the storage of the first part, while it is the only one */
 
-	/* Not NULL: a memory window, and mr, if there is one, is beneath it. */
+	/* Not NULL: a memory window; `mr`, if there is one, is beneath it. */
 	struct pier_window *window;
 	struct pier_pd *pd;
 	void *context;
 	enum pier_policy policy;
-	enum pier_mapping mapping; /* that is asked for */
+	enum pier_mapping mapping; /* the requested one */
 	enum pier_split split;
-	struct pier_mr *base;		 /* of a sub-region */
-	atomic_uint children;		 /* sub-regions */
-	atomic_uint counters;		 /* bindings of counters to it */
-	struct pier_cache_entry *cached; /* of a registration cache, or NULL */
+	struct pier_mr *base; /* the region that this is a sub-region of, or NULL */
+	atomic_uint children; /* sub-regions */
+	atomic_uint counters; /* counters that are bound to it */
+	struct pier_cache_entry *cached; /* its entry in a registration cache, or NULL */
 	enum pier_key_plan key_plan;
 	uint32_t requested_key;
 	uint32_t range_count;
@@ -88,10 +89,10 @@ struct pier_mr {
 _Static_assert(offsetof(struct pier_mr, iova) == PIER_HOT_OFFSET,
 	       "where <pier/inline.h> reads it");
 
-/* The part that has the byte at `offset`, which lies in the region. */
+/* The part of the byte at `offset`, which lies in the region. */
 const struct pier_mr_part *pier_mr_find_part(const struct pier_mr *mr, uint64_t offset);
 
-/* Part `index`, less than pier_mr_parts(); of a window: of what it is bound to. */
+/* Part `index`, less than pier_mr_parts(), of the region or the one beneath a window. */
 const struct pier_mr_part *pier_mr_part_at(const struct pier_mr *mr, uint32_t index);
 
 /* The region whose memory it is: that of a window is the region beneath. */

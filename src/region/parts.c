@@ -13,7 +13,7 @@
 #include "path.h"
 #include "plan.h"
 
-/* Room for one more, in steps that make few of them. */
+/* Make room for one more part; the capacity doubles. */
 static int grow_parts(struct pier_mr *region)
 {
 	uint32_t count = region->part_count;
@@ -29,7 +29,7 @@ static int grow_parts(struct pier_mr *region)
 		region->parts = &region->first;
 		return 0;
 	}
-	/* A power of two is full. */
+	/* The capacity is a power of two. */
 	if (count & (count - 1))
 		return 0;
 	/* A part that was refused may have been asked for before. */
@@ -76,8 +76,16 @@ static int ask_for_segment(const struct pier_segment *rest, uint64_t length,
 	const struct pier_buffer *buffer = rest->range.buffer;
 	uint64_t address = buffer->address + rest->range.offset;
 	uint64_t start = 0, span = 0, left = 0;
-	int error = buffer->backend->segment(&buffer->memory, address, &start, &span);
+	int error;
 
+	if (!buffer->backend->segment) {
+		struct pier_export_use use = pier_export_use_of(rest->region,
+								rest->mapping);
+
+		return pier_export_reach(buffer, rest->range.offset, length, &use,
+					 ret_length);
+	}
+	error = buffer->backend->segment(&buffer->memory, address, &start, &span);
 	if (error)
 		return error;
 	if (address >= start && address - start < span)
@@ -196,7 +204,7 @@ static enum pier_path common_path(const struct pier_mr *region)
 	return region->parts[0].path;
 }
 
-/* One part with the region's own addresses needs no table. */
+/* A single part with the region's own addresses needs no table. */
 static void use_parts(struct pier_mr *region)
 {
 	region->mr = region->parts[0].mr;
@@ -227,7 +235,7 @@ int pier_register_parts(struct pier_mr *region)
 		start = rest.start;
 	}
 	if (error) {
-		/* The sentence of the failure stays: this leaves none. */
+		/* This keeps the sentence of the failure. */
 		if (region->parts)
 			pier_dereg_parts(region);
 		return error;

@@ -12,8 +12,8 @@
 #include "core/log.h"
 
 /*
- * The paths to a buffer's memory, the one that it is made for first: as a dma-buf or as
- * host memory, then as peer memory, then through a copy.
+ * The paths to a buffer's memory. The first is the one that the memory is made for, a
+ * dma-buf or host memory; peer memory follows, and a bounce buffer comes last.
  */
 
 enum {
@@ -82,7 +82,7 @@ static int register_export(const struct pier_segment *segment,
 static int register_buffer(const struct pier_segment *segment,
 			   struct pier_mr_part *ret_part);
 
-/* The bounce buffer is registered in place of the memory. */
+/* Register the bounce buffer in place of the memory. */
 static int register_bounce(const struct pier_segment *segment,
 			   struct pier_mr_part *ret_part)
 {
@@ -107,36 +107,36 @@ static int register_bounce(const struct pier_segment *segment,
 	return 0;
 }
 
-/* What kinds of memory a step is for. */
+/* The kinds of memory that a fallback is for. */
 enum reach {
-	REACH_DEVICE,	/* that the CPU does not reach */
-	REACH_HOST,	/* that it does */
-	REACH_EXPORTED, /* that it does, but that has dma-bufs too */
+	REACH_DEVICE,	/* memory that the CPU does not reach */
+	REACH_HOST,	/* memory that the CPU reaches */
+	REACH_EXPORTED, /* memory that the CPU reaches and that has dma-bufs */
 	REACH_ANY,
 };
 
-/* A step down: what else there is, for whom, and what it is called. */
-static const struct step {
-	enum pier_policy policy; /* from which on it is accepted */
+/* The paths to fall back to, in this order. */
+static const struct fallback {
+	enum pier_policy policy; /* the strictest that accepts it */
 	enum reach reach;
 	const char *name;
 	int (*take)(const struct pier_segment *segment, struct pier_mr_part *ret_part);
-} steps[] = {
+} fallbacks[] = {
 	{ PIER_POLICY_PEERMEM, REACH_DEVICE, "peer memory", register_peermem },
 	{ PIER_POLICY_ANY, REACH_HOST, "host memory", register_host },
 	{ PIER_POLICY_ANY, REACH_EXPORTED, "a dma-buf", register_export },
-	{ PIER_POLICY_BOUNCE, REACH_ANY, "a copy in host memory", register_bounce },
+	{ PIER_POLICY_BOUNCE, REACH_ANY, "a bounce buffer", register_bounce },
 };
 
-/* dmabuf: that is what was tried first */
-static bool is_open(const struct step *step, const struct pier_segment *segment,
-		    bool dmabuf)
+/* dmabuf: a dma-buf was tried first */
+static bool is_possible(const struct fallback *fallback,
+			const struct pier_segment *segment, bool dmabuf)
 {
 	const struct pier_buffer *buffer = segment->range.buffer;
 
-	if (segment->policy < step->policy)
+	if (segment->policy < fallback->policy)
 		return false;
-	switch (step->reach) {
+	switch (fallback->reach) {
 	case REACH_DEVICE:
 		return !buffer->memory.cpu && !pier_facts_of(buffer).moves;
 	case REACH_HOST:
@@ -148,7 +148,7 @@ static bool is_open(const struct step *step, const struct pier_segment *segment,
 	}
 }
 
-/* The sentence of what failed is pier_error_message(). */
+/* Append the sentence of the failure, which is pier_error_message(). */
 static void add_cause(char *causes, const char *name)
 {
 	size_t used = strlen(causes);
@@ -157,41 +157,42 @@ static void add_cause(char *causes, const char *name)
 		 pier_error_message());
 }
 
-static int take_step(const struct step *step, const struct pier_segment *segment,
-		     const char *causes, struct pier_mr_part *ret_part)
+static int take_fallback(const struct fallback *fallback,
+			 const struct pier_segment *segment, const char *causes,
+			 struct pier_mr_part *ret_part)
 {
 	char *reason = strdup(causes);
 	int error;
 
 	if (!reason)
 		return pier_fail(ENOMEM, "no memory for the reason for a path");
-	error = step->take(segment, ret_part);
+	error = fallback->take(segment, ret_part);
 	if (error) {
 		free(reason);
 		return error;
 	}
 	ret_part->reason = reason;
 	pier_warning("%s memory is registered as %s, not %s",
-		     segment->range.buffer->backend->name, step->name, causes);
+		     segment->range.buffer->backend->name, fallback->name, causes);
 	return 0;
 }
 
-/* After the path that the memory is made for, which leaves its sentence. */
-static int step_down(const struct pier_segment *segment, bool dmabuf, int error,
+/* Fall back after the first path failed with `error` and a sentence. */
+static int fall_back(const struct pier_segment *segment, bool dmabuf, int error,
 		     struct pier_mr_part *ret_part)
 {
 	char causes[CAUSES_SIZE] = "";
 	const char *name = dmabuf ? "a dma-buf" : "host memory";
 	bool tried = false;
 
-	for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
-		if (!is_open(&steps[i], segment, dmabuf))
+	for (size_t i = 0; i < sizeof(fallbacks) / sizeof(fallbacks[0]); i++) {
+		if (!is_possible(&fallbacks[i], segment, dmabuf))
 			continue;
 		add_cause(causes, name);
-		error = take_step(&steps[i], segment, causes, ret_part);
+		error = take_fallback(&fallbacks[i], segment, causes, ret_part);
 		if (!error)
 			return 0;
-		name = steps[i].name;
+		name = fallbacks[i].name;
 		tried = true;
 	}
 	if (!tried && error == -EXDEV)
@@ -207,11 +208,11 @@ static int register_buffer(const struct pier_segment *segment,
 {
 	const struct pier_buffer *buffer = segment->range.buffer;
 	bool dmabuf = pier_wants_dmabuf(segment->region->pd, buffer);
-	/* Of the program's own memory there is no other way to the same pages. */
+	/* The program's own memory has no other path. */
 	bool only = !dmabuf && buffer->memory.cpu && !buffer->backend->dmabuf;
 	int error;
 
-	/* What is written by the one and not by the other would be overwritten. */
+	/* Two paths to the same bytes would overwrite each other's writes. */
 	if (pier_base_has_bounce(segment))
 		return register_bounce(segment, ret_part);
 	error = dmabuf ? register_export(segment, ret_part)
@@ -219,7 +220,7 @@ static int register_buffer(const struct pier_segment *segment,
 
 	if (!error || only || (error == -EXDEV && segment->may_split))
 		return error;
-	return step_down(segment, dmabuf, error, ret_part);
+	return fall_back(segment, dmabuf, error, ret_part);
 }
 
 int pier_register_segment(const struct pier_segment *segment,

@@ -7,7 +7,7 @@
 /*
  * Register a segment on a path that its policy accepts. Writes all of *ret_part.
  *
- * Errors: -EXDEV a segment that may split is in several allocations; others of
+ * Errors: -EXDEV a segment that may split crosses a seam of its allocation; others of
  * pier_reg_mr_attr().
  */
 int pier_register_segment(const struct pier_segment *segment,
@@ -17,8 +17,9 @@ int pier_register_segment(const struct pier_segment *segment,
 bool pier_wants_dmabuf(const struct pier_pd *pd, const struct pier_buffer *buffer);
 
 /*
- * Where the CPU reaches [offset, ...) of a buffer.
- * Errors: -EOPNOTSUPP it does not.
+ * The CPU's address of the byte at `offset` of a buffer.
+ *
+ * Errors: -EOPNOTSUPP the CPU does not reach it.
  */
 int pier_reach_buffer(const struct pier_buffer *buffer, uint64_t offset, void **ret_addr);
 

@@ -81,7 +81,7 @@ int pier_remote_sub(const struct pier_remote *remote, uint64_t offset, uint64_t 
 				 "offset %" PRIu64 " and length %" PRIu64
 				 " leave the remote region of %" PRIu64 " bytes",
 				 offset, length, remote->length);
-	/* A descriptor that was filled in by hand may not even fit into 64 bits. */
+	/* A descriptor that was filled in by hand may overflow 64 bits. */
 	if (!pier_add_u64(remote->addr, offset, &addr) ||
 	    !pier_add_u64(addr, length, &end))
 		return pier_fail(ERANGE,
@@ -129,7 +129,7 @@ int pier_remote_element(const struct pier_remote *remote, uint64_t index, uint64
  *
  *	0  4  magic "PrMR"
  *	4  2  version, 1
- *	6  2  length of all, 32
+ *	6  2  total length, 32
  *	8  4  rkey
  *	12 4  reserved, 0
  *	16 8  addr

@@ -5,9 +5,9 @@
 #include <stdint.h>
 
 /*
- * Where a field of element `index` of an array begins.
+ * Compute the offset of a field of element `index` of an array.
  *
- * Errors: -ERANGE past 64 bits.
+ * Errors: -ERANGE it overflows 64 bits.
  */
 int pier_element_offset(uint64_t index, uint64_t size, uint64_t field_offset,
 			uint64_t *ret_offset);

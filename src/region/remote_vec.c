@@ -41,7 +41,7 @@ int pier_remote_vec_length(const struct pier_remote *parts, uint32_t count,
 	return error;
 }
 
-/* Of a range that lies in the vector; without ret_parts only how many. */
+/* Find the parts of a range in the vector, or, without ret_parts, only count them. */
 static uint32_t find_parts(const struct pier_remote *parts, uint64_t offset,
 			   uint64_t length, struct pier_remote *ret_parts)
 {
@@ -115,10 +115,10 @@ int pier_remote_vec_element(const struct pier_remote *parts, uint32_t count,
  *
  *	0  4  magic "PrMV"
  *	4  2  version, 1
- *	6  2  length of all, 16 + 24 * count
+ *	6  2  total length, 16 + 24 * count
  *	8  4  count
  *	12 4  reserved, 0
- *	16    of each part:
+ *	16    for each part:
  *	0  4  rkey
  *	4  4  reserved, 0
  *	8  8  addr

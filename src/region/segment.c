@@ -23,7 +23,7 @@ struct pier_check_limits pier_limits_of(const struct pier_pd *pd)
 	};
 }
 
-/* What a user can do about an errno of a registration; "" if nothing is known. */
+/* A hint for the user about the errno of a registration, or "". */
 static const char *registration_hint(int error, enum pier_path path, char *text,
 				     size_t size)
 {
@@ -35,10 +35,10 @@ static const char *registration_hint(int error, enum pier_path path, char *text,
 	if (error == EFAULT && path == PIER_PATH_PEERMEM)
 		return " (the kernel has no peer memory module for this memory, such as "
 		       "nvidia-peermem)";
-	/* The driver's own of the device, which no limit of the process is about. */
+	/* Memory of the device, which no limit of the process covers. */
 	if (error == ENOMEM && (path == PIER_PATH_DMABUF || path == PIER_PATH_PEERMEM))
 		return " (of a GPU's memory: is its BAR used up?)";
-	/* Pages beyond it: ENOMEM; no page at all: EPERM (ib_umem_get()). */
+	/* Too many pages are ENOMEM, a limit of 0 is EPERM (ib_umem_get()). */
 	if ((error != ENOMEM && error != EPERM) || getrlimit(RLIMIT_MEMLOCK, &limit) ||
 	    limit.rlim_cur == RLIM_INFINITY)
 		return "";
@@ -54,7 +54,7 @@ int pier_fail_registration(int error, const struct pier_pd *pd, uint64_t length,
 		[PIER_PATH_HOST] = "host memory",
 		[PIER_PATH_DMABUF] = "a dma-buf",
 		[PIER_PATH_PEERMEM] = "peer memory",
-		[PIER_PATH_BOUNCE] = "a copy in host memory",
+		[PIER_PATH_BOUNCE] = "a bounce buffer",
 		[PIER_PATH_MIXED] = "ranges of several kinds",
 	};
 	char text[64];

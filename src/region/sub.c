@@ -9,7 +9,7 @@
 #include "register.h"
 #include "sub.h"
 
-/* The ranges that have the bytes [offset, offset + length) of a region. */
+/* Cut the bytes [offset, offset + length) out of the ranges of a region. */
 static uint32_t slice_ranges(const struct pier_mr *mr, uint64_t offset, uint64_t length,
 			     struct pier_mr_range *ret_ranges)
 {

@@ -13,8 +13,8 @@ struct span {
 	uint64_t offset, length;
 };
 
-/* What of a span lies in [start, start + length); its length is 0 where nothing does. */
-static struct span cut(struct span span, uint64_t start, uint64_t length)
+/* The bytes of a span in [start, start + length); length 0: there are none. */
+static struct span clip_span(struct span span, uint64_t start, uint64_t length)
 {
 	uint64_t first = span.offset > start ? span.offset : start;
 	uint64_t end = span.offset + span.length, other = start + length;
@@ -57,7 +57,7 @@ static int sync_part(const struct pier_mr_part *part, struct span span,
 	return copy(bounce, skipped, span.length);
 }
 
-/* A region may have a thousand parts, and its chunks are told one by one. */
+/* A region may have a thousand parts, and is synchronised chunk by chunk. */
 static uint32_t first_part(const struct pier_mr *mr, uint64_t offset)
 {
 	return mr->parts ? (uint32_t)(pier_mr_find_part(mr, offset) - mr->parts) : 0;
@@ -76,12 +76,12 @@ static int sync_bounced(const struct pier_mr *mr, struct span span,
 
 		if (part->start >= end)
 			break;
-		error = sync_part(part, cut(span, part->start, part->length), copy);
+		error = sync_part(part, clip_span(span, part->start, part->length), copy);
 	}
 	return error;
 }
 
-/* Or no bytes at all. */
+/* Also true of an empty span. */
 static bool all_bounced(const struct pier_mr *mr, struct span span)
 {
 	uint64_t end = span.offset + span.length;
@@ -94,7 +94,7 @@ static bool all_bounced(const struct pier_mr *mr, struct span span)
 		if (part->start >= end)
 			break;
 		bounced = part->bounce ||
-			  cut(span, part->start, part->length).length == 0;
+			  clip_span(span, part->start, part->length).length == 0;
 	}
 	return bounced;
 }
@@ -115,14 +115,21 @@ bool pier_has_direct(const struct pier_mr *mr)
 	return false;
 }
 
-static int flush_buffer(const struct pier_buffer *buffer)
+static int flush_buffer(const struct pier_buffer *buffer, struct span span,
+			const char *device)
 {
+	const struct pier_backend_flush range = {
+		.size = sizeof(range),
+		.address = buffer->address + span.offset,
+		.length = span.length,
+		.device = device,
+	};
 	int result;
 
 	if (!buffer->backend->flush)
 		return 0;
 	pier_clear_error();
-	result = buffer->backend->flush(&buffer->memory);
+	result = buffer->backend->flush(&buffer->memory, &range);
 	if (result != 0)
 		return pier_fail_because(pier_backend_errno(result),
 					 "making a NIC's writes visible in memory of %s",
@@ -130,7 +137,8 @@ static int flush_buffer(const struct pier_buffer *buffer)
 	return 0;
 }
 
-/* Of what NICs write to directly, or, `all`, of what has a bounce buffer as well. */
+/* Flush the buffers that NICs write to directly, or `all`, also those with bounce
+ * buffers. */
 static int flush_buffers(const struct pier_mr *mr, struct span span, bool all)
 {
 	uint64_t start = 0;
@@ -138,11 +146,13 @@ static int flush_buffers(const struct pier_mr *mr, struct span span, bool all)
 
 	for (uint32_t i = 0; i < mr->range_count && !error; i++) {
 		const struct pier_mr_range *range = &mr->ranges[i].range;
-		struct span here = cut(span, start, range->length);
+		struct span here = clip_span(span, start, range->length);
 
 		if (range->source == PIER_MR_BUFFER && here.length > 0 &&
-		    (all || !all_bounced(mr, here)))
-			error = flush_buffer(range->buffer);
+		    (all || !all_bounced(mr, here))) {
+			here.offset = range->offset + (here.offset - start);
+			error = flush_buffer(range->buffer, here, mr->pd->device->name);
+		}
 		start += range->length;
 	}
 	return error;

@@ -10,8 +10,8 @@
 bool pier_has_direct(const struct pier_mr *mr);
 
 /*
- * The halves of pier_mr_sync_for_device(): copy what has a bounce buffer; and flush
- * the memory of devices that has none, or, with `all`, that which has one too.
+ * The two halves of pier_mr_sync_for_device(): copy from the bounce buffers; and flush
+ * device memory without a bounce buffer, or, with `all`, all device memory.
  */
 int pier_copy_for_device(struct pier_mr *mr, uint64_t offset, uint64_t length);
 int pier_flush_for_device(struct pier_mr *mr, uint64_t offset, uint64_t length, bool all);

@@ -9,7 +9,7 @@ struct ibv_mr *pier_window_under(const struct pier_mr *window)
 void pier_window_bound(struct pier_mr *window, uint32_t rkey, struct pier_list *windows)
 {
 	pthread_mutex_lock(&window->pd->windows_lock);
-	/* Providers leave it to the caller to fix the struct (ibv_bind_mw(3)). */
+	/* The caller has to update the struct (ibv_bind_mw(3)). */
 	window->window->mw->rkey = rkey;
 	window->window->rkey = rkey;
 	pier_list_append(windows, &window->window->link);

@@ -6,13 +6,13 @@
 #include "core/list.h"
 
 /*
- * What a region has that is a memory window of type 2. The windows of a queue pair
- * are in a list of its channel, which ends them before the queue pair; `mw` and
- * `link` are looked at under pd->windows_lock.
+ * The memory window, of type 2, of a region that is one. The windows of a queue pair are
+ * in a list of its channel, which deallocates them before the queue pair. `mw` and `link`
+ * are read and written under pd->windows_lock.
  */
 struct pier_window {
 	struct pier_pd *pd;
-	struct ibv_mw *mw; /* NULL: gone, and with it the key */
+	struct ibv_mw *mw; /* NULL: it was deallocated, and the key with it */
 	uint32_t rkey;
 	struct pier_list link;
 };
@@ -20,16 +20,16 @@ struct pier_window {
 /* The verbs region that a window is to be bound to. */
 struct ibv_mr *pier_window_under(const struct pier_mr *window);
 
-/* The window is bound, under that key: its queue pair's list has it. */
+/* Note that the window is bound, and its key. Adds it to its queue pair's list. */
 void pier_window_bound(struct pier_mr *window, uint32_t rkey, struct pier_list *windows);
 
 /*
- * Deallocate the verbs window, if the region is one and still has it. Whether it is
- * bound does not matter. 0 or a positive errno.
+ * Deallocate the verbs window, bound or not, if the region is one and still has it.
+ * 0 or a positive errno.
  */
 int pier_unbind_window(struct pier_mr *region);
 
-/* The same for all of a list: their regions stay, without a key. */
+/* The same for all windows of a list. Their regions stay, without a key. */
 int pier_unbind_windows(struct pier_pd *pd, struct pier_list *windows);
 
 #endif

@@ -9,7 +9,7 @@
 #include "window.h"
 #include "window_region.h"
 
-/* Without a verbs region: the window will be bound to the base's. */
+/* A region without a verbs region: the window will be bound to that of the base. */
 static int make_bare_region(struct pier_mr *mr, uint64_t offset, uint64_t length,
 			    struct pier_mr **ret_region)
 {
@@ -30,8 +30,8 @@ static int make_bare_region(struct pier_mr *mr, uint64_t offset, uint64_t length
 }
 
 /*
- * Where windows have no bounds the window gets a region that has, with no more than
- * it takes to bind to it.
+ * If the device does not enforce the bounds of windows, the window gets a sub-region of
+ * its own, whose bounds are enforced, with only the access that binding needs.
  */
 static int make_region(struct pier_mr *mr, uint64_t offset, uint64_t length,
 		       struct pier_mr **ret_region)
@@ -64,7 +64,7 @@ static int add_window(struct pier_mr *region)
 	return 0;
 }
 
-/* Of a region that may be split, when the driver had no memory for it in one. */
+/* A region that may be split has several parts if the driver was short of memory. */
 static int fail_parts(const struct pier_mr *region)
 {
 	return pier_fail(ENOMEM,
@@ -84,7 +84,7 @@ int pier_make_window(struct pier_mr *mr, uint64_t offset, uint64_t length, int a
 	region->access = access;
 	error = region->parts ? fail_parts(region) : add_window(region);
 	if (error) {
-		/* The sentence of the failure stays: this leaves none. */
+		/* This keeps the sentence of the failure. */
 		pier_dereg_mr(region);
 		return error;
 	}

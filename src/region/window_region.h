@@ -5,8 +5,8 @@
 #include "mr.h"
 
 /*
- * A window for [offset, offset + length) of a region, which lie in it. It is not
- * bound: see pier_window_under().
+ * Make a window for [offset, offset + length), which lies in the region. It is not bound
+ * yet: see pier_window_under().
  */
 int pier_make_window(struct pier_mr *mr, uint64_t offset, uint64_t length, int access,
 		     struct pier_mr **ret_window);

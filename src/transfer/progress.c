@@ -4,14 +4,11 @@
 #include <limits.h>
 #include <stdio.h>
 
+#include "channel/wait.h"
 #include "transfer.h"
 #include "core/deadline.h"
 #include "core/error.h"
 #include "core/log.h"
-
-enum {
-	BRIEF_POLLS = 100, /* some microseconds, before asking for events */
-};
 
 void pier_stop_transfer(struct pier_transfer *transfer, int error, const char *reason)
 {
@@ -299,33 +296,10 @@ int pier_transfer_progress(struct pier_transfer *transfer)
 	return error ? error : progress(transfer, pier_now());
 }
 
-/* Whether it is this channel from which something is to come. */
-static bool waits_for(const struct pier_rail_state *rail)
+static int64_t wake_at(const struct pier_transfer *transfer)
 {
-	return rail->count > 0 || rail->starving_at;
-}
+	int64_t deadline = transfer->stop ? INT64_MAX : transfer->deadline;
 
-/* How many completions came meanwhile: look before sleeping. */
-static int arm_rails(struct pier_transfer *transfer)
-{
-	int total = 0;
-
-	for (uint32_t i = 0; i < transfer->rail_count; i++) {
-		struct pier_rail_state *rail = &transfer->rails[i];
-		int count = waits_for(rail) ? pier_channel_arm(rail->channel) : 0;
-
-		/* The next look finds out about it, or stops the rail in the end. */
-		if (count < 0)
-			pier_debug("transfer: rail %u: %s", i, pier_error_message());
-		total += count != 0;
-	}
-	return total;
-}
-
-static int64_t wake_at(const struct pier_transfer *transfer, int64_t deadline)
-{
-	if (!transfer->stop && transfer->deadline < deadline)
-		deadline = transfer->deadline;
 	for (uint32_t i = 0; i < transfer->rail_count; i++) {
 		int64_t rail = pier_rail_deadline(&transfer->rails[i]);
 
@@ -335,24 +309,47 @@ static int64_t wake_at(const struct pier_transfer *transfer, int64_t deadline)
 	return deadline;
 }
 
-/* poll(2) fails for reasons that are not ours, and then nothing sleeps. */
-static void sleep_on_rails(struct pier_transfer *transfer, int64_t deadline)
+/* How it ended is told afterwards. */
+static int check_transfer(void *subject)
 {
-	nfds_t count = 0;
+	struct pier_transfer *transfer = subject;
+	uint64_t done = transfer->done;
 
-	for (uint32_t i = 0; i < transfer->rail_count; i++)
-		if (waits_for(&transfer->rails[i]))
-			transfer->fds[count++] = (struct pollfd){
-				.fd = pier_channel_fd(transfer->rails[i].channel),
-				.events = POLLIN,
-			};
-	poll(transfer->fds, count, pier_poll_timeout(wake_at(transfer, deadline)));
+	progress(transfer, pier_now());
+	if (transfer->ended)
+		return PIER_CONDITION_HOLDS;
+	return transfer->done != done ? PIER_CONDITION_PROGRESS : PIER_CONDITION_PENDING;
+}
+
+/* A rail that cannot be armed is not slept on: the next look finds out why. */
+static int pass_rails(void *subject, struct pier_wait_pass *pass)
+{
+	struct pier_transfer *transfer = subject;
+
+	for (uint32_t i = 0; i < transfer->rail_count; i++) {
+		struct pier_rail_state *rail = &transfer->rails[i];
+
+		if (rail->error && rail->count == 0)
+			continue;
+		if (pier_wait_pass_channel(pass, rail->channel) == 0)
+			continue;
+		pier_debug("transfer: rail %u: %s", i, pier_error_message());
+		pass->again = true;
+	}
+	pier_wait_pass_until(pass, wake_at(transfer));
+	return 0;
 }
 
 int pier_transfer_wait(struct pier_transfer *transfer, int timeout_ms)
 {
-	int64_t deadline = pier_deadline(timeout_ms), now;
-	int error = pier_check_process(&transfer->object), result;
+	const struct pier_wait_condition condition = {
+		.check = check_transfer,
+		.pass = pass_rails,
+		.subject = transfer,
+		.fds = transfer->fds,
+	};
+	int64_t deadline = pier_deadline(timeout_ms);
+	int error = pier_check_process(&transfer->object);
 
 	if (error)
 		return error;
@@ -360,18 +357,11 @@ int pier_transfer_wait(struct pier_transfer *transfer, int timeout_ms)
 		return pier_fail(EINVAL,
 				 "waiting for a transfer: timeout_ms %d is negative",
 				 timeout_ms);
-	for (int polls = 0;; polls++) {
-		uint64_t done = transfer->done;
-
-		now = pier_now();
-		result = progress(transfer, now);
-		if (result || now >= deadline)
-			return result;
-		if (transfer->done != done)
-			polls = 0;
-		if (polls >= BRIEF_POLLS && arm_rails(transfer) == 0)
-			sleep_on_rails(transfer, deadline);
-	}
+	if (timeout_ms == 0)
+		return progress(transfer, pier_now());
+	/* poll(2) fails for reasons that are not ours: the caller waits again. */
+	pier_wait_until(&condition, deadline);
+	return tell(transfer);
 }
 
 int pier_transfer_run(const struct pier_transfer_attr *attr)

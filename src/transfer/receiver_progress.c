@@ -6,15 +6,14 @@
 #include <pier/recovery.h>
 
 #include "announce.h"
-#include "channel/channel.h"
+#include "channel/wait.h"
 #include "receiver.h"
 #include "core/deadline.h"
 #include "core/error.h"
 #include "core/log.h"
 
 enum {
-	BRIEF_POLLS = 100, /* some microseconds, before asking for events */
-	ROUNDS = 32,	   /* of chunks in one call: they may come as fast as copied */
+	ROUNDS = 32, /* of chunks in one call: they may come as fast as copied */
 };
 
 void pier_stop_receiver(struct pier_receiver *receiver, int error, const char *reason)
@@ -139,9 +138,9 @@ static void take_chunks(struct pier_receiver *receiver, int64_t deadline)
 		deadline = receiver->deadline;
 	for (int i = 0; more && i < ROUNDS && (i == 0 || pier_now() < deadline); i++)
 		more = take_round(receiver);
-	for (uint32_t i = 0; more && i < receiver->side_count; i++)
+	for (uint32_t i = 0; i < receiver->side_count; i++)
 		if (!receiver->sides[i].error)
-			receiver->sides[i].channel->unseen = true;
+			receiver->sides[i].channel->unseen = more;
 }
 
 /* A channel that failed has stopped, and must not be needed any more at the end. */
@@ -254,6 +253,14 @@ static void conclude(struct pier_receiver *receiver)
 		 receiver->done, receiver->attr.length, receiver->reason);
 }
 
+static int tell(const struct pier_receiver *receiver)
+{
+	if (!receiver->ended)
+		return 0;
+	return receiver->error ? pier_fail(-receiver->error, "%s", receiver->sentence)
+			       : 1;
+}
+
 /* Until the deadline, at most; but something. */
 static int progress(struct pier_receiver *receiver, int64_t deadline)
 {
@@ -266,10 +273,7 @@ static int progress(struct pier_receiver *receiver, int64_t deadline)
 			check_times(receiver, pier_now());
 		conclude(receiver);
 	}
-	if (!receiver->ended)
-		return 0;
-	return receiver->error ? pier_fail(-receiver->error, "%s", receiver->sentence)
-			       : 1;
+	return tell(receiver);
 }
 
 int pier_receiver_progress(struct pier_receiver *receiver)
@@ -279,48 +283,63 @@ int pier_receiver_progress(struct pier_receiver *receiver)
 	return error ? error : progress(receiver, INT64_MAX);
 }
 
-/* How many completions came meanwhile: look before sleeping. */
-static int arm(struct pier_receiver *receiver)
+/* One wait for a receiver. */
+struct receiver_wait {
+	struct pier_receiver *receiver;
+	int64_t deadline;
+};
+
+/* Chunks may be left that were collected already, for which no event comes. */
+static bool has_leftovers(const struct pier_receiver *receiver)
 {
-	int total = 0;
+	for (uint32_t i = 0; i < receiver->side_count; i++)
+		if (!receiver->sides[i].error && receiver->sides[i].channel->unseen)
+			return true;
+	return false;
+}
+
+/* How it ended is told afterwards. */
+static int check_receiver(void *subject)
+{
+	const struct receiver_wait *wait = subject;
+	struct pier_receiver *receiver = wait->receiver;
+	uint64_t done = receiver->done;
+
+	progress(receiver, wait->deadline);
+	if (receiver->ended)
+		return PIER_CONDITION_HOLDS;
+	return receiver->done != done || has_leftovers(receiver) ? PIER_CONDITION_PROGRESS
+								 : PIER_CONDITION_PENDING;
+}
+
+/* A side that cannot be armed is not slept on: the next look finds out why. */
+static int pass_sides(void *subject, struct pier_wait_pass *pass)
+{
+	const struct receiver_wait *wait = subject;
+	struct pier_receiver *receiver = wait->receiver;
 
 	for (uint32_t i = 0; i < receiver->side_count; i++) {
 		struct pier_receiver_side *side = &receiver->sides[i];
-		int count = side->error ? 0 : pier_channel_arm(side->channel);
 
-		if (count < 0)
-			pier_debug("receiver: rail %u: %s", i, pier_error_message());
-		total += count != 0;
-	}
-	return total;
-}
-
-/* No longer than until a keepalive is due: who only receives hears nothing else. */
-static void sleep_on_channels(struct pier_receiver *receiver, int64_t deadline)
-{
-	int64_t until = wake_at(receiver);
-	nfds_t count = 0;
-	int timeout;
-
-	timeout = pier_poll_timeout(until < deadline ? until : deadline);
-	for (uint32_t i = 0; i < receiver->side_count; i++) {
-		struct pier_channel *channel = receiver->sides[i].channel;
-		int next;
-
-		if (receiver->sides[i].error)
+		if (side->error || pier_wait_pass_channel(pass, side->channel) == 0)
 			continue;
-		next = pier_channel_next_ms(channel);
-		if (next >= 0 && next < timeout)
-			timeout = next;
-		receiver->fds[count++] = (struct pollfd){ .fd = pier_channel_fd(channel),
-							  .events = POLLIN };
+		pier_debug("receiver: rail %u: %s", i, pier_error_message());
+		pass->again = true;
 	}
-	poll(receiver->fds, count, timeout);
+	pier_wait_pass_until(pass, wake_at(receiver));
+	return 0;
 }
 
 int pier_receiver_wait(struct pier_receiver *receiver, int timeout_ms)
 {
-	int64_t deadline = pier_deadline(timeout_ms);
+	struct receiver_wait wait = { .receiver = receiver,
+				      .deadline = pier_deadline(timeout_ms) };
+	const struct pier_wait_condition condition = {
+		.check = check_receiver,
+		.pass = pass_sides,
+		.subject = &wait,
+		.fds = receiver->fds,
+	};
 	int error = pier_check_process(&receiver->object);
 
 	if (error)
@@ -329,15 +348,9 @@ int pier_receiver_wait(struct pier_receiver *receiver, int timeout_ms)
 		return pier_fail(EINVAL,
 				 "waiting for a receiver: timeout_ms %d is negative",
 				 timeout_ms);
-	for (int polls = 0;; polls++) {
-		uint64_t done = receiver->done;
-		int result = progress(receiver, deadline);
-
-		if (result || pier_now() >= deadline)
-			return result;
-		if (receiver->done != done)
-			polls = 0;
-		if (polls >= BRIEF_POLLS && arm(receiver) == 0)
-			sleep_on_channels(receiver, deadline);
-	}
+	if (timeout_ms == 0)
+		return progress(receiver, wait.deadline);
+	/* poll(2) fails for reasons that are not ours: the caller waits again. */
+	pier_wait_until(&condition, wait.deadline);
+	return tell(receiver);
 }

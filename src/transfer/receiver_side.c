@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "announce.h"
-#include "channel/channel.h"
+#include "channel/stop.h"
 #include "receiver.h"
 #include "region/bounce.h"
 #include "region/sync.h"

@@ -41,7 +41,7 @@ static const char *mode;
 static uint64_t size;
 
 /* Of the sender itself: it ends, and the receiver will say what it thinks of that. */
-static void need(bool good, const char *step)
+static void require(bool good, const char *step)
 {
 	if (good)
 		return;
@@ -55,7 +55,7 @@ static bool is_mode(const char *name)
 	return strcmp(mode, name) == 0;
 }
 
-static void fill(uint8_t *data, uint64_t offset, uint64_t length)
+static void fill_content(uint8_t *data, uint64_t offset, uint64_t length)
 {
 	uint64_t i;
 
@@ -71,25 +71,26 @@ static void connect_link(bool sparse)
 	struct setup_message setup;
 	struct frame frame;
 
-	need(send_source(&control, &source) == 0, "source");
-	need(open_link(&nic, CP_SENDER, &request.settings, &request.side, true, size,
-		       &failure) == 0,
-	     "link");
-	need(link_setup(&nic, CP_SENDER, &setup, &failure) == 0, "set-up");
+	require(send_source(&control, &source) == 0, "source");
+	require(open_link(&nic, CP_SENDER, &request.settings, &request.side, true, size,
+			  &failure) == 0,
+		"link");
+	require(link_setup(&nic, CP_SENDER, &setup, &failure) == 0, "set-up");
 	if (is_mode("words")) {
 		strcpy(setup.report.device, "dev\033]0;x\a\xc2\x9b"
 					    "2J");
 		strcpy(setup.report.memory, "mem\x9b"
 					    "2J\xe2\x80\xae\r\n");
 		strcpy(setup.report.path, "\xf0\x9f\x9a\xa2\xed\xa0\x80\xc0\xaf\x7f");
-		strcpy(setup.report.why, "why\xe2\x81\xa6\xef\xbb\xbf\xe2\x80\xa8\"\\");
+		strcpy(setup.report.reason,
+		       "why\xe2\x81\xa6\xef\xbb\xbf\xe2\x80\xa8\"\\");
 	}
-	need(send_setup(&control, &setup) == 0, "send set-up");
-	need(receive_setup(&control, &peer) == 0, "receive set-up");
-	need(pier_channel_connect(nic.channel, &peer.endpoint) == 0, "connect");
-	need(control_send(&control, FRAME_READY, NULL) == 0 &&
-		     control_expect(&control, FRAME_READY, &frame) == 0,
-	     "ready");
+	require(send_setup(&control, &setup) == 0, "send set-up");
+	require(receive_setup(&control, &peer) == 0, "receive set-up");
+	require(pier_channel_connect(nic.channel, &peer.endpoint) == 0, "connect");
+	require(control_send(&control, FRAME_READY, NULL) == 0 &&
+			control_expect(&control, FRAME_READY, &frame) == 0,
+		"ready");
 }
 
 static void make_tag(struct slot *slot, const uint8_t *secret, const uint8_t *data)
@@ -101,26 +102,26 @@ static void make_tag(struct slot *slot, const uint8_t *secret, const uint8_t *da
 	finish_tag(&state, &slot->chunk, slot->tag);
 }
 
-static void put(const struct slot *slot, const uint8_t *data)
+static void put_chunk(const struct slot *slot, const uint8_t *data)
 {
-	need(pier_buffer_copy_to(nic.buffer, slot_number(&nic, slot) * nic.chunk, data,
-				 slot->chunk.length) == 0,
-	     "put");
+	require(pier_buffer_copy_to(nic.buffer, slot_number(&nic, slot) * nic.chunk, data,
+				    slot->chunk.length) == 0,
+		"put");
 }
 
-static void post(struct slot *slot)
+static void post_chunk(struct slot *slot)
 {
 	uint32_t number = slot_number(&nic, slot);
 
 	store_announcement(slot, link_outgoing(&nic, number));
-	need(slot->chunk.hole || slot->chunk.length > nic.chunk ||
-		     link_write(&nic, number, slot->chunk.length, &peer.remote) == 0,
-	     "write");
-	need(link_send(&nic, number, ANNOUNCEMENT_SIZE, &slot->send) == 0, "announce");
+	require(slot->chunk.hole || slot->chunk.length > nic.chunk ||
+			link_write(&nic, number, slot->chunk.length, &peer.remote) == 0,
+		"write");
+	require(link_send(&nic, number, ANNOUNCEMENT_SIZE, &slot->send) == 0, "announce");
 }
 
 /* What the attacker makes of chunk 1, whose tag was already made. */
-static void attack(struct slot *slot, uint8_t *data)
+static void apply_attack(struct slot *slot, uint8_t *data)
 {
 	static const uint8_t guess[CP_SECRET_SIZE];
 	const uint8_t *secret = request.settings.secret;
@@ -132,7 +133,7 @@ static void attack(struct slot *slot, uint8_t *data)
 	if (is_mode("replay")) {
 		struct slot first = { .chunk = { 0, 0, nic.chunk, false } };
 
-		fill(data, 0, nic.chunk);
+		fill_content(data, 0, nic.chunk);
 		make_tag(&first, secret, data);
 		memcpy(slot->tag, first.tag, CP_TAG_SIZE);
 	}
@@ -143,7 +144,7 @@ static void attack(struct slot *slot, uint8_t *data)
 }
 
 /* Chunk 0 is announced: change its bytes until the receiver is done with them. */
-static void rewrite(struct slot *slot)
+static void rewrite_slot(struct slot *slot)
 {
 	static const uint8_t bad[64] = { 1, 2, 3, 4 };
 	struct pier_gather from[2];
@@ -152,16 +153,17 @@ static void rewrite(struct slot *slot)
 	struct pier_work work;
 	unsigned int turn;
 	/* At the end of a piece. */
-	size_t place = PIECE - 2 * sizeof(bad);
+	size_t place = PIECE_SIZE - 2 * sizeof(bad);
 
-	need(pier_buffer_copy_to(nic.buffer, nic.chunk, bad, sizeof(bad)) == 0, "bad");
-	need(pier_mr_gather(nic.mr, pier_mr_iova(nic.mr) + place, sizeof(bad),
-			    &from[0]) == 0,
-	     "good");
-	need(pier_mr_gather(nic.mr, pier_mr_iova(nic.mr) + nic.chunk, sizeof(bad),
-			    &from[1]) == 0,
-	     "bad");
-	need(pier_remote_sub(&peer.remote, place, sizeof(bad), &target) == 0, "target");
+	require(pier_buffer_copy_to(nic.buffer, nic.chunk, bad, sizeof(bad)) == 0, "bad");
+	require(pier_mr_gather(nic.mr, pier_mr_iova(nic.mr) + place, sizeof(bad),
+			       &from[0]) == 0,
+		"good");
+	require(pier_mr_gather(nic.mr, pier_mr_iova(nic.mr) + nic.chunk, sizeof(bad),
+			       &from[1]) == 0,
+		"bad");
+	require(pier_remote_sub(&peer.remote, place, sizeof(bad), &target) == 0,
+		"target");
 	for (turn = 1; pier_work_poll(nic.channel, slot->receive, &result) == 0; turn++) {
 		/* The last word is the truth, in case nobody looked before. */
 		if (pier_post_write(nic.channel, &from[turn % 2], 1, &target, &work) < 0)
@@ -175,24 +177,24 @@ static void send_chunk(struct slot *slot, uint64_t number)
 {
 	uint8_t *data = malloc(nic.chunk);
 
-	need(data, "memory");
+	require(data, "memory");
 	slot->chunk = (struct chunk){ number, number * nic.chunk, nic.chunk, false };
-	fill(data, slot->chunk.offset, slot->chunk.length);
-	need(link_recv(&nic, slot_number(&nic, slot), &slot->receive) == 0, "receive");
+	fill_content(data, slot->chunk.offset, slot->chunk.length);
+	require(link_recv(&nic, slot_number(&nic, slot), &slot->receive) == 0, "receive");
 	make_tag(slot, request.settings.secret, data);
 	update_digest(&digest, slot->tag);
 	if (number == 1)
-		attack(slot, data);
+		apply_attack(slot, data);
 	if (!slot->chunk.hole && slot->chunk.length <= nic.chunk)
-		put(slot, data);
+		put_chunk(slot, data);
 	if (number != 1 || !is_mode("short"))
-		post(slot);
+		post_chunk(slot);
 	if (number == 0 && is_mode("rewrite"))
-		rewrite(slot);
+		rewrite_slot(slot);
 	free(data);
 }
 
-static void end(void)
+static void send_end(void)
 {
 	struct wire_writer writer = { .length = 0 };
 	uint8_t bytes[CP_DIGEST_SIZE];
@@ -201,9 +203,9 @@ static void end(void)
 	finish_digest(&digest, bytes);
 	if (!is_mode("silent"))
 		put_bytes(&writer, bytes, sizeof(bytes));
-	need(control_send(&control, FRAME_END, &writer) == 0, "end");
+	require(control_send(&control, FRAME_END, &writer) == 0, "end");
 	/* Completions need not be polled: the receiver waits for nothing but these. */
-	need(control_expect(&control, FRAME_DONE, &frame) == 0, "done");
+	require(control_expect(&control, FRAME_DONE, &frame) == 0, "done");
 }
 
 int main(int argc, char **argv)
@@ -213,16 +215,16 @@ int main(int argc, char **argv)
 
 	mode = argc > 1 ? argv[1] : "honest";
 	control.timeout_ms = 60000;
-	need(sodium_init() >= 0 && control_greet(&control) == 0 &&
-		     receive_request(&control, &request) == 0,
-	     "request");
+	require(sodium_init() >= 0 && control_exchange_preambles(&control) == 0 &&
+			receive_request(&control, &request) == 0,
+		"request");
 	count = is_mode("rewrite") ? 2 : 4;
 	size = count * request.settings.chunk;
 	connect_link(argc > 2 && strcmp(argv[2], "sparse") == 0);
 	begin_digest(&digest, request.settings.secret, size);
 	for (i = 0; i < count; i++)
 		send_chunk(&slots[i], i);
-	end();
+	send_end();
 	close_link(&nic);
 	return 0;
 }

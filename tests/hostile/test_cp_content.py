@@ -44,38 +44,38 @@ class Wire(Case):
         self.assertEqual(result.stdout, "")
         self.assertFalse((self.folder / "target").exists())
 
-    def test_the_sender_is_right_without_an_attack(self):
+    def test_the_hostile_sender_without_an_attack_is_verified(self):
         for words in (("honest",), ("honest", "sparse")):
             result = self.attack(*words)
             self.assertEqual((result.status, result.stderr), (0, ""), str(result))
             self.assertIn(" verified:", result.stdout)
             self.assertEqual((self.folder / "target").read_bytes(), content(4 * CHUNK))
 
-    def test_changed_bytes(self):
-        self.beaten(5, "bytes 65536 to 131071 did not arrive", "payload")
+    def test_changed_bytes_are_detected(self):
+        self.beaten(5, "bytes 65536 to 131071 that arrived .* differ", "payload")
 
-    def test_changed_bytes_and_a_tag_to_go_with_them(self):
-        self.beaten(5, "bytes 65536 to 131071 did not arrive", "tag")
+    def test_a_forged_tag_is_detected(self):
+        self.beaten(5, "bytes 65536 to 131071 that arrived .* differ", "tag")
 
-    def test_an_old_chunk_and_its_tag(self):
-        self.beaten(5, "bytes 65536 to 131071 did not arrive", "replay")
+    def test_a_replayed_chunk_is_detected(self):
+        self.beaten(5, "bytes 65536 to 131071 that arrived .* differ", "replay")
 
-    def test_tags_are_not_the_last_word(self):
-        self.beaten(5, "not what the sender announced", "digest")
+    def test_a_valid_tag_does_not_bypass_the_digest(self):
+        self.beaten(5, "not those the sender sent", "digest")
 
-    def test_a_hole_in_place_of_data(self):
-        self.beaten(5, "not what the sender announced", "hole", "sparse")
-        self.beaten(4, "not due", "hole")
+    def test_a_hole_in_place_of_data_is_detected(self):
+        self.beaten(5, "not those the sender sent", "hole", "sparse")
+        self.beaten(4, "unexpected chunk", "hole")
 
-    def test_lengths(self):
-        self.beaten(4, "not due", "length")
-        self.beaten(4, "not due", "beyond", "sparse")
-        self.beaten(4, "not due", "short")
+    def test_wrong_chunk_lengths_are_refused(self):
+        self.beaten(4, "unexpected chunk", "length")
+        self.beaten(4, "unexpected chunk", "beyond", "sparse")
+        self.beaten(4, "unexpected chunk", "short")
 
-    def test_no_digest(self):
+    def test_a_missing_digest_is_refused(self):
         self.beaten(4, "unexpected control message", "silent")
 
-    def test_a_slot_that_changes_between_hash_and_write(self):
+    def test_a_slot_rewritten_during_verification_is_harmless(self):
         verdicts = {0: 0, 5: 0}
         for _ in range(COPIES):
             result = self.attack("rewrite", options=("--chunk", "1M"))
@@ -89,14 +89,14 @@ class Wire(Case):
         print("# verified %d times, refused %d times" % (verdicts[0], verdicts[5]))
 
 
-class Words(Case):
+class Output(Case):
     """What the peer says is shown, and does nothing to the terminal."""
 
     def report(self, *options):
         return self.run_pier("cp", *options, "--chunk", "64K", "--rsh",
                              "'%s' words" % SENDER, "host:file", "target")
 
-    def test_a_report(self):
+    def test_control_characters_in_a_report_are_escaped(self):
         result = self.report("-v")
         self.assertEqual(result.status, 0, str(result))
         self.assertTrue(harmless(result.stdout) and harmless(result.stderr), str(result))
@@ -104,7 +104,7 @@ class Words(Case):
                       "(\U0001f6a2" r"\xed\xa0\x80\xc0\xaf\x7f)", result.stdout)
         self.assertIn(r'why\xe2\x81\xa6\xef\xbb\xbf\xe2\x80\xa8"' "\\\n", result.stdout)
 
-    def test_a_report_in_json(self):
+    def test_control_characters_in_a_report_are_escaped_in_json(self):
         result = self.report("--json")
         self.assertEqual(result.status, 0, str(result))
         self.assertTrue(harmless(result.stdout), str(result))
@@ -122,7 +122,7 @@ class Words(Case):
         program.chmod(0o755)
         return self.run_pier("cp", *options, "--rsh", "'%s'" % program, "host:file", "target")
 
-    def test_a_failure(self):
+    def test_control_characters_in_a_failure_are_escaped(self):
         words = "no \033[2J\x9b\u202e é".encode() + b"\x9b2J\xff\r\n\xf4\x90\x80\x80"
         shown = r"no \x1b[2J\xc2\x9b\xe2\x80\xae é\x9b2J\xff\x0d\x0a\xf4\x90\x80\x80"
         result = self.error(words)
@@ -132,15 +132,15 @@ class Words(Case):
         self.assertEqual(json.loads(result.stdout)["error"],
                          "host: no \033[2J\x9b\u202e é\ufffd2J\ufffd\r\n" + 4 * "\ufffd")
 
-    def test_noise(self):
+    def test_control_characters_before_the_preamble_are_escaped(self):
         program = self.folder / "peer"
         program.write_text("#!/bin/sh\nprintf 'Hi \\033[2J\\302\\2332J\\n'\ncat >/dev/null\n")
         program.chmod(0o755)
         result = self.run_pier("cp", "--rsh", "'%s'" % program, "host:file", "target")
-        self.check_failure(result, 4, r'sent something other than the protocol, beginning with '
+        self.check_failure(result, 4, r'sent something other than the copy protocol, beginning with '
                            r'"Hi \\x1b\[2J\\xc2\\x9b2J"')
 
-    def test_a_file_name(self):
+    def test_control_characters_in_a_file_name_are_escaped(self):
         name = "no\033[2J\x9b\u2028such"
         result = self.run_pier("cp", name, "target")
         self.check_failure(result, 1, r"cannot read no\\x1b\[2J\\xc2\\x9b\\xe2\\x80\\xa8such: ")

@@ -78,7 +78,7 @@ class Kills(Case):
         self.assertTrue(found == self.contents[source], "neither the old file nor the new one")
         self.counts["new"] += 1
 
-    def test_the_destination_is_whole(self):
+    def test_a_kill_never_leaves_a_partial_destination(self):
         environments = ({}, self.without_tmpfile)
         lasts = {(source, i): min(self.duration(source, environments[i]) for _ in range(3))
                  for source in self.sources for i in range(2)}

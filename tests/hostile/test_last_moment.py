@@ -77,31 +77,31 @@ class LastMoment(Case):
     def pull_arguments(self):
         return ("--rsh", STUB_RSH, "--remote-pier", PIER, "somewhere:%s" % self.source, self.target)
 
-    def test_client_that_sends_is_interrupted(self):
+    def test_a_sending_client_is_interrupted(self):
         for number, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
             with self.subTest(number):
                 process = self.held("file", LONG_MS, self.source, self.target)
                 process.send_signal(number)
                 self.assertEqual(self.check_verdict(process, status), status)
 
-    def test_client_that_receives_is_interrupted(self):
+    def test_a_receiving_client_is_interrupted(self):
         process = self.held("file", LONG_MS, *self.pull_arguments())
         process.send_signal(signal.SIGINT)
         self.assertEqual(self.check_verdict(process, 130), 130)
 
-    def test_both_are_interrupted(self):
+    def test_both_sides_are_interrupted(self):
         for arguments in ((self.source, self.target), self.pull_arguments()):
             with self.subTest(arguments):
                 process = self.held("file", LONG_MS, *arguments, start_new_session=True)
                 os.killpg(process.pid, signal.SIGINT)
                 self.assertEqual(self.check_verdict(process, 130), 130)
 
-    def test_receiver_is_interrupted(self):
+    def test_a_receiving_server_is_interrupted(self):
         process = self.held("file", LONG_MS, self.source, self.target)
         os.kill(self.server_of(process), signal.SIGINT)
         self.assertEqual(self.check_verdict(process, 130), 130)
 
-    def test_the_new_file_has_its_name(self):
+    def test_a_signal_after_the_rename_is_ignored(self):
         """From here on it is too late to fail."""
         for who in ("client", "server", "both"):
             with self.subTest(who):
@@ -114,12 +114,12 @@ class LastMoment(Case):
                             signal.SIGINT)
                 self.assertEqual(self.check_verdict(process, 0), 0)
 
-    def test_a_pulled_file_has_its_name(self):
+    def test_a_signal_after_the_rename_of_a_pulled_file_is_ignored(self):
         process = self.held("directory", SHORT_MS, *self.pull_arguments())
         process.send_signal(signal.SIGINT)
         self.assertEqual(self.check_verdict(process, 0), 0)
 
-    def test_a_server_that_leaves_after_the_end(self):
+    def test_a_server_that_exits_after_end_does_not_fail_the_copy(self):
         program = self.folder / "leaves"
         program.write_text(LEAVES_AFTER_END % (sys.executable, PIER))
         program.chmod(0o755)
@@ -129,7 +129,7 @@ class LastMoment(Case):
                                     "somewhere:%s" % self.source, self.target)
                 self.assertEqual(self.check_verdict(process, 0), 0)
 
-    def test_a_client_that_is_killed(self):
+    def test_a_killed_client_leaves_the_old_file(self):
         process = self.held("file", LONG_MS, self.source, self.target)
         process.kill()
         self.finish(process)

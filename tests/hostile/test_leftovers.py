@@ -55,8 +55,8 @@ class Leftovers(Case):
         self.check_same(self.source, self.target)
 
 
-class Killed(Leftovers):
-    def test_just_before_the_old_file_is_replaced(self):
+class KilledCopies(Leftovers):
+    def test_a_file_left_before_the_rename_is_removed(self):
         for libraries in ((), ("NO_TMPFILE",)):
             with self.subTest(libraries):
                 self.target.write_bytes(b"old")
@@ -65,7 +65,7 @@ class Killed(Leftovers):
                 self.copies(env=self.preload(*libraries))
                 self.assertEqual(self.left(), [])
 
-    def test_several(self):
+    def test_several_left_files_are_removed(self):
         self.target.write_bytes(b"old")
         name = self.leave()
         for digits in ("0123456789abcdef", "0" * 16, "f" * 16):
@@ -73,7 +73,7 @@ class Killed(Leftovers):
         self.copies()
         self.assertEqual(self.left(), [])
 
-    def test_in_the_middle(self):
+    def test_a_file_left_during_the_transfer_is_removed(self):
         for role in ("client", "server"):
             with self.subTest(role):
                 process = self.start_slowly(target=self.target, env=self.preload("NO_TMPFILE"))
@@ -86,7 +86,7 @@ class Killed(Leftovers):
                 self.assertEqual(self.left(), [])
                 self.target.unlink()
 
-    def test_with_a_read_only_mode(self):
+    def test_a_left_read_only_file_is_removed(self):
         self.source.chmod(0o444)
         self.target.write_bytes(b"old")
         self.target.chmod(0o444)
@@ -95,7 +95,7 @@ class Killed(Leftovers):
         self.copies(before=before)
         self.assertEqual(self.left(), [])
 
-    def test_a_long_name(self):
+    def test_a_long_name_is_truncated_at_a_character(self):
         for name, kept in (("n" * 255, "n" * 40), ("n" * 40, "n" * 40), ("n" * 41, "n" * 40),
                            ("é" * 100, "é" * 20), ("n" + "é" * 20, "n" + "é" * 19),
                            ("nn" + "€" * 20, "nn" + "€" * 12), ("n" + "😀" * 10, "n" + "😀" * 9),
@@ -109,7 +109,7 @@ class Killed(Leftovers):
                 self.assertEqual(self.left(), [])
 
 
-class Others(Leftovers):
+class OtherFiles(Leftovers):
     """What is not a leftover of this name stays."""
 
     def stays(self, *names):
@@ -122,7 +122,7 @@ class Others(Leftovers):
             else:
                 path.unlink()
 
-    def test_a_running_copy(self):
+    def test_the_file_of_a_running_copy_stays(self):
         slow = self.start_slowly(target=self.target, env=self.preload("NO_TMPFILE"))
         name, = self.left()
         for libraries in ((), ("NO_TMPFILE",)):
@@ -132,7 +132,7 @@ class Others(Leftovers):
         self.assertEqual(self.finish(slow).status, 130)
         self.assertEqual(self.left(), [])
 
-    def test_a_locked_file(self):
+    def test_a_locked_file_stays(self):
         self.target.write_bytes(b"old")
         name = self.leave()
         with open(self.place / name, "rb") as file:
@@ -142,7 +142,7 @@ class Others(Leftovers):
         self.copies()
         self.assertEqual(self.left(), [])
 
-    def test_other_names(self):
+    def test_files_with_similar_names_stay(self):
         names = (".copy.pier-backup", ".copy.pier-tmp-backup", ".copy.pier-" + A,
                  ".copy.pier-tmp-" + A[1:], ".copy.pier-tmp-a" + A,
                  ".copy.pier-tmp-" + A.upper(), ".copy.pier-tmp-g" + A[1:],
@@ -153,31 +153,31 @@ class Others(Leftovers):
         self.stays(*(n for n in names if n.startswith(".")))
         self.assertTrue((self.place / ("x.copy.pier-tmp-" + A)).exists())
 
-    def test_symbolic_links(self):
+    def test_symbolic_links_stay(self):
         victim = self.file("victim", b"mine")
         (self.place / (".copy.pier-tmp-" + A)).symlink_to(victim)
         (self.place / (".copy.pier-tmp-" + B)).symlink_to("nowhere")
         self.stays(".copy.pier-tmp-" + A, ".copy.pier-tmp-" + B)
         self.assertEqual(victim.read_bytes(), b"mine")
 
-    def test_hard_links(self):
+    def test_hard_links_stay(self):
         victim = self.file("victim", b"mine")
         os.link(victim, self.place / (".copy.pier-tmp-" + A))
         self.stays(".copy.pier-tmp-" + A)
         self.assertEqual(victim.read_bytes(), b"mine")
 
-    def test_directories_and_pipes(self):
+    def test_directories_and_pipes_stay(self):
         (self.place / (".copy.pier-tmp-" + A)).mkdir()
         os.mkfifo(self.place / (".copy.pier-tmp-" + B))
         self.stays(".copy.pier-tmp-" + A, ".copy.pier-tmp-" + B)
 
-    def test_devices(self):
+    def test_devices_stay(self):
         if os.geteuid() != 0:
             self.skipTest("only root can make devices")
         os.mknod(self.place / (".copy.pier-tmp-" + A), stat.S_IFCHR | 0o600, os.makedev(1, 3))
         self.stays(".copy.pier-tmp-" + A)
 
-    def test_files_of_another_user(self):
+    def test_files_of_another_user_stay(self):
         if os.geteuid() != 0:
             self.skipTest("only root can make a file that belongs to another user")
         self.place.chmod(0o1777)

@@ -11,7 +11,7 @@ from harness import Case, main
 SYSCTL = pathlib.Path("/proc/sys/fs/protected_symlinks")
 
 
-class Sticky(Case):
+class StickyDirectory(Case):
     """proc_sys_fs(5): a link of another user in a sticky world-writable directory."""
 
     def setUp(self):
@@ -45,42 +45,42 @@ class Sticky(Case):
         self.refused(1, "Permission denied", "cp", self.source, target)
         self.assertEqual(self.victim.read_bytes(), b"root's own")
 
-    def test_to_a_file(self):
+    def test_a_planted_link_to_a_file_is_refused(self):
         self.check_refused(self.plant("link", self.victim))
         self.check_refused(self.plant("relative", "../victim"))
 
-    def test_to_nothing(self):
+    def test_a_planted_dangling_link_is_refused(self):
         self.check_refused(self.plant("link", self.folder / "new"))
         self.assertFalse((self.folder / "new").exists())
 
-    def test_to_a_directory(self):
+    def test_a_planted_link_to_a_directory_is_refused(self):
         (self.folder / "directory").mkdir()
         self.check_refused(self.plant("link", self.folder / "directory"))
         self.assertEqual(os.listdir(self.folder / "directory"), [])
 
-    def test_at_the_name_of_the_source(self):
+    def test_a_planted_link_with_the_source_name_is_refused(self):
         self.plant("source", self.victim)
         self.check_refused(self.shared)
 
-    def test_through_a_link_of_our_own(self):
+    def test_a_planted_link_behind_an_own_link_is_refused(self):
         self.plant("link", self.victim)
         (self.folder / "ours").symlink_to("shared/link")
         self.check_refused(self.folder / "ours")
 
-    def test_as_a_source(self):
+    def test_a_planted_link_as_source_is_refused(self):
         self.refused(1, "Permission denied", "cp", self.plant("link", self.victim), "copy")
 
-    def test_a_link_of_our_own_is_followed(self):
+    def test_an_own_link_is_followed(self):
         (self.shared / "link").symlink_to("../victim")
         self.copy(self.source, self.shared / "link")
         self.check_same(self.source, self.victim)
         self.assertTrue((self.shared / "link").is_symlink())
 
 
-class Deep(Case):
+class NestedLinks(Case):
     """Where a link leads is found without walking it."""
 
-    def test_links_to_links(self):
+    def test_links_to_links_are_followed(self):
         source = self.file("source", 100)
         (self.folder / "a/b").mkdir(parents=True)
         victim = self.file("a/b/file (deleted)", 10)
@@ -91,12 +91,12 @@ class Deep(Case):
         self.check_same(source, victim)
         self.assertEqual(os.readlink(self.folder / "two"), str(self.folder / "a/one"))
 
-    def test_loops(self):
+    def test_a_loop_of_links_is_refused(self):
         self.file("source", 100)
         (self.folder / "loop").symlink_to("loop")
         self.refused(1, "loop: Too many levels", "cp", "source", "loop")
 
-    def test_copies_that_replace_the_same_file_through_a_link(self):
+    def test_concurrent_copies_through_a_link_succeed(self):
         sources = [self.file("source-%d" % i, 4096) for i in range(3)]
         victim = self.file("victim", 10)
         (self.folder / "link").symlink_to("victim")

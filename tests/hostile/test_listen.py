@@ -66,13 +66,13 @@ class Listen(Network):
         return self.look("--remote-pier", PIER, target="somewhere:%s" % (self.folder / "copy"),
                          env={"PIER_RSH": STUB_RSH, **more})
 
-    def test_only_the_server_listens_where_ssh_came_in(self):
+    def test_only_the_server_listens_on_the_ssh_address(self):
         client, server = self.remote(SSH_CONNECTION="127.0.0.9 999 127.0.0.2 22")
         self.assertEqual(client, [])
         self.assertEqual([state for _, state in server], [LISTEN])
         self.assertRegex(server[0][0], "^(0000000000000000FFFF0000)?0200007F:")
 
-    def test_another_shell_tells_no_address(self):
+    def test_without_an_ssh_address_the_server_listens_on_all(self):
         for connection in (None, "nonsense", "a b fe80::1%lo 22", "1 2 192.0.2.77 22"):
             with self.subTest(connection):
                 client, server = self.remote(
@@ -81,7 +81,7 @@ class Listen(Network):
                 self.assertEqual([state for _, state in server], [LISTEN])
                 self.assertRegex(server[0][0], "^0+:")
 
-    def test_what_the_user_set_stays(self):
+    def test_variables_of_the_user_are_kept(self):
         client, server = self.remote(PIER_SOFT_ADDRESS="none")
         self.assertEqual((client, server), ([], []))
 
@@ -89,7 +89,7 @@ class Listen(Network):
 class Lookup(Network):
     """Finding the addresses of a host takes a bounded time, and Ctrl-C ends it."""
 
-    def test_ctrl_c_while_no_name_server_answers(self):
+    def test_ctrl_c_ends_a_hanging_name_lookup(self):
         self.file("source", 1000)
         # LD_PRELOAD is split at blanks, which the build's path may have.
         library = shutil.copy(os.environ["HANG_AT_LOOKUP"], self.folder)
@@ -102,7 +102,7 @@ class Lookup(Network):
         self.assertEqual(result.status, -signal.SIGINT, str(result))
         self.assertFalse((self.folder / "copy").exists())
 
-    def test_ssh_that_does_not_answer(self):
+    def test_an_ssh_without_an_answer_is_not_waited_for(self):
         source = self.file("source", 1000)
         for name, answer in (("endless", "exec yes hostname"), ("late", "exec sleep 1000"),
                              ("none", "exit 0"), ("failing", "echo hostname >&2; exit 255")):
@@ -175,7 +175,7 @@ class Hosts(Network):
         heard = (self.folder / "heard").read_bytes()
         self.assertTrue(heard.endswith(struct.pack("<II", len(words), 8) + words), heard[-200:])
 
-    def test_copy(self):
+    def test_a_copy_between_two_hosts_connects_once(self):
         source = self.file("source", 3 * MIB + 1)
         for shell, host in ((self.shell, "198.51.100.2"), (self.ssh, "198.51.100.2"),
                             (self.ssh, "me@an-alias-of-ssh.invalid")):
@@ -185,7 +185,7 @@ class Hosts(Network):
                 self.check_same(source, self.folder / "copy")
         self.assertEqual(self.calls(), 3)
 
-    def test_a_host_without_addresses_is_not_called(self):
+    def test_a_host_without_addresses_is_not_connected_to(self):
         """Otherwise its server could have the client try any port of its networks."""
         self.file("source", 1000)
         alias = "an-alias-of-ssh.invalid"
@@ -196,7 +196,7 @@ class Hosts(Network):
                 self.check_heard()
         self.assertEqual(self.calls(), 0)
 
-    def test_a_server_that_is_elsewhere_is_not_called(self):
+    def test_a_server_on_another_address_is_not_connected_to(self):
         """As of one that has the client look for open ports in its network."""
         self.file("source", 1000)
         for shell, host in (self.shell, "198.51.100.77"), (self.ssh, "an-alias-of-ssh.invalid"):
@@ -209,7 +209,7 @@ class Hosts(Network):
                                 PIER_SOFT_PEERS="198.51.100.0/24")
         self.assertEqual(result.status, 0, str(result))
 
-    def test_the_server_does_not_hear_why_connecting_failed(self):
+    def test_the_server_is_not_told_why_connecting_failed(self):
         self.file("source", 1000)
         for route, reason in ("unreachable", "No route to host"), ("prohibit", "Permission denied"):
             with self.subTest(route):
@@ -218,7 +218,7 @@ class Hosts(Network):
                 self.check_failure(result, 4, "198.51.100.2 port [0-9]+: " + reason)
                 self.check_heard()
 
-    def test_nobody_listens(self):
+    def test_a_server_that_does_not_listen_is_reported(self):
         self.file("source", 1000)
         result = self.run_there(*self.arguments("198.51.100.2"), PIER_SOFT_ADDRESS="none")
         self.check_failure(result, 4, "PIER_SOFT_ADDRESS")

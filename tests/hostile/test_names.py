@@ -81,36 +81,36 @@ class Pull(Case):
                         self.assertEqual(victim.read_bytes(), b"mine")
         self.assertEqual({p.name for p in self.home.rglob("*")}, {".bashrc", "directory"})
 
-    def test_names_that_are_almost_right_are_refused(self):
+    def test_similar_names_are_refused(self):
         for sent in (b"notes.tx", b"notes.txtx", b"Notes.txt", b" notes.txt", b"notes.txt\n"):
             with self.subTest(sent):
                 self.assertEqual(self.pull(sent, ".").status, 4)
         self.assertEqual(list(self.home.iterdir()), [])
 
-    def test_the_name_that_was_asked_for_is_used(self):
+    def test_the_requested_name_is_used(self):
         for target, name in ((".", "notes.txt"), ("other", "other")):
             result = self.pull(b"notes.txt", target)
             self.assertEqual((result.status, result.stderr), (0, ""), str(result))
             self.check_same(self.there / "notes.txt", self.home / name)
 
-    def test_slashes_at_the_end_are_not_part_of_the_name(self):
+    def test_trailing_slashes_are_not_part_of_the_name(self):
         result = self.pull(b"notes.txt", ".", b"there/notes.txt//")
         self.assertEqual((result.status, result.stderr), (0, ""), str(result))
 
-    def test_paths_without_a_name(self):
+    def test_a_path_without_a_name_accepts_no_name(self):
         """No name that a server sends can be the one that was asked for."""
         for asked in (b".", b"..", b"/", b"a/.."):
             with self.subTest(asked):
                 self.check_failure(self.pull(b".bashrc", ".", asked), 4, "'.bashrc'")
         self.assertEqual(list(self.home.iterdir()), [])
 
-    def test_an_empty_path(self):
+    def test_an_empty_path_is_refused(self):
         """No command line has one, so only a hostile client sends it."""
         shell = self.renamer({1: (b"path", b"")})
         for places in (("somewhere:path", "x"), (self.there / "notes.txt", "somewhere:path")):
             with self.subTest(places):
                 result = self.run_pier("cp", "--rsh", shell, *places, cwd=self.home)
-                self.check_failure(result, 1, "an empty path names no file")
+                self.check_failure(result, 1, "empty path: SRC and DST must name files")
         self.assertEqual(list(self.home.iterdir()), [])
 
 

@@ -66,15 +66,15 @@ class HostileClient(Case):
             file.truncate(size)
         return path
 
-    def test_more_memory_than_a_copy_may_have(self):
+    def test_a_request_above_the_memory_limit_is_refused(self):
         path = self.sparse_file(64 * GIB)
         for chunk, depth in ((GIB, 2), (GIB, DEPTH_MAX), (MIB, 1025), (256 * 1024, 4097)):
             with self.subTest((chunk, depth)):
                 kind, payload = self.answer(request(SENDER, path, chunk=chunk, depth=depth))
                 self.assertEqual(kind, ERROR)
-                self.assertIn(b"request that was sent is not valid", payload)
+                self.assertIn(b"sent an invalid request", payload)
 
-    def test_as_much_memory_as_a_copy_may_have(self):
+    def test_a_request_at_the_memory_limit_is_accepted(self):
         """The server goes on: the next frame describes the file."""
         path = self.file("small", 1)
         for chunk, depth in ((GIB, 1), (MIB, 1024), (256 * 1024, DEPTH_MAX)):
@@ -93,7 +93,7 @@ class Client(Case):
         self.assertEqual(result.status, 4, str(result))
         return said.read_bytes()[len(GREETING):]
 
-    def test_slots_fit_into_the_memory_of_a_copy(self):
+    def test_the_client_stays_within_the_memory_limit(self):
         for options, chunk, depth in (
                 (("--chunk", "1G"), GIB, 1), (("--chunk", "1G", "--depth", "4096"), GIB, 1),
                 (("--chunk", "384M"), 384 * MIB, 2), (("--depth", "4096"), MIB, 1024),
@@ -103,7 +103,7 @@ class Client(Case):
                 settings = SETTINGS.unpack_from(data, 8)
                 self.assertEqual((settings[1], settings[3]), (chunk, depth))
 
-    def test_a_push_does_not_tell_where_the_source_is(self):
+    def test_a_push_does_not_reveal_the_source_inode(self):
         source = self.file("source", 10)
         with open("/proc/sys/kernel/random/boot_id", "rb") as file:
             boot = file.read().strip()
@@ -116,7 +116,7 @@ class Client(Case):
         # It has another key in every copy.
         self.assertNotEqual(said[0][-16:], said[1][-16:])
 
-    def test_the_largest_chunks_copy_a_small_file(self):
+    def test_the_largest_chunk_size_copies_a_small_file(self):
         source = self.file("source", 3 * MIB + 5)
         self.copy("--chunk", "1G", source, "target")
         self.check_same(source, self.folder / "target")

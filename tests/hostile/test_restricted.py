@@ -69,7 +69,7 @@ class Restricted(Case):
         self.assertEqual({p.name for p in self.outside.rglob("*")}, {"secret", "directory"})
 
 
-class Served(Restricted):
+class ServedFiles(Restricted):
     """What a client may do."""
 
     def setUp(self):
@@ -77,14 +77,14 @@ class Served(Restricted):
         (self.inside / "link").symlink_to("directory/../file")
         (self.inside / "folder").symlink_to("directory")
 
-    def test_reading(self):
+    def test_files_below_the_directory_are_read(self):
         for path in ("file", "/file", "//file", "./file", "directory/../file", "link",
                      "folder/../file"):
             with self.subTest(path):
                 self.check_done(self.pull(path))
                 self.check_same(self.inside / "file", self.folder / "fetched")
 
-    def test_writing(self):
+    def test_files_below_the_directory_are_written(self):
         for path, name in (("new", "new"), ("/new", "new"), ("file", "file"), ("link", "file"),
                            ("", "source"), (".", "source"), ("/", "source"),
                            ("directory", "directory/source"),
@@ -99,7 +99,7 @@ class Served(Restricted):
                 target.write_bytes(b"old")
         self.assertTrue((self.inside / "link").is_symlink())
 
-    def test_the_root_of_the_machine(self):
+    def test_the_root_directory_can_be_served(self):
         self.check_done(self.pull(self.secret, under="/"))
         self.check_same(self.secret, self.folder / "fetched")
         (self.outside / "link").symlink_to("secret")
@@ -115,7 +115,7 @@ class Escapes(Restricted):
             self.check_failure(result, 1, pattern)
         self.check_outside()
 
-    def test_parent_directories(self):
+    def test_parent_directories_are_refused(self):
         for path in ("..", "../outside", "../outside/secret", "/../outside/secret",
                      "directory/../../outside/secret", "../inside/file", "./../outside/secret"):
             with self.subTest(path):
@@ -128,7 +128,7 @@ class Escapes(Restricted):
                 self.check_failure(self.push(path), 1, "cannot write .*: No such file")
                 self.check_outside()
 
-    def test_symbolic_links(self):
+    def test_symbolic_links_that_lead_out_are_refused(self):
         for name, target in (("file-out", "../outside/secret"), ("absolute", self.secret),
                              ("directory-out", "../outside"), ("up", ".."),
                              ("folder-out", self.outside), ("nowhere", "../outside/nowhere"),
@@ -138,7 +138,7 @@ class Escapes(Restricted):
                 (self.inside / name).symlink_to(target)
                 self.refused_everywhere(name)
 
-    def test_links_in_the_middle(self):
+    def test_links_in_the_middle_of_a_path_are_refused(self):
         (self.inside / "out").symlink_to("../outside")
         (self.inside / "directory/source").symlink_to("../../outside/secret")
         self.check_failure(self.pull("out/secret"), 1, "leads out")
@@ -147,7 +147,7 @@ class Escapes(Restricted):
                 self.check_failure(self.push(path), 1, "leads out")
         self.check_outside()
 
-    def test_errors_tell_nothing_of_outside(self):
+    def test_errors_do_not_reveal_files_outside(self):
         """What is there and what is not there is refused with the same words."""
         for there, missing in (("../outside", "../nowhere"), ("/outside-link", "/nowhere-link"),
                                ("up/outside", "up/nowhere"), ("../outside/secret", "../a/b/c"),
@@ -166,7 +166,7 @@ class Escapes(Restricted):
                              for path in (there, missing)}
                     self.assertEqual(len(words), 1, words)
 
-    def test_magic_links(self):
+    def test_magic_links_are_refused(self):
         """proc_pid_root(5) and its like lead anywhere, without a path."""
         for path in ("self/root%s" % self.secret, "self/cwd/x", "self/exe", "self/fd/0",
                      "thread-self/root%s" % self.secret):
@@ -177,7 +177,7 @@ class Escapes(Restricted):
         result = self.push("proc/self/cwd/x", under="/")
         self.check_failure(result, 1, "leads out|Too many levels")
 
-    def test_a_directory_that_becomes_a_link(self):
+    def test_a_directory_swapped_with_a_link_is_safe(self):
         """Swapped all the time: each copy is inside, or refused."""
         for place, content in ((self.inside, b"inside\n"), (self.outside, SECRET)):
             (place / "directory/target").write_bytes(content)
@@ -207,10 +207,10 @@ class Escapes(Restricted):
             renameat2(-100, names[0], -100, names[1], 2)  # AT_FDCWD, RENAME_EXCHANGE
 
 
-class Kinds(Restricted):
+class FileKinds(Restricted):
     """Files that have effects when they are opened, or when they are written to."""
 
-    def test_a_pipe(self):
+    def test_a_pipe_is_neither_opened_nor_written(self):
         pipe = self.inside / "pipe"
         os.mkfifo(pipe)
         self.check_failure(self.push("pipe"), 1, "exists and is not a regular file")
@@ -239,21 +239,21 @@ class Kinds(Restricted):
             self.skipTest("/proc/PID/syscall cannot be read: %s" % error)
         return number in ("2", "257", "56")
 
-    def test_a_device(self):
+    def test_a_device_is_refused(self):
         if os.geteuid() != 0:
             self.skipTest("only root can make devices")
         os.mknod(self.inside / "device", stat.S_IFCHR | 0o600, os.makedev(1, 3))
         self.check_failure(self.pull("device"), 1, "not a regular file")
         self.check_failure(self.push("device"), 1, "exists and is not a regular file")
 
-    def test_a_directory(self):
+    def test_a_directory_is_refused(self):
         self.check_failure(self.pull("directory"), 1, "is a directory")
         (self.inside / "directory/source").mkdir()
         self.check_failure(self.push("directory"), 1, "exists and is not a regular file")
 
 
 class Directions(Restricted):
-    def test_read_only(self):
+    def test_a_read_only_server_refuses_writes(self):
         self.check_done(self.pull("file", "--read-only"))
         for path in ("new", "file", "directory", "../outside/secret", "none/x"):
             with self.subTest(path):
@@ -261,7 +261,7 @@ class Directions(Restricted):
         self.assertEqual((self.inside / "file").read_bytes(), b"inside\n")
         self.assertEqual(sorted(os.listdir(self.inside)), ["directory", "file"])
 
-    def test_write_only(self):
+    def test_a_write_only_server_refuses_reads(self):
         self.check_done(self.push("new", "--write-only"))
         for path in ("file", "none", "directory", "../outside/secret"):
             with self.subTest(path):
@@ -269,16 +269,16 @@ class Directions(Restricted):
                 self.check_failure(result, 1, "the server is write-only")
                 self.check_outside()
 
-    def test_a_fault_plan(self):
+    def test_a_fault_plan_is_refused(self):
         plan = "fault:reg@1=ENOMEM:soft0"
         for copy in (self.pull, self.push):
             result = copy("file", options=("--remote-device", plan))
-            self.check_failure(result, 3, "the server does not take a fault plan")
+            self.check_failure(result, 3, "the server does not accept a fault plan")
         self.check_outside()
         self.assertEqual((self.inside / "file").read_bytes(), b"inside\n")
         self.check_done(self.pull("file", options=("--remote-device", "soft0")))
 
-    def test_the_words_of_the_client_are_ignored(self):
+    def test_the_command_line_of_the_client_is_ignored(self):
         """It cannot name a program, nor options of the server."""
         shell = self.shell("--read-only")
         result = self.run_pier("cp", "--rsh", shell, "--remote-pier", "pier cp --server #",
@@ -286,22 +286,22 @@ class Directions(Restricted):
         self.check_failure(result, 1, "the server is read-only")
 
 
-class Starting(Restricted):
+class Startup(Restricted):
     def server(self, *options):
         return subprocess.run([PIER, "cp", "--server", *options], stdin=subprocess.DEVNULL,
                               capture_output=True, text=True, timeout=60,
                               env=self.environment())
 
-    def test_wrong_options(self):
+    def test_wrong_options_are_refused(self):
         inside = str(self.inside)
         for options, pattern in (
                 (("--under",), "needs a value"),
-                (("--under", inside, "--read-only", "--write-only"), "exclude each other"),
+                (("--under", inside, "--read-only", "--write-only"), "mutually exclusive"),
                 (("--under", inside, "--under", "/"), "given twice"),
-                (("--read-only",), "need --under"), (("--write-only",), "need --under"),
-                (("--under", inside, "--read"), "is not known"),
-                (("--under", inside, "--device", "soft0"), "is not known"),
-                (("--under", inside, "-p"), "is not known"),
+                (("--read-only",), "require --under"), (("--write-only",), "require --under"),
+                (("--under", inside, "--read"), "is unknown"),
+                (("--under", inside, "--device", "soft0"), "is unknown"),
+                (("--under", inside, "-p"), "is unknown"),
                 (("--under", inside, "--read-only=1"), "takes no value"),
                 (("--under", inside, "file"), "takes no paths"),
                 (("--under", inside, "--", "--write-only"), "takes no paths")):
@@ -310,7 +310,7 @@ class Starting(Restricted):
                 self.assertEqual((result.returncode, result.stdout), (2, ""))
                 self.assertRegex(result.stderr, r"\Apier cp: [^\n]*%s[^\n]*\n\Z" % pattern)
 
-    def test_a_directory_that_cannot_be_served(self):
+    def test_a_directory_that_cannot_be_opened_is_refused(self):
         for under, pattern in ((self.folder / "none", "No such file"),
                                (self.source, "Not a directory"), ("", "No such file")):
             with self.subTest(under):
@@ -318,7 +318,7 @@ class Starting(Restricted):
                 self.assertEqual((result.returncode, result.stdout), (1, ""))
                 self.assertRegex(result.stderr, r"\Apier: cannot serve .*%s[^\n]*\n\Z" % pattern)
 
-    def test_a_kernel_without_openat2(self):
+    def test_a_kernel_without_openat2_is_refused(self):
         program = self.folder / "old"
         program.write_text(WITHOUT_OPENAT2 % (sys.executable, PIER, str(self.inside)))
         program.chmod(0o755)

@@ -34,13 +34,13 @@ struct state {
 	atomic_uint copies_from, copies_to;
 };
 
-static int probe(char *ret_detail, size_t size)
+static int faulty_probe(char *ret_detail, size_t size)
 {
 	snprintf(ret_detail, size, "for tests");
 	return 0;
 }
 
-static int parse(const char *unit, struct state *state)
+static int parse_unit(const char *unit, struct state *state)
 {
 	char end;
 
@@ -75,7 +75,7 @@ static int alloc_memory(const char *unit, uint64_t length, struct pier_memory *r
 	if (!state)
 		return pier_fail(ENOMEM, "out of memory");
 	length = (length + PAGE - 1) / PAGE * PAGE;
-	error = parse(unit, state);
+	error = parse_unit(unit, state);
 	if (!error && take_pages(state, length) < 0)
 		error = pier_fail(errno, "faulty has no memory: %s", strerror(errno));
 	if (error) {
@@ -99,18 +99,18 @@ static void free_memory(struct pier_memory *memory)
 	free(state);
 }
 
-static int export_range(const struct pier_memory *memory, uint64_t address,
-			uint64_t length, struct pier_backend_export *ret_export)
+static int export_range(const struct pier_memory *memory,
+			const struct pier_backend_request *request,
+			struct pier_backend_export *ret_export)
 {
 	const struct state *state = memory->state;
 
-	(void)length;
 	if (state->sealed)
 		return pier_fail(EPERM, "faulty is sealed");
 	ret_export->fd = fcntl(state->fd, F_DUPFD_CLOEXEC, 0);
 	if (ret_export->fd < 0)
 		return pier_fail(errno, "faulty cannot be exported: %s", strerror(errno));
-	ret_export->offset = address - memory->address;
+	ret_export->offset = request->address - memory->address;
 	return 0;
 }
 
@@ -119,7 +119,7 @@ static void close_export(struct pier_backend_export *dmabuf)
 	close(dmabuf->fd);
 }
 
-static uint8_t *place(const struct pier_memory *memory, uint64_t offset)
+static uint8_t *memory_at(const struct pier_memory *memory, uint64_t offset)
 {
 	const struct state *state = memory->state;
 
@@ -133,9 +133,9 @@ static int copy_to(const struct pier_memory *memory, uint64_t offset, const void
 
 	if (state->broken)
 		return pier_fail(EIO, "faulty memory is broken");
-	memcpy(place(memory, offset), source, length);
+	memcpy(memory_at(memory, offset), source, length);
 	if (atomic_fetch_add(&state->copies_to, 1) + 1 == state->spoil)
-		place(memory, offset)[length / 2] ^= 1;
+		memory_at(memory, offset)[length / 2] ^= 1;
 	return 0;
 }
 
@@ -146,21 +146,19 @@ static int copy_from(const struct pier_memory *memory, uint64_t offset, void *de
 
 	if (state->broken)
 		return pier_fail(EIO, "faulty memory is broken");
-	memcpy(destination, place(memory, offset), length);
+	memcpy(destination, memory_at(memory, offset), length);
 	if (atomic_fetch_add(&state->copies_from, 1) + 1 == state->flip)
 		((uint8_t *)destination)[length - 1] ^= 0x80;
 	return 0;
 }
 
-PIER_API extern const struct pier_backend pier_backend;
-
-const struct pier_backend pier_backend = {
+static const struct pier_backend table = {
 	.abi = PIER_BACKEND_ABI,
 	.size = sizeof(struct pier_backend),
 	.name = "faulty",
 	.description = "memory that loses bits",
 	.memfd = true,
-	.probe = probe,
+	.probe = faulty_probe,
 	.alloc = alloc_memory,
 	.free = free_memory,
 	.export_range = export_range,
@@ -168,3 +166,9 @@ const struct pier_backend pier_backend = {
 	.copy_to = copy_to,
 	.copy_from = copy_from,
 };
+
+const struct pier_backend *pier_backend_get(const struct pier_backend_host *host)
+{
+	(void)host;
+	return &table;
+}

@@ -5,7 +5,7 @@
 #include "../support/cmocka.h"
 #include "../../tools/printable.h"
 
-static void check(const char *text, const char *expected)
+static void check_printed(const char *text, const char *expected)
 {
 	char *shown = NULL;
 	size_t size;
@@ -21,14 +21,14 @@ static void check(const char *text, const char *expected)
 static void printable_text_is_unchanged(void **state)
 {
 	(void)state;
-	check("", "");
-	check(" plain ~ \"\\", " plain ~ \"\\");
+	check_printed("", "");
+	check_printed(" plain ~ \"\\", " plain ~ \"\\");
 	/* The first and last of every length. */
-	check("\xc2\xa0\xdf\xbf", "\xc2\xa0\xdf\xbf");
-	check("\xe0\xa0\x80\xed\x9f\xbf\xee\x80\x80\xef\xbf\xbd",
-	      "\xe0\xa0\x80\xed\x9f\xbf\xee\x80\x80\xef\xbf\xbd");
-	check("\xf0\x90\x80\x80\xf0\x9f\x9a\xa2\xf4\x8f\xbf\xbd",
-	      "\xf0\x90\x80\x80\xf0\x9f\x9a\xa2\xf4\x8f\xbf\xbd");
+	check_printed("\xc2\xa0\xdf\xbf", "\xc2\xa0\xdf\xbf");
+	check_printed("\xe0\xa0\x80\xed\x9f\xbf\xee\x80\x80\xef\xbf\xbd",
+		      "\xe0\xa0\x80\xed\x9f\xbf\xee\x80\x80\xef\xbf\xbd");
+	check_printed("\xf0\x90\x80\x80\xf0\x9f\x9a\xa2\xf4\x8f\xbf\xbd",
+		      "\xf0\x90\x80\x80\xf0\x9f\x9a\xa2\xf4\x8f\xbf\xbd");
 }
 
 static void c0_and_del_are_escaped(void **state)
@@ -40,9 +40,9 @@ static void c0_and_del_are_escaped(void **state)
 	for (c = 1; c < 0x80; c = c == 0x1f ? 0x7f : c + 1) {
 		text[0] = (char)c;
 		snprintf(expected, sizeof(expected), "\\x%02x", c);
-		check(text, expected);
+		check_printed(text, expected);
 	}
-	check("a\033[2Jb\r\n\tc", "a\\x1b[2Jb\\x0d\\x0a\\x09c");
+	check_printed("a\033[2Jb\r\n\tc", "a\\x1b[2Jb\\x0d\\x0a\\x09c");
 }
 
 static void c1_is_escaped_as_a_byte_and_as_utf8(void **state)
@@ -54,28 +54,28 @@ static void c1_is_escaped_as_a_byte_and_as_utf8(void **state)
 	for (c = 0x80; c < 0xa0; c++) {
 		byte[0] = utf8[1] = (char)c;
 		snprintf(expected, sizeof(expected), "\\x%02x", c);
-		check(byte, expected);
+		check_printed(byte, expected);
 		snprintf(expected, sizeof(expected), "\\xc2\\x%02x", c);
-		check(utf8, expected);
+		check_printed(utf8, expected);
 	}
 }
 
 static void bytes_that_are_not_utf8_are_escaped(void **state)
 {
 	(void)state;
-	check("\xa0\xff\xfe", "\\xa0\\xff\\xfe");
+	check_printed("\xa0\xff\xfe", "\\xa0\\xff\\xfe");
 	/* Cut short, at the end and before another character. */
-	check("\xe2\x82", "\\xe2\\x82");
-	check("\xe2\x82z\xc3", "\\xe2\\x82z\\xc3");
-	check("\xf0\x9f\x9a\xc3\xa9", "\\xf0\\x9f\\x9a\xc3\xa9");
+	check_printed("\xe2\x82", "\\xe2\\x82");
+	check_printed("\xe2\x82z\xc3", "\\xe2\\x82z\\xc3");
+	check_printed("\xf0\x9f\x9a\xc3\xa9", "\\xf0\\x9f\\x9a\xc3\xa9");
 	/* Overlong: '/', ESC, U+07FF, U+FFFF. */
-	check("\xc0\xaf\xc1\xbf", "\\xc0\\xaf\\xc1\\xbf");
-	check("\xe0\x80\x9b\xe0\x9f\xbf", "\\xe0\\x80\\x9b\\xe0\\x9f\\xbf");
-	check("\xf0\x8f\xbf\xbf", "\\xf0\\x8f\\xbf\\xbf");
+	check_printed("\xc0\xaf\xc1\xbf", "\\xc0\\xaf\\xc1\\xbf");
+	check_printed("\xe0\x80\x9b\xe0\x9f\xbf", "\\xe0\\x80\\x9b\\xe0\\x9f\\xbf");
+	check_printed("\xf0\x8f\xbf\xbf", "\\xf0\\x8f\\xbf\\xbf");
 	/* Surrogates, and beyond U+10FFFF. */
-	check("\xed\xa0\x80\xed\xbf\xbf", "\\xed\\xa0\\x80\\xed\\xbf\\xbf");
-	check("\xf4\x90\x80\x80\xf5\x80\x80\x80",
-	      "\\xf4\\x90\\x80\\x80\\xf5\\x80\\x80\\x80");
+	check_printed("\xed\xa0\x80\xed\xbf\xbf", "\\xed\\xa0\\x80\\xed\\xbf\\xbf");
+	check_printed("\xf4\x90\x80\x80\xf5\x80\x80\x80",
+		      "\\xf4\\x90\\x80\\x80\\xf5\\x80\\x80\\x80");
 }
 
 static void format_characters_are_escaped(void **state)
@@ -94,19 +94,19 @@ static void format_characters_are_escaped(void **state)
 		snprintf(text, sizeof(text), "\xe2\x80%s", last[i]);
 		snprintf(expected, sizeof(expected), "\\xe2\\x80\\x%02x",
 			 (unsigned char)last[i][0]);
-		check(text, expected);
+		check_printed(text, expected);
 	}
 	/* U+2066 to U+2069. */
 	for (c = 0xa6; c <= 0xa9; c++) {
 		snprintf(text, sizeof(text), "\xe2\x81%c", c);
 		snprintf(expected, sizeof(expected), "\\xe2\\x81\\x%02x", c);
-		check(text, expected);
+		check_printed(text, expected);
 	}
 	/* U+061C, U+FEFF, U+FFFF, a tag, U+10FFFF. */
-	check("\xd8\x9c", "\\xd8\\x9c");
-	check("\xef\xbb\xbf\xef\xbf\xbf", "\\xef\\xbb\\xbf\\xef\\xbf\\xbf");
-	check("\xf3\xa0\x81\x81", "\\xf3\\xa0\\x81\\x81");
-	check("\xf4\x8f\xbf\xbf", "\\xf4\\x8f\\xbf\\xbf");
+	check_printed("\xd8\x9c", "\\xd8\\x9c");
+	check_printed("\xef\xbb\xbf\xef\xbf\xbf", "\\xef\\xbb\\xbf\\xef\\xbf\\xbf");
+	check_printed("\xf3\xa0\x81\x81", "\\xf3\\xa0\\x81\\x81");
+	check_printed("\xf4\x8f\xbf\xbf", "\\xf4\\x8f\\xbf\\xbf");
 }
 
 static void codes_are_decoded(void **state)

@@ -26,23 +26,23 @@ class Sizes(Case):
         self.copy(*options, source, target)
         self.check_same(source, target)
 
-    def test_no_chunk_or_one(self):
+    def test_a_file_of_at_most_a_few_pages_is_copied(self):
         for size in (0, 1, 4095, 4096, 4097, 12345):
             with self.subTest(size):
                 self.copy_of(size)
 
-    def test_around_chunks(self):
+    def test_sizes_around_a_chunk_boundary_are_copied(self):
         for count in (1, 2, 3, 4, 8):
             for size in (count * CHUNK - 1, count * CHUNK, count * CHUNK + 1):
                 with self.subTest(size):
                     self.copy_of(size, "--chunk", "64K", "--depth", 3)
 
-    def test_many_chunks_in_few_slots(self):
+    def test_more_chunks_than_slots_are_copied(self):
         for depth in (1, 2, 7):
             with self.subTest(depth):
                 self.copy_of(1000 * 4096 + 17, "--chunk", "4K", "--depth", depth)
 
-    def test_random_sizes(self):
+    def test_random_sizes_are_copied(self):
         for _ in range(10):
             size = self.random.randrange(20 * CHUNK)
             depth = self.random.randrange(1, 10)
@@ -50,19 +50,19 @@ class Sizes(Case):
                 self.copy_of(size, "--chunk", "%dKiB" % (4 * self.random.randrange(1, 17)),
                              "--depth", depth, "--threads", self.random.randrange(1, 5))
 
-    def test_defaults(self):
+    def test_a_file_is_copied_with_default_options(self):
         self.copy_of(33 * MIB + 5)
 
-    def test_without_verification(self):
+    def test_a_file_is_copied_without_verification(self):
         self.copy_of(3 * MIB + 5, "--no-verify")
 
-    def test_rate_limit(self):
+    def test_bwlimit_limits_the_rate(self):
         source = self.file("source", 5 * CHUNK)
         result = self.copy("--bwlimit", "256K", source, "target")
         self.assertGreaterEqual(result.seconds, 1)
         self.check_same(source, self.folder / "target")
 
-    def test_beyond_4_gib(self):
+    def test_a_file_larger_than_4_gib_is_copied(self):
         size = (4 << 30) + 4097
         if shutil.disk_usage(self.folder).free < size + (1 << 30):
             self.skipTest("less than 5 GiB free under %s" % self.folder.parent)
@@ -75,7 +75,7 @@ class Sizes(Case):
         self.check_same(source, self.folder / "target")
 
 
-class Sparse(Case):
+class SparseFiles(Case):
     """Holes stay holes."""
 
     def sparse(self, size, data):
@@ -99,7 +99,7 @@ class Sparse(Case):
                 theirs.seek(start)
                 self.assertTrue(ours.read(end - start) == theirs.read(end - start))
 
-    def test_a_tebibyte(self):
+    def test_a_sparse_tebibyte_is_copied_in_seconds(self):
         source = self.sparse(1 << 40, [(0, 4096), (1 << 30, 3 * MIB), (5 << 37, 77),
                                        ((1 << 40) - 4097, 4097)])
         target = self.folder / "target"
@@ -109,7 +109,7 @@ class Sparse(Case):
         self.check_extents(source, target)
         self.assertLess(target.stat().st_blocks * 512, 8 * MIB)
 
-    def test_places_of_holes(self):
+    def test_holes_stay_where_they_are(self):
         size = 20 * CHUNK + 17
         for data in ([], [(0, 1)], [(size - 1, 1)], [(CHUNK - 1, 2)], [(3 * CHUNK, CHUNK)],
                      [(4096 * i, 4096) for i in range(0, 100, 2)],
@@ -122,7 +122,7 @@ class Sparse(Case):
                     self.check_same(source, target)
                     self.check_extents(source, target)
 
-    def test_random_holes(self):
+    def test_random_holes_are_copied(self):
         for _ in range(10):
             size = self.random.randrange(MIB, 8 * MIB)
             data = [(self.random.randrange(size), self.random.randrange(1, CHUNK))
@@ -131,17 +131,17 @@ class Sparse(Case):
             self.copy("--chunk", "16K", "--depth", self.random.randrange(1, 9), source, "target")
             self.check_same(source, self.folder / "target")
 
-    def test_over_an_old_file(self):
+    def test_a_sparse_file_replaces_an_old_file(self):
         source = self.sparse(2 * MIB, [(MIB, 5)])
         target = self.file("target", 3 * MIB)
         self.copy(source, target)
         self.check_extents(source, target)
 
 
-class Kernel(Case):
+class KernelFiles(Case):
     """Files whose size says nothing."""
 
-    def test_files_that_claim_to_be_empty(self):
+    def test_files_of_proc_with_size_0_are_copied_whole(self):
         for name in ("/proc/cpuinfo", "/proc/filesystems", "/proc/self/limits"):
             with self.subTest(name):
                 facts = json.loads(self.copy("--json", name, "target").stdout)
@@ -152,7 +152,7 @@ class Kernel(Case):
         self.assertEqual((self.folder / "target").read_bytes(),
                          pathlib.Path("/proc/filesystems").read_bytes())
 
-    def test_files_that_claim_a_page(self):
+    def test_files_of_sys_are_shorter_than_their_size(self):
         name = pathlib.Path("/sys/devices/system/cpu/possible")
         if not name.exists():
             self.skipTest("there is no %s" % name)
@@ -160,21 +160,21 @@ class Kernel(Case):
         self.copy(name, "target")
         self.assertEqual((self.folder / "target").read_bytes(), name.read_bytes())
 
-    def test_files_that_really_are_empty(self):
+    def test_an_empty_file_is_copied(self):
         self.copy(self.file("source", b""), "target")
         self.assertEqual((self.folder / "target").read_bytes(), b"")
 
-    def test_files_that_cannot_be_read(self):
+    def test_a_read_error_fails_the_copy(self):
         self.refused(1, "cannot read /proc/self/mem: Input/output error", "cp",
                      "/proc/self/mem", "target")
 
-    def test_files_without_an_end(self):
-        self.refused(1, r"/proc/self/pagemap does not end where its size says \(0 bytes\), "
-                     "and has more than the 256 MiB", "cp", "/proc/self/pagemap", "target")
+    def test_a_file_without_an_end_is_refused(self):
+        self.refused(1, r"/proc/self/pagemap does not end at its size \(0 bytes\) "
+                     "and is larger than the 256 MiB", "cp", "/proc/self/pagemap", "target")
         self.assertFalse((self.folder / "target").exists())
 
 
-class Claims(Case):
+class WrongSizes(Case):
     """Files whose size is wrong, and whose times never change, as FUSE allows."""
 
     def claiming(self, source, size):
@@ -183,7 +183,7 @@ class Claims(Case):
                 "CLAIM_INODE": str(source.stat().st_ino), "CLAIM_SIZE": str(size),
                 "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"}
 
-    def test_any_size(self):
+    def test_a_wrong_size_is_corrected(self):
         source = self.file("source", 3 * MIB + 17)
         for size in (0, 1, 4096, 3 * MIB, 3 * MIB + 16, 3 * MIB + 17, 3 * MIB + 18, 9 * MIB):
             with self.subTest(size):
@@ -191,15 +191,15 @@ class Claims(Case):
                 self.assertEqual(json.loads(result.stdout)["bytes"], 3 * MIB + 17)
                 self.check_same(source, self.folder / "target")
 
-    def test_too_small_for_more_than_can_be_set_aside(self):
+    def test_a_file_too_large_to_buffer_is_refused(self):
         source = self.folder / "source"
         with open(source, "wb") as file:
             file.truncate(257 * MIB)
-        self.refused(1, r"does not end where its size says \(1048576 bytes\)", "cp", source,
+        self.refused(1, r"does not end at its size \(1048576 bytes\)", "cp", source,
                      "target", env=self.claiming(source, MIB))
         self.assertFalse((self.folder / "target").exists())
 
-    def test_growing(self):
+    def test_growth_without_a_new_size_is_noticed(self):
         source = self.file("source", 3 * MIB)
         process = self.start_slowly(source=source, env=self.claiming(source, 3 * MIB))
         with open(source, "ab") as file:
@@ -208,7 +208,7 @@ class Claims(Case):
 
 
 class Memory(Case):
-    def test_every_pair(self):
+    def test_every_pair_of_memories_works(self):
         source = self.file("source", 5 * MIB + 3)
         memory = json.loads(self.run_pier("info", "--json").stdout)["memory"]
         kinds = [m["name"] for m in memory if m["available"] and m["name"] != "dma_heap"]
@@ -224,7 +224,7 @@ class Memory(Case):
                     self.assertEqual(facts["source"]["memory"], src)
                     self.assertEqual(facts["destination"]["memory"], dst)
 
-    def test_direct_is_a_dma_buf(self):
+    def test_direct_uses_a_dma_buf(self):
         source = self.file("source", MIB)
         result = self.copy("--json", "--direct", "--src-mem", "memfd", "--dst-mem", "memfd",
                            source, "target")
@@ -232,7 +232,7 @@ class Memory(Case):
         self.assertEqual(facts["source"]["path"], "dma-buf")
         self.assertEqual(facts["destination"]["path"], "dma-buf")
 
-    def test_the_default_depends_on_the_device(self):
+    def test_default_memory_depends_on_the_device(self):
         facts = json.loads(self.copy("--json", self.file("source", 1), "target").stdout)
         for side in ("source", "destination"):
             self.assertEqual(facts[side]["device"], "soft0")
@@ -250,7 +250,7 @@ class Memory(Case):
                          "went through the software NIC soft0\n")
         self.copy("--quiet", source, "target2", env=environment)
 
-    def test_the_device_is_near_to_chosen_memory(self):
+    def test_the_device_nearest_to_chosen_memory_is_used(self):
         source = self.file("source", MIB)
         folder = self.folder / "board"
         folder.mkdir()
@@ -272,7 +272,7 @@ class Memory(Case):
         self.assertEqual(result.status, 0, str(result))
         self.assertNotRegex(result.stderr, words)
 
-    def test_unknown(self):
+    def test_unknown_memory_and_devices_are_refused(self):
         source = self.file("source", 1)
         for options, name in ((("--src-mem", "vram"), "vram"), (("--dst-mem", "vram"), "vram"),
                               (("--src-mem", "host:small"), "small"),
@@ -283,7 +283,7 @@ class Memory(Case):
                 self.refused(3, name, "cp", *options, source, "target")
                 self.assertFalse((self.folder / "target").exists())
 
-    def test_not_available(self):
+    def test_unavailable_memory_is_refused(self):
         memory = json.loads(self.run_pier("info", "--json").stdout)["memory"]
         missing = [m["name"] for m in memory if not m["available"]]
         if not missing:
@@ -294,10 +294,10 @@ class Memory(Case):
                 self.refused(3, name, "cp", "--dst-mem", name, "source", "target")
 
 
-class Words(Case):
+class Output(Case):
     """What a copy says."""
 
-    def test_one_line(self):
+    def test_the_summary_is_one_line(self):
         self.file("source", 3 * MIB)
         line = self.copy("source", "target").stdout
         self.assertRegex(line, r"\A3145728 bytes in [\d.]+ s, [\d.]+ GB/s, verified: "
@@ -305,11 +305,11 @@ class Words(Case):
                                r"\w+ memory on soft0 \([\w-]+\)\n\Z")
         self.assertIn(" not verified:", self.copy("--no-verify", "source", "target").stdout)
 
-    def test_quiet(self):
+    def test_quiet_prints_nothing(self):
         self.file("source", MIB)
         self.assertEqual(self.copy("-q", "source", "target").stdout, "")
 
-    def test_json(self):
+    def test_json_describes_a_copy(self):
         self.file("source", MIB + 1)
         facts = json.loads(self.copy("--json", "source", "target").stdout)
         self.assertIs(facts["ok"], True)
@@ -321,14 +321,14 @@ class Words(Case):
             self.assertEqual(facts[side]["file"], name)
             self.assertEqual(facts[side]["device"], "soft0")
 
-    def test_json_of_a_failure(self):
+    def test_json_describes_a_failure(self):
         result = self.run_pier("cp", "--json", 'no "such"\n', "target")
         facts = json.loads(result.stdout)
         self.assertEqual((result.status, facts["exit_status"], facts["ok"]), (1, 1, False))
         self.assertEqual(facts["source"]["file"], 'no "such"\n')
         self.assertIn("No such file", facts["error"])
 
-    def test_verbose_says_more(self):
+    def test_verbose_copy_succeeds(self):
         self.file("source", MIB)
         result = self.run_pier("cp", "-v", "source", "target")
         self.assertEqual(result.status, 0)
@@ -354,7 +354,7 @@ class Words(Case):
         self.assertEqual(self.finish(process).status, 0)
         return seen.decode()
 
-    def test_progress_bar(self):
+    def test_the_progress_bar_fits_the_terminal(self):
         for columns in (20, 80, 200):
             with self.subTest(columns):
                 seen = self.terminal(columns)
@@ -365,14 +365,14 @@ class Words(Case):
                 self.assertNotIn("\n", seen)
                 self.assertEqual("#" in seen, columns >= 80)
 
-    def test_no_progress_bar(self):
+    def test_quiet_hides_the_progress_bar(self):
         self.assertEqual(self.terminal(80, "-q"), "")
 
 
-class Places(Case):
+class Destinations(Case):
     """Where the copy goes, and with which mode."""
 
-    def test_into_a_directory(self):
+    def test_a_directory_gets_a_file_of_the_same_name(self):
         source = self.file("source", 100)
         (self.folder / "directory").mkdir()
         for target in ("directory", "directory/", "."):
@@ -381,24 +381,24 @@ class Places(Case):
             self.check_same(source, self.folder / "directory/source")
             (self.folder / "directory/source").unlink()
 
-    def test_a_name_with_a_colon(self):
+    def test_a_name_with_a_colon_is_copied(self):
         source = self.file("a:b", 100)
         self.copy("./a:b", "./c:d")
         self.check_same(source, self.folder / "c:d")
 
-    def test_a_name_like_an_option(self):
+    def test_a_name_like_an_option_is_copied(self):
         source = self.file("-p", 100)
         self.copy("--", "-p", "-q")
         self.check_same(source, self.folder / "-q")
 
-    def test_odd_names(self):
+    def test_unusual_names_are_copied(self):
         for name in ("a b", "a'b", 'a"b', "$(x)", "a\nb", "~", "é", "\udcff", "*", "a" * 255):
             with self.subTest(name):
                 source = self.file("source", self.bytes(10))
                 self.copy(source, "./" + name)
                 self.check_same(source, self.folder / name)
 
-    def test_over_an_old_file(self):
+    def test_an_old_file_is_replaced_and_keeps_its_mode(self):
         source = self.file("source", 1000)
         target = self.file("target", 5000)
         target.chmod(0o640)
@@ -408,7 +408,7 @@ class Places(Case):
         self.assertEqual(stat.S_IMODE(target.stat().st_mode), 0o640)
         self.assertNotEqual(target.stat().st_ino, inode, "it was replaced in one step")
 
-    def test_a_file_of_another_user_does_not_choose_the_mode(self):
+    def test_a_file_of_another_user_does_not_set_the_mode(self):
         if os.geteuid() != 0:
             self.skipTest("only root can make a file that belongs to another user")
         source = self.file("secret", 100)
@@ -427,7 +427,7 @@ class Places(Case):
                 facts = target.stat()
                 self.assertEqual((stat.S_IMODE(facts.st_mode), facts.st_uid), (mode, 0))
 
-    def test_mode_is_the_source_less_umask(self):
+    def test_the_mode_is_the_source_mode_without_the_umask(self):
         source = self.file("source", 10)
         for mode in (0o755, 0o666, 0o400, 0o4711):
             source.chmod(mode)
@@ -435,7 +435,7 @@ class Places(Case):
             self.assertEqual(stat.S_IMODE((self.folder / ("target-%o" % mode)).stat().st_mode),
                              mode & 0o755)
 
-    def test_preserve(self):
+    def test_preserve_keeps_mode_and_modification_time(self):
         source = self.file("source", 10)
         source.chmod(0o666)
         os.utime(source, ns=(1, 1234567890123456789))
@@ -445,7 +445,7 @@ class Places(Case):
         self.assertEqual(stat.S_IMODE(facts.st_mode), 0o666)
         self.assertEqual(facts.st_mtime_ns, 1234567890123456789)
 
-    def test_through_a_symbolic_link(self):
+    def test_a_symbolic_link_to_a_file_is_followed(self):
         source = self.file("source", 10)
         (self.folder / "directory").mkdir()
         target = self.file("directory/target", 20)
@@ -454,7 +454,7 @@ class Places(Case):
         self.assertTrue((self.folder / "link").is_symlink())
         self.check_same(source, target)
 
-    def test_refused_destinations(self):
+    def test_unsuitable_destinations_are_refused(self):
         self.file("source", 10)
         os.mkfifo(self.folder / "fifo")
         (self.folder / "dangling").symlink_to("nowhere")
@@ -472,7 +472,7 @@ class Places(Case):
         self.assertEqual(sorted(p.name for p in self.folder.iterdir()),
                          ["dangling", "fifo", "hard", "soft", "source"])
 
-    def test_refused_sources(self):
+    def test_unsuitable_sources_are_refused(self):
         os.mkfifo(self.folder / "fifo")
         (self.folder / "directory").mkdir()
         for source, pattern in (("fifo", "not a regular file"), ("directory", "a directory"),
@@ -482,10 +482,10 @@ class Places(Case):
                 self.assertFalse((self.folder / "target").exists())
 
 
-class Faults(Case):
+class FileSystemErrors(Case):
     """What file systems do to a copy."""
 
-    def test_unreadable_and_unwritable(self):
+    def test_permissions_are_respected(self):
         self.file("source", 10).chmod(0)
         self.file("readable", 10)
         (self.folder / "directory").mkdir(mode=0o500)
@@ -499,7 +499,7 @@ class Faults(Case):
         self.refused(1, "directory/x: Permission denied", "cp", "readable", "directory/x",
                      before=before)
 
-    def test_file_size_limit(self):
+    def test_the_file_size_limit_fails_the_copy(self):
         def limit():
             default_signals()
             resource.setrlimit(resource.RLIMIT_FSIZE, (MIB, MIB))
@@ -509,7 +509,7 @@ class Faults(Case):
                      "source", "target", preexec_fn=limit)
         self.assertFalse((self.folder / "target").exists())
 
-    def test_full_disk(self):
+    def test_a_full_disk_fails_the_copy_at_once(self):
         disk = self.folder / "disk"
         disk.mkdir()
         source = self.file("source", 4 * MIB)
@@ -519,7 +519,7 @@ class Faults(Case):
         if subprocess.run([*before, "true"], capture_output=True).returncode != 0:
             self.skipTest("no small file system can be mounted here")
         (disk / "target").write_text("old")
-        self.refused(1, "no room for the 4194304 bytes of .*target: No space left",
+        self.refused(1, "not enough space for the 4194304 bytes of .*target: No space left",
                      "cp", source, disk / "target", before=before)
         self.assertEqual((disk / "target").read_text(), "old")
 
@@ -529,23 +529,23 @@ class Faults(Case):
         change(source)
         self.failure_of(process, 1, pattern, patience=30)
 
-    def test_source_that_grows(self):
+    def test_a_growing_source_fails_the_copy(self):
         def grow(source):
             with open(source, "ab") as file:
                 file.write(b"more")
         self.changed(grow)
 
-    def test_source_that_shrinks(self):
+    def test_a_shrinking_source_fails_the_copy(self):
         self.changed(lambda source: os.truncate(source, MIB))
 
-    def test_source_that_is_written_to(self):
+    def test_a_modified_source_fails_the_copy(self):
         def write(source):
             with open(source, "r+b") as file:
                 file.write(b"other")
         self.changed(write)
 
 
-    def test_source_that_is_written_to_in_secret(self):
+    def test_a_modified_source_with_restored_mtime_fails_the_copy(self):
         def write(source):
             times = source.stat()
             with open(source, "r+b") as file:
@@ -553,14 +553,14 @@ class Faults(Case):
             os.utime(source, ns=(times.st_atime_ns, times.st_mtime_ns))
         self.changed(write)
 
-    def test_source_that_is_replaced(self):
+    def test_a_replaced_source_fails_the_copy(self):
         def replace(source):
             other = self.file("other", source.read_bytes())
             shutil.copystat(source, other)
             other.rename(source)
         self.changed(replace)
 
-    def test_source_in_a_directory_that_is_replaced(self):
+    def test_a_replaced_source_directory_fails_the_copy(self):
         def replace(source):
             # The file that is open is what it was.
             source.parent.rename(self.folder / "old")
@@ -588,7 +588,7 @@ class NamedTemporaries(Case):
     def temporaries(self):
         return [p.name for p in self.folder.glob(".*.pier-*")]
 
-    def test_copies(self):
+    def test_no_temporary_file_is_left(self):
         source = self.file("source", 2 * MIB + 1)
         self.file("old", 10)
         for name in ("new", "old", "n" * 255):
@@ -596,7 +596,7 @@ class NamedTemporaries(Case):
             self.check_same(source, self.folder / name)
             self.assertEqual(self.temporaries(), [])
 
-    def test_interrupted(self):
+    def test_an_interrupted_copy_removes_its_temporary_file(self):
         for role in ("client", "server"):
             with self.subTest(role):
                 process = self.start_slowly()
@@ -607,7 +607,7 @@ class NamedTemporaries(Case):
                 self.failure_of(process, 130, "interrupted")
                 self.assertEqual(self.temporaries(), [])
 
-    def test_sender_killed(self):
+    def test_the_receiver_removes_its_file_when_the_sender_is_killed(self):
         process = self.start_slowly()
         process.kill()
         self.finish(process)

@@ -9,14 +9,14 @@ from harness import Case, MIB, json, main
 FOLDER = os.path.dirname(os.environ["FAULTY_BACKEND"])
 
 
-class Faulty(Case):
+class FaultyMemory(Case):
     """The kind of memory in faulty.c: only copied to and from; "flip:N" flips a
     bit in the Nth copy from it."""
 
     def faulty(self, *arguments, **options):
         return self.run_pier("cp", *arguments, env={"PIER_BACKEND_PATH": FOLDER}, **options)
 
-    def test_memory_that_is_not_mapped(self):
+    def test_memory_without_a_cpu_mapping_is_copied(self):
         source = self.file("source", 10 * 65536 + 3)
         for src, dst in (("faulty", "faulty"), ("host", "faulty"), ("faulty", "memfd")):
             with self.subTest((src, dst)):
@@ -27,7 +27,7 @@ class Faulty(Case):
                 facts = json.loads(result.stdout)
                 self.assertEqual(facts["destination"]["memory"], dst)
 
-    def test_memory_that_no_nic_reaches(self):
+    def test_memory_that_cannot_be_exported_uses_a_bounce_buffer(self):
         source = self.file("source", 10 * 65536 + 3)
         for src, dst in (("faulty:sealed", "host"), ("host", "faulty:sealed"),
                          ("faulty:sealed", "faulty:sealed")):
@@ -42,7 +42,7 @@ class Faulty(Case):
                     self.assertEqual(facts[side]["path"], "bounce" if sealed else "host")
                     self.assertEqual("faulty is sealed" in str(facts[side]["why"]), sealed)
 
-    def test_reason_for_the_bounce_path_is_printed(self):
+    def test_verbose_gives_the_reason_for_the_bounce_path(self):
         self.file("source", 5000)
         result = self.faulty("-v", "--dst-mem", "faulty:sealed", "source", "target")
         self.assertEqual(result.status, 0)
@@ -57,7 +57,7 @@ class Faulty(Case):
             result = self.faulty("--direct", option, "faulty:sealed", "source", "target")
             self.check_failure(result, 3, "faulty is sealed")
 
-    def test_a_flipped_bit_in_a_bounced_chunk_is_found(self):
+    def test_a_flipped_bit_in_a_bounced_chunk_is_detected(self):
         self.file("source", MIB)
         for option in ("--src-mem", "--dst-mem"):
             with self.subTest(option):
@@ -66,7 +66,7 @@ class Faulty(Case):
                 self.check_failure(result, 5, "verification failed")
                 self.assertFalse((self.folder / "target").exists())
 
-    def test_a_flipped_bit_is_found(self):
+    def test_a_flipped_bit_is_detected(self):
         self.file("source", MIB)
         for chunk in (1, 2, 8):
             with self.subTest(chunk):
@@ -76,19 +76,19 @@ class Faulty(Case):
                 self.assertEqual(result.stdout, "")
                 self.assertFalse((self.folder / "target").exists())
 
-    def test_a_flipped_bit_on_the_way_out_is_found(self):
+    def test_a_bit_flipped_in_the_source_memory_is_detected(self):
         self.file("source", MIB)
         result = self.faulty("--chunk", "128K", "--src-mem", "faulty:spoil3", "source", "target")
         self.check_failure(result, 5, "verification failed")
         self.assertFalse((self.folder / "target").exists())
 
-    def test_nobody_looks(self):
+    def test_no_verify_misses_a_flipped_bit(self):
         source = self.file("source", MIB)
         result = self.faulty("--no-verify", "--dst-mem", "faulty:flip1", "source", "target")
         self.assertEqual(result.status, 0)
         self.assertNotEqual(source.read_bytes(), (self.folder / "target").read_bytes())
 
-    def test_a_copy_that_fails(self):
+    def test_a_failing_memory_copy_fails_the_command(self):
         self.file("source", MIB)
         for option in ("--src-mem", "--dst-mem"):
             result = self.faulty(option, "faulty:broken", "source", "target")

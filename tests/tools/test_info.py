@@ -15,7 +15,7 @@ class Info(Case):
         self.assertEqual((result.status, result.stderr), (0, ""))
         return json.loads(result.stdout)
 
-    def test_devices(self):
+    def test_soft0_is_described(self):
         facts = self.facts()
         soft = [d for d in facts["devices"] if d["name"] == "soft0"]
         self.assertEqual(len(soft), 1)
@@ -34,7 +34,7 @@ class Info(Case):
                                r"counters, keys on request up to 65535, %d ranges under one "
                                r"key$" % soft[0]["max_joined_ranges"])
 
-    def test_ports_and_gids(self):
+    def test_ports_and_gids_are_listed(self):
         port, = [d for d in self.facts()["devices"] if d["name"] == "soft0"][0]["ports"]
         self.assertTrue(port["active"])
         self.assertEqual(port["port"], 1)
@@ -43,14 +43,14 @@ class Info(Case):
         for gid in port["gids"]:
             ipaddress.IPv6Address(gid["gid"])
 
-    def test_memory(self):
+    def test_kinds_of_memory_are_listed(self):
         memory = {m["name"]: m for m in self.facts()["memory"]}
         for name in ("host", "memfd"):
             self.assertTrue(memory[name]["available"])
         for name in ("udmabuf", "dma_heap"):
             self.assertTrue(memory[name]["available"] or memory[name]["detail"])
 
-    def test_lines_say_the_same(self):
+    def test_text_and_json_agree(self):
         facts, text = self.facts(), self.run_pier("info").stdout
         for device in facts["devices"]:
             self.assertIn("device %s (%s)" % (device["name"], device["provider"]), text)
@@ -72,13 +72,13 @@ class Info(Case):
             (folder / "board.so").symlink_to(os.environ["BOARD_BACKEND"])
         return {"PIER_BACKEND_PATH": str(folder), "BOARD": places}
 
-    def test_no_units(self):
+    def test_without_gpus_no_unit_is_listed(self):
         self.assertEqual(self.facts()["units"], [])
         self.assertNotRegex(self.run_pier("info").stdout, "(?m)^memory .")
         # It does not work here.
         self.assertEqual(self.facts(env=self.board("broken"))["units"], [])
 
-    def test_units(self):
+    def test_units_are_listed_with_location_and_nearest_devices(self):
         environment = self.board("FFF0:17:00.0/1,/3,fff0:e7:1f.7,nowhere")
         units = self.facts(env=environment)["units"]
         self.assertEqual([(u["spec"], u["name"], u["pci"], u["numa_node"]) for u in units],
@@ -94,22 +94,22 @@ class Info(Case):
         text = self.run_pier("info", env=environment).stdout
         blocks = dict(re.findall(r"(?m)^memory (board:\d) .*\n((?:  .*\n)+)", text))
         self.assertEqual(sorted(blocks), ["board:%d" % i for i in range(4)])
-        self.assertIn("  place         fff0:17:00.0, NUMA node 1\n", blocks["board:0"])
-        self.assertIn("  place         on no PCI bus, NUMA node 3\n", blocks["board:1"])
-        self.assertIn("  place         fff0:e7:1f.7, NUMA node unknown\n", blocks["board:2"])
-        self.assertNotIn("place", blocks["board:3"])
+        self.assertIn("  location      fff0:17:00.0, NUMA node 1\n", blocks["board:0"])
+        self.assertIn("  location      not on a PCI bus, NUMA node 3\n", blocks["board:1"])
+        self.assertIn("  location      fff0:e7:1f.7, NUMA node unknown\n", blocks["board:2"])
+        self.assertNotIn("location", blocks["board:3"])
         self.assertIn("memory board:2 (Board 2)\n  limits        " + "d" * 159, text)
-        self.assertIn("  near to it    no device is known to be\n", blocks["board:3"])
+        self.assertIn("  nearest       unknown\n", blocks["board:3"])
 
-    def test_places_of_devices(self):
+    def test_soft0_has_no_location(self):
         for device in self.facts()["devices"]:
             if device["provider"] == "soft":
                 self.assertIsNone(device["pci"])
                 self.assertIsNone(device["numa_node"])
         text = self.run_pier("info").stdout
-        self.assertNotRegex(text, r"device soft0 \(soft\)\n  place")
+        self.assertNotRegex(text, r"device soft0 \(soft\)\n  location")
 
-    def test_a_backend_that_cannot_be_loaded(self):
+    def test_a_broken_backend_is_listed_as_unavailable(self):
         folder = self.folder / 'a "b"\\c\n\x01é'
         folder.mkdir()
         (folder / "broken.so").write_text("not an object")
@@ -119,7 +119,7 @@ class Info(Case):
         self.assertFalse(broken[0]["available"])
         self.assertTrue(broken[0]["detail"])
 
-    def test_a_name_that_is_not_utf8(self):
+    def test_a_path_that_is_not_utf8_is_replaced_in_json(self):
         folder = self.folder / "x\udcff\udcc3y"
         folder.mkdir()
         (folder / "broken.so").write_text("not an object")

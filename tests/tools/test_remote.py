@@ -25,7 +25,7 @@ def frame(kind, payload=b""):
     return struct.pack("<II", len(payload), kind) + payload
 
 
-class Stub(Case):
+class StubShell(Case):
     def setUp(self):
         super().setUp()
         self.home = self.folder / "home of one"
@@ -43,7 +43,7 @@ class Stub(Case):
                      env={**self.stub, "PIER_DEVICE": ""})
         self.assertFalse((self.home / "target").exists())
 
-    def test_both_directions(self):
+    def test_files_are_pushed_and_pulled(self):
         source = self.file("source", 3 * MIB + 1)
         result = self.remote(source, "somewhere:target")
         self.assertIn("verified", result.stdout)
@@ -51,7 +51,7 @@ class Stub(Case):
         self.remote("somewhere:target", "back")
         self.check_same(source, self.folder / "back")
 
-    def test_paths_there(self):
+    def test_remote_paths_are_not_expanded(self):
         source = self.file("source", 1000)
         (self.home / "directory").mkdir()
         for place, name in (("somewhere:", "source"), ("somewhere:directory", "directory/source"),
@@ -65,20 +65,20 @@ class Stub(Case):
         self.remote(source, "somewhere:%s" % (self.folder / "absolute"))
         self.check_same(source, self.folder / "absolute")
 
-    def test_a_user_and_an_address(self):
+    def test_a_user_and_an_ipv6_address_are_accepted(self):
         source = self.file("source", 10)
         self.stub["STUB_HOST"] = "me@fe80::1%lo"
         self.remote(source, "me@[fe80::1%lo]:target")
         self.check_same(source, self.home / "target")
 
-    def test_a_program_with_a_blank_in_its_path(self):
+    def test_remote_pier_may_contain_blanks_and_quotes(self):
         source = self.file("source", 10)
         program = self.folder / "it's a 'pier' $HOME"
         program.symlink_to(PIER)
         self.copy("--remote-pier", program, source, "somewhere:x", env=self.stub)
         self.check_same(source, self.home / "x")
 
-    def test_a_shell_with_words(self):
+    def test_rsh_may_contain_quoted_arguments(self):
         source = self.file("source", 10)
         shell = self.folder / "my shell"
         shell.write_text('#!/bin/sh\n[ "$1" = "two words" ] && shift && exec "%s" "$@"\n'
@@ -101,7 +101,7 @@ class Stub(Case):
                   self.file("source", 10), "somewhere:x", env={"STUB_HOME": str(self.home)})
         return record.read_text().split()
 
-    def test_ssh_forwards_nothing(self):
+    def test_ssh_gets_options_against_forwarding(self):
         words = self.recorded("ssh", " -A")
         self.assertEqual(words[0], "-A", "the user's own words come first")
         self.assertEqual(sorted(words[1:]), [
@@ -109,7 +109,7 @@ class Stub(Case):
             "-oGSSAPIDelegateCredentials=no", "-oPermitLocalCommand=no", "-oRemoteCommand=none",
             "-oRequestTTY=no"])
 
-    def test_another_shell_gets_no_options(self):
+    def test_another_shell_gets_no_ssh_options(self):
         self.assertEqual(self.recorded("my-ssh"), [])
 
     def failed(self, status, pattern, *arguments, **options):
@@ -121,7 +121,7 @@ class Stub(Case):
         self.check_failure(result, status, pattern)
         return result
 
-    def test_failures_there_are_told_once(self):
+    def test_a_remote_failure_is_reported_once(self):
         source = self.file("source", 10)
         for arguments, pattern in (
                 (("somewhere:none", "x"), "somewhere: cannot read none: No such file"),
@@ -133,28 +133,28 @@ class Stub(Case):
         self.failed(3, "somewhere: .*vram", "--dst-mem", "vram", source, "somewhere:x")
         self.failed(3, "somewhere: .*soft7", "--remote-device", "soft7", source, "somewhere:x")
 
-    def test_a_shell_that_is_not_there(self):
+    def test_a_missing_remote_shell_is_reported(self):
         self.file("source", 10)
         self.failed(4, "cannot run .*no-such-shell: No such file",
                     "--rsh", "no-such-shell", "source", "somewhere:x")
 
-    def test_a_host_that_is_not_there(self):
+    def test_an_unknown_host_is_reported(self):
         self.file("source", 10)
         self.failed(4, "nowhere ended .*stub_shell exited with status 255",
                     "source", "nowhere:x")
 
-    def test_a_program_that_is_not_there(self):
+    def test_a_missing_remote_pier_is_reported(self):
         self.file("source", 10)
         result = self.run_pier("cp", "--remote-pier", "no-such-pier", "source", "somewhere:x",
                                env=self.stub)
         self.assertEqual(result.status, 4)
         self.assertIn("--remote-pier", result.stderr)
 
-    def test_a_shell_that_is_not_clean(self):
+    def test_output_of_shell_start_up_files_is_reported(self):
         self.file("source", 10)
         self.stub["STUB_NOISE"] = "Welcome to somewhere\033[2J"
         for arguments in (("source", "somewhere:x"), ("somewhere:y", "x")):
-            result = self.failed(4, 'beginning with "Welcome.*is your shell clean', *arguments)
+            result = self.failed(4, 'beginning with "Welcome.*start-up files', *arguments)
             self.assertNotIn("\033", result.stderr)
 
     def peer(self, script):
@@ -168,28 +168,28 @@ class Stub(Case):
     def says(self, data):
         return self.peer("sys.stdout.buffer.write(%r)" % data)
 
-    def test_another_version(self):
+    def test_another_protocol_version_is_refused(self):
         self.file("source", 10)
         shell = self.says(MAGIC + struct.pack("<II", 7, 0))
-        self.failed(4, "somewhere speaks version 7 .*this side version %d" % VERSION, "--rsh", shell,
+        self.failed(4, "somewhere uses version 7 .*this side uses version %d" % VERSION, "--rsh", shell,
                     "source", "somewhere:x")
 
-    def test_garbage(self):
+    def test_invalid_frames_are_refused(self):
         self.file("source", 10)
         endless = GREETING + frame(3, b"\xff" * 500)
         for data, pattern in (
-                (b"\0" * 100, "is your shell clean"),
-                (self.bytes(1000), "is your shell clean"),
-                (b"\x89PIERCP", "sign of life"),
-                (GREETING, "sign of life"),
-                (GREETING + b"\x10\0\0", "sign of life"),
-                (GREETING + struct.pack("<II", 100, 3), "sign of life"),
+                (b"\0" * 100, "start-up files"),
+                (self.bytes(1000), "start-up files"),
+                (b"\x89PIERCP", "did not respond"),
+                (GREETING, "did not respond"),
+                (GREETING + b"\x10\0\0", "did not respond"),
+                (GREETING + struct.pack("<II", 100, 3), "did not respond"),
                 (GREETING + struct.pack("<II", 16385, 3), "unexpected"),
                 (GREETING + struct.pack("<II", 0xffffffff, 3), "unexpected"),
                 (GREETING + frame(0), "unexpected"),
                 (GREETING + frame(99), "unexpected"),
-                (GREETING + frame(3), "not valid"),
-                (endless, "not valid"),
+                (GREETING + frame(3), "invalid"),
+                (endless, "invalid"),
                 (GREETING + frame(3, struct.pack("<I", 0) + bytes(38)), "."),
                 (GREETING + frame(ERROR), "unexpected"),
                 (GREETING + frame(ERROR, struct.pack("<IH", 0, 1) + b"x"), "unexpected"),
@@ -198,7 +198,7 @@ class Stub(Case):
                 self.failed(4, pattern, "--timeout", 1, "--rsh", self.says(data),
                             "source", "somewhere:x")
 
-    def test_garbage_from_a_sender(self):
+    def test_invalid_source_descriptions_are_refused(self):
         def source(size=10, sparse=0, mode=0o644, nanoseconds=0, name=b"n"):
             return struct.pack("<QIIQI", size, sparse, mode, 0, nanoseconds) + \
                 struct.pack("<H", len(name)) + name + bytes(16)
@@ -207,19 +207,19 @@ class Stub(Case):
                         source(name=b"a\0b"), source(name=b"n" * 300), source()[:-1],
                         source() + b"x"):
             with self.subTest(payload):
-                self.failed(4, "not valid", "--timeout", 1, "--rsh",
+                self.failed(4, "invalid", "--timeout", 1, "--rsh",
                             self.says(GREETING + frame(2, payload)), "somewhere:x", "target")
-        self.failed(4, "sign of life", "--timeout", 1, "--rsh",
+        self.failed(4, "did not respond", "--timeout", 1, "--rsh",
                     self.says(GREETING + frame(2, source())), "somewhere:n", "target")
         self.assertFalse((self.folder / "target").exists())
 
-    def test_words_of_a_peer_cannot_steer_the_terminal(self):
+    def test_control_characters_of_a_peer_are_escaped(self):
         self.file("source", 10)
         words = b"bad\033[2J\r\nnews"
         shell = self.says(GREETING + frame(ERROR, struct.pack("<IH", 1, len(words)) + words))
         self.failed(1, r"somewhere: bad\\x1b\[2J\\x0d\\x0anews", "--rsh", shell, "source", "somewhere:x")
 
-    def test_closing_half_way(self):
+    def test_a_peer_that_exits_early_is_reported(self):
         self.file("source", 10)
         for data in (b"", GREETING, GREETING + b"\x01", GREETING + struct.pack("<II", 10, 3)):
             with self.subTest(data):
@@ -228,14 +228,14 @@ class Stub(Case):
                 self.failed(4, "somewhere ended .*peer exited with status 3", "--rsh", shell,
                             "source", "somewhere:x")
 
-    def test_a_peer_that_hangs(self):
+    def test_a_hanging_peer_times_out(self):
         self.file("source", 10)
         shell = self.peer("import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
                           "signal.pause()")
-        self.failed(4, "somewhere gave no sign of life for 1 s", "--timeout", 1, "--rsh", shell,
+        self.failed(4, "somewhere did not respond for 1 s", "--timeout", 1, "--rsh", shell,
                     "source", "somewhere:x")
 
-    def test_the_server_takes_garbage_too(self):
+    def test_the_server_rejects_invalid_input(self):
         for data in (b"", b"x", bytes(100), GREETING, GREETING + frame(1),
                      GREETING + frame(1, b"\xff" * 200), GREETING + frame(5),
                      MAGIC + struct.pack("<II", VERSION, 0)):
@@ -301,7 +301,7 @@ class Sshd(Case):
                 "-o UserKnownHostsFile=/dev/null -o LogLevel=ERROR -o IdentityAgent=none "
                 "-o SendEnv=PIER_*" % (self.port, self.folder / "user"))
 
-    def test_both_directions(self):
+    def test_files_are_pushed_and_pulled(self):
         source = self.file("source", 5 * MIB + 7)
         there = "%s@127.0.0.1:%s" % (getpass.getuser(), self.folder)
         self.copy("--rsh", self.ssh(), "--remote-pier", PIER, source, there + "/it's $HOME there")
@@ -309,7 +309,7 @@ class Sshd(Case):
         self.copy("--rsh", self.ssh(), "--remote-pier", PIER, there + "/source", "back")
         self.check_same(source, self.folder / "back")
 
-    def test_failures(self):
+    def test_remote_failures_are_reported(self):
         self.file("source", 10)
         there = "%s@127.0.0.1:" % getpass.getuser()
         result = self.run_pier("cp", "--rsh", self.ssh(), "--remote-pier", PIER,
@@ -334,7 +334,7 @@ class Sshd(Case):
                   env={"SSH_AUTH_SOCK": str(self.folder / "agent")})
         return found.read_text().split()
 
-    def test_the_agent_stays_here(self):
+    def test_the_agent_is_not_forwarded(self):
         (self.folder / "config").write_text(
             "ForwardAgent yes\nForwardX11 yes\nRequestTTY force\nRemoteCommand false\n"
             "PermitLocalCommand yes\nLocalCommand echo noise\n")
@@ -346,7 +346,7 @@ class Sshd(Case):
         self.assertEqual(self.session(), [])
         self.assertEqual(self.session(" -A"), ["agent"], "the user asked for it")
 
-    def test_a_restricted_key(self):
+    def test_a_restricted_key_serves_one_directory_read_only(self):
         """As the manual page shows it: the client's own command counts for nothing."""
         inside = self.folder / "inside"
         inside.mkdir()
@@ -366,7 +366,7 @@ class Sshd(Case):
                                        PIER + " cp --server #", *arguments)
                 self.check_failure(result, 1, "127.0.0.1: .*" + pattern)
 
-    def test_a_connection_that_breaks(self):
+    def test_a_killed_ssh_fails_the_copy(self):
         process = self.start_slowly("--rsh", self.ssh(), "--remote-pier", PIER,
                                     target="127.0.0.1:%s" % (self.folder / "copy"))
         ssh, = [p for p in self.children(process.pid)

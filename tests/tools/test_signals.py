@@ -10,7 +10,7 @@ import time
 from harness import Case, MIB, PIER, STUB_RSH, main
 
 
-class Here(Case):
+class Local(Case):
     """Both processes on this host, started by one command."""
 
     options = ()
@@ -19,12 +19,12 @@ class Here(Case):
     def slow(self, **options):
         return self.start_slowly(*self.options, target=self.place, **options)
 
-    def test_server_killed(self):
+    def test_a_killed_server_fails_the_copy(self):
         process = self.slow()
         os.kill(self.server_of(process), signal.SIGKILL)
         self.failure_of(process, 4, "ended before the copy was complete: .*(signal 9|status 137)")
 
-    def test_client_killed(self):
+    def test_the_server_exits_when_the_client_is_killed(self):
         process = self.slow()
         process.kill()
         self.finish(process)
@@ -32,34 +32,34 @@ class Here(Case):
         self.wait_for(lambda: not self.processes(), "the server is left")
         self.assertFalse((self.folder / "copy").exists())
 
-    def test_client_interrupted(self):
+    def test_a_signal_to_the_client_ends_the_copy(self):
         for number, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)):
             with self.subTest(number):
                 process = self.slow()
                 process.send_signal(number)
                 self.failure_of(process, status, "interrupted|terminated")
 
-    def test_server_interrupted(self):
+    def test_a_signal_to_the_server_ends_the_copy(self):
         for number, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
             with self.subTest(number):
                 process = self.slow()
                 os.kill(self.server_of(process), number)
                 self.failure_of(process, status, "interrupted|terminated")
 
-    def test_both_interrupted(self):
+    def test_ctrl_c_ends_both_sides(self):
         """As a terminal does it."""
         for _ in range(5):
             process = self.slow(start_new_session=True)
             os.killpg(process.pid, signal.SIGINT)
             self.failure_of(process, 130, r"\Apier: interrupted\n\Z")
 
-    def test_server_stopped(self):
+    def test_a_stopped_server_times_out(self):
         process = self.start_slowly("--timeout", "1", *self.options, target=self.place)
         server = self.server_of(process)
         os.kill(server, signal.SIGSTOP)
-        self.failure_of(process, 4, "nothing moved|sign of life")
+        self.failure_of(process, 4, "no progress|did not respond")
 
-    def test_client_stopped(self):
+    def test_the_server_times_out_if_the_client_is_stopped(self):
         process = self.start_slowly("--timeout", "1", *self.options, target=self.place)
         server = self.server_of(process)
         process.send_signal(signal.SIGSTOP)
@@ -68,20 +68,20 @@ class Here(Case):
         process.kill()
         self.finish(process)
 
-    def test_interrupted_while_the_server_is_stopped(self):
+    def test_ctrl_c_works_while_the_server_is_stopped(self):
         process = self.slow()
         os.kill(self.server_of(process), signal.SIGSTOP)
         process.send_signal(signal.SIGINT)
         self.failure_of(process, 130, "interrupted")
 
-    def test_an_old_file_stays(self):
+    def test_an_interrupted_copy_keeps_the_old_file(self):
         old = self.file("copy", b"old")
         process = self.slow()
         process.send_signal(signal.SIGINT)
         self.assertEqual(self.finish(process).status, 130)
         self.assertEqual(old.read_bytes(), b"old")
 
-    def test_stopped_for_longer_than_the_timeout(self):
+    def test_a_copy_continues_after_both_sides_were_stopped(self):
         """Ctrl-Z stops both sides, and fg lets them go on."""
         source = self.file("slow", 3 * MIB)
         process = self.start_slowly(*self.options, "--timeout", "1", source=source,
@@ -95,7 +95,7 @@ class Here(Case):
         self.assertEqual(self.finish(process).status, 0)
         self.check_same(source, self.folder / "copy")
 
-    def test_without_a_timeout_it_goes_on(self):
+    def test_a_low_rate_limit_does_not_time_out(self):
         """A rate limit makes the sides wait for longer than they wait for each other."""
         source = self.file("little", 2 * 4096)
         result = self.copy("--timeout", "3", "--bwlimit", "1K", source, "slowly")
@@ -103,7 +103,7 @@ class Here(Case):
         self.check_same(source, self.folder / "slowly")
 
 
-class There(Here):
+class Remote(Local):
     """The receiver is behind a remote shell."""
 
     options = ("--rsh", STUB_RSH, "--remote-pier", PIER)
@@ -126,7 +126,7 @@ class Nohup(Case):
 
 
 class Descriptors(Case):
-    def test_closed_standard_descriptors(self):
+    def test_closed_standard_descriptors_are_harmless(self):
         source = self.file("source", MIB)
         line = 'exec "$0" cp "$1" "$2" <&- >&- 2>&-'
         status = subprocess.run(["sh", "-c", line, PIER, source, self.folder / "copy"],

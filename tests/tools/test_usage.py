@@ -11,29 +11,29 @@ class Usage(Case):
     def usage(self, pattern, *arguments, **options):
         self.refused(2, pattern, *arguments, **options)
 
-    def test_no_command(self):
+    def test_a_missing_command_is_refused(self):
         self.usage("no command")
 
-    def test_unknown_command(self):
+    def test_an_unknown_command_is_refused(self):
         self.usage("'copy'", "copy", "a", "b")
 
-    def test_unknown_option_before_the_command(self):
+    def test_an_unknown_option_before_the_command_is_refused(self):
         self.usage("'--jsno'", "--jsno", "info")
 
-    def test_unknown_options(self):
+    def test_unknown_and_abbreviated_options_are_refused(self):
         for word in ("--jsno", "--js", "-x", "--verbos", "--chunks=4K", "--no-verify=yes"):
             with self.subTest(word):
                 self.usage("'%s'" % word.split("=")[0], "cp", word, "a", "b")
 
-    def test_unknown_letter_in_a_cluster(self):
+    def test_an_unknown_letter_in_a_group_is_refused(self):
         self.usage("'-x'", "cp", "-qx", "a", "b")
 
-    def test_missing_value(self):
+    def test_an_option_without_its_value_is_refused(self):
         for word in ("--chunk", "--src-mem", "-e"):
             with self.subTest(word):
                 self.usage("'%s' needs a value" % word, "cp", "a", "b", word)
 
-    def test_wrong_values(self):
+    def test_invalid_values_are_refused(self):
         for option, values in {
                 "--chunk": ("", "0", "-1", "+4096", " 4096", "4097", "4K ", "1X", "1MM", "2G",
                             "4.5M", "K", "99999999999999999999", "18446744073709551615G"),
@@ -48,12 +48,12 @@ class Usage(Case):
                 with self.subTest((option, value)):
                     self.usage("%s: " % option, "cp", option, value, "a", "b")
 
-    def test_number_of_paths(self):
-        self.usage("SRC and DST are needed", "cp")
-        self.usage("SRC and DST are needed", "cp", "a")
+    def test_a_wrong_number_of_paths_is_refused(self):
+        self.usage("SRC and DST are required", "cp")
+        self.usage("SRC and DST are required", "cp", "a")
         self.usage("no more", "cp", "a", "b", "c")
 
-    def test_paths(self):
+    def test_invalid_paths_are_refused(self):
         self.usage("empty path", "cp", "", "b")
         self.usage("empty path", "cp", "a", "")
         self.usage("both on other hosts", "cp", "h:a", "h:b")
@@ -61,7 +61,7 @@ class Usage(Case):
         self.usage("host name", "cp", "a", "--", "-oProxyCommand=x:b")
         self.usage("too long", "cp", "a" * 5000, "b")
 
-    def test_hosts_that_are_not_complete(self):
+    def test_incomplete_hosts_are_refused(self):
         self.file("a", 1)
         for place in "[::1:x", "me@[::1:x", "[::1]x", "[a:b]":
             with self.subTest(place):
@@ -71,21 +71,21 @@ class Usage(Case):
                 self.usage("does not begin with a host name", "cp", "a", place)
         self.assertEqual([path.name for path in self.folder.iterdir()], ["a"])
 
-    def test_brackets_in_names_of_files(self):
+    def test_brackets_in_file_names_are_accepted(self):
         self.file("[a]", 1)
         (self.folder / "[b").mkdir()
         self.copy("[a]", "[b/c:d")
         self.copy("[a]", "./[b:c")
 
-    def test_remote_shell_without_words(self):
+    def test_an_empty_remote_shell_is_refused(self):
         self.file("a", 1)
         self.usage("--rsh", "cp", "--rsh", " ", "a", "h:b")
 
-    def test_info_takes_nothing(self):
+    def test_info_refuses_arguments(self):
         self.usage("'x'", "info", "x")
         self.usage("'--jso'", "info", "--jso")
 
-    def test_words_cannot_steer_the_terminal(self):
+    def test_control_characters_in_arguments_are_escaped(self):
         """Words may be file names of another user's, which the shell put for a *."""
         word, shown = "\033]0;owned\a\x9b2J\n", r"\x1b]0;owned\x07\xc2\x9b2J\x0a"
         self.file("--chunk=" + word, 1)
@@ -106,10 +106,10 @@ class Usage(Case):
         for words in (("cp", *names, "target"), ("info", word), (word,)):
             self.assertIn(shown, self.run_pier(*words).stderr)
 
-    def test_a_long_word_does_not_hide_the_rule(self):
+    def test_a_long_value_does_not_truncate_the_message(self):
         self.usage(r"from 1 to 4096\n", "cp", "--depth", "x" * 5000, "a", "b")
 
-    def test_help_and_version(self):
+    def test_help_and_version_are_printed(self):
         for words in (("--help",), ("-h",), ("help",), ("help", "cp"), ("cp", "--help"),
                       ("cp", "-h"), ("help", "info"), ("info", "--help")):
             with self.subTest(words):
@@ -124,7 +124,7 @@ class Usage(Case):
         for status in ("0", "1", "2", "3", "4", "5", "128 + N"):
             self.assertIn("  %s " % status, text)
 
-    def test_standard_output_that_takes_nothing(self):
+    def test_a_failing_standard_output_is_reported(self):
         with open("/dev/full", "w", encoding="ascii") as full:
             result = self.run_pier("--version", stdout=full)
         self.assertEqual(result.status, 1)

@@ -40,7 +40,7 @@ size_t piece_length(const struct slot *slot, uint64_t done)
 {
 	uint64_t left = slot->chunk.length - done;
 
-	return left < PIECE ? (size_t)left : PIECE;
+	return left < PIECE_SIZE ? (size_t)left : PIECE_SIZE;
 }
 
 int put_piece(struct link *link, struct slot *slot, uint64_t done, const void *piece)

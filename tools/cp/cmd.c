@@ -5,25 +5,26 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "commands.h"
-#include "file.h"
+#include "cmd.h"
 #include "network.h"
 #include "options.h"
+#include "receive.h"
 #include "remote.h"
 #include "result.h"
+#include "send.h"
 #include "server.h"
 #include "signals.h"
-#include "transfer.h"
+#include "source.h"
 #include "units.h"
 
-/* The client. */
+/* The client side of a copy. */
 struct copy {
 	const struct cp_options *options;
-	enum cp_role role; /* ours */
-	const char *host;  /* of the server; NULL: here */
+	enum cp_role role; /* of the client */
+	const char *host;  /* of the server; NULL: this host */
 	struct cp_side side;
-	struct shell shell; /* if there is a host */
-	struct callees callees;
+	struct shell shell; /* set if host is not NULL */
+	struct peers peers;
 	struct request request;
 	struct failure failure;
 	struct control control;
@@ -32,15 +33,15 @@ struct copy {
 	struct transfer transfer;
 };
 
-static void fill_side(struct cp_side *side, const struct place *place, const char *memory,
-		      const char *device)
+static void fill_side(struct cp_side *side, const struct operand *place,
+		      const char *memory, const char *device)
 {
 	snprintf(side->path, sizeof(side->path), "%s", place->path);
 	snprintf(side->memory, sizeof(side->memory), "%s", memory);
 	snprintf(side->device, sizeof(side->device), "%s", device ? device : "");
 }
 
-static void plan(struct copy *copy)
+static void plan_copy(struct copy *copy)
 {
 	const struct cp_options *options = copy->options;
 	const char *remote_device = options->remote_device;
@@ -67,8 +68,8 @@ static void plan(struct copy *copy)
 		  destination_device);
 }
 
-/* Nobody should type a password to learn that a file is not there. */
-static int look_at_source(struct copy *copy)
+/* Find out that the file is missing before ssh asks for a password. */
+static int try_source(struct copy *copy)
 {
 	struct source source = { .fd = -1, .content = -1 };
 	int result = 0;
@@ -79,16 +80,16 @@ static int look_at_source(struct copy *copy)
 	return result;
 }
 
-/* Looking up a name takes seconds if no server answers: let Ctrl-C end the program. */
+/* Before open_signals(): a name lookup can take seconds, and Ctrl-C must end it. */
 static int prepare_copy(struct copy *copy)
 {
-	if (look_at_source(copy) < 0)
+	if (try_source(copy) < 0)
 		return -1;
 	if (!copy->host)
 		return 0;
 	if (split_shell(copy->options->rsh, &copy->shell, &copy->failure) < 0)
 		return -1;
-	find_callees(copy->host, &copy->shell, copy->side.device, &copy->callees);
+	find_peer_addresses(copy->host, &copy->shell, copy->side.device, &copy->peers);
 	return 0;
 }
 
@@ -102,10 +103,10 @@ static int run_copy(struct copy *copy)
 	if (control->signal_fd < 0 ||
 	    start_remote(&copy->remote, copy->host, &copy->shell,
 			 copy->options->remote_pier, control) < 0 ||
-	    control_greet(control) < 0)
+	    control_exchange_preambles(control) < 0)
 		return -1;
 	if (copy->host)
-		call_only(&copy->callees);
+		connect_only_to(&copy->peers);
 	if (send_request(control, &copy->request) < 0)
 		return -1;
 	return copy->role == CP_SENDER ? run_sender(&copy->transfer)
@@ -118,19 +119,19 @@ static void finish_copy(struct copy *copy)
 	char how[256];
 	size_t used;
 
-	control_tell(&copy->control);
+	control_send_failure(&copy->control);
 	close_transfer(&copy->transfer);
 	control_close(&copy->control);
 	end_remote(&copy->remote, how, sizeof(how));
 	if (copy->control.signal_fd >= 0)
 		close(copy->control.signal_fd);
-	/* A sentence that only says that the other side went may now say why. */
+	/* The exit status of the server explains why it closed the connection. */
 	used = strlen(failure->text);
-	if (failure->status == EXIT_PEER && copy->control.gone && how[0])
+	if (failure->status == EXIT_PEER && copy->control.peer_closed && how[0])
 		snprintf(failure->text + used, sizeof(failure->text) - used, ": %s", how);
 }
 
-static void report(const struct copy *copy, double seconds)
+static void report_copy(const struct copy *copy, double seconds)
 {
 	const struct cp_options *options = copy->options;
 	bool sender = copy->role == CP_SENDER;
@@ -171,7 +172,7 @@ static int copy_file(const struct cp_options *options)
 	struct copy copy = { .options = options };
 	uint64_t start = now_ns();
 
-	plan(&copy);
+	plan_copy(&copy);
 	copy.control = (struct control){ .in = -1,
 					 .out = -1,
 					 .signal_fd = -1,
@@ -193,7 +194,7 @@ static int copy_file(const struct cp_options *options)
 						    !options->quiet && !options->json);
 	run_copy(&copy);
 	finish_copy(&copy);
-	report(&copy, (double)(now_ns() - start) / 1e9);
+	report_copy(&copy, (double)(now_ns() - start) / 1e9);
 	return copy.failure.status;
 }
 
@@ -202,7 +203,7 @@ int command_cp(int argc, char **argv)
 	struct cp_options options;
 
 	if (sodium_init() < 0) {
-		print_error("pier: libsodium cannot be used here");
+		print_error("pier: cannot initialise libsodium");
 		return EXIT_FILE;
 	}
 	if (argc > 1 && strcmp(argv[1], "--server") == 0)

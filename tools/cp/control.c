@@ -10,19 +10,19 @@
 #include "control.h"
 #include "units.h"
 
-static const uint8_t magic[8] = { 0x89, 'P', 'I', 'E', 'R', 'C', 'P', '\n' };
+static const uint8_t preamble_magic[8] = { 0x89, 'P', 'I', 'E', 'R', 'C', 'P', '\n' };
 
 enum {
 	PREAMBLE_SIZE = 16,
 	HEADER_SIZE = 8,
-	/* How long a reason may lag behind its effect. */
-	WHY_MS = 1000,
-	/* How long the receiver may take to name its file: see PATIENCE_MS too. */
+	/* How long to wait for a failure report from the other side. */
+	PEER_REASON_MS = 1000,
+	/* How long the receiver may take to name its file. Below EXIT_WAIT_MS in
+	 * remote.c. */
 	NAMING_MS = 1500,
 };
 
-/* At the start of a sentence about the other side. */
-static const char *peer_name(const struct control *control)
+const char *control_peer_name(const struct control *control)
 {
 	return control->peer ? control->peer : "the other process";
 }
@@ -49,7 +49,7 @@ int control_check_signal(struct control *control)
 	return poll(&pollfd, 1, 0) == 1 ? fail_signal(control) : 0;
 }
 
-/* Wait until fd is ready; a signal and the deadline are failures. */
+/* Wait until fd is ready. Fails on a signal and at the deadline. */
 static int wait_fd(struct control *control, int fd, short events, uint64_t deadline)
 {
 	for (;;) {
@@ -69,16 +69,17 @@ static int wait_fd(struct control *control, int fd, short events, uint64_t deadl
 			return 0;
 		if (left == 0)
 			return fail(control->failure, EXIT_PEER,
-				    "%s gave no sign of life for %g s",
-				    peer_name(control), control->timeout_ms / 1e3);
+				    "%s did not respond for %g s (see --timeout)",
+				    control_peer_name(control),
+				    control->timeout_ms / 1e3);
 	}
 }
 
-static int fail_gone(struct control *control)
+static int fail_peer_closed(struct control *control)
 {
-	control->gone = true;
+	control->peer_closed = true;
 	return fail(control->failure, EXIT_PEER, "%s ended before the copy was complete",
-		    peer_name(control));
+		    control_peer_name(control));
 }
 
 /* Returns the number of bytes, 1 to size; or -1. */
@@ -94,7 +95,7 @@ static ssize_t read_some(struct control *control, uint8_t *ret_data, size_t size
 	} while (count < 0 && (errno == EINTR || errno == EAGAIN));
 	if (count > 0)
 		return count;
-	return fail_gone(control);
+	return fail_peer_closed(control);
 }
 
 static int read_all(struct control *control, uint8_t *ret_data, size_t size,
@@ -112,9 +113,9 @@ static int read_all(struct control *control, uint8_t *ret_data, size_t size,
 }
 
 /*
- * A pipe that polls as writable takes PIPE_BUF bytes without blocking (pipe(7)),
- * so the descriptors need not be made non-blocking, which would also change
- * them for whoever shares them.
+ * A pipe that polls as writable accepts PIPE_BUF bytes without blocking (pipe(7)). The
+ * descriptors stay blocking: O_NONBLOCK would also affect other processes that share
+ * them.
  */
 static int write_all(struct control *control, const uint8_t *data, size_t size)
 {
@@ -129,8 +130,8 @@ static int write_all(struct control *control, const uint8_t *data, size_t size)
 		if (count < 0 && (errno == EINTR || errno == EAGAIN))
 			continue;
 		if (count < 0) {
-			control_ask_why(control);
-			return fail_gone(control);
+			control_read_peer_failure(control);
+			return fail_peer_closed(control);
 		}
 		data += count;
 		size -= (size_t)count;
@@ -138,8 +139,9 @@ static int write_all(struct control *control, const uint8_t *data, size_t size)
 	return 0;
 }
 
-/* Show what came instead of the preamble, up to the end of its first line. */
-static int fail_noise(struct control *control, const uint8_t *preamble, size_t length)
+/* Report the first line of the data that arrived instead of the preamble. */
+static int fail_bad_preamble(struct control *control, const uint8_t *preamble,
+			     size_t length)
 {
 	struct pollfd pollfd = { .fd = control->in, .events = POLLIN };
 	uint8_t noise[64] = { 0 };
@@ -152,18 +154,18 @@ static int fail_noise(struct control *control, const uint8_t *preamble, size_t l
 	}
 	noise[length] = '\0';
 	noise[strcspn((const char *)noise, "\r\n")] = '\0';
-	return fail(
-		control->failure, EXIT_PEER,
-		"%s sent something other than the protocol, beginning with \"%s\": is "
-		"your shell clean? Its start-up files must print nothing",
-		peer_name(control), (const char *)noise);
+	return fail(control->failure, EXIT_PEER,
+		    "%s sent something other than the copy protocol, beginning with "
+		    "\"%s\": the "
+		    "start-up files of the shell there must not print anything",
+		    control_peer_name(control), (const char *)noise);
 }
 
 static int read_preamble(struct control *control)
 {
 	uint64_t deadline = deadline_after(control->timeout_ms);
 	uint8_t preamble[PREAMBLE_SIZE];
-	struct wire_reader reader = { preamble + sizeof(magic), 8, false };
+	struct wire_reader reader = { preamble + sizeof(preamble_magic), 8, false };
 	size_t length = 0;
 	uint32_t version;
 
@@ -174,25 +176,25 @@ static int read_preamble(struct control *control)
 		if (count < 0)
 			return -1;
 		length += (size_t)count;
-		if (memcmp(preamble, magic, length < 8 ? length : 8) != 0)
-			return fail_noise(control, preamble, length);
+		if (memcmp(preamble, preamble_magic, length < 8 ? length : 8) != 0)
+			return fail_bad_preamble(control, preamble, length);
 	}
 	version = get_u32(&reader);
 	if (version != CP_PROTOCOL_VERSION)
 		return fail(
 			control->failure, EXIT_PEER,
-			"%s speaks version %u of the copy protocol, this side version "
-			"%d: install the same pier on both",
-			peer_name(control), version, CP_PROTOCOL_VERSION);
-	control->greeted = true;
+			"%s uses version %u of the copy protocol, this side uses version "
+			"%d: install the same version of pier on both",
+			control_peer_name(control), version, CP_PROTOCOL_VERSION);
+	control->preamble_read = true;
 	return 0;
 }
 
-int control_greet(struct control *control)
+int control_exchange_preambles(struct control *control)
 {
 	struct wire_writer writer = { .length = 0 };
 
-	put_bytes(&writer, magic, sizeof(magic));
+	put_bytes(&writer, preamble_magic, sizeof(preamble_magic));
 	put_u32(&writer, CP_PROTOCOL_VERSION);
 	put_u32(&writer, 0);
 	if (write_all(control, writer.data, writer.length) < 0)
@@ -216,15 +218,15 @@ int control_send(struct control *control, enum frame_type type,
 	return length ? write_all(control, writer->data, length) : 0;
 }
 
-static int fail_frame(struct control *control, const struct frame *frame)
+static int fail_unexpected_frame(struct control *control, const struct frame *frame)
 {
 	return fail(control->failure, EXIT_PEER,
 		    "%s sent an unexpected control message (type %u, %u bytes)",
-		    peer_name(control), frame->type, frame->length);
+		    control_peer_name(control), frame->type, frame->length);
 }
 
-/* The other side's own words, as they came: print_safely() when they are shown. */
-static int fail_told(struct control *control, const struct frame *frame)
+/* Adopt the other side's failure. Its text is escaped when it is printed. */
+static int fail_with_peer_failure(struct control *control, const struct frame *frame)
 {
 	struct wire_reader reader = { frame->payload, frame->length, false };
 	uint32_t status = get_u32(&reader);
@@ -232,9 +234,9 @@ static int fail_told(struct control *control, const struct frame *frame)
 
 	get_string(&reader, text, sizeof(text));
 	if (!wire_complete(&reader) || status == 0 || status > 255)
-		return fail_frame(control, frame);
-	control->told = true;
-	/* A Ctrl-C reaches both sides; ours is the one to speak of. */
+		return fail_unexpected_frame(control, frame);
+	control->failure_from_peer = true;
+	/* A Ctrl-C reaches both sides; report this side's signal. */
 	if (status > EXIT_SIGNAL && control_check_signal(control) < 0)
 		return -1;
 	return fail(control->failure, (int)status, "%s%s%s",
@@ -252,10 +254,11 @@ static int receive_until(struct control *control, struct frame *ret_frame,
 	ret_frame->length = get_u32(&reader);
 	ret_frame->type = get_u32(&reader);
 	if (ret_frame->length > sizeof(ret_frame->payload))
-		return fail_frame(control, ret_frame);
+		return fail_unexpected_frame(control, ret_frame);
 	if (read_all(control, ret_frame->payload, ret_frame->length, deadline) < 0)
 		return -1;
-	return ret_frame->type == FRAME_ERROR ? fail_told(control, ret_frame) : 0;
+	return ret_frame->type == FRAME_ERROR ? fail_with_peer_failure(control, ret_frame)
+					      : 0;
 }
 
 int control_receive(struct control *control, struct frame *ret_frame)
@@ -268,57 +271,59 @@ int control_expect(struct control *control, enum frame_type type, struct frame *
 	do {
 		if (control_receive(control, ret_frame) < 0)
 			return -1;
-	} while (ret_frame->type == FRAME_ALIVE);
+	} while (ret_frame->type == FRAME_KEEPALIVE);
 	if (ret_frame->type != type)
-		return fail_frame(control, ret_frame);
+		return fail_unexpected_frame(control, ret_frame);
 	return 0;
 }
 
-void control_ask_why(struct control *control)
+void control_read_peer_failure(struct control *control)
 {
 	struct failure none = { 0 }, *ours = control->failure;
-	uint64_t deadline = deadline_after(WHY_MS);
+	uint64_t deadline = deadline_after(PEER_REASON_MS);
 	struct frame frame;
 	int result = 0;
 
 	control->failure = &none;
-	if (!control->greeted)
+	if (!control->preamble_read)
 		result = read_all(control, frame.payload, PREAMBLE_SIZE, deadline);
 	while (result == 0)
 		result = receive_until(control, &frame, deadline);
 	control->failure = ours;
-	if (control->told || control->gone || none.status > EXIT_SIGNAL)
+	if (control->failure_from_peer || control->peer_closed ||
+	    none.status > EXIT_SIGNAL)
 		fail(ours, none.status, "%s", none.text);
 }
 
-void control_tell(struct control *control)
+void control_send_failure(struct control *control)
 {
 	struct failure *ours = control->failure;
 	struct failure ignored = { 0 };
 	struct wire_writer writer = { .length = 0 };
 
-	if (!ours->status || control->told || control->gone || control->out < 0)
+	if (!ours->status || control->failure_from_peer || control->peer_closed ||
+	    control->out < 0)
 		return;
 	put_u32(&writer, (uint32_t)ours->status);
-	put_string(&writer,
-		   control->withheld ? "the client could not connect" : ours->text);
-	/* The last word: nobody is left to hear why it did not arrive. */
+	put_string(&writer, control->reason_withheld ? "the client could not connect"
+						     : ours->text);
+	/* This is the last frame. An error while sending it is not reported. */
 	control->failure = &ignored;
-	control->timeout_ms = WHY_MS;
+	control->timeout_ms = PEER_REASON_MS;
 	control_send(control, FRAME_ERROR, &writer);
 	control->failure = ours;
 }
 
-bool control_tell_unless_done(struct control *control)
+bool control_send_failure_unless_done(struct control *control)
 {
 	struct failure ignored = { 0 }, *ours = control->failure;
 	struct frame frame = { 0 };
 	uint64_t deadline;
 
-	if (control->told || control->gone)
+	if (control->failure_from_peer || control->peer_closed)
 		return false;
-	control_tell(control);
-	/* This was the last word: later calls of control_tell() send nothing. */
+	control_send_failure(control);
+	/* That was the last frame: later calls of control_send_failure() send nothing. */
 	close(control->out);
 	control->out = -1;
 	deadline = deadline_after(NAMING_MS);

@@ -6,13 +6,13 @@
 #include "wire.h"
 
 /*
- * The control connection: frames over a pair of pipes.
+ * The control connection carries frames over a pair of pipes.
  *
  *	preamble  "\x89PIERCP\n", version (32 bits), 0 (32 bits)
  *	frame     length of the payload (32 bits), type (32 bits), payload
  *
- * Both sides send the preamble at once. All waits also end at a signal, when
- * the other side goes away or reports its failure, and after the timeout.
+ * Both sides send the preamble immediately. Every wait also ends on a signal, when the
+ * other side closes its pipe or reports a failure, and after the timeout.
  */
 
 enum {
@@ -20,25 +20,25 @@ enum {
 };
 
 enum frame_type {
-	FRAME_REQUEST = 1, /* client: settings, and the server's role and side */
-	FRAME_SOURCE = 2,  /* sender: what the file is */
-	FRAME_SETUP = 3,   /* both: endpoint, region, report */
-	FRAME_READY = 4,   /* both: connected */
-	FRAME_END = 5,	   /* sender: all was sent, the file did not change; digest */
-	FRAME_DONE = 6,	   /* receiver: the destination is in its place */
-	FRAME_ALIVE = 7,   /* both: busy with something that takes long */
-	FRAME_ERROR = 8,   /* both, last: exit status and sentence */
+	FRAME_REQUEST = 1,   /* client: settings, and the server's role and side */
+	FRAME_SOURCE = 2,    /* sender: name, size and attributes of the file */
+	FRAME_SETUP = 3,     /* both: endpoint, memory region, report */
+	FRAME_READY = 4,     /* both: connected */
+	FRAME_END = 5,	     /* sender: all is sent and the file did not change; digest */
+	FRAME_DONE = 6,	     /* receiver: the destination has its name */
+	FRAME_KEEPALIVE = 7, /* both: this side is still working */
+	FRAME_ERROR = 8,     /* both, last: exit status and error message */
 };
 
 struct control {
 	int in, out;   /* owned; -1: closed */
 	int signal_fd; /* borrowed */
 	uint32_t timeout_ms;
-	const char *peer; /* host, or NULL: a process that was started here */
-	bool greeted;	  /* the other side's preamble was read */
-	bool gone;	  /* the other side went away without a word */
-	bool told;	  /* the failure is the other side's own, told by it */
-	bool withheld;	  /* the other side is not told why connecting failed */
+	const char *peer;   /* the host; NULL: a process on this host */
+	bool preamble_read; /* the other side's preamble has arrived */
+	bool peer_closed; /* the other side closed its pipe without reporting a failure */
+	bool failure_from_peer; /* the failure was reported by the other side */
+	bool reason_withheld;	/* do not report why connecting failed */
 	struct failure *failure;
 };
 
@@ -48,35 +48,39 @@ struct frame {
 	uint8_t payload[WIRE_MAX];
 };
 
-/* All return 0, or -1 with control->failure set. */
+/* The other side, as the subject of an error message. */
+const char *control_peer_name(const struct control *control);
 
-int control_greet(struct control *control);
+/* Functions that return int return 0, or -1 with control->failure set. */
+
+int control_exchange_preambles(struct control *control);
 int control_send(struct control *control, enum frame_type type,
 		 const struct wire_writer *writer);
 int control_receive(struct control *control, struct frame *ret_frame);
-/* The next frame that is not ALIVE, which must be of this type. */
+/* Receive the next frame that is not a keepalive. It must be of this type. */
 int control_expect(struct control *control, enum frame_type type,
 		   struct frame *ret_frame);
-/* Fails when a signal has come. */
+/* Fails if a signal is pending. */
 int control_check_signal(struct control *control);
 
 /*
- * Something broke that may be an effect of the other side's end: listen for a
- * moment, and note its reason if there is one.
+ * Call after an error that the other side may have caused: wait a moment for its
+ * failure report, and record it if there is one.
  */
-void control_ask_why(struct control *control);
+void control_read_peer_failure(struct control *control);
 
 /*
- * Tell the other side of our failure, if there is one that it does not know.
- * Call it before the channel is closed, or the other side takes that for the cause.
+ * Report this side's failure, if there is one, unless it came from the other side.
+ * Call it before the channel is closed; otherwise the other side reports the closed
+ * channel as the cause.
  */
-void control_tell(struct control *control);
+void control_send_failure(struct control *control);
 
 /*
- * Tell the other side, a receiver, and listen for its last word. Returns whether
- * that was FRAME_DONE: the destination was in its place before our failure came.
+ * Report this side's failure to the receiver and wait for its answer. Returns whether
+ * that is FRAME_DONE: the destination had its name before the report arrived.
  */
-bool control_tell_unless_done(struct control *control);
+bool control_send_failure_unless_done(struct control *control);
 void control_close(struct control *control);
 
 #endif

@@ -9,10 +9,10 @@
 #include "failure.h"
 
 /*
- * `pier cp` is two processes: a sender that reads the source and a receiver
- * that writes the destination. One of them is what the user started (the
- * client); it starts the other (the server), here or through a remote shell,
- * and the two speak over the server's standard input and output.
+ * `pier cp` runs as two processes: a sender that reads the source and a receiver that
+ * writes the destination. The user starts one of them, the client. The client starts
+ * the other, the server, on this host or through a remote shell. They exchange control
+ * messages over the server's standard input and output.
  */
 
 enum cp_role {
@@ -20,42 +20,42 @@ enum cp_role {
 	CP_RECEIVER = 2,
 };
 
-/* Longest names of memory and devices, with their NUL. */
+/* Sizes of strings, with the terminating NUL. */
 enum {
 	CP_NAME_MAX = 64,
-	CP_WHY_MAX = 1024,
+	CP_REASON_MAX = 1024,
 };
 
 enum {
 	CP_SECRET_SIZE = 32
 };
 
-/* What both sides must agree on: the client's options. */
+/* The client's options that apply to both sides. */
 struct cp_settings {
-	uint64_t chunk;	     /* bytes in one write */
-	uint64_t rate;	     /* bytes a second at most; 0: no limit */
-	uint32_t depth;	     /* chunks under way at once */
-	uint32_t threads;    /* that read, or verify and write; 0: chosen */
-	uint32_t timeout_ms; /* without a sign of life */
+	uint64_t chunk;	     /* bytes per RDMA write */
+	uint64_t rate;	     /* maximum bytes per second; 0: no limit */
+	uint32_t depth;	     /* chunks in flight */
+	uint32_t threads;    /* that read, or verify and write; 0: choose */
+	uint32_t timeout_ms; /* without progress or a keepalive */
 	bool verify;
 	bool direct;			/* PIER_POLICY_DIRECT */
 	bool preserve;			/* mode and modification time */
 	uint8_t secret[CP_SECRET_SIZE]; /* of this copy; see digest.h */
 };
 
-/* One side's file, memory and NIC, as asked for; "" is: choose. */
+/* The file, memory and NIC requested for one side; "": choose. */
 struct cp_side {
 	char path[PATH_MAX];
 	char memory[CP_NAME_MAX];
 	char device[CP_NAME_MAX];
 };
 
-/* What was really used. */
+/* The device, memory and path that a side uses. */
 struct cp_report {
 	char device[CP_NAME_MAX];
 	char memory[CP_NAME_MAX];
-	char path[CP_NAME_MAX]; /* pier_path_name() */
-	char why[CP_WHY_MAX];	/* pier_mr_reason() */
+	char path[CP_NAME_MAX];	    /* pier_path_name() */
+	char reason[CP_REASON_MAX]; /* pier_mr_reason() */
 };
 
 enum {
@@ -63,7 +63,7 @@ enum {
 	CP_CHUNK_MIN = 4096,
 	CP_CHUNK_MAX = 1 << 30,
 	CP_DEPTH_MAX = 4096,
-	/* Chunk times depth at most: a server allocates what its client asks for. */
+	/* Limit of chunk * depth: a server allocates what its client requests. */
 	CP_SLOTS_MAX = CP_CHUNK_MAX,
 	CP_THREADS_MAX = 64,
 };

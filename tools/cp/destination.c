@@ -6,14 +6,14 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "file.h"
+#include "destination.h"
 #include "path.h"
 #include "temporary.h"
 
 enum {
 	RESOLVE_ATTEMPTS = 100,
-	/* The file was replaced while it was looked up. */
-	STALE = 1,
+	/* The file was replaced during the lookup. */
+	RESOLVE_STALE = 1,
 };
 
 static int fail_path(const struct destination *destination, const char *what,
@@ -23,9 +23,10 @@ static int fail_path(const struct destination *destination, const char *what,
 		    path_error(errno));
 }
 
-/* The file that is replaced; its st_mode is 0 if there is none. Some are refused. */
-static int look_at_existing(const struct destination *destination, const uint8_t *secret,
-			    struct stat *ret_old, struct failure *failure)
+/* Refuse to replace some files. ret_old->st_mode is 0 if there is no old file. */
+static int check_existing_file(const struct destination *destination,
+			       const uint8_t *secret, struct stat *ret_old,
+			       struct failure *failure)
 {
 	memset(ret_old, 0, sizeof(*ret_old));
 	if (fstatat(destination->directory, destination->name, ret_old,
@@ -42,9 +43,9 @@ static int look_at_existing(const struct destination *destination, const uint8_t
 }
 
 /*
- * An old file keeps its mode, as with cp(1), if it has the new file's owner. In a
- * directory like /tmp, anybody else could open the copy of a secret to all by
- * creating a file of its name first.
+ * As with cp(1), the mode of an old file is kept, but only if the owner is the same.
+ * Otherwise, in a directory like /tmp, another user could make the copy of a secret
+ * readable by creating a file with its name first.
  */
 static int choose_mode(struct destination *destination, const struct stat *old,
 		       struct failure *failure)
@@ -53,7 +54,7 @@ static int choose_mode(struct destination *destination, const struct stat *old,
 	struct stat own;
 
 	umask(mask);
-	/* On NFS the owner of new files may be another than geteuid(). */
+	/* On NFS, the owner of a new file may differ from geteuid(). */
 	if (fstat(destination->fd, &own) < 0)
 		return fail_path(destination, "write", failure);
 	if (destination->preserve)
@@ -72,7 +73,7 @@ static bool is_directory(int fd)
 	return fd >= 0 && fstat(fd, &stat) == 0 && S_ISDIR(stat.st_mode);
 }
 
-/* Open what the path leads to; within a directory, the file of the source's name. */
+/* Open the path's file. In a directory, open the file that has the source's name. */
 static int open_target(struct destination *destination, int root, const char *path)
 {
 	const char *slash = path[strlen(path) - 1] == '/' ? "" : "/";
@@ -97,7 +98,7 @@ static int fail_link(const struct destination *destination, struct failure *fail
 		    destination->path, path_error(errno));
 }
 
-/* rename(2) would replace the link: go to the directory of the file that it leads to. */
+/* rename(2) would replace the link itself: use the directory of the link's target. */
 static int follow_link(struct destination *destination, int root, int target,
 		       struct failure *failure)
 {
@@ -109,15 +110,15 @@ static int follow_link(struct destination *destination, int root, int target,
 	}
 	directory = open_parent_of(root, target, destination->name);
 	if (directory < 0)
-		return errno == ESTALE ? STALE : fail_link(destination, failure);
+		return errno == ESTALE ? RESOLVE_STALE : fail_link(destination, failure);
 	close(destination->directory);
 	destination->directory = directory;
 	return 0;
 }
 
-/* Returns 0, -1, or STALE. */
-static int find_name(struct destination *destination, int root, int target,
-		     struct failure *failure)
+/* Returns 0, -1, or RESOLVE_STALE. */
+static int find_destination_name(struct destination *destination, int root, int target,
+				 struct failure *failure)
 {
 	const char *path = destination->path;
 	struct stat stat;
@@ -134,30 +135,30 @@ static int find_name(struct destination *destination, int root, int target,
 	return 0;
 }
 
-static int resolve_once(struct destination *destination, int root, const char *path,
-			struct failure *failure)
+static int try_resolve(struct destination *destination, int root, const char *path,
+		       struct failure *failure)
 {
 	int target = open_target(destination, root, path), result;
 
 	if (target < 0 && errno != ENOENT)
 		return fail_path(destination, "write", failure);
-	result = find_name(destination, root, target, failure);
+	result = find_destination_name(destination, root, target, failure);
 	if (target >= 0)
 		close(target);
 	return result;
 }
 
-/* Find the directory that the file goes to, and its name there; path is not empty. */
-static int resolve(struct destination *destination, int root, const char *path,
-		   struct failure *failure)
+/* Find the directory of the file, and its name there. path is not empty. */
+static int resolve_destination(struct destination *destination, int root,
+			       const char *path, struct failure *failure)
 {
 	int attempt;
 
-	/* Another copy may replace the file between two of our looks. */
+	/* Another copy may replace the file during the lookup. */
 	for (attempt = 0; attempt < RESOLVE_ATTEMPTS; attempt++) {
-		int result = resolve_once(destination, root, path, failure);
+		int result = try_resolve(destination, root, path, failure);
 
-		if (result != STALE)
+		if (result != RESOLVE_STALE)
 			return result;
 		close(destination->directory);
 		destination->directory = -1;
@@ -167,11 +168,11 @@ static int resolve(struct destination *destination, int root, const char *path,
 }
 
 /*
- * A file without a name goes away with the process, however that ends. File
- * systems that have no such files say EOPNOTSUPP; EISDIR and ENOENT are
- * kernels', or network file systems', ways of not knowing the flag.
+ * The kernel removes a file without a name when the process ends, however it ends. File
+ * systems without O_TMPFILE return EOPNOTSUPP; kernels and network file systems that do
+ * not know the flag return EISDIR, ENOENT or EINVAL.
  */
-static int create_file(struct destination *destination)
+static int create_unnamed_file(struct destination *destination)
 {
 	destination->fd = openat(destination->directory, ".",
 				 O_WRONLY | O_TMPFILE | O_CLOEXEC, 0600);
@@ -184,8 +185,8 @@ static int create_file(struct destination *destination)
 }
 
 /*
- * A disk that is too small is better found now than after an hour. A sparse file
- * gets its size alone: holes stay holes until data is written into them.
+ * Reserve the disk space now, so that a full disk is found before the transfer. For a
+ * sparse file, only set the size; holes stay holes until data is written to them.
  */
 static int reserve_room(const struct destination *destination, struct failure *failure)
 {
@@ -197,7 +198,8 @@ static int reserve_room(const struct destination *destination, struct failure *f
 			       : 0;
 	if (size > 0 && fallocate(destination->fd, 0, 0, size) < 0 &&
 	    errno != EOPNOTSUPP && errno != ENOSYS)
-		return fail(failure, EXIT_FILE, "no room for the %lld bytes of %s: %s",
+		return fail(failure, EXIT_FILE,
+			    "not enough space for the %lld bytes of %s: %s",
 			    (long long)size, destination->path, strerror(errno));
 	return 0;
 }
@@ -210,10 +212,10 @@ int open_destination(struct destination *destination, int root, const char *path
 
 	destination->source = *source;
 	destination->preserve = settings->preserve;
-	if (resolve(destination, root, path, failure) < 0 ||
-	    look_at_existing(destination, settings->secret, &old, failure) < 0)
+	if (resolve_destination(destination, root, path, failure) < 0 ||
+	    check_existing_file(destination, settings->secret, &old, failure) < 0)
 		return -1;
-	if (create_file(destination) < 0)
+	if (create_unnamed_file(destination) < 0)
 		return fail_path(destination, "write", failure);
 	if (choose_mode(destination, &old, failure) < 0)
 		return -1;
@@ -239,7 +241,7 @@ int write_destination(const struct destination *destination, uint64_t offset,
 		offset += (uint64_t)count;
 		left -= (size_t)count;
 	}
-	/* The disk works while we copy, so that little is left for the end. */
+	/* Start writeback now, so that the final fsync(2) has little to do. */
 	sync_file_range(destination->fd, (off_t)start, (off_t)length,
 			SYNC_FILE_RANGE_WRITE);
 	return 0;
@@ -258,7 +260,7 @@ static int set_attributes(const struct destination *destination)
 	return destination->preserve ? futimens(destination->fd, times) : 0;
 }
 
-/* linkat(2) does not replace a file, rename(2) does. */
+/* Only rename(2) can replace a file; linkat(2) cannot. */
 static int give_name(struct destination *destination)
 {
 	if (!destination->temporary[0]) {
@@ -294,10 +296,11 @@ int commit_destination(struct destination *destination, struct failure *failure)
 	if (set_attributes(destination) < 0 || fsync(destination->fd) < 0)
 		return fail_path(destination, "write", failure);
 	if (!decide_fate(destination, DESTINATION_NAMING))
-		return fail(failure, EXIT_FILE, "%s was abandoned", destination->path);
+		return fail(failure, EXIT_FILE, "the copy to %s was abandoned",
+			    destination->path);
 	if (give_name(destination) < 0)
 		return fail_path(destination, "write", failure);
-	/* Some file systems cannot synchronise directories: EINVAL. */
+	/* EINVAL: the file system cannot sync directories. */
 	if (fsync(destination->directory) < 0 && errno != EINVAL)
 		return fail_path(destination, "write", failure);
 	return 0;

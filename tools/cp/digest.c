@@ -4,12 +4,12 @@
 #include "digest.h"
 #include "wire.h"
 
-/* Contexts of crypto_kdf_derive_from_key(): keys of one are unrelated to the other's. */
+/* Contexts of crypto_kdf_derive_from_key(), which keep the derived keys independent. */
 static const char tag_context[crypto_kdf_CONTEXTBYTES] = "cp-chunk";
 static const char digest_context[crypto_kdf_CONTEXTBYTES] = "cp-file-";
 
 _Static_assert((int)CP_SECRET_SIZE == (int)crypto_kdf_KEYBYTES,
-	       "a secret is a kdf's key");
+	       "a secret is a key of crypto_kdf");
 
 void begin_tag(struct tag_state *state, const uint8_t *secret, uint64_t number)
 {
@@ -27,7 +27,7 @@ void update_tag(struct tag_state *state, const void *data, size_t length)
 
 void finish_tag(struct tag_state *state, const struct chunk *chunk, uint8_t *ret_tag)
 {
-	/* Always behind the data and of one size, so no two chunks look the same. */
+	/* A suffix of fixed size, so different chunks never give the same input. */
 	uint8_t place[24];
 
 	store_u64(place, chunk->offset);

@@ -11,14 +11,14 @@
 #include "cp.h"
 
 /*
- * How a copy is verified, also against an attacker who can change whatever the
- * NICs exchange. The client draws a secret for each copy and sends it over the
- * control connection, which ssh(1) protects. Each chunk is announced with a tag:
- * Poly1305 over its bytes and its place in the file, under a key that is derived
- * from the secret and used once. At the end the sender sends a digest of all
- * tags over the control connection.
+ * Verification of a copy, also against an attacker who can change the data between
+ * the NICs. The client draws a secret for each copy and sends it over the control
+ * connection, which ssh(1) protects. Each announcement carries a tag: Poly1305 over the
+ * chunk's bytes and its position in the file, under a key that is derived from the
+ * secret and used once. At the end the sender sends a digest of all tags over the
+ * control connection.
  *
- * Call sodium_init() first. Any thread may use its own states.
+ * Call sodium_init() first. A state must be used by one thread at a time.
  */
 
 enum {
@@ -27,13 +27,14 @@ enum {
 };
 
 /*
- * Consecutive bytes of the file. A hole reads as zeroes and is announced without
- * being transferred.
+ * Consecutive bytes of the file. A hole reads as zeroes; it is announced but not
+ * transferred.
  */
 struct chunk {
-	uint64_t number; /* in the order of the file, from 0 */
+	uint64_t number; /* from 0, in file order */
 	uint64_t offset;
-	uint64_t length; /* of data: at most the link's chunk; of a hole: any */
+	uint64_t
+		length; /* at most the link's chunk size for data; unlimited for a hole */
 	bool hole;
 };
 
@@ -46,13 +47,13 @@ struct digest_state {
 };
 
 void begin_tag(struct tag_state *state, const uint8_t *secret, uint64_t number);
-/* The chunk's bytes in order; none for a hole. */
+/* Add the chunk's bytes, in order; a hole has none. */
 void update_tag(struct tag_state *state, const void *data, size_t length);
 void finish_tag(struct tag_state *state, const struct chunk *chunk, uint8_t *ret_tag);
-/* In constant time. */
+/* Compares in constant time. */
 bool tags_equal(const uint8_t *a, const uint8_t *b);
 
-/* The digest of a file: its size, then the tags of its chunks in their order. */
+/* The digest of a file covers its size, then the tags of its chunks in order. */
 void begin_digest(struct digest_state *state, const uint8_t *secret, uint64_t size);
 void update_digest(struct digest_state *state, const uint8_t *tag);
 void finish_digest(struct digest_state *state, uint8_t *ret_digest);

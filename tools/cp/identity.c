@@ -8,14 +8,14 @@
 #include "identity.h"
 #include "wire.h"
 
-/* Like the contexts in digest.c. */
-static const char context[crypto_kdf_CONTEXTBYTES] = "cp-ident";
+/* As the contexts in digest.c. */
+static const char identity_context[crypto_kdf_CONTEXTBYTES] = "cp-ident";
 
 enum {
 	BOOT_ID_SIZE = 36 /* a UUID as text: random(4) */
 };
 
-/* Names the running kernel, so that inode numbers of two hosts are kept apart. */
+/* Identifies the running kernel, because inode numbers of two hosts may be equal. */
 static bool read_boot_id(uint8_t *ret_id)
 {
 	int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
@@ -35,7 +35,7 @@ bool identify_file(const struct stat *stat, const uint8_t *secret, uint8_t *ret_
 		return false;
 	store_u64(facts + BOOT_ID_SIZE, stat->st_dev);
 	store_u64(facts + BOOT_ID_SIZE + 8, stat->st_ino);
-	crypto_kdf_derive_from_key(key, sizeof(key), 0, context, secret);
+	crypto_kdf_derive_from_key(key, sizeof(key), 0, identity_context, secret);
 	crypto_generichash(ret_identity, CP_IDENTITY_SIZE, facts, sizeof(facts), key,
 			   sizeof(key));
 	sodium_memzero(key, sizeof(key));

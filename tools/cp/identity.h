@@ -7,19 +7,19 @@
 #include <sys/stat.h>
 
 /*
- * Which file this is, so that a receiver can refuse to overwrite the source: a
- * keyed hash of the kernel's boot id, the device number and the inode number.
- * Equal identities of one copy mean the same file. The peer knows the key, but not
+ * The identity of a file is a keyed hash of the kernel's boot id, the device number and
+ * the inode number. A receiver compares identities to refuse to overwrite the source:
+ * within one copy, equal identities mean the same file. The peer knows the key but not
  * the boot id of another host (122 random bits), so it learns none of the three.
  */
 enum {
 	CP_IDENTITY_SIZE = 16
 };
 
-/* `secret` is the copy's. Returns false, and sets zeroes, if there is no boot id. */
+/* `secret` is the copy's. Returns false and zeroes if the boot id cannot be read. */
 bool identify_file(const struct stat *stat, const uint8_t *secret, uint8_t *ret_identity);
 
-/* Whether `identity`, which a peer of this copy sent, is that of this file. */
+/* Returns whether `identity`, received from the peer of this copy, is this file. */
 bool is_identity_of(const uint8_t *identity, const struct stat *stat,
 		    const uint8_t *secret);
 

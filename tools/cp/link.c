@@ -7,10 +7,10 @@
 #include "link.h"
 
 enum {
-	PAGE = 65536 /* at least a page on every machine */
+	PAGE = 65536 /* a multiple of every host page size */
 };
 
-/* Memory that was chosen comes first, since the device is to be near to it. */
+/* Requested memory is allocated first, and the nearest device is then opened. */
 static int alloc_memory(struct link *link, const char *spec, struct failure *failure)
 {
 	snprintf(link->report.memory, sizeof(link->report.memory), "%s", spec);
@@ -43,7 +43,7 @@ static int open_device(struct link *link, const char *name, bool local,
 	    pier_alloc_pd(link->device, &link->pd) < 0)
 		return fail_pier(failure, EXIT_DEVICE);
 	snprintf(link->report.device, sizeof(link->report.device), "%s", attr.name);
-	/* soft0 reaches a memfd of another process without a detour. */
+	/* soft0 copies directly to and from another process's memfd. */
 	if (!link->buffer)
 		return alloc_memory(link, attr.memfd_as_dmabuf ? "memfd" : "host",
 				    failure);
@@ -51,8 +51,8 @@ static int open_device(struct link *link, const char *name, bool local,
 }
 
 /*
- * What the peer may do with our slots. soft0 lets a peer on the same host copy straight
- * into a memfd, if it may read it as well; and it would read there what it wrote.
+ * The access rights of the peer. With REMOTE_READ as well, soft0 lets a peer on the same
+ * host copy directly into a memfd. The peer could read there only what it wrote.
  */
 static int slot_access(const struct link *link, enum cp_role role)
 {
@@ -77,13 +77,13 @@ static int register_memory(struct link *link, enum cp_role role, bool direct,
 	attr.range_count = 1;
 	attr.access = slot_access(link, role);
 	attr.policy = direct ? PIER_POLICY_DIRECT : PIER_POLICY_BOUNCE;
-	/* The other side is told of one key. */
+	/* The set-up message has room for one key. */
 	attr.split = PIER_SPLIT_NEVER;
 	if (pier_reg_mr_attr(link->pd, &attr, &link->mr) < 0)
 		return fail_pier(failure, EXIT_DEVICE);
 	snprintf(link->report.path, sizeof(link->report.path), "%s",
 		 pier_path_name(pier_mr_path(link->mr)));
-	snprintf(link->report.why, sizeof(link->report.why), "%s",
+	snprintf(link->report.reason, sizeof(link->report.reason), "%s",
 		 pier_mr_reason(link->mr));
 	return 0;
 }
@@ -108,7 +108,7 @@ static int open_channel(struct link *link, enum cp_role role, uint32_t timeout_m
 	struct pier_channel_attr attr;
 
 	pier_channel_attr_init(&attr);
-	/* A write and a message per slot; or a message back. */
+	/* The sender posts a write and a message per slot, the receiver one message. */
 	attr.max_send_wr = 2 * link->depth + 1;
 	attr.max_recv_wr = link->depth;
 	attr.max_send_sge = attr.max_recv_sge = 1;
@@ -163,7 +163,7 @@ int link_setup(struct link *link, enum cp_role role, struct setup_message *ret_s
 
 int close_link(struct link *link)
 {
-	/* The channel first: afterwards nothing touches the memory any more. */
+	/* The channel first: afterwards nothing accesses the memory. */
 	int left = pier_channel_destroy(link->channel) < 0;
 
 	left |= pier_dereg_mr(link->messages_mr) < 0;

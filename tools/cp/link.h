@@ -11,10 +11,10 @@
 #include "message.h"
 
 /*
- * One side's device, memory and channel. The memory is `depth` slots of `chunk`
- * bytes; chunk number n of the file goes from the sender's slot n % depth to
- * the receiver's. Beside it lies host memory for one small message each way per
- * slot. Begin with zeroes.
+ * One side's device, memory and channel. The memory consists of `depth` slots of
+ * `chunk` bytes; chunk number n of the file goes from the sender's slot n % depth to the
+ * receiver's. A second region, of host memory, has room for one small message in each
+ * direction per slot. Zero the struct before open_link().
  */
 struct link {
 	struct pier_device *device;
@@ -35,24 +35,25 @@ enum {
 };
 
 /*
- * Slots no larger and no more than a file of `size` needs. With `local`, soft0 is used
- * where no RDMA device can be: both sides are on this host.
+ * Open the side. Allocates no larger and no more slots than a file of `size` needs. If
+ * both sides are on this host (`local`), soft0 is used if no RDMA device can be.
  */
 int open_link(struct link *link, enum cp_role role, const struct cp_settings *settings,
 	      const struct cp_side *side, bool local, uint64_t size,
 	      struct failure *failure);
 int link_setup(struct link *link, enum cp_role role, struct setup_message *ret_setup,
 	       struct failure *failure);
-/* Returns 0, or 1 when something was left, which is a bug. NULLs are fine. */
+/* Close everything that is open. Returns 1 if something is still in use, which is a bug.
+ */
 int close_link(struct link *link);
 
 uint8_t *link_outgoing(const struct link *link, uint32_t slot);
 uint8_t *link_incoming(const struct link *link, uint32_t slot);
-/* The slot's outgoing message; its incoming one. These return as pier does. */
+/* Send the slot's outgoing message, receive its incoming one: 0 or -errno. */
 int link_send(struct link *link, uint32_t slot, size_t length,
 	      struct pier_work *ret_work);
 int link_recv(struct link *link, uint32_t slot, struct pier_work *ret_work);
-/* The slot's data, to the same slot of the peer; nobody waits for it. */
+/* Write the slot's data to the same slot of the peer, without a completion. */
 int link_write(struct link *link, uint32_t slot, size_t length,
 	       const struct pier_remote *remote);
 

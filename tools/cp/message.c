@@ -20,10 +20,10 @@ static struct wire_reader reader_of(const struct frame *frame)
 	return reader;
 }
 
-static int refuse(struct control *control, const char *what)
+static int fail_invalid_message(struct control *control, const char *what)
 {
-	return fail(control->failure, EXIT_PEER, "%s%sthe %s that was sent is not valid",
-		    control->peer ? control->peer : "", control->peer ? ": " : "", what);
+	return fail(control->failure, EXIT_PEER, "%s sent an invalid %s",
+		    control_peer_name(control), what);
 }
 
 int send_request(struct control *control, const struct request *request)
@@ -81,7 +81,7 @@ int receive_request(struct control *control, struct request *ret_request)
 	get_string(&reader, ret_request->side.device, sizeof(ret_request->side.device));
 	if (!wire_complete(&reader) || (role != CP_SENDER && role != CP_RECEIVER) ||
 	    flags > FLAGS || !settings_valid(settings))
-		return refuse(control, "request");
+		return fail_invalid_message(control, "request");
 	ret_request->role = (enum cp_role)role;
 	settings->verify = flags & FLAG_VERIFY;
 	settings->direct = flags & FLAG_DIRECT;
@@ -104,7 +104,7 @@ int send_source(struct control *control, const struct source_message *source)
 	return control_send(control, FRAME_SOURCE, &writer);
 }
 
-/* The name becomes part of a path. */
+/* The name is used as a component of a path. */
 static bool name_valid(const char *name)
 {
 	return name[0] && !strchr(name, '/') && strcmp(name, ".") != 0 &&
@@ -131,7 +131,7 @@ int receive_source(struct control *control, struct source_message *ret_source)
 	if (!wire_complete(&reader) || ret_source->size > INT64_MAX || sparse > 1 ||
 	    ret_source->mode > 0777 || ret_source->mtime_nanoseconds >= 1000000000 ||
 	    !name_valid(ret_source->name))
-		return refuse(control, "description of the file");
+		return fail_invalid_message(control, "description of the file");
 	ret_source->sparse = sparse;
 	memcpy(ret_source->identity, identity, sizeof(ret_source->identity));
 	return 0;
@@ -152,7 +152,7 @@ int send_setup(struct control *control, const struct setup_message *setup)
 	put_string(&writer, setup->report.device);
 	put_string(&writer, setup->report.memory);
 	put_string(&writer, setup->report.path);
-	put_string(&writer, setup->report.why);
+	put_string(&writer, setup->report.reason);
 	return control_send(control, FRAME_SETUP, &writer);
 }
 
@@ -173,9 +173,9 @@ int receive_setup(struct control *control, struct setup_message *ret_setup)
 	get_string(&reader, report->device, sizeof(report->device));
 	get_string(&reader, report->memory, sizeof(report->memory));
 	get_string(&reader, report->path, sizeof(report->path));
-	get_string(&reader, report->why, sizeof(report->why));
+	get_string(&reader, report->reason, sizeof(report->reason));
 	if (!wire_complete(&reader))
-		return refuse(control, "set-up");
+		return fail_invalid_message(control, "set-up");
 	if (pier_endpoint_unpack(endpoint, length, &ret_setup->endpoint) < 0 ||
 	    pier_remote_unpack(remote, PIER_REMOTE_WIRE_SIZE, &ret_setup->remote) < 0)
 		return fail_pier(control->failure, EXIT_PEER);

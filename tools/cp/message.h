@@ -9,17 +9,17 @@
 #include "control.h"
 #include "identity.h"
 
-/* What the frames say. Reading fails on anything out of its range. */
+/* The contents of the frames. Receiving fails on any value out of its range. */
 
 struct request {
-	enum cp_role role; /* the server's */
+	enum cp_role role; /* of the server */
 	struct cp_settings settings;
-	struct cp_side side; /* the server's */
+	struct cp_side side; /* of the server */
 };
 
 struct source_message {
 	uint64_t size;
-	bool sparse;   /* has holes, which need no room on disk */
+	bool sparse;   /* it has holes, which take no disk space */
 	uint32_t mode; /* permission bits */
 	uint64_t mtime_seconds;
 	uint32_t mtime_nanoseconds;

@@ -10,8 +10,8 @@
 
 #include "network.h"
 
-/* An address that peers can call too: not link-local, and one of this host's. */
-static bool is_ours(const char *text)
+/* Whether it is an address of this host that a peer can connect to: not link-local. */
+static bool is_own_address(const char *text)
 {
 	struct addrinfo hints = { .ai_flags = AI_NUMERICHOST,
 				  .ai_socktype = SOCK_STREAM };
@@ -31,8 +31,8 @@ static bool is_ours(const char *text)
 }
 
 /*
- * sshd(8) sets SSH_CONNECTION to client address, client port, server address, server
- * port. Other remote shells do not tell the address; then listen on all.
+ * sshd(8) sets SSH_CONNECTION to the client's address and port and the server's address
+ * and port. Other remote shells do not provide the address: listen on all of them.
  */
 void listen_for_client(void)
 {
@@ -41,15 +41,15 @@ void listen_for_client(void)
 
 	if (connection)
 		sscanf(connection, "%*s %*s %45s", address);
-	setenv("PIER_SOFT_ADDRESS", is_ours(address) ? address : "::", 0);
+	setenv("PIER_SOFT_ADDRESS", is_own_address(address) ? address : "::", 0);
 	setenv("PIER_SOFT_PEERS", "none", 0);
 }
 
-/* False if it is not added: an address of one link is of no use to soft0. */
-static bool add_address(struct callees *callees, const struct addrinfo *one)
+/* Returns false if the address is not added: soft0 cannot use link-local ones. */
+static bool add_address(struct peers *peers, const struct addrinfo *one)
 {
-	char text[NI_MAXHOST], *list = callees->list;
-	size_t size = sizeof(callees->list), used = strlen(list);
+	char text[NI_MAXHOST], *list = peers->list;
+	size_t size = sizeof(peers->list), used = strlen(list);
 
 	if (getnameinfo(one->ai_addr, one->ai_addrlen, text, sizeof(text), NULL, 0,
 			NI_NUMERICHOST) != 0 ||
@@ -59,45 +59,45 @@ static bool add_address(struct callees *callees, const struct addrinfo *one)
 	return true;
 }
 
-static bool resolve(const char *name, struct callees *callees)
+static bool resolve_host(const char *name, struct peers *peers)
 {
 	struct addrinfo hints = { .ai_socktype = SOCK_STREAM }, *found;
 	int count = 0;
 
 	if (getaddrinfo(name, NULL, &hints, &found) != 0)
 		return false;
-	callees->list[0] = '\0';
-	for (const struct addrinfo *one = found; one && count < CALLEES_MAX;
+	peers->list[0] = '\0';
+	for (const struct addrinfo *one = found; one && count < PEER_ADDRESSES_MAX;
 	     one = one->ai_next)
-		count += add_address(callees, one);
+		count += add_address(peers, one);
 	freeaddrinfo(found);
 	return count > 0;
 }
 
 static bool find_addresses(const char *host, const struct shell *shell,
-			   struct callees *callees)
+			   struct peers *peers)
 {
 	const char *user_end = strrchr(host, '@');
 	char name[NI_MAXHOST];
 
-	if (resolve(user_end ? user_end + 1 : host, callees))
+	if (resolve_host(user_end ? user_end + 1 : host, peers))
 		return true;
 	return shell_is_ssh(shell) && ask_ssh_for_host(shell, host, name, sizeof(name)) &&
-	       resolve(name, callees);
+	       resolve_host(name, peers);
 }
 
-void find_callees(const char *host, const struct shell *shell, const char *device,
-		  struct callees *ret_callees)
+void find_peer_addresses(const char *host, const struct shell *shell, const char *device,
+			 struct peers *ret_peers)
 {
-	/* Only the software NIC makes connections. */
+	/* Only soft0 connects to addresses. */
 	bool may_call = !*device || strstr(device, "soft");
 
 	if (!may_call || secure_getenv("PIER_SOFT_PEERS") ||
-	    !find_addresses(host, shell, ret_callees))
-		strcpy(ret_callees->list, "none");
+	    !find_addresses(host, shell, ret_peers))
+		strcpy(ret_peers->list, "none");
 }
 
-void call_only(const struct callees *callees)
+void connect_only_to(const struct peers *peers)
 {
-	setenv("PIER_SOFT_PEERS", callees->list, 0);
+	setenv("PIER_SOFT_PEERS", peers->list, 0);
 }

@@ -7,39 +7,40 @@
 #include "shell.h"
 
 /*
- * What the software NIC may do on the network during a copy; pier(1) describes the
- * variables, which keep the values that the user has set.
+ * Restricts soft0's use of the network during a copy. pier(1) describes the environment
+ * variables; a value that the user has set is kept.
  */
 
 enum {
-	CALLEES_MAX = 16 /* fewer than soft0 takes */
+	PEER_ADDRESSES_MAX = 16 /* fewer than soft0 accepts */
 };
 
 /* A value of PIER_SOFT_PEERS. */
-struct callees {
-	char list[CALLEES_MAX * INET6_ADDRSTRLEN];
+struct peers {
+	char list[PEER_ADDRESSES_MAX * INET6_ADDRSTRLEN];
 };
 
 /*
- * The server for another host listens where the client reached this host, and calls
- * nobody. Call before a device is opened.
+ * Let the server listen on the address by which the client reached this host, and
+ * connect to nobody. Call it before a device is opened.
  */
 void listen_for_client(void);
 
 /*
- * Find the addresses of the host that the user named: what it resolves to; if it does
- * not resolve, what ssh(1) would connect to; otherwise none. May take seconds.
+ * Find the addresses of the host that the user named: those it resolves to, or else
+ * those ssh(1) would connect to, or else none. It may take seconds.
  *
- * host    as the remote shell takes it, with a user or without
- * device  the NIC on this side, or "": chosen later
+ * host    as given to the remote shell, with or without a user
+ * device  the NIC on this side; "": it is chosen later
  */
-void find_callees(const char *host, const struct shell *shell, const char *device,
-		  struct callees *ret_callees);
+void find_peer_addresses(const char *host, const struct shell *shell, const char *device,
+			 struct peers *ret_peers);
 
 /*
- * The client calls these addresses only, and does not listen. Call before a device is
- * opened, but after the remote shell was started, which could pass the variable on.
+ * Let the client connect to these addresses only, and not listen. Call it before a
+ * device is opened, but after the remote shell is started, because that could pass the
+ * variable on to the server.
  */
-void call_only(const struct callees *callees);
+void connect_only_to(const struct peers *peers);
 
 #endif

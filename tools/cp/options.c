@@ -4,47 +4,45 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "commands.h"
+#include "next_option.h"
 #include "options.h"
 #include "units.h"
 
-static const char help[] =
+static const char cp_help[] =
 	"usage: pier cp [OPTION...] SRC DST\n"
 	"\n"
-	"Copies a file through memory that two NICs share. Either SRC or DST may be\n"
-	"HOST:PATH. DST appears complete or not at all.\n"
+	"Copies a file over RDMA. Either SRC or DST may be HOST:PATH. DST appears\n"
+	"complete or not at all.\n"
 	"\n"
 	"  --src-mem SPEC       memory on the side of SRC, such as host, memfd, udmabuf\n"
-	"  --dst-mem SPEC       memory on the side of DST ('pier info' lists what "
-	"works)\n"
-	"  --device NAME        NIC here, and on both sides if both are here\n"
+	"  --dst-mem SPEC       memory on the side of DST ('pier info' lists them)\n"
+	"  --device NAME        NIC on this side; on both sides if both are on this "
+	"host\n"
 	"  --remote-device NAME NIC on the other side\n"
-	"  --direct             only the path that the memory is made for, or fail\n"
-	"  --no-verify          no checksums\n"
-	"  -p, --preserve       keep mode and modification time\n"
+	"  --direct             fail rather than use a fallback path to the memory\n"
+	"  --no-verify          do not verify the bytes\n"
+	"  -p, --preserve       preserve the mode and the modification time\n"
 	"\n"
-	"  --chunk SIZE         bytes in one write, such as 512K or 4MiB (1M)\n"
-	"  --depth N            chunks under way at once (8); fewer if they need more "
-	"than\n"
-	"                       1G of memory together\n"
-	"  --threads N          that read, or verify and write, on each side\n"
-	"  --bwlimit RATE       at most so many bytes a second, such as 100M\n"
-	"  --timeout SECONDS    give up without a sign of life (30)\n"
+	"  --chunk SIZE         bytes per RDMA write, such as 512K or 4MiB (default 1M)\n"
+	"  --depth N            chunks in flight (default 8); lowered to keep them\n"
+	"                       within 1G of memory\n"
+	"  --threads N          threads on each side that read, or verify and write\n"
+	"  --bwlimit RATE       maximum bytes per second, such as 100M\n"
+	"  --timeout SECONDS    fail after this long without progress (default 30)\n"
 	"\n"
-	"  -e, --rsh COMMAND    how to reach HOST (ssh; or PIER_RSH)\n"
-	"  --remote-pier PATH   the program there (pier)\n"
+	"  -e, --rsh COMMAND    remote shell (default PIER_RSH, or ssh)\n"
+	"  --remote-pier PATH   path of pier on HOST (default pier)\n"
 	"\n"
-	"  --progress           show progress where there is no terminal too\n"
-	"  --json               one JSON object on standard output\n"
-	"  -q, --quiet          nothing but errors\n"
-	"  -v, --verbose        say what the library does\n"
-	"  -h, --help           print this\n"
+	"  --progress           show progress even if standard error is no terminal\n"
+	"  --json               print one JSON object on standard output\n"
+	"  -q, --quiet          print errors only\n"
+	"  -v, --verbose        print the library's log messages\n"
+	"  -h, --help           print this help\n"
 	"\n"
 	"exit status:\n"
-	"  0 done, 1 a file could not be read or written, 2 wrong usage, 3 device or\n"
-	"  memory not available, 4 the other side or the connection failed, 5 "
-	"verification\n"
-	"  failed, 128 + N ended by signal N on either side\n";
+	"  0 success, 1 a file could not be read or written, 2 usage error, 3 a device\n"
+	"  or memory is unavailable, 4 the other side or the connection failed,\n"
+	"  5 verification failed, 128 + N signal N ended either side\n";
 
 enum {
 	OPTION_SRC_MEM = 256,
@@ -63,7 +61,7 @@ enum {
 	OPTION_JSON,
 };
 
-static const struct option names[] = {
+static const struct option cp_option_names[] = {
 	{ "src-mem", required_argument, NULL, OPTION_SRC_MEM },
 	{ "dst-mem", required_argument, NULL, OPTION_DST_MEM },
 	{ "device", required_argument, NULL, OPTION_DEVICE },
@@ -88,12 +86,13 @@ static const struct option names[] = {
 
 void print_cp_help(void)
 {
-	fputs(help, stdout);
+	fputs(cp_help, stdout);
 }
 
-static int refuse(const char *option, const char *value, const char *rule)
+static int refuse_value(const char *option, const char *value, const char *rule)
 {
-	print_error("pier cp: '%s' is not valid for %s: %s", value, option, rule);
+	print_error("pier cp: invalid value '%s' for %s: must be %s", value, option,
+		    rule);
 	return -1;
 }
 
@@ -103,8 +102,9 @@ static int take_chunk(const char *value, struct cp_settings *settings)
 
 	if (parse_bytes(value, &bytes) < 0 || bytes < CP_CHUNK_MIN ||
 	    bytes > CP_CHUNK_MAX || bytes % CP_CHUNK_MIN != 0)
-		return refuse("--chunk", value,
-			      "a multiple of 4K from 4K to 1G, with K, M or G behind it");
+		return refuse_value(
+			"--chunk", value,
+			"a multiple of 4K from 4K to 1G; the suffixes are K, M and G");
 	settings->chunk = bytes;
 	return 0;
 }
@@ -114,8 +114,9 @@ static int take_bwlimit(const char *value, struct cp_settings *settings)
 	uint64_t bytes;
 
 	if (parse_bytes(value, &bytes) < 0 || bytes < CP_RATE_MIN)
-		return refuse("--bwlimit", value,
-			      "bytes a second, 1K or more, with K, M or G behind it");
+		return refuse_value(
+			"--bwlimit", value,
+			"1K or more bytes per second; the suffixes are K, M and G");
 	settings->rate = bytes;
 	return 0;
 }
@@ -128,7 +129,7 @@ static int take_count(const char *option, const char *value, uint32_t most,
 
 	if (parse_number(value, &number) < 0 || number < 1 || number > most) {
 		snprintf(rule, sizeof(rule), "a whole number from 1 to %u", most);
-		return refuse(option, value, rule);
+		return refuse_value(option, value, rule);
 	}
 	*ret_count = (uint32_t)number;
 	return 0;
@@ -140,7 +141,8 @@ static int take_timeout(const char *value, struct cp_settings *settings)
 	double seconds = strtod(value, &end);
 
 	if (end == value || *end || !(seconds >= 0.1 && seconds <= 86400))
-		return refuse("--timeout", value, "seconds, from 0.1 to 86400");
+		return refuse_value("--timeout", value,
+				    "a number of seconds from 0.1 to 86400");
 	settings->timeout_ms = (uint32_t)(seconds * 1000);
 	return 0;
 }
@@ -148,7 +150,7 @@ static int take_timeout(const char *value, struct cp_settings *settings)
 static int take_name(const char *option, const char *value, const char **ret_name)
 {
 	if (!value[0] || strlen(value) >= CP_NAME_MAX)
-		return refuse(option, value, "a name of 1 to 63 bytes");
+		return refuse_value(option, value, "a name of 1 to 63 bytes");
 	*ret_name = value;
 	return 0;
 }
@@ -220,31 +222,33 @@ static int take_option(int option, struct cp_options *options)
 	}
 }
 
-static int take_places(int argc, char **argv, struct cp_options *options)
+static int take_operands(int argc, char **argv, struct cp_options *options)
 {
 	struct failure failure = { 0 };
 
 	if (argc - optind != 2) {
 		print_error("pier cp: %s; usage: pier cp [OPTION...] SRC DST",
-			    argc - optind < 2 ? "SRC and DST are needed"
-					      : "one SRC and one DST, no more");
+			    argc - optind < 2
+				    ? "SRC and DST are required"
+				    : "too many arguments: one SRC and one DST, no more");
 		return -1;
 	}
-	if (parse_place(argv[optind], &options->source, &failure) < 0 ||
-	    parse_place(argv[optind + 1], &options->destination, &failure) < 0) {
+	if (parse_operand(argv[optind], &options->source, &failure) < 0 ||
+	    parse_operand(argv[optind + 1], &options->destination, &failure) < 0) {
 		print_failure(&failure);
 		return -1;
 	}
 	if (options->source.host[0] && options->destination.host[0]) {
-		print_error("pier cp: SRC and DST are both on other hosts: run it on one "
-			    "of them");
+		print_error(
+			"pier cp: SRC and DST are both on other hosts: run pier cp on "
+			"one of them");
 		return -1;
 	}
 	return 0;
 }
 
-/* A chunk that takes seconds would make a slow copy jerk. */
-static void smooth_rate(struct cp_settings *settings)
+/* At a low rate, a large chunk would take seconds and the copy would stutter. */
+static void fit_chunk_to_rate(struct cp_settings *settings)
 {
 	uint64_t most = settings->rate / 4 / CP_CHUNK_MIN * CP_CHUNK_MIN;
 
@@ -256,7 +260,7 @@ static void smooth_rate(struct cp_settings *settings)
 		settings->chunk = most;
 }
 
-/* The server refuses to allocate more for the slots of one copy. */
+/* The server rejects requests that need more memory. */
 static void limit_depth(struct cp_settings *settings)
 {
 	uint32_t most = (uint32_t)(CP_SLOTS_MAX / settings->chunk);
@@ -280,12 +284,12 @@ int parse_cp_options(int argc, char **argv, struct cp_options *ret_options)
 	};
 	int option;
 
-	while ((option = next_option(argc, argv, ":e:hpqv", names)) != -1)
+	while ((option = next_option(argc, argv, ":e:hpqv", cp_option_names)) != -1)
 		if (option == '?' || take_option(option, &options) < 0)
 			return -1;
-	if (!options.help && take_places(argc, argv, &options) < 0)
+	if (!options.help && take_operands(argc, argv, &options) < 0)
 		return -1;
-	smooth_rate(&options.settings);
+	fit_chunk_to_rate(&options.settings);
 	limit_depth(&options.settings);
 	*ret_options = options;
 	return 0;

@@ -3,12 +3,12 @@
 #define PIER_TOOLS_CP_OPTIONS_H
 
 #include "cp.h"
-#include "place.h"
+#include "operand.h"
 
 /* The command line of `pier cp`. */
 struct cp_options {
 	struct cp_settings settings;
-	struct place source, destination;
+	struct operand source, destination;
 	const char *source_memory, *destination_memory; /* "": choose */
 	const char *device, *remote_device;		/* "": choose; NULL: not given */
 	const char *rsh, *remote_pier;
@@ -16,7 +16,7 @@ struct cp_options {
 	bool help;
 };
 
-/* Returns 0; or -1, and the user has been told. */
+/* Returns 0, or -1 after printing an error. */
 int parse_cp_options(int argc, char **argv, struct cp_options *ret_options);
 
 void print_cp_help(void);

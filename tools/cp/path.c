@@ -12,7 +12,8 @@
 #include "path.h"
 
 enum {
-	/* A rename anywhere on the machine may disturb the lookup of "..". */
+	/* openat2(2): any rename on the machine can interrupt a lookup of ".." (EAGAIN).
+	 */
 	BENEATH_ATTEMPTS = 10000
 };
 
@@ -54,7 +55,8 @@ int open_root(const char *path, struct failure *failure)
 		return root;
 	}
 	fail(failure, EXIT_FILE, "cannot serve %s: %s", path,
-	     errno == ENOSYS ? "--under needs openat2(2), Linux 5.6" : strerror(errno));
+	     errno == ENOSYS ? "--under needs openat2(2) (Linux 5.6 or later)"
+			     : strerror(errno));
 	close(root);
 	return -1;
 }
@@ -89,7 +91,7 @@ int open_parent(int root, const char *path, char ret_name[NAME_MAX + 1])
 	return open_path(root, directory, O_RDONLY | O_DIRECTORY);
 }
 
-/* The kernel's own name for what is open: proc_pid_fd(5). */
+/* The kernel's path of the open file: proc_pid_fd(5). */
 static int read_path(int fd, char ret_path[PATH_MAX])
 {
 	char self[32];
@@ -105,7 +107,7 @@ static int read_path(int fd, char ret_path[PATH_MAX])
 	return 0;
 }
 
-/* Make the path one from the root; fails unless it is below the root's own. */
+/* Make the path relative to the root. Fails if it is not below the root. */
 static int strip_root(int root, char path[PATH_MAX])
 {
 	char own[PATH_MAX];

@@ -9,47 +9,47 @@
 #include "failure.h"
 
 /*
- * How `pier cp` opens the paths that a user or a client names. The kernel follows
- * every symbolic link, so its rules hold: fs.protected_symlinks (proc_sys_fs(5)),
- * and for a restricted server RESOLVE_BENEATH (openat2(2)).
+ * Opening the paths that a user or a client names. The kernel resolves every symbolic
+ * link, so its protections apply: fs.protected_symlinks (proc_sys_fs(5)), and
+ * RESOLVE_BENEATH (openat2(2)) for a restricted server.
  *
- * root  AT_FDCWD: paths mean what they mean to open(2).
- *       A directory from open_root(): every path begins there, also one with
- *       leading slashes, and none leads out.
+ * root  AT_FDCWD: paths are resolved as by open(2).
+ *       A directory from open_root(): every path is resolved below it, even with
+ *       leading slashes, and none can leave it.
  *
- * Returned descriptors are close-on-exec and owned by the caller. Functions
- * without a failure argument return -1 and set errno.
+ * Returned descriptors are close-on-exec and owned by the caller. Functions without a
+ * failure argument return -1 and set errno on errors.
  */
 
-/* Returns the descriptor, or -1: also when the kernel cannot confine paths to it. */
+/* Fails also if the kernel cannot confine paths to a directory (before Linux 5.6). */
 int open_root(const char *path, struct failure *failure);
 
-/* EXDEV: the path, which is shorter than PATH_MAX, leads out of the root. */
+/* path is shorter than PATH_MAX. EXDEV: it leads out of the root. */
 int open_path(int root, const char *path, int flags);
 
-/* Open the file of an O_PATH descriptor; its path may be another file's by now. */
+/* Open the file of an O_PATH descriptor, even if its path now names another file. */
 int reopen(int fd, int flags);
 
 /*
- * Open the directory that the path's last component is in. Does not follow a
- * symbolic link at the last component.
+ * Open the directory that contains the last component of the path. A symbolic link at
+ * the last component is not followed.
  */
 int open_parent(int root, const char *path, char ret_name[NAME_MAX + 1]);
 
 /*
- * The same for the file itself, an O_PATH descriptor of which is given: finds the
- * one name that rename(2) must replace behind symbolic links. ESTALE: the file
- * was renamed or removed meanwhile.
+ * Open the directory that contains the file of an O_PATH descriptor, and write the
+ * file's name there, which rename(2) must replace when symbolic links lead to the file.
+ * ESTALE: the file was renamed or removed in the meantime.
  */
 int open_parent_of(int root, int fd, char ret_name[NAME_MAX + 1]);
 
-/* strerror(3), except that EXDEV is explained. */
+/* strerror(3), with an explanation for EXDEV. */
 const char *path_error(int error);
 
-/* Whether two descriptions are of one inode. */
+/* Returns whether both describe the same inode. */
 bool same_inode(const struct stat *a, const struct stat *b);
 
-/* The last component, without trailing slashes; cut to fit. */
+/* The last component, without trailing slashes, truncated to fit. */
 void base_name(const char *path, char ret_name[NAME_MAX + 1]);
 
 #endif

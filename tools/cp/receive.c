@@ -4,17 +4,17 @@
 #include <string.h>
 
 #include "chunk.h"
-#include "file.h"
+#include "destination.h"
 #include "path.h"
-#include "transfer.h"
+#include "receive.h"
 
 struct receiver {
 	struct transfer *transfer;
 	struct destination destination;
 	struct slot *slots;
-	uint64_t announced;	  /* number of the chunk that comes next */
+	uint64_t announced;	  /* number of the next chunk */
 	uint64_t bytes_announced; /* of the file, holes included */
-	uint64_t bytes_written;	  /* the same; chunks are done in any order */
+	uint64_t bytes_written;	  /* the same; chunks finish in any order */
 	struct job commit;
 	struct failure commit_failure;
 	bool committing, committed;
@@ -30,12 +30,12 @@ static void check_tag(const struct transfer *transfer, struct slot *slot,
 	if (!tags_equal(tag, slot->tag))
 		fail(&slot->failure, EXIT_VERIFY,
 		     "verification failed: bytes %" PRIu64 " to %" PRIu64
-		     " did not arrive in %s memory as they were read",
+		     " that arrived in %s memory differ from those the sender read",
 		     chunk->offset, chunk->offset + chunk->length - 1,
 		     transfer->link.report.memory);
 }
 
-/* On a worker: write to the file, and compare with the announced tag. */
+/* Runs on a worker: write the chunk to the file, and check its tag. */
 static void write_chunk(struct job *job, void *piece)
 {
 	struct slot *slot = (struct slot *)job;
@@ -72,7 +72,7 @@ static void run_commit(struct job *job, void *scratch)
 	commit_destination(&receiver->destination, &receiver->commit_failure);
 }
 
-/* Chunks follow each other; a file that is not sparse has no holes. */
+/* Chunks come in file order, and only a sparse file has holes. */
 static bool chunk_is_due(const struct receiver *receiver, const struct chunk *chunk)
 {
 	const struct transfer *transfer = receiver->transfer;
@@ -96,28 +96,28 @@ static int take_announcement(struct receiver *receiver, struct slot *slot,
 	if (result->byte_length != ANNOUNCEMENT_SIZE || slot->state != SLOT_FREE ||
 	    !chunk_is_due(receiver, &chunk))
 		return fail(transfer->failure, EXIT_PEER,
-			    "the sender announced a chunk that is not due");
-	/* Not before: until it is free, the slot is a worker's. */
+			    "the sender announced an unexpected chunk");
+	/* Only now: until the slot is free, a worker owns it. */
 	slot->chunk = chunk;
 	memcpy(slot->tag, tag, sizeof(tag));
 	receiver->announced++;
 	receiver->bytes_announced += chunk.length;
 	update_digest(&transfer->digest, slot->tag);
 	slot->state = SLOT_WORKING;
-	give_job(transfer->workers, &slot->job);
+	submit_job(transfer->workers, &slot->job);
 	if (link_recv(link, number, &slot->receive) < 0)
 		return fail_channel(transfer, "posting a receive");
 	return 0;
 }
 
-/* Returns how many were found, or -1. */
+/* Returns the number of announcements, or -1. */
 static int collect_announcements(struct receiver *receiver)
 {
 	struct transfer *transfer = receiver->transfer;
 	struct pier_result result;
 	int count = 0, done;
 
-	/* Also when nothing is due, since this is where a broken channel shows. */
+	/* Poll even if no announcement is due: this detects a broken channel. */
 	for (;;) {
 		struct slot *slot =
 			&receiver->slots[receiver->announced % transfer->link.depth];
@@ -136,12 +136,13 @@ static int give_credit(struct receiver *receiver, struct slot *slot)
 	struct link *link = &receiver->transfer->link;
 	uint32_t number = slot_number(link, slot);
 
-	/* The message is the slot's: the next one follows this one's arrival. */
+	/* The buffer is free: the sender reuses the slot only after this message arrived.
+	 */
 	store_u64(link_outgoing(link, number), slot->chunk.number);
 	receiver->bytes_written += slot->chunk.length;
 	slot->state = SLOT_FREE;
 	if (link_send(link, number, CREDIT_SIZE, NULL) < 0)
-		return fail_channel(receiver->transfer, "acknowledging");
+		return fail_channel(receiver->transfer, "posting a credit");
 	return 0;
 }
 
@@ -151,7 +152,7 @@ static int collect_written(struct receiver *receiver)
 	struct job *job;
 	int count = 0;
 
-	for (; (job = take_done(transfer->workers)); count++) {
+	for (; (job = take_finished_job(transfer->workers)); count++) {
 		struct slot *slot = (struct slot *)job;
 
 		if (job == &receiver->commit) {
@@ -170,7 +171,7 @@ static int collect_written(struct receiver *receiver)
 	return count;
 }
 
-/* All tags are as announced: are these the announcements that were made? */
+/* All chunks match their tags. Check that the tags are those the sender made. */
 static int check_digest(struct transfer *transfer)
 {
 	uint8_t digest[CP_DIGEST_SIZE];
@@ -181,7 +182,8 @@ static int check_digest(struct transfer *transfer)
 	if (digests_equal(digest, transfer->peer_digest))
 		return 0;
 	return fail(transfer->failure, EXIT_VERIFY,
-		    "verification failed: what arrived is not what the sender announced");
+		    "verification failed: the chunks that arrived are not those the "
+		    "sender sent");
 }
 
 static int start_commit(struct receiver *receiver)
@@ -190,16 +192,16 @@ static int start_commit(struct receiver *receiver)
 		return -1;
 	receiver->committing = true;
 	receiver->transfer->channel_idle = true;
-	give_job(receiver->transfer->workers, &receiver->commit);
+	submit_job(receiver->transfer->workers, &receiver->commit);
 	return 0;
 }
 
-static int step(struct receiver *receiver)
+static int advance_receiver(struct receiver *receiver)
 {
 	struct transfer *transfer = receiver->transfer;
 	int announced, written;
 
-	/* Once all is here the sender may go, and the channel does not matter. */
+	/* When all chunks are announced, the sender may close the channel. */
 	announced = receiver->bytes_announced < transfer->size
 			    ? collect_announcements(receiver)
 			    : 0;
@@ -215,26 +217,27 @@ static int step(struct receiver *receiver)
 }
 
 /*
- * After FRAME_END a client needs nothing more from its server. A server needs its
- * client: a file that nobody hears of is not put in place.
+ * A receiving client can finish after FRAME_END even if the server has gone. A receiving
+ * server cannot: without a client to report to, it does not name the file.
  */
-static bool can_finish_alone(struct receiver *receiver)
+static bool can_finish_without_sender(struct receiver *receiver)
 {
 	struct transfer *transfer = receiver->transfer;
 
-	if (!receiver->committing || !transfer->requested || !transfer->control->gone)
+	if (!receiver->committing || !transfer->requested ||
+	    !transfer->control->peer_closed)
 		return false;
 	control_close(transfer->control);
 	*transfer->failure = (struct failure){ 0 };
 	return true;
 }
 
-static int wait_for_more(struct receiver *receiver)
+static int wait_for_events(struct receiver *receiver)
 {
 	struct transfer *transfer = receiver->transfer;
 
 	if (transfer_wait(transfer, workers_busy(transfer->workers), 0) < 0 &&
-	    !can_finish_alone(receiver))
+	    !can_finish_without_sender(receiver))
 		return -1;
 	return 0;
 }
@@ -244,21 +247,21 @@ static int receive_chunks(struct receiver *receiver)
 	struct transfer *transfer = receiver->transfer;
 
 	while (!receiver->committed) {
-		int moved = step(receiver);
+		int moved = advance_receiver(receiver);
 
 		if (moved < 0)
 			return -1;
 		show_progress(transfer->progress, receiver->bytes_written);
 		if (moved)
-			note_progress(transfer);
-		else if (wait_for_more(receiver) < 0)
+			restart_timeout(transfer);
+		else if (wait_for_events(receiver) < 0)
 			return -1;
 	}
 	return 0;
 }
 
-/* The copy has succeeded. A signal or a lost sender changes nothing about that. */
-static void say_done(struct control *control)
+/* The copy has succeeded; a signal or a lost sender no longer makes it fail. */
+static void send_done(struct control *control)
 {
 	struct failure *ours = control->failure, ignored;
 
@@ -268,19 +271,19 @@ static void say_done(struct control *control)
 	do
 		ignored = (struct failure){ 0 };
 	while (control_send(control, FRAME_DONE, NULL) < 0 &&
-	       ignored.status > EXIT_SIGNAL && !control->told);
+	       ignored.status > EXIT_SIGNAL && !control->failure_from_peer);
 	control->failure = ours;
 }
 
-/* The failure counts only if the file did not get its name before it. */
-static int give_up(struct receiver *receiver)
+/* The copy fails only if the file does not have its name yet. */
+static int abandon_copy(struct receiver *receiver)
 {
 	struct transfer *transfer = receiver->transfer;
 	bool abandoned = abandon_destination(&receiver->destination);
 
 	if (abandoned) {
-		/* The sender need not wait for a slow disk. */
-		control_tell(transfer->control);
+		/* Report the failure first: stop_workers() may wait for a slow disk. */
+		control_send_failure(transfer->control);
 		control_close(transfer->control);
 	}
 	stop_workers(transfer->workers);
@@ -291,8 +294,8 @@ static int give_up(struct receiver *receiver)
 	return transfer->failure->status ? -1 : 0;
 }
 
-/* Otherwise a server could choose which file of a directory is written. */
-static int check_name(const struct transfer *transfer, const char *sent)
+/* Without this check a server could choose which file in a directory is written. */
+static int check_sent_name(const struct transfer *transfer, const char *sent)
 {
 	char asked[NAME_MAX + 1];
 
@@ -302,7 +305,7 @@ static int check_name(const struct transfer *transfer, const char *sent)
 	if (strcmp(asked, sent) == 0)
 		return 0;
 	return fail(transfer->failure, EXIT_PEER,
-		    "%s sent the file '%s', but '%s' was asked for",
+		    "%s sent the file '%s', but '%s' was requested",
 		    transfer->control->peer, sent, asked);
 }
 
@@ -312,7 +315,7 @@ static int receive_file(struct receiver *receiver)
 	struct source_message source;
 
 	if (receive_source(transfer->control, &source) < 0 ||
-	    check_name(transfer, source.name) < 0 ||
+	    check_sent_name(transfer, source.name) < 0 ||
 	    open_destination(&receiver->destination, transfer->root, transfer->side->path,
 			     &source, transfer->settings, transfer->failure) < 0)
 		return -1;
@@ -337,9 +340,9 @@ int run_receiver(struct transfer *transfer)
 
 	end_progress(transfer->progress);
 	if (result < 0)
-		result = give_up(&receiver);
+		result = abandon_copy(&receiver);
 	if (result == 0)
-		say_done(transfer->control);
+		send_done(transfer->control);
 	stop_workers(transfer->workers);
 	transfer->workers = NULL;
 	free(receiver.slots);

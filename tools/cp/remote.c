@@ -15,14 +15,14 @@
 
 enum {
 	SSH_OPTIONS = 7,
-	/* Then SIGTERM, then SIGKILL: together less than the 5 s we promise. */
-	PATIENCE_MS = 2000,
+	/* Then SIGTERM, then SIGKILL. Together below the documented 5 s. */
+	EXIT_WAIT_MS = 2000,
 	TERM_MS = 1000,
 };
 
 extern char **environ;
 
-/* ssh(1) hands its words, joined by blanks, to a shell. */
+/* ssh(1) joins its arguments with blanks and passes them to a shell. */
 static void quote_for_shell(const char *text, char *ret_quoted, size_t size)
 {
 	static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -40,8 +40,8 @@ static void quote_for_shell(const char *text, char *ret_quoted, size_t size)
 	snprintf(ret_quoted + used, size - used, "'");
 }
 
-static int spawn(struct remote *remote, char *const *argv, int in, int out,
-		 struct failure *failure)
+static int spawn_server(struct remote *remote, char *const *argv, int in, int out,
+			struct failure *failure)
 {
 	posix_spawn_file_actions_t actions;
 	posix_spawnattr_t attributes;
@@ -78,7 +78,7 @@ static int spawn_with_pipes(struct remote *remote, char *const *argv,
 	if (pipe2(to, O_CLOEXEC) < 0 || pipe2(from, O_CLOEXEC) < 0)
 		result = fail(control->failure, EXIT_PEER, "pipe: %s", strerror(errno));
 	else
-		result = spawn(remote, argv, to[0], from[1], control->failure);
+		result = spawn_server(remote, argv, to[0], from[1], control->failure);
 	if (to[0] >= 0)
 		close(to[0]);
 	if (from[1] >= 0)
@@ -88,7 +88,7 @@ static int spawn_with_pipes(struct remote *remote, char *const *argv,
 	return result;
 }
 
-static int start_here(struct remote *remote, struct control *control)
+static int start_local_server(struct remote *remote, struct control *control)
 {
 	char exe[] = "/proc/self/exe", cp[] = "cp", server[] = "--server";
 	char local[] = "--local", *argv[] = { exe, cp, server, local, NULL };
@@ -99,9 +99,9 @@ static int start_here(struct remote *remote, struct control *control)
 }
 
 /*
- * The server needs neither our agent, credentials nor display, nor anything that is
- * configured for interactive sessions; scp(1) adds most of these options, too. They
- * follow the user's words, since ssh_config(5) uses the first value of each option.
+ * The server needs neither the agent, credentials or display, nor anything configured
+ * for interactive sessions. scp(1) adds most of these options too. They follow the
+ * user's own options, because ssh_config(5) uses the first value of each.
  */
 static size_t add_ssh_options(const struct shell *shell, char **argv, size_t count)
 {
@@ -131,7 +131,7 @@ int start_remote(struct remote *remote, const char *host, const struct shell *sh
 	size_t count = shell->count;
 
 	if (!host)
-		return start_here(remote, control);
+		return start_local_server(remote, control);
 	quote_for_shell(remote_pier, quoted, sizeof(quoted));
 	snprintf(target, sizeof(target), "%s", host);
 	snprintf(remote->command, sizeof(remote->command), "%s", shell->words[0]);
@@ -153,11 +153,11 @@ static bool ended_within(int pidfd, int ms)
 }
 
 /* Returns the wait status. */
-static int reap(pid_t pid)
+static int reap_server(pid_t pid)
 {
 	int pidfd = pidfd_open(pid, 0), status = 0;
 
-	if (pidfd < 0 || !ended_within(pidfd, PATIENCE_MS)) {
+	if (pidfd < 0 || !ended_within(pidfd, EXIT_WAIT_MS)) {
 		kill(pid, SIGTERM);
 		if (pidfd < 0 || !ended_within(pidfd, TERM_MS))
 			kill(pid, SIGKILL);
@@ -176,15 +176,15 @@ void end_remote(struct remote *remote, char *ret_how, size_t size)
 	ret_how[0] = '\0';
 	if (remote->pid <= 0)
 		return;
-	status = reap(remote->pid);
+	status = reap_server(remote->pid);
 	remote->pid = 0;
 	if (WIFSIGNALED(status))
 		snprintf(ret_how, size, "%s was killed by signal %d (%s)",
 			 remote->command, WTERMSIG(status), strsignal(WTERMSIG(status)));
 	else if (WEXITSTATUS(status) == 127 && !remote->local)
 		snprintf(ret_how, size,
-			 "%s exited with status 127; is pier installed there? "
-			 "--remote-pier tells where",
+			 "%s exited with status 127; is pier installed there? Set its "
+			 "path with --remote-pier",
 			 remote->command);
 	else if (WEXITSTATUS(status) != 0)
 		snprintf(ret_how, size, "%s exited with status %d", remote->command,

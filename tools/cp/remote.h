@@ -8,28 +8,27 @@
 #include "control.h"
 #include "shell.h"
 
-/* The server: a process that we started. Begin with pid 0. */
+/* The server process that the client started. Zero the struct first. */
 struct remote {
 	pid_t pid;
-	char command[64]; /* what was run: the remote shell, or "pier" */
+	char command[64]; /* the remote shell, or "pier"; for error messages */
 	bool local;
 };
 
 /*
- * Start `pier cp --server` on a host through a remote shell, or here if host is
- * NULL; fills in the control's descriptors.
+ * Start `pier cp --server` on a host through a remote shell, or on this host if host is
+ * NULL. Sets the descriptors of the control connection.
  *
- * shell        the remote shell, unused if host is NULL. ssh(1) also gets options
- *              that turn off the forwarding of the agent, credentials, X11 and
- *              ports
- * remote_pier  the program there
+ * shell        the remote shell; unused if host is NULL. ssh(1) also gets options that
+ *              disable forwarding of the agent, credentials, X11 and ports
+ * remote_pier  the path of pier on that host
  */
 int start_remote(struct remote *remote, const char *host, const struct shell *shell,
 		 const char *remote_pier, struct control *control);
 
 /*
- * Wait for it to end; it has been told, so if it does not it is made to. Writes
- * how it ended, or "" if that was in order.
+ * Wait for the server to exit, and kill it if it does not. Call it after the control
+ * connection is closed. Writes how the server ended, or "" if it ended normally.
  */
 void end_remote(struct remote *remote, char *ret_how, size_t size);
 

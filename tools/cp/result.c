@@ -6,23 +6,23 @@
 #include "json.h"
 #include "printable.h"
 
-static double rate(const struct cp_result *result)
+static double bytes_per_second(const struct cp_result *result)
 {
 	return result->seconds > 0 ? (double)result->bytes / result->seconds : 0;
 }
 
-static void print_why(const char *name, const struct cp_report *report)
+static void print_reason(const char *name, const struct cp_report *report)
 {
-	if (!report->why[0])
+	if (!report->reason[0])
 		return;
 	printf("the path to %s memory is ", name);
 	print_safely(stdout, report->path);
 	fputs("; ", stdout);
-	print_safely(stdout, report->why);
+	print_safely(stdout, report->reason);
 	fputc('\n', stdout);
 }
 
-static void print_used(const struct cp_report *report)
+static void print_side_summary(const struct cp_report *report)
 {
 	print_safely(stdout, report->memory);
 	fputs(" memory on ", stdout);
@@ -35,20 +35,20 @@ static void print_used(const struct cp_report *report)
 void print_result(const struct cp_result *result)
 {
 	printf("%" PRIu64 " bytes in %.2f s, %.2f GB/s, %s: ", result->bytes,
-	       result->seconds, rate(result) / 1e9,
+	       result->seconds, bytes_per_second(result) / 1e9,
 	       result->settings->verify ? "verified" : "not verified");
-	print_used(&result->source_report);
+	print_side_summary(&result->source_report);
 	fputs(" -> ", stdout);
-	print_used(&result->destination_report);
+	print_side_summary(&result->destination_report);
 	fputc('\n', stdout);
 	if (!result->verbose)
 		return;
-	print_why("source", &result->source_report);
-	print_why("destination", &result->destination_report);
+	print_reason("source", &result->source_report);
+	print_reason("destination", &result->destination_report);
 }
 
-static void print_side(struct json *json, const char *name, const struct place *place,
-		       const struct cp_report *report)
+static void print_side_json(struct json *json, const char *name,
+			    const struct operand *place, const struct cp_report *report)
 {
 	json_open(json, name, '{');
 	json_string(json, "host", place->host[0] ? place->host : NULL);
@@ -56,7 +56,7 @@ static void print_side(struct json *json, const char *name, const struct place *
 	json_string(json, "device", report->device[0] ? report->device : NULL);
 	json_string(json, "memory", report->memory[0] ? report->memory : NULL);
 	json_string(json, "path", report->path[0] ? report->path : NULL);
-	json_string(json, "why", report->why[0] ? report->why : NULL);
+	json_string(json, "why", report->reason[0] ? report->reason : NULL);
 	json_close(json, '}');
 }
 
@@ -70,15 +70,15 @@ void print_result_json(const struct cp_result *result)
 	json_bool(&json, "ok", !failed);
 	json_uint(&json, "exit_status", (uint64_t)result->failure->status);
 	json_string(&json, "error", failed ? result->failure->text : NULL);
-	print_side(&json, "source", result->source, &result->source_report);
-	print_side(&json, "destination", result->destination,
-		   &result->destination_report);
+	print_side_json(&json, "source", result->source, &result->source_report);
+	print_side_json(&json, "destination", result->destination,
+			&result->destination_report);
 	json_uint(&json, "chunk", settings->chunk);
 	json_uint(&json, "depth", settings->depth);
 	if (!failed) {
 		json_uint(&json, "bytes", result->bytes);
 		json_double(&json, "seconds", result->seconds);
-		json_double(&json, "bytes_per_second", rate(result));
+		json_double(&json, "bytes_per_second", bytes_per_second(result));
 		json_string(&json, "checksum", settings->verify ? "poly1305" : NULL);
 	}
 	json_bool(&json, "verified", !failed && settings->verify);

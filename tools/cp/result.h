@@ -3,17 +3,17 @@
 #define PIER_TOOLS_CP_RESULT_H
 
 #include "cp.h"
-#include "place.h"
+#include "operand.h"
 
-/* What is said when a copy is over. */
+/* The outcome of a copy, for the user. */
 struct cp_result {
 	const struct failure *failure;
-	const struct place *source, *destination;
+	const struct operand *source, *destination;
 	const struct cp_settings *settings;
 	struct cp_report source_report, destination_report;
 	uint64_t bytes;
 	double seconds;
-	bool verbose; /* also why a side has no better path */
+	bool verbose; /* also print why a side has no better path */
 };
 
 void print_result(const struct cp_result *result);

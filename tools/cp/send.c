@@ -2,15 +2,15 @@
 #include <stdlib.h>
 
 #include "chunk.h"
-#include "file.h"
-#include "transfer.h"
+#include "send.h"
+#include "spool.h"
 #include "units.h"
 
 struct sender {
 	struct transfer *transfer;
 	struct source source;
 	struct slot *slots;
-	/* Numbers of the chunks that come next at each station. */
+	/* The number of the next chunk at each step. */
 	uint64_t read, posted, sent, received;
 	uint64_t bytes_read;	 /* of the file, holes included */
 	uint64_t bytes_posted;	 /* to the NIC */
@@ -22,7 +22,7 @@ static struct slot *slot_of(const struct sender *sender, uint64_t index)
 	return &sender->slots[index % sender->transfer->link.depth];
 }
 
-/* On a worker: fill the slot, and make the tag of what the file gave. */
+/* Runs on a worker: read the chunk into the slot, and compute its tag. */
 static void read_chunk(struct job *job, void *piece)
 {
 	struct slot *slot = (struct slot *)job;
@@ -63,17 +63,17 @@ static void start_reading(struct sender *sender)
 		sender->bytes_read += slot->chunk.length;
 		slot->state = SLOT_WORKING;
 		slot->sent = slot->credited = false;
-		give_job(transfer->workers, &slot->job);
+		submit_job(transfer->workers, &slot->job);
 	}
 }
 
-/* Returns how many were found, or -1. */
+/* Returns the number of chunks, or -1. */
 static int collect_read(struct sender *sender)
 {
 	struct job *job;
 	int count = 0;
 
-	while ((job = take_done(sender->transfer->workers))) {
+	while ((job = take_finished_job(sender->transfer->workers))) {
 		struct slot *slot = (struct slot *)job;
 
 		if (slot->failure.status)
@@ -85,8 +85,8 @@ static int collect_read(struct sender *sender)
 	return count;
 }
 
-/* When the rate limit allows the next chunk; 0: now. */
-static uint64_t next_allowed(const struct sender *sender)
+/* The time at which the rate limit allows the next chunk; 0: now. */
+static uint64_t next_allowed_ns(const struct sender *sender)
 {
 	const struct transfer *transfer = sender->transfer;
 	uint64_t rate = transfer->settings->rate, at;
@@ -116,14 +116,14 @@ static int post_chunk(struct sender *sender, struct slot *slot)
 	return 0;
 }
 
-/* In the order of the file, which the receiver counts on. */
+/* In file order, as the receiver requires. */
 static int post_ready(struct sender *sender)
 {
 	int count = 0;
 
 	while (sender->posted < sender->read &&
 	       slot_of(sender, sender->posted)->state == SLOT_READY &&
-	       !next_allowed(sender)) {
+	       !next_allowed_ns(sender)) {
 		if (post_chunk(sender, slot_of(sender, sender->posted)) < 0)
 			return -1;
 		count++;
@@ -184,7 +184,7 @@ static int collect_credits(struct sender *sender)
 	struct pier_result result;
 	int count = 0, done;
 
-	/* Also when nothing is due, since this is where a broken channel shows. */
+	/* Poll even if no credit is due: this detects a broken channel. */
 	for (;;) {
 		uint32_t number = (uint32_t)(sender->received % transfer->link.depth);
 
@@ -198,8 +198,8 @@ static int collect_credits(struct sender *sender)
 	}
 }
 
-/* Returns whether anything happened, or -1. */
-static int step(struct sender *sender)
+/* Returns 1 if anything progressed, 0 if not, -1 on failure. */
+static int advance_sender(struct sender *sender)
 {
 	int read, posted, sent, credited;
 
@@ -222,17 +222,17 @@ static int send_chunks(struct sender *sender)
 	struct transfer *transfer = sender->transfer;
 
 	while (!all_sent(sender)) {
-		int moved = step(sender);
+		int moved = advance_sender(sender);
 		uint64_t wake;
 
 		if (moved < 0)
 			return -1;
 		show_progress(transfer->progress, sender->bytes_credited);
 		if (moved) {
-			note_progress(transfer);
+			restart_timeout(transfer);
 			continue;
 		}
-		wake = next_allowed(sender);
+		wake = next_allowed_ns(sender);
 		if (transfer_wait(transfer, wake || workers_busy(transfer->workers),
 				  wake) < 0)
 			return -1;
@@ -251,27 +251,27 @@ static int send_end(struct transfer *transfer)
 	return control_send(transfer->control, FRAME_END, &writer);
 }
 
-/* The receiver may have named its file before it hears of our failure. */
-static int ask_whether_done(struct transfer *transfer)
+/* The receiver may have named the file before it sees the failure. */
+static int check_if_done(struct transfer *transfer)
 {
-	if (!control_tell_unless_done(transfer->control))
+	if (!control_send_failure_unless_done(transfer->control))
 		return -1;
 	*transfer->failure = (struct failure){ 0 };
 	return 0;
 }
 
-static int finish(struct sender *sender)
+static int finish_sending(struct sender *sender)
 {
 	struct transfer *transfer = sender->transfer;
 
 	if (check_source(&sender->source, transfer->failure) < 0 ||
 	    send_end(transfer) < 0)
 		return -1;
-	note_progress(transfer);
+	restart_timeout(transfer);
 	transfer->channel_idle = true;
 	while (!transfer->peer_done)
 		if (transfer_wait(transfer, false, 0) < 0)
-			return ask_whether_done(transfer);
+			return check_if_done(transfer);
 	return 0;
 }
 
@@ -293,7 +293,7 @@ static int send_file(struct sender *sender)
 				   transfer->failure);
 	if (!sender->slots || connect_transfer(transfer) < 0 || send_chunks(sender) < 0)
 		return -1;
-	return finish(sender);
+	return finish_sending(sender);
 }
 
 int run_sender(struct transfer *transfer)

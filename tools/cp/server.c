@@ -6,22 +6,23 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "commands.h"
+#include "next_option.h"
 #include "network.h"
 #include "path.h"
 #include "server.h"
+#include "receive.h"
+#include "send.h"
 #include "signals.h"
-#include "transfer.h"
 
 enum {
-	/* Until the request tells. */
+	/* Until the request sets it. */
 	FIRST_TIMEOUT_MS = 30000
 };
 
 struct server_options {
-	const char *under; /* NULL: all paths are served */
+	const char *under; /* NULL: serve all paths */
 	bool read_only, write_only;
-	bool local; /* the client is on this host: no network */
+	bool local; /* the client is on this host: do not listen */
 };
 
 enum {
@@ -32,7 +33,7 @@ enum {
 	OPTION_LOCAL,
 };
 
-static const struct option names[] = {
+static const struct option server_option_names[] = {
 	{ "server", no_argument, NULL, OPTION_SERVER },
 	{ "under", required_argument, NULL, OPTION_UNDER },
 	{ "read-only", no_argument, NULL, OPTION_READ_ONLY },
@@ -41,7 +42,7 @@ static const struct option names[] = {
 	{ NULL, 0, NULL, 0 },
 };
 
-static int refuse_options(const char *complaint)
+static int refuse_server_options(const char *complaint)
 {
 	print_error("pier cp: %s", complaint);
 	return -1;
@@ -54,7 +55,7 @@ static int take_server_option(int option, struct server_options *options)
 		return 0;
 	case OPTION_UNDER:
 		if (options->under)
-			return refuse_options("--under is given twice");
+			return refuse_server_options("--under was given twice");
 		options->under = optarg;
 		return 0;
 	case OPTION_READ_ONLY:
@@ -76,22 +77,25 @@ static int parse_server_options(int argc, char **argv, struct server_options *re
 	struct server_options options = { .under = NULL };
 	int option;
 
-	while ((option = next_option(argc, argv, ":", names)) != -1)
+	while ((option = next_option(argc, argv, ":", server_option_names)) != -1)
 		if (take_server_option(option, &options) < 0)
 			return -1;
 	if (optind < argc)
-		return refuse_options("a server takes no paths: its client sends them");
+		return refuse_server_options("a server takes no paths on the command "
+					     "line: the client sends them");
 	if (options.read_only && options.write_only)
-		return refuse_options("--read-only and --write-only exclude each other");
+		return refuse_server_options(
+			"--read-only and --write-only are mutually exclusive");
 	if ((options.read_only || options.write_only) && !options.under)
-		return refuse_options("--read-only and --write-only need --under");
+		return refuse_server_options(
+			"--read-only and --write-only require --under");
 	*ret_options = options;
 	return 0;
 }
 
 /*
- * The protocol has its two descriptors to itself: whatever else writes to
- * standard output goes to standard error.
+ * Keep the two descriptors for the protocol alone, and redirect standard output to
+ * standard error for everything else.
  */
 static int take_descriptors(struct control *control)
 {
@@ -112,7 +116,8 @@ static int take_request(struct control *control, struct request *ret_request)
 {
 	control->signal_fd = open_signals(control->failure);
 	if (control->signal_fd < 0 || take_descriptors(control) < 0 ||
-	    control_greet(control) < 0 || receive_request(control, ret_request) < 0)
+	    control_exchange_preambles(control) < 0 ||
+	    receive_request(control, ret_request) < 0)
 		return -1;
 	control->timeout_ms = ret_request->settings.timeout_ms;
 	return 0;
@@ -126,15 +131,17 @@ static int check_request(const struct server_options *options,
 	if (request->role == CP_SENDER && options->write_only)
 		return fail(failure, EXIT_FILE, "the server is write-only");
 	if (!request->side.path[0])
-		return fail(failure, EXIT_FILE, "an empty path names no file");
-	/* A plan makes calls of the server's process fail or wait. */
+		return fail(failure, EXIT_FILE,
+			    "empty path: SRC and DST must name files");
+	/* A fault plan makes calls of the server's process fail or wait. */
 	if (options->under && strncmp(request->side.device, "fault:", 6) == 0)
 		return fail(failure, EXIT_DEVICE,
-			    "the server does not take a fault plan for its device");
+			    "the server does not accept a fault plan for its device");
 	return 0;
 }
 
-static void serve(const struct server_options *options, int root, struct control *control)
+static void serve_request(const struct server_options *options, int root,
+			  struct control *control)
 {
 	struct progress none = { .shown = false };
 	struct request request;
@@ -156,11 +163,11 @@ static void serve(const struct server_options *options, int root, struct control
 		else
 			run_receiver(&transfer);
 	}
-	control_tell(control);
+	control_send_failure(control);
 	close_transfer(&transfer);
 }
 
-static int serve_under(const struct server_options *options, int root)
+static int run_server(const struct server_options *options, int root)
 {
 	struct failure failure = { 0 };
 	struct control control = {
@@ -173,11 +180,11 @@ static int serve_under(const struct server_options *options, int root)
 
 	if (!options->local)
 		listen_for_client();
-	serve(options, root, &control);
+	serve_request(options, root, &control);
 	control_close(&control);
-	/* Otherwise the client has heard it, and speaks to the user. */
-	if (failure.status && failure.status < EXIT_SIGNAL && control.gone &&
-	    !control.told)
+	/* In all other cases the client reports the failure to the user. */
+	if (failure.status && failure.status < EXIT_SIGNAL && control.peer_closed &&
+	    !control.failure_from_peer)
 		print_failure(&failure);
 	if (control.signal_fd >= 0)
 		close(control.signal_fd);
@@ -198,7 +205,7 @@ int serve_copy(int argc, char **argv)
 		print_failure(&failure);
 		return failure.status;
 	}
-	status = serve_under(&options, root);
+	status = run_server(&options, root);
 	if (root >= 0)
 		close(root);
 	return status;

@@ -3,8 +3,8 @@
 #define PIER_TOOLS_CP_SERVER_H
 
 /*
- * The other side of a copy: `pier cp --server [OPTION...]`, which takes its
- * request from standard input. Returns an exit status.
+ * Run the server side of a copy, `pier cp --server [OPTION...]`, which reads its request
+ * from standard input. Returns an exit status.
  */
 int serve_copy(int argc, char **argv);
 

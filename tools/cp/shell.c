@@ -12,13 +12,13 @@
 #include "units.h"
 
 enum {
-	ANSWER_MAX = 65536,
-	ANSWER_MS = 5000,
+	SSH_OUTPUT_MAX = 65536,
+	SSH_QUERY_MS = 5000,
 };
 
 extern char **environ;
 
-/* Takes the next word out of *text, in place; NULL at the end. */
+/* Take the next word off *text, unquoted in place. Returns NULL at the end. */
 static char *next_word(char **text)
 {
 	char *from = *text + strspn(*text, " \t"), *word = from, *to = from;
@@ -49,8 +49,8 @@ int split_shell(const char *rsh, struct shell *ret_shell, struct failure *failur
 		ret_shell->words[ret_shell->count++] = word;
 	ret_shell->words[ret_shell->count] = NULL;
 	if (ret_shell->count == 0 || next_word(&rest))
-		return fail(failure, EXIT_USAGE, "--rsh needs a command of 1 to %d words",
-			    SHELL_WORDS_MAX);
+		return fail(failure, EXIT_USAGE,
+			    "--rsh must be a command of 1 to %d words", SHELL_WORDS_MAX);
 	return 0;
 }
 
@@ -61,8 +61,8 @@ bool shell_is_ssh(const struct shell *shell)
 	return strcmp(slash ? slash + 1 : shell->words[0], "ssh") == 0;
 }
 
-/* Returns its pid, or 0. Drops its errors: ssh repeats them when it starts the server. */
-static pid_t start_question(const struct shell *shell, const char *host, int out)
+/* Returns the pid, or 0. Discards its errors: ssh repeats them for the real call. */
+static pid_t start_ssh_query(const struct shell *shell, const char *host, int out)
 {
 	char option[] = "-G", *argv[SHELL_WORDS_MAX + 3];
 	posix_spawn_file_actions_t actions;
@@ -85,10 +85,10 @@ static pid_t start_question(const struct shell *shell, const char *host, int out
 	return pid;
 }
 
-/* Reads until the end, the deadline, or as much as fits. */
-static void read_answer(int in, char *ret_answer, size_t size)
+/* Read until end of file, the deadline, or a full buffer. */
+static void read_ssh_output(int in, char *ret_answer, size_t size)
 {
-	uint64_t now = now_ns(), deadline = now + (uint64_t)ANSWER_MS * 1000000;
+	uint64_t now = now_ns(), deadline = now + (uint64_t)SSH_QUERY_MS * 1000000;
 	struct pollfd pollfd = { .fd = in, .events = POLLIN };
 	size_t used = 0;
 
@@ -125,24 +125,24 @@ static bool find_hostname(const char *answer, char *ret_name, size_t size)
 	return false;
 }
 
-/* ssh(1): -G prints the configuration for a host and does not connect. */
+/* ssh(1): with -G it prints the configuration for a host and does not connect. */
 bool ask_ssh_for_host(const struct shell *shell, const char *host, char *ret_name,
 		      size_t size)
 {
-	char answer[ANSWER_MAX] = "";
+	char answer[SSH_OUTPUT_MAX] = "";
 	int fds[2];
 	pid_t pid;
 
 	if (pipe2(fds, O_CLOEXEC) < 0)
 		return false;
-	pid = start_question(shell, host, fds[1]);
+	pid = start_ssh_query(shell, host, fds[1]);
 	close(fds[1]);
 	if (pid > 0)
-		read_answer(fds[0], answer, sizeof(answer));
+		read_ssh_output(fds[0], answer, sizeof(answer));
 	close(fds[0]);
 	if (pid <= 0)
 		return false;
-	/* It has answered, or is too late. */
+	/* It has answered, or the time is up. */
 	kill(pid, SIGKILL);
 	waitpid(pid, NULL, 0);
 	return find_hostname(answer, ret_name, size);

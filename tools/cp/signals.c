@@ -16,7 +16,8 @@ int open_signals(struct failure *failure)
 	int fd;
 
 	sigemptyset(&set);
-	/* Blocked, an ignored signal would arrive all the same: keep nohup(1). */
+	/* signalfd(2) would deliver an ignored signal if it were blocked: respect
+	 * nohup(1). */
 	for (i = 0; i < sizeof(ending) / sizeof(ending[0]); i++)
 		if (sigaction(ending[i], NULL, &action) == 0 &&
 		    action.sa_handler != SIG_IGN)

@@ -5,10 +5,9 @@
 #include "failure.h"
 
 /*
- * From now on SIGINT, SIGTERM and SIGHUP are read from a descriptor, in the
- * loop that also waits for everything else; writing to a closed pipe or beyond
- * a file size limit is an error and not a signal. Before threads are started.
- * Returns the descriptor, or -1.
+ * Block SIGINT, SIGTERM and SIGHUP and deliver them through a signalfd(2), which the
+ * wait loops poll. Ignore SIGPIPE and SIGXFSZ, so that the write fails instead. Call it
+ * before threads are started. Returns the descriptor, or -1.
  */
 int open_signals(struct failure *failure);
 

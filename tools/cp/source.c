@@ -5,8 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "file.h"
 #include "path.h"
+#include "source.h"
 
 int fail_source(const struct source *source, struct failure *failure)
 {
@@ -14,7 +14,7 @@ int fail_source(const struct source *source, struct failure *failure)
 		    path_error(errno));
 }
 
-/* To open a FIFO or a device has effects: only a regular file is opened for reading. */
+/* Opening a FIFO or a device has side effects, so open regular files only. */
 static int open_regular(struct source *source, int found, struct failure *failure)
 {
 	const char *path = source->path;
@@ -23,7 +23,7 @@ static int open_regular(struct source *source, int found, struct failure *failur
 		return fail_source(source, failure);
 	if (S_ISDIR(source->stat.st_mode))
 		return fail(failure, EXIT_FILE,
-			    "%s is a directory: pier cp copies one file", path);
+			    "%s is a directory: pier cp copies a single file", path);
 	if (!S_ISREG(source->stat.st_mode))
 		return fail(failure, EXIT_FILE, "%s is not a regular file", path);
 	source->fd = reopen(found, O_RDONLY | O_NONBLOCK);
@@ -66,13 +66,13 @@ void describe_source(const struct source *source, const uint8_t *secret,
 	identify_file(stat, secret, ret_message->identity);
 }
 
-/* lseek(2): where data, or a hole, begins at or behind `offset`; or the end. */
-static uint64_t find(const struct source *source, uint64_t offset, int whence)
+/* The start of the next data or hole at or after `offset`, or the size: lseek(2). */
+static uint64_t seek_source(const struct source *source, uint64_t offset, int whence)
 {
 	off_t found = lseek(source->content, (off_t)offset, whence);
 
 	if (found < 0 && !(whence == SEEK_DATA && errno == ENXIO))
-		/* It cannot tell: all of it is data. */
+		/* Holes are not supported: everything is data. */
 		return whence == SEEK_DATA ? offset : source->size;
 	if (found < 0 || (uint64_t)found > source->size)
 		return source->size;
@@ -86,15 +86,15 @@ void find_chunk(struct source *source, size_t most, struct chunk *chunk)
 	if (!source->sparse) {
 		source->data_end = source->size;
 	} else if (chunk->offset >= source->data_end) {
-		data = find(source, chunk->offset, SEEK_DATA);
-		source->data_end = find(source, data, SEEK_HOLE);
+		data = seek_source(source, chunk->offset, SEEK_DATA);
+		source->data_end = seek_source(source, data, SEEK_HOLE);
 	}
 	chunk->hole = data > chunk->offset;
 	if (chunk->hole) {
 		chunk->length = data - chunk->offset;
 		return;
 	}
-	/* No data at all: a hole was made here since we looked. Read the zeroes. */
+	/* A hole was punched here since the last lseek(2): read it as data. */
 	if (source->data_end <= chunk->offset)
 		source->data_end = source->size;
 	chunk->length = source->data_end - chunk->offset;
@@ -114,7 +114,7 @@ ssize_t read_at(int fd, uint64_t offset, void *ret_data, size_t length)
 
 int ends_at(const struct source *source, uint64_t offset)
 {
-	/* Some files of the kernel are read in units: 8 bytes in proc_pid_pagemap(5). */
+	/* Some kernel files are read in units, such as 8 bytes in proc_pid_pagemap(5). */
 	char data[4096];
 	ssize_t count = read_at(source->fd, offset, data, sizeof(data));
 
@@ -147,7 +147,7 @@ static bool same_time(const struct timespec *a, const struct timespec *b)
 	return a->tv_sec == b->tv_sec && a->tv_nsec == b->tv_nsec;
 }
 
-/* Programs can set the modification time, but not the time of change: inode(7). */
+/* Programs can set the modification time but not the change time: inode(7). */
 static bool same_state(const struct stat *a, const struct stat *b)
 {
 	return a->st_dev == b->st_dev && a->st_ino == b->st_ino &&
@@ -155,7 +155,7 @@ static bool same_state(const struct stat *a, const struct stat *b)
 	       same_time(&a->st_ctim, &b->st_ctim);
 }
 
-/* The file that has the source's path now. */
+/* The file that the source's path names now. */
 static int stat_path(const struct source *source, struct stat *ret_stat)
 {
 	int found = open_path(source->root, source->path, O_PATH);
@@ -166,7 +166,7 @@ static int stat_path(const struct source *source, struct stat *ret_stat)
 	return result;
 }
 
-/* FUSE file systems can grow a file, and keep its size and its times as they were. */
+/* A FUSE file can grow without a change of its reported size and times. */
 static int is_complete(const struct source *source)
 {
 	return source->content == source->fd ? ends_at(source, source->size) : 1;

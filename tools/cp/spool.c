@@ -4,14 +4,14 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "file.h"
+#include "spool.h"
 
 enum {
 	SPOOL_MAX = 256 << 20,
 	SPOOL_STEP = 65536,
 };
 
-/* 1: the file ends where its size says; 0: elsewhere; -1: it cannot be read. */
+/* Returns 1 if the file ends at its size, 0 if it does not, -1 if it cannot be read. */
 static int size_is_true(const struct source *source)
 {
 	if (source->size > 0) {
@@ -39,7 +39,7 @@ static int write_spool(int spool, const char *data, size_t length)
 	return 0;
 }
 
-/* Copy the file to its end; the size is then what was found. */
+/* Copy the file up to its end, and set the size to the number of bytes read. */
 static int fill_spool(struct source *source, struct failure *failure)
 {
 	char data[SPOOL_STEP];
@@ -55,15 +55,14 @@ static int fill_spool(struct source *source, struct failure *failure)
 		size += (uint64_t)count;
 		if (size > SPOOL_MAX)
 			return fail(failure, EXIT_FILE,
-				    "%s does not end where its size says (%lld bytes), "
-				    "and has more than the %d MiB that pier cp sets "
-				    "aside for such a file",
+				    "%s does not end at its size (%lld bytes) and is "
+				    "larger than the %d MiB that pier cp buffers for "
+				    "such a file",
 				    source->path, (long long)source->stat.st_size,
 				    SPOOL_MAX >> 20);
 		if (write_spool(source->content, data, (size_t)count) < 0)
-			return fail(failure, EXIT_FILE,
-				    "no memory for the content of %s: %s", source->path,
-				    strerror(errno));
+			return fail(failure, EXIT_FILE, "cannot buffer %s in memory: %s",
+				    source->path, strerror(errno));
 	}
 	source->size = size;
 	source->sparse = false;
@@ -80,7 +79,7 @@ int spool_source(struct source *source, struct failure *failure)
 		return 0;
 	source->content = memfd_create("pier cp", MFD_CLOEXEC);
 	if (source->content < 0)
-		return fail(failure, EXIT_FILE, "no memory for the content of %s: %s",
+		return fail(failure, EXIT_FILE, "cannot buffer %s in memory: %s",
 			    source->path, strerror(errno));
 	return fill_spool(source, failure);
 }

@@ -18,11 +18,11 @@ enum {
 	NAME_BYTES = 40,
 	RANDOM_BYTES = 8,
 	DIGITS = 2 * RANDOM_BYTES,
-	/* RFC 3629: a character has at most three bytes 10xxxxxx behind its first. */
+	/* RFC 3629: at most three bytes 10xxxxxx follow the first byte of a character. */
 	UTF8_TRAIL_MAX = 3,
 };
 
-/* A long name is cut, so that the whole stays under NAME_MAX. */
+/* Truncate a long name, so that the temporary name is shorter than NAME_MAX. */
 static size_t cut_name(const char *name)
 {
 	size_t length = strnlen(name, NAME_BYTES + 1), cut = NAME_BYTES;
@@ -51,7 +51,7 @@ static int choose_name(const char *name, char ret_temporary[TEMPORARY_MAX])
 	return 0;
 }
 
-/* Whether the name still is that file's. */
+/* Returns whether the name still names that file. */
 static bool is_named(int directory, const char *name, int fd)
 {
 	struct stat named, opened;
@@ -61,8 +61,8 @@ static bool is_named(int directory, const char *name, int fd)
 }
 
 /*
- * Another copy may take an unlocked file for a leftover. Where the file system
- * has no locks it cannot, since remove_leftovers() needs one.
+ * Lock the file, because another copy removes unlocked ones. If the file system has no
+ * locks, remove_leftovers() cannot lock files either and removes nothing.
  */
 static int lock_temporary(int fd)
 {
@@ -76,7 +76,7 @@ static int create_once(int directory, const char *temporary)
 
 	if (fd < 0)
 		return -1;
-	/* It may have been taken for a leftover before it was locked. */
+	/* Another copy may have removed it before it was locked. */
 	if (lock_temporary(fd) == 0 && is_named(directory, temporary, fd))
 		return fd;
 	close(fd);
@@ -105,7 +105,7 @@ int link_file(int fd, int directory, const char *name)
 {
 	char self[32];
 
-	/* AT_EMPTY_PATH would need CAP_DAC_READ_SEARCH: open(2), O_TMPFILE. */
+	/* AT_EMPTY_PATH needs CAP_DAC_READ_SEARCH: see O_TMPFILE in open(2). */
 	snprintf(self, sizeof(self), "/proc/self/fd/%d", fd);
 	return linkat(AT_FDCWD, self, directory, name, AT_SYMLINK_FOLLOW);
 }
@@ -115,7 +115,7 @@ int link_temporary(int fd, int directory, const char *name,
 {
 	int attempt;
 
-	/* Nobody else can open it yet, so the lock is free. */
+	/* No other process can open the file yet, so the lock is free. */
 	lock_temporary(fd);
 	for (attempt = 0; attempt < NAME_ATTEMPTS; attempt++) {
 		if (choose_name(name, ret_temporary) < 0)
@@ -135,7 +135,7 @@ static bool is_temporary_name(const char *entry, const char *prefix, size_t leng
 	       strspn(entry + length, "0123456789abcdef") == DIGITS;
 }
 
-/* Nothing is opened that pier cannot have made: to open a device has effects. */
+/* Open only files that pier can have created: opening a device has side effects. */
 static int open_leftover(int directory, const char *entry, uid_t owner)
 {
 	int found = openat(directory, entry, O_PATH | O_NOFOLLOW | O_CLOEXEC), fd = -1;
@@ -145,7 +145,7 @@ static int open_leftover(int directory, const char *entry, uid_t owner)
 		return -1;
 	if (fstat(found, &stat) == 0 && S_ISREG(stat.st_mode) && stat.st_uid == owner &&
 	    stat.st_nlink == 1) {
-		/* NFS locks only what is open for writing; the mode may forbid that. */
+		/* NFS locks only files open for writing, which the mode may forbid. */
 		fd = reopen(found, O_WRONLY | O_NONBLOCK);
 		if (fd < 0 && errno == EACCES)
 			fd = reopen(found, O_RDONLY | O_NONBLOCK);
@@ -174,7 +174,7 @@ void remove_leftovers(int directory, const char *name, int fd)
 	struct stat own;
 	int list;
 
-	/* The owner of new files, which on NFS may be another than geteuid(). */
+	/* The owner of new files, which on NFS may differ from geteuid(). */
 	if (fstat(fd, &own) < 0)
 		return;
 	list = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);

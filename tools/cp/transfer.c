@@ -10,7 +10,7 @@
 
 enum {
 	SECOND_NS = 1000000000,
-	/* More do not help where a few keep memory or the disk busy. */
+	/* A few threads saturate memory or the disk. */
 	THREADS_CHOSEN_MAX = 4,
 };
 
@@ -35,11 +35,11 @@ int prepare_transfer(struct transfer *transfer, uint64_t size)
 	transfer->report = transfer->link.report;
 	transfer->substitute = transfer->link.substitute;
 	begin_digest(&transfer->digest, transfer->settings->secret, size);
-	return start_workers(choose_threads(transfer), PIECE, &transfer->workers,
+	return start_workers(choose_threads(transfer), PIECE_SIZE, &transfer->workers,
 			     transfer->failure);
 }
 
-/* The slots must be where we will write, before the NIC is asked to. */
+/* The receiver must offer as much memory as the sender will write. */
 static int check_peer(struct transfer *transfer)
 {
 	if (transfer->role == CP_SENDER &&
@@ -51,8 +51,9 @@ static int check_peer(struct transfer *transfer)
 }
 
 /*
- * The server's endpoint says where to connect to. "Refused", "no route" and "timed out"
- * would tell a hostile server about the client's network.
+ * The server's endpoint contains the address to connect to. The client does not report
+ * why connecting failed: "refused", "no route" or "timed out" would let a hostile server
+ * scan the client's network.
  */
 static int connect_channel(struct transfer *transfer)
 {
@@ -61,7 +62,8 @@ static int connect_channel(struct transfer *transfer)
 	if (pier_channel_connect(transfer->link.channel, &transfer->peer.endpoint) == 0)
 		return 0;
 	fail_channel(transfer, "connecting");
-	control->withheld = control->peer && transfer->failure->status == EXIT_PEER;
+	control->reason_withheld = control->peer &&
+				   transfer->failure->status == EXIT_PEER;
 	return -1;
 }
 
@@ -79,26 +81,26 @@ int connect_transfer(struct transfer *transfer)
 	    control_expect(control, FRAME_READY, &frame) < 0)
 		return -1;
 	transfer->started_ns = now_ns();
-	note_progress(transfer);
+	restart_timeout(transfer);
 	return 0;
 }
 
 void close_transfer(struct transfer *transfer)
 {
-	/* Jobs touch the memory. */
+	/* First the workers: their jobs access the memory. */
 	stop_workers(transfer->workers);
 	transfer->workers = NULL;
 	if (close_link(&transfer->link) != 0)
 		fail_pier(transfer->failure, EXIT_DEVICE);
 }
 
-void note_progress(struct transfer *transfer)
+void restart_timeout(struct transfer *transfer)
 {
 	transfer->deadline_ns = now_ns() +
 				(uint64_t)transfer->settings->timeout_ms * 1000000;
 }
 
-/* Whether it is a frame that the other side may send during a transfer. */
+/* Returns false for a frame that the other side must not send during a transfer. */
 static bool take_frame(struct transfer *transfer, const struct frame *frame)
 {
 	size_t digest_size = transfer->settings->verify ? CP_DIGEST_SIZE : 0;
@@ -113,7 +115,7 @@ static bool take_frame(struct transfer *transfer, const struct frame *frame)
 		transfer->peer_done = true;
 		return true;
 	}
-	return frame->type == FRAME_ALIVE;
+	return frame->type == FRAME_KEEPALIVE;
 }
 
 static int handle_frame(struct transfer *transfer)
@@ -122,30 +124,30 @@ static int handle_frame(struct transfer *transfer)
 
 	if (control_receive(transfer->control, &frame) < 0)
 		return -1;
-	note_progress(transfer);
+	restart_timeout(transfer);
 	if (!take_frame(transfer, &frame))
 		return fail(transfer->failure, EXIT_PEER,
 			    "unexpected control message of type %u", frame.type);
 	return 0;
 }
 
-/* How often the other side is told: well before it gives up. */
-static uint64_t alive_interval(const struct transfer *transfer)
+/* Send keepalives well before the other side times out. */
+static uint64_t keepalive_interval(const struct transfer *transfer)
 {
 	uint64_t quarter = (uint64_t)transfer->settings->timeout_ms * 1000000 / 4;
 
 	return quarter < SECOND_NS ? quarter : SECOND_NS;
 }
 
-static int say_alive(struct transfer *transfer, uint64_t now)
+static int send_keepalive(struct transfer *transfer, uint64_t now)
 {
-	note_progress(transfer);
-	if (now - transfer->alive_ns < alive_interval(transfer))
+	restart_timeout(transfer);
+	if (now - transfer->keepalive_ns < keepalive_interval(transfer))
 		return 0;
-	transfer->alive_ns = now;
+	transfer->keepalive_ns = now;
 	if (transfer->control->out < 0)
 		return 0;
-	return control_send(transfer->control, FRAME_ALIVE, NULL);
+	return control_send(transfer->control, FRAME_KEEPALIVE, NULL);
 }
 
 static int milliseconds_until(uint64_t time_ns, uint64_t now)
@@ -165,14 +167,14 @@ int transfer_wait(struct transfer *transfer, bool working, uint64_t wake_ns)
 		  .events = POLLIN },
 		{ .fd = workers_fd(transfer->workers), .events = POLLIN },
 	};
-	uint64_t now = now_ns(), until = now + alive_interval(transfer);
+	uint64_t now = now_ns(), until = now + keepalive_interval(transfer);
 	int collected = transfer->channel_idle ? 0
 					       : pier_channel_arm(transfer->link.channel);
 	int ready;
 
 	if (collected < 0)
 		return fail_channel(transfer, "waiting");
-	if (working && say_alive(transfer, now) < 0)
+	if (working && send_keepalive(transfer, now) < 0)
 		return -1;
 	if (wake_ns && wake_ns < until)
 		until = wake_ns;
@@ -182,23 +184,23 @@ int transfer_wait(struct transfer *transfer, bool working, uint64_t wake_ns)
 	if (control_check_signal(transfer->control) < 0 ||
 	    (fds[1].revents && handle_frame(transfer) < 0))
 		return -1;
-	/* This process was stopped (Ctrl-Z) or starved; the other side perhaps too. */
-	if (now_ns() - now > 2 * alive_interval(transfer))
-		note_progress(transfer);
+	/* This process was stopped (Ctrl-Z) or got no CPU; so may have the other side. */
+	if (now_ns() - now > 2 * keepalive_interval(transfer))
+		restart_timeout(transfer);
 	if (ready <= 0 && !collected && now_ns() > transfer->deadline_ns)
 		return fail(transfer->failure, EXIT_PEER,
-			    "nothing moved for %g s (see --timeout)",
+			    "no progress for %g s (see --timeout)",
 			    transfer->settings->timeout_ms / 1e3);
 	return 0;
 }
 
 int fail_channel(struct transfer *transfer, const char *step)
 {
-	/* Asking may fail in its own ways: keep the sentence. */
+	/* control_read_peer_failure() may replace the library's message: keep a copy. */
 	struct failure ours = { 0 };
 
 	fail(&ours, EXIT_PEER, "%s failed: %s", step, pier_error_message());
-	control_ask_why(transfer->control);
+	control_read_peer_failure(transfer->control);
 	return fail(transfer->failure, ours.status, "%s", ours.text);
 }
 

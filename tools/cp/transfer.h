@@ -8,58 +8,55 @@
 #include "workers.h"
 #include "progress.h"
 
-/* What sending and receiving have in common. */
+/* The state that sender and receiver share. */
 struct transfer {
 	enum cp_role role;
 	const struct cp_settings *settings;
 	const struct cp_side *side;
 	bool local;	       /* both sides are on this host */
-	int root;	       /* where its path begins: see path.h */
-	const char *requested; /* the path that we asked a server for, or NULL */
+	int root;	       /* as in path.h */
+	const char *requested; /* the path requested from a server, or NULL */
 	struct control *control;
-	struct failure *failure; /* the control's too */
+	struct failure *failure; /* the same as control->failure */
 	struct progress *progress;
 	struct link link;
 	struct workers *workers;
-	struct cp_report report; /* what this side uses */
+	struct cp_report report; /* of this side */
 	bool substitute;	 /* of the link */
 	struct setup_message peer;
 	uint64_t size;		    /* of the file */
-	struct digest_state digest; /* of the chunks that were posted or announced */
-	bool peer_ended;	    /* FRAME_END came */
-	uint8_t peer_digest[CP_DIGEST_SIZE]; /* in it */
-	bool peer_done;			     /* FRAME_DONE came */
-	bool channel_idle; /* all was moved: the channel no longer matters */
-	uint64_t deadline_ns, alive_ns;
-	uint64_t started_ns; /* when both were connected */
+	struct digest_state digest; /* of the chunks posted or announced so far */
+	bool peer_ended;	    /* FRAME_END has arrived */
+	uint8_t peer_digest[CP_DIGEST_SIZE]; /* from FRAME_END */
+	bool peer_done;			     /* FRAME_DONE has arrived */
+	bool channel_idle; /* all chunks have been transferred; ignore the channel */
+	uint64_t deadline_ns, keepalive_ns;
+	uint64_t started_ns; /* when both sides were connected */
 };
 
-/* All return 0, or -1 with the failure noted. */
+/* Functions that return int return 0, or -1 with the failure set. */
 
-/* Device, memory, channel and threads of this side. */
+/* Open device, memory, channel and threads of this side. */
 int prepare_transfer(struct transfer *transfer, uint64_t size);
-/* Exchange endpoints, connect, and wait until both are connected. */
+/* Exchange endpoints, connect, and wait until both sides are connected. */
 int connect_transfer(struct transfer *transfer);
 void close_transfer(struct transfer *transfer);
 
-/* Something moved: the other side has all of its time again. */
-void note_progress(struct transfer *transfer);
+/* Call on every progress: the timeout starts again. */
+void restart_timeout(struct transfer *transfer);
 
 /*
- * Sleep until something happens, or until `wake_ns` (0: no such time). `working`
- * says that this side is what everything waits for, which the other is told.
+ * Sleep until an event, or until `wake_ns` if it is not 0. Set `working` if the copy is
+ * waiting for this side; the other side then gets keepalives.
  */
 int transfer_wait(struct transfer *transfer, bool working, uint64_t wake_ns);
 
-/* A call on the channel failed, or a request did, and the library has said why. */
+/* Report a failed channel call or request, with the library's error message. */
 int fail_channel(struct transfer *transfer, const char *step);
 
-/* 1: the request is done, without error; 0: not yet; -1: it or the channel failed. */
+/* Returns 1 if the request succeeded, 0 if it is pending, -1 if it or the channel failed.
+ */
 int poll_request(struct transfer *transfer, struct pier_work work,
 		 struct pier_result *ret_result);
-
-/* The two roles; see send.c and receive.c. */
-int run_sender(struct transfer *transfer);
-int run_receiver(struct transfer *transfer);
 
 #endif

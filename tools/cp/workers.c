@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <assert.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -25,19 +26,19 @@ struct workers {
 	struct queue todo, done;
 	bool stopping;
 	int event;
-	unsigned int busy; /* of the owner's thread alone */
+	unsigned int busy; /* accessed by the owner's thread only */
 	unsigned int count;
 	struct worker all[CP_THREADS_MAX];
 };
 
-static void append(struct queue *queue, struct job *job)
+static void append_job(struct queue *queue, struct job *job)
 {
 	job->next = NULL;
 	*queue->last = job;
 	queue->last = &job->next;
 }
 
-static struct job *take_first(struct queue *queue)
+static struct job *take_first_job(struct queue *queue)
 {
 	struct job *job = queue->first;
 
@@ -49,7 +50,7 @@ static struct job *take_first(struct queue *queue)
 	return job;
 }
 
-static void *work(void *argument)
+static void *run_worker(void *argument)
 {
 	struct worker *worker = argument;
 	struct workers *workers = worker->workers;
@@ -61,11 +62,12 @@ static void *work(void *argument)
 			pthread_cond_wait(&workers->wanted, &workers->lock);
 		if (workers->stopping)
 			break;
-		job = take_first(&workers->todo);
+		job = take_first_job(&workers->todo);
+		assert(job);
 		pthread_mutex_unlock(&workers->lock);
 		job->run(job, worker->scratch);
 		pthread_mutex_lock(&workers->lock);
-		append(&workers->done, job);
+		append_job(&workers->done, job);
 		eventfd_write(workers->event, 1);
 	}
 	pthread_mutex_unlock(&workers->lock);
@@ -81,7 +83,7 @@ static int start_worker(struct workers *workers, size_t scratch_size)
 	worker->scratch = malloc(scratch_size);
 	if (!worker->scratch)
 		return ENOMEM;
-	error = pthread_create(&worker->thread, NULL, work, worker);
+	error = pthread_create(&worker->thread, NULL, run_worker, worker);
 	if (error)
 		free(worker->scratch);
 	else
@@ -135,23 +137,24 @@ void stop_workers(struct workers *workers)
 	free(workers);
 }
 
-void give_job(struct workers *workers, struct job *job)
+void submit_job(struct workers *workers, struct job *job)
 {
 	workers->busy++;
 	pthread_mutex_lock(&workers->lock);
-	append(&workers->todo, job);
+	append_job(&workers->todo, job);
 	pthread_cond_signal(&workers->wanted);
 	pthread_mutex_unlock(&workers->lock);
 }
 
-struct job *take_done(struct workers *workers)
+struct job *take_finished_job(struct workers *workers)
 {
 	struct job *job;
 	eventfd_t count;
 
 	pthread_mutex_lock(&workers->lock);
-	job = take_first(&workers->done);
-	/* Under the lock, so that an event always has a job behind it. */
+	job = take_first_job(&workers->done);
+	/* Under the lock, so that the event is set only while a finished job is queued.
+	 */
 	if (!job)
 		eventfd_read(workers->event, &count);
 	pthread_mutex_unlock(&workers->lock);

@@ -8,33 +8,33 @@
 
 #include "failure.h"
 
-/* Threads that take jobs in order and hand them back when they are done. */
+/* Threads that run jobs, in the order of submission. */
 
 struct job;
 
-/* `scratch` is memory of the thread that runs the job. */
+/* `scratch` is private memory of the thread that runs the job. */
 typedef void job_function(struct job *job, void *scratch);
 
 struct job {
 	job_function *run;
-	struct job *next; /* the workers' */
+	struct job *next; /* internal */
 };
 
 struct workers;
 
-/* Each thread has scratch memory of so many bytes. */
+/* Each thread allocates scratch_size bytes of scratch memory. */
 int start_workers(unsigned int count, size_t scratch_size, struct workers **ret_workers,
 		  struct failure *failure);
-/* Wait for the jobs that run, forget those that do not, and end. NULL is fine. */
+/* Wait for the running jobs, drop the others, and end the threads. NULL is allowed. */
 void stop_workers(struct workers *workers);
 
-/* The job is the workers' until take_done() hands it back. */
-void give_job(struct workers *workers, struct job *job);
-/* A job that is done, or NULL. */
-struct job *take_done(struct workers *workers);
-/* How many jobs were given and not yet taken. */
+/* The workers own the job until take_finished_job() returns it. */
+void submit_job(struct workers *workers, struct job *job);
+/* Returns a finished job, or NULL. */
+struct job *take_finished_job(struct workers *workers);
+/* The number of jobs submitted and not yet taken back. */
 unsigned int workers_busy(const struct workers *workers);
-/* Readable when a job was done; take_done() until NULL, then sleep. */
+/* Readable when a job has finished. Take jobs until NULL before you poll it. */
 int workers_fd(const struct workers *workers);
 
 #endif

@@ -1,76 +1,29 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <getopt.h>
 #include <stdio.h>
-#include <string.h>
 
-#include "commands.h"
+#include <pier/version.h>
+
+#include "cmd.h"
 #include "failure.h"
-#include "info.h"
-#include "json.h"
+#include "next_option.h"
+#include "print_json.h"
+#include "print_text.h"
 
-static const char help[] =
+static const char info_help[] =
 	"usage: pier info [--json]\n"
 	"\n"
-	"Lists the devices with their ports and GIDs, the kinds of memory: which work\n"
-	"here, and why others do not; and the GPUs with the devices near to them.\n"
+	"Lists the RDMA devices with their ports and GIDs, the kinds of memory (with "
+	"the\n"
+	"reason for each one that does not work here), and the GPUs with the devices\n"
+	"nearest to them.\n"
 	"\n"
 	"  --json      one JSON object on standard output\n"
 	"  -h, --help  print this\n"
 	"\n"
-	"exit status: 0 done, 2 wrong usage, 3 the lists could not be had\n";
+	"exit status: 0 done, 2 wrong usage, 3 out of memory\n";
 
-const char *link_layer_name(enum pier_link_layer layer)
-{
-	switch (layer) {
-	case PIER_LINK_INFINIBAND:
-		return "InfiniBand";
-	case PIER_LINK_ETHERNET:
-		return "Ethernet";
-	default:
-		return "unspecified";
-	}
-}
-
-const char *gid_type_name(enum pier_gid_type type)
-{
-	switch (type) {
-	case PIER_GID_IB:
-		return "InfiniBand";
-	case PIER_GID_ROCE_V1:
-		return "RoCE v1";
-	case PIER_GID_ROCE_V2:
-		return "RoCE v2";
-	default:
-		return "unknown";
-	}
-}
-
-int read_gid(struct pier_device *device, uint32_t port, uint32_t index,
-	     struct pier_gid_entry *ret_entry, char ret_text[INET6_ADDRSTRLEN])
-{
-	static const uint8_t none[16];
-
-	if (pier_query_gid(device, port, index, ret_entry) < 0 ||
-	    memcmp(ret_entry->gid, none, sizeof(none)) == 0)
-		return 0;
-	return inet_ntop(AF_INET6, ret_entry->gid, ret_text, INET6_ADDRSTRLEN) != NULL;
-}
-
-static void gather_facts(const struct pier_device_info *info,
-			 struct device_facts *ret_facts)
-{
-	memset(ret_facts, 0, sizeof(*ret_facts));
-	ret_facts->info = *info;
-	if (pier_open_device(info->name, &ret_facts->device) == 0 &&
-	    pier_device_location(ret_facts->device, &ret_facts->location) == 0 &&
-	    pier_query_device(ret_facts->device, &ret_facts->attr) == 0)
-		return;
-	snprintf(ret_facts->error, sizeof(ret_facts->error), "%s", pier_error_message());
-	pier_close_device(ret_facts->device);
-	ret_facts->device = NULL;
-}
-
-/* All that there is to print. */
+/* Everything that is printed. */
 struct lists {
 	struct pier_device_info *devices;
 	size_t device_count;
@@ -86,7 +39,7 @@ static void print_devices(const struct lists *lists, struct json *json)
 	size_t i;
 
 	for (i = 0; i < lists->device_count; i++) {
-		gather_facts(&lists->devices[i], &facts);
+		read_device_facts(&lists->devices[i], &facts);
 		if (json)
 			print_device_json(json, &facts);
 		else
@@ -101,11 +54,7 @@ static void print_units(const struct lists *lists, struct json *json)
 	size_t i;
 
 	for (i = 0; i < lists->unit_count; i++) {
-		memset(&facts, 0, sizeof(facts));
-		facts.unit = &lists->units[i];
-		/* Without memory for the list, none is printed. */
-		pier_near_device_list(&facts.unit->location, &facts.near,
-				      &facts.near_count);
+		read_unit_facts(&lists->units[i], &facts);
 		if (json)
 			print_unit_json(json, &facts);
 		else
@@ -171,15 +120,15 @@ int command_info(int argc, char **argv)
 		if (option == '?')
 			return EXIT_USAGE;
 		if (option == 'h') {
-			fputs(help, stdout);
+			fputs(info_help, stdout);
 			return EXIT_OK;
 		}
 		chosen = &json;
 	}
 	if (optind < argc) {
 		print_error(
-			"pier info: takes no argument, '%s' was given; see 'pier info "
-			"--help'",
+			"pier info: unexpected argument '%s': 'pier info' takes none; "
+			"see 'pier info --help'",
 			argv[optind]);
 		return EXIT_USAGE;
 	}

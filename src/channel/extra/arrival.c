@@ -4,16 +4,17 @@
 #include <string.h>
 
 #include "channel/channel.h"
+#include "arrival.h"
 #include "counter.h"
 #include "core/error.h"
 
 /*
- * A channel has its bindings in the order of their immediates, so that a
- * completion finds its own among many.
+ * A channel keeps its bindings sorted by immediate, so that a completion finds its
+ * binding by binary search.
  */
 
-/* The first that is not less; the count if all are. */
-static uint32_t find(const struct pier_channel *channel, uint32_t immediate)
+/* The index of the first binding whose immediate is not less. */
+static uint32_t find_arrival(const struct pier_channel *channel, uint32_t immediate)
 {
 	uint32_t first = 0, count = channel->arrival_count;
 
@@ -30,7 +31,8 @@ static uint32_t find(const struct pier_channel *channel, uint32_t immediate)
 	return first;
 }
 
-static bool is_at(const struct pier_channel *channel, uint32_t index, uint32_t immediate)
+static bool is_arrival_at(const struct pier_channel *channel, uint32_t index,
+			  uint32_t immediate)
 {
 	return index < channel->arrival_count &&
 	       channel->arrivals[index]->immediate == immediate;
@@ -38,22 +40,22 @@ static bool is_at(const struct pier_channel *channel, uint32_t index, uint32_t i
 
 void pier_count_arrival(const struct pier_channel *channel, uint32_t immediate)
 {
-	uint32_t index = find(channel, immediate);
+	uint32_t index = find_arrival(channel, immediate);
 
-	if (is_at(channel, index, immediate))
+	if (is_arrival_at(channel, index, immediate))
 		atomic_fetch_add(&channel->arrivals[index]->counter->count.value, 1);
 }
 
 int pier_expect_arrivals(struct pier_counter_binding *binding)
 {
 	struct pier_channel *channel = binding->channel;
-	uint32_t index = find(channel, binding->immediate);
+	uint32_t index = find_arrival(channel, binding->immediate);
 	struct pier_counter_binding **arrivals;
 
-	if (is_at(channel, index, binding->immediate))
+	if (is_arrival_at(channel, index, binding->immediate))
 		return pier_fail(EBUSY,
-				 "binding a counter to immediate %#x of a channel: it is "
-				 "counted there already",
+				 "binding a counter to immediate %#x of a channel: the "
+				 "immediate has a counter already",
 				 binding->immediate);
 	arrivals = reallocarray(channel->arrivals, channel->arrival_count + 1u,
 				sizeof(struct pier_counter_binding *));
@@ -70,7 +72,7 @@ int pier_expect_arrivals(struct pier_counter_binding *binding)
 void pier_forget_arrivals(const struct pier_counter_binding *binding)
 {
 	struct pier_channel *channel = binding->channel;
-	uint32_t index = find(channel, binding->immediate);
+	uint32_t index = find_arrival(channel, binding->immediate);
 
 	channel->arrival_count--;
 	memmove(channel->arrivals + index, channel->arrivals + index + 1,
@@ -79,17 +81,4 @@ void pier_forget_arrivals(const struct pier_counter_binding *binding)
 		return;
 	free(channel->arrivals);
 	channel->arrivals = NULL;
-}
-
-void pier_end_arrivals(struct pier_channel *channel)
-{
-	while (channel->arrival_count > 0) {
-		struct pier_counter_binding *binding = channel->arrivals[0];
-		struct pier_counter *counter = binding->counter;
-
-		pthread_mutex_lock(&counter->lock);
-		pier_forget_arrivals(binding);
-		pier_detach_binding(binding);
-		pthread_mutex_unlock(&counter->lock);
-	}
 }

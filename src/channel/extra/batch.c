@@ -5,14 +5,15 @@
 
 #include "channel/posting.h"
 #include "channel/status.h"
+#include "channel/stop.h"
 #include "core/error.h"
 
 enum {
-	DOORBELL = 32, /* requests that are told to the device at once: on the stack */
+	DOORBELL = 32, /* requests per doorbell, on the stack */
 };
 
-static __attribute__((cold)) int refuse(const struct pier_channel *channel,
-					struct pier_request request, uint32_t number)
+static __attribute__((cold)) int refuse_request_of_batch(
+	const struct pier_channel *channel, struct pier_request request, uint32_t number)
 {
 	uint32_t max_sge = pier_max_sge(channel, request.opcode);
 	int error = pier_check_form(channel, &request);
@@ -26,9 +27,9 @@ static __attribute__((cold)) int refuse(const struct pier_channel *channel,
 	return pier_fail_because(error, "request %u of a batch", number);
 }
 
-/* A list of requests: in full, or as pairs of an element and a remote part. */
+/* A list of requests, or of pairs of an element and a remote part. */
 struct list {
-	enum pier_opcode opcode; /* of pairs; 0: requests */
+	enum pier_opcode opcode; /* of all pairs; 0: a list of requests */
 	const struct pier_request *requests;
 	const struct pier_write_pair *pairs;
 };
@@ -49,10 +50,14 @@ static inline __attribute__((always_inline)) struct pier_request request_of(
 				      .remote = &list->pairs[i].remote };
 }
 
-/* Any request. The list is copied, so that what is known of it stays known. */
-static __attribute__((noinline)) int fill_other(struct pier_channel *channel,
-						struct list list, uint32_t i,
-						struct ibv_send_wr *wr, uint64_t position)
+/*
+ * Fill in any request. The list is passed by value: while no address of it escapes, the
+ * compiler knows its fields.
+ */
+static __attribute__((noinline)) int fill_any_request(struct pier_channel *channel,
+						      struct list list, uint32_t i,
+						      struct ibv_send_wr *wr,
+						      uint64_t position)
 {
 	struct pier_request request = request_of(&list, i);
 	unsigned int inlined;
@@ -60,10 +65,10 @@ static __attribute__((noinline)) int fill_other(struct pier_channel *channel,
 
 	if (pier_check_form(channel, &request) != 0 ||
 	    (uint32_t)request.num_sge > pier_max_sge(channel, request.opcode))
-		return refuse(channel, request, i);
+		return refuse_request_of_batch(channel, request, i);
 	length = pier_sum_lengths(pier_sg_list(&request), request.num_sge);
 	if (!pier_request_fits(channel, &request, length))
-		return refuse(channel, request, i);
+		return refuse_request_of_batch(channel, request, i);
 	inlined = pier_inline_flag(channel, request.opcode, length);
 	pier_fill_wr(wr, &request, inlined);
 	wr->wr_id = position;
@@ -75,8 +80,8 @@ static __attribute__((noinline)) int fill_other(struct pier_channel *channel,
 	return 0;
 }
 
-/* One element that is a plain message: what is known at compile time costs nothing. */
-static inline __attribute__((always_inline)) bool fill_one(
+/* Fill in a plain message of one element. Returns false for any other request. */
+static inline __attribute__((always_inline)) bool fill_plain_request(
 	struct pier_channel *channel, enum pier_opcode opcode,
 	const struct pier_gather *gather, const struct pier_remote *remote,
 	struct ibv_send_wr *wr, uint64_t position)
@@ -107,15 +112,17 @@ static inline __attribute__((always_inline)) bool fill_request(
 {
 	return request->opcode == PIER_OP_WRITE && !request->flags &&
 	       request->num_sge == 1 && request->remote &&
-	       fill_one(channel, PIER_OP_WRITE, request->gather, request->remote, wr,
-			position);
+	       fill_plain_request(channel, PIER_OP_WRITE, request->gather,
+				  request->remote, wr, position);
 }
 
-/* From `first` on, into wrs; what stands at positions from head on is not posted yet. */
-static inline __attribute__((always_inline)) int fill_all(struct pier_channel *channel,
-							  const struct list *list,
-							  uint32_t first, uint32_t count,
-							  struct ibv_send_wr *wrs)
+/*
+ * Fill in requests from `first` on. Their entries, from head on, do not count as posted
+ * yet.
+ */
+static inline __attribute__((always_inline)) int fill_requests(
+	struct pier_channel *channel, const struct list *list, uint32_t first,
+	uint32_t count, struct ibv_send_wr *wrs)
 {
 	const struct pier_write_pair *pair = list->opcode ? &list->pairs[first] : NULL;
 	const struct pier_request *request = list->opcode ? NULL : &list->requests[first];
@@ -126,8 +133,8 @@ static inline __attribute__((always_inline)) int fill_all(struct pier_channel *c
 
 	for (; wr < end; wr++, position++) {
 		if (list->opcode)
-			plain = fill_one(channel, list->opcode, &pair->gather,
-					 &pair->remote, wr, position);
+			plain = fill_plain_request(channel, list->opcode, &pair->gather,
+						   &pair->remote, wr, position);
 		else
 			plain = fill_request(channel, request, wr, position);
 		if (list->opcode)
@@ -136,8 +143,8 @@ static inline __attribute__((always_inline)) int fill_all(struct pier_channel *c
 			request++;
 		if (pier_likely(plain))
 			continue;
-		error = fill_other(channel, *list, first + (uint32_t)(wr - wrs), wr,
-				   position);
+		error = fill_any_request(channel, *list, first + (uint32_t)(wr - wrs), wr,
+					 position);
 		if (error)
 			return error;
 	}
@@ -145,23 +152,22 @@ static inline __attribute__((always_inline)) int fill_all(struct pier_channel *c
 	return 0;
 }
 
-/* What does not fit one doorbell is checked before the first is rung. */
-static inline __attribute__((always_inline)) int check_rest(struct pier_channel *channel,
-							    const struct list *list,
-							    uint32_t count,
-							    struct ibv_send_wr *wrs)
+/* Check the requests of all later doorbells before ringing the first one. */
+static inline __attribute__((always_inline)) int check_later_doorbells(
+	struct pier_channel *channel, const struct list *list, uint32_t count,
+	struct ibv_send_wr *wrs)
 {
 	int error = 0;
 
 	for (uint32_t i = DOORBELL; i < count && !error; i += DOORBELL)
-		error = fill_all(channel, list, i,
-				 count - i < DOORBELL ? count - i : DOORBELL, wrs);
+		error = fill_requests(channel, list, i,
+				      count - i < DOORBELL ? count - i : DOORBELL, wrs);
 	return error;
 }
 
-/* How many the device took. */
-static uint32_t ring(struct pier_channel *channel, struct ibv_send_wr *wrs,
-		     uint32_t count, int *ret_error)
+/* Returns how many requests the device took. */
+static uint32_t ring_doorbell(struct pier_channel *channel, struct ibv_send_wr *wrs,
+			      uint32_t count, int *ret_error)
 {
 	struct ibv_send_wr *bad = NULL;
 
@@ -171,9 +177,10 @@ static uint32_t ring(struct pier_channel *channel, struct ibv_send_wr *wrs,
 	return bad >= wrs && bad < wrs + count ? (uint32_t)(bad - wrs) : 0;
 }
 
-/* Nobody would learn of what was posted: it is stopped. */
-static __attribute__((cold)) int abandon(struct pier_channel *channel, int error,
-					 uint32_t posted, uint32_t taken, uint32_t count)
+/* A part was posted, and the caller gets no handle for it: stop the channel. */
+static __attribute__((cold)) int abandon_batch(struct pier_channel *channel, int error,
+					       uint32_t posted, uint32_t taken,
+					       uint32_t count)
 {
 	char cause[512];
 
@@ -191,12 +198,12 @@ static __attribute__((cold)) int abandon(struct pier_channel *channel, int error
 	return pier_fail(-error, "%s", cause);
 }
 
-static int check_count(struct pier_channel *channel, uint32_t count)
+static int make_room_for_batch(struct pier_channel *channel, uint32_t count)
 {
 	struct pier_queue *queue = &channel->sends;
 
 	if (count == 0)
-		return pier_fail(EINVAL, "a batch of no requests");
+		return pier_fail(EINVAL, "a batch without requests");
 	if (count > queue->depth)
 		return pier_fail(E2BIG, "a batch of %u requests; the send queue has %u",
 				 count, queue->depth);
@@ -205,8 +212,9 @@ static int check_count(struct pier_channel *channel, uint32_t count)
 	return pier_make_room(channel, queue, count);
 }
 
-/* The last of all is the one that the device completes. */
-static void sign_last(struct pier_channel *channel, struct ibv_send_wr *wr, bool watched)
+/* The device completes only the last request. */
+static void signal_last(struct pier_channel *channel, struct ibv_send_wr *wr,
+			bool watched)
 {
 	wr->send_flags |= IBV_SEND_SIGNALED;
 	if (watched)
@@ -214,11 +222,9 @@ static void sign_last(struct pier_channel *channel, struct ibv_send_wr *wr, bool
 				     PIER_ENTRY_WATCHED);
 }
 
-static inline __attribute__((always_inline)) int post_all(struct pier_channel *channel,
-							  const struct list *list,
-							  uint32_t count,
-							  struct ibv_send_wr *wrs,
-							  struct pier_work *ret_work)
+static inline __attribute__((always_inline)) int post_requests(
+	struct pier_channel *channel, const struct list *list, uint32_t count,
+	struct ibv_send_wr *wrs, struct pier_work *ret_work)
 {
 	uint32_t posted = 0, part, taken;
 	uint64_t last = 0;
@@ -226,15 +232,15 @@ static inline __attribute__((always_inline)) int post_all(struct pier_channel *c
 
 	for (; posted < count; posted += part) {
 		part = count - posted < DOORBELL ? count - posted : DOORBELL;
-		error = fill_all(channel, list, posted, part, wrs);
+		error = fill_requests(channel, list, posted, part, wrs);
 		if (pier_unlikely(error))
 			return error;
 		last = channel->sends.head + part - 1;
 		if (posted + part == count)
-			sign_last(channel, &wrs[part - 1], ret_work != NULL);
-		taken = ring(channel, wrs, part, &error);
+			signal_last(channel, &wrs[part - 1], ret_work != NULL);
+		taken = ring_doorbell(channel, wrs, part, &error);
 		if (pier_unlikely(error))
-			return abandon(channel, error, posted, taken, count);
+			return abandon_batch(channel, error, posted, taken, count);
 		pier_queue_posted(&channel->sends, last + 1);
 	}
 	if (ret_work)
@@ -252,12 +258,12 @@ static inline __attribute__((always_inline)) int post_list(struct pier_channel *
 
 	if (pier_unlikely(channel->sends.limit == 0))
 		return pier_refuse_state(channel);
-	error = check_count(channel, count);
+	error = make_room_for_batch(channel, count);
 	if (pier_likely(!error) && count > DOORBELL)
-		error = check_rest(channel, list, count, wrs);
+		error = check_later_doorbells(channel, list, count, wrs);
 	if (pier_unlikely(error))
 		return error;
-	return post_all(channel, list, count, wrs, ret_work);
+	return post_requests(channel, list, count, wrs, ret_work);
 }
 
 int pier_post_batch(struct pier_channel *channel, const struct pier_request *requests,

@@ -3,11 +3,12 @@
 #include <stdlib.h>
 
 #include "channel/channel.h"
+#include "arrival.h"
 #include "counter.h"
 #include "core/error.h"
 
-/* What a counter is bound to: the beginning of every sentence. */
-static int refuse(int error, const struct pier_mr *mr, const char *reason)
+/* Every sentence begins with what the counter was to be bound to. */
+static int refuse_binding(int error, const struct pier_mr *mr, const char *reason)
 {
 	return pier_fail(error, "binding a counter to %llu bytes on %s: %s",
 			 (unsigned long long)mr->length, mr->pd->device->name, reason);
@@ -25,27 +26,30 @@ static int check_binding(const struct pier_counter *counter, const struct pier_m
 	bool by_channel = channel;
 
 	if (counter->pd != mr->pd || (channel && channel->pd != mr->pd))
-		return refuse(EINVAL, mr, "they are not all of one protection domain");
+		return refuse_binding(EINVAL, mr,
+				      "the counter, the region and the channel are not "
+				      "all in one protection domain");
 	if (!(mr->access & PIER_ACCESS_REMOTE_WRITE))
-		return refuse(EACCES, mr,
-			      "peers may not write to the region: its access lacks "
-			      "PIER_ACCESS_REMOTE_WRITE");
+		return refuse_binding(
+			EACCES, mr,
+			"peers may not write to the region: its access lacks "
+			"PIER_ACCESS_REMOTE_WRITE");
 	if (channel && !(channel->attr.access & PIER_ACCESS_REMOTE_WRITE))
-		return refuse(EACCES, mr,
-			      "peers may not write through the channel: its access lacks "
-			      "PIER_ACCESS_REMOTE_WRITE");
+		return refuse_binding(
+			EACCES, mr,
+			"peers may not write through the channel: its access lacks "
+			"PIER_ACCESS_REMOTE_WRITE");
 	if (counter->binding_count == 0 ||
 	    (pier_first_binding(counter)->channel != NULL) == by_channel)
 		return 0;
-	return refuse(EINVAL, mr,
-		      by_channel
-			      ? "the counter is bound natively, and counts in one way "
-				"at a time"
-			      : "the counter has channels bound, and counts in one way "
-				"at a time");
+	return refuse_binding(EINVAL, mr,
+			      by_channel ? "the counter is bound natively; it cannot "
+					   "have channels bound as well"
+					 : "the counter has channels bound; it cannot be "
+					   "bound natively as well");
 }
 
-/* Not attached yet, after what all kinds of bindings have to obey. */
+/* Check the rules for all kinds of bindings and allocate one. */
 static int new_binding(struct pier_counter *counter, struct pier_mr *mr,
 		       struct pier_channel *channel,
 		       struct pier_counter_binding **ret_binding)
@@ -58,11 +62,11 @@ static int new_binding(struct pier_counter *counter, struct pier_mr *mr,
 		return error;
 	fds = reallocarray(counter->fds, counter->binding_count + 1u, sizeof(*fds));
 	if (!fds)
-		return refuse(ENOMEM, mr, "out of memory");
+		return refuse_binding(ENOMEM, mr, "out of memory");
 	counter->fds = fds;
 	binding = calloc(1, sizeof(*binding));
 	if (!binding)
-		return refuse(ENOMEM, mr, "out of memory");
+		return refuse_binding(ENOMEM, mr, "out of memory");
 	*binding = (struct pier_counter_binding){ .counter = counter,
 						  .mr = mr,
 						  .channel = channel };
@@ -70,8 +74,8 @@ static int new_binding(struct pier_counter *counter, struct pier_mr *mr,
 	return 0;
 }
 
-/* The region and the counter keep each other. */
-static void attach(struct pier_counter_binding *binding)
+/* The region and the counter keep each other alive. */
+static void attach_binding(struct pier_counter_binding *binding)
 {
 	struct pier_counter *counter = binding->counter;
 	struct pier_list *before = &counter->bindings;
@@ -88,7 +92,7 @@ static void attach(struct pier_counter_binding *binding)
 	atomic_fetch_add(&binding->mr->counters, 1);
 }
 
-void pier_detach_binding(struct pier_counter_binding *binding)
+static void detach_binding(struct pier_counter_binding *binding)
 {
 	pier_list_remove(&binding->link);
 	binding->counter->binding_count--;
@@ -96,9 +100,9 @@ void pier_detach_binding(struct pier_counter_binding *binding)
 	free(binding);
 }
 
-/* The verbs regions beneath, of which each counts for itself: the first `count`. */
-static int tell_device(const struct pier_mr *mr, uint32_t count,
-		       struct pier_provider_counter *value)
+/* Set the counter of the first `count` verbs regions, each of which counts on its own. */
+static int set_device_counter(const struct pier_mr *mr, uint32_t count,
+			      struct pier_provider_counter *value)
 {
 	const struct pier_provider *provider = mr->pd->device->provider;
 	int error = 0;
@@ -107,12 +111,12 @@ static int tell_device(const struct pier_mr *mr, uint32_t count,
 		error = provider->bind_counter(mr->parts ? mr->parts[i].mr : mr->mr,
 					       value);
 		if (error && value && i > 0)
-			tell_device(mr, i, NULL);
+			set_device_counter(mr, i, NULL);
 	}
 	return error;
 }
 
-static int bind_natively(struct pier_counter *counter, struct pier_mr *mr)
+static int bind_to_device(struct pier_counter *counter, struct pier_mr *mr)
 {
 	struct pier_counter_binding *binding = NULL;
 	int error = new_binding(counter, mr, NULL, &binding);
@@ -120,17 +124,17 @@ static int bind_natively(struct pier_counter *counter, struct pier_mr *mr)
 	if (error)
 		return error;
 	pier_clear_error();
-	error = tell_device(mr, pier_mr_parts(mr), &counter->count);
+	error = set_device_counter(mr, pier_mr_parts(mr), &counter->count);
 	if (error) {
 		free(binding);
 		return error == EBUSY
-			       ? refuse(EBUSY, mr, "the region has a counter")
+			       ? refuse_binding(EBUSY, mr, "the region has a counter")
 			       : pier_fail_because(
 					 error, "binding a counter to %llu bytes on %s",
 					 (unsigned long long)mr->length,
 					 mr->pd->device->name);
 	}
-	attach(binding);
+	attach_binding(binding);
 	return 0;
 }
 
@@ -141,16 +145,18 @@ int pier_counter_bind(struct pier_counter *counter, struct pier_mr *mr)
 	if (error)
 		return error;
 	if (!mr->pd->device->provider->bind_counter)
-		return refuse(EOPNOTSUPP, mr,
-			      "the device does not count writes. Where peers write with "
-			      "immediate data (pier_channel_write_imm()), "
-			      "pier_counter_bind_imm() counts them");
+		return refuse_binding(
+			EOPNOTSUPP, mr,
+			"the device does not count writes. Where peers write with "
+			"immediate data (pier_channel_write_imm()), "
+			"pier_counter_bind_imm() counts them");
 	if (mr->window)
-		return refuse(EOPNOTSUPP, mr,
-			      "it is a memory window, and devices count what is written "
-			      "into regions: pier_reg_sub_mr() makes one");
+		return refuse_binding(
+			EOPNOTSUPP, mr,
+			"it is a memory window, and devices count what is written "
+			"into regions: pier_reg_sub_mr() makes one");
 	pthread_mutex_lock(&counter->lock);
-	error = bind_natively(counter, mr);
+	error = bind_to_device(counter, mr);
 	pthread_mutex_unlock(&counter->lock);
 	return error;
 }
@@ -171,7 +177,7 @@ int pier_counter_bind_imm(struct pier_counter *counter, struct pier_mr *mr,
 		if (error)
 			free(binding);
 		else
-			attach(binding);
+			attach_binding(binding);
 	}
 	pthread_mutex_unlock(&counter->lock);
 	return error;
@@ -186,12 +192,12 @@ static int end_binding(struct pier_counter_binding *binding)
 	if (binding->channel)
 		pier_forget_arrivals(binding);
 	else
-		error = tell_device(mr, pier_mr_parts(mr), NULL);
+		error = set_device_counter(mr, pier_mr_parts(mr), NULL);
 	if (error)
 		return pier_fail_because(
 			error, "unbinding a counter from %llu bytes on %s",
 			(unsigned long long)mr->length, mr->pd->device->name);
-	pier_detach_binding(binding);
+	detach_binding(binding);
 	return 0;
 }
 
@@ -219,4 +225,17 @@ int pier_counter_unbind(struct pier_counter *counter, struct pier_mr *mr)
 				 "bound to them",
 				 (unsigned long long)mr->length, mr->pd->device->name);
 	return error;
+}
+
+void pier_end_arrivals(struct pier_channel *channel)
+{
+	while (channel->arrival_count > 0) {
+		struct pier_counter_binding *binding = channel->arrivals[0];
+		struct pier_counter *counter = binding->counter;
+
+		pthread_mutex_lock(&counter->lock);
+		pier_forget_arrivals(binding);
+		detach_binding(binding);
+		pthread_mutex_unlock(&counter->lock);
+	}
 }

@@ -10,8 +10,8 @@
 #include "core/object.h"
 #include "core/thread.h"
 
-/* The provider's notify: its locks are held. */
-static void wake(struct pier_provider_counter *count)
+/* The provider's notify callback; the provider holds its locks. */
+static void wake_waiters(struct pier_provider_counter *count)
 {
 	struct pier_counter *counter = pier_container_of(count, struct pier_counter,
 							 count);
@@ -44,11 +44,11 @@ static int new_counter(struct pier_pd *pd, struct pier_counter **ret_counter)
 		free(counter);
 		return pier_fail(error, "no condition variable for a counter");
 	}
-	/* Neither allocates anything: they do not fail (pthread_mutex_init(3)). */
+	/* Both allocate nothing and cannot fail (pthread_mutex_init(3)). */
 	pthread_mutex_init(&counter->sleeping, NULL);
 	pthread_mutex_init(&counter->lock, NULL);
 	pier_list_init(&counter->bindings);
-	counter->count.notify = wake;
+	counter->count.notify = wake_waiters;
 	counter->wake_at = UINT64_MAX;
 	counter->pd = pd;
 	counter->object.describe = describe_counter;
@@ -85,8 +85,8 @@ int pier_counter_destroy(struct pier_counter *counter)
 	pthread_mutex_unlock(&counter->lock);
 	if (bindings)
 		return pier_fail(EBUSY,
-				 "destroying a counter: it is bound %u time%s; "
-				 "pier_counter_unbind() ends that",
+				 "destroying a counter: it is bound %u time%s; call "
+				 "pier_counter_unbind() first",
 				 bindings, bindings == 1 ? "" : "s");
 	pier_object_untrack(&counter->object);
 	pthread_mutex_destroy(&counter->lock);
@@ -108,7 +108,7 @@ int pier_counter_set(struct pier_counter *counter, uint64_t value)
 	if (pier_inherited(&counter->object))
 		return pier_fail_inherited(&counter->object);
 	atomic_store(&counter->count.value, value);
-	wake(&counter->count);
+	wake_waiters(&counter->count);
 	return 0;
 }
 
@@ -117,6 +117,6 @@ int pier_counter_add(struct pier_counter *counter, uint64_t value)
 	if (pier_inherited(&counter->object))
 		return pier_fail_inherited(&counter->object);
 	atomic_fetch_add(&counter->count.value, value);
-	wake(&counter->count);
+	wake_waiters(&counter->count);
 	return 0;
 }

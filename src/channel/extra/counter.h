@@ -10,7 +10,7 @@
 #include "region/mr.h"
 #include "core/list.h"
 
-/* What a counter counts for a region. */
+/* A counter bound to a region. */
 struct pier_counter_binding {
 	struct pier_list link; /* of the counter */
 	struct pier_counter *counter;
@@ -21,40 +21,33 @@ struct pier_counter_binding {
 
 struct pier_counter {
 	struct pier_object object;
-	struct pier_provider_counter count; /* whoever counts: its value is ours */
+	struct pier_provider_counter count; /* the value, whoever counts */
 	struct pier_pd *pd;
 
-	/* Of the bindings. Held while the device is told of them, so not by notify. */
+	/*
+	 * Protects the bindings. Held while the device is told of them, so notify must
+	 * not take it.
+	 */
 	pthread_mutex_t lock;
-	/* All of them native or none; those of one channel stand side by side. */
+	/* All are native, or none is. The bindings of one channel are adjacent. */
 	struct pier_list bindings;
 	uint32_t binding_count;
 	struct pollfd *fds; /* room for the channels of all bindings */
 
 	/*
-	 * Of those who sleep, for nothing else than to begin sleeping and to wake.
-	 * So that a counter that grows by thousands does not wake them thousands of
-	 * times, nobody is woken below the least value that one of them waits for.
+	 * For waiting threads only. A counter that grows by thousands must not wake
+	 * them thousands of times: nobody is woken below the lowest value that a thread
+	 * waits for.
 	 */
 	pthread_mutex_t sleeping;
 	pthread_cond_t grown;
-	uint64_t wake_at; /* UINT64_MAX: nobody sleeps */
+	uint64_t wake_at; /* UINT64_MAX: no thread waits */
 };
 
-/* With the counter locked, and not empty. */
+/* The counter is locked and has a binding. */
 struct pier_counter_binding *pier_first_binding(const struct pier_counter *counter);
 
-/* Frees a binding, with the counter locked. */
-void pier_detach_binding(struct pier_counter_binding *binding);
-
-/* The channel counts for this binding, of whom it keeps the address. -EBUSY, -ENOMEM. */
-int pier_expect_arrivals(struct pier_counter_binding *binding);
-/* And no longer. */
-void pier_forget_arrivals(const struct pier_counter_binding *binding);
-/* The channel goes: so does what is bound on it. */
+/* The channel is destroyed: end the bindings on it. */
 void pier_end_arrivals(struct pier_channel *channel);
-
-/* A write with immediate of the peer has completed. */
-void pier_count_arrival(const struct pier_channel *channel, uint32_t immediate);
 
 #endif

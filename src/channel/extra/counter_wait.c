@@ -1,21 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
-#include <string.h>
 #include <time.h>
 
 #include "channel/channel.h"
 #include "counter.h"
-#include "keepalive.h"
-#include "channel/spin.h"
+#include "channel/poll.h"
+#include "channel/wait.h"
 #include "core/deadline.h"
 #include "core/error.h"
 
-static bool reached(const struct pier_counter *counter, uint64_t threshold)
+static bool has_reached(const struct pier_counter *counter, uint64_t threshold)
 {
 	return pier_counter_read(counter) >= threshold;
 }
 
-/* 0, or -ETIMEDOUT without a sentence. */
+/* Returns 0, or -ETIMEDOUT without a sentence. */
 static int sleep_until_woken(struct pier_counter *counter, uint64_t threshold,
 			     int64_t deadline)
 {
@@ -25,7 +24,7 @@ static int sleep_until_woken(struct pier_counter *counter, uint64_t threshold,
 	int error = 0;
 
 	pthread_mutex_lock(&counter->sleeping);
-	while (!(done = reached(counter, threshold)) && !error) {
+	while (!(done = has_reached(counter, threshold)) && !error) {
 		if (threshold < counter->wake_at)
 			counter->wake_at = threshold;
 		error = pthread_cond_timedwait(&counter->grown, &counter->sleeping,
@@ -35,7 +34,7 @@ static int sleep_until_woken(struct pier_counter *counter, uint64_t threshold,
 	return done ? 0 : -error;
 }
 
-/* From there on, the first that is not the last one: each stands in a row. */
+/* The next channel that is not the last one. The bindings of a channel are adjacent. */
 static struct pier_channel *next_channel(const struct pier_counter *counter,
 					 const struct pier_list **at,
 					 const struct pier_channel *last)
@@ -50,66 +49,65 @@ static struct pier_channel *next_channel(const struct pier_counter *counter,
 	return NULL;
 }
 
-/*
- * Collect the completions of all channels, each once, by pier_collect() or
- * pier_channel_arm(). 1: the value is reached; 0: not yet; or an error.
- */
-static int look(struct pier_counter *counter, uint64_t threshold,
-		int (*collect)(struct pier_channel *))
-{
-	const struct pier_list *at = counter->bindings.next;
-	struct pier_channel *channel = NULL, *broken = NULL;
-	int count;
+/* A wait for a counter that counts on channels. */
+struct counter_wait {
+	struct pier_counter *counter;
+	uint64_t threshold;
+};
 
-	while ((channel = next_channel(counter, &at, channel))) {
-		count = collect(channel);
-		if (count < 0)
-			return count;
+static int check_counter(void *subject)
+{
+	const struct counter_wait *wait = subject;
+	const struct pier_list *at = wait->counter->bindings.next;
+	struct pier_channel *channel = NULL, *broken = NULL;
+
+	if (has_reached(wait->counter, wait->threshold))
+		return PIER_CONDITION_HOLDS;
+	while ((channel = next_channel(wait->counter, &at, channel))) {
 		if (channel->broken)
 			broken = channel;
 	}
-	if (reached(counter, threshold))
-		return 1;
-	return broken ? pier_fail_broken(broken) : 0;
+	return broken ? pier_fail_broken(broken) : PIER_CONDITION_PENDING;
 }
 
-/* 0, also when a signal came; -ETIMEDOUT without a sentence; or another error. */
-static int sleep_on_channels(struct pier_counter *counter, int64_t deadline)
+static int collect_all(void *subject)
 {
-	const struct pier_list *at = counter->bindings.next;
+	const struct counter_wait *wait = subject;
+	const struct pier_list *at = wait->counter->bindings.next;
 	struct pier_channel *channel = NULL;
-	int timeout = pier_poll_timeout(deadline);
-	nfds_t count = 0;
+	int count = 0;
 
-	if (timeout == 0)
-		return -ETIMEDOUT;
-	while ((channel = next_channel(counter, &at, channel))) {
-		timeout = pier_sleep_ms(channel, timeout);
-		counter->fds[count++] = (struct pollfd){ .fd = channel->events->fd,
-							 .events = POLLIN };
-	}
-	if (poll(counter->fds, count, timeout) < 0 && errno != EINTR)
-		return pier_fail(errno, "poll the completion channels of a counter: %s",
-				 strerror(errno));
-	return 0;
+	while (count >= 0 && (channel = next_channel(wait->counter, &at, channel)))
+		count = pier_collect_while_idle(channel);
+	return count;
 }
 
-/* What completes after its channel was armed makes the channel's fd readable. */
+static int pass_channels(void *subject, struct pier_wait_pass *pass)
+{
+	const struct counter_wait *wait = subject;
+	const struct pier_list *at = wait->counter->bindings.next;
+	struct pier_channel *channel = NULL;
+	int error = 0;
+
+	while (!error && (channel = next_channel(wait->counter, &at, channel)))
+		error = pier_wait_pass_channel(pass, channel);
+	return error;
+}
+
+/* Returns 0, -ETIMEDOUT without a sentence, or another error. */
 static int wait_on_channels(struct pier_counter *counter, uint64_t threshold,
 			    int64_t deadline)
 {
-	struct pier_spin spin = pier_begin_spin(PIER_WAIT_ADAPTIVE, PIER_SPIN_US,
-						deadline);
-	int done = 0, error = 0;
+	struct counter_wait wait = { .counter = counter, .threshold = threshold };
+	const struct pier_wait_condition condition = {
+		.check = check_counter,
+		.collect = collect_all,
+		.pass = pass_channels,
+		.subject = &wait,
+		.fds = counter->fds,
+	};
 
-	while (!done && pier_spin_again(&spin))
-		done = look(counter, threshold, pier_collect);
-	while (!done && !error) {
-		done = look(counter, threshold, pier_channel_arm);
-		if (!done)
-			error = sleep_on_channels(counter, deadline);
-	}
-	return done < 0 ? done : error;
+	return pier_wait_until(&condition, deadline);
 }
 
 static bool has_channels(struct pier_counter *counter)
@@ -134,7 +132,7 @@ int pier_counter_wait(struct pier_counter *counter, uint64_t threshold, int time
 		return pier_fail(EINVAL,
 				 "waiting for a counter: timeout_ms %d is negative",
 				 timeout_ms);
-	if (reached(counter, threshold))
+	if (has_reached(counter, threshold))
 		return 0;
 	error = has_channels(counter) ? wait_on_channels(counter, threshold, deadline)
 				      : sleep_until_woken(counter, threshold, deadline);

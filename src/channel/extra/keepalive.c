@@ -3,17 +3,19 @@
 
 #include <pier/recovery.h>
 
-#include "keepalive.h"
+#include "channel/stop.h"
 #include "core/deadline.h"
 #include "core/error.h"
+#include "keepalive.h"
 
 enum {
-	POLLS_PER_LOOK = 64, /* some microseconds; reading the clock is one poll more */
+	POLLS_PER_LOOK =
+		64, /* some microseconds; reading the clock costs as much as a poll */
 };
 
 /*
- * A request that is outstanding fails by itself if the peer is gone. What is broken or
- * not connected has no peer.
+ * An outstanding request fails by itself if the peer is gone. A channel that is broken
+ * or not connected has no peer.
  */
 static bool is_idle(const struct pier_channel *channel)
 {
@@ -24,10 +26,10 @@ static bool is_idle(const struct pier_channel *channel)
 }
 
 /*
- * When the peer has to be looked after. Completions are not timed, since that would be
- * paid for by each: those that have come since the last look count as of now.
+ * When a keepalive is due. Completions are not timed, since every completion would pay
+ * for that. Those since the last check count as of now.
  */
-static int64_t due(struct pier_channel *channel, int64_t now)
+static int64_t keepalive_due(struct pier_channel *channel, int64_t now)
 {
 	struct pier_keepalive *keepalive = &channel->keepalive;
 	uint64_t completed = channel->sends.tail + channel->receives.tail;
@@ -39,8 +41,8 @@ static int64_t due(struct pier_channel *channel, int64_t now)
 	return keepalive->since + (int64_t)channel->attr.keepalive_ms * 1000000;
 }
 
-/* Who cannot be asked any more is not waited for. */
-static void give_up(struct pier_channel *channel, int error)
+/* The peer cannot be reached: stop waiting for it. */
+static void break_unreachable(struct pier_channel *channel, int error)
 {
 	char cause[sizeof(channel->cause)];
 
@@ -54,10 +56,10 @@ static void give_up(struct pier_channel *channel, int error)
 }
 
 /*
- * A write without bytes: neither key nor address counts (IBTA 9.7.4.1.5), it takes no
- * receive, and the queue pair has a place for it that is not the caller's.
+ * Post a write without bytes: neither key nor address matters (IBTA 9.7.4.1.5), it uses
+ * no receive, and the queue pair has a place for it beyond the caller's.
  */
-static void ask_peer(struct pier_channel *channel)
+static void post_keepalive(struct pier_channel *channel)
 {
 	struct ibv_send_wr wr = { .wr_id = PIER_ID_KEEPALIVE,
 				  .opcode = IBV_WR_RDMA_WRITE,
@@ -66,44 +68,30 @@ static void ask_peer(struct pier_channel *channel)
 	int error = ibv_post_send(channel->qp, &wr, &bad);
 
 	if (error)
-		give_up(channel, error);
+		break_unreachable(channel, error);
 	else
 		channel->keepalive.outstanding = true;
 }
 
-void pier_look_after_peer(struct pier_channel *channel)
+void pier_keepalive_check(struct pier_channel *channel)
 {
 	int64_t now;
 
 	if (!is_idle(channel))
 		return;
 	now = pier_now();
-	if (now >= due(channel, now))
-		ask_peer(channel);
+	if (now >= keepalive_due(channel, now))
+		post_keepalive(channel);
 }
 
-void pier_look_after_peer_rarely(struct pier_channel *channel)
+void pier_keepalive_check_rarely(struct pier_channel *channel)
 {
 	if (++channel->keepalive.polls % POLLS_PER_LOOK == 0)
-		pier_look_after_peer(channel);
-}
-
-void pier_peer_answered(struct pier_channel *channel, const struct ibv_wc *wc)
-{
-	channel->keepalive.outstanding = false;
-	channel->keepalive.since = 0;
-	if (wc->status != IBV_WC_SUCCESS)
-		pier_note_failure(channel, wc, PIER_OP_KEEPALIVE);
+		pier_keepalive_check(channel);
 }
 
 int pier_channel_next_ms(struct pier_channel *channel)
 {
-	return is_idle(channel) ? pier_poll_timeout(due(channel, pier_now())) : -1;
-}
-
-int pier_sleep_ms(struct pier_channel *channel, int timeout_ms)
-{
-	int next = pier_channel_next_ms(channel);
-
-	return next >= 0 && next < timeout_ms ? next : timeout_ms;
+	return is_idle(channel) ? pier_poll_timeout(keepalive_due(channel, pier_now()))
+				: -1;
 }

@@ -4,25 +4,18 @@
 
 #include "channel/channel.h"
 
-/* An empty write now and then, to see whether the peer lives: <pier/recovery.h>. */
+/* Empty writes at intervals that detect a dead peer: <pier/recovery.h>. */
 
-/* If it is time for that, post it. Reads the clock. */
-void pier_look_after_peer(struct pier_channel *channel) __attribute__((cold));
+/* Post a keepalive if one is due. Reads the clock. */
+void pier_keepalive_check(struct pier_channel *channel) __attribute__((cold));
 
-/* The same, one time in many: for loops that do nothing else. */
-void pier_look_after_peer_rarely(struct pier_channel *channel) __attribute__((cold));
-
-/* Its completion has come. */
-void pier_peer_answered(struct pier_channel *channel, const struct ibv_wc *wc)
-	__attribute__((cold));
-
-/* timeout_ms of poll(2), or less if the peer has to be looked after before. */
-int pier_sleep_ms(struct pier_channel *channel, int timeout_ms);
+/* Likewise, but only at every 64th call: for polling loops. */
+void pier_keepalive_check_rarely(struct pier_channel *channel) __attribute__((cold));
 
 static inline void pier_keep_alive(struct pier_channel *channel)
 {
 	if (__builtin_expect(channel->attr.keepalive_ms, 0))
-		pier_look_after_peer(channel);
+		pier_keepalive_check(channel);
 }
 
 #endif

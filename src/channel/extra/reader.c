@@ -13,11 +13,12 @@
 #include "core/caller.h"
 #include "core/error.h"
 
-/* A NIC that reads what it wrote: see <pier/sync.h>. */
+/* A NIC that reads back what it wrote: see <pier/sync.h>. */
 
 struct pier_reader {
 	struct pier_pd *pd;
-	struct pier_channel *near, *far; /* what reads, and what it is connected to */
+	struct pier_channel *near,
+		*far; /* the reading end, and the end that it is connected to */
 	struct pier_mr *mr;
 	uint8_t byte;
 };
@@ -64,7 +65,7 @@ int pier_reader_create(struct pier_pd *pd, int timeout_ms,
 	reader->pd = pd;
 	error = open_reader(reader, timeout_ms);
 	if (error) {
-		/* The sentence of the failure stays: this leaves none. */
+		/* The sentence of the failure stays: destroying leaves none. */
 		pier_reader_destroy(reader);
 		return error;
 	}
@@ -72,7 +73,7 @@ int pier_reader_create(struct pier_pd *pd, int timeout_ms,
 	return 0;
 }
 
-/* The byte for the NIC, under the key of the part that has it. */
+/* The remote address of the byte, with the key of its part. */
 static int find_byte(const struct pier_mr *mr, uint64_t offset,
 		     struct pier_remote *ret_remote)
 {
@@ -98,12 +99,13 @@ static int find_byte(const struct pier_mr *mr, uint64_t offset,
 static int check_region(const struct pier_reader *reader, const struct pier_mr *mr)
 {
 	if (mr->pd != reader->pd)
-		return pier_fail(EINVAL, "the region is in another protection domain "
-					 "than what reads it back");
+		return pier_fail(
+			EINVAL,
+			"the region is in another protection domain than the reader");
 	if (!(mr->access & PIER_ACCESS_REMOTE_READ) || mr->window)
 		return pier_fail(EACCES, "%s",
-				 mr->window ? "a memory window is its peer's to read: "
-					      "read the region beneath back"
+				 mr->window ? "only the peer can read a memory window: "
+					      "read back the region that it is bound to"
 					    : "the region was registered without "
 					      "PIER_ACCESS_REMOTE_READ");
 	return 0;

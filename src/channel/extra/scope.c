@@ -3,8 +3,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "channel/stop.h"
+#include "channel/work_wait.h"
 #include "scope.h"
-#include "channel/status.h"
+#include "scope_failures.h"
 #include "core/deadline.h"
 #include "core/error.h"
 #include "core/extensible.h"
@@ -12,14 +14,14 @@
 
 enum {
 	SCOPE_OPEN = 0x5c09e,
-	SCOPE_DETACHED, /* the channel is gone, and all is known */
+	SCOPE_DETACHED, /* the channel was destroyed, and the report is complete */
 	SCOPE_ENDED,
-	/* Of the first version. What comes behind it is not in all callers'. */
+	/* The size of the first version of the struct. */
 	FIRST_SIZE = sizeof(struct pier_scope_attr),
 	SENTENCE = 640,
 };
 
-/* Over the defaults in *ret_attr. */
+/* Overwrite the defaults in *ret_attr. */
 static int read_attr(const struct pier_scope_attr *attr, struct pier_scope_attr *ret_attr)
 {
 	int error = 0;
@@ -51,7 +53,7 @@ static void set_deadline(struct pier_scope *scope, int timeout_ms)
 	scope->deadline = outer->deadline;
 }
 
-/* A window is a queue of that depth, as long as the scope is open. */
+/* A window limits the depth of the send queue while the scope is open. */
 static void open_window(struct pier_scope *scope, uint32_t window)
 {
 	struct pier_queue *queue = &scope->channel->sends;
@@ -111,62 +113,16 @@ int pier_wait_in_window(struct pier_channel *channel, uint32_t count)
 			 count, channel->sends.depth, scope->timeout_ms);
 }
 
-/* Into the list, which is in the order of ids; what has no room there falls out. */
-static void list_failure(struct pier_scope *scope, uint64_t count,
-			 const struct pier_scope_failure *failure)
-{
-	struct pier_scope_failure *list = scope->failures;
-	uint32_t at = count < scope->max_failures ? (uint32_t)count : scope->max_failures;
-
-	while (at > 0 && list[at - 1].work.id > failure->work.id) {
-		if (at < scope->max_failures)
-			list[at] = list[at - 1];
-		at--;
-	}
-	if (at < scope->max_failures)
-		list[at] = *failure;
-}
-
-static void note(struct pier_scope *scope, uint64_t id, const struct pier_result *result)
-{
-	struct pier_scope_failure failure = { .work.id = id, .result = *result };
-	struct pier_scope_report *report = &scope->report;
-
-	/* What was flushed is not the cause, if there is any other. */
-	if (report->failed == 0 || (report->cause.result.status == IBV_WC_WR_FLUSH_ERR &&
-				    result->status != IBV_WC_WR_FLUSH_ERR))
-		report->cause = failure;
-	list_failure(scope, report->failed, &failure);
-	report->failed++;
-}
-
-static bool has_posted(const struct pier_scope *scope, uint64_t id)
-{
-	uint64_t first = id & PIER_ID_RECEIVE ? scope->first_receive : scope->first_send;
-
-	return (id & PIER_ID_POSITION) >= first;
-}
-
-void pier_note_in_scope(struct pier_channel *channel, uint64_t id,
-			const struct pier_result *result)
-{
-	struct pier_scope *scope = channel->scope;
-
-	while (scope && !has_posted(scope, id))
-		scope = scope->outer;
-	if (scope)
-		note(scope, id, result);
-}
-
 /*
- * What somebody watches of a scope's requests on one queue: in the ring, as far as that
- * goes back, and aside. From the last one on, since forgetting one moves the last aside.
+ * The watched requests of a scope on one queue: in the ring, as far as it reaches back,
+ * and set aside. Visited from the last one down, because forgetting one moves the last
+ * one of those set aside.
  */
 struct visit {
 	struct pier_scope *scope;
 	struct pier_queue *queue;
 	uint64_t first;
-	void (*meet)(const struct visit *visit, struct pier_entry *entry);
+	void (*handle)(const struct visit *visit, struct pier_entry *entry);
 };
 
 static void visit_watched(const struct visit *visit)
@@ -176,34 +132,37 @@ static void visit_watched(const struct visit *visit)
 	struct pier_entry *entry;
 
 	for (uint32_t i = queue->aside_count; i > 0; i--) {
-		if (has_posted(visit->scope, queue->aside[i - 1].id))
-			visit->meet(visit, &queue->aside[i - 1]);
+		if (pier_scope_has_posted(visit->scope, queue->aside[i - 1].id))
+			visit->handle(visit, &queue->aside[i - 1]);
 	}
 	while (position > visit->first && queue->head - position < ring) {
 		entry = pier_queue_entry(queue, --position);
-		/* Else it was written for a request that was then not posted. */
+		/*
+		 * Otherwise the entry was written for a request that could not be
+		 * posted.
+		 */
 		if (pier_entry_get_state(entry) != PIER_ENTRY_UNWATCHED &&
 		    (entry->id & PIER_ID_POSITION) == position)
-			visit->meet(visit, entry);
+			visit->handle(visit, entry);
 	}
 }
 
-static void visit_both(struct pier_scope *scope,
-		       void (*meet)(const struct visit *visit, struct pier_entry *entry))
+static void visit_both(struct pier_scope *scope, void (*handle)(const struct visit *visit,
+								struct pier_entry *entry))
 {
 	struct pier_channel *channel = scope->channel;
 
 	visit_watched(&(struct visit){ .scope = scope,
 				       .queue = &channel->receives,
 				       .first = scope->first_receive,
-				       .meet = meet });
+				       .handle = handle });
 	visit_watched(&(struct visit){ .scope = scope,
 				       .queue = &channel->sends,
 				       .first = scope->first_send,
-				       .meet = meet });
+				       .handle = handle });
 }
 
-/* The first: of the send queue before the other. */
+/* The first one; those of the send queue come before those of the receive queue. */
 static void count_unpolled(const struct visit *visit, struct pier_entry *entry)
 {
 	struct pier_scope_report *report = &visit->scope->report;
@@ -216,7 +175,7 @@ static void count_unpolled(const struct visit *visit, struct pier_entry *entry)
 static void take_result(const struct visit *visit, struct pier_entry *entry)
 {
 	if (pier_entry_get_state(entry) == PIER_ENTRY_DONE && entry->result.error)
-		note(visit->scope, entry->id, &entry->result);
+		pier_scope_note_failure(visit->scope, entry->id, &entry->result);
 	pier_queue_forget(visit->queue, entry);
 }
 
@@ -228,7 +187,7 @@ static uint64_t count_posted(const struct pier_scope *scope)
 	       scope->first_receive;
 }
 
-/* Nothing of it is outstanding: what became of it, and the channel is without it. */
+/* Nothing is outstanding: complete the report and restore the channel. */
 static void close_scope(struct pier_scope *scope)
 {
 	struct pier_channel *channel = scope->channel;
@@ -257,7 +216,7 @@ void pier_end_scopes(struct pier_channel *channel)
 	}
 }
 
-/* A queue in which the scope posted nothing is not waited for. */
+/* Do not wait for a queue in which the scope posted nothing. */
 static uint64_t last_of(const struct pier_queue *queue, uint64_t first)
 {
 	return queue->head == first ? queue->tail : queue->head;
@@ -274,8 +233,11 @@ static uint32_t count_outstanding(const struct pier_scope *scope)
 	return (uint32_t)(sends->head - sent + receives->head - received);
 }
 
-/* Until nothing is outstanding, whatever that takes. Leaves a sentence of an error. */
-static int drain(struct pier_scope *scope)
+/*
+ * Wait until nothing is outstanding, or stop the channel. Leaves the sentence of an
+ * error.
+ */
+static int drain_scope(struct pier_scope *scope)
 {
 	struct pier_channel *channel = scope->channel;
 	int error = pier_wait_for_positions(
@@ -297,27 +259,7 @@ static int drain(struct pier_scope *scope)
 	return pier_fail(-error, "%s", cause);
 }
 
-static void describe_failures(const struct pier_scope *scope, char *ret_text, size_t size)
-{
-	const struct pier_scope_report *report = &scope->report;
-	const struct pier_result *cause = &report->cause.result;
-	const struct pier_channel *channel = scope->channel;
-	int length = snprintf(ret_text, size, "%llu of the %llu requests of a scope: ",
-			      (unsigned long long)report->failed,
-			      (unsigned long long)report->posted);
-
-	ret_text += length;
-	size -= (size_t)length;
-	if (scope->state == SCOPE_DETACHED && cause->status == IBV_WC_WR_FLUSH_ERR)
-		snprintf(ret_text, size, "outstanding when the channel was destroyed");
-	else if (cause->status == IBV_WC_WR_FLUSH_ERR && !channel->cause_is_flush)
-		snprintf(ret_text, size, "flushed, because of this: %s", channel->cause);
-	else
-		pier_describe_status((enum ibv_wc_status)cause->status,
-				     cause->vendor_error, cause->opcode, ret_text, size);
-}
-
-/* What there is to say of the requests; "" if there is nothing. */
+/* The sentence about the requests, or "". */
 static void describe_drain(const struct pier_scope *scope, int drained, char *ret_text,
 			   size_t size)
 {
@@ -325,7 +267,8 @@ static void describe_drain(const struct pier_scope *scope, int drained, char *re
 	if (drained)
 		snprintf(ret_text, size, "%s", pier_error_message());
 	else if (scope->report.failed)
-		describe_failures(scope, ret_text, size);
+		pier_scope_describe_failures(scope, scope->state == SCOPE_DETACHED,
+					     ret_text, size);
 }
 
 static int fail_unpolled(const struct pier_scope_report *report)
@@ -337,16 +280,18 @@ static int fail_unpolled(const struct pier_scope_report *report)
 		     (unsigned long long)report->unpolled);
 	return pier_fail(
 		ENOTEMPTY,
-		"the body of a manual scope did not ask for %llu of its handles, "
-		"the first being %#llx, of the %s queue: it is to poll or drop "
-		"all of them",
+		"the body of a manual scope did not ask for %llu of its handles, the "
+		"first being %#llx, of the %s queue: it must poll or drop all of them",
 		(unsigned long long)report->unpolled,
 		(unsigned long long)report->first_unpolled.id, queue);
 }
 
-/* said: what was the last sentence when the body ended; found: about the requests. */
-static int judge(const struct pier_scope *scope, bool misplaced, const char *said,
-		 const char *found)
+/*
+ * said   the last sentence when the body ended
+ * found  the sentence about the requests
+ */
+static int result_of_scope(const struct pier_scope *scope, bool misplaced,
+			   const char *said, const char *found)
 {
 	const struct pier_scope_report *report = &scope->report;
 
@@ -358,14 +303,14 @@ static int judge(const struct pier_scope *scope, bool misplaced, const char *sai
 	if (report->drain_error)
 		return pier_fail(-report->drain_error, "%s", found);
 	if (misplaced)
-		return pier_fail(EBUSY, "a scope ended while one within it was open, and "
-					"ended that one too");
+		return pier_fail(EBUSY, "a scope ended while an inner scope was open, "
+					"and ended the inner scope too");
 	if ((scope->flags & PIER_SCOPE_MANUAL) && report->unpolled)
 		return fail_unpolled(report);
 	return 0;
 }
 
-/* 0, or why it cannot be ended. */
+/* Returns 0, or the reason why the scope cannot be ended. */
 static int check_end(const struct pier_scope *scope)
 {
 	if (scope->state == SCOPE_DETACHED)
@@ -374,9 +319,10 @@ static int check_end(const struct pier_scope *scope)
 		return pier_fail(EALREADY, "the scope was ended before");
 	if (pier_inherited(&scope->channel->object))
 		return pier_fail_inherited(&scope->channel->object);
-	/* One around it did that, and knows nothing of its memory. */
+	/* An outer scope ended this one without touching its memory. */
 	if (!scope->channel->scope || scope->channel->scope->level < scope->level)
-		return pier_fail(EALREADY, "the scope was ended with one around it");
+		return pier_fail(EALREADY,
+				 "the scope was ended together with an outer scope");
 	return 0;
 }
 
@@ -394,12 +340,12 @@ int pier_scope_end(struct pier_scope *scope, int body_error,
 	if (scope->state == SCOPE_OPEN) {
 		misplaced = scope->channel->scope != scope;
 		visit_both(scope, count_unpolled);
-		drained = scope->report.drain_error = drain(scope);
+		drained = scope->report.drain_error = drain_scope(scope);
 		close_scope(scope);
 	}
 	describe_drain(scope, drained, found, sizeof(found));
 	scope->state = SCOPE_ENDED;
-	scope->report.error = judge(scope, misplaced, said, found);
+	scope->report.error = result_of_scope(scope, misplaced, said, found);
 	if (ret_report)
 		*ret_report = scope->report;
 	return scope->report.error;

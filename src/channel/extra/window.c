@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 
-#include "channel/channel.h"
+#include "channel/posting.h"
 #include "region/sub.h"
 #include "region/window.h"
 #include "region/window_region.h"
@@ -17,13 +17,13 @@ enum {
 	PEERS_RIGHTS = PIER_ACCESS_REMOTE_READ | WRITING,
 };
 
-/* The same for a window and a region, so that a caller need not care which it gets. */
+/* The same rights for a window and a region, so a caller need not care which it gets. */
 static int check_rights(const struct pier_mr *mr, int access)
 {
 	if (!access || (access & ~PEERS_RIGHTS))
 		return pier_fail(EINVAL,
 				 "access 0x%x: the rights of a peer are REMOTE_READ, "
-				 "REMOTE_WRITE and REMOTE_ATOMIC, one of them or more",
+				 "REMOTE_WRITE and REMOTE_ATOMIC, one or more of them",
 				 (unsigned int)access);
 	/* C10-74 of the IBTA specification: rxe_check_bind_mw() in rxe_mw.c. */
 	if ((access & WRITING) && !(mr->access & PIER_ACCESS_LOCAL_WRITE))
@@ -40,12 +40,11 @@ static int check_rights(const struct pier_mr *mr, int access)
 static int check_pair(const struct pier_channel *channel, const struct pier_mr *mr)
 {
 	if (mr->window)
-		return pier_fail(EINVAL,
-				 "a sub-region of a memory window: take it of the "
-				 "region that the window is bound to");
+		return pier_fail(EINVAL, "a sub-region of a memory window: make it from "
+					 "the region that the window is bound to");
 	if (mr->pd != channel->pd)
 		return pier_fail(EINVAL, "a sub-region for a peer: the region and the "
-					 "channel are of two protection domains");
+					 "channel are in different protection domains");
 	if (channel->broken)
 		return pier_fail_broken(channel);
 	if (channel->state == PIER_CHANNEL_FAILED)
@@ -54,9 +53,9 @@ static int check_pair(const struct pier_channel *channel, const struct pier_mr *
 	return 0;
 }
 
-/* NULL: it can. */
-static const char *why_no_window(const struct pier_channel *channel,
-				 const struct pier_mr *mr)
+/* Returns NULL if a window is possible. */
+static const char *reason_for_no_window(const struct pier_channel *channel,
+					const struct pier_mr *mr)
 {
 	const unsigned int types = IBV_DEVICE_MEM_WINDOW_TYPE_2A |
 				   IBV_DEVICE_MEM_WINDOW_TYPE_2B;
@@ -65,7 +64,7 @@ static const char *why_no_window(const struct pier_channel *channel,
 	if (!(device->limits.device_cap_flags & types) || !device->provider->alloc_mw)
 		return "the device has none of type 2";
 	if (!(mr->access & PIER_ACCESS_MW_BIND))
-		return "the region is without MW_BIND";
+		return "the region lacks MW_BIND";
 	if (mr->parts)
 		return "the region has no single key for its own addresses";
 	if (channel->state != PIER_CHANNEL_CONNECTED)
@@ -74,9 +73,9 @@ static const char *why_no_window(const struct pier_channel *channel,
 }
 
 static int reg_instead(struct pier_mr *mr, uint64_t offset, uint64_t length, int access,
-		       const char *why, struct pier_mr **ret_mr)
+		       const char *reason, struct pier_mr **ret_mr)
 {
-	pier_debug("a region of its own for a peer, not a memory window: %s", why);
+	pier_debug("a region of its own for a peer, not a memory window: %s", reason);
 	if (access & WRITING)
 		access |= PIER_ACCESS_LOCAL_WRITE;
 	return pier_reg_sub_mr(mr, offset, length, access, ret_mr);
@@ -90,7 +89,7 @@ static int bind_window(struct pier_channel *channel, struct pier_mr *window,
 		.opcode = IBV_WR_BIND_MW,
 		.bind_mw = {
 			.mw = mw,
-			/* Each binding has a key of its own: IBTA, ibv_inc_rkey(3). */
+			/* Each binding gets a new key: IBTA, ibv_inc_rkey(3). */
 			.rkey = ibv_inc_rkey(mw->rkey),
 			.bind_info = {
 				.mr = pier_window_under(window),
@@ -121,7 +120,7 @@ static int make_and_bind(struct pier_channel *channel, struct pier_mr *mr,
 		return error;
 	error = bind_window(channel, window, timeout_ms);
 	if (error) {
-		/* The sentence of the failure stays: this leaves none. */
+		/* The sentence of the failure stays: deregistering leaves none. */
 		pier_dereg_mr(window);
 		return error;
 	}
@@ -134,7 +133,7 @@ int pier_bind_sub_mr(struct pier_channel *channel, struct pier_mr *mr, uint64_t 
 {
 	PIER_ENTRY();
 	int error = pier_check_process(&channel->object);
-	const char *why;
+	const char *reason;
 
 	if (!error)
 		error = pier_channel_timeout(channel, timeout_ms, &timeout_ms);
@@ -146,8 +145,8 @@ int pier_bind_sub_mr(struct pier_channel *channel, struct pier_mr *mr, uint64_t 
 		error = check_rights(mr, access);
 	if (error)
 		return error;
-	why = why_no_window(channel, mr);
-	if (why)
-		return reg_instead(mr, offset, length, access, why, ret_mr);
+	reason = reason_for_no_window(channel, mr);
+	if (reason)
+		return reg_instead(mr, offset, length, access, reason, ret_mr);
 	return make_and_bind(channel, mr, offset, length, access, timeout_ms, ret_mr);
 }

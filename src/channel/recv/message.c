@@ -1,29 +1,33 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 
-#include "srq.h"
+#include "channel/collect.h"
+#include "channel/work_wait.h"
 #include "core/deadline.h"
 #include "core/error.h"
+#include "srq.h"
+#include "srq_post.h"
 
 /* The messages of a channel that has a shared receive queue. */
 
-static int check(const struct pier_channel *channel)
+static int check_messages(const struct pier_channel *channel)
 {
 	int error = pier_check_process(&channel->object);
 
 	if (error)
 		return error;
 	if (!channel->attr.srq)
-		return pier_fail(EINVAL, "the channel has receives of its own, and "
-					 "messages are those of a shared receive queue");
+		return pier_fail(EINVAL,
+				 "the channel has its own receives; only channels with a "
+				 "shared receive queue have messages");
 	if (channel->attr.srq->pool)
 		return pier_fail(EBUSY, "the messages of the channel belong to a receive "
 					"pool");
 	return 0;
 }
 
-/* The oldest is handed out. */
-static int take(struct pier_channel *channel, struct pier_message *ret_message)
+/* Take the oldest message. */
+static int take_message(struct pier_channel *channel, struct pier_message *ret_message)
 {
 	pier_srq_take(channel, ret_message);
 	if (ret_message->result.error)
@@ -33,45 +37,28 @@ static int take(struct pier_channel *channel, struct pier_message *ret_message)
 
 int pier_message_poll(struct pier_channel *channel, struct pier_message *ret_message)
 {
-	int error = check(channel);
+	int error = check_messages(channel);
 
 	if (!error && !channel->first_message)
 		error = pier_collect(channel);
 	if (error < 0)
 		return error;
 	if (channel->first_message)
-		return take(channel, ret_message);
+		return take_message(channel, ret_message);
 	return channel->broken ? pier_fail_broken(channel) : 0;
-}
-
-void pier_notice_broken(struct pier_channel *channel)
-{
-	struct ibv_qp_init_attr init;
-	struct ibv_qp_attr attr;
-
-	if (channel->broken || channel->state != PIER_CHANNEL_CONNECTED ||
-	    channel->provider->query_qp(channel->qp, &attr, IBV_QP_STATE, &init) != 0 ||
-	    (attr.qp_state != IBV_QPS_ERR && attr.qp_state != IBV_QPS_SQE))
-		return;
-	pier_break_channel(channel, -ECANCELED,
-			   "the queue pair is in the error state: the peer disconnected, "
-			   "or the device or this end stopped it");
-	channel->cause_is_flush = true; /* a completion may say more */
-	/* What came before that. */
-	pier_collect(channel);
 }
 
 int pier_message_wait(struct pier_channel *channel, int timeout_ms,
 		      struct pier_message *ret_message)
 {
-	int error = check(channel), found;
+	int error = check_messages(channel), found;
 
 	if (!error)
 		error = pier_channel_timeout(channel, timeout_ms, &timeout_ms);
 	if (!error)
 		error = pier_wait_for_message(channel, pier_deadline(timeout_ms));
 	if (error == -ETIMEDOUT)
-		pier_notice_broken(channel);
+		pier_find_broken_qp(channel);
 	else if (error)
 		return error;
 	found = pier_message_poll(channel, ret_message);

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "channel/extra/keepalive.h"
 #include "recv_pool.h"
-#include "channel/spin.h"
+#include "srq_post.h"
+#include "channel/poll.h"
+#include "channel/wait.h"
 #include "core/deadline.h"
 #include "core/error.h"
 
 /* The messages of receive pools. */
 
-static int check(const struct pier_recv_pool *pool)
+static int check_pool_use(const struct pier_recv_pool *pool)
 {
 	int error = pier_check_process(&pool->object);
 
@@ -21,15 +21,15 @@ static int check(const struct pier_recv_pool *pool)
 	return error;
 }
 
-static int fail_told(struct pier_recv_pool *pool, struct pier_channel *channel)
+static int report_broken(struct pier_recv_pool *pool, struct pier_channel *channel)
 {
 	pool->broken = channel;
 	return pier_fail_broken(channel);
 }
 
-static void hand_out(struct pier_recv_pool *pool, struct pier_channel *channel,
-		     struct pier_recv_slot *slot, const struct pier_result *result,
-		     struct pier_pool_message *ret_message)
+static void lend_slot(struct pier_recv_pool *pool, struct pier_channel *channel,
+		      struct pier_recv_slot *slot, const struct pier_result *result,
+		      struct pier_pool_message *ret_message)
 {
 	uint32_t number = (uint32_t)(slot - pool->slots);
 	uint64_t begin = (uint64_t)number * pool->attr.length;
@@ -50,7 +50,7 @@ static void hand_out(struct pier_recv_pool *pool, struct pier_channel *channel,
 	};
 }
 
-/* Receives of a channel complete in order: if the oldest has not, none has. */
+/* Receives of a channel complete in order: if the oldest has not completed, none has. */
 static int take_from_channel(struct pier_recv_pool *pool,
 			     struct pier_pool_message *ret_message)
 {
@@ -62,17 +62,17 @@ static int take_from_channel(struct pier_recv_pool *pool,
 	if (!channel)
 		return pier_fail(EPIPE, "the channel of the receive pool was destroyed");
 	done = slot ? pier_work_poll(channel, slot->work, &result)
-		    : pier_collect(channel);
+		    : pier_collect_while_idle(channel);
 	if (done < 0)
 		return done;
 	if (!slot || done == 0)
-		return channel->broken ? fail_told(pool, channel) : 0;
+		return channel->broken ? report_broken(pool, channel) : 0;
 	pier_slots_take(&pool->posted);
 	if (result.error) {
 		pier_pool_put(pool, slot);
-		return fail_told(pool, channel);
+		return report_broken(pool, channel);
 	}
-	hand_out(pool, channel, slot, &result, ret_message);
+	lend_slot(pool, channel, slot, &result, ret_message);
 	return 1;
 }
 
@@ -84,7 +84,7 @@ static int take_shared(struct pier_recv_pool *pool, struct pier_channel *channel
 	int count = 0;
 
 	if (!channel->first_message)
-		count = pier_collect(channel);
+		count = pier_collect_while_idle(channel);
 	if (count < 0)
 		return count;
 	while (channel->first_message) {
@@ -92,15 +92,15 @@ static int take_shared(struct pier_recv_pool *pool, struct pier_channel *channel
 		slot = message.context;
 		pool->posted.count--;
 		if (!message.result.error) {
-			hand_out(pool, channel, slot, &message.result, ret_message);
+			lend_slot(pool, channel, slot, &message.result, ret_message);
 			return 1;
 		}
 		pier_pool_put(pool, slot);
 	}
-	if (!channel->broken || channel->told_broken)
+	if (!channel->broken || channel->reported_broken)
 		return 0;
-	channel->told_broken = true;
-	return fail_told(pool, channel);
+	channel->reported_broken = true;
+	return report_broken(pool, channel);
 }
 
 static struct pier_channel *channel_at(const struct pier_list *link)
@@ -108,7 +108,7 @@ static struct pier_channel *channel_at(const struct pier_list *link)
 	return pier_container_of(link, struct pier_channel, srq_link);
 }
 
-/* After all others it is its turn again. */
+/* Look at this channel again after all others. */
 static void put_last(struct pier_recv_pool *pool, struct pier_channel *channel)
 {
 	pier_list_remove(&channel->srq_link);
@@ -131,19 +131,20 @@ static int take_from_any(struct pier_recv_pool *pool,
 		if (!channel->broken)
 			working = channel;
 	}
-	return working || !channel ? 0 : fail_told(pool, channel);
+	return working || !channel ? 0 : report_broken(pool, channel);
 }
 
-static int take(struct pier_recv_pool *pool, struct pier_pool_message *ret_message)
+static int take_message(struct pier_recv_pool *pool,
+			struct pier_pool_message *ret_message)
 {
 	return pool->srq ? take_from_any(pool, ret_message)
 			 : take_from_channel(pool, ret_message);
 }
 
-/* With nothing there, no slot waits for others. */
+/* If there is no message, post the slots that wait for a batch. */
 static int poll_pool(struct pier_recv_pool *pool, struct pier_pool_message *ret_message)
 {
-	int taken = take(pool, ret_message);
+	int taken = take_message(pool, ret_message);
 	int error = taken == 0 ? pier_pool_post(pool) : 0;
 
 	return error ? error : taken;
@@ -152,7 +153,7 @@ static int poll_pool(struct pier_recv_pool *pool, struct pier_pool_message *ret_
 int pier_recv_pool_poll(struct pier_recv_pool *pool,
 			struct pier_pool_message *ret_message)
 {
-	int error = check(pool);
+	int error = check_pool_use(pool);
 
 	return error ? error : poll_pool(pool, ret_message);
 }
@@ -172,89 +173,65 @@ static int make_room_for_fds(struct pier_recv_pool *pool)
 	return 0;
 }
 
-/* More than 0: something was collected, so look again. */
-static int arm(struct pier_recv_pool *pool, struct pier_channel *channel, int *timeout,
-	       nfds_t *count)
-{
-	int collected = pier_channel_arm(channel);
+/* A wait for a message of a pool. */
+struct pool_wait {
+	struct pier_recv_pool *pool;
+	struct pier_pool_message *message;
+};
 
-	*timeout = pier_sleep_ms(channel, *timeout);
-	if (collected == 0)
-		pool->fds[(*count)++] = (struct pollfd){ .fd = channel->events->fd,
-							 .events = POLLIN };
-	return collected;
+static int check_pool(void *subject)
+{
+	const struct pool_wait *wait = subject;
+	int taken = poll_pool(wait->pool, wait->message);
+
+	return taken > 0 ? PIER_CONDITION_HOLDS : taken;
 }
 
-static int arm_all(struct pier_recv_pool *pool, int *timeout, nfds_t *ret_count)
+static int pass_channels(void *subject, struct pier_wait_pass *pass)
 {
-	int collected = 0;
+	const struct pool_wait *wait = subject;
+	const struct pier_recv_pool *pool = wait->pool;
+	int error = 0;
 
-	*ret_count = 0;
 	if (!pool->srq)
-		return arm(pool, pool->channel, timeout, ret_count);
+		return pier_wait_pass_channel(pass, pool->channel);
 	for (struct pier_list *link = pool->srq->channels.next;
-	     link != &pool->srq->channels && collected == 0; link = link->next) {
+	     link != &pool->srq->channels && !error; link = link->next) {
 		if (!channel_at(link)->broken)
-			collected = arm(pool, channel_at(link), timeout, ret_count);
+			error = pier_wait_pass_channel(pass, channel_at(link));
 	}
-	return collected;
+	return error;
 }
 
-/* 0: look again; -ETIMEDOUT without a sentence; or another error. */
-static int sleep_on_channels(struct pier_recv_pool *pool, int64_t deadline)
-{
-	int left = pier_poll_timeout(deadline), timeout = left;
-	int result = make_room_for_fds(pool);
-	nfds_t count;
-
-	if (!result)
-		result = arm_all(pool, &timeout, &count);
-	if (result != 0)
-		return result < 0 ? result : 0;
-	if (left == 0)
-		return -ETIMEDOUT;
-	if (poll(pool->fds, count, timeout) < 0 && errno != EINTR)
-		return pier_fail(errno,
-				 "poll the completion channels of a receive pool: %s",
-				 strerror(errno));
-	return 0;
-}
-
-/* Channels with a shared receive queue may have broken without a completion. */
-static void notice_broken(struct pier_recv_pool *pool)
+/* Channels with a shared receive queue may break without a completion. */
+static void find_broken_channels(struct pier_recv_pool *pool)
 {
 	if (!pool->srq)
 		return;
 	pier_list_for_each(link, &pool->srq->channels)
-		pier_notice_broken(channel_at(link));
+		pier_find_broken_qp(channel_at(link));
 }
 
-/* As the channel waits; where there are several, as all other such waits. */
-static struct pier_spin begin_spin(const struct pier_recv_pool *pool, int64_t deadline)
-{
-	if (pool->channel)
-		return pier_begin_spin(pool->channel->attr.waiting,
-				       pool->channel->attr.spin_us, deadline);
-	return pier_begin_spin(PIER_WAIT_ADAPTIVE, PIER_SPIN_US, deadline);
-}
-
-/* 1, -ETIMEDOUT without a sentence, or another error. */
+/* Returns 1, -ETIMEDOUT without a sentence, or another error. */
 static int wait_pool(struct pier_recv_pool *pool, int64_t deadline,
 		     struct pier_pool_message *ret_message)
 {
-	struct pier_spin spin = begin_spin(pool, deadline);
-	int taken = poll_pool(pool, ret_message), error = 0;
+	struct pool_wait wait = { .pool = pool, .message = ret_message };
+	struct pier_wait_condition condition = {
+		.check = check_pool,
+		.pass = pass_channels,
+		.subject = &wait,
+	};
+	int error = make_room_for_fds(pool), taken;
 
-	while (taken == 0 && pier_spin_again(&spin))
-		taken = poll_pool(pool, ret_message);
-	while (taken == 0 && !error) {
-		error = sleep_on_channels(pool, deadline);
-		if (error == -ETIMEDOUT)
-			notice_broken(pool);
-		if (!error || error == -ETIMEDOUT)
-			taken = poll_pool(pool, ret_message);
-	}
-	return taken != 0 ? taken : error;
+	condition.fds = pool->fds;
+	if (!error)
+		error = pier_wait_until(&condition, deadline);
+	if (error != -ETIMEDOUT)
+		return error ? error : 1;
+	find_broken_channels(pool);
+	taken = poll_pool(pool, ret_message);
+	return taken != 0 ? taken : -ETIMEDOUT;
 }
 
 static int resolve_timeout(const struct pier_recv_pool *pool, int *timeout_ms)
@@ -266,7 +243,7 @@ static int resolve_timeout(const struct pier_recv_pool *pool, int *timeout_ms)
 	return 0;
 }
 
-static int fail_late(int timeout_ms)
+static int fail_timed_out(int timeout_ms)
 {
 	return pier_fail(ETIMEDOUT, "no message of the receive pool within %d ms",
 			 timeout_ms);
@@ -275,7 +252,7 @@ static int fail_late(int timeout_ms)
 int pier_recv_pool_wait(struct pier_recv_pool *pool, int timeout_ms,
 			struct pier_pool_message *ret_message)
 {
-	int error = check(pool), taken;
+	int error = check_pool_use(pool), taken;
 
 	if (!error)
 		error = resolve_timeout(pool, &timeout_ms);
@@ -283,7 +260,7 @@ int pier_recv_pool_wait(struct pier_recv_pool *pool, int timeout_ms,
 		return error;
 	taken = wait_pool(pool, pier_deadline(timeout_ms), ret_message);
 	if (taken == -ETIMEDOUT)
-		return fail_late(timeout_ms);
+		return fail_timed_out(timeout_ms);
 	return taken < 0 ? taken : 0;
 }
 
@@ -299,16 +276,17 @@ int pier_recv_pool_release(struct pier_recv_pool *pool,
 		slot = &pool->slots[message->slot];
 	if (!slot || slot->state != PIER_SLOT_HELD || slot->sequence != message->sequence)
 		return pier_fail(ESTALE,
-				 "message %llu in slot %u is not one that is to be "
-				 "released: it was, or it is of another pool",
+				 "message %llu in slot %u is not held: it was released "
+				 "before, or it belongs to another pool",
 				 (unsigned long long)message->sequence, message->slot);
 	pool->held--;
 	pier_pool_put(pool, slot);
 	return 0;
 }
 
-/* The function may release the message itself, or others. */
-static void deliver(struct pier_recv_pool *pool, const struct pier_pool_message *message)
+/* The callback may release this message itself, or others. */
+static void deliver_message(struct pier_recv_pool *pool,
+			    const struct pier_pool_message *message)
 {
 	const struct pier_recv_slot *slot = &pool->slots[message->slot];
 	enum pier_delivery delivery;
@@ -324,27 +302,28 @@ static void deliver(struct pier_recv_pool *pool, const struct pier_pool_message 
 int pier_recv_pool_deliver(struct pier_recv_pool *pool, int timeout_ms)
 {
 	struct pier_pool_message message = { 0 };
-	int error = check(pool), taken;
+	int error = check_pool_use(pool), taken;
 	uint32_t count = 0;
 
 	if (!error)
 		error = resolve_timeout(pool, &timeout_ms);
 	if (!error && !pool->attr.deliver)
-		error = pier_fail(EINVAL, "the receive pool was made without a function "
-					  "to deliver to");
+		error = pier_fail(
+			EINVAL,
+			"the receive pool was created without a deliver function");
 	if (error)
 		return error;
 	taken = wait_pool(pool, pier_deadline(timeout_ms), &message);
 	if (taken == -ETIMEDOUT)
-		return timeout_ms == 0 ? 0 : fail_late(timeout_ms);
+		return timeout_ms == 0 ? 0 : fail_timed_out(timeout_ms);
 	while (taken > 0) {
-		deliver(pool, &message);
+		deliver_message(pool, &message);
 		taken = ++count < pool->attr.count ? poll_pool(pool, &message) : 0;
 	}
 	if (count == 0)
 		return taken;
-	/* It is told by the next call. */
+	/* The next call reports the broken channel. */
 	if (taken == -EPIPE && pool->broken)
-		pool->broken->told_broken = false;
+		pool->broken->reported_broken = false;
 	return (int)count;
 }

@@ -4,20 +4,22 @@
 
 #include "channel/posting.h"
 #include "recv_pool.h"
+#include "srq_post.h"
 #include "core/error.h"
 
-/* The slots of receive pools: from the user to the device. */
+/* Posting the slots of receive pools. */
 
 enum {
-	DOORBELL = 32, /* receives that are told to the device at once: on the stack */
+	DOORBELL = 32, /* receives per doorbell, on the stack */
 };
 
 /*
- * How many of them have a place in the receive queue now, written down for the device.
- * What then is not posted is written again by the next.
+ * Write down as many receives as have a place in the receive queue, and return their
+ * number. The next post overwrites those that the device refuses.
  */
-static uint32_t fill(struct pier_queue *queue, const struct pier_scatter *const *targets,
-		     uint32_t count, struct ibv_recv_wr *ret_wrs)
+static uint32_t fill_receives(struct pier_queue *queue,
+			      const struct pier_scatter *const *targets, uint32_t count,
+			      struct ibv_recv_wr *ret_wrs)
 {
 	uint32_t filled = 0;
 
@@ -53,7 +55,8 @@ int pier_post_recvs(struct pier_channel *channel,
 	*ret_posted = 0;
 	if (queue->limit == 0)
 		return pier_refuse_receive(channel);
-	filled = taken = fill(queue, targets, count < DOORBELL ? count : DOORBELL, wrs);
+	filled = taken = fill_receives(queue, targets,
+				       count < DOORBELL ? count : DOORBELL, wrs);
 	if (filled == 0)
 		return 0;
 	error = ibv_post_recv(channel->qp, wrs, &bad);
@@ -68,8 +71,9 @@ int pier_post_recvs(struct pier_channel *channel,
 	return error;
 }
 
-/* The first of those that wait: they stay where they are. */
-static uint32_t look(const struct pier_recv_pool *pool, struct pier_recv_slot **ret_slots)
+/* List the first waiting slots, which stay where they are. */
+static uint32_t list_waiting_slots(const struct pier_recv_pool *pool,
+				   struct pier_recv_slot **ret_slots)
 {
 	uint32_t count = 0;
 
@@ -118,7 +122,7 @@ int pier_pool_post(struct pier_recv_pool *pool)
 	int error = 0;
 
 	while (pool->waiting.count > 0 && posted > 0 && !error) {
-		uint32_t count = look(pool, slots);
+		uint32_t count = list_waiting_slots(pool, slots);
 
 		error = pool->srq ? post_shared(pool, slots, count, &posted)
 				  : post_on_channel(pool, slots, count, &posted);
@@ -145,8 +149,8 @@ void pier_pool_put(struct pier_recv_pool *pool, struct pier_recv_slot *slot)
 	slot->state = PIER_SLOT_WAITING;
 	pier_slots_append(&pool->waiting, slot);
 	/*
-	 * Who asks for a message next finds an error of posting again: what arrived
-	 * is handed out before that.
+	 * The next call for a message meets an error of posting again. Messages that
+	 * have arrived are handed out before that.
 	 */
 	if (can_post(pool) &&
 	    (pool->waiting.count >= pool->batch || pool->posted.count < pool->batch))

@@ -5,6 +5,7 @@
 
 #include <pier/buffer.h>
 
+#include "channel/stop.h"
 #include "region/mr.h"
 #include "recv_pool.h"
 #include "core/caller.h"
@@ -13,7 +14,7 @@
 #include "core/object.h"
 
 enum {
-	/* Of the first version. What comes behind it is not in all callers'. */
+	/* The size of the first version of the struct. */
 	FIRST_SIZE = offsetof(struct pier_recv_pool_attr, context) + sizeof(void *),
 	LARGEST_BATCH = 32,
 };
@@ -29,7 +30,7 @@ static void describe_pool(const struct pier_object *object, char *ret_text, size
 		 pool->attr.count, pool->attr.length, pool->pd->device->name);
 }
 
-/* Also while the user has a slot: it will be posted again. */
+/* Also while the user holds a slot, which will be posted again. */
 static const char *use_of_region(const struct pier_region_user *user, uint32_t lkey)
 {
 	const struct pier_recv_pool *pool = pier_container_of(
@@ -55,8 +56,8 @@ static int check_attr(const struct pier_recv_pool_attr *attr, const struct pier_
 	if (!attr->mr && !attr->spec)
 		return pier_fail(EINVAL, "receive pool: neither spec nor mr");
 	if (attr->mr && attr->mr->pd != pd)
-		return pier_fail(EINVAL, "receive pool: mr is of another protection "
-					 "domain");
+		return pier_fail(EINVAL,
+				 "receive pool: mr is in another protection domain");
 	return 0;
 }
 
@@ -91,7 +92,7 @@ static int allocate_memory(struct pier_recv_pool *pool)
 	if (error)
 		return error;
 	pool->attr.offset = 0;
-	/* Where the CPU does not reach it, a message has no pointer. */
+	/* Messages have no pointer if the CPU cannot reach the memory. */
 	if (pier_buffer_map(pool->buffer, &pool->pointer) != 0)
 		pool->pointer = NULL;
 	return 0;
@@ -172,12 +173,15 @@ static struct pier_recv_pool *new_pool(struct pier_pd *pd, struct pier_channel *
 	pool->attr = *attr;
 	pier_slots_init(&pool->waiting);
 	pier_slots_init(&pool->posted);
-	/* A quarter may wait, which the others cover. */
+	/* A quarter of the slots may wait for a batch; the others are posted. */
 	pool->batch = attr->count / 4 < LARGEST_BATCH ? attr->count / 4 : LARGEST_BATCH;
 	return pool;
 }
 
-/* What is posted ends first. Takes half-built ones, and goes on where it failed. */
+/*
+ * End the receives first. Accepts half-built pools, and continues where it failed
+ * before.
+ */
 static int free_memory(struct pier_recv_pool *pool)
 {
 	int error = pool->srq ? pier_end_srq(pool->srq) : 0;
@@ -204,7 +208,7 @@ static void free_pool(struct pier_recv_pool *pool)
 	free(pool);
 }
 
-static void leave_channel(struct pier_recv_pool *pool)
+static void detach_from_channel(struct pier_recv_pool *pool)
 {
 	struct pier_channel *channel = pool->channel;
 
@@ -213,7 +217,7 @@ static void leave_channel(struct pier_recv_pool *pool)
 	if (pool->posted.count > 0) {
 		pier_break_channel(
 			channel, -ECANCELED,
-			"its receive pool was destroyed, with receives posted");
+			"its receive pool was destroyed while receives were posted");
 		pier_stop_channel(channel);
 	}
 	while (pool->posted.count > 0)
@@ -222,8 +226,8 @@ static void leave_channel(struct pier_recv_pool *pool)
 	pool->channel = NULL;
 }
 
-/* With its slots waiting; then they are posted, as far as there is room. */
-static int build(struct pier_recv_pool *pool, bool shared)
+/* All slots wait at first; then as many as possible are posted. */
+static int build_pool(struct pier_recv_pool *pool, bool shared)
 {
 	int error = get_memory(pool);
 
@@ -232,9 +236,9 @@ static int build(struct pier_recv_pool *pool, bool shared)
 	return error ? error : pier_pool_post(pool);
 }
 
-static int create(struct pier_pd *pd, struct pier_channel *channel,
-		  const struct pier_recv_pool_attr *attr,
-		  struct pier_recv_pool **ret_pool)
+static int create_pool(struct pier_pd *pd, struct pier_channel *channel,
+		       const struct pier_recv_pool_attr *attr,
+		       struct pier_recv_pool **ret_pool)
 {
 	struct pier_recv_pool *pool = new_pool(pd, channel, attr);
 	int error;
@@ -244,7 +248,7 @@ static int create(struct pier_pd *pd, struct pier_channel *channel,
 				 attr->count);
 	atomic_fetch_add(&pd->children, 1);
 	pier_object_track(&pool->object, PIER_OBJECT_RECV_POOL, &pd->object);
-	error = build(pool, !channel);
+	error = build_pool(pool, !channel);
 	if (!error) {
 		pier_add_region_user(pd, &pool->region_user);
 		if (channel)
@@ -253,8 +257,8 @@ static int create(struct pier_pd *pd, struct pier_channel *channel,
 		return 0;
 	}
 	error = pier_fail_because(error, "making a receive pool on %s", pd->device->name);
-	leave_channel(pool);
-	/* What a device does not take back may still be used by it. */
+	detach_from_channel(pool);
+	/* The device may still use what it refuses to give back. */
 	if (free_memory(pool) == 0)
 		free_pool(pool);
 	return error;
@@ -288,7 +292,7 @@ int pier_recv_pool_create(struct pier_channel *channel,
 		error = read_attr(attr, channel->pd, &known);
 	if (!error)
 		error = check_channel(channel, &known);
-	return error ? error : create(channel->pd, channel, &known, ret_pool);
+	return error ? error : create_pool(channel->pd, channel, &known, ret_pool);
 }
 
 int pier_recv_pool_create_shared(struct pier_pd *pd,
@@ -301,7 +305,7 @@ int pier_recv_pool_create_shared(struct pier_pd *pd,
 
 	if (!error)
 		error = read_attr(attr, pd, &known);
-	return error ? error : create(pd, NULL, &known, ret_pool);
+	return error ? error : create_pool(pd, NULL, &known, ret_pool);
 }
 
 static int check_idle(const struct pier_recv_pool *pool)
@@ -334,7 +338,7 @@ int pier_recv_pool_destroy(struct pier_recv_pool *pool)
 		error = check_idle(pool);
 	if (error)
 		return error;
-	leave_channel(pool);
+	detach_from_channel(pool);
 	pier_remove_region_user(pool->pd, &pool->region_user);
 	error = free_memory(pool);
 	if (!error)

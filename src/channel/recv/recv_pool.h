@@ -10,17 +10,17 @@
 #include "srq.h"
 
 enum pier_slot_state {
-	PIER_SLOT_WAITING, /* for being posted */
+	PIER_SLOT_WAITING, /* to be posted */
 	PIER_SLOT_POSTED,
 	PIER_SLOT_HELD, /* by the user */
 };
 
 struct pier_recv_slot {
-	struct pier_recv_slot *next; /* of those in the same state, in order */
+	struct pier_recv_slot *next; /* in a list of slots of the same state */
 	struct pier_scatter element;
 	struct pier_work work; /* of a pool of one channel */
 	enum pier_slot_state state;
-	uint64_t sequence; /* of the message that it has */
+	uint64_t sequence; /* of the message in it */
 };
 
 struct pier_slot_list {
@@ -31,9 +31,9 @@ struct pier_slot_list {
 struct pier_recv_pool {
 	struct pier_object object;
 	struct pier_pd *pd;
-	struct pier_region_user region_user; /* of all slots, whatever their state */
-	struct pier_channel *channel;	     /* NULL: shared, or it is gone */
-	struct pier_srq *srq;		     /* NULL: of one channel */
+	struct pier_region_user region_user; /* for all slots, whatever their state */
+	struct pier_channel *channel;	     /* NULL: shared, or destroyed */
+	struct pier_srq *srq;		     /* NULL: the pool of one channel */
 	struct pier_recv_pool_attr attr;
 	struct pier_buffer *buffer; /* NULL: the caller's region */
 	struct pier_mr *mr;
@@ -41,11 +41,10 @@ struct pier_recv_pool {
 
 	struct pier_recv_slot *slots;
 	struct pier_slot_list waiting;
-	/* Of one channel in the order in which they complete; shared ones only counted.
-	 */
+	/* For one channel in the order of completion; for a shared pool only a count. */
 	struct pier_slot_list posted;
 	uint32_t held;
-	uint32_t batch; /* slots that wait for each other before they are posted */
+	uint32_t batch; /* slots that are posted together */
 	uint64_t sequence;
 	bool delivering;
 	struct pier_channel *broken;
@@ -79,23 +78,23 @@ static inline struct pier_recv_slot *pier_slots_take(struct pier_slot_list *list
 	return slot;
 }
 
-/* Post what waits, as far as there is room. 0, or the error of posting. */
+/* Post the waiting slots as far as there is room. Returns 0 or the error of posting. */
 int pier_pool_post(struct pier_recv_pool *pool);
 
-/* A slot comes back from the device or the user; it is posted when it is time. */
+/* Take a slot back from the device or the user. It is posted with the next batch. */
 void pier_pool_put(struct pier_recv_pool *pool, struct pier_recv_slot *slot);
 
 /*
  * Post receives of a channel with one element each, under one doorbell.
  *
- * ret_works   of those that were posted
- * ret_posted  how many: fewer where the queue has no room, or with an error
+ * ret_works   of the posted receives
+ * ret_posted  their number: less than count if the queue is full, or with an error
  */
 int pier_post_recvs(struct pier_channel *channel,
 		    const struct pier_scatter *const *targets, uint32_t count,
 		    struct pier_work *ret_works, uint32_t *ret_posted);
 
-/* The channel goes. */
+/* The channel is destroyed: take back its slots. */
 void pier_end_pool(struct pier_channel *channel);
 
 #endif

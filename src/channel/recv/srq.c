@@ -4,14 +4,17 @@
 #include <stdlib.h>
 #include <sys/random.h>
 
+#include "channel/collect.h"
+#include "channel/stop.h"
 #include "srq.h"
+#include "srq_post.h"
 #include "core/caller.h"
 #include "core/error.h"
 #include "core/extensible.h"
 #include "core/object.h"
 
 enum {
-	/* Of the first version. What comes behind it is not in all callers'. */
+	/* The size of the first version of the struct. */
 	FIRST_SIZE = offsetof(struct pier_srq_attr, max_sge) + sizeof(uint32_t),
 };
 
@@ -31,7 +34,7 @@ static bool entry_uses(const struct pier_srq *srq, uint32_t index, uint32_t lkey
 	const struct ibv_sge *sges = srq->sges + (size_t)index * srq->max_sge;
 
 	for (int i = 0; i < srq->entries[index].num_sge; i++) {
-		/* Devices do not look at the keys of empty elements. */
+		/* Devices ignore the keys of empty elements. */
 		if (sges[i].lkey == lkey && sges[i].length > 0)
 			return true;
 	}
@@ -53,7 +56,7 @@ static const char *use_of_region(const struct pier_region_user *user, uint32_t l
 	return use;
 }
 
-static void lower(uint32_t *value, int limit)
+static void clamp_to_limit(uint32_t *value, int limit)
 {
 	if (*value > (uint32_t)limit)
 		*value = (uint32_t)limit;
@@ -80,8 +83,8 @@ static int read_attr(const struct pier_srq_attr *attr,
 					     "pier_srq_attr_init()", attr, FIRST_SIZE,
 					     sizeof(known), &known);
 	} else {
-		lower(&known.max_wr, limits->max_srq_wr);
-		lower(&known.max_sge, limits->max_srq_sge);
+		clamp_to_limit(&known.max_wr, limits->max_srq_wr);
+		clamp_to_limit(&known.max_sge, limits->max_srq_sge);
 	}
 	if (!error && known.max_wr > PIER_QUEUE_MAX)
 		error = check_range("max_wr", known.max_wr, PIER_QUEUE_MAX, "pier's");
@@ -131,13 +134,13 @@ static struct pier_srq *new_srq(struct pier_pd *pd, const struct pier_srq_attr *
 	return srq;
 }
 
-/* So that the wr_id of another queue's receive names none of this one. */
+/* A random start, so that the wr_ids of another queue match no receive of this one. */
 static int choose_serial(struct pier_srq *srq)
 {
 	uint64_t random;
 
 	if (getrandom(&random, sizeof(random), 0) != (ssize_t)sizeof(random))
-		return pier_fail(EIO, "getrandom gave too few bytes");
+		return pier_fail(EIO, "getrandom() returned too few bytes");
 	srq->serial = random;
 	return 0;
 }
@@ -166,7 +169,7 @@ static int create_verbs(struct pier_srq *srq)
 int pier_make_srq(struct pier_pd *pd, const struct pier_srq_attr *attr,
 		  struct pier_recv_pool *pool, struct pier_srq **ret_srq)
 {
-	/* The address of a pool is that of its object. */
+	/* The object is the first member of a pool. */
 	const struct pier_object *owner = pool ? (struct pier_object *)pool : &pd->object;
 	const struct ibv_device_attr *limits = &pd->device->limits;
 	struct pier_srq_attr known;
@@ -277,11 +280,55 @@ uint32_t pier_srq_outstanding(struct pier_srq *srq)
 {
 	uint32_t used;
 
-	/* The lock may have been held by another thread of the parent. */
+	/* Another thread of the parent may have held the lock at fork(). */
 	if (pier_inherited(&srq->object))
 		return 0;
 	pthread_mutex_lock(&srq->lock);
 	used = srq->used;
 	pthread_mutex_unlock(&srq->lock);
 	return used;
+}
+
+void pier_join_srq(struct pier_channel *channel)
+{
+	struct pier_srq *srq = channel->attr.srq;
+
+	if (!srq)
+		return;
+	pthread_mutex_lock(&srq->lock);
+	pier_list_append(&srq->channels, &channel->srq_link);
+	srq->channel_count++;
+	pthread_mutex_unlock(&srq->lock);
+}
+
+/* Before the queue pair is destroyed: see pier_stop_channel(). */
+void pier_leave_srq(struct pier_channel *channel)
+{
+	struct pier_srq *srq = channel->attr.srq;
+
+	if (!srq || pier_list_empty(&channel->srq_link))
+		return;
+	pier_stop_channel(channel);
+	pier_srq_post_again(channel);
+	pthread_mutex_lock(&srq->lock);
+	pier_list_remove(&channel->srq_link);
+	srq->channel_count--;
+	pthread_mutex_unlock(&srq->lock);
+}
+
+void pier_find_broken_qp(struct pier_channel *channel)
+{
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
+
+	if (channel->broken || channel->state != PIER_CHANNEL_CONNECTED ||
+	    channel->provider->query_qp(channel->qp, &attr, IBV_QP_STATE, &init) != 0 ||
+	    (attr.qp_state != IBV_QPS_ERR && attr.qp_state != IBV_QPS_SQE))
+		return;
+	pier_break_channel(channel, -ECANCELED,
+			   "the queue pair is in the error state: the peer disconnected, "
+			   "or the device or this end stopped it");
+	channel->cause_is_flush = true; /* a later completion may give the cause */
+	/* Collect the messages that came before. */
+	pier_collect(channel);
 }

@@ -2,14 +2,14 @@
 #include <errno.h>
 #include <string.h>
 
-#include "srq.h"
+#include "srq_post.h"
 #include "core/error.h"
 #include "core/log.h"
 
-/* The entries of a shared receive queue, from free to posted to arrived to free. */
+/* The entries of a shared receive queue: free, posted, arrived, free. */
 
 enum {
-	DOORBELL = 32, /* receives that are told to the device at once: on the stack */
+	DOORBELL = 32, /* receives per doorbell, on the stack */
 	INDEX_BITS = 20,
 };
 _Static_assert(PIER_QUEUE_MAX <= 1 << INDEX_BITS, "an index fits its bits");
@@ -25,8 +25,8 @@ static struct ibv_sge *sges_of(const struct pier_srq *srq,
 	return srq->sges + (size_t)index_of(srq, entry) * srq->max_sge;
 }
 
-/* With the lock: a wr_id that the queue has not had before. */
-static void number(struct pier_srq *srq, struct pier_srq_entry *entry)
+/* With the lock held: a wr_id that the queue has not used before. */
+static void assign_wr_id(struct pier_srq *srq, struct pier_srq_entry *entry)
 {
 	uint64_t serial = srq->serial++ << INDEX_BITS & PIER_ID_POSITION;
 
@@ -43,7 +43,10 @@ static void write_wr(const struct pier_srq *srq, const struct pier_srq_entry *en
 				    .num_sge = entry->num_sge };
 }
 
-/* As many as are free, written down and numbered before the device can complete them. */
+/*
+ * Take as many entries as are free, and fill and number them before the device can
+ * complete them.
+ */
 static uint32_t take_entries(struct pier_srq *srq, const struct pier_srq_recv *recvs,
 			     uint32_t count, struct pier_srq_entry **ret_entries,
 			     struct ibv_recv_wr *ret_wrs)
@@ -60,7 +63,7 @@ static uint32_t take_entries(struct pier_srq *srq, const struct pier_srq_recv *r
 		if (entry->num_sge > 0)
 			memcpy(sges_of(srq, entry), recvs[taken].sg_list,
 			       (size_t)entry->num_sge * sizeof(struct ibv_sge));
-		number(srq, entry);
+		assign_wr_id(srq, entry);
 		ret_entries[taken] = entry;
 		write_wr(srq, entry, &ret_wrs[taken]);
 	}
@@ -84,9 +87,9 @@ static void free_entries(struct pier_srq *srq, struct pier_srq_entry *const *ent
 	pthread_mutex_unlock(&srq->lock);
 }
 
-/* How many the device took. */
-static uint32_t ring(struct pier_srq *srq, struct ibv_recv_wr *wrs, uint32_t count,
-		     int *ret_error)
+/* Returns how many receives the device took. */
+static uint32_t ring_doorbell(struct pier_srq *srq, struct ibv_recv_wr *wrs,
+			      uint32_t count, int *ret_error)
 {
 	struct ibv_recv_wr *bad = NULL;
 
@@ -102,7 +105,7 @@ static int fail_full(const struct pier_srq *srq)
 {
 	return pier_fail(EAGAIN,
 			 "the shared receive queue is full with %u receives that are "
-			 "posted, or have messages that nobody took",
+			 "posted or have messages that nobody has taken",
 			 srq->max_wr);
 }
 
@@ -117,7 +120,7 @@ int pier_srq_post(struct pier_srq *srq, const struct pier_srq_recv *recvs, uint3
 	for (; posted < count && !error; posted += rung) {
 		part = count - posted < DOORBELL ? count - posted : DOORBELL;
 		taken = take_entries(srq, recvs + posted, part, entries, wrs);
-		rung = taken > 0 ? ring(srq, wrs, taken, &error) : 0;
+		rung = taken > 0 ? ring_doorbell(srq, wrs, taken, &error) : 0;
 		if (error) {
 			free_entries(srq, entries + rung, taken - rung);
 			error = pier_fail_because(error, "post a receive to a shared "
@@ -168,48 +171,26 @@ void pier_srq_take(struct pier_channel *channel, struct pier_message *ret_messag
 	free_entries(channel->attr.srq, &entry, 1);
 }
 
-void pier_join_srq(struct pier_channel *channel)
-{
-	struct pier_srq *srq = channel->attr.srq;
-
-	if (!srq)
-		return;
-	pthread_mutex_lock(&srq->lock);
-	pier_list_append(&srq->channels, &channel->srq_link);
-	srq->channel_count++;
-	pthread_mutex_unlock(&srq->lock);
-}
-
 static void post_again(struct pier_srq *srq, struct pier_srq_entry *entry)
 {
 	struct ibv_recv_wr wr;
 	int error;
 
 	pthread_mutex_lock(&srq->lock);
-	number(srq, entry);
+	assign_wr_id(srq, entry);
 	pthread_mutex_unlock(&srq->lock);
 	write_wr(srq, entry, &wr);
 	wr.next = NULL;
-	if (ring(srq, &wr, 1, &error) == 1)
+	if (ring_doorbell(srq, &wr, 1, &error) == 1)
 		return;
-	pier_warning("a receive of a shared queue whose message nobody took is lost: the "
-		     "device does not take it back, errno %d",
+	pier_warning("a receive of a shared queue is lost: its message was discarded, "
+		     "and the device refused to take the receive again, errno %d",
 		     error);
 	free_entries(srq, &entry, 1);
 }
 
-/* Before the queue pair is destroyed: pier_stop_channel() says why. */
-void pier_leave_srq(struct pier_channel *channel)
+void pier_srq_post_again(struct pier_channel *channel)
 {
-	struct pier_srq *srq = channel->attr.srq;
-
-	if (!srq || pier_list_empty(&channel->srq_link))
-		return;
-	pier_stop_channel(channel);
 	while (channel->first_message)
-		post_again(srq, unlink_message(channel));
-	pthread_mutex_lock(&srq->lock);
-	pier_list_remove(&channel->srq_link);
-	srq->channel_count--;
-	pthread_mutex_unlock(&srq->lock);
+		post_again(channel->attr.srq, unlink_message(channel));
 }

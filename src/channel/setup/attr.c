@@ -5,7 +5,7 @@
 #include "attr.h"
 #include "gid.h"
 #include "mtu.h"
-#include "channel/recv/srq.h"
+#include "channel/recv/srq_post.h"
 #include "core/error.h"
 #include "core/extensible.h"
 
@@ -14,10 +14,10 @@ enum {
 	LONGEST_RETRY = 7,     /* retry counts are 3 bits */
 	LONGEST_SERVICE_LEVEL = 15,
 	LONGEST_PSN = 0xffffff,
-	LONGEST_SPIN = 1000000,	      /* in microseconds: what is longer is for POLL */
+	LONGEST_SPIN = 1000000, /* in microseconds; PIER_WAIT_POLL serves longer waits */
 	LONGEST_FLOW_LABEL = 0xfffff, /* 20 bits, as in IPv6 */
 	LONGEST_RD_ATOMIC = 255,      /* 8 bits of ibv_qp_attr */
-	/* Of the first version. What comes behind it is not in all callers'. */
+	/* The size of the first version of the struct. */
 	FIRST_SIZE = offsetof(struct pier_channel_attr, pkey_index) + sizeof(uint32_t),
 	KNOWN_ACCESS = PIER_ACCESS_SHARED | PIER_ACCESS_REMOTE_ATOMIC |
 		       PIER_ACCESS_RELAXED_ORDERING,
@@ -27,20 +27,20 @@ _Static_assert(sizeof(struct pier_channel_attr) ==
 		       offsetof(struct pier_channel_attr, static_rate) + sizeof(uint32_t),
 	       "no padding at the end, where a new field would not change the size");
 
-static void lower(uint32_t *value, int limit)
+static void clamp_to_limit(uint32_t *value, int limit)
 {
 	if (limit > 0 && *value > (uint32_t)limit)
 		*value = (uint32_t)limit;
 }
 
-/* Who asked for nothing gets what there is: siw has 6 elements, not 16. */
+/* The defaults are clamped to the device: siw has 6 elements, not 16. */
 static void hold_to_device(struct pier_channel_attr *attr,
 			   const struct ibv_device_attr *device)
 {
-	lower(&attr->max_send_wr, device->max_qp_wr);
-	lower(&attr->max_recv_wr, device->max_qp_wr);
-	lower(&attr->max_send_sge, device->max_sge);
-	lower(&attr->max_recv_sge, device->max_sge);
+	clamp_to_limit(&attr->max_send_wr, device->max_qp_wr);
+	clamp_to_limit(&attr->max_recv_wr, device->max_qp_wr);
+	clamp_to_limit(&attr->max_send_sge, device->max_sge);
+	clamp_to_limit(&attr->max_recv_sge, device->max_sge);
 }
 
 int pier_read_channel_attr(const struct pier_channel_attr *attr,
@@ -75,11 +75,10 @@ static int check_mtu(uint32_t mtu)
 {
 	if (mtu == 0 || pier_mtu_valid(mtu))
 		return 0;
-	return pier_fail(
-		EINVAL,
-		"channel attributes: mtu %u is none of 256, 512, 1024, 2048, 4096 "
-		"and 0 (the port's)",
-		mtu);
+	return pier_fail(EINVAL,
+			 "channel attributes: mtu %u is not 256, 512, 1024, 2048, 4096 "
+			 "or 0 (the port's)",
+			 mtu);
 }
 
 static int check_access(int access)
@@ -100,9 +99,9 @@ static int check_timeout(int timeout_ms)
 
 int pier_check_waiting(enum pier_waiting waiting, uint32_t spin_us)
 {
-	/* An enum of a caller is any number. */
+	/* A caller's enum can be any number. */
 	if ((unsigned int)waiting > PIER_WAIT_EVENT)
-		return pier_fail(EINVAL, "waiting %u is none of enum pier_waiting",
+		return pier_fail(EINVAL, "waiting %u is not a value of enum pier_waiting",
 				 (unsigned int)waiting);
 	if (spin_us > LONGEST_SPIN)
 		return pier_fail(EINVAL, "spin_us %u is more than %d", spin_us,
@@ -110,7 +109,7 @@ int pier_check_waiting(enum pier_waiting waiting, uint32_t spin_us)
 	return 0;
 }
 
-/* Saturates where no device has as many. */
+/* Saturate; no device has as many. */
 static uint32_t needed_entries(const struct pier_channel_attr *attr)
 {
 	uint64_t needed = (uint64_t)attr->max_send_wr +
@@ -169,14 +168,16 @@ static int check_keepalive(const struct pier_channel_attr *attr,
 	return 0;
 }
 
-/* enum ibv_rate has gaps, and grows. */
+/* enum ibv_rate has gaps, and new values are added. */
 static int check_rate(uint32_t rate)
 {
 	if (rate == IBV_RATE_MAX ||
 	    (rate <= UINT8_MAX && ibv_rate_to_mbps((enum ibv_rate)rate) > 0))
 		return 0;
-	return pier_fail(EINVAL, "channel attributes: static_rate %u is no enum ibv_rate",
-			 rate);
+	return pier_fail(
+		EINVAL,
+		"channel attributes: static_rate %u is not a value of enum ibv_rate",
+		rate);
 }
 
 int pier_check_channel_attr(const struct pier_channel_attr *attr,
@@ -256,12 +257,11 @@ int pier_check_channel_port(const struct pier_channel_attr *attr,
 			"and (InfiniBand) the subnet manager",
 			attr->port, port_state_name(port->state));
 	if (attr->gid_index < -1 || attr->gid_index >= gids)
-		return pier_fail(
-			EINVAL,
-			"channel attributes: gid_index %d is neither -1 (chosen) nor "
-			"one of the %d of port %u",
-			attr->gid_index, gids, attr->port);
-	/* Not all ports say how many they have; index 0 is always there. */
+		return pier_fail(EINVAL,
+				 "channel attributes: gid_index %d is neither -1 (choose "
+				 "one) nor one of the %d of port %u",
+				 attr->gid_index, gids, attr->port);
+	/* Some ports do not report the size of their table; index 0 always exists. */
 	if (attr->pkey_index && attr->pkey_index >= port->pkey_tbl_len)
 		return pier_fail(EINVAL,
 				 "channel attributes: pkey_index %u is not one of the %u "

@@ -9,36 +9,36 @@
 #include <pier/channel.h>
 
 /*
- * The caller's attributes in this library's struct: a caller that was built
- * with an older or newer header has one of another size. NULL gives the
- * defaults, held to what the device can.
+ * Read the caller's attributes into this library's struct. The sizes differ if the
+ * caller was built with an older or newer header. NULL gives the defaults, clamped to
+ * the limits of the device.
  *
- * Errors: -EINVAL shorter than any header ever had, or a field that only a
- * newer library knows is not zero.
+ * Errors: -EINVAL the struct is shorter than in the first version, or a field that this
+ * library does not know is not zero.
  */
 int pier_read_channel_attr(const struct pier_channel_attr *attr,
 			   const struct ibv_device_attr *device,
 			   struct pier_channel_attr *ret_attr);
 
 /*
- * Whether every value is in its range and the device can do it; the sentence
- * names the first that is not, and the limit. 0 or -EINVAL.
+ * Check that every value is in its range and possible on the device. The sentence names
+ * the first that is not, and the limit. Errors: -EINVAL.
  */
 int pier_check_channel_attr(const struct pier_channel_attr *attr,
 			    const struct ibv_device_attr *device);
 
-/* The two attributes that can be changed later. 0 or -EINVAL. */
+/* Check the two attributes that can be changed later. Errors: -EINVAL. */
 int pier_check_waiting(enum pier_waiting waiting, uint32_t spin_us);
 
 /*
- * Of the completion queue: all that can be outstanding (see <pier/srq.h> for what a
- * shared queue adds), or what was asked for.
+ * The size of the completion queue: as requested, or for all requests that can be
+ * outstanding (see <pier/srq.h> for shared receive queues).
  */
 uint32_t pier_cq_entries(const struct pier_channel_attr *attr);
 
 /*
- * Likewise against the port, which must be asked for after attr->port was
- * checked. 0, -EINVAL or -ENETDOWN.
+ * Check against the port, which the caller queries after attr->port was checked.
+ * Errors: -EINVAL, -ENETDOWN.
  */
 int pier_check_channel_port(const struct pier_channel_attr *attr,
 			    const struct ibv_port_attr *port);

@@ -2,20 +2,20 @@
 #include <errno.h>
 #include <string.h>
 
-#include "channel/channel.h"
+#include "connect.h"
 #include "endpoint.h"
 #include "mtu.h"
 #include "core/error.h"
 
 enum {
-	/* 0 and 1 are the management queue pairs of every port. */
+	/* 0 and 1 are the management queue pairs of each port. */
 	FIRST_QPN = 2,
 };
 
 _Static_assert(PIER_ENDPOINT_ADDRESS_MAX == (int)PIER_PROVIDER_ADDRESS_MAX,
 	       "an endpoint holds what a provider says");
 
-static uint8_t smaller(uint8_t value, int limit)
+static uint8_t clamp_reads(uint8_t value, int limit)
 {
 	if (limit < 0)
 		limit = 0;
@@ -26,9 +26,9 @@ uint8_t pier_served_reads(const struct pier_channel *channel)
 {
 	uint16_t served = channel->attr.max_dest_rd_atomic;
 
-	return smaller(served == PIER_RD_ATOMIC_SAME ? channel->attr.max_rd_atomic
-						     : (uint8_t)served,
-		       channel->pd->device->limits.max_qp_rd_atom);
+	return clamp_reads(served == PIER_RD_ATOMIC_SAME ? channel->attr.max_rd_atomic
+							 : (uint8_t)served,
+			   channel->pd->device->limits.max_qp_rd_atom);
 }
 
 static int add_provider_address(struct pier_channel *channel,
@@ -77,7 +77,7 @@ static bool has_gid(const struct pier_endpoint *peer)
 	return memcmp(peer->gid, none, sizeof(none)) != 0;
 }
 
-/* The rules that depend on this end too. */
+/* Check the rules that depend on this end too. */
 static int check_peer(const struct pier_channel *channel,
 		      const struct pier_endpoint *peer)
 {
@@ -86,7 +86,8 @@ static int check_peer(const struct pier_channel *channel,
 	if (error)
 		return error;
 	if (peer->qpn < FIRST_QPN)
-		return pier_fail(EINVAL, "peer's endpoint: qpn %u is no channel's",
+		return pier_fail(EINVAL,
+				 "peer's endpoint: qpn %u cannot belong to a channel",
 				 peer->qpn);
 	if (peer->link_layer != PIER_LINK_UNSPECIFIED &&
 	    peer->link_layer != channel->link_layer)
@@ -207,17 +208,18 @@ static int connect_to(struct pier_channel *channel, const struct pier_endpoint *
 		error = give_provider_address(channel, peer);
 	if (error)
 		return error;
-	/* Reads beyond what the responder holds are a fatal error there. */
-	channel->read_depth = smaller(
-		smaller(channel->attr.max_rd_atomic, peer->max_rd_atomic),
+	/* A read beyond what the responder can serve is a fatal error there. */
+	channel->read_depth = clamp_reads(
+		clamp_reads(channel->attr.max_rd_atomic, peer->max_rd_atomic),
 		channel->pd->device->limits.max_qp_init_rd_atom);
 	error = modify_to_rtr(channel, peer);
 	return error ? error : modify_to_rts(channel);
 }
 
 /*
- * Each endpoint is good for one connection. A generation that is not the same or just
- * behind is of another end, which got the same queue pair number: these begin at random.
+ * Each endpoint is good for one connection. Generations begin at random, so one that is
+ * neither the same nor slightly older belongs to another channel with the same queue
+ * pair number.
  */
 static bool is_stale(const struct pier_known_peer *last, const struct pier_endpoint *peer)
 {
@@ -226,7 +228,7 @@ static bool is_stale(const struct pier_known_peer *last, const struct pier_endpo
 	       last->generation - peer->generation <= UINT16_MAX;
 }
 
-static void remember(struct pier_known_peer *last, const struct pier_endpoint *peer)
+static void remember_peer(struct pier_known_peer *last, const struct pier_endpoint *peer)
 {
 	last->qpn = peer->qpn;
 	last->generation = peer->generation;
@@ -247,13 +249,13 @@ int pier_channel_connect(struct pier_channel *channel, const struct pier_endpoin
 					   "and can only be reset or destroyed");
 	if (is_stale(&channel->last_peer, peer))
 		return pier_fail(ESTALE,
-				 "peer's endpoint: of the connection before (queue pair "
-				 "%#x, generation %u): the peer is to be reset too, and "
-				 "its new endpoint to be used",
+				 "peer's endpoint: it belongs to the previous connection "
+				 "(queue pair %#x, generation %u): reset the peer too, "
+				 "and use its new endpoint",
 				 peer->qpn, peer->generation);
 	error = connect_to(channel, peer);
 	if (!error)
-		remember(&channel->last_peer, peer);
+		remember_peer(&channel->last_peer, peer);
 	channel->state = error ? PIER_CHANNEL_FAILED : PIER_CHANNEL_CONNECTED;
 	pier_update_ready(channel);
 	return error;

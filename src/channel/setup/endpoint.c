@@ -8,7 +8,7 @@
 #include "core/text.h"
 #include "core/wire.h"
 
-/* The wire form; docs/wire.md describes it for those who write another reader. */
+/* The wire form: see docs/wire.md. */
 enum {
 	AT_MAGIC = 0,
 	AT_VERSION = 4,
@@ -43,8 +43,8 @@ int pier_check_endpoint(const struct pier_endpoint *endpoint, int error)
 				 endpoint->psn);
 	if (endpoint->mtu != 0 && !pier_mtu_valid(endpoint->mtu))
 		return pier_fail(error,
-				 "endpoint: mtu %u is none of 256, 512, 1024, 2048, 4096 "
-				 "and 0 (unknown)",
+				 "endpoint: mtu %u is not 256, 512, 1024, 2048, 4096 or "
+				 "0 (unknown)",
 				 endpoint->mtu);
 	if ((unsigned int)endpoint->link_layer > PIER_LINK_ETHERNET)
 		return pier_fail(error, "endpoint: link layer %u is unknown",
@@ -83,7 +83,7 @@ int pier_endpoint_pack(const struct pier_endpoint *endpoint, void *ret_wire, siz
 	return (int)length;
 }
 
-/* Magic, version and length: what every version will have in the same place. */
+/* Magic, version and length, which have the same place in every version. */
 static int check_header(const uint8_t *wire, size_t size)
 {
 	size_t length;

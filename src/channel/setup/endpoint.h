@@ -5,9 +5,11 @@
 #include <pier/endpoint.h>
 
 /*
- * What is wrong with an endpoint, wherever it came from: writes a sentence
- * for pier_error_message() that names the field. 0 or -error, which is the
- * caller's choice.
+ * Check an endpoint, wherever it came from. The sentence names the wrong field.
+ *
+ * error  the errno to fail with
+ *
+ * Returns 0 or -error.
  */
 int pier_check_endpoint(const struct pier_endpoint *endpoint, int error);
 

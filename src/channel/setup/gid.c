@@ -7,7 +7,7 @@
 #include "gid.h"
 #include "core/error.h"
 
-/* In order of preference, best last. */
+/* By preference; the last is best. */
 enum rank {
 	RANK_UNUSABLE,
 	RANK_OTHER,
@@ -69,7 +69,7 @@ int pier_choose_gid(const struct ibv_gid_entry *entries, size_t count)
 	return chosen;
 }
 
-/* The entries that are not empty; returns their number or -errno. */
+/* Read the entries that are not empty. Returns their number or -errno. */
 static int read_table(const struct pier_provider *provider, struct ibv_context *context,
 		      uint8_t port, int table_length, struct ibv_gid_entry *ret_entries)
 {
@@ -96,7 +96,7 @@ int pier_find_gid(const struct pier_provider *provider, struct ibv_context *cont
 
 	if (table_length > PIER_GID_INDEXES)
 		table_length = PIER_GID_INDEXES;
-	/* One more, so that an empty table is not an allocation of nothing. */
+	/* One more, so that the allocation is not empty. */
 	entries = calloc((size_t)(table_length > 0 ? table_length : 0) + 1,
 			 sizeof(*entries));
 	if (!entries)

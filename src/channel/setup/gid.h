@@ -8,26 +8,25 @@
 
 #include "provider/provider.h"
 
-/* As many as struct ibv_global_route can name: its sgid_index has 8 bits. */
+/* The range of sgid_index of struct ibv_global_route, which has 8 bits. */
 enum {
 	PIER_GID_INDEXES = 256
 };
 
 /*
- * Which GID a RoCE channel sends from. A GID names a source address and a
- * packet format; both ends must use the same format and routable ones first:
+ * Choose the GID that a RoCE channel sends from. A GID stands for a source address and
+ * a packet format. Both ends must use the same format. In this order:
  *
  *	RoCE v2 of an IPv4 address, RoCE v2 of a global or unique local IPv6
  *	address, RoCE v2 link-local, RoCE v1, anything else.
  *
- * Among equals the first. Returns an index into `entries`, or -1 if none is
- * usable.
+ * The first of equals. Returns an index into `entries`, or -1 if none is usable.
  */
 int pier_choose_gid(const struct ibv_gid_entry *entries, size_t count);
 
 /*
- * Reads a port's table, as far as a route can name its entries (rxe has 1024),
- * and chooses from it.
+ * Read a port's table as far as a route can name its entries (rxe has 1024), and choose
+ * a GID.
  *
  * Errors: -EADDRNOTAVAIL no usable GID; -ENOMEM; others of query_gid.
  */

@@ -11,10 +11,10 @@
 #include "core/wire.h"
 
 /*
- * Both ends do the same at once: send the endpoint and receive the peer's,
- * connect, send whether that worked and receive whether it worked there. The
- * verdict names the generation of the endpoint that it answers, so that an end
- * that was given an old one does not think that it is connected.
+ * Both ends do the same at once: send the endpoint and receive that of the peer,
+ * connect, send the verdict and receive that of the peer. The verdict names the
+ * generation of the endpoint that it answers, so an end whose endpoint was out of date
+ * does not take itself for connected.
  */
 
 enum {
@@ -55,12 +55,14 @@ static int read_verdict(const struct pier_channel *channel,
 	uint32_t answered = pier_get_le32(payload + AT_GENERATION);
 
 	if (message->type != PIER_MESSAGE_VERDICT)
-		return pier_fail(EBADMSG, "handshake: a second endpoint, no verdict");
+		return pier_fail(EBADMSG,
+				 "handshake: a second endpoint instead of a verdict");
 	if (error > LONGEST_ERRNO)
-		return pier_fail(EBADMSG, "handshake: verdict %#x is no errno", error);
+		return pier_fail(EBADMSG, "handshake: verdict %#x is not an errno",
+				 error);
 	if (error)
 		return pier_fail(ECONNREFUSED,
-				 "handshake: the peer could not connect to us: %s",
+				 "handshake: the peer could not connect to this end: %s",
 				 strerror((int)error));
 	if (answered == channel->generation)
 		return 0;
@@ -81,16 +83,20 @@ static int read_endpoint(const struct pier_channel *channel,
 		error = pier_endpoint_unpack(message->bytes + PIER_MESSAGE_HEADER,
 					     message->length - PIER_MESSAGE_HEADER,
 					     ret_peer);
-		/* The caller passed no length: to it this is nonsense too. */
+		/* -EMSGSIZE is about the caller's buffer, and the caller passed none. */
 		return error == -EMSGSIZE ? -EBADMSG : error;
 	}
-	/* A verdict in its place says why the peer cannot even begin. */
+	/*
+	 * A verdict in place of the endpoint gives the reason why the peer cannot
+	 * begin.
+	 */
 	error = read_verdict(channel, message);
-	return error ? error : pier_fail(EBADMSG, "handshake: a verdict, no endpoint");
+	return error ? error
+		     : pier_fail(EBADMSG, "handshake: a verdict instead of an endpoint");
 }
 
-/* The peer's message was not what was wanted: tell it, without waiting. */
-static int refuse(struct pier_stream *stream, int error)
+/* The peer's message was not valid: tell the peer, without waiting. */
+static int refuse_peer(struct pier_stream *stream, int error)
 {
 	struct pier_message verdict;
 
@@ -114,19 +120,19 @@ static int exchange_endpoints(struct pier_channel *channel, struct pier_stream *
 	int error = write_endpoint(channel, &out);
 
 	if (error)
-		return refuse(stream, error);
+		return refuse_peer(stream, error);
 	error = pier_exchange_messages(stream, &out, &in);
 	if (!error)
 		error = read_endpoint(channel, &in, ret_peer);
-	/* A verdict in the middle of a message would not be read as one. */
+	/* The peer could not recognise a verdict in the middle of a message. */
 	if (error && out.have == out.length)
-		return refuse(stream, error);
+		return refuse_peer(stream, error);
 	return error ? error : broken_pipe(stream);
 }
 
 /*
- * Also after a failure here: a TCP socket that is closed with the peer's
- * verdict unread sends a reset, which overtakes ours.
+ * Also after a failure here: closing a TCP socket with the peer's verdict unread sends
+ * a reset, which overtakes our verdict.
  */
 static int exchange_verdicts(struct pier_channel *channel, struct pier_stream *stream,
 			     int verdict, uint32_t peer_generation)
@@ -154,7 +160,7 @@ static int connect_and_tell(struct pier_channel *channel, struct pier_stream *st
 	return pier_fail(-error, "%s", sentence);
 }
 
-/* poll(2) passes over a negative fd, as if its peer were silent. */
+/* poll(2) ignores a negative fd: the peer would seem silent. */
 static int check_fd(const char *name, int fd)
 {
 	if (fd >= 0 && fcntl(fd, F_GETFD) >= 0)
@@ -174,8 +180,8 @@ int pier_channel_handshake(struct pier_channel *channel, int read_fd, int write_
 	if (error)
 		return error;
 	if (channel->state != PIER_CHANNEL_PREPARED)
-		return pier_fail(EISCONN, "the channel was connected before, and is to "
-					  "be reset first");
+		return pier_fail(EISCONN,
+				 "the channel was connected before: reset it first");
 	error = check_fd("read_fd", read_fd);
 	if (!error)
 		error = check_fd("write_fd", write_fd);

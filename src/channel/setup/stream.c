@@ -37,7 +37,7 @@ uint8_t *pier_begin_message(struct pier_message *message, enum pier_message_type
 	return header + PIER_MESSAGE_HEADER;
 }
 
-/* Sets the type, and the length from that of a header to that of the message. */
+/* Set the message type, and the message length from the header. */
 static int parse_header(struct pier_message *message)
 {
 	const uint8_t *header = message->bytes;
@@ -46,12 +46,11 @@ static int parse_header(struct pier_message *message)
 	uint32_t length = pier_get_le32(header + AT_LENGTH);
 
 	if (memcmp(header + AT_MAGIC, magic, sizeof(magic)) != 0)
-		return pier_fail(
-			EBADMSG,
-			"handshake: what the peer sent does not begin with \"PIER\" "
-			"but with %02x %02x %02x %02x: it is not pier, or something "
-			"else writes to the same stream",
-			header[0], header[1], header[2], header[3]);
+		return pier_fail(EBADMSG,
+				 "handshake: the message of the peer begins with %02x "
+				 "%02x %02x %02x instead of \"PIER\": the peer is not "
+				 "pier, or something else writes to the same stream",
+				 header[0], header[1], header[2], header[3]);
 	if (version != WIRE_VERSION)
 		return pier_fail(EPROTONOSUPPORT,
 				 "handshake: the peer speaks version %u, this library %d",
@@ -67,7 +66,7 @@ static int parse_header(struct pier_message *message)
 	return 0;
 }
 
-/* MSG_DONTWAIT spares a blocking socket from its own mode; pipes were polled. */
+/* MSG_DONTWAIT keeps a blocking socket from blocking; pipes were polled. */
 static ssize_t read_some(int fd, void *bytes, size_t size)
 {
 	ssize_t count = recv(fd, bytes, size, MSG_DONTWAIT);
@@ -85,7 +84,10 @@ static void consume_sigpipe(const sigset_t *sigpipe)
 		continue;
 }
 
-/* write(2) without SIGPIPE: raised at this thread only, so held and taken here. */
+/*
+ * write(2) without SIGPIPE: the signal goes to this thread only, so block and consume
+ * it here.
+ */
 static ssize_t write_quietly(int fd, const void *bytes, size_t size)
 {
 	sigset_t sigpipe, before, pending;
@@ -106,8 +108,8 @@ static ssize_t write_quietly(int fd, const void *bytes, size_t size)
 }
 
 /*
- * A pipe that poll(2) calls writable takes PIPE_BUF (4096) bytes at once, more
- * than any message (pipe(7)): so a blocking one does not block.
+ * A pipe that poll(2) reports writable takes PIPE_BUF (4096) bytes, more than any
+ * message (pipe(7)), so a blocking pipe does not block.
  */
 _Static_assert((int)PIER_MESSAGE_MAX <= 4096, "a message is one atomic write");
 
@@ -125,7 +127,7 @@ static bool try_again(int error)
 	return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
 }
 
-/* Never asks for more than the header, and then than the rest of the message. */
+/* Read no more than the header, and then the rest of the message. */
 static int read_step(struct pier_stream *stream, struct pier_message *in)
 {
 	ssize_t count = read_some(stream->read_fd, in->bytes + in->have,
@@ -163,22 +165,22 @@ static int write_step(struct pier_stream *stream, struct pier_message *out)
 	return 0;
 }
 
-static bool incomplete(const struct pier_message *message)
+static bool is_incomplete(const struct pier_message *message)
 {
 	return message->have < message->length;
 }
 
-/* One poll(2) and what it allows; *reading is cleared where that failed. */
-static int step(struct pier_stream *stream, struct pier_message *out,
-		struct pier_message *in, int *read_error)
+/* Poll once and do what that allows. Clears *reading if reading has failed. */
+static int exchange_step(struct pier_stream *stream, struct pier_message *out,
+			 struct pier_message *in, int *read_error)
 {
-	bool reading = incomplete(in) && !*read_error;
-	bool writing = incomplete(out) && !stream->write_broken;
+	bool reading = is_incomplete(in) && !*read_error;
+	bool writing = is_incomplete(out) && !stream->write_broken;
 	struct pollfd fds[] = {
 		{ .fd = reading ? stream->read_fd : -1, .events = POLLIN },
 		{ .fd = writing ? stream->write_fd : -1, .events = POLLOUT },
 	};
-	/* Who sent nonsense is told if possible, and not waited for. */
+	/* Tell a peer that sent nonsense, without waiting for it. */
 	int timeout = *read_error ? 0 : pier_poll_timeout(stream->deadline);
 	int count = poll(fds, 2, timeout);
 
@@ -205,9 +207,9 @@ int pier_exchange_messages(struct pier_stream *stream, struct pier_message *out,
 
 	ret_in->have = 0;
 	ret_in->length = PIER_MESSAGE_HEADER;
-	while (!error && ((incomplete(ret_in) && !read_error) ||
-			  (incomplete(out) && !stream->write_broken)))
-		error = step(stream, out, ret_in, &read_error);
+	while (!error && ((is_incomplete(ret_in) && !read_error) ||
+			  (is_incomplete(out) && !stream->write_broken)))
+		error = exchange_step(stream, out, ret_in, &read_error);
 	return error ? error : read_error;
 }
 

@@ -9,10 +9,9 @@
 #include <pier/endpoint.h>
 
 /*
- * The messages of a handshake over a pair of file descriptors that belong to
- * somebody else: their flags stay as they are, no signal is raised, and what
- * stands behind the handshake in the stream is left there. docs/wire.md has the
- * form of the messages.
+ * The messages of a handshake over two file descriptors of the caller. Their flags stay
+ * as they are, no signal is raised, and bytes behind the handshake stay in the stream.
+ * docs/wire.md describes the messages.
  */
 
 enum pier_message_type {
@@ -28,34 +27,34 @@ enum {
 
 struct pier_message {
 	uint8_t bytes[PIER_MESSAGE_MAX];
-	size_t have;   /* bytes that were read or written */
-	size_t length; /* of header and payload */
+	size_t have;   /* bytes read or written so far */
+	size_t length; /* of header and payload together */
 	enum pier_message_type type;
 };
 
 struct pier_stream {
 	int read_fd, write_fd;
 	int64_t deadline;  /* see core/deadline.h */
-	bool write_broken; /* the peer does not read any more */
+	bool write_broken; /* the peer has closed its reading end */
 };
 
-/* Write the header; the payload's `length` bytes come behind it, by the caller. */
+/* Write the header. The caller then writes `length` bytes of payload behind it. */
 uint8_t *pier_begin_message(struct pier_message *message, enum pier_message_type type,
 			    size_t length);
 
 /*
- * Send one message and receive one, in whichever order the peer lets us.
+ * Send one message and receive one, in the order that the peer allows.
  *
- * A peer that has closed its end may have said why before: so a write that
- * fails for that reason sets write_broken, and what there is to read is read.
+ * A peer that has closed its end may have sent the reason before. A write that fails
+ * for that reason sets write_broken, and reading continues.
  *
  * Errors: -ETIMEDOUT; -ECONNRESET the peer closed the connection; -EBADMSG and
- * -EPROTONOSUPPORT what it sent; others of poll(2), read(2) and write(2).
+ * -EPROTONOSUPPORT an invalid message; others of poll(2), read(2) and write(2).
  */
 int pier_exchange_messages(struct pier_stream *stream, struct pier_message *out,
 			   struct pier_message *ret_in);
 
-/* Send a message if that is possible without waiting: the last words. */
+/* Send a last message if that is possible without waiting. */
 void pier_try_send_message(struct pier_stream *stream, struct pier_message *out);
 
 #endif

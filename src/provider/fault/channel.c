@@ -28,7 +28,10 @@ static bool make_non_blocking(int fd)
 	return flags >= 0 && fcntl(fd, F_SETFL, flags | O_NONBLOCK) == 0;
 }
 
-/* Events are taken from the one beneath to see whether there are any. */
+/*
+ * The device's channel is non-blocking: events are taken from it to see whether there
+ * are any.
+ */
 static bool join_fds(struct fault_channel *channel)
 {
 	channel->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
@@ -84,24 +87,24 @@ int pier_fault_destroy_comp_channel(struct ibv_comp_channel *ibv)
 	return error;
 }
 
-static int64_t earlier(int64_t one, int64_t other)
+static int64_t earlier_time(int64_t one, int64_t other)
 {
 	return other < one ? other : one;
 }
 
-/* When somebody must wake up for this queue; INT64_MAX: need not. */
-static int64_t next_due(const struct fault_cq *cq)
+/* When a waiting thread must wake up for this queue; INT64_MAX: it need not. */
+static int64_t next_due_time(const struct fault_cq *cq)
 {
 	int64_t next = cq->ask_at ? cq->ask_at : INT64_MAX;
 
 	for (uint32_t i = 0; i < cq->count && cq->armed && !cq->ask_at; i++)
-		next = earlier(next, fault_due_time(cq, &cq->waiting[i]));
+		next = earlier_time(next, fault_due_time(cq, &cq->waiting[i]));
 	pier_list_for_each(link, &fault_context(cq->ibv.context)->qps) {
 		const struct fault_qp *qp = pier_container_of(link, const struct fault_qp,
 							      link);
 
 		if (qp->ibv.send_cq == &cq->ibv || qp->ibv.recv_cq == &cq->ibv)
-			next = earlier(next, fault_death(qp));
+			next = earlier_time(next, fault_death(qp));
 	}
 	return next;
 }
@@ -112,10 +115,10 @@ void pier_fault_set_channel_timer(struct fault_channel *channel)
 	int64_t next = INT64_MAX;
 
 	pier_list_for_each(link, &channel->cqs)
-		next = earlier(next,
-			       next_due(pier_container_of(link, struct fault_cq, link)));
+		next = earlier_time(next, next_due_time(pier_container_of(
+						  link, struct fault_cq, link)));
 	if (next < INT64_MAX) {
-		/* 0 would stop it. */
+		/* 0 would stop the timer. */
 		next = next > 0 ? next : 1;
 		when.it_value.tv_sec = next / 1000000000;
 		when.it_value.tv_nsec = next % 1000000000;

@@ -25,7 +25,7 @@ static void free_cq(struct fault_cq *cq)
 	errno = error;
 }
 
-static void attach(struct fault_cq *cq)
+static void attach_to_channel(struct fault_cq *cq)
 {
 	struct ibv_comp_channel *channel = cq->ibv.channel;
 
@@ -41,7 +41,7 @@ static struct ibv_comp_channel *under_channel(struct ibv_comp_channel *channel)
 		       : NULL;
 }
 
-/* The device finds this one again by its context. */
+/* The context of the device's CQ leads back to this one. */
 static bool create_under(struct fault_cq *cq, struct ibv_context *ibv, int cqe,
 			 int comp_vector)
 {
@@ -84,12 +84,12 @@ struct ibv_cq *pier_fault_create_cq(struct ibv_context *ibv, int cqe, void *cq_c
 		return NULL;
 	}
 	pthread_mutex_lock(&context->lock);
-	attach(cq);
+	attach_to_channel(cq);
 	pthread_mutex_unlock(&context->lock);
 	return &cq->ibv;
 }
 
-/* As ibv_destroy_cq(3) says: blocks while events are not acknowledged. */
+/* Blocks while events are not acknowledged, as ibv_destroy_cq(3) does. */
 static void await_acknowledgement(struct fault_cq *cq)
 {
 	pthread_mutex_lock(&cq->ibv.mutex);
@@ -112,7 +112,7 @@ int pier_fault_destroy_cq(struct ibv_cq *ibv)
 	error = context->beneath->destroy_cq(cq->under);
 	if (error) {
 		pthread_mutex_lock(&context->lock);
-		attach(cq);
+		attach_to_channel(cq);
 		pthread_mutex_unlock(&context->lock);
 		return error;
 	}
@@ -134,8 +134,8 @@ static void break_users(struct fault_cq *cq)
 	}
 }
 
-/* Of a failure nothing else is valid (ibv_poll_cq(3)). */
-static struct ibv_wc failure(const struct ibv_wc *wc, enum ibv_wc_status status)
+/* In a failed completion nothing else is valid (ibv_poll_cq(3)). */
+static struct ibv_wc failed_completion(const struct ibv_wc *wc, enum ibv_wc_status status)
 {
 	return (struct ibv_wc){
 		.wr_id = wc->wr_id,
@@ -145,8 +145,8 @@ static struct ibv_wc failure(const struct ibv_wc *wc, enum ibv_wc_status status)
 	};
 }
 
-/* A failure has broken the queue pair: the device flushes whatever is left. */
-static void note_answer(struct fault_qp *qp, const struct ibv_wc *wc)
+/* After a failure the queue pair is in ERR, and the device flushes the rest. */
+static void count_answer(struct fault_qp *qp, const struct ibv_wc *wc)
 {
 	if (wc->status != IBV_WC_SUCCESS)
 		qp->unanswered = 0;
@@ -155,9 +155,9 @@ static void note_answer(struct fault_qp *qp, const struct ibv_wc *wc)
 }
 
 /*
- * What the plan and earlier failures make of a completion. Behind a failure the same
- * queue is flushed, also what the device had done by then: no initiator can tell. The
- * other queue of the pair is flushed by the device from now on.
+ * Applies the plan and earlier failures to a completion. After a failure the rest of the
+ * same queue is flushed, even what the device has done by then: no initiator can see the
+ * difference. The device flushes the other queue of the pair from now on.
  */
 static void change_status(struct fault_context *context, struct ibv_wc *wc)
 {
@@ -168,24 +168,24 @@ static void change_status(struct fault_context *context, struct ibv_wc *wc)
 
 	if (!qp)
 		return;
-	note_answer(qp, wc);
+	count_answer(qp, wc);
 	if (wc->status == IBV_WC_WR_FLUSH_ERR && qp->has_first_failed &&
 	    wc->wr_id == qp->first_failed) {
-		*wc = failure(wc, IBV_WC_RETRY_EXC_ERR);
+		*wc = failed_completion(wc, IBV_WC_RETRY_EXC_ERR);
 		qp->has_first_failed = false;
 	}
 	if (wc->status != IBV_WC_SUCCESS)
 		return;
 	if (qp->failed[queue]) {
-		*wc = failure(wc, IBV_WC_WR_FLUSH_ERR);
+		*wc = failed_completion(wc, IBV_WC_WR_FLUSH_ERR);
 	} else if (rule) {
-		*wc = failure(wc, (enum ibv_wc_status)rule->value);
+		*wc = failed_completion(wc, (enum ibv_wc_status)rule->value);
 		qp->failed[queue] = true;
 		pier_fault_break_qp(qp);
 	}
 }
 
-/* A completion comes no sooner than those before it of its queue pair. */
+/* A completion comes no sooner than earlier ones of its queue pair. */
 static void queue_completion(struct fault_cq *cq, const struct ibv_wc *wc,
 			     const struct pier_fault_rule *late)
 {
@@ -210,7 +210,7 @@ static void queue_completion(struct fault_cq *cq, const struct ibv_wc *wc,
 }
 
 /* Each kind of rule counts each completion until the queue overruns. */
-static void admit(struct fault_cq *cq, struct ibv_wc *wc)
+static void handle_completion(struct fault_cq *cq, struct ibv_wc *wc)
 {
 	struct fault_context *context = fault_context(cq->ibv.context);
 	const struct pier_fault_rule *lost, *late;
@@ -237,12 +237,12 @@ int pier_fault_take_completions(struct fault_cq *cq)
 			wanted = BATCH;
 		count = ibv_poll_cq(cq->under, wanted, batch);
 		for (int i = 0; i < count; i++)
-			admit(cq, &batch[i]);
+			handle_completion(cq, &batch[i]);
 	} while (count > 0 && count == wanted);
 	return count < 0 ? count : 0;
 }
 
-static int hand_out(struct fault_cq *cq, int count, struct ibv_wc *ret_wc)
+static int return_completions(struct fault_cq *cq, int count, struct ibv_wc *ret_wc)
 {
 	int64_t now = pier_now();
 	uint32_t kept = 0;
@@ -267,7 +267,7 @@ static int poll_locked(struct fault_cq *cq, int count, struct ibv_wc *ret_wc)
 	cq->polls++;
 	pier_fault_fail_dead_peers(fault_context(cq->ibv.context), pier_now());
 	error = pier_fault_take_completions(cq);
-	taken = hand_out(cq, count, ret_wc);
+	taken = return_completions(cq, count, ret_wc);
 	pier_fault_set_timer(&cq->ibv);
 	if (taken == 0 && error)
 		return error;

@@ -20,7 +20,7 @@ static void free_context(struct fault_context *context)
 	free(context);
 }
 
-/* As libibverbs' has it: -1, and errno. */
+/* As ibv_close_device(3): -1 and errno. */
 static int close_device(struct ibv_context *ibv)
 {
 	struct fault_context *context = fault_context(ibv);
@@ -106,7 +106,7 @@ static int dealloc_pd(struct ibv_pd *ibv)
 	return error;
 }
 
-/* It has no list of devices: pier_open_device() finds the one beneath. */
+/* It has no device list: pier_open_device() finds the device beneath. */
 static const struct pier_provider everything = {
 	.name = "fault",
 	.explains_posts = true,
@@ -139,7 +139,7 @@ static const struct pier_provider everything = {
 	.set_qp_address = pier_fault_set_qp_address,
 };
 
-/* What the provider beneath has not got, callers must see that this has not. */
+/* A member that the provider beneath lacks must be missing here, too. */
 static struct pier_provider provider_over(const struct pier_provider *beneath)
 {
 	struct pier_provider provider = everything;
@@ -166,8 +166,11 @@ static struct pier_provider provider_over(const struct pier_provider *beneath)
 	return provider;
 }
 
-/* Only what channels call: a driver's other operations know its own objects only. */
-static void adopt(struct fault_context *context, struct ibv_context *under)
+/*
+ * Only the operations that channels call: the other ones of a driver know only its own
+ * objects.
+ */
+static void adopt_context(struct fault_context *context, struct ibv_context *under)
 {
 	context->under = under;
 	context->ibv.device = under->device;
@@ -215,7 +218,7 @@ int pier_fault_open(const struct pier_provider *beneath, struct ibv_device *devi
 		free_context(context);
 		return error;
 	}
-	adopt(context, under);
+	adopt_context(context, under);
 	*ret_provider = &context->provider;
 	*ret_context = &context->ibv;
 	return 0;

@@ -10,8 +10,8 @@
 #include "failure.h"
 #include "fault.h"
 
-/* The device was not asked for an event; now it is, and what came already counts. */
-static void ask_late(struct fault_cq *cq, int64_t now)
+/* Asks the device for an event late. What came until then counts already. */
+static void ask_device_late(struct fault_cq *cq, int64_t now)
 {
 	if (!cq->ask_at || now < cq->ask_at)
 		return;
@@ -39,7 +39,7 @@ static void give_event(struct fault_cq *cq)
 	pthread_mutex_unlock(&cq->ibv.mutex);
 }
 
-/* One that the timer has for somebody, or NULL. */
+/* A CQ whose event the timer announced, or NULL. */
 static struct fault_cq *take_due_event(struct fault_channel *channel)
 {
 	struct fault_cq *found = NULL;
@@ -49,7 +49,7 @@ static struct fault_cq *take_due_event(struct fault_channel *channel)
 	pier_list_for_each(link, &channel->cqs) {
 		struct fault_cq *cq = pier_container_of(link, struct fault_cq, link);
 
-		ask_late(cq, now);
+		ask_device_late(cq, now);
 		if (!found && has_event(cq, now))
 			found = cq;
 	}
@@ -59,7 +59,10 @@ static struct fault_cq *take_due_event(struct fault_channel *channel)
 	return found;
 }
 
-/* One of the device, or NULL with errno; acknowledged here, and waited for here. */
+/*
+ * A CQ with an event of the device, or NULL with errno. The event is acknowledged here;
+ * destroying the wrapping CQ waits for the acknowledgement of its own.
+ */
 static struct fault_cq *take_device_event(struct fault_channel *channel)
 {
 	const struct pier_provider *beneath =
@@ -87,7 +90,7 @@ static struct fault_cq *take_event(struct fault_channel *channel)
 	return cq ? cq : take_device_event(channel);
 }
 
-/* 0 when there may be something again; -1 with errno. */
+/* 0: there may be an event again; -1 with errno. */
 static int wait_for_event(const struct fault_channel *channel)
 {
 	struct pollfd readable = { .fd = channel->ibv.fd, .events = POLLIN };

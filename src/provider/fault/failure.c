@@ -15,9 +15,9 @@ struct fault_qp *pier_fault_find_qp(struct fault_context *context, uint32_t qp_n
 }
 
 /*
- * A queue pair in ERR flushes what is posted to it, behind all that was posted
- * before: so the device itself gives the completions their order, their places in
- * the CQ and their event.
+ * A queue pair in ERR flushes what is posted to it, after everything posted before: so
+ * the device itself gives the completions their order, their entries in the CQ and their
+ * event.
  */
 void pier_fault_release_withheld(struct fault_qp *qp)
 {

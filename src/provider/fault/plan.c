@@ -18,23 +18,24 @@ enum {
 #define LONGEST_TIME   (NO_MORE_THAN_HOURS * 3600 * SECOND)
 #define HIGHEST_NUMBER UINT32_MAX
 
-/* A piece of a plan's text: all of it, a rule, or what is left of one. */
+/* A part of a plan's text: all of it, a rule, or the rest of one. */
 struct text {
 	const char *at;
 	size_t length;
 };
 
-static int shown(struct text text)
+static int shown_length(struct text text)
 {
 	return text.length < LONGEST_SHOWN ? (int)text.length : LONGEST_SHOWN;
 }
 
-static int refuse(struct text rule, const char *why)
+static int refuse_rule(struct text rule, const char *why)
 {
-	return pier_fail(EINVAL, "fault plan: \"%.*s\": %s", shown(rule), rule.at, why);
+	return pier_fail(EINVAL, "fault plan: \"%.*s\": %s", shown_length(rule), rule.at,
+			 why);
 }
 
-/* The part before the first of these characters, or all. */
+/* The part before the first of these characters, or all of the text. */
 static struct text take_until(struct text *rest, const char *ends)
 {
 	struct text part = { rest->at, 0 };
@@ -55,7 +56,7 @@ static bool take_character(struct text *rest, char character)
 	return true;
 }
 
-/* Decimal digits, at least one; false: none, or more than `most`. */
+/* Reads decimal digits. False: there is none, or the number is above `most`. */
 static bool take_number(struct text *rest, uint64_t most, uint64_t *ret_number)
 {
 	uint64_t number = 0;
@@ -74,7 +75,7 @@ static bool take_number(struct text *rest, uint64_t most, uint64_t *ret_number)
 	return digits > 0;
 }
 
-static bool is(struct text text, const char *word)
+static bool is_text(struct text text, const char *word)
 {
 	return text.length == strlen(word) && memcmp(text.at, word, text.length) == 0;
 }
@@ -84,10 +85,11 @@ static int read_when(struct text whole, struct text *rest, struct pier_fault_rul
 {
 	rule->by_chance = take_character(rest, '~');
 	if (!rule->by_chance && !take_character(rest, '@'))
-		return refuse(whole, "say when: NAME@N for the Nth time, NAME@N+ from "
-				     "then on, or NAME~N for one time in N by chance");
+		return refuse_rule(whole,
+				   "say when: NAME@N for the Nth time, NAME@N+ from "
+				   "then on, or NAME~N for one time in N by chance");
 	if (!take_number(rest, HIGHEST_NUMBER, &rule->number) || rule->number == 0)
-		return refuse(whole, "N is a number from 1 to 4294967295");
+		return refuse_rule(whole, "N is a number from 1 to 4294967295");
 	rule->onwards = !rule->by_chance && take_character(rest, '+');
 	return 0;
 }
@@ -101,53 +103,56 @@ static int read_time(struct text whole, struct text rest, bool may_be_polls,
 	} units[] = { { "us", 1000 }, { "ms", 1000000 }, { "s", SECOND } };
 
 	if (!take_number(&rest, LONGEST_TIME, &rule->value))
-		return refuse(whole, "a time is a number with us, ms or s, at most an "
-				     "hour");
-	rule->in_polls = may_be_polls && is(rest, "polls");
+		return refuse_rule(whole,
+				   "a time is a number with us, ms or s, at most an "
+				   "hour");
+	rule->in_polls = may_be_polls && is_text(rest, "polls");
 	if (rule->in_polls)
 		return 0;
 	for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
-		if (!is(rest, units[i].name))
+		if (!is_text(rest, units[i].name))
 			continue;
 		if (rule->value > LONGEST_TIME / units[i].nanoseconds)
-			return refuse(whole, "that is more than an hour");
+			return refuse_rule(whole, "that is more than an hour");
 		rule->value *= units[i].nanoseconds;
 		return 0;
 	}
-	return refuse(whole, may_be_polls ? "the unit is us, ms, s or polls"
-					  : "the unit is us, ms or s");
+	return refuse_rule(whole, may_be_polls ? "the unit is us, ms, s or polls"
+					       : "the unit is us, ms or s");
 }
 
 static int read_name(struct text whole, struct text rest, struct pier_fault_rule *rule)
 {
 	if (rule->word->value == FAULT_ERRNO) {
 		rule->value = (uint64_t)pier_fault_find_errno(rest.at, rest.length);
-		return rule->value ? 0
-				   : refuse(whole, "that is no errno by name: ENOMEM");
+		return rule->value
+			       ? 0
+			       : refuse_rule(whole, "that is no errno by name: ENOMEM");
 	}
 	rule->value = pier_fault_find_status(rest.at, rest.length);
 	return rule->value ? 0
-			   : refuse(whole, "that is no error of enum ibv_wc_status, "
-					   "without IBV_WC_: RETRY_EXC_ERR");
+			   : refuse_rule(whole, "that is no error of enum ibv_wc_status, "
+						"without IBV_WC_: RETRY_EXC_ERR");
 }
 
-/* What stands behind the time, if anything: "=ENOMEM". */
+/* Reads the value of a rule, if it has one: "=ENOMEM". */
 static int read_value(struct text whole, struct text rest, struct pier_fault_rule *rule)
 {
 	enum pier_fault_value wanted = rule->word->value;
 	bool there = take_character(&rest, '=');
 
 	if (!there && rest.length > 0)
-		return refuse(whole, "what is behind the number?");
+		return refuse_rule(whole, "what is behind the number?");
 	if (there && wanted == FAULT_NO_VALUE)
-		return refuse(whole, "that takes no value");
+		return refuse_rule(whole, "that takes no value");
 	if (!there && wanted == FAULT_TIME_OR_NONE)
 		rule->value = SECOND / 2;
 	if (!there && (wanted == FAULT_TIME_OR_NONE || wanted == FAULT_NO_VALUE))
 		return 0;
 	if (!there)
-		return refuse(whole, "a value is missing: =ENOMEM of a call, "
-				     "=RETRY_EXC_ERR of a completion, =50ms of a time");
+		return refuse_rule(whole,
+				   "a value is missing: =ENOMEM of a call, "
+				   "=RETRY_EXC_ERR of a completion, =50ms of a time");
 	if (wanted == FAULT_ERRNO || wanted == FAULT_WC_STATUS)
 		return read_name(whole, rest, rule);
 	return read_time(whole, rest, wanted == FAULT_TIME_OR_POLLS, rule);
@@ -160,13 +165,14 @@ static int read_rule(struct text whole, struct pier_fault_plan *plan)
 	int error;
 
 	if (plan->count == PIER_FAULT_RULES)
-		return refuse(whole, "that is one rule too many; there may be 32");
+		return refuse_rule(whole, "that is one rule too many; there may be 32");
 	if (whole.length >= sizeof(rule->text))
-		return refuse(whole, "a rule has at most 47 characters");
+		return refuse_rule(whole, "a rule has at most 47 characters");
 	rule->word = pier_fault_find_word(name.at, name.length);
 	if (!rule->word)
-		return refuse(whole, "that is no word of a plan; pier_open_device(3) "
-				     "lists them");
+		return refuse_rule(whole,
+				   "that is no word of a plan; pier_open_device(3) "
+				   "lists them");
 	memcpy(rule->text, whole.at, whole.length);
 	error = read_when(whole, &rest, rule);
 	if (!error)
@@ -179,7 +185,7 @@ static int read_seed(struct text whole, struct text rest, struct pier_fault_plan
 {
 	if (take_number(&rest, UINT64_MAX, &plan->seed) && rest.length == 0)
 		return 0;
-	return refuse(whole, "a seed is a number of 64 bits, decimal");
+	return refuse_rule(whole, "a seed is a number of 64 bits, decimal");
 }
 
 static int read_item(struct text item, struct pier_fault_plan *plan)
@@ -190,8 +196,8 @@ static int read_item(struct text item, struct pier_fault_plan *plan)
 	return read_rule(item, plan);
 }
 
-/* Each rule draws from a row of its own, whatever the others see. */
-static void sow(struct pier_fault_plan *plan)
+/* Each rule has a random sequence of its own, whatever the other rules count. */
+static void seed_rules(struct pier_fault_plan *plan)
 {
 	for (uint32_t i = 0; i < plan->count; i++)
 		plan->rules[i].random = plan->seed + i * UINT64_C(0xd1342543de82ef95);
@@ -205,15 +211,16 @@ int pier_fault_read_plan(const char *at, size_t length, struct pier_fault_plan *
 
 	if (getrandom(&plan.seed, sizeof(plan.seed), 0) != (ssize_t)sizeof(plan.seed))
 		return pier_fail(EIO, "fault plan: getrandom gave too few bytes");
-	plan.seed >>= 32; /* short enough to be typed in again */
+	plan.seed >>= 32; /* short enough to type again */
 	while (rest.length > 0 && !error) {
 		error = read_item(take_until(&rest, ","), &plan);
 		if (!error && take_character(&rest, ',') && rest.length == 0)
-			error = refuse((struct text){ at, length }, "ends with a comma");
+			error = refuse_rule((struct text){ at, length },
+					    "ends with a comma");
 	}
 	if (error)
 		return error;
-	sow(&plan);
+	seed_rules(&plan);
 	*ret_plan = plan;
 	pthread_mutex_init(&ret_plan->lock, NULL);
 	return 0;
@@ -225,7 +232,7 @@ void pier_fault_end_plan(struct pier_fault_plan *plan)
 }
 
 /* splitmix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators"). */
-static uint64_t draw(uint64_t *state)
+static uint64_t draw_random(uint64_t *state)
 {
 	uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
 
@@ -234,8 +241,9 @@ static uint64_t draw(uint64_t *state)
 	return z ^ (z >> 31);
 }
 
-static bool counts(const struct pier_fault_plan *plan, const struct pier_fault_rule *rule,
-		   enum pier_fault_occasion occasion)
+static bool counts_occasion(const struct pier_fault_plan *plan,
+			    const struct pier_fault_rule *rule,
+			    enum pier_fault_occasion occasion)
 {
 	bool gives_back = occasion == FAULT_DEALLOC_PD || occasion == FAULT_DEREG_MR ||
 			  occasion == FAULT_CLOSE_DEVICE;
@@ -249,15 +257,15 @@ static bool counts(const struct pier_fault_plan *plan, const struct pier_fault_r
 	       (rule->word->occasions >> FAULT_OPEN_DEVICE & 1);
 }
 
-static bool strikes(struct pier_fault_rule *rule)
+static bool is_rule_due(struct pier_fault_rule *rule)
 {
 	rule->seen++;
 	if (rule->by_chance)
-		return draw(&rule->random) % rule->number == 0;
+		return draw_random(&rule->random) % rule->number == 0;
 	return rule->onwards ? rule->seen >= rule->number : rule->seen == rule->number;
 }
 
-/* All rules count, also those behind the one that strikes. */
+/* All rules count, also those after the one that strikes. */
 const struct pier_fault_rule *pier_fault_strikes(struct pier_fault_plan *plan,
 						 enum pier_fault_effect effect,
 						 enum pier_fault_occasion occasion)
@@ -268,9 +276,10 @@ const struct pier_fault_rule *pier_fault_strikes(struct pier_fault_plan *plan,
 	for (uint32_t i = 0; i < plan->count; i++) {
 		struct pier_fault_rule *rule = &plan->rules[i];
 
-		if (rule->word->effect != effect || !counts(plan, rule, occasion))
+		if (rule->word->effect != effect ||
+		    !counts_occasion(plan, rule, occasion))
 			continue;
-		if (strikes(rule) && !struck)
+		if (is_rule_due(rule) && !struck)
 			struck = rule;
 	}
 	pthread_mutex_unlock(&plan->lock);

@@ -10,8 +10,8 @@
 #include <infiniband/verbs.h>
 
 /*
- * What shall go wrong, and when: the text that <pier/device.h> describes, as a list
- * of rules. A rule counts the occasions of its kind and says which of them it is for.
+ * A plan of faults: the text that <pier/device.h> describes, as a list of rules. A rule
+ * counts the occasions of its kind and decides which of them it strikes.
  */
 
 enum {
@@ -19,7 +19,10 @@ enum {
 	PIER_FAULT_RULE_TEXT = 48,
 };
 
-/* Occasions. Calls of the seam, and of the four functions in ibv_context.ops. */
+/*
+ * Occasions: calls of struct pier_provider, and of the four functions in
+ * ibv_context.ops.
+ */
 enum pier_fault_occasion {
 	FAULT_OPEN_DEVICE,
 	FAULT_CLOSE_DEVICE,
@@ -49,7 +52,7 @@ enum pier_fault_occasion {
 	/* One for each request of a list. */
 	FAULT_POST_SEND,
 	FAULT_POST_RECV,
-	/* How often these are called is a matter of time. */
+	/* How often these are called depends on time. */
 	FAULT_POLL_CQ,
 	FAULT_REQ_NOTIFY_CQ,
 	FAULT_GET_CQ_EVENT,
@@ -58,7 +61,7 @@ enum pier_fault_occasion {
 	FAULT_OCCASIONS,
 };
 
-/* What a rule does; for a call it fails with an errno. */
+/* The effect of a rule; FAULT_FAIL: a call fails with an errno. */
 enum pier_fault_effect {
 	FAULT_FAIL,
 	FAULT_STATUS,
@@ -72,12 +75,12 @@ enum pier_fault_effect {
 struct pier_fault_word;
 
 struct pier_fault_rule {
-	char text[PIER_FAULT_RULE_TEXT]; /* as it was given */
+	char text[PIER_FAULT_RULE_TEXT]; /* as in the plan */
 	const struct pier_fault_word *word;
-	bool by_chance; /* one in `number`; else the one of that number */
-	bool onwards;	/* and all behind it */
+	bool by_chance; /* one in `number`; otherwise the one of that number */
+	bool onwards;	/* and all later ones */
 	uint64_t number;
-	/* An errno, a status, nanoseconds, or polls. */
+	/* An errno, a status, nanoseconds, or a number of polls. */
 	uint64_t value;
 	bool in_polls;
 	uint64_t seen;
@@ -89,33 +92,33 @@ struct pier_fault_plan {
 	uint64_t seed;
 	uint32_t count;
 	struct pier_fault_rule rules[PIER_FAULT_RULES];
-	/* pier_open_device() is at work: see pier_fault_strikes(). */
+	/* During pier_open_device(): see pier_fault_strikes(). */
 	bool opening;
 };
 
 /*
- * Read a plan, which may be any text.
+ * Reads a plan, which may be any text.
  *
- * Errors: -EINVAL, with a sentence that names the word and what is wrong with it;
- * -EIO no random seed.
+ * Errors: -EINVAL, with a sentence that names the rule and what is wrong with it; -EIO:
+ * no random seed.
  */
 int pier_fault_read_plan(const char *text, size_t length,
 			 struct pier_fault_plan *ret_plan);
 void pier_fault_end_plan(struct pier_fault_plan *plan);
 
 /*
- * It is the occasion: counts it for the rules of that effect, and gives the first of
- * them that strikes, or NULL. What only asks what a device can, while it is opened,
- * counts for "call" alone; and what gives back what was taken for that does not
- * count at all, because nobody would try again.
+ * Counts the occasion for all rules of that effect, and returns the first rule that
+ * strikes, or NULL. While the device is opened, calls that only query the device count
+ * for "call" only; calls that release what was taken for a query do not count, since no
+ * caller would repeat them.
  */
 const struct pier_fault_rule *pier_fault_strikes(struct pier_fault_plan *plan,
 						 enum pier_fault_effect effect,
 						 enum pier_fault_occasion occasion);
 
 /*
- * For calls: 0, or the errno that they shall fail with, which is in errno too and has
- * a sentence.
+ * For calls: 0, or the errno with which the call fails. It is also stored in errno, and
+ * has a sentence.
  */
 int pier_fault_fails(struct pier_fault_plan *plan, enum pier_fault_occasion occasion);
 

@@ -8,7 +8,7 @@
 #include "failure.h"
 #include "fault.h"
 
-static int withhold(struct fault_qp *qp, const struct ibv_send_wr *wr)
+static int withhold_request(struct fault_qp *qp, const struct ibv_send_wr *wr)
 {
 	if (qp->withheld_count == qp->withheld_capacity)
 		return pier_fail(ENOMEM, "the send queue of %u requests is full",
@@ -17,8 +17,8 @@ static int withhold(struct fault_qp *qp, const struct ibv_send_wr *wr)
 	return 0;
 }
 
-/* A copy for the device beneath, which knows its own regions and windows. */
-static struct ibv_send_wr translate(const struct ibv_send_wr *wr)
+/* A copy for the device beneath, with its own regions and windows. */
+static struct ibv_send_wr translate_request(const struct ibv_send_wr *wr)
 {
 	struct ibv_send_wr under = *wr;
 
@@ -31,7 +31,7 @@ static struct ibv_send_wr translate(const struct ibv_send_wr *wr)
 	return under;
 }
 
-static void watch_death(const struct fault_qp *qp)
+static void set_timers_of_qp(const struct fault_qp *qp)
 {
 	pier_fault_set_timer(qp->ibv.send_cq);
 	if (qp->ibv.recv_cq != qp->ibv.send_cq)
@@ -39,7 +39,7 @@ static void watch_death(const struct fault_qp *qp)
 }
 
 /* 0, or a positive errno. */
-static int pass_on(struct fault_qp *qp, struct ibv_send_wr *under)
+static int post_to_device(struct fault_qp *qp, struct ibv_send_wr *under)
 {
 	struct ibv_send_wr *bad;
 	int error = ibv_post_send(qp->under, under, &bad);
@@ -53,7 +53,7 @@ static int pass_on(struct fault_qp *qp, struct ibv_send_wr *under)
 static int send_one(struct fault_qp *qp, const struct ibv_send_wr *wr)
 {
 	struct pier_fault_plan *plan = &fault_context(qp->ibv.context)->plan;
-	struct ibv_send_wr under = translate(wr);
+	struct ibv_send_wr under = translate_request(wr);
 	const struct pier_fault_rule *dead;
 	int error = pier_fault_fails(plan, FAULT_POST_SEND);
 
@@ -63,20 +63,20 @@ static int send_one(struct fault_qp *qp, const struct ibv_send_wr *wr)
 	if (dead && !qp->dies_at && qp->ibv.state != IBV_QPS_ERR)
 		qp->dies_at = pier_now() + (int64_t)dead->value;
 	if (!qp->dies_at)
-		return pass_on(qp, &under);
-	error = -withhold(qp, wr);
-	watch_death(qp);
+		return post_to_device(qp, &under);
+	error = -withhold_request(qp, wr);
+	set_timers_of_qp(qp);
 	return error;
 }
 
-/* So that an old sentence is not taken for that of a device that leaves none. */
+/* Clears an old error sentence if the device leaves none of its own. */
 static void forget_sentence(const struct fault_qp *qp)
 {
 	if (!fault_context(qp->ibv.context)->beneath->explains_posts)
 		pier_clear_error();
 }
 
-/* Requests one by one: each is an occasion. */
+/* Posts one request at a time: each is an occasion of the plan. */
 int pier_fault_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr,
 			 struct ibv_send_wr **bad_wr)
 {

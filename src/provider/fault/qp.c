@@ -35,7 +35,7 @@ static void free_qp(struct fault_qp *qp)
 	errno = error;
 }
 
-/* Fields of its own: the device beneath locks and counts in its. */
+/* The device beneath locks and counts in its own fields. */
 static void fill_in(struct fault_qp *qp, struct ibv_pd *pd,
 		    const struct ibv_qp_init_attr *attr)
 {
@@ -54,7 +54,8 @@ static void fill_in(struct fault_qp *qp, struct ibv_pd *pd,
 static int check_init(const struct ibv_pd *pd, const struct ibv_qp_init_attr *attr)
 {
 	if (attr->srq)
-		return pier_fail(EOPNOTSUPP, "fault: no shared receive queues");
+		return pier_fail(EOPNOTSUPP,
+				 "fault: shared receive queues are not supported");
 	if (!attr->send_cq || !attr->recv_cq || attr->send_cq->context != pd->context ||
 	    attr->recv_cq->context != pd->context)
 		return pier_fail(EINVAL, "fault: a queue pair needs two CQs of the "
@@ -94,7 +95,7 @@ struct ibv_qp *pier_fault_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *
 	return &qp->ibv;
 }
 
-/* Nothing of what it did before comes out of its CQs any more. */
+/* From now on its CQs return no completion of an earlier request. */
 static void forget_requests(struct fault_qp *qp)
 {
 	pier_fault_purge_cq(qp->ibv.send_cq, qp->ibv.qp_num);
@@ -151,7 +152,7 @@ int pier_fault_destroy_qp(struct ibv_qp *ibv)
 
 	if (error)
 		return error;
-	/* First, so that nobody who polls finds it while it goes. */
+	/* First, so that a polling thread does not find it while it goes. */
 	pthread_mutex_lock(&context->lock);
 	pier_list_remove(&qp->link);
 	pthread_mutex_unlock(&context->lock);

@@ -5,7 +5,7 @@
 #include "region.h"
 #include "fault.h"
 
-/* Allocated before the device does anything, so that nothing has to be undone. */
+/* Allocated before the device registers, so that nothing has to be undone. */
 static struct ibv_mr *wrap_mr(struct ibv_pd *pd, struct fault_mr *mr)
 {
 	if (!mr->under) {

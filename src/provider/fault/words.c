@@ -11,7 +11,7 @@
 #define ON_COMPLETION BIT(FAULT_COMPLETION)
 #define REGISTRATIONS \
 	(BIT(FAULT_REG_MR) | BIT(FAULT_REG_DMABUF_MR) | BIT(FAULT_REG_PARTS))
-/* Not those whose number is a matter of time, and not twice the same one. */
+/* Without the calls whose number depends on time, and each call only once. */
 #define ALL_CALLS (BIT(FAULT_POLL_CQ) - 1)
 
 static const struct pier_fault_word words[] = {
@@ -55,7 +55,7 @@ static const struct pier_fault_word words[] = {
 	{ "event", BIT(FAULT_REQ_NOTIFY_CQ), FAULT_NOTIFY_LATE, FAULT_TIME },
 };
 
-static bool is(const char *word, const char *name, size_t length)
+static bool is_name(const char *word, const char *name, size_t length)
 {
 	return strlen(word) == length && memcmp(word, name, length) == 0;
 }
@@ -63,7 +63,7 @@ static bool is(const char *word, const char *name, size_t length)
 const struct pier_fault_word *pier_fault_find_word(const char *name, size_t length)
 {
 	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
-		if (is(words[i].name, name, length))
+		if (is_name(words[i].name, name, length))
 			return &words[i];
 	}
 	return NULL;
@@ -80,11 +80,11 @@ const char *pier_fault_name_occasion(enum pier_fault_occasion occasion)
 
 int pier_fault_find_errno(const char *name, size_t length)
 {
-	/* As in the kernel (MAX_ERRNO). */
+	/* The highest errno of the kernel (MAX_ERRNO). */
 	for (int number = 1; number <= 4095; number++) {
 		const char *known = strerrorname_np(number);
 
-		if (known && is(known, name, length))
+		if (known && is_name(known, name, length))
 			return number;
 	}
 	return 0;
@@ -109,7 +109,7 @@ enum ibv_wc_status pier_fault_find_status(const char *name, size_t length)
 #undef STATUS
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-		if (names[i] && is(names[i], name, length))
+		if (names[i] && is_name(names[i], name, length))
 			return (enum ibv_wc_status)i;
 	}
 	return IBV_WC_SUCCESS;

@@ -4,7 +4,7 @@
 
 #include "plan.h"
 
-/* What may stand behind the '='. */
+/* What may follow the '='. */
 enum pier_fault_value {
 	FAULT_NO_VALUE,
 	FAULT_ERRNO,
@@ -14,7 +14,7 @@ enum pier_fault_value {
 	FAULT_TIME_OR_POLLS,
 };
 
-/* A word of a plan: what it does, and on which occasions, as bits. */
+/* A word of a plan: its effect, and its occasions as bits. */
 struct pier_fault_word {
 	const char *name;
 	uint64_t occasions;
@@ -22,13 +22,13 @@ struct pier_fault_word {
 	enum pier_fault_value value;
 };
 
-/* NULL: there is none of that name. */
+/* NULL: no such word. */
 const struct pier_fault_word *pier_fault_find_word(const char *name, size_t length);
 
-/* The word for that call alone, or what else it is. */
+/* The word for that call alone, or a description of the occasion. */
 const char *pier_fault_name_occasion(enum pier_fault_occasion occasion);
 
-/* By its name; 0 and SUCCESS: there is none. */
+/* By name; 0 and IBV_WC_SUCCESS: unknown. */
 int pier_fault_find_errno(const char *name, size_t length);
 enum ibv_wc_status pier_fault_find_status(const char *name, size_t length);
 

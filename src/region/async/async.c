@@ -18,10 +18,9 @@
 #include "core/object.h"
 
 /*
- * A registration from its call to its event. Its region is made by the call and
- * registered by a thread of the queue. Whoever takes it out of the queue brings it
- * to its end, whatever is asked for meanwhile: `cancelled` and `closed` are notes
- * for that thread.
+ * An asynchronous registration, from its call to its event. The call resolves and plans
+ * the region, a thread of the queue registers it. The thread that takes a registration
+ * out of the queue also completes it; others only set `cancelled` and `closed` for it.
  */
 
 static void free_registration(struct pier_registration *registration)
@@ -30,15 +29,15 @@ static void free_registration(struct pier_registration *registration)
 	free(registration);
 }
 
-static void take_out(struct pier_registration *registration)
+static void take_from_queue(struct pier_registration *registration)
 {
 	pier_list_remove(&registration->link);
 	registration->state = PIER_REGISTRATION_BUSY;
 	registration->queue->busy++;
 }
 
-/* Whoever reads the event may give back what it kept: all is let go before. */
-static void finish(struct pier_registration *registration)
+/* The reader of the event may free the PD, so release it before the event. */
+static void finish_registration(struct pier_registration *registration)
 {
 	registration->queue->busy--;
 	/* A region that is registered counts itself. */
@@ -51,7 +50,7 @@ static void finish(struct pier_registration *registration)
 		pier_publish_event(registration);
 }
 
-static void tell_error(struct pier_registration *registration, int error)
+static void set_event_error(struct pier_registration *registration, int error)
 {
 	struct pier_event *event = &registration->event;
 
@@ -60,16 +59,16 @@ static void tell_error(struct pier_registration *registration, int error)
 	snprintf(event->sentence, sizeof(event->sentence), "%s", pier_error_message());
 }
 
-static void tell_cancelled(struct pier_registration *registration, uint64_t length)
+static void set_event_cancelled(struct pier_registration *registration, uint64_t length)
 {
-	tell_error(registration,
-		   pier_fail(ECANCELED,
-			     "registering %" PRIu64 " bytes on %s: it was cancelled",
-			     length, registration->pd->device->name));
+	set_event_error(registration,
+			pier_fail(ECANCELED,
+				  "registering %" PRIu64 " bytes on %s: it was cancelled",
+				  length, registration->pd->device->name));
 }
 
-/* Without the lock. The caller's thread has left its call. */
-static void register_now(struct pier_registration *registration)
+/* Without the lock. This thread is not the caller's, so set the caller. */
+static void register_region(struct pier_registration *registration)
 {
 	PIER_ENTRY_FROM(registration->object.caller);
 	struct pier_mr *region = registration->region;
@@ -78,43 +77,43 @@ static void register_now(struct pier_registration *registration)
 	registration->region = NULL;
 	if (error) {
 		pier_free_region(region);
-		tell_error(registration, error);
+		set_event_error(registration, error);
 	} else {
 		registration->event.mr = region;
 	}
 }
 
-/* The same. Nobody has seen the region. */
-static void take_back(struct pier_registration *registration, uint64_t length)
+/* Without the lock. The user has not seen the region. */
+static void deregister_unwanted(struct pier_registration *registration, uint64_t length)
 {
 	if (pier_dereg_mr(registration->event.mr))
 		pier_warning("a region that nobody wants stays registered: %s",
 			     pier_error_message());
 	else
-		tell_cancelled(registration, length);
+		set_event_cancelled(registration, length);
 }
 
-/* By a thread of the queue. */
+/* On a thread of the queue. */
 static void run_registration(struct pier_registration *registration)
 {
 	struct pier_event_queue *queue = registration->queue;
 	uint64_t length = registration->region->length;
 	bool unwanted;
 
-	take_out(registration);
+	take_from_queue(registration);
 	pthread_mutex_unlock(&queue->lock);
-	register_now(registration);
+	register_region(registration);
 	pthread_mutex_lock(&queue->lock);
 	unwanted = registration->cancelled || registration->closed;
 	if (unwanted) {
 		pthread_mutex_unlock(&queue->lock);
 		if (registration->event.mr)
-			take_back(registration, length);
+			deregister_unwanted(registration, length);
 		else
-			tell_cancelled(registration, length);
+			set_event_cancelled(registration, length);
 		pthread_mutex_lock(&queue->lock);
 	}
-	finish(registration);
+	finish_registration(registration);
 }
 
 /* The caller may close its fds. */
@@ -143,9 +142,9 @@ static void describe_registration(const struct pier_object *object, char *ret_te
 	snprintf(ret_text, size, "asynchronous registration");
 }
 
-/* Into the queue, from where it can be over before this returns. */
-static int submit(struct pier_registration *registration,
-		  struct pier_registration **ret_registration)
+/* Put it into the queue. It may be complete before this returns. */
+static int submit_registration(struct pier_registration *registration,
+			       struct pier_registration **ret_registration)
 {
 	struct pier_event_queue *queue = registration->queue;
 
@@ -192,7 +191,7 @@ static int make_registration(struct pier_event_queue *queue, struct pier_pd *pd,
 	if (!error)
 		error = duplicate_fds(registration->region);
 	if (!error)
-		error = submit(registration, ret_registration);
+		error = submit_registration(registration, ret_registration);
 	if (error) {
 		pier_free_region(registration->region);
 		free(registration);
@@ -216,19 +215,19 @@ int pier_reg_mr_async(struct pier_event_queue *queue, struct pier_pd *pd,
 	return make_registration(queue, pd, &known, ret_registration);
 }
 
-/* Of a registration that is queued: it ends here. */
-static void drop(struct pier_registration *registration)
+/* Complete a queued registration without registering. */
+static void drop_queued(struct pier_registration *registration)
 {
 	struct pier_event_queue *queue = registration->queue;
 	uint64_t length = registration->region->length;
 
-	take_out(registration);
+	take_from_queue(registration);
 	pthread_mutex_unlock(&queue->lock);
 	pier_free_region(registration->region);
 	registration->region = NULL;
-	tell_cancelled(registration, length);
+	set_event_cancelled(registration, length);
 	pthread_mutex_lock(&queue->lock);
-	finish(registration);
+	finish_registration(registration);
 }
 
 int pier_registration_cancel(struct pier_registration *registration)
@@ -244,15 +243,15 @@ int pier_registration_cancel(struct pier_registration *registration)
 	       registration->state == PIER_REGISTRATION_READ;
 	registration->cancelled = !over;
 	if (registration->state == PIER_REGISTRATION_QUEUED)
-		drop(registration);
+		drop_queued(registration);
 	pthread_mutex_unlock(&queue->lock);
 	if (over)
 		return pier_fail(EALREADY, "cancelling a registration: it is over");
 	return 0;
 }
 
-/* Of one that is over and whose event waits. Unlocks where there is a region. */
-static int discard(struct pier_registration *registration)
+/* Close a completed registration with an unread event. Unlocks to deregister. */
+static int discard_completed(struct pier_registration *registration)
 {
 	struct pier_event_queue *queue = registration->queue;
 	int error = 0;
@@ -276,10 +275,10 @@ static int discard(struct pier_registration *registration)
 static int close_by_state(struct pier_registration *registration)
 {
 	if (registration->state == PIER_REGISTRATION_OVER)
-		return discard(registration);
+		return discard_completed(registration);
 	registration->closed = true;
 	if (registration->state == PIER_REGISTRATION_QUEUED)
-		drop(registration);
+		drop_queued(registration);
 	else if (registration->state == PIER_REGISTRATION_READ)
 		free_registration(registration);
 	return 0;

@@ -73,7 +73,7 @@ static void describe_queue(const struct pier_object *object, char *ret_text, siz
 	snprintf(ret_text, size, "event queue of %u threads", queue->thread_count);
 }
 
-/* None of the threads is with a driver: all end at once. Half-made ones too. */
+/* No thread is in a driver, so all end at once. The queue may be half-built. */
 static void free_queue(struct pier_event_queue *queue)
 {
 	pthread_mutex_lock(&queue->lock);

@@ -12,15 +12,16 @@
 
 struct pier_event_queue {
 	struct pier_object object;
-	pthread_mutex_t lock; /* of all below, and of the registrations */
-	pthread_cond_t work;  /* for the threads: something is queued, or the end */
+	pthread_mutex_t lock; /* guards everything below, and the registrations */
+	pthread_cond_t work;  /* something is queued, or `stop` is set */
 	struct pier_list queued;
-	struct pier_list events; /* of registrations that are over, in that order */
+	struct pier_list events; /* registrations in the order of their completion */
 	uint32_t depth;
-	uint32_t unread; /* not closed, and no event read */
-	uint32_t open;	 /* not closed */
-	uint32_t busy;	 /* taken out of the queue, and not over */
-	int fd;		 /* eventfd(2): 1 while there are events */
+	uint32_t unread; /* registrations that are not closed and whose event was not read
+			  */
+	uint32_t open;	 /* registrations that are not closed */
+	uint32_t busy;	 /* registrations taken out of `queued` that are not complete */
+	int fd;		 /* an eventfd: 1 while there are events */
 	bool stop;
 	uint32_t thread_count;
 	pthread_t threads[];
@@ -28,8 +29,8 @@ struct pier_event_queue {
 
 enum pier_registration_state {
 	PIER_REGISTRATION_QUEUED,
-	PIER_REGISTRATION_BUSY, /* some thread has it, without the lock */
-	PIER_REGISTRATION_OVER, /* its event waits */
+	PIER_REGISTRATION_BUSY, /* a thread works on it without the lock */
+	PIER_REGISTRATION_OVER, /* its event can be read */
 	PIER_REGISTRATION_READ,
 };
 
@@ -37,10 +38,11 @@ struct pier_registration {
 	struct pier_object object;
 	struct pier_list link; /* in queued or events */
 	struct pier_event_queue *queue;
-	/* Takes it from the queue to its end, with the queue locked; unlocks meanwhile.
+	/* Take it out of the queue and complete it. Called with the queue locked;
+	 * unlocks.
 	 */
 	void (*run)(struct pier_registration *registration);
-	struct pier_pd *pd;	/* kept; NULL when it is over */
+	struct pier_pd *pd;	/* counted as its child; NULL when it is over */
 	struct pier_mr *region; /* until it is registered or freed */
 	enum pier_registration_state state;
 	bool cancelled, closed;
@@ -49,7 +51,7 @@ struct pier_registration {
 
 /* With the queue locked: */
 
-/* Put the event of a registration at the end, and take it out from anywhere. */
+/* Append the event of a registration, and remove it from any position. */
 void pier_publish_event(struct pier_registration *registration);
 void pier_withdraw_event(struct pier_registration *registration);
 

@@ -53,7 +53,7 @@ static void init_lists(struct pier_mr_cache *cache)
 	pier_list_init(&cache->idle);
 	pier_list_init(&cache->pending);
 	pier_list_init(&cache->dead);
-	pier_list_init(&cache->dying);
+	pier_list_init(&cache->reaping);
 	pier_list_init(&cache->stuck);
 }
 
@@ -119,7 +119,7 @@ static int fail_busy(const struct pier_mr_cache *cache, size_t in_use)
 			 cache->pd->device->name, in_use);
 }
 
-static int empty(struct pier_mr_cache *cache)
+static int empty_cache(struct pier_mr_cache *cache)
 {
 	size_t in_use;
 	int error;
@@ -131,7 +131,7 @@ static int empty(struct pier_mr_cache *cache)
 	pthread_mutex_unlock(&cache->lock);
 	if (in_use > 0)
 		return fail_busy(cache, in_use);
-	error = pier_cache_bury(cache);
+	error = pier_cache_reap(cache);
 	return error ? error : pier_caches_remove(cache);
 }
 
@@ -143,7 +143,7 @@ int pier_mr_cache_destroy(struct pier_mr_cache *cache)
 		return 0;
 	error = pier_check_process(&cache->object);
 	if (!error)
-		error = empty(cache);
+		error = empty_cache(cache);
 	if (error)
 		return error;
 	if (cache->watching)
@@ -173,7 +173,7 @@ int pier_mr_cache_invalidate(struct pier_mr_cache *cache, void *addr, size_t len
 	pthread_mutex_lock(&cache->lock);
 	pier_cache_drop_range(cache, start, end);
 	pthread_mutex_unlock(&cache->lock);
-	return pier_cache_bury_range(cache, start, end);
+	return pier_cache_reap_range(cache, start, end);
 }
 
 int pier_mr_cache_flush(struct pier_mr_cache *cache)
@@ -185,7 +185,7 @@ int pier_mr_cache_flush(struct pier_mr_cache *cache)
 	pthread_mutex_lock(&cache->lock);
 	pier_cache_drop_idle(cache);
 	pthread_mutex_unlock(&cache->lock);
-	return pier_cache_bury_range(cache, 0, UINT64_MAX);
+	return pier_cache_reap_range(cache, 0, UINT64_MAX);
 }
 
 void pier_mr_cache_query_stats(struct pier_mr_cache *cache,

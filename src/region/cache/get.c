@@ -10,7 +10,7 @@
 #include "core/checked.h"
 #include "core/error.h"
 
-/* What is asked for. */
+/* A request for a region. */
 struct request {
 	struct pier_mr_cache *cache;
 	struct pier_buffer *buffer; /* the caller's, or NULL: a pointer */
@@ -20,32 +20,32 @@ struct request {
 	const void *caller; /* set by a miss: a hit creates nothing, and must be cheap */
 };
 
-/* How it is known that a region's memory is still what it was. */
+/* How the cache knows that a region still has the memory that was registered. */
 enum guard {
-	GUARD_NONE,	/* it is not: no region is kept */
+	GUARD_NONE,	/* it does not know, and keeps no region */
 	GUARD_OWNED,	/* pier_buffer_free() drops it */
-	GUARD_IDENTITY, /* the backend is asked at each hit */
-	GUARD_WATCH,	/* the kernel tells */
+	GUARD_IDENTITY, /* it asks the backend at each hit */
+	GUARD_WATCH,	/* the kernel reports unmapped memory */
 	GUARD_CALLER,	/* pier_mr_cache_invalidate() */
 };
 
-static const struct pier_backend *whose(const struct request *request)
+static const struct pier_backend *request_backend(const struct request *request)
 {
 	return request->buffer ? request->buffer->backend : NULL;
 }
 
 /*
- * A kept region, handed out; or NULL. It counts as a hit at once, and as none if
- * its identity turns out to be another's.
+ * Hand out a kept region, or return NULL. It counts as a hit at once; reject_entry()
+ * undoes that.
  */
-static struct pier_cache_entry *take(const struct request *request)
+static struct pier_cache_entry *take_kept(const struct request *request)
 {
 	struct pier_mr_cache *cache = request->cache;
 	struct pier_cache_entry *entry;
 
 	pthread_mutex_lock(&cache->lock);
 	entry = pier_cache_find(cache, request->start, request->end, request->access,
-				whose(request));
+				request_backend(request));
 	if (entry) {
 		pier_cache_use(entry);
 		cache->stats.hits++;
@@ -63,8 +63,8 @@ static bool still_the_same(const struct pier_cache_entry *entry)
 		identity == entry->identity);
 }
 
-/* Its memory is another allocation's now. */
-static void reject(struct pier_cache_entry *entry)
+/* Its address belongs to another allocation now. */
+static void reject_entry(struct pier_cache_entry *entry)
 {
 	struct pier_mr_cache *cache = entry->cache;
 
@@ -76,19 +76,19 @@ static void reject(struct pier_cache_entry *entry)
 	}
 	pier_cache_unuse(entry);
 	pthread_mutex_unlock(&cache->lock);
-	pier_cache_bury(cache);
+	pier_cache_reap(cache);
 }
 
 /*
- * Whether kept regions can be trusted now. Otherwise memory is just being
- * unmapped that may have come back to this thread under the same address.
+ * Whether kept regions can be trusted now. If not, memory is being unmapped at this
+ * moment, and this thread may have new memory at the same address already.
  */
-static bool trusted(struct pier_mr_cache *cache)
+static bool is_trusted(struct pier_mr_cache *cache)
 {
 	return atomic_load(&cache->watched) == 0 || pier_watch_settled();
 }
 
-static int wrap(const struct request *request, struct pier_cache_entry *entry)
+static int wrap_request(const struct request *request, struct pier_cache_entry *entry)
 {
 	if (request->buffer)
 		return 0;
@@ -103,7 +103,7 @@ static enum guard choose_guard(const struct request *request,
 
 	if (backend->identity)
 		return GUARD_IDENTITY;
-	/* Also where the entry's own reference keeps the allocation. */
+	/* The last case: the entry's own reference keeps the allocation. */
 	if (request->buffer || (backend->find && backend->release))
 		return GUARD_OWNED;
 	if (by_hand)
@@ -112,8 +112,8 @@ static enum guard choose_guard(const struct request *request,
 									 : GUARD_NONE;
 }
 
-/* From here on whatever makes the memory go finds the entry. */
-static bool begin(const struct request *request, struct pier_cache_entry *entry)
+/* From here on a thread that frees the memory finds the entry. */
+static bool begin_pending(const struct request *request, struct pier_cache_entry *entry)
 {
 	struct pier_mr_cache *cache = request->cache;
 	bool reserved;
@@ -125,7 +125,7 @@ static bool begin(const struct request *request, struct pier_cache_entry *entry)
 		pier_list_append(&cache->pending, &entry->link);
 	}
 	pthread_mutex_unlock(&cache->lock);
-	pier_cache_bury(cache);
+	pier_cache_reap(cache);
 	return reserved;
 }
 
@@ -136,7 +136,7 @@ static void count_unwatched(struct pier_mr_cache *cache)
 	pthread_mutex_unlock(&cache->lock);
 }
 
-/* No longer pending, and not kept. With the lock held. */
+/* With the lock held: the entry is no longer pending, and is not kept. */
 static void end_pending(struct pier_cache_entry *entry)
 {
 	pier_list_remove(&entry->link);
@@ -145,7 +145,7 @@ static void end_pending(struct pier_cache_entry *entry)
 	entry->state = PIER_CACHE_LOOSE;
 }
 
-static void give_up(struct pier_cache_entry *entry)
+static void give_up_pending(struct pier_cache_entry *entry)
 {
 	pthread_mutex_lock(&entry->cache->lock);
 	end_pending(entry);
@@ -153,8 +153,8 @@ static void give_up(struct pier_cache_entry *entry)
 }
 
 /*
- * Asks or arms what tells when the memory goes, before it is registered: what
- * happens from then on is noticed.
+ * Set the guard before the memory is registered, so that every later change is
+ * noticed.
  */
 static bool set_guard(struct pier_cache_entry *entry, const struct pier_backend *backend,
 		      enum guard guard)
@@ -169,12 +169,12 @@ static bool set_guard(struct pier_cache_entry *entry, const struct pier_backend 
 }
 
 /*
- * One number tells of one segment: of several, another could go and come back unseen
- * (PyTorch's expandable segments are mapped and unmapped one by one).
+ * The identity is that of one segment. If the range has several, another could be
+ * replaced unnoticed (PyTorch's expandable segments are mapped and unmapped one by one).
  */
-static bool has_one_number(const struct request *request,
-			   const struct pier_cache_entry *entry,
-			   const struct pier_backend *backend)
+static bool is_in_one_segment(const struct request *request,
+			      const struct pier_cache_entry *entry,
+			      const struct pier_backend *backend)
 {
 	const struct pier_buffer *buffer = request->buffer ? request->buffer
 							   : entry->buffer;
@@ -191,18 +191,18 @@ static void prepare_to_keep(const struct request *request, struct pier_cache_ent
 {
 	enum guard guard = choose_guard(request, backend);
 
-	if (guard == GUARD_IDENTITY && !has_one_number(request, entry, backend))
+	if (guard == GUARD_IDENTITY && !is_in_one_segment(request, entry, backend))
 		guard = GUARD_NONE;
 	if (guard == GUARD_NONE) {
 		count_unwatched(request->cache);
 		return;
 	}
-	/* What is still told of earlier memory must not be taken for this one. */
+	/* Events of earlier memory at this address must not be taken for this one's. */
 	if (guard == GUARD_WATCH)
 		pier_watch_settled();
-	if (!begin(request, entry) || set_guard(entry, backend, guard))
+	if (!begin_pending(request, entry) || set_guard(entry, backend, guard))
 		return;
-	give_up(entry);
+	give_up_pending(entry);
 	count_unwatched(request->cache);
 }
 
@@ -216,7 +216,7 @@ static int register_once(const struct request *request, struct pier_cache_entry 
 				  request->access, cache->attr.policy, &entry->mr);
 }
 
-/* What is only kept must not stand in the way of what is needed. */
+/* If memory runs out, drop the idle regions and try again. */
 static int register_entry(const struct request *request, struct pier_cache_entry *entry)
 {
 	struct pier_mr_cache *cache = request->cache;
@@ -229,7 +229,7 @@ static int register_entry(const struct request *request, struct pier_cache_entry
 		cache->stats.evictions += cache->idle_count;
 		pier_cache_drop_idle(cache);
 		pthread_mutex_unlock(&cache->lock);
-		pier_cache_bury(cache);
+		pier_cache_reap(cache);
 		if (some)
 			error = register_once(request, entry);
 	}
@@ -238,14 +238,14 @@ static int register_entry(const struct request *request, struct pier_cache_entry
 	return error;
 }
 
-/* Of another thread that was faster; not of what was there before. */
+/* A region that another thread registered meanwhile, but not one of older memory. */
 static struct pier_cache_entry *find_twin(const struct request *request,
 					  const struct pier_cache_entry *entry)
 {
 	struct pier_cache_entry *twin;
 
 	twin = pier_cache_find(request->cache, request->start, request->end,
-			       request->access, whose(request));
+			       request->access, request_backend(request));
 	if (!twin)
 		return NULL;
 	if (twin->identified == entry->identified && twin->identity == entry->identity)
@@ -255,10 +255,10 @@ static struct pier_cache_entry *find_twin(const struct request *request,
 	return NULL;
 }
 
-/* With the lock held. What is handed out is the entry or its twin. */
-static struct pier_cache_entry *conclude(const struct request *request,
-					 struct pier_cache_entry *entry,
-					 const struct pier_backend *backend)
+/* With the lock held: hand out the entry, or its twin. */
+static struct pier_cache_entry *choose_entry(const struct request *request,
+					     struct pier_cache_entry *entry,
+					     const struct pier_backend *backend)
 {
 	struct pier_mr_cache *cache = request->cache;
 	struct pier_cache_entry *twin = NULL;
@@ -284,7 +284,7 @@ static struct pier_cache_entry *conclude(const struct request *request,
 
 static int fail_miss(struct pier_cache_entry *entry, int error)
 {
-	give_up(entry);
+	give_up_pending(entry);
 	pier_cache_free_entry(entry);
 	return error;
 }
@@ -303,7 +303,8 @@ static struct pier_cache_entry *new_entry(const struct request *request)
 	return entry;
 }
 
-static int miss(const struct request *request, bool keep, struct pier_mr **ret_mr)
+static int serve_by_registering(const struct request *request, bool keep,
+				struct pier_mr **ret_mr)
 {
 	PIER_ENTRY_FROM(request->caller);
 	struct pier_cache_entry *entry = new_entry(request), *chosen;
@@ -311,8 +312,9 @@ static int miss(const struct request *request, bool keep, struct pier_mr **ret_m
 	int error;
 
 	if (!entry)
-		return pier_fail(ENOMEM, "no memory for a region's place in a cache");
-	error = wrap(request, entry);
+		return pier_fail(ENOMEM,
+				 "no memory for an entry of a registration cache");
+	error = wrap_request(request, entry);
 	if (error)
 		return fail_miss(entry, error);
 	backend = request->buffer ? request->buffer->backend : entry->buffer->backend;
@@ -322,30 +324,30 @@ static int miss(const struct request *request, bool keep, struct pier_mr **ret_m
 	if (error)
 		return fail_miss(entry, error);
 	pthread_mutex_lock(&request->cache->lock);
-	chosen = conclude(request, entry, backend);
+	chosen = choose_entry(request, entry, backend);
 	pthread_mutex_unlock(&request->cache->lock);
 	*ret_mr = chosen->mr;
-	pier_cache_bury(request->cache);
+	pier_cache_reap(request->cache);
 	return 0;
 }
 
-static int serve(const struct request *request, struct pier_mr **ret_mr)
+static int serve_request(const struct request *request, struct pier_mr **ret_mr)
 {
 	struct pier_cache_entry *entry;
 	int error = pier_check_process(&request->cache->object);
 
 	if (error)
 		return error;
-	if (!trusted(request->cache))
-		return miss(request, false, ret_mr);
-	while ((entry = take(request))) {
+	if (!is_trusted(request->cache))
+		return serve_by_registering(request, false, ret_mr);
+	while ((entry = take_kept(request))) {
 		if (still_the_same(entry)) {
 			*ret_mr = entry->mr;
 			return 0;
 		}
-		reject(entry);
+		reject_entry(entry);
 	}
-	return miss(request, true, ret_mr);
+	return serve_by_registering(request, true, ret_mr);
 }
 
 int pier_mr_cache_get(struct pier_mr_cache *cache, void *addr, size_t length, int access,
@@ -364,7 +366,7 @@ int pier_mr_cache_get(struct pier_mr_cache *cache, void *addr, size_t length, in
 			"a region of a cache: %zu bytes at %p: NULL, length 0 or "
 			"past the end of the addresses",
 			length, addr);
-	return serve(&request, ret_mr);
+	return serve_request(&request, ret_mr);
 }
 
 int pier_mr_cache_get_buffer(struct pier_mr_cache *cache, struct pier_buffer *buffer,
@@ -385,7 +387,7 @@ int pier_mr_cache_get_buffer(struct pier_mr_cache *cache, struct pier_buffer *bu
 	if (length == 0)
 		return pier_fail(EINVAL, "length 0: a region has at least one byte");
 	error = pier_check_buffer_range(buffer, offset, length, "a region of a cache");
-	return error ? error : serve(&request, ret_mr);
+	return error ? error : serve_request(&request, ret_mr);
 }
 
 int pier_mr_cache_put(struct pier_mr_cache *cache, struct pier_mr *mr)
@@ -412,5 +414,5 @@ int pier_mr_cache_put(struct pier_mr_cache *cache, struct pier_mr *mr)
 				 "giving a region of %llu bytes back to its registration "
 				 "cache more often than it was handed out",
 				 (unsigned long long)mr->length);
-	return dead ? pier_cache_bury(cache) : 0;
+	return dead ? pier_cache_reap(cache) : 0;
 }

@@ -5,12 +5,12 @@
 #include "cache.h"
 
 /*
- * Each set has only ranges of which none encloses another. So those that start
- * later end later, and of all that start at or before an address the last one
- * reaches farthest: if that does not serve a request, none in the set does.
+ * No range of a set encloses another. So ranges that start later end later, and among
+ * those that start at or before an address, the last reaches farthest: if that one does
+ * not serve a request, none in the set does.
  */
 
-static bool serves(int has, int wanted)
+static bool serves_access(int has, int wanted)
 {
 	return (wanted & ~has & PIER_CACHE_RIGHTS) == 0 &&
 	       ((has ^ wanted) & ~PIER_CACHE_RIGHTS) == 0;
@@ -30,7 +30,8 @@ struct pier_cache_entry *pier_cache_find(struct pier_mr_cache *cache, uint64_t s
 		const struct pier_cache_set *set = &cache->sets[i];
 		struct pier_tree_node *node;
 
-		if (!serves(set->access, access) || !has_addresses_of(set, backend))
+		if (!serves_access(set->access, access) ||
+		    !has_addresses_of(set, backend))
 			continue;
 		node = pier_tree_floor(&set->tree, start);
 		if (node && node->end >= end)
@@ -153,7 +154,8 @@ bool pier_cache_keep(struct pier_cache_entry *entry, const struct pier_backend *
 
 	if (!set)
 		return false;
-	/* Those enclosed begin in a row at its start, as long as they end inside. */
+	/* The enclosed ranges are consecutive, from its start as long as they end inside.
+	 */
 	while ((node = pier_tree_from(&set->tree, entry->node.start)) &&
 	       node->end <= entry->node.end)
 		pier_cache_drop(pier_cache_entry_of(node));

@@ -6,7 +6,7 @@
 #include "cache.h"
 #include "core/error.h"
 
-/* What unmaps memory or frees buffers has to find the caches: all of them. */
+/* A thread that unmaps memory or frees a buffer must find all caches. */
 static struct {
 	pthread_mutex_t lock;
 	struct pier_list caches;
@@ -31,7 +31,7 @@ void pier_caches_add(struct pier_mr_cache *cache)
 	pthread_mutex_unlock(&all.lock);
 }
 
-static void unlist(struct pier_mr_cache *cache)
+static void unlist_cache(struct pier_mr_cache *cache)
 {
 	pthread_mutex_lock(&all.lock);
 	pier_list_remove(&cache->link);
@@ -45,11 +45,11 @@ int pier_caches_remove(struct pier_mr_cache *cache)
 	int error = 0;
 	bool settled;
 
-	unlist(cache);
+	unlist_cache(cache);
 	pthread_mutex_lock(&cache->lock);
-	while ((cache->guests > 0 || !pier_list_empty(&cache->dying)) && !error)
+	while ((cache->visitors > 0 || !pier_list_empty(&cache->reaping)) && !error)
 		error = pthread_cond_timedwait(&cache->settled, &cache->lock, &deadline);
-	settled = cache->guests == 0 && pier_list_empty(&cache->dying);
+	settled = cache->visitors == 0 && pier_list_empty(&cache->reaping);
 	pthread_mutex_unlock(&cache->lock);
 	if (settled)
 		return 0;
@@ -57,10 +57,10 @@ int pier_caches_remove(struct pier_mr_cache *cache)
 	return pier_fail(ETIMEDOUT,
 			 "destroying a registration cache: another thread is "
 			 "deregistering one of its regions for %d s now",
-			 PIER_CACHE_PATIENCE);
+			 PIER_CACHE_REAP_SECONDS);
 }
 
-/* Leaves what is dead to reap_caches(). Neither allocates nor frees. */
+/* Leaves dead entries to reap_caches(). Neither allocates nor frees. */
 static bool drop_unmapped(uint64_t start, uint64_t end)
 {
 	bool left = false;
@@ -78,8 +78,8 @@ static bool drop_unmapped(uint64_t start, uint64_t end)
 	return left;
 }
 
-/* The next cache after that serial, which cannot be destroyed until it is left. */
-static struct pier_mr_cache *visit(uint64_t serial)
+/* The first cache with a larger serial. It cannot be destroyed until leave_cache(). */
+static struct pier_mr_cache *visit_cache(uint64_t serial)
 {
 	struct pier_mr_cache *found = NULL;
 
@@ -89,7 +89,7 @@ static struct pier_mr_cache *visit(uint64_t serial)
 			continue;
 		found = cache_in(link);
 		pthread_mutex_lock(&found->lock);
-		found->guests++;
+		found->visitors++;
 		pthread_mutex_unlock(&found->lock);
 		break;
 	}
@@ -97,12 +97,12 @@ static struct pier_mr_cache *visit(uint64_t serial)
 	return found;
 }
 
-static uint64_t leave(struct pier_mr_cache *cache)
+static uint64_t leave_cache(struct pier_mr_cache *cache)
 {
 	uint64_t serial = cache->serial;
 
 	pthread_mutex_lock(&cache->lock);
-	cache->guests--;
+	cache->visitors--;
 	pthread_cond_broadcast(&cache->settled);
 	pthread_mutex_unlock(&cache->lock);
 	return serial;
@@ -113,10 +113,17 @@ static void reap_caches(void)
 	struct pier_mr_cache *cache;
 	uint64_t serial = 0;
 
-	while ((cache = visit(serial))) {
-		pier_cache_bury(cache);
-		serial = leave(cache);
+	while ((cache = visit_cache(serial))) {
+		pier_cache_reap(cache);
+		serial = leave_cache(cache);
 	}
+}
+
+/* The backend may free the memory next, so what is idle is deregistered here. */
+static void drop_revoked(uint64_t start, uint64_t end)
+{
+	if (drop_unmapped(start, end))
+		reap_caches();
 }
 
 /* In the child of a fork: the caches are the parent's. */
@@ -127,34 +134,34 @@ static void forget_caches(void)
 	atomic_store(&all.count, 0);
 }
 
-/* The memory that goes with a buffer. */
-struct going {
+/* The memory that is freed with a buffer. */
+struct freed_memory {
 	const struct pier_backend *backend;
 	uint64_t start, end;
 };
 
-static struct going going_with(const struct pier_buffer *buffer)
+static struct freed_memory memory_freed_with(const struct pier_buffer *buffer)
 {
 	if (buffer->wrapped)
-		return (struct going){ buffer->backend, buffer->address,
-				       buffer->address + buffer->length };
-	return (struct going){ buffer->backend, buffer->memory.address,
-			       buffer->memory.address + buffer->memory.length };
+		return (struct freed_memory){ buffer->backend, buffer->address,
+					      buffer->address + buffer->length };
+	return (struct freed_memory){ buffer->backend, buffer->memory.address,
+				      buffer->memory.address + buffer->memory.length };
 }
 
-/* True if one of them is handed out, which stays as it is. With the lock held. */
-static bool drop_from_set(struct pier_cache_set *set, const struct going *going)
+/* With the lock held. Returns true if a region is handed out, which is left alone. */
+static bool drop_from_set(struct pier_cache_set *set, const struct freed_memory *freed)
 {
 	struct pier_tree_node *node;
-	uint64_t start = going->start;
+	uint64_t start = freed->start;
 	bool busy = false;
 
-	while ((node = pier_tree_overlap(&set->tree, start, going->end))) {
+	while ((node = pier_tree_overlap(&set->tree, start, freed->end))) {
 		struct pier_cache_entry *entry = pier_cache_entry_of(node);
 
 		if (entry->users > 0) {
 			busy = true;
-			/* Whatever starts later ends later: none is left out. */
+			/* Regions that start later end later, so none is skipped. */
 			start = node->end;
 			continue;
 		}
@@ -164,14 +171,14 @@ static bool drop_from_set(struct pier_cache_set *set, const struct going *going)
 	return busy;
 }
 
-static bool drop_going(struct pier_mr_cache *cache, const struct going *going)
+static bool drop_freed(struct pier_mr_cache *cache, const struct freed_memory *freed)
 {
 	bool busy = false;
 
 	pthread_mutex_lock(&cache->lock);
 	for (unsigned int i = 0; i < cache->set_count; i++)
-		if (cache->sets[i].backend == going->backend)
-			busy = drop_from_set(&cache->sets[i], going) || busy;
+		if (cache->sets[i].backend == freed->backend)
+			busy = drop_from_set(&cache->sets[i], freed) || busy;
 	pthread_mutex_unlock(&cache->lock);
 	return busy;
 }
@@ -183,7 +190,7 @@ static bool drop_going(struct pier_mr_cache *cache, const struct going *going)
  */
 static int release_buffer(struct pier_buffer *buffer)
 {
-	struct going going = going_with(buffer);
+	struct freed_memory freed = memory_freed_with(buffer);
 	struct pier_mr_cache *cache;
 	uint64_t serial = 0;
 	bool busy = false;
@@ -191,10 +198,10 @@ static int release_buffer(struct pier_buffer *buffer)
 
 	if (atomic_load(&all.count) == 0)
 		return 0;
-	while (!error && (cache = visit(serial))) {
-		busy = drop_going(cache, &going) || busy;
-		error = pier_cache_bury_range(cache, going.start, going.end);
-		serial = leave(cache);
+	while (!error && (cache = visit_cache(serial))) {
+		busy = drop_freed(cache, &freed) || busy;
+		error = pier_cache_reap_range(cache, freed.start, freed.end);
+		serial = leave_cache(cache);
 	}
 	if (error || !busy)
 		return error;
@@ -214,4 +221,5 @@ void pier_caches_init(void)
 
 	pier_watch_init(&handler);
 	pier_buffer_set_hook(release_buffer);
+	pier_buffer_set_revoke_hook(drop_revoked);
 }

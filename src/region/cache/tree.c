@@ -4,15 +4,15 @@
 
 #include "tree.h"
 
-/* Ranges that start together are told apart by where they lie themselves. */
-static bool before(const struct pier_tree_node *a, const struct pier_tree_node *b)
+/* The order of ranges with the same start is that of their nodes' addresses. */
+static bool is_before(const struct pier_tree_node *a, const struct pier_tree_node *b)
 {
 	if (a->start != b->start)
 		return a->start < b->start;
 	return (uintptr_t)a < (uintptr_t)b;
 }
 
-/* As good as random, and needs no state: the finaliser of SplitMix64. */
+/* A priority as good as random, without state: the finaliser of SplitMix64. */
 static uint64_t scatter(uint64_t value)
 {
 	value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -20,7 +20,7 @@ static uint64_t scatter(uint64_t value)
 	return value ^ (value >> 31);
 }
 
-static void update(struct pier_tree_node *node)
+static void update_reach(struct pier_tree_node *node)
 {
 	node->reach = node->end;
 	if (node->left && node->left->reach > node->reach)
@@ -29,25 +29,26 @@ static void update(struct pier_tree_node *node)
 		node->reach = node->right->reach;
 }
 
-/* Those before `at` and those after it. As deep as the tree: logarithmic. */
-static void split(struct pier_tree_node *root, const struct pier_tree_node *at,
-		  struct pier_tree_node **ret_left, struct pier_tree_node **ret_right)
+/* Into the nodes before `at` and those after it, in logarithmic time. */
+static void split_tree(struct pier_tree_node *root, const struct pier_tree_node *at,
+		       struct pier_tree_node **ret_left,
+		       struct pier_tree_node **ret_right)
 {
 	if (!root) {
 		*ret_left = *ret_right = NULL;
-	} else if (before(root, at)) {
-		split(root->right, at, &root->right, ret_right);
+	} else if (is_before(root, at)) {
+		split_tree(root->right, at, &root->right, ret_right);
 		*ret_left = root;
-		update(root);
+		update_reach(root);
 	} else {
-		split(root->left, at, ret_left, &root->left);
+		split_tree(root->left, at, ret_left, &root->left);
 		*ret_right = root;
-		update(root);
+		update_reach(root);
 	}
 }
 
-static struct pier_tree_node *merge(struct pier_tree_node *left,
-				    struct pier_tree_node *right)
+static struct pier_tree_node *merge_trees(struct pier_tree_node *left,
+					  struct pier_tree_node *right)
 {
 	struct pier_tree_node *root;
 
@@ -55,12 +56,12 @@ static struct pier_tree_node *merge(struct pier_tree_node *left,
 		return left ? left : right;
 	if (left->priority > right->priority) {
 		root = left;
-		root->right = merge(left->right, right);
+		root->right = merge_trees(left->right, right);
 	} else {
 		root = right;
-		root->left = merge(left, right->left);
+		root->left = merge_trees(left, right->left);
 	}
-	update(root);
+	update_reach(root);
 	return root;
 }
 
@@ -72,30 +73,30 @@ void pier_tree_insert(struct pier_tree *tree, struct pier_tree_node *node)
 	while (*link && (*link)->priority > node->priority) {
 		if ((*link)->reach < node->end)
 			(*link)->reach = node->end;
-		link = before(*link, node) ? &(*link)->right : &(*link)->left;
+		link = is_before(*link, node) ? &(*link)->right : &(*link)->left;
 	}
-	split(*link, node, &node->left, &node->right);
+	split_tree(*link, node, &node->left, &node->right);
 	*link = node;
-	update(node);
+	update_reach(node);
 }
 
-static struct pier_tree_node *without(struct pier_tree_node *root,
-				      const struct pier_tree_node *node)
+static struct pier_tree_node *tree_without(struct pier_tree_node *root,
+					   const struct pier_tree_node *node)
 {
 	assert(root);
 	if (root == node)
-		return merge(root->left, root->right);
-	if (before(root, node))
-		root->right = without(root->right, node);
+		return merge_trees(root->left, root->right);
+	if (is_before(root, node))
+		root->right = tree_without(root->right, node);
 	else
-		root->left = without(root->left, node);
-	update(root);
+		root->left = tree_without(root->left, node);
+	update_reach(root);
 	return root;
 }
 
 void pier_tree_remove(struct pier_tree *tree, struct pier_tree_node *node)
 {
-	tree->root = without(tree->root, node);
+	tree->root = tree_without(tree->root, node);
 }
 
 struct pier_tree_node *pier_tree_overlap(const struct pier_tree *tree, uint64_t start,
@@ -104,7 +105,8 @@ struct pier_tree_node *pier_tree_overlap(const struct pier_tree *tree, uint64_t 
 	struct pier_tree_node *node = tree->root;
 
 	while (node && node->reach > start) {
-		/* Whatever of the left reaches past `start` begins before this. */
+		/* A range on the left that reaches past `start` begins before this one.
+		 */
 		if (node->left && node->left->reach > start)
 			node = node->left;
 		else if (node->start >= end || node->end > start)

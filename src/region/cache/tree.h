@@ -6,9 +6,9 @@
 #include <stdint.h>
 
 /*
- * Ranges [start, end), sorted by start, as a treap: the node lies in the object,
- * so that nothing is allocated or freed to insert or to remove, whatever is held
- * at that time. Ranges may overlap and be equal.
+ * Ranges [start, end), sorted by start, in a treap. The node is a member of the object,
+ * so inserting and removing allocate nothing and are safe under any lock. Ranges may
+ * overlap and be equal.
  */
 struct pier_tree_node {
 	uint64_t start, end;
@@ -21,12 +21,12 @@ struct pier_tree {
 	struct pier_tree_node *root;
 };
 
-/* start and end are set; the rest is the tree's. */
+/* The caller sets start and end, the tree all other members. */
 void pier_tree_insert(struct pier_tree *tree, struct pier_tree_node *node);
 /* The node is in the tree. */
 void pier_tree_remove(struct pier_tree *tree, struct pier_tree_node *node);
 
-/* Of the ranges that overlap [start, end), the one that starts first, or NULL. */
+/* The range that starts first among those that overlap [start, end), or NULL. */
 struct pier_tree_node *pier_tree_overlap(const struct pier_tree *tree, uint64_t start,
 					 uint64_t end);
 
@@ -34,8 +34,8 @@ struct pier_tree_node *pier_tree_overlap(const struct pier_tree *tree, uint64_t 
 struct pier_tree_node *pier_tree_from(const struct pier_tree *tree, uint64_t start);
 
 /*
- * The last range that starts at `start` or before, or NULL. Where no range
- * encloses another it is the one that reaches farthest.
+ * The last range that starts at `start` or before, or NULL. If no range encloses
+ * another, it is also the one that reaches farthest.
  */
 static inline struct pier_tree_node *pier_tree_floor(const struct pier_tree *tree,
 						     uint64_t start)

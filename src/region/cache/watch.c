@@ -21,7 +21,7 @@
 #include "core/fd.h"
 #include "core/thread.h"
 
-/* In newer headers only; the kernel says at run time what it knows. */
+/* In newer headers only; the kernel reports at run time what it supports. */
 #ifndef UFFD_USER_MODE_ONLY
 #define UFFD_USER_MODE_ONLY 1
 #endif
@@ -31,28 +31,28 @@
 
 enum {
 	/*
-	 * Unmapping tells of the range that went, moving of where to (which
-	 * MREMAP_DONTUNMAP does without unmapping), madvise(2) of what is empty.
+	 * UNMAP reports the unmapped range; REMAP the old and new address of moved
+	 * pages, also with MREMAP_DONTUNMAP; REMOVE pages emptied by madvise(2).
 	 */
 	EVENTS = UFFD_FEATURE_EVENT_UNMAP | UFFD_FEATURE_EVENT_REMOVE |
 		 UFFD_FEATURE_EVENT_REMAP,
 	MESSAGES = 32,	 /* read at once */
-	SETTLE_MS = 100, /* before a request does without the cache */
+	SETTLE_MS = 100, /* then a request bypasses the cache */
 };
 
 static struct {
 	_Atomic(const struct pier_watch_handler *) handler; /* of the caches */
-	pthread_mutex_t lock; /* of users, and of starting and ending the rest */
+	pthread_mutex_t lock; /* guards `users`, and starting and ending the threads */
 	unsigned int users;
 	int fd;	  /* the userfaultfd; the listener closes it */
-	int stop; /* an eventfd: the listener ends */
+	int stop; /* an eventfd that ends the listener */
 	pthread_t listener, reaper;
-	sem_t dead; /* for the reaper: something is, or it ends */
+	sem_t dead; /* wakes the reaper, to reap or to end */
 	atomic_bool ended;
 
-	/* Odd while events are being passed on. */
+	/* Odd while events are being passed to the handler. */
 	atomic_uint sequence;
-	pthread_mutex_t turn; /* held by the listener meanwhile */
+	pthread_mutex_t turn; /* held by the listener while it is odd */
 
 	pthread_mutex_t ranges_lock;
 	struct pier_tree ranges;
@@ -65,20 +65,20 @@ static struct {
 };
 
 /*
- * The listener must free, allocate and log nothing: each can unmap watched
- * memory, of which only it could take note. Whoever unmaps goes on as soon as his
- * event was read (userfaultfd_event_complete()), so the sequence is odd before.
+ * The listener must not free, allocate or log: each may unmap watched memory and would
+ * then wait for the listener itself. A thread that unmaps continues as soon as its event
+ * has been read (userfaultfd_event_complete()), so the sequence becomes odd before that.
  */
 
-static void unregister(int fd, uint64_t start, uint64_t length)
+static void unwatch_range(int fd, uint64_t start, uint64_t length)
 {
 	struct uffdio_range range = { .start = start, .len = length };
 
-	/* What is not mapped any more, or in another way, needs none. */
+	/* It fails for pages that are no longer mapped, or mapped anew: no harm. */
 	(void)ioctl(fd, UFFDIO_UNREGISTER, &range);
 }
 
-static bool pass_on(const struct uffd_msg *message)
+static bool pass_on_message(const struct uffd_msg *message)
 {
 	const struct pier_watch_handler *handler = atomic_load(&watch.handler);
 
@@ -104,14 +104,14 @@ static void take_events(int fd)
 	length = read(fd, messages, sizeof(messages));
 	count = length > 0 ? (size_t)length / sizeof(messages[0]) : 0;
 	for (size_t i = 0; i < count; i++)
-		dead = pass_on(&messages[i]) || dead;
+		dead = pass_on_message(&messages[i]) || dead;
 	atomic_fetch_add(&watch.sequence, 1);
 	pthread_mutex_unlock(&watch.turn);
-	/* What was moved is still watched where it is now, for nobody. */
+	/* Moved pages are still watched at their new address, where no cache needs it. */
 	for (size_t i = 0; i < count; i++)
 		if (messages[i].event == UFFD_EVENT_REMAP)
-			unregister(fd, messages[i].arg.remap.to,
-				   messages[i].arg.remap.len);
+			unwatch_range(fd, messages[i].arg.remap.to,
+				      messages[i].arg.remap.len);
 	if (dead)
 		sem_post(&watch.dead);
 }
@@ -129,12 +129,12 @@ static void *listen_to_kernel(void *argument)
 		if (poll(waited, 2, -1) > 0 && waited[0].revents)
 			take_events(fd);
 	}
-	/* Here, since the end of a thread empties its stack, watched or not. */
+	/* Here: when a thread ends, its stack is emptied, and may be watched. */
 	close(fd);
 	return NULL;
 }
 
-static void *reap(void *argument)
+static void *run_reaper(void *argument)
 {
 	(void)argument;
 	while (!atomic_load(&watch.ended)) {
@@ -195,10 +195,10 @@ static int open_watch(int *ret_fd)
 				     "unmapped memory without touching its pages");
 }
 
-/* Handlers of signals may free memory: none runs on these threads. */
+/* Signal handlers may free memory, so none may run on these threads. */
 static int start_threads(void)
 {
-	int error = pier_start_thread(&watch.reaper, "pier-reap", reap, NULL);
+	int error = pier_start_thread(&watch.reaper, "pier-reap", run_reaper, NULL);
 
 	if (error)
 		return error;
@@ -209,9 +209,9 @@ static int start_threads(void)
 }
 
 /*
- * A child has no such threads, and what it unmaps is not told. But as long as it
- * had the userfaultfd open, closing that here would end no registration, and who
- * then unmaps such memory would wait for ever.
+ * A child of fork(2) has no such threads, and what it unmaps is not reported. It must
+ * close its copy of the userfaultfd: as long as that is open, closing the parent's ends
+ * no watch, and a thread of the parent that unmaps such memory would block for ever.
  */
 static void before_fork(void)
 {
@@ -250,7 +250,7 @@ void pier_watch_init(const struct pier_watch_handler *handler)
 }
 
 /* With the lock held. */
-static int start(void)
+static int start_watch(void)
 {
 	int error = open_watch(&watch.fd);
 
@@ -279,20 +279,20 @@ int pier_watch_start(void)
 
 	pthread_mutex_lock(&watch.lock);
 	if (watch.users == 0)
-		error = start();
+		error = start_watch();
 	if (!error)
 		watch.users++;
 	pthread_mutex_unlock(&watch.lock);
 	return error;
 }
 
-/* Neither thread waits for anything once it was told. */
-static void end(void)
+/* Both threads end without waiting once they are told. */
+static void end_watch(void)
 {
 	static const uint64_t one = 1;
 	ssize_t written = write(watch.stop, &one, sizeof(one));
 
-	(void)written; /* fails when it was told often already */
+	(void)written; /* it fails only if the eventfd is full already */
 	pthread_join(watch.listener, NULL);
 	watch.fd = -1;
 	end_reaper();
@@ -304,7 +304,7 @@ void pier_watch_stop(void)
 {
 	pthread_mutex_lock(&watch.lock);
 	if (--watch.users == 0)
-		end();
+		end_watch();
 	pthread_mutex_unlock(&watch.lock);
 }
 
@@ -339,14 +339,14 @@ void pier_watch_disarm(struct pier_watched *watched)
 		return;
 	pthread_mutex_lock(&watch.ranges_lock);
 	pier_tree_remove(&watch.ranges, &watched->node);
-	/* Pages that others want stay watched. */
+	/* Pages in other watched ranges stay watched. */
 	while (start_address < end_address) {
 		const struct pier_tree_node *next = pier_tree_overlap(
 			&watch.ranges, start_address, end_address);
 		uint64_t free_end = next ? next->start : end_address;
 
 		if (free_end > start_address)
-			unregister(watch.fd, start_address, free_end - start_address);
+			unwatch_range(watch.fd, start_address, free_end - start_address);
 		start_address = next ? next->end : end_address;
 	}
 	pthread_mutex_unlock(&watch.ranges_lock);
@@ -354,12 +354,12 @@ void pier_watch_disarm(struct pier_watched *watched)
 }
 
 /*
- * The kernel counts a change from before it takes effect until the one who makes
- * it has seen that its event was read (mmap_changing in fs/userfaultfd.c), and
- * refuses UFFDIO_WRITEPROTECT with EAGAIN meanwhile, before it looks at the range.
- * This one has no pages, which is EINVAL.
+ * The kernel counts a change of the mappings from before it takes effect until the
+ * changing thread has seen that its event was read (mmap_changing in fs/userfaultfd.c).
+ * Meanwhile it refuses UFFDIO_WRITEPROTECT with EAGAIN before it checks the range. The
+ * range here is empty, which is EINVAL.
  */
-static bool changing(void)
+static bool is_changing(void)
 {
 	struct uffdio_writeprotect nothing = { .mode = 0 };
 
@@ -370,8 +370,8 @@ bool pier_watch_settled(void)
 {
 	int64_t deadline = 0;
 
-	/* In this order: what was read before the first is passed on after it. */
-	while (changing() || atomic_load(&watch.sequence) % 2) {
+	/* In this order: an event read before the first check is passed on after it. */
+	while (is_changing() || atomic_load(&watch.sequence) % 2) {
 		if (deadline == 0)
 			deadline = pier_deadline(SETTLE_MS);
 		else if (pier_now() > deadline)

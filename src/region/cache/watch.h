@@ -25,7 +25,7 @@ struct pier_watch_handler {
 	void (*forget)(void);
 };
 
-/* Pages that are watched, and for whom; in the object that wants it. */
+/* Watched pages; a member of the object that needs the watch. */
 struct pier_watched {
 	struct pier_tree_node node;
 	bool armed;
@@ -41,17 +41,17 @@ struct pier_watched {
 void pier_watch_init(const struct pier_watch_handler *handler);
 
 /*
- * Start it, or count one more user. pier_watch_stop() undoes that.
+ * Start the watch, or count one more user. pier_watch_stop() undoes that.
  *
- * Errors: -EOPNOTSUPP the kernel does not have what it takes; others of
+ * Errors: -EOPNOTSUPP the kernel lacks a feature that it takes; others of
  * userfaultfd(2), -EPERM in some containers; -ENOMEM.
  */
 int pier_watch_start(void);
 void pier_watch_stop(void);
 
 /*
- * Watch the pages of [start, end), as long as the program does not unmap them.
- * Must be called before whatever relies on the pages is done with them.
+ * Watch the pages of [start, end) until the program unmaps them. Call it before the
+ * pages are registered.
  *
  * Returns 0 or -errno, without a sentence: -EINVAL, -EBUSY memory that cannot be
  * watched; -ENOMEM too many mappings.
@@ -60,12 +60,12 @@ int pier_watch_arm(struct pier_watched *watched, uint64_t start, uint64_t end);
 void pier_watch_disarm(struct pier_watched *watched);
 
 /*
- * Whether all that was unmapped before this call has been passed on. It waits for
- * that, but not for long. Only between start and stop.
+ * Wait a short time until everything that was unmapped before this call has been passed
+ * to the handler. Returns false if that takes longer. Only between start and stop.
  */
 bool pier_watch_settled(void);
 
-/* For tests: as if the thread that reads had no processor, and undo that. */
+/* For tests: stop the listener as if it got no CPU time, and undo that. */
 void pier_watch_pause(void);
 void pier_watch_resume(void);
 

@@ -8,10 +8,14 @@
 #include <errno.h>
 #include <limits.h>
 
+#include <pier/counter.h>
 #include <pier/post.h>
+#include <pier/recv_pool.h>
 #include <pier/waiting.h>
 
-#include "channel/spin.h"
+#include "channel/wait.h"
+#include "core/deadline.h"
+#include "region/mr.h"
 #include "nic.h"
 
 enum {
@@ -137,6 +141,76 @@ static void finds_what_comes_while_it_arms(void **state)
 	}
 }
 
+/* One wait of 20 ms that polls, and one that sleeps. */
+static void expect_to_follow_the_mode(struct pier_channel *channel,
+				      void (*wait)(void *subject), void *subject)
+{
+	expect_ok(pier_channel_set_waiting(channel, PIER_WAIT_POLL, 0));
+	fake.polls = fake.notifies = 0;
+	wait(subject);
+	assert_true(fake.polls > FEW);
+	assert_int_equal(fake.notifies, 1);
+	expect_ok(pier_channel_set_waiting(channel, PIER_WAIT_EVENT, 0));
+	fake.polls = fake.notifies = 0;
+	wait(subject);
+	assert_true(fake.polls <= FEW);
+	assert_true(fake.notifies >= 1);
+}
+
+static void wait_for_counter(void *subject)
+{
+	expect_result(pier_counter_wait(subject, 1, 20), -ETIMEDOUT);
+}
+
+static void counter_waits_as_its_channel(void **state)
+{
+	struct pier_channel *channel = connected(PIER_WAIT_ADAPTIVE, 50);
+	struct pier_counter *counter = NULL;
+	struct ibv_mr verbs_mr = { 0 };
+	struct pier_mr mr = { .mr = &verbs_mr,
+			      .length = 1000,
+			      .access = PIER_ACCESS_SHARED,
+			      .pd = &fake.pd };
+
+	(void)state;
+	expect_ok(pier_counter_create(&fake.pd, &counter));
+	expect_ok(pier_counter_bind_imm(counter, &mr, channel, 7));
+	expect_to_follow_the_mode(channel, wait_for_counter, counter);
+	expect_ok(pier_channel_destroy(channel));
+	expect_ok(pier_counter_destroy(counter));
+}
+
+static void wait_for_pool(void *subject)
+{
+	struct pier_pool_message message;
+
+	expect_result(pier_recv_pool_wait(subject, 20, &message), -ETIMEDOUT);
+}
+
+static void shared_pool_waits_as_its_channel(void **state)
+{
+	struct pier_recv_pool_attr pool_attr;
+	struct pier_recv_pool *pool = NULL;
+	struct pier_channel *channel = NULL;
+	struct pier_channel_attr attr;
+
+	(void)state;
+	fake_reset();
+	pier_recv_pool_attr_init(&pool_attr);
+	pool_attr.count = 2;
+	pool_attr.length = 64;
+	expect_ok(pier_recv_pool_create_shared(&fake.pd, &pool_attr, &pool));
+	pier_channel_attr_init(&attr);
+	attr.max_send_wr = 2;
+	attr.max_send_sge = 1;
+	attr.srq = pier_recv_pool_srq(pool);
+	expect_ok(pier_channel_create(&fake.pd, &attr, &channel));
+	expect_ok(pier_channel_connect(channel, &peer));
+	expect_to_follow_the_mode(channel, wait_for_pool, pool);
+	expect_ok(pier_channel_destroy(channel));
+	expect_ok(pier_recv_pool_destroy(pool));
+}
+
 static void refuses_what_it_does_not_know(void **state)
 {
 	struct pier_channel_attr attr;
@@ -209,6 +283,8 @@ int main(void)
 		cmocka_unit_test(finds_what_comes_while_it_looks),
 		cmocka_unit_test(is_woken_by_what_comes_while_it_sleeps),
 		cmocka_unit_test(finds_what_comes_while_it_arms),
+		cmocka_unit_test(counter_waits_as_its_channel),
+		cmocka_unit_test(shared_pool_waits_as_its_channel),
 		cmocka_unit_test(refuses_what_it_does_not_know),
 		cmocka_unit_test(cancels_all_that_is_outstanding),
 		cmocka_unit_test(cancels_what_never_comes),

@@ -10,7 +10,7 @@
 
 #include <pier/post.h>
 
-#include "channel/channel.h"
+#include "channel/collect.h"
 #include "provider/soft/queues/cq.h"
 #include "explore.h"
 #include "stepped_pair.h"

@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_CHANNEL_SETUP_CONNECT_H
+#define PIER_CHANNEL_SETUP_CONNECT_H
+
+#include "channel/channel.h"
+
+/* How many reads and atomics of the peer this end serves at once. */
+uint8_t pier_served_reads(const struct pier_channel *channel);
+
+#endif

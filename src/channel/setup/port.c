@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+
+#include "attr.h"
+#include "core/error.h"
+#include "gid.h"
+#include "mtu.h"
+#include "port.h"
+
+static enum pier_link_layer link_layer_of(const struct ibv_port_attr *port)
+{
+	/* IBV_LINK_LAYER_UNSPECIFIED means InfiniBand (ibv_query_port(3)). */
+	return port->link_layer == IBV_LINK_LAYER_ETHERNET ? PIER_LINK_ETHERNET
+							   : PIER_LINK_INFINIBAND;
+}
+
+/* Read the GID that the caller named. */
+static int query_gid(struct pier_channel *channel, int index)
+{
+	int error = channel->provider->query_gid(channel->pd->device->context,
+						 (uint8_t)channel->attr.port,
+						 (uint32_t)index, &channel->gid);
+
+	if (error == ENODATA)
+		return pier_fail(EADDRNOTAVAIL, "gid_index %d of port %u is empty", index,
+				 channel->attr.port);
+	if (error)
+		return pier_fail_because(error, "read GID %d of port %u", index,
+					 channel->attr.port);
+	return 0;
+}
+
+/*
+ * RoCE always needs a GID. InfiniBand has LIDs: GID 0 goes into the endpoint, and into
+ * packets only if the caller or the port demands it.
+ */
+static int choose_address(struct pier_channel *channel, const struct ibv_port_attr *port)
+{
+	int index = channel->attr.gid_index;
+
+	channel->lid = port->lid;
+	channel->link_layer = link_layer_of(port);
+	channel->use_grh = channel->link_layer == PIER_LINK_ETHERNET || index >= 0 ||
+			   (port->flags & IBV_QPF_GRH_REQUIRED);
+	pier_clear_error();
+	if (index >= 0)
+		return query_gid(channel, index);
+	if (channel->link_layer == PIER_LINK_INFINIBAND)
+		return query_gid(channel, 0);
+	return pier_find_gid(channel->provider, channel->pd->device->context,
+			     (uint8_t)channel->attr.port, port->gid_tbl_len,
+			     &channel->gid);
+}
+
+int pier_query_channel_port(struct pier_channel *channel)
+{
+	struct ibv_port_attr port = { 0 };
+	uint8_t number = (uint8_t)channel->attr.port;
+	int error;
+
+	pier_clear_error();
+	error = channel->provider->query_port(channel->pd->device->context, number,
+					      &port);
+	if (error)
+		return pier_fail_because(error, "query port %u", number);
+	error = pier_check_channel_port(&channel->attr, &port);
+	if (error)
+		return error;
+	channel->max_msg_size = port.max_msg_sz;
+	channel->least_plain = channel->attr.max_inline + 1;
+	channel->plain_span = port.max_msg_sz > channel->attr.max_inline
+				      ? port.max_msg_sz - channel->attr.max_inline
+				      : 0;
+	/*
+	 * If the port does not report an MTU, assume the least that every link carries.
+	 */
+	channel->port_mtu = pier_mtu_from_verbs(port.active_mtu);
+	if (channel->port_mtu == 0)
+		channel->port_mtu = 256;
+	channel->port_mtu = pier_clamp_mtu(channel->attr.mtu, channel->port_mtu);
+	return choose_address(channel, &port);
+}

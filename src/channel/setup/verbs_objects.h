@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_CHANNEL_SETUP_VERBS_OBJECTS_H
+#define PIER_CHANNEL_SETUP_VERBS_OBJECTS_H
+
+#include "channel/channel.h"
+
+/* The verbs objects of a channel, in the order of creation. */
+
+int pier_create_events(struct pier_channel *channel);
+int pier_create_cq(struct pier_channel *channel);
+int pier_create_qp(struct pier_channel *channel);
+
+/* Bring the queue pair from RESET to INIT. */
+int pier_modify_to_init(struct pier_channel *channel);
+
+/* Destroy those that exist. After a failure it can be called again and continues. */
+int pier_destroy_verbs(struct pier_channel *channel);
+
+#endif

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_CHANNEL_WAIT_H
+#define PIER_CHANNEL_WAIT_H
+
+#include <poll.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "channel.h"
+
+/*
+ * The wait loop: every wait for completions, of one channel or of several, runs through
+ * pier_wait_until(). It polls for as long as the channels' waiting mode says
+ * (pier_channel_set_waiting()), then sleeps on their fds, and wakes up in time for
+ * keepalives.
+ */
+
+enum {
+	/* Reading the clock takes as long as polling an empty queue of a NIC. */
+	PIER_LOOKS_PER_CLOCK = 8,
+};
+
+/* What a check of a condition returns, unless it fails. */
+enum pier_condition_state {
+	PIER_CONDITION_PENDING = 0,
+	PIER_CONDITION_HOLDS = 1,
+	/* Pending, but something happened: poll again before sleeping. */
+	PIER_CONDITION_PROGRESS = 2,
+};
+
+/* One pass over the channels of a wait. */
+struct pier_wait_pass {
+	enum pier_wait_step {
+		PIER_WAIT_STEP_SPIN,  /* find out how long to poll */
+		PIER_WAIT_STEP_ARM,   /* ask for completion events */
+		PIER_WAIT_STEP_SLEEP, /* list the fds and the time to wake up */
+	} step;
+	int64_t spin_ns;
+	bool again; /* do not sleep now */
+	struct pollfd *fds;
+	nfds_t fd_count;
+	int timeout_ms;
+};
+
+/* What a wait waits for. */
+struct pier_wait_condition {
+	/*
+	 * Test the condition, without blocking.
+	 *
+	 * Returns enum pier_condition_state, or a negative errno, which ends the wait.
+	 */
+	int (*check)(void *subject);
+	/* Collect completions between two checks; NULL: the check collects them. */
+	int (*collect)(void *subject);
+	/*
+	 * Call pier_wait_pass_channel() for each channel that the condition depends on.
+	 * A pass that sleeps has no channel that the pass before it, which armed, did
+	 * not have.
+	 *
+	 * Returns 0, or a negative errno, which ends the wait.
+	 */
+	int (*pass)(void *subject, struct pier_wait_pass *pass);
+	void *subject;
+	struct pollfd *fds; /* room for all channels */
+};
+
+/* Errors: those of pier_channel_arm(). */
+int pier_wait_pass_channel(struct pier_wait_pass *pass, struct pier_channel *channel);
+
+/* Check again at that time, at the latest. */
+void pier_wait_pass_until(struct pier_wait_pass *pass, int64_t time);
+
+/*
+ * Wait until the condition holds. It is checked at least once; also once after the
+ * deadline.
+ *
+ * Returns 0; -ETIMEDOUT, without a sentence; or the error of a check, of arming or of
+ * poll(2).
+ */
+int pier_wait_until(const struct pier_wait_condition *condition, int64_t deadline);
+
+#endif

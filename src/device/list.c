@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <pier/device.h>
+
+#include "core/error.h"
+#include "core/fork.h"
+#include "list.h"
+
+/*
+ * libibverbs lists devices under a lock of its own. If another thread forks meanwhile,
+ * that lock stays locked in the child. So hold this mutex, for which fork(2) waits.
+ */
+static struct pier_fork_mutex list_mutex = PIER_FORK_MUTEX;
+
+static struct ibv_device **get_device_list(const struct pier_provider *provider,
+					   int *ret_count)
+{
+	struct ibv_device **list;
+
+	pier_fork_lock(&list_mutex);
+	errno = 0;
+	list = provider->get_device_list(ret_count);
+	pier_fork_unlock(&list_mutex);
+	return list;
+}
+
+int pier_visit_devices(bool (*visit)(const struct pier_provider *provider,
+				     struct ibv_device *device, void *argument),
+		       void *argument)
+{
+	bool done = false;
+	int error = 0;
+
+	for (const struct pier_provider *const *provider = pier_providers;
+	     *provider && !done; provider++) {
+		struct ibv_device **list;
+		int count = 0;
+
+		list = get_device_list(*provider, &count);
+		if (!list) {
+			error = errno ? errno : EIO;
+			continue;
+		}
+		for (int i = 0; i < count && !done; i++)
+			done = visit(*provider, list[i], argument);
+		(*provider)->free_device_list(list);
+	}
+	return error;
+}
+
+static void copy_name(char *destination, size_t size, const char *source)
+{
+	snprintf(destination, size, "%s", source);
+}
+
+struct listing {
+	struct pier_device_info *list;
+	size_t count;
+	bool failed;
+};
+
+static bool append_device(const struct pier_provider *provider, struct ibv_device *device,
+			  void *argument)
+{
+	struct listing *listing = argument;
+	struct pier_device_info *grown;
+
+	grown = realloc(listing->list, (listing->count + 1) * sizeof(*grown));
+	if (!grown) {
+		listing->failed = true;
+		return true;
+	}
+	listing->list = grown;
+	copy_name(grown[listing->count].name, sizeof(grown->name), device->name);
+	copy_name(grown[listing->count].provider, sizeof(grown->provider),
+		  provider->name);
+	listing->count++;
+	return false;
+}
+
+int pier_device_list(struct pier_device_info **ret_list, size_t *ret_count)
+{
+	struct listing listing = { 0 };
+	int error = pier_visit_devices(append_device, &listing);
+
+	/* ENOSYS: the kernel has no RDMA, and this build no soft0. */
+	if (listing.count == 0 && error && error != ENOSYS)
+		return pier_fail(error, "listing devices: %s", strerror(error));
+	if (listing.failed) {
+		free(listing.list);
+		return pier_fail(ENOMEM, "listing devices: out of memory");
+	}
+	*ret_list = listing.list;
+	*ret_count = listing.count;
+	return 0;
+}
+
+void pier_device_list_free(struct pier_device_info *list)
+{
+	free(list);
+}
+
+struct names {
+	char *text;
+	size_t size, used;
+};
+
+static bool append_name(const struct pier_provider *provider, struct ibv_device *device,
+			void *argument)
+{
+	struct names *names = argument;
+	int printed;
+
+	(void)provider;
+	printed = snprintf(names->text + names->used, names->size - names->used, "%s%s",
+			   names->used ? ", " : "", device->name);
+	if (printed > 0 && (size_t)printed < names->size - names->used)
+		names->used += (size_t)printed;
+	return false;
+}
+
+int pier_print_device_names(char *ret_text, size_t size)
+{
+	struct names names = { .text = ret_text, .size = size };
+
+	ret_text[0] = '\0';
+	return pier_visit_devices(append_name, &names);
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_DEVICE_LIST_H
+#define PIER_DEVICE_LIST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "provider/provider.h"
+
+/*
+ * Call visit() for each device of each provider until it returns true. A provider
+ * without devices is no error: ibv_get_device_list(3) fails with ENOSYS if the kernel
+ * has no RDMA. Returns the errno of the last provider that had no list, or 0.
+ */
+int pier_visit_devices(bool (*visit)(const struct pier_provider *provider,
+				     struct ibv_device *device, void *argument),
+		       void *argument);
+
+/* Write the names of all devices, "rxe0, soft0". Returns what pier_visit_devices() does.
+ */
+int pier_print_device_names(char *ret_text, size_t size);
+
+#endif

@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A connected queue pair of the software NIC whose peer writes anything into the
+ * memory that they share, and sends anything over the socket. It may write into the
+ * region that it was given the key of, and into receives; not into a byte beside them.
+ *
+ * An input is a byte of flags, one that is the serial in all entries of `valid`, the
+ * length of the messages (2 bytes), the messages, and the bytes of the ring.
+ */
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "tests/unit/provider/soft/soft_fixture.h"
+#include "fuzz.h"
+#include "provider/soft/engine.h"
+#include "provider/soft/limits.h"
+#include "provider/soft/link/link.h"
+#include "provider/soft/link/ring.h"
+#include "provider/soft/link/shared_memory.h"
+#include "provider/soft/pass.h"
+#include "provider/soft/regions/dmabuf.h"
+#include "provider/soft/soft.h"
+
+enum {
+	FORMS = 4,	       /* before the messages */
+	LONGEST_INPUT = 65536, /* fits the socket and the ring, so that nothing waits */
+	MAX_STEPS = 100000,
+	GUARD = 4096,
+	REGION = 4096,
+	IOVA = 0x10000,
+	RECEIVE = 256,
+	LANDING = 3 * RECEIVE,
+	PATTERN = 0x5a,
+	/* Flags */
+	WITH_FD = 1,	/* a file comes with the messages, as large as our region */
+	FALSE_HEAD = 2, /* the ring has 8 bytes of position before its own */
+	MORE_FDS = 4,	/* the file comes three times */
+	LOOSE_FD = 8	/* a file whose size is not final */
+};
+
+/* In an input: the key of a region inside a file, and that of a whole file. */
+static const uint8_t part_mark[4] = { 'r', 'k', 'e', 'y' };
+static const uint8_t whole_mark[4] = { 'w', 'k', 'e', 'y' };
+
+struct stage {
+	struct rig rig;
+	struct ibv_mr *mr, *whole;
+	int file, whole_file;
+	int theirs, loose; /* memory of a region of the peer's */
+	uint8_t *guarded;
+	struct soft_shared_memory *memory;
+	int peer;
+};
+
+static int open_file(size_t size, int seals)
+{
+	int fd = memfd_create("fuzz", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	FUZZ_CHECK(fd >= 0 && !ftruncate(fd, (off_t)size));
+	FUZZ_CHECK(!fcntl(fd, F_ADD_SEALS, seals));
+	return fd;
+}
+
+static void open_stage(struct stage *stage)
+{
+	const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+			   IBV_ACCESS_REMOTE_READ;
+	const struct rig_options options = { .stepped = 1 };
+	struct rig_endpoint self;
+
+	rig_open(&stage->rig, &options);
+	rig_describe(&stage->rig, &self);
+	rig_connect(&stage->rig, &self);
+	stage->file = open_file(GUARD + REGION + GUARD, SOFT_FINAL_SEALS);
+	stage->whole_file = open_file(REGION, SOFT_FINAL_SEALS);
+	stage->theirs = open_file(REGION, SOFT_FINAL_SEALS);
+	stage->loose = open_file(REGION, F_SEAL_SHRINK);
+	stage->guarded = mmap(NULL, GUARD + REGION + GUARD, PROT_READ | PROT_WRITE,
+			      MAP_SHARED, stage->file, 0);
+	FUZZ_CHECK(stage->guarded != MAP_FAILED);
+	memset(stage->guarded, PATTERN, GUARD + REGION + GUARD);
+	stage->mr = pier_soft_provider.reg_dmabuf_mr(stage->rig.pd, GUARD, REGION, IOVA,
+						     stage->file, access);
+	stage->whole = pier_soft_provider.reg_dmabuf_mr(stage->rig.pd, 0, REGION, IOVA,
+							stage->whole_file, access);
+	FUZZ_CHECK(stage->mr && stage->whole);
+}
+
+/* In place of the queue pair's link to itself; our side is that of the halves[1]. */
+static void attach_peer(struct stage *stage)
+{
+	struct soft_context *context = (struct soft_context *)stage->rig.context;
+	struct soft_ring *ring;
+	int fds[2];
+
+	FUZZ_CHECK(
+		!socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds));
+	stage->memory = pier_soft_create_shared_memory();
+	FUZZ_CHECK(stage->memory);
+	atomic_fetch_add(&stage->memory->users, 1);
+	ring = pier_soft_create_ring(stage->memory, 0);
+	FUZZ_CHECK(ring);
+	pier_soft_lock(context);
+	FUZZ_CHECK(!pier_soft_attach_link((struct soft_qp *)stage->rig.qp, fds[0], fds[0],
+					  ring, NULL));
+	pier_soft_unlock(context);
+	stage->peer = fds[1];
+}
+
+/* Requests of our own: answers have something to answer, and keys are asked for. */
+static void post_requests(struct stage *stage)
+{
+	struct rig_endpoint nowhere = { .rkey = 1, .address = IOVA };
+
+	FUZZ_CHECK(!rig_post_recv(&stage->rig, 1, 0, RECEIVE));
+	FUZZ_CHECK(!rig_post_recv(&stage->rig, 2, RECEIVE, RECEIVE));
+	for (int i = 0; i < 2; i++)
+		FUZZ_CHECK(!rig_post(&stage->rig, IBV_WR_RDMA_READ, 3, 2 * RECEIVE,
+				     RECEIVE, &nowhere, 0, IBV_SEND_SIGNALED));
+}
+
+static void run(struct stage *stage)
+{
+	uint8_t sink[4096];
+
+	for (int i = 0; i < MAX_STEPS; i++) {
+		bool moved = pier_soft_step(stage->rig.context);
+
+		while (read(stage->peer, sink, sizeof(sink)) > 0)
+			moved = true;
+		if (!moved)
+			return;
+	}
+	FUZZ_CHECK(!"it comes to rest");
+}
+
+static void send_messages(struct stage *stage, uint8_t *messages, size_t length,
+			  uint8_t flags)
+{
+	_Alignas(struct cmsghdr) char control[CMSG_SPACE(3 * sizeof(int))] = { 0 };
+	const int fd = flags & LOOSE_FD ? stage->loose : stage->theirs;
+	const int fds[3] = { fd, fd, fd };
+	const size_t size = flags & MORE_FDS ? sizeof(fds) : sizeof(fd);
+	struct iovec part = { .iov_base = messages, .iov_len = length };
+	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
+	struct cmsghdr *header = (struct cmsghdr *)control;
+
+	if (flags & WITH_FD) {
+		header->cmsg_level = SOL_SOCKET;
+		header->cmsg_type = SCM_RIGHTS;
+		header->cmsg_len = CMSG_LEN(size);
+		memcpy(CMSG_DATA(header), fds, size);
+		message.msg_control = control;
+		message.msg_controllen = CMSG_SPACE(size);
+	}
+	if (length > 0)
+		sendmsg(stage->peer, &message, MSG_NOSIGNAL);
+}
+
+static void fill_ring(struct stage *stage, const uint8_t *bytes, size_t length, bool at)
+{
+	struct soft_direction *direction = &stage->memory->layout->directions[1];
+	uint64_t head = length;
+
+	if (at && length >= sizeof(head)) {
+		memcpy(&head, bytes, sizeof(head));
+		bytes += sizeof(head);
+		length -= sizeof(head);
+	}
+	memcpy((uint8_t *)stage->memory->layout + SOFT_RINGS_OFFSET + SOFT_RING_SIZE,
+	       bytes, length);
+	atomic_store(&direction->head, head);
+}
+
+static void feed(struct stage *stage, const uint8_t *data, size_t size)
+{
+	uint8_t *copy = malloc(size);
+	size_t messages;
+
+	FUZZ_CHECK(copy);
+	memcpy(copy, data, size);
+	for (size_t i = FORMS; i + sizeof(part_mark) <= size; i++) {
+		if (!memcmp(copy + i, part_mark, sizeof(part_mark)))
+			memcpy(copy + i, &stage->mr->rkey, sizeof(part_mark));
+		else if (!memcmp(copy + i, whole_mark, sizeof(whole_mark)))
+			memcpy(copy + i, &stage->whole->rkey, sizeof(whole_mark));
+	}
+	messages = copy[2] | (size_t)copy[3] << 8;
+	if (messages > size - FORMS)
+		messages = size - FORMS;
+	for (int i = 0; i < SOFT_MAX_GRANTS; i++)
+		atomic_store(&stage->memory->layout->directions[0].valid[i], copy[1]);
+	run(stage); /* it requests a grant */
+	fill_ring(stage, copy + FORMS + messages, size - FORMS - messages,
+		  copy[0] & FALSE_HEAD);
+	send_messages(stage, copy + FORMS, messages, copy[0]);
+	free(copy);
+	run(stage);
+	/* It uses whatever grants it has. */
+	post_requests(stage);
+	run(stage);
+	close(stage->peer);
+	stage->peer = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	run(stage);
+}
+
+static void check_guards(const struct stage *stage)
+{
+	for (int i = 0; i < GUARD; i++) {
+		FUZZ_CHECK(stage->guarded[i] == PATTERN);
+		FUZZ_CHECK(stage->guarded[GUARD + REGION + i] == PATTERN);
+	}
+	for (int i = LANDING; i < RIG_MEMORY; i++)
+		FUZZ_CHECK(!stage->rig.memory[i]);
+}
+
+static void close_stage(struct stage *stage)
+{
+	FUZZ_CHECK(!pier_soft_provider.dereg_mr(stage->mr));
+	FUZZ_CHECK(!pier_soft_provider.dereg_mr(stage->whole));
+	rig_close(&stage->rig);
+	pier_soft_release_shared_memory(stage->memory);
+	munmap(stage->guarded, GUARD + REGION + GUARD);
+	close(stage->file);
+	close(stage->whole_file);
+	close(stage->theirs);
+	close(stage->loose);
+	close(stage->peer);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	int before = rig_count_fds();
+	struct stage stage;
+
+	if (size < FORMS || size > LONGEST_INPUT)
+		return 0;
+	open_stage(&stage);
+	attach_peer(&stage);
+	post_requests(&stage);
+	feed(&stage, data, size);
+	check_guards(&stage);
+	close_stage(&stage);
+	FUZZ_CHECK(rig_count_fds() == before);
+	return 0;
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_TOOLS_CP_DESTINATION_H
+#define PIER_TOOLS_CP_DESTINATION_H
+
+#include <limits.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "message.h"
+#include "temporary.h"
+
+/* commit_destination() and abandon_destination() race: the first one decides. */
+enum destination_fate {
+	DESTINATION_UNDECIDED,
+	DESTINATION_NAMING, /* it gets its name now, unless that fails */
+	DESTINATION_ABANDONED,
+};
+
+/*
+ * The file that is written. Until all of it is on disk it has no name, or a temporary
+ * one if the file system has no O_TMPFILE. Set both descriptors to -1 first.
+ */
+struct destination {
+	int fd, directory;	       /* -1: not open */
+	char path[PATH_MAX];	       /* for error messages */
+	char name[NAME_MAX + 1];       /* in the directory */
+	char temporary[TEMPORARY_MAX]; /* "": it has no temporary name */
+	struct source_message source;
+	mode_t mode;
+	bool preserve;
+	_Atomic enum destination_fate fate;
+};
+
+/* root is as in path.h. */
+int open_destination(struct destination *destination, int root, const char *path,
+		     const struct source_message *source,
+		     const struct cp_settings *settings, struct failure *failure);
+/* Write, and start writeback to the disk. Any thread may call it. */
+int write_destination(const struct destination *destination, uint64_t offset,
+		      const void *data, size_t length, struct failure *failure);
+/* Sync the file, give it its name, sync the directory. Any thread may call it. */
+int commit_destination(struct destination *destination, struct failure *failure);
+/*
+ * Keep a commit that runs on another thread from naming the file. Returns false if it
+ * is too late; the result of the commit then decides.
+ */
+bool abandon_destination(struct destination *destination);
+/* Close the file; it disappears unless it was committed. */
+void close_destination(struct destination *destination);
+
+#endif

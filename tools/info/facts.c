@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <stdio.h>
+#include <string.h>
+
+#include "facts.h"
+
+const char *link_layer_name(enum pier_link_layer layer)
+{
+	switch (layer) {
+	case PIER_LINK_INFINIBAND:
+		return "InfiniBand";
+	case PIER_LINK_ETHERNET:
+		return "Ethernet";
+	default:
+		return "unspecified";
+	}
+}
+
+const char *gid_type_name(enum pier_gid_type type)
+{
+	switch (type) {
+	case PIER_GID_IB:
+		return "InfiniBand";
+	case PIER_GID_ROCE_V1:
+		return "RoCE v1";
+	case PIER_GID_ROCE_V2:
+		return "RoCE v2";
+	default:
+		return "unknown";
+	}
+}
+
+int read_gid(struct pier_device *device, uint32_t port, uint32_t index,
+	     struct pier_gid_entry *ret_entry, char ret_text[INET6_ADDRSTRLEN])
+{
+	static const uint8_t none[16];
+
+	if (pier_query_gid(device, port, index, ret_entry) < 0 ||
+	    memcmp(ret_entry->gid, none, sizeof(none)) == 0)
+		return 0;
+	return inet_ntop(AF_INET6, ret_entry->gid, ret_text, INET6_ADDRSTRLEN) != NULL;
+}
+
+void read_device_facts(const struct pier_device_info *info,
+		       struct device_facts *ret_facts)
+{
+	memset(ret_facts, 0, sizeof(*ret_facts));
+	ret_facts->info = *info;
+	if (pier_open_device(info->name, &ret_facts->device) == 0 &&
+	    pier_device_location(ret_facts->device, &ret_facts->location) == 0 &&
+	    pier_query_device(ret_facts->device, &ret_facts->attr) == 0)
+		return;
+	snprintf(ret_facts->error, sizeof(ret_facts->error), "%s", pier_error_message());
+	pier_close_device(ret_facts->device);
+	ret_facts->device = NULL;
+}
+
+void read_unit_facts(const struct pier_memory_unit *unit, struct unit_facts *ret_facts)
+{
+	memset(ret_facts, 0, sizeof(*ret_facts));
+	ret_facts->unit = unit;
+	/* If the list cannot be allocated, an empty one is printed. */
+	pier_near_device_list(&unit->location, &ret_facts->near, &ret_facts->near_count);
+}
