@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Two processes connected by a socket, as two machines would be. The parent reads
- * the child's memory while the child sleeps.
+ * the child's memory while the child sleeps. Without an RDMA NIC run it with
+ * PIER_DEVICE=soft0.
  */
 #include <stdint.h>
 #include <stdio.h>

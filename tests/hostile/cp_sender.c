@@ -71,7 +71,7 @@ static void connect_link(bool sparse)
 	struct frame frame;
 
 	require(send_source(&control, &source) == 0, "source");
-	require(open_link(&nic, CP_SENDER, &request.settings, &request.side, size,
+	require(open_link(&nic, CP_SENDER, &request.settings, &request.side, true, size,
 			  &failure) == 0,
 		"link");
 	require(link_setup(&nic, CP_SENDER, &setup, &failure) == 0, "set-up");

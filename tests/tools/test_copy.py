@@ -234,6 +234,18 @@ class Memory(Case):
             self.assertEqual(facts[side]["device"], "soft0")
             self.assertEqual(facts[side]["memory"], "memfd")
 
+    def test_soft0_is_used_within_a_host_and_named(self):
+        if os.path.isdir("/sys/class/infiniband") and os.listdir("/sys/class/infiniband"):
+            self.skipTest("this machine has an RDMA device")
+        source = self.file("source", MIB)
+        environment = {"PIER_DEVICE": ""}
+        result = self.run_pier("cp", source, "target", env=environment)
+        self.assertEqual(result.status, 0, str(result))
+        self.check_same(source, self.folder / "target")
+        self.assertEqual(result.stderr, "pier cp: no RDMA device can be used here; the copy "
+                         "went through the software NIC soft0\n")
+        self.copy("--quiet", source, "target2", env=environment)
+
     def test_the_device_nearest_to_chosen_memory_is_used(self):
         source = self.file("source", MIB)
         folder = self.folder / "board"
@@ -242,7 +254,9 @@ class Memory(Case):
         # The location of the memory is known, and no device is named.
         environment = {"PIER_BACKEND_PATH": str(folder), "BOARD": "/0", "PIER_DEVICE": "",
                        "PIER_LOG": "info"}
-        words = r"(?m)^pier: info: the memory's distance from \S+: "
+        # Without an RDMA device there is no distance to tell.
+        words = (r"(?m)^pier: info: the memory's distance from \S+: |"
+                 r"^pier cp: no RDMA device can be used here")
         for option in ("--src-mem", "--dst-mem"):
             result = self.run_pier("cp", option, "board:0", source, "target",
                                    env=environment)

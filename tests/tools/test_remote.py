@@ -35,6 +35,14 @@ class StubShell(Case):
     def remote(self, *arguments, **options):
         return self.copy("--remote-pier", PIER, *arguments, env=self.stub, **options)
 
+    def test_soft0_is_not_used_between_hosts_unless_named(self):
+        if os.path.isdir("/sys/class/infiniband") and os.listdir("/sys/class/infiniband"):
+            self.skipTest("this machine has an RDMA device")
+        self.refused(3, "PIER_DEVICE=soft0", "cp", "--remote-pier", PIER,
+                     self.file("source", 1), "somewhere:target",
+                     env={**self.stub, "PIER_DEVICE": ""})
+        self.assertFalse((self.home / "target").exists())
+
     def test_files_are_pushed_and_pulled(self):
         source = self.file("source", 3 * MIB + 1)
         result = self.remote(source, "somewhere:target")

@@ -30,9 +30,10 @@ int prepare_transfer(struct transfer *transfer, uint64_t size)
 {
 	transfer->size = size;
 	if (open_link(&transfer->link, transfer->role, transfer->settings, transfer->side,
-		      size, transfer->failure) < 0)
+		      transfer->local, size, transfer->failure) < 0)
 		return -1;
 	transfer->report = transfer->link.report;
+	transfer->substitute = transfer->link.substitute;
 	begin_digest(&transfer->digest, transfer->settings->secret, size);
 	return start_workers(choose_threads(transfer), PIECE_SIZE, &transfer->workers,
 			     transfer->failure);
