@@ -218,7 +218,7 @@ static void report(struct pier_transfer *transfer, int64_t now)
 				   "its progress callback cancelled it");
 }
 
-/* While the regions are there: those that it is resumed with may be staged. */
+/* While the regions are there: those that it is resumed with may have bounce buffers. */
 static void settle_flushes(struct pier_transfer *transfer)
 {
 	int error = transfer->flush_error;

@@ -160,7 +160,7 @@ int64_t pier_rail_post(struct pier_rail_state *rail, struct pier_range range, in
 	chunk.length = (uint32_t)remote.length;
 	count = make_chunk(rail, &chunk);
 	remote.length = chunk.length;
-	if (rail->staged && !rail->reads) {
+	if (rail->bounced && !rail->reads) {
 		error = copy_source(rail, &chunk);
 		now = pier_now();
 	}
@@ -244,7 +244,7 @@ int pier_rail_take(struct pier_rail_state *rail, int64_t now,
 bool pier_rail_copies(const struct pier_rail_state *rail,
 		      const struct pier_rail_chunk *chunk)
 {
-	return rail->reads && rail->staged && !chunk->error && chunk->length > 0;
+	return rail->reads && rail->bounced && !chunk->error && chunk->length > 0;
 }
 
 int pier_rail_land(struct pier_rail_state *rail, const struct pier_rail_chunk *chunk)

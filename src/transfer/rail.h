@@ -41,15 +41,13 @@ struct pier_rail_state {
 	uint32_t part_count;
 	bool reads;
 	bool announces; /* PIER_TRANSFER_ANNOUNCE */
-	/*
-	 * A part of the region is staged, so bytes are copied: before they are posted, or
-	 * when they have come.
-	 */
-	bool staged;
-	bool direct;		  /* device memory of it is not */
-	struct pier_range copied; /* the last that were, before they are posted */
+	/* A part of the region has a bounce buffer: bytes are copied before or after. */
+	bool bounced;
+	bool direct;		  /* a part of the region is device memory without one */
+	struct pier_range copied; /* the last bytes that were, before they are posted */
 	bool unflushed; /* bytes came straight into memory that may need a flush */
-	bool doubtful;	/* also of what is staged now: by rails before a resumption */
+	bool doubtful;	/* also of what has a bounce buffer now: by rails before a
+			   resumption */
 	uint32_t max_sge, max_chunk;
 	struct ibv_sge *elements; /* max_sge: of the chunk that is being posted */
 

@@ -152,7 +152,7 @@ int pier_rail_init(struct pier_rail_state *rail, uint32_t index,
 		pier_rail_free(rail);
 		return pier_fail_because(-error, "rail %u of a transfer", index);
 	}
-	rail->staged = pier_has_bounce(given->mr);
+	rail->bounced = pier_has_bounce(given->mr);
 	rail->direct = pier_has_direct(given->mr);
 	if (stall_ms == PIER_TIMEOUT_DEFAULT)
 		stall_ms = given->channel->attr.timeout_ms;

@@ -19,10 +19,10 @@ struct pier_receiver_side {
 	struct pier_mr *mr;
 	uint64_t offset;
 	uint32_t resets; /* of the channel, when the receives were posted */
-	bool staged;	 /* a part of the region is: bytes are copied as they come */
-	bool direct;	 /* device memory of it is not */
+	bool bounced;	 /* a part of the region has a bounce buffer */
+	bool direct;	 /* a part of it is device memory without one */
 	bool unflushed;	 /* bytes came straight into memory that may need a flush */
-	bool doubtful;	 /* also of what is staged now: before it went on */
+	bool doubtful;	 /* also of what has a bounce buffer now: before it went on */
 
 	struct pier_work *ring;
 	uint32_t size, first, count;

@@ -62,7 +62,7 @@ int pier_side_init(struct pier_receiver_side *side, uint32_t index,
 	if (!error)
 		error = check_region(given, length);
 	if (!error) {
-		side->staged = pier_has_bounce(given->mr);
+		side->bounced = pier_has_bounce(given->mr);
 		side->direct = pier_has_direct(given->mr);
 		side->ring = calloc(side->size, sizeof(*side->ring));
 		if (!side->ring)
@@ -212,7 +212,7 @@ int pier_side_land(struct pier_receiver_side *side, struct pier_range chunk)
 {
 	int error = 0;
 
-	if (side->staged)
+	if (side->bounced)
 		error = pier_copy_for_device(side->mr, side->offset + chunk.offset,
 					     chunk.length);
 	side->unflushed |= side->direct;
