@@ -9,8 +9,9 @@ extern const struct pier_backend pier_host_backend;
 extern const struct pier_backend pier_memfd_backend;
 extern const struct pier_backend pier_udmabuf_backend;
 extern const struct pier_backend pier_dma_heap_backend;
-extern const struct pier_backend pier_cuda_backend; /* with PIER_HAVE_CUDA */
-extern const struct pier_backend pier_hip_backend;  /* with PIER_HAVE_HIP */
+extern const struct pier_backend pier_dmabuf_backend; /* not in the registry */
+extern const struct pier_backend pier_cuda_backend;   /* with PIER_HAVE_CUDA */
+extern const struct pier_backend pier_hip_backend;    /* with PIER_HAVE_HIP */
 
 /* One entry of the registry: a backend, or why an object is not one. */
 struct pier_backend_entry {
@@ -27,5 +28,16 @@ size_t pier_backend_entries(const struct pier_backend_entry **ret_entries);
 
 /* The backend of that name that could be loaded, or NULL. */
 const struct pier_backend *pier_find_backend(const char *name, size_t name_length);
+
+/*
+ * Make memory of the pages around [offset, offset + length) of a caller's dma-buf, or of
+ * a memfd. The fd is duplicated. Undone by release() of the backend.
+ *
+ * ret_backend  pier_dmabuf_backend or pier_memfd_backend
+ *
+ * Errors: -EBADF; -EINVAL it is neither; -ERANGE the range leaves it; -EMFILE; -ENOMEM.
+ */
+int pier_wrap_fd(int fd, uint64_t offset, uint64_t length,
+		 const struct pier_backend **ret_backend, struct pier_memory *ret_memory);
 
 #endif

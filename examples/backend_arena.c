@@ -3,11 +3,11 @@
  * An out-of-tree backend in a shared object. It divides an arena of shared memory
  * into slots of one size.
  *
- *	cc -shared -fPIC $(pkg-config --cflags pier) \
- *		-o arena.so backend_arena.c $(pkg-config --libs pier)
+ *	cc -shared -fPIC $(pkg-config --cflags pier) -o arena.so backend_arena.c
  *	PIER_BACKEND_PATH=$PWD pier info
  *
- * Then pier_buffer_alloc("arena", ...) works as for the built-in kinds of memory.
+ * Specs can name "arena" like a built-in backend. The object does not link libpier: the
+ * library passes it the functions that it needs.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -34,6 +34,9 @@ static struct {
 	int used[SLOTS];
 } arena = { .lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1 };
 
+/* The library; set before it calls any other function here. */
+static const struct pier_backend_host *host;
+
 static int arena_probe(char *ret_detail, size_t size)
 {
 	snprintf(ret_detail, size, "%d slots of %d KiB", SLOTS, SLOT_SIZE >> 10);
@@ -54,7 +57,7 @@ static int create_arena(void)
 
 		if (fd >= 0)
 			close(fd);
-		return pier_fail(error, "creating the arena: %s", strerror(error));
+		return host->fail(error, "creating the arena: %s", strerror(error));
 	}
 	arena.fd = fd;
 	arena.start = start;
@@ -81,7 +84,7 @@ static int take_slot(struct pier_memory *ret_memory)
 			return 0;
 		}
 	}
-	return pier_fail(ENOMEM, "all %d slots of the arena are in use", SLOTS);
+	return host->fail(ENOMEM, "all %d slots of the arena are in use", SLOTS);
 }
 
 static int arena_alloc(const char *unit, uint64_t length, struct pier_memory *ret_memory)
@@ -89,10 +92,10 @@ static int arena_alloc(const char *unit, uint64_t length, struct pier_memory *re
 	int result = 0;
 
 	if (unit)
-		return pier_fail(EINVAL, "arena has no units, but \"%s\" was asked for",
-				 unit);
+		return host->fail(EINVAL, "arena has no units, but \"%s\" was asked for",
+				  unit);
 	if (length > SLOT_SIZE)
-		return pier_fail(E2BIG, "a slot of the arena has %d bytes", SLOT_SIZE);
+		return host->fail(E2BIG, "a slot of the arena has %d bytes", SLOT_SIZE);
 	pthread_mutex_lock(&arena.lock);
 	if (!arena.start)
 		result = create_arena();
@@ -109,11 +112,12 @@ static void arena_free(struct pier_memory *memory)
 	pthread_mutex_unlock(&arena.lock);
 }
 
-static int arena_find(uint64_t address, struct pier_memory *ret_memory)
+static int arena_find(uint64_t address, uint64_t length, struct pier_memory *ret_memory)
 {
 	int result = -ENOENT;
 	uint64_t start, slot;
 
+	(void)length;
 	pthread_mutex_lock(&arena.lock);
 	start = (uint64_t)(uintptr_t)arena.start;
 	slot = (address - start) / SLOT_SIZE; /* wraps to a huge value below the start */
@@ -125,18 +129,18 @@ static int arena_find(uint64_t address, struct pier_memory *ret_memory)
 	return result;
 }
 
-static int arena_export(const struct pier_memory *memory, uint64_t address,
-			uint64_t length, struct pier_backend_export *ret_export)
+static int arena_export(const struct pier_memory *memory,
+			const struct pier_backend_request *request,
+			struct pier_backend_export *ret_export)
 {
 	int fd = fcntl(arena.fd, F_DUPFD_CLOEXEC, 0);
 
 	(void)memory;
-	(void)length;
 	if (fd < 0)
-		return pier_fail(errno, "duplicating the arena's fd: %s",
-				 strerror(errno));
+		return host->fail(errno, "duplicating the arena's fd: %s",
+				  strerror(errno));
 	ret_export->fd = fd;
-	ret_export->offset = address - (uint64_t)(uintptr_t)arena.start;
+	ret_export->offset = request->address - (uint64_t)(uintptr_t)arena.start;
 	return 0;
 }
 
@@ -145,9 +149,7 @@ static void arena_close_export(struct pier_backend_export *dmabuf)
 	close(dmabuf->fd);
 }
 
-PIER_API extern const struct pier_backend pier_backend;
-
-const struct pier_backend pier_backend = {
+static const struct pier_backend arena_backend = {
 	.abi = PIER_BACKEND_ABI,
 	.size = sizeof(struct pier_backend),
 	.name = "arena",
@@ -160,3 +162,9 @@ const struct pier_backend pier_backend = {
 	.export_range = arena_export,
 	.close_export = arena_close_export,
 };
+
+const struct pier_backend *pier_backend_get(const struct pier_backend_host *library)
+{
+	host = library;
+	return &arena_backend;
+}

@@ -29,7 +29,8 @@ static int open_side(struct side *side, int socket)
 {
 	void *bytes;
 
-	/* Each process opens the device itself: an open device does not survive fork(). */
+	/* Each process opens the device itself: an open device does not survive fork().
+	 */
 	if (pier_open_device(NULL, &side->device) ||
 	    pier_alloc_pd(side->device, &side->pd) ||
 	    pier_buffer_alloc("host", SIZE, &side->buffer) ||

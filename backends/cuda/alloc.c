@@ -27,7 +27,7 @@ enum {
 };
 
 /* `bytes` on the device, or in page-locked host memory, wherever they lie. */
-static int take_bytes(struct pier_cuda_memory *memory, uint64_t bytes)
+static int call_alloc(struct pier_cuda_memory *memory, uint64_t bytes)
 {
 	struct pier_cuda *cuda = memory->cuda;
 	const char *name = "cuMemAlloc";
@@ -52,7 +52,7 @@ static int take_bytes(struct pier_cuda_memory *memory, uint64_t bytes)
 	return 0;
 }
 
-static void give_back(struct pier_cuda_memory *memory)
+static void free_driver_memory(struct pier_cuda_memory *memory)
 {
 	struct pier_cuda *cuda = memory->cuda;
 	CUresult error;
@@ -73,7 +73,7 @@ static void give_back(struct pier_cuda_memory *memory)
 		     pier_cuda_kind_name(memory->kind), memory->start, text);
 }
 
-static int take_pages(struct pier_cuda_memory *memory, uint64_t length)
+static int alloc_pages(struct pier_cuda_memory *memory, uint64_t length)
 {
 	uint64_t bytes;
 	int result;
@@ -83,7 +83,7 @@ static int take_pages(struct pier_cuda_memory *memory, uint64_t length)
 				 length);
 	if (memory->kind == PIER_CUDA_LINEAR && bytes < BLOCK)
 		bytes = BLOCK;
-	result = take_bytes(memory, bytes);
+	result = call_alloc(memory, bytes);
 	if (result != 0)
 		return result;
 	memory->address = memory->start;
@@ -91,13 +91,13 @@ static int take_pages(struct pier_cuda_memory *memory, uint64_t length)
 	return 0;
 }
 
-static int take(struct pier_cuda_memory *memory, const struct pier_cuda_spec *spec,
-		uint64_t length)
+static int take_memory(struct pier_cuda_memory *memory, const struct pier_cuda_spec *spec,
+		       uint64_t length)
 {
 	int result;
 
 	if (spec->kind != PIER_CUDA_VMM) {
-		result = take_pages(memory, length);
+		result = alloc_pages(memory, length);
 		if (result == 0 && spec->kind == PIER_CUDA_HOST)
 			memory->cpu = (void *)(uintptr_t)memory->address;
 		return result;
@@ -108,7 +108,7 @@ static int take(struct pier_cuda_memory *memory, const struct pier_cuda_spec *sp
 	return result;
 }
 
-static int clear(struct pier_cuda_memory *memory)
+static int clear_memory(struct pier_cuda_memory *memory)
 {
 	if (!memory->cpu)
 		return pier_cuda_clear(memory);
@@ -117,23 +117,23 @@ static int clear(struct pier_cuda_memory *memory)
 }
 
 /* In the device's context. */
-static int fill(struct pier_cuda_memory *memory, const struct pier_cuda_spec *spec,
-		uint64_t length)
+static int fill_memory(struct pier_cuda_memory *memory, const struct pier_cuda_spec *spec,
+		       uint64_t length)
 {
-	int result = take(memory, spec, length);
+	int result = take_memory(memory, spec, length);
 
 	if (result != 0)
 		return result;
-	result = clear(memory);
+	result = clear_memory(memory);
 	if (result != 0)
-		give_back(memory);
+		free_driver_memory(memory);
 	else
 		pier_cuda_read_identity(memory->cuda, memory->address, &memory->identity);
 	return result;
 }
 
-static int allocate(struct pier_cuda *cuda, const struct pier_cuda_spec *spec,
-		    uint64_t length, struct pier_cuda_memory **ret_memory)
+static int alloc_memory(struct pier_cuda *cuda, const struct pier_cuda_spec *spec,
+			uint64_t length, struct pier_cuda_memory **ret_memory)
 {
 	struct pier_cuda_memory *memory = calloc(1, sizeof(*memory));
 	struct pier_cuda_scope scope;
@@ -146,7 +146,7 @@ static int allocate(struct pier_cuda *cuda, const struct pier_cuda_spec *spec,
 	memory->device = spec->device;
 	result = pier_cuda_enter_memory(memory, &scope);
 	if (result == 0) {
-		result = fill(memory, spec, length);
+		result = fill_memory(memory, spec, length);
 		pier_cuda_leave(cuda, &scope);
 	}
 	if (result != 0) {
@@ -176,7 +176,7 @@ int pier_cuda_alloc(const char *unit, uint64_t length, struct pier_memory *ret_m
 			"no CUDA device %d: there %s %d, from 0 on, in the order "
 			"of the driver (CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER)",
 			spec.device, count == 1 ? "is" : "are", count);
-	result = allocate(cuda, &spec, length, &memory);
+	result = alloc_memory(cuda, &spec, length, &memory);
 	if (result != 0)
 		return result;
 	pier_cuda_add_own(memory);
@@ -185,12 +185,12 @@ int pier_cuda_alloc(const char *unit, uint64_t length, struct pier_memory *ret_m
 }
 
 /* The context of what is freed may have been lost, and the memory with it. */
-static void destroy(struct pier_cuda_memory *memory)
+static void destroy_memory(struct pier_cuda_memory *memory)
 {
 	struct pier_cuda_scope scope;
 
 	if (pier_cuda_enter_memory(memory, &scope) == 0) {
-		give_back(memory);
+		free_driver_memory(memory);
 		pier_cuda_leave(memory->cuda, &scope);
 	} else {
 		pier_warning("freeing memory at %#" PRIx64 ": %s", memory->start,
@@ -205,7 +205,7 @@ void pier_cuda_put(struct pier_memory *memory)
 	if (state->own) {
 		if (!pier_cuda_drop_own(state))
 			return;
-		destroy(state);
+		destroy_memory(state);
 	}
 	free(state);
 }

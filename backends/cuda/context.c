@@ -8,7 +8,7 @@
  * wait. What pier does has no part in any graph. Before CUDA 10.1 there was no other
  * mode.
  */
-static void relax(const struct pier_cuda *cuda, struct pier_cuda_scope *ret_scope)
+static void relax_capture(const struct pier_cuda *cuda, struct pier_cuda_scope *ret_scope)
 {
 	ret_scope->mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 	ret_scope->relaxed = cuda->call.cuThreadExchangeStreamCaptureMode &&
@@ -16,7 +16,8 @@ static void relax(const struct pier_cuda *cuda, struct pier_cuda_scope *ret_scop
 				     &ret_scope->mode) == CUDA_SUCCESS;
 }
 
-static void restore(const struct pier_cuda *cuda, const struct pier_cuda_scope *scope)
+static void restore_capture(const struct pier_cuda *cuda,
+			    const struct pier_cuda_scope *scope)
 {
 	CUstreamCaptureMode mode = scope->mode;
 
@@ -25,7 +26,7 @@ static void restore(const struct pier_cuda *cuda, const struct pier_cuda_scope *
 }
 
 /* Of the current context; what has the flag is not set again, which takes a lock. */
-static CUresult set_flag(const struct pier_cuda *cuda)
+static CUresult set_sync_flag(const struct pier_cuda *cuda)
 {
 	unsigned int flags = 0;
 
@@ -41,14 +42,14 @@ CUresult pier_cuda_synchronize_context(const struct pier_cuda *cuda)
 	struct pier_cuda_scope scope;
 	CUresult error;
 
-	relax(cuda, &scope);
-	error = set_flag(cuda);
-	restore(cuda, &scope);
+	relax_capture(cuda, &scope);
+	error = set_sync_flag(cuda);
+	restore_capture(cuda, &scope);
 	return error;
 }
 
 /* Before anything of pier's is in it; what fails here is told by the first export. */
-static void prepare(const struct pier_cuda *cuda, CUcontext context)
+static void prepare_context(const struct pier_cuda *cuda, CUcontext context)
 {
 	if (cuda->call.cuCtxPushCurrent(context) != CUDA_SUCCESS)
 		return;
@@ -66,7 +67,7 @@ static int retain_primary(struct pier_cuda *cuda, int device, CUcontext *ret_con
 		return pier_cuda_fail(cuda, error,
 				      "cuDevicePrimaryCtxRetain of CUDA device %d",
 				      device);
-	prepare(cuda, context);
+	prepare_context(cuda, context);
 	if (!atomic_compare_exchange_strong(&cuda->primary[device], &first, context)) {
 		cuda->call.cuDevicePrimaryCtxRelease(device);
 		context = first;
@@ -75,7 +76,7 @@ static int retain_primary(struct pier_cuda *cuda, int device, CUcontext *ret_con
 	return 0;
 }
 
-static int push(struct pier_cuda *cuda, int device, CUcontext context)
+static int push_context(struct pier_cuda *cuda, int device, CUcontext context)
 {
 	CUresult error;
 	int result = 0;
@@ -99,10 +100,10 @@ int pier_cuda_enter(struct pier_cuda *cuda, int device, CUcontext context,
 {
 	int result;
 
-	relax(cuda, ret_scope);
-	result = push(cuda, device, context);
+	relax_capture(cuda, ret_scope);
+	result = push_context(cuda, device, context);
 	if (result != 0)
-		restore(cuda, ret_scope);
+		restore_capture(cuda, ret_scope);
 	return result;
 }
 
@@ -111,7 +112,7 @@ void pier_cuda_leave(struct pier_cuda *cuda, const struct pier_cuda_scope *scope
 	CUcontext context;
 
 	cuda->call.cuCtxPopCurrent(&context);
-	restore(cuda, scope);
+	restore_capture(cuda, scope);
 }
 
 int pier_cuda_recognize(struct pier_cuda *cuda, int device, CUcontext *context)

@@ -19,8 +19,8 @@ struct copy {
 	void *host;
 };
 
-static CUresult start(const struct pier_cuda *cuda, const struct copy *copy,
-		      CUstream stream)
+static CUresult start_copy(const struct pier_cuda *cuda, const struct copy *copy,
+			   CUstream stream)
 {
 	switch (copy->direction) {
 	case WRITE:
@@ -38,7 +38,7 @@ static CUresult start(const struct pier_cuda *cuda, const struct copy *copy,
  * In a stream of pier's: in the default one it would wait for the application's kernels,
  * of which one may be waiting for these bytes.
  */
-static int run(const struct pier_cuda_memory *memory, const struct copy *copy)
+static int run_copy(const struct pier_cuda_memory *memory, const struct copy *copy)
 {
 	static const char *const words[][2] = {
 		[WRITE] = { "copying", "to" },
@@ -53,7 +53,7 @@ static int run(const struct pier_cuda_memory *memory, const struct copy *copy)
 
 	if (result != 0)
 		return result;
-	error = start(cuda, copy, stream);
+	error = start_copy(cuda, copy, stream);
 	if (error == CUDA_SUCCESS)
 		error = cuda->call.cuStreamSynchronize(stream);
 	pier_cuda_put_stream(cuda, memory->context, stream);
@@ -69,10 +69,10 @@ int pier_cuda_clear(const struct pier_cuda_memory *memory)
 {
 	struct copy copy = { CLEAR, memory->address, memory->length, NULL };
 
-	return run(memory, &copy);
+	return run_copy(memory, &copy);
 }
 
-static int run_live(const struct pier_cuda_memory *memory, const struct copy *copy)
+static int run_live_copy(const struct pier_cuda_memory *memory, const struct copy *copy)
 {
 	struct pier_cuda_scope scope;
 	int result = pier_cuda_enter_memory(memory, &scope);
@@ -81,7 +81,7 @@ static int run_live(const struct pier_cuda_memory *memory, const struct copy *co
 		return result;
 	result = pier_cuda_check_live(memory);
 	if (result == 0)
-		result = run(memory, copy);
+		result = run_copy(memory, copy);
 	pier_cuda_leave(memory->cuda, &scope);
 	return result;
 }
@@ -93,7 +93,7 @@ int pier_cuda_copy_to(const struct pier_memory *memory, uint64_t offset,
 	struct copy copy = { WRITE, state->address + offset, length, (void *)source };
 
 	if (!memory->cpu)
-		return run_live(state, &copy);
+		return run_live_copy(state, &copy);
 	memcpy((char *)memory->cpu + offset, source, length);
 	return 0;
 }
@@ -105,7 +105,7 @@ int pier_cuda_copy_from(const struct pier_memory *memory, uint64_t offset,
 	struct copy copy = { READ, state->address + offset, length, destination };
 
 	if (!memory->cpu)
-		return run_live(state, &copy);
+		return run_live_copy(state, &copy);
 	memcpy(destination, (const char *)memory->cpu + offset, length);
 	return 0;
 }

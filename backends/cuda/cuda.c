@@ -53,6 +53,7 @@ const struct pier_backend pier_cuda_backend = {
 	.description =
 		"memory of NVIDIA's GPUs (unit N), or page-locked for them (N:host)",
 	.dmabuf = true,
+	.mappings = true,
 	.probe = probe_cuda,
 	.alloc = pier_cuda_alloc,
 	.free = pier_cuda_put,
@@ -65,9 +66,7 @@ const struct pier_backend pier_cuda_backend = {
 	.flush = pier_cuda_flush,
 	.locate = pier_cuda_locate,
 	.identity = pier_cuda_identity,
-	.find_range = pier_cuda_find_range,
 	.describe = describe_cuda,
-	.export_mapped = pier_cuda_export_mapped,
 	.segment = pier_cuda_segment,
 	.unit = pier_cuda_unit,
 	.lock_host = pier_cuda_lock_host,

@@ -94,7 +94,8 @@ static int find_calls(struct pier_cuda *cuda, char *ret_why, size_t size)
 }
 
 /* Takes the library over. Two threads may come here at once: the first one's stays. */
-static int publish(void *library, struct pier_cuda **ret_cuda, char *ret_why, size_t size)
+static int publish_driver(void *library, struct pier_cuda **ret_cuda, char *ret_why,
+			  size_t size)
 {
 	struct pier_cuda *cuda = calloc(1, sizeof(*cuda)), *first = NULL;
 	int result = -ENOMEM;
@@ -117,7 +118,7 @@ static int publish(void *library, struct pier_cuda **ret_cuda, char *ret_why, si
 	return result;
 }
 
-static int load(struct pier_cuda **ret_cuda, char *ret_why, size_t size)
+static int load_driver(struct pier_cuda **ret_cuda, char *ret_why, size_t size)
 {
 	struct pier_cuda *cuda = atomic_load(&opened);
 	const char *reason;
@@ -129,7 +130,7 @@ static int load(struct pier_cuda **ret_cuda, char *ret_why, size_t size)
 	}
 	library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
 	if (library)
-		return publish(library, ret_cuda, ret_why, size);
+		return publish_driver(library, ret_cuda, ret_why, size);
 	reason = dlerror();
 	snprintf(ret_why, size,
 		 "no CUDA driver: %s; install NVIDIA's driver (Debian: nvidia-driver, "
@@ -152,7 +153,7 @@ struct pier_cuda *pier_cuda_if_loaded(void)
 	library = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
 	if (!library)
 		return NULL;
-	if (publish(library, &cuda, why, sizeof(why)) != 0) {
+	if (publish_driver(library, &cuda, why, sizeof(why)) != 0) {
 		pier_debug("%s", why);
 		return NULL;
 	}
@@ -179,7 +180,7 @@ static const char *explain_init(CUresult error, char *ret_text, size_t size)
 	return ret_text;
 }
 
-static int init(struct pier_cuda *cuda, char *ret_why, size_t size)
+static int init_driver(struct pier_cuda *cuda, char *ret_why, size_t size)
 {
 	char text[160], extra[80];
 	const char *step = "cuInit";
@@ -209,10 +210,10 @@ static int init(struct pier_cuda *cuda, char *ret_why, size_t size)
 int pier_cuda_try_open(struct pier_cuda **ret_cuda, char *ret_why, size_t size)
 {
 	struct pier_cuda *cuda;
-	int result = load(&cuda, ret_why, size);
+	int result = load_driver(&cuda, ret_why, size);
 
 	if (result == 0 && atomic_load(&cuda->device_count) < 0)
-		result = init(cuda, ret_why, size);
+		result = init_driver(cuda, ret_why, size);
 	if (result == 0)
 		*ret_cuda = cuda;
 	return result;

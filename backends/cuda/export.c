@@ -106,7 +106,7 @@ void pier_cuda_explain_export(const struct pier_cuda_memory *memory, char *ret_t
  * attribute; its context has (CUDA 12.1), since its first use unless somebody took it
  * away, and before that the caller must wait for his stream.
  */
-static int synchronize(struct pier_cuda_memory *memory)
+static int synchronize_memory(struct pier_cuda_memory *memory)
 {
 	struct pier_cuda *cuda = memory->cuda;
 	unsigned int on = 1;
@@ -128,12 +128,12 @@ static int synchronize(struct pier_cuda_memory *memory)
 	return 0;
 }
 
-static bool refused(CUresult error)
+static bool is_refusal(CUresult error)
 {
 	return error == CUDA_ERROR_INVALID_VALUE || error == CUDA_ERROR_NOT_SUPPORTED;
 }
 
-static bool ask(const struct pier_cuda *cuda, struct request *request, int *ret_fd)
+static bool ask_driver(const struct pier_cuda *cuda, struct request *request, int *ret_fd)
 {
 	int fd = -1;
 
@@ -150,8 +150,8 @@ static bool ask(const struct pier_cuda *cuda, struct request *request, int *ret_
  * The pages around the whole allocation, or mapping, around a request: what some drivers
  * want. False: the request leaves it, or is that already.
  */
-static bool widen(const struct pier_cuda_memory *memory, struct request *request,
-		  bool *ret_leaves)
+static bool widen_request(const struct pier_cuda_memory *memory, struct request *request,
+			  bool *ret_leaves)
 {
 	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), start = memory->start;
 	uint64_t length = memory->start_length, end;
@@ -199,23 +199,23 @@ static int fail_export(const struct pier_cuda_memory *memory,
 }
 
 /* The range, or what is around it; *ret_offset is where it lies in that. */
-static int ask_twice(const struct pier_cuda_memory *memory, struct request *request,
-		     int *ret_fd, uint64_t *ret_offset)
+static int ask_driver_twice(const struct pier_cuda_memory *memory,
+			    struct request *request, int *ret_fd, uint64_t *ret_offset)
 {
 	struct request first;
 	bool leaves;
 
 	*ret_offset = 0;
-	if (ask(memory->cuda, request, ret_fd))
+	if (ask_driver(memory->cuda, request, ret_fd))
 		return 0;
 	first = *request;
-	if (!refused(first.error))
+	if (!is_refusal(first.error))
 		return fail_export(memory, &first);
-	if (!widen(memory, request, &leaves))
+	if (!widen_request(memory, request, &leaves))
 		return leaves && pier_cuda_is_mapped(memory)
 			       ? fail_seam(memory, &first)
 			       : fail_export(memory, &first);
-	if (!ask(memory->cuda, request, ret_fd))
+	if (!ask_driver(memory->cuda, request, ret_fd))
 		return fail_export(memory, &first);
 	pier_debug("the CUDA driver exports the whole allocation at %#" PRIx64 " only",
 		   request->address);
@@ -224,17 +224,17 @@ static int ask_twice(const struct pier_cuda_memory *memory, struct request *requ
 }
 
 /* With the allocation's context current. */
-static int export(struct pier_cuda_memory *memory, struct request *request,
-		  struct pier_backend_export *ret_export)
+static int export_request(struct pier_cuda_memory *memory, struct request *request,
+			  struct pier_backend_export *ret_export)
 {
 	uint64_t offset;
 	int fd = -1, result;
 
 	result = pier_cuda_check_live(memory);
 	if (result == 0)
-		result = synchronize(memory);
+		result = synchronize_memory(memory);
 	if (result == 0)
-		result = ask_twice(memory, request, &fd, &offset);
+		result = ask_driver_twice(memory, request, &fd, &offset);
 	if (result != 0)
 		return result;
 	/* No version's documentation speaks of this. */
@@ -243,7 +243,8 @@ static int export(struct pier_cuda_memory *memory, struct request *request,
 		pier_close_fd(fd);
 		return result;
 	}
-	*ret_export = (struct pier_backend_export){ .fd = fd, .offset = offset };
+	ret_export->fd = fd;
+	ret_export->offset = offset;
 	return 0;
 }
 
@@ -263,13 +264,13 @@ static int check_mapping(const struct pier_cuda *cuda, enum pier_mapping mapping
 	return 0;
 }
 
-int pier_cuda_export_mapped(const struct pier_memory *memory, uint64_t address,
-			    uint64_t length, enum pier_mapping mapping,
-			    struct pier_backend_export *ret_export)
+int pier_cuda_export(const struct pier_memory *memory,
+		     const struct pier_backend_request *wanted,
+		     struct pier_backend_export *ret_export)
 {
 	struct pier_cuda_scope scope;
 	struct pier_cuda_memory *state = memory->state;
-	struct request request = { .address = address, .length = length };
+	struct request request = { .address = wanted->address, .length = wanted->length };
 	char reason[256];
 	int result;
 
@@ -280,18 +281,11 @@ int pier_cuda_export_mapped(const struct pier_memory *memory, uint64_t address,
 	if (reason[0])
 		result = pier_fail(EOPNOTSUPP, "%s", reason);
 	else
-		result = check_mapping(state->cuda, mapping, &request.flags);
+		result = check_mapping(state->cuda, wanted->mapping, &request.flags);
 	if (result == 0)
-		result = export(state, &request, ret_export);
+		result = export_request(state, &request, ret_export);
 	pier_cuda_leave(state->cuda, &scope);
 	return result;
-}
-
-int pier_cuda_export(const struct pier_memory *memory, uint64_t address, uint64_t length,
-		     struct pier_backend_export *ret_export)
-{
-	return pier_cuda_export_mapped(memory, address, length, PIER_MAPPING_DEFAULT,
-				       ret_export);
 }
 
 int pier_cuda_expose(const struct pier_memory *memory)
@@ -304,7 +298,7 @@ int pier_cuda_expose(const struct pier_memory *memory)
 		return result;
 	result = pier_cuda_check_live(state);
 	if (result == 0)
-		result = synchronize(state);
+		result = synchronize_memory(state);
 	pier_cuda_leave(state->cuda, &scope);
 	return result;
 }

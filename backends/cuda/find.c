@@ -213,8 +213,7 @@ static bool is_plain(const struct pier_cuda_memory *memory, uint64_t address,
 	       (uint64_t)(uintptr_t)memory->cpu + offset == address;
 }
 
-int pier_cuda_find_range(uint64_t address, uint64_t length,
-			 struct pier_memory *ret_memory)
+int pier_cuda_find(uint64_t address, uint64_t length, struct pier_memory *ret_memory)
 {
 	struct pier_cuda_memory *memory;
 	struct pier_cuda *cuda;
@@ -242,9 +241,4 @@ int pier_cuda_find_range(uint64_t address, uint64_t length,
 	}
 	*ret_memory = pier_cuda_describe(memory);
 	return 0;
-}
-
-int pier_cuda_find(uint64_t address, struct pier_memory *ret_memory)
-{
-	return pier_cuda_find_range(address, 1, ret_memory);
 }

@@ -4,9 +4,7 @@
 
 #include "memory.h"
 
-/* find() and find_range() of the backend. */
-int pier_cuda_find(uint64_t address, struct pier_memory *ret_memory);
-int pier_cuda_find_range(uint64_t address, uint64_t length,
-			 struct pier_memory *ret_memory);
+/* find() of the backend. */
+int pier_cuda_find(uint64_t address, uint64_t length, struct pier_memory *ret_memory);
 
 #endif

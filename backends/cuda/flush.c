@@ -33,13 +33,15 @@ static int flush_device(const struct pier_cuda_memory *memory)
  * Whether the device's own kernels see what a NIC wrote is an attribute. Those of other
  * devices are not asked about: who reads this memory over NVLink orders that himself.
  */
-int pier_cuda_flush(const struct pier_memory *memory)
+int pier_cuda_flush(const struct pier_memory *memory,
+		    const struct pier_backend_flush *range)
 {
 	const struct pier_cuda_memory *state = memory->state;
 	const struct pier_cuda *cuda = state->cuda;
 	int ordering = 0;
 	CUresult error;
 
+	(void)range; /* the driver flushes all of a device */
 	if (pier_cuda_is_host(state))
 		return 0;
 	error = cuda->call.cuDeviceGetAttribute(

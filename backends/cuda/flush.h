@@ -5,6 +5,7 @@
 #include "backends/backend.h"
 
 /* flush() of the backend. */
-int pier_cuda_flush(const struct pier_memory *memory);
+int pier_cuda_flush(const struct pier_memory *memory,
+		    const struct pier_backend_flush *range);
 
 #endif

@@ -47,8 +47,8 @@ static bool is_on_host(const CUmemAllocationProp *prop)
 	       prop->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT;
 }
 
-static bool grants(const struct pier_cuda *cuda, uint64_t address, unsigned int type,
-		   int id)
+static bool grants_access(const struct pier_cuda *cuda, uint64_t address,
+			  unsigned int type, int id)
 {
 	CUmemLocation location = { .type = type, .id = id };
 	unsigned long long flags = 0;
@@ -66,8 +66,8 @@ static bool cpu_reaches(const struct pier_cuda *cuda, uint64_t address,
 {
 	if (!is_on_host(prop) || !cuda->call.cuMemGetAccess)
 		return false;
-	return grants(cuda, address, prop->location.type, prop->location.id) ||
-	       grants(cuda, address, CU_MEM_LOCATION_TYPE_HOST, 0);
+	return grants_access(cuda, address, prop->location.type, prop->location.id) ||
+	       grants_access(cuda, address, CU_MEM_LOCATION_TYPE_HOST, 0);
 }
 
 static bool same_properties(const CUmemAllocationProp *a, const CUmemAllocationProp *b)

@@ -15,6 +15,7 @@ static struct {
 struct pier_memory pier_cuda_describe(struct pier_cuda_memory *memory)
 {
 	return (struct pier_memory){
+		.size = sizeof(struct pier_memory),
 		.address = memory->address,
 		.length = memory->length,
 		.cpu = memory->cpu,

@@ -90,7 +90,7 @@ static void describe_unit(const struct pier_cuda *cuda, int device,
 
 int pier_cuda_unit(uint32_t index, struct pier_backend_unit *ret_unit)
 {
-	struct pier_backend_unit unit = { .numa_node = -1 };
+	struct pier_backend_unit unit = { .size = sizeof(unit), .numa_node = -1 };
 	struct pier_cuda *cuda;
 	char why[512];
 	int device;

@@ -10,8 +10,8 @@
 #include "core/log.h"
 
 /* What a failure leaves mapped would leak for the life of the process: it is told. */
-static void warn(const struct pier_cuda *cuda, CUresult error, const char *step,
-		 uint64_t address)
+static void warn_of_failure(const struct pier_cuda *cuda, CUresult error,
+			    const char *step, uint64_t address)
 {
 	char text[160];
 
@@ -25,7 +25,7 @@ static void warn(const struct pier_cuda *cuda, CUresult error, const char *step,
  * A NIC may reach the memory only if that was said when it was made. Where the device
  * does not know the flag cuMemCreate() refuses it.
  */
-static CUmemAllocationProp properties(struct pier_cuda_memory *memory)
+static CUmemAllocationProp read_properties(struct pier_cuda_memory *memory)
 {
 	CUmemAllocationProp prop = {
 		.type = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -89,7 +89,7 @@ static int map_segment(struct pier_cuda_memory *memory, const CUmemAllocationPro
 			cuda, error, "cuMemCreate of %" PRIu64 " bytes on CUDA device %d",
 			memory->segment, memory->device);
 	error = cuda->call.cuMemMap(address, memory->segment, 0, handle, 0);
-	warn(cuda, cuda->call.cuMemRelease(handle), "cuMemRelease", address);
+	warn_of_failure(cuda, cuda->call.cuMemRelease(handle), "cuMemRelease", address);
 	if (error != CUDA_SUCCESS)
 		return pier_cuda_fail(cuda, error,
 				      "cuMemMap of %" PRIu64 " bytes on CUDA device %d",
@@ -139,7 +139,7 @@ int pier_cuda_vmm_alloc(struct pier_cuda_memory *memory, uint64_t length,
 			uint64_t segment)
 {
 	struct pier_cuda *cuda = memory->cuda;
-	CUmemAllocationProp prop = properties(memory);
+	CUmemAllocationProp prop = read_properties(memory);
 	CUdeviceptr start = 0;
 	CUresult error;
 	int result = check_support(memory);
@@ -168,9 +168,10 @@ void pier_cuda_vmm_free(struct pier_cuda_memory *memory)
 	while (memory->segments > 0) {
 		uint64_t address = memory->start + --memory->segments * memory->segment;
 
-		warn(cuda, cuda->call.cuMemUnmap(address, memory->segment), "cuMemUnmap",
-		     address);
+		warn_of_failure(cuda, cuda->call.cuMemUnmap(address, memory->segment),
+				"cuMemUnmap", address);
 	}
-	warn(cuda, cuda->call.cuMemAddressFree(memory->start, memory->start_length),
-	     "cuMemAddressFree", memory->start);
+	warn_of_failure(cuda,
+			cuda->call.cuMemAddressFree(memory->start, memory->start_length),
+			"cuMemAddressFree", memory->start);
 }

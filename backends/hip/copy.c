@@ -22,8 +22,8 @@ struct copy {
 	uint64_t length;
 };
 
-static unsigned int start(const struct pier_hip *hip, const struct copy *copy,
-			  struct ihipStream_t *stream)
+static unsigned int start_copy(const struct pier_hip *hip, const struct copy *copy,
+			       struct ihipStream_t *stream)
 {
 	switch (copy->direction) {
 	case WRITE:
@@ -37,8 +37,8 @@ static unsigned int start(const struct pier_hip *hip, const struct copy *copy,
 	}
 }
 
-static int try(const struct pier_hip_memory *state, const struct copy *copy,
-	       unsigned int *ret_error, bool *ret_gone)
+static int try_copy(const struct pier_hip_memory *state, const struct copy *copy,
+		    unsigned int *ret_error, bool *ret_gone)
 {
 	const struct pier_hip *hip = state->hip;
 	struct ihipStream_t *stream = NULL;
@@ -47,7 +47,7 @@ static int try(const struct pier_hip_memory *state, const struct copy *copy,
 
 	if (result != 0)
 		return result;
-	error = start(hip, copy, stream);
+	error = start_copy(hip, copy, stream);
 	if (error == PIER_HIP_SUCCESS)
 		error = hip->hipStreamSynchronize(stream);
 	*ret_gone = pier_hip_put_stream(hip, state->device, stream, error);
@@ -55,7 +55,7 @@ static int try(const struct pier_hip_memory *state, const struct copy *copy,
 	return 0;
 }
 
-static int run(const struct pier_hip_memory *state, const struct copy *copy)
+static int run_copy(const struct pier_hip_memory *state, const struct copy *copy)
 {
 	static const char *const words[][2] = {
 		[WRITE] = { "copying", "to" },
@@ -64,10 +64,10 @@ static int run(const struct pier_hip_memory *state, const struct copy *copy)
 	};
 	unsigned int error = PIER_HIP_SUCCESS;
 	bool gone = false;
-	int result = try(state, copy, &error, &gone);
+	int result = try_copy(state, copy, &error, &gone);
 
 	if (result == 0 && gone)
-		result = try(state, copy, &error, &gone);
+		result = try_copy(state, copy, &error, &gone);
 	if (result != 0 || error == PIER_HIP_SUCCESS)
 		return result;
 	return pier_hip_fail(state->hip, error, "%s %llu bytes %s device %d",
@@ -79,11 +79,11 @@ int pier_hip_clear(const struct pier_hip_memory *state, void *pointer, uint64_t 
 {
 	struct copy copy = { CLEAR, pointer, NULL, length };
 
-	return run(state, &copy);
+	return run_copy(state, &copy);
 }
 
 /* HIP copies no more than one segment at a time. */
-static int run_by_segments(const struct pier_hip_memory *state, struct copy copy)
+static int copy_by_segments(const struct pier_hip_memory *state, struct copy copy)
 {
 	uint64_t left = copy.length, address, start, length;
 	int result = 0;
@@ -95,14 +95,14 @@ static int run_by_segments(const struct pier_hip_memory *state, struct copy copy
 					 (unsigned long long)address);
 		length -= address - start;
 		copy.length = left < length ? left : length;
-		result = run(state, &copy);
+		result = run_copy(state, &copy);
 		copy.device = (char *)copy.device + copy.length;
 		copy.host = (char *)copy.host + copy.length;
 	}
 	return result;
 }
 
-static int run_live(const struct pier_memory *memory, const struct copy *copy)
+static int run_live_copy(const struct pier_memory *memory, const struct copy *copy)
 {
 	const struct pier_hip_memory *state = memory->state;
 	struct pier_hip_scope scope;
@@ -115,9 +115,9 @@ static int run_live(const struct pier_memory *memory, const struct copy *copy)
 	if (result == 0)
 		result = pier_hip_check_live(memory);
 	if (result == 0 && state->segments > 1)
-		result = run_by_segments(state, *copy);
+		result = copy_by_segments(state, *copy);
 	else if (result == 0)
-		result = run(state, copy);
+		result = run_copy(state, copy);
 	pier_hip_leave(state->hip, &scope);
 	return result;
 }
@@ -129,7 +129,7 @@ int pier_hip_copy_to(const struct pier_memory *memory, uint64_t offset,
 	struct copy copy = { WRITE, device, (void *)(uintptr_t)source, length };
 
 	if (!memory->cpu)
-		return run_live(memory, &copy);
+		return run_live_copy(memory, &copy);
 	memcpy(device, source, length);
 	return 0;
 }
@@ -141,7 +141,7 @@ int pier_hip_copy_from(const struct pier_memory *memory, uint64_t offset,
 	struct copy copy = { READ, device, destination, length };
 
 	if (!memory->cpu)
-		return run_live(memory, &copy);
+		return run_live_copy(memory, &copy);
 	memcpy(destination, device, length);
 	return 0;
 }
@@ -156,11 +156,13 @@ int pier_hip_copy_from(const struct pier_memory *memory, uint64_t offset,
  * whose completion was seen is not waited for: PCIe has no order between that and the
  * CPU's reading, unless they share the way to the device.
  */
-int pier_hip_flush(const struct pier_memory *memory)
+int pier_hip_flush(const struct pier_memory *memory,
+		   const struct pier_backend_flush *range)
 {
 	const struct pier_hip_memory *state = memory->state;
 	int result;
 
+	(void)range; /* the register flushes all of a device */
 	if (!state->flush)
 		return 0;
 	result = pier_hip_check_owner(state->hip);

@@ -9,7 +9,8 @@ int pier_hip_copy_to(const struct pier_memory *memory, uint64_t offset,
 		     const void *source, uint64_t length);
 int pier_hip_copy_from(const struct pier_memory *memory, uint64_t offset,
 		       void *destination, uint64_t length);
-int pier_hip_flush(const struct pier_memory *memory);
+int pier_hip_flush(const struct pier_memory *memory,
+		   const struct pier_backend_flush *range);
 int pier_hip_lock_host(const struct pier_memory *memory, void *addr, uint64_t length);
 void pier_hip_unlock_host(const struct pier_memory *memory, void *addr);
 

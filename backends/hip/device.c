@@ -17,7 +17,7 @@
  * one, calls of other threads that may allocate or wait fail and break the capture
  * (CHECK_STREAM_CAPTURE_SUPPORTED() in clr). What pier does has no part in any graph.
  */
-static void relax(const struct pier_hip *hip, struct pier_hip_scope *scope)
+static void relax_capture(const struct pier_hip *hip, struct pier_hip_scope *scope)
 {
 	scope->mode = PIER_HIP_CAPTURE_RELAXED;
 	scope->relaxed = hip->hipThreadExchangeStreamCaptureMode &&
@@ -25,7 +25,8 @@ static void relax(const struct pier_hip *hip, struct pier_hip_scope *scope)
 				 PIER_HIP_SUCCESS;
 }
 
-static void restore(const struct pier_hip *hip, const struct pier_hip_scope *scope)
+static void restore_capture(const struct pier_hip *hip,
+			    const struct pier_hip_scope *scope)
 {
 	unsigned int mode = scope->mode;
 
@@ -41,7 +42,7 @@ int pier_hip_enter(const struct pier_hip *hip, int device,
 	*ret_scope = (struct pier_hip_scope){
 		.clean = hip->hipPeekAtLastError() == PIER_HIP_SUCCESS,
 	};
-	relax(hip, ret_scope);
+	relax_capture(hip, ret_scope);
 	if (device < 0)
 		return 0;
 	error = hip->hipGetDevice(&ret_scope->device);
@@ -60,7 +61,7 @@ void pier_hip_leave(const struct pier_hip *hip, const struct pier_hip_scope *sco
 {
 	if (scope->changed)
 		hip->hipSetDevice(scope->device);
-	restore(hip, scope);
+	restore_capture(hip, scope);
 	/* It takes the error away; one of the application's cannot be put back. */
 	if (scope->clean)
 		hip->hipGetLastError();

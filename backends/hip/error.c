@@ -105,11 +105,11 @@ int pier_hsa_errno(unsigned int status)
 	return code ? code->error : EIO;
 }
 
-static int fail(const struct code *code, const char *other, unsigned int number,
-		bool hexadecimal, const char *format, va_list args)
+static int fail_with_code(const struct code *code, const char *other, unsigned int number,
+			  bool hexadecimal, const char *format, va_list args)
 	__attribute__((format(printf, 5, 0)));
-static int fail(const struct code *code, const char *other, unsigned int number,
-		bool hexadecimal, const char *format, va_list args)
+static int fail_with_code(const struct code *code, const char *other, unsigned int number,
+			  bool hexadecimal, const char *format, va_list args)
 {
 	const char *advice = code ? code->advice : NULL;
 	char what[384], value[24];
@@ -132,7 +132,8 @@ int pier_hip_fail(const struct pier_hip *hip, unsigned int error, const char *fo
 	int result;
 
 	va_start(args, format);
-	result = fail(code, name ? name : "hipError_t", error, false, format, args);
+	result = fail_with_code(code, name ? name : "hipError_t", error, false, format,
+				args);
 	va_end(args);
 	return result;
 }
@@ -143,7 +144,8 @@ int pier_hsa_fail(unsigned int status, const char *format, ...)
 	int result;
 
 	va_start(args, format);
-	result = fail(find_hsa_code(status), "hsa_status_t", status, true, format, args);
+	result = fail_with_code(find_hsa_code(status), "hsa_status_t", status, true,
+				format, args);
 	va_end(args);
 	return result;
 }

@@ -138,7 +138,7 @@ static int fail_refused(const struct pier_memory *memory, uint64_t address,
 static int check_memory(const struct pier_memory *memory)
 {
 	const struct pier_hip_memory *state = memory->state;
-	struct pier_memory_facts facts = { .kind = "" };
+	struct pier_memory_facts facts = { .size = sizeof(facts) };
 	int result = pier_hip_check_owner(state->hip);
 
 	if (result != 0)
@@ -150,10 +150,12 @@ static int check_memory(const struct pier_memory *memory)
 	return 0;
 }
 
-int pier_hip_export_mapped(const struct pier_memory *memory, uint64_t address,
-			   uint64_t length, enum pier_mapping mapping,
-			   struct pier_backend_export *ret_export)
+int pier_hip_export(const struct pier_memory *memory,
+		    const struct pier_backend_request *request,
+		    struct pier_backend_export *ret_export)
 {
+	uint64_t address = request->address, length = request->length;
+	enum pier_mapping mapping = request->mapping;
 	const struct pier_hip_memory *state = memory->state;
 	const struct pier_hip *hip = state->hip;
 	struct pier_hip_scope scope;
@@ -188,19 +190,10 @@ int pier_hip_export_mapped(const struct pier_memory *memory, uint64_t address,
 	 * driver's own allocation around it (hsaKmtExportDMABufHandle()): nothing is to
 	 * be added.
 	 */
-	*ret_export = (struct pier_backend_export){
-		.fd = fd,
-		.offset = offset,
-		.state = (void *)(uintptr_t)hip,
-	};
+	ret_export->fd = fd;
+	ret_export->offset = offset;
+	ret_export->state = (void *)(uintptr_t)hip;
 	return 0;
-}
-
-int pier_hip_export(const struct pier_memory *memory, uint64_t address, uint64_t length,
-		    struct pier_backend_export *ret_export)
-{
-	return pier_hip_export_mapped(memory, address, length, PIER_MAPPING_DEFAULT,
-				      ret_export);
 }
 
 void pier_hip_close_export(struct pier_backend_export *dmabuf)

@@ -4,12 +4,10 @@
 
 #include "memory.h"
 
-/* export_range(), export_mapped() and close_export() of the backend. */
-int pier_hip_export(const struct pier_memory *memory, uint64_t address, uint64_t length,
+/* export_range() and close_export() of the backend. */
+int pier_hip_export(const struct pier_memory *memory,
+		    const struct pier_backend_request *request,
 		    struct pier_backend_export *ret_export);
-int pier_hip_export_mapped(const struct pier_memory *memory, uint64_t address,
-			   uint64_t length, enum pier_mapping mapping,
-			   struct pier_backend_export *ret_export);
 void pier_hip_close_export(struct pier_backend_export *dmabuf);
 
 #endif

@@ -80,7 +80,7 @@ static int open_hsa(void **ret_object)
 }
 
 /* Both are pointers, to an object and to a function, which C alone keeps apart. */
-static bool resolve(void *object, const char *name, void *ret_function)
+static bool resolve_function(void *object, const char *name, void *ret_function)
 {
 	void *symbol = dlsym(object, name);
 
@@ -93,13 +93,13 @@ static const char *resolve_all(struct pier_hip *hip, void *hip_object, void *hsa
 {
 	const char *missing = NULL;
 
-#define OPTIONAL_HIP(name, parameters) resolve(hip_object, #name, &hip->name);
-#define OPTIONAL_HSA(name, parameters) resolve(hsa_object, #name, &hip->name);
-#define REQUIRED_HIP(name, parameters)               \
-	if (!resolve(hip_object, #name, &hip->name)) \
+#define OPTIONAL_HIP(name, parameters) resolve_function(hip_object, #name, &hip->name);
+#define OPTIONAL_HSA(name, parameters) resolve_function(hsa_object, #name, &hip->name);
+#define REQUIRED_HIP(name, parameters)                        \
+	if (!resolve_function(hip_object, #name, &hip->name)) \
 		missing = #name;
-#define REQUIRED_HSA(name, parameters)               \
-	if (!resolve(hsa_object, #name, &hip->name)) \
+#define REQUIRED_HSA(name, parameters)                        \
+	if (!resolve_function(hsa_object, #name, &hip->name)) \
 		missing = #name;
 	PIER_HIP_OPTIONAL(OPTIONAL_HIP)
 	PIER_HSA_OPTIONAL(OPTIONAL_HSA)
@@ -109,7 +109,7 @@ static const char *resolve_all(struct pier_hip *hip, void *hip_object, void *hsa
 	return missing;
 }
 
-static int fill_in(struct pier_hip *hip)
+static int fill_table(struct pier_hip *hip)
 {
 	void *hip_object = NULL, *hsa_object = NULL;
 	const char *missing;
@@ -139,7 +139,7 @@ static int open_table(const struct pier_hip **ret_hip)
 
 	if (!hip)
 		return pier_fail(ENOMEM, "no memory for the table of HIP's functions");
-	result = fill_in(hip);
+	result = fill_table(hip);
 	if (result != 0) {
 		free(hip);
 		return result;

@@ -109,9 +109,9 @@ static int find_bounds(const struct pier_hip *hip, uint64_t address,
 			     (unsigned long long)address);
 }
 
-static int fill_in(const struct pier_hip *hip, uint64_t address, uint64_t length,
-		   const struct pier_hsa_pointer_info *info,
-		   struct pier_memory *ret_memory)
+static int describe_pointer(const struct pier_hip *hip, uint64_t address, uint64_t length,
+			    const struct pier_hsa_pointer_info *info,
+			    struct pier_memory *ret_memory)
 {
 	struct pier_hip_memory *state;
 	uint64_t end;
@@ -135,13 +135,13 @@ static int fill_in(const struct pier_hip *hip, uint64_t address, uint64_t length
 	if (!pier_hip_on_host(state->kind))
 		state->flush = pier_hip_flush_register(hip, address);
 	*ret_memory = (struct pier_memory){
+		.size = sizeof(struct pier_memory),
 		.address = (uint64_t)(uintptr_t)base,
 		.length = whole_pages(state->kind, (uint64_t)(uintptr_t)base, size),
 		.cpu = pier_hip_on_host(state->kind) ? base : NULL,
 		.state = state,
 	};
-	/* Of what is of unknown length, the segment around it. */
-	if (length == UINT64_MAX || !pier_add_u64(address, length, &end))
+	if (!pier_add_u64(address, length, &end))
 		end = address;
 	pier_hip_add_segments(ret_memory, end);
 	return 0;
@@ -151,8 +151,8 @@ static int fill_in(const struct pier_hip *hip, uint64_t address, uint64_t length
  * Host memory of somebody else's that hipHostRegister() locked may lie within more host
  * memory: it is HIP's only for who wants nothing around it.
  */
-static bool is_more(const struct pier_hsa_pointer_info *info, uint64_t address,
-		    uint64_t length)
+static bool leaves_locked_range(const struct pier_hsa_pointer_info *info,
+				uint64_t address, uint64_t length)
 {
 	uint64_t base = (uint64_t)(uintptr_t)info->host_base;
 
@@ -160,7 +160,7 @@ static bool is_more(const struct pier_hsa_pointer_info *info, uint64_t address,
 	       (address < base || !pier_range_fits(address - base, length, info->length));
 }
 
-int pier_hip_find_range(uint64_t address, uint64_t length, struct pier_memory *ret_memory)
+int pier_hip_find(uint64_t address, uint64_t length, struct pier_memory *ret_memory)
 {
 	const struct pier_hip *hip = pier_hip_opened();
 	struct pier_hsa_pointer_info info;
@@ -168,19 +168,13 @@ int pier_hip_find_range(uint64_t address, uint64_t length, struct pier_memory *r
 	int result;
 
 	if (!hip || pier_hip_inherited(hip) || !pier_hip_ask_hsa(hip, address, &info) ||
-	    is_more(&info, address, length))
+	    leaves_locked_range(&info, address, length))
 		return -ENOENT;
 	result = pier_hip_enter(hip, -1, &scope);
 	if (result == 0)
-		result = fill_in(hip, address, length, &info, ret_memory);
+		result = describe_pointer(hip, address, length, &info, ret_memory);
 	pier_hip_leave(hip, &scope);
 	return result;
-}
-
-int pier_hip_find(uint64_t address, struct pier_memory *ret_memory)
-{
-	/* Nobody knows how much is wanted, so registered memory stays host memory. */
-	return pier_hip_find_range(address, UINT64_MAX, ret_memory);
 }
 
 void pier_hip_release(struct pier_memory *memory)

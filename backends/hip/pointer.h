@@ -4,10 +4,8 @@
 
 #include "memory.h"
 
-/* find(), find_range(), release() and identity() of the backend. */
-int pier_hip_find(uint64_t address, struct pier_memory *ret_memory);
-int pier_hip_find_range(uint64_t address, uint64_t length,
-			struct pier_memory *ret_memory);
+/* find(), release() and identity() of the backend. */
+int pier_hip_find(uint64_t address, uint64_t length, struct pier_memory *ret_memory);
 void pier_hip_release(struct pier_memory *memory);
 int pier_hip_identity(uint64_t address, uint64_t *ret_identity);
 

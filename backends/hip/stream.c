@@ -16,8 +16,8 @@ enum {
 static _Atomic(struct ihipStream_t *) kept[MOST_KEPT];
 
 /* The second of two threads that make one at once destroys its own. */
-static struct ihipStream_t *keep(const struct pier_hip *hip, int device,
-				 struct ihipStream_t *stream)
+static struct ihipStream_t *keep_stream(const struct pier_hip *hip, int device,
+					struct ihipStream_t *stream)
 {
 	struct ihipStream_t *first = NULL;
 
@@ -41,7 +41,7 @@ int pier_hip_take_stream(const struct pier_hip *hip, int device,
 		if (error != PIER_HIP_SUCCESS)
 			return pier_hip_fail(hip, error, "making a stream on device %d",
 					     device);
-		stream = keep(hip, device, stream);
+		stream = keep_stream(hip, device, stream);
 	}
 	*ret_stream = stream;
 	return 0;

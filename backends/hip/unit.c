@@ -26,7 +26,7 @@ int pier_hip_locate_memory(const struct pier_memory *memory, char ret_pci[16],
 static void describe_unit(const struct pier_hip *hip, int device,
 			  struct pier_backend_unit *ret_unit)
 {
-	struct pier_backend_unit unit = { .numa_node = -1 };
+	struct pier_backend_unit unit = { .size = sizeof(unit), .numa_node = -1 };
 	size_t total = 0;
 
 	snprintf(unit.unit, sizeof(unit.unit), "%d", device);

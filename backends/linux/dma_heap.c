@@ -171,6 +171,7 @@ static int alloc_dma_heap(const char *unit, uint64_t length,
 			  struct pier_memory *ret_memory)
 {
 	const char *name = unit ? unit : DEFAULT_HEAP;
+	struct pier_fd_memory range;
 	pier_auto_fd heap = -1;
 	pier_auto_fd dmabuf = -1;
 	uint64_t rounded;
@@ -186,12 +187,19 @@ static int alloc_dma_heap(const char *unit, uint64_t length,
 		result = pier_map_fd("dma-buf", dmabuf, rounded, &cpu);
 	if (result != 0)
 		return result;
-	return pier_fd_memory_consume(&allocations, pier_take_fd(&dmabuf), cpu, rounded,
-				      ret_memory);
+	range = (struct pier_fd_memory){
+		.fd = pier_take_fd(&dmabuf),
+		.base = cpu,
+		.length = rounded,
+		.cpu = true,
+	};
+	return pier_fd_memory_consume(&allocations, &range, ret_memory);
 }
 
-static int find_dma_heap(uint64_t address, struct pier_memory *ret_memory)
+static int find_dma_heap(uint64_t address, uint64_t length,
+			 struct pier_memory *ret_memory)
 {
+	(void)length;
 	return pier_fd_memory_find(&allocations, address, ret_memory);
 }
 

@@ -14,44 +14,31 @@
 #include "core/error.h"
 #include "core/fd.h"
 
-struct fd_memory {
-	struct pier_list link;
-	unsigned int users; /* under the list's lock */
-	int fd;
-	void *cpu;
-	uint64_t length;
-};
-
-static struct pier_memory describe(struct fd_memory *allocation)
+static void describe_range(struct pier_fd_memory *range, struct pier_memory *ret_memory)
 {
-	return (struct pier_memory){
-		.address = (uint64_t)(uintptr_t)allocation->cpu,
-		.length = allocation->length,
-		.cpu = allocation->cpu,
-		.state = allocation,
-	};
+	ret_memory->address = (uint64_t)(uintptr_t)range->base;
+	ret_memory->length = range->length;
+	ret_memory->cpu = range->cpu ? range->base : NULL;
+	ret_memory->state = range;
 }
 
-int pier_fd_memory_consume(struct pier_fd_memory_list *list, int fd, void *cpu,
-			   uint64_t length, struct pier_memory *ret_memory)
+int pier_fd_memory_consume(struct pier_fd_memory_list *list,
+			   const struct pier_fd_memory *range,
+			   struct pier_memory *ret_memory)
 {
-	struct fd_memory *allocation = calloc(1, sizeof(*allocation));
+	struct pier_fd_memory *allocation = malloc(sizeof(*allocation));
 
 	if (!allocation) {
-		munmap(cpu, length);
-		pier_close_fd(fd);
+		munmap(range->base, range->length);
+		pier_close_fd(range->fd);
 		return pier_fail(ENOMEM, "no memory for an allocation's description");
 	}
-	*allocation = (struct fd_memory){
-		.users = 1,
-		.fd = fd,
-		.cpu = cpu,
-		.length = length,
-	};
+	*allocation = *range;
+	allocation->users = 1;
 	pier_fork_lock(&list->lock);
 	pier_list_append(&list->allocations, &allocation->link);
 	pier_fork_unlock(&list->lock);
-	*ret_memory = describe(allocation);
+	describe_range(allocation, ret_memory);
 	return 0;
 }
 
@@ -62,13 +49,13 @@ int pier_fd_memory_find(struct pier_fd_memory_list *list, uint64_t address,
 
 	pier_fork_lock(&list->lock);
 	pier_list_for_each(link, &list->allocations) {
-		struct fd_memory *allocation = pier_container_of(link, struct fd_memory,
-								 link);
-		uint64_t start = (uint64_t)(uintptr_t)allocation->cpu;
+		struct pier_fd_memory *allocation = pier_container_of(
+			link, struct pier_fd_memory, link);
+		uint64_t start = (uint64_t)(uintptr_t)allocation->base;
 
 		if (address >= start && address - start < allocation->length) {
 			allocation->users++;
-			*ret_memory = describe(allocation);
+			describe_range(allocation, ret_memory);
 			result = 0;
 			break;
 		}
@@ -79,7 +66,7 @@ int pier_fd_memory_find(struct pier_fd_memory_list *list, uint64_t address,
 
 void pier_fd_memory_put(struct pier_fd_memory_list *list, struct pier_memory *memory)
 {
-	struct fd_memory *allocation = memory->state;
+	struct pier_fd_memory *allocation = memory->state;
 	bool last;
 
 	pier_fork_lock(&list->lock);
@@ -90,24 +77,22 @@ void pier_fd_memory_put(struct pier_fd_memory_list *list, struct pier_memory *me
 	pier_fork_unlock(&list->lock);
 	if (!last)
 		return;
-	munmap(allocation->cpu, allocation->length);
+	munmap(allocation->base, allocation->length);
 	pier_close_fd(allocation->fd);
 	free(allocation);
 }
 
-int pier_fd_memory_export(const struct pier_memory *memory, uint64_t address,
-			  uint64_t length, struct pier_backend_export *ret_export)
+int pier_fd_memory_export(const struct pier_memory *memory,
+			  const struct pier_backend_request *request,
+			  struct pier_backend_export *ret_export)
 {
-	const struct fd_memory *allocation = memory->state;
+	const struct pier_fd_memory *allocation = memory->state;
 	int fd = fcntl(allocation->fd, F_DUPFD_CLOEXEC, 0);
 
-	(void)length;
 	if (fd < 0)
 		return pier_fail(errno, "duplicating fd %d: %m", allocation->fd);
-	*ret_export = (struct pier_backend_export){
-		.fd = fd,
-		.offset = address - memory->address,
-	};
+	ret_export->fd = fd;
+	ret_export->offset = allocation->offset + request->address - memory->address;
 	return 0;
 }
 
@@ -118,7 +103,7 @@ void pier_fd_memory_close_export(struct pier_backend_export *dmabuf)
 
 static int sync_dmabuf(const struct pier_memory *memory, uint64_t edge, bool write)
 {
-	const struct fd_memory *allocation = memory->state;
+	const struct pier_fd_memory *allocation = memory->state;
 	struct dma_buf_sync sync = {
 		.flags = edge | (write ? DMA_BUF_SYNC_RW : DMA_BUF_SYNC_READ),
 	};

@@ -10,12 +10,22 @@
 #include "core/list.h"
 
 /*
- * What the backends whose memory is one mapped fd (memfd, dma-buf) share: the
- * list of their allocations, in which find() looks, and exporting by dup.
+ * Shared by the backends whose memory is a mapped range of one fd (memfd, dma-buf): the
+ * list of their allocations, which find() searches, and exports by dup.
  *
- * An allocation is counted: by its buffer and by every find(). It goes with the
- * last of them, so a wrapped pointer into a buffer outlives the buffer.
+ * Its buffer and every find() hold a reference to an allocation, so a wrapped pointer
+ * into a buffer outlives the buffer.
  */
+struct pier_fd_memory {
+	struct pier_list link;
+	unsigned int users; /* under the list's lock */
+	int fd;		    /* exports it */
+	uint64_t offset;    /* of the range in the fd; on a page */
+	void *base;	    /* a mapping, which nothing else shares */
+	uint64_t length;    /* of the range and the mapping; whole pages */
+	bool cpu;	    /* the CPU can use the mapping */
+};
+
 struct pier_fd_memory_list {
 	struct pier_fork_mutex lock;
 	struct pier_list allocations;
@@ -30,19 +40,21 @@ struct pier_fd_memory_list {
 	}
 
 /*
- * Make an allocation of an fd that exports it, and a mapping of its `length`
- * bytes for the CPU. Both are consumed, also on failure.
+ * Make an allocation of `range`: its fd, offset, base, length and cpu. The fd and the
+ * mapping are consumed, also on failure.
  */
-int pier_fd_memory_consume(struct pier_fd_memory_list *list, int fd, void *cpu,
-			   uint64_t length, struct pier_memory *ret_memory);
+int pier_fd_memory_consume(struct pier_fd_memory_list *list,
+			   const struct pier_fd_memory *range,
+			   struct pier_memory *ret_memory);
 
-/* find(), and the free() and release() of both kinds of users. */
+/* find(), and free() or release(): the last user unmaps the range and closes the fd. */
 int pier_fd_memory_find(struct pier_fd_memory_list *list, uint64_t address,
 			struct pier_memory *ret_memory);
 void pier_fd_memory_put(struct pier_fd_memory_list *list, struct pier_memory *memory);
 
-int pier_fd_memory_export(const struct pier_memory *memory, uint64_t address,
-			  uint64_t length, struct pier_backend_export *ret_export);
+int pier_fd_memory_export(const struct pier_memory *memory,
+			  const struct pier_backend_request *request,
+			  struct pier_backend_export *ret_export);
 void pier_fd_memory_close_export(struct pier_backend_export *dmabuf);
 
 /* begin_cpu() and end_cpu() where the fd is a dma-buf. */

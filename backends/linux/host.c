@@ -63,6 +63,7 @@ static int map_pages(uint64_t length, uint64_t page, int flags,
 		return pier_fail(errno, "mapping %llu bytes: %m",
 				 (unsigned long long)length);
 	*ret_memory = (struct pier_memory){
+		.size = sizeof(struct pier_memory),
 		.address = (uint64_t)(uintptr_t)cpu,
 		.length = rounded,
 		.cpu = cpu,

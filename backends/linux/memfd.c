@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <sys/mman.h>
 
-#include "fd_memory.h"
+#include "memfd.h"
 #include "core/error.h"
 #include "core/fd.h"
 
@@ -29,6 +29,7 @@ static int probe_memfd(char *ret_detail, size_t size)
 
 static int alloc_memfd(const char *unit, uint64_t length, struct pier_memory *ret_memory)
 {
+	struct pier_fd_memory range;
 	pier_auto_fd fd = -1;
 	uint64_t rounded;
 	void *cpu;
@@ -49,12 +50,23 @@ static int alloc_memfd(const char *unit, uint64_t length, struct pier_memory *re
 		result = pier_map_fd("memfd", fd, rounded, &cpu);
 	if (result != 0)
 		return result;
-	return pier_fd_memory_consume(&allocations, pier_take_fd(&fd), cpu, rounded,
-				      ret_memory);
+	range = (struct pier_fd_memory){
+		.fd = pier_take_fd(&fd),
+		.base = cpu,
+		.length = rounded,
+		.cpu = true,
+	};
+	return pier_fd_memory_consume(&allocations, &range, ret_memory);
 }
 
-static int find_memfd(uint64_t address, struct pier_memory *ret_memory)
+int pier_memfd_consume(const struct pier_fd_memory *range, struct pier_memory *ret_memory)
 {
+	return pier_fd_memory_consume(&allocations, range, ret_memory);
+}
+
+static int find_memfd(uint64_t address, uint64_t length, struct pier_memory *ret_memory)
+{
+	(void)length;
 	return pier_fd_memory_find(&allocations, address, ret_memory);
 }
 

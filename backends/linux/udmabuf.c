@@ -140,6 +140,7 @@ static int make_pages(int device, uint64_t length, struct pier_memory *ret_memor
 {
 	pier_auto_fd memfd = -1;
 	pier_auto_fd dmabuf = -1;
+	struct pier_fd_memory range;
 	void *cpu;
 	int result;
 
@@ -151,8 +152,13 @@ static int make_pages(int device, uint64_t length, struct pier_memory *ret_memor
 		result = pier_map_fd("memfd", memfd, length, &cpu);
 	if (result != 0)
 		return result;
-	return pier_fd_memory_consume(&allocations, pier_take_fd(&dmabuf), cpu, length,
-				      ret_memory);
+	range = (struct pier_fd_memory){
+		.fd = pier_take_fd(&dmabuf),
+		.base = cpu,
+		.length = length,
+		.cpu = true,
+	};
+	return pier_fd_memory_consume(&allocations, &range, ret_memory);
 }
 
 static int alloc_udmabuf(const char *unit, uint64_t length,
@@ -193,24 +199,29 @@ static int join_udmabuf(const struct pier_backend_range *ranges, uint32_t count,
 		return pier_fail(ENOMEM, "no memory for a list of %u ranges", count);
 	list->flags = UDMABUF_FLAGS_CLOEXEC;
 	list->count = count;
-	for (uint32_t i = 0; i < count; i++)
+	for (uint32_t i = 0; i < count; i++) {
+		const struct pier_backend_range *range = pier_backend_range_at(ranges, i);
+
 		list->list[i] = (struct udmabuf_create_item){
-			.memfd = (uint32_t)ranges[i].fd,
-			.offset = ranges[i].offset,
-			.size = ranges[i].length,
+			.memfd = (uint32_t)range->fd,
+			.offset = range->offset,
+			.size = range->length,
 		};
+	}
 	fd = ioctl(device, UDMABUF_CREATE_LIST, list);
 	error = errno;
 	free(list);
 	if (fd < 0)
 		return pier_fail(error, "UDMABUF_CREATE_LIST of %u ranges: %s", count,
 				 strerror(error));
-	*ret_export = (struct pier_backend_export){ .fd = fd };
+	ret_export->fd = fd;
+	ret_export->offset = 0;
 	return 0;
 }
 
-static int find_udmabuf(uint64_t address, struct pier_memory *ret_memory)
+static int find_udmabuf(uint64_t address, uint64_t length, struct pier_memory *ret_memory)
 {
+	(void)length;
 	return pier_fd_memory_find(&allocations, address, ret_memory);
 }
 

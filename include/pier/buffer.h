@@ -135,6 +135,26 @@ PIER_API int pier_buffer_alloc(const char *spec, size_t length,
 PIER_API int pier_buffer_wrap(void *addr, size_t length, struct pier_buffer **ret_buffer);
 
 /**
+ * Make a buffer of a range of a dma-buf that the caller has, from another library, driver
+ * or process. It is registered as a dma-buf (ibv_reg_dmabuf_mr()), at an iova that agrees
+ * with its offset modulo the page, as the kernel demands. The buffer can be mapped if
+ * mmap(2) of the dma-buf works for reading and writing; its address is reserved if not.
+ * The library brackets its copies with DMA_BUF_IOCTL_SYNC.
+ *
+ * A memfd works as well; it then is memory of the backend "memfd". The caller must not
+ * shrink it while it is wrapped.
+ *
+ * fd              borrowed: the buffer has a duplicate, which keeps the dma-buf's memory
+ * offset, length  in bytes, of any alignment
+ *
+ * Errors: -EBADF fd is not open; -EINVAL fd is neither a dma-buf nor a memfd, or length
+ * is 0; -ERANGE the range leaves the dma-buf, whose size lseek(2) reports; -EMFILE;
+ * -ENOMEM.
+ */
+PIER_API int pier_buffer_wrap_dmabuf(int fd, uint64_t offset, size_t length,
+				     struct pier_buffer **ret_buffer);
+
+/**
  * Free a buffer and, unless it was wrapped, its memory; NULL is fine.
  *
  * Regions of its memory that a registration cache only keeps are deregistered

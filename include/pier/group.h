@@ -36,7 +36,7 @@ PIER_BEGIN_DECLS
  *
  * A group has two channels for each other rank. One is for requests: those of
  * pier_group_exchange() and its like, and those that the user posts on
- * pier_group_channel(). The other one carries the notices of barriers, so that the
+ * pier_group_channel(). The other one carries the messages of barriers, so that the
  * user's receives and those of barriers never meet; it holds 8 requests, and no
  * memory. To itself a rank has one channel, which is connected with itself.
  *
@@ -62,10 +62,10 @@ struct pier_group;
 enum pier_barrier_algorithm {
 	/**
 	 * All tell the first rank, which then tells all: 2 steps, in which the first
-	 * rank handles n - 1 notices each. It knows exactly who is missing.
+	 * rank handles n - 1 messages each. It knows exactly who is missing.
 	 */
 	PIER_BARRIER_CENTRAL = 1,
-	/** Up a binary tree and down again: 2 log2(n) steps, 3 notices for a rank. */
+	/** Up a binary tree and down again: 2 log2(n) steps, 3 messages for a rank. */
 	PIER_BARRIER_BINARY_TREE = 2,
 	/** Each tells one at distance 1, 2, 4 and so on: log2(n) steps for all. */
 	PIER_BARRIER_DISSEMINATION = 3,
@@ -142,7 +142,7 @@ PIER_API int pier_group_endpoints(struct pier_group *group, void *ret_blobs, siz
  * size        in bytes: exactly the group's size * PIER_GROUP_BLOB_SIZE
  * timeout_ms  for all of it
  *
- * Members should call it within a second of each other: a notice to one that is not
+ * Members should call it within a second of each other: a message to one that is not
  * there yet is repeated, as the channel's attributes say (but for at least 1.8
  * seconds), and then fails.
  *
@@ -311,9 +311,10 @@ PIER_API int pier_group_wait(struct pier_group *group,
  *
  * Errors: -ETIMEDOUT a rank did not come in time; -ECONNRESET a rank is gone;
  * -EPROTO a rank is in another barrier (of another algorithm or other ranks), or sent
- * what is no notice; -EPIPE a barrier failed before, and the sentence tells of it;
- * -ENOTCONN not connected; -EINVAL timeout_ms, algorithm, or ranks (the sentence says
- * what is wrong with them), which breaks nothing; others of pier_work_wait().
+ * something other than a barrier message; -EPIPE a barrier failed before, and the
+ * sentence gives its reason; -ENOTCONN not connected; -EINVAL timeout_ms, algorithm, or
+ * ranks (the sentence says what is wrong with them), which breaks nothing; others of
+ * pier_work_wait().
  */
 PIER_API int pier_group_barrier(struct pier_group *group, int timeout_ms);
 PIER_API int pier_group_barrier_of(struct pier_group *group,

@@ -15,10 +15,10 @@ PIER_BEGIN_DECLS
  */
 
 /**
- * Set how all waits on the channel wait from now on: pier_work_wait(), the blocking calls,
- * pier_channel_wait_room(), the ends of scopes, and waits for counters, receive pools,
- * groups, transfers and receivers. A wait on several channels polls for as long as the
- * channel that polls longest.
+ * Set how all waits on the channel wait from now on: pier_work_wait(), the blocking
+ * calls, pier_channel_wait_room(), the ends of scopes, and waits for counters, receive
+ * pools, groups, transfers and receivers. A wait on several channels polls for as long as
+ * the channel that polls longest.
  *
  * spin_us  of PIER_WAIT_ADAPTIVE: microseconds, up to 1,000,000; 0 sleeps at once
  *

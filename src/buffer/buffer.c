@@ -12,6 +12,7 @@
 #include "core/checked.h"
 #include "core/error.h"
 #include "core/object.h"
+#include "core/page.h"
 
 int pier_backend_errno(int result)
 {
@@ -20,7 +21,7 @@ int pier_backend_errno(int result)
 
 struct pier_memory_facts pier_facts_of(const struct pier_buffer *buffer)
 {
-	struct pier_memory_facts facts = { 0 };
+	struct pier_memory_facts facts = { .size = sizeof(facts) };
 
 	if (buffer->backend->describe)
 		buffer->backend->describe(&buffer->memory, &facts);
@@ -89,7 +90,7 @@ static int fail_unknown(const struct pier_spec *spec)
 static int alloc_memory(const struct pier_backend *backend, const struct pier_spec *spec,
 			size_t length, struct pier_memory *ret_memory)
 {
-	struct pier_memory memory = { 0 };
+	struct pier_memory memory = { .size = sizeof(memory) };
 	uint64_t end;
 	int result;
 
@@ -106,6 +107,8 @@ static int alloc_memory(const struct pier_backend *backend, const struct pier_sp
 				 backend->name, (unsigned long long)memory.length,
 				 (unsigned long long)memory.address, length);
 	}
+	/* Old backends may have assigned a whole struct of their own size. */
+	memory.size = sizeof(memory);
 	*ret_memory = memory;
 	return 0;
 }
@@ -164,8 +167,17 @@ static void release_memory(const struct pier_backend *backend, struct pier_memor
 static int ask_backend(const struct pier_backend *backend, uint64_t address,
 		       size_t length, struct pier_memory *ret_memory)
 {
-	return backend->find_range ? backend->find_range(address, length, ret_memory)
-				   : backend->find(address, ret_memory);
+	struct pier_memory memory = { .size = sizeof(memory) };
+	int result;
+
+	pier_clear_error();
+	result = backend->find(address, length, &memory);
+	if (result != 0)
+		return result;
+	/* Old backends may have assigned a whole struct of their own size. */
+	memory.size = sizeof(memory);
+	*ret_memory = memory;
+	return 0;
 }
 
 /* Memory that no backend owns is host memory, which needs no release. */
@@ -179,9 +191,8 @@ static int find_owner(void *addr, size_t length, const struct pier_backend **ret
 		const struct pier_backend *backend = entries[i].backend;
 		int result;
 
-		if (!backend || (!backend->find && !backend->find_range))
+		if (!backend || !backend->find)
 			continue;
-		pier_clear_error();
 		result = ask_backend(backend, (uint64_t)(uintptr_t)addr, length,
 				     ret_memory);
 		if (result == 0) {
@@ -193,8 +204,14 @@ static int find_owner(void *addr, size_t length, const struct pier_backend **ret
 						 "asking %s whether it owns %p",
 						 backend->name, addr);
 	}
+	if (ask_backend(&pier_dmabuf_backend, (uint64_t)(uintptr_t)addr, length,
+			ret_memory) == 0) {
+		*ret_backend = &pier_dmabuf_backend;
+		return 0;
+	}
 	*ret_backend = &pier_host_backend;
 	*ret_memory = (struct pier_memory){
+		.size = sizeof(*ret_memory),
 		.address = (uint64_t)(uintptr_t)addr,
 		.length = length,
 		.cpu = addr,
@@ -248,6 +265,42 @@ int pier_buffer_wrap(void *addr, size_t length, struct pier_buffer **ret_buffer)
 release:
 	release_memory(backend, &memory);
 	return result;
+}
+
+static int wrap_range(int fd, uint64_t offset, size_t length,
+		      struct pier_buffer **ret_buffer)
+{
+	struct pier_memory memory = { .size = sizeof(memory) };
+	const struct pier_backend *backend = NULL;
+	int result = pier_wrap_fd(fd, offset, length, &backend, &memory);
+
+	if (result != 0)
+		return result;
+	*ret_buffer = new_buffer(backend, &memory,
+				 memory.address + (offset & (pier_host_page() - 1)),
+				 length, true);
+	if (*ret_buffer)
+		return 0;
+	release_memory(backend, &memory);
+	return pier_fail(ENOMEM, "no memory for a buffer's description");
+}
+
+int pier_buffer_wrap_dmabuf(int fd, uint64_t offset, size_t length,
+			    struct pier_buffer **ret_buffer)
+{
+	PIER_ENTRY();
+
+	struct pier_buffer *buffer = NULL;
+	int result;
+
+	if (length == 0)
+		return pier_fail(EINVAL, "wrapping a dma-buf: length is 0");
+	pier_clear_error();
+	result = wrap_range(fd, offset, length, &buffer);
+	if (result != 0)
+		return pier_fail_because(-result, "wrapping a dma-buf");
+	*ret_buffer = buffer;
+	return 0;
 }
 
 /* Regions are children of their PDs, so count them as the users that are no dma-bufs. */

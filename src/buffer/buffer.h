@@ -31,6 +31,13 @@ void pier_buffer_unhold(struct pier_buffer *buffer);
 typedef int (*pier_buffer_hook)(struct pier_buffer *buffer);
 void pier_buffer_set_hook(pier_buffer_hook hook);
 
+/*
+ * The function that pier_backend_revoke() calls, with the range [start, end). Set once,
+ * by the registration caches.
+ */
+typedef void (*pier_revoke_hook)(uint64_t start, uint64_t end);
+void pier_buffer_set_revoke_hook(pier_revoke_hook hook);
+
 /* pier_buffer_free() without the hook, for a buffer that no cache can have seen. */
 int pier_free_buffer_alone(struct pier_buffer *buffer);
 
@@ -49,6 +56,24 @@ bool pier_is_host_backend(const struct pier_backend *backend);
 
 /* A backend that joins ranges of memfds to one dma-buf, or NULL. */
 const struct pier_backend *pier_find_joiner(void);
+
+/* What an export is for, as in struct pier_backend_request. */
+struct pier_export_use {
+	enum pier_mapping mapping; /* AUTO is DEFAULT */
+	uint32_t access;
+	const char *importer; /* or NULL: unknown */
+};
+
+/* pier_dmabuf_export() for a given use. */
+int pier_export_for(struct pier_buffer *buffer, size_t offset, size_t length,
+		    const struct pier_export_use *use, struct pier_dmabuf *ret_dmabuf);
+
+/*
+ * How many of the first bytes of a range one dma-buf covers, of a backend with `parts`:
+ * by an export, which is closed again.
+ */
+int pier_export_reach(const struct pier_buffer *buffer, size_t offset, size_t length,
+		      const struct pier_export_use *use, uint64_t *ret_length);
 
 /* The facts that the backend reports about its memory; all zero if it reports none. */
 struct pier_memory_facts pier_facts_of(const struct pier_buffer *buffer);

@@ -34,14 +34,45 @@ static void describe_dmabuf(const struct pier_object *object, char *ret_text, si
 		 owner->buffer->backend->name, owner->dmabuf.fd);
 }
 
+/* In steps of the allocation's granularity, from its start on; to its end at most. */
+static bool find_steps(const struct pier_memory *memory, uint64_t address,
+		       uint64_t length, struct pier_page_range *ret_range)
+{
+	uint64_t step = memory->granularity, offset = address - memory->address;
+	uint64_t first = offset & ~(step - 1), end;
+
+	if (step & (step - 1) || step < pier_host_page() ||
+	    !pier_page_agree(memory->address, 0, pier_host_page()) ||
+	    !pier_add_u64(offset, length, &end))
+		return false;
+	if (!pier_round_up_u64(end, step, &end) || end > memory->length)
+		end = memory->length;
+	*ret_range = (struct pier_page_range){
+		.base = memory->address + first,
+		.length = end - first,
+		.offset = offset - first,
+		.iova = address,
+	};
+	return true;
+}
+
 /* The pages around the range. All of them must belong to the allocation. */
 static int pages_to_export(const struct pier_buffer *buffer, size_t offset, size_t length,
 			   struct pier_page_range *ret_range)
 {
 	const struct pier_memory *memory = &buffer->memory;
-	uint64_t page = pier_host_page();
+	uint64_t address = buffer->address + offset, page = pier_host_page();
 
-	if (pier_page_range(buffer->address + offset, length, page, ret_range) &&
+	if (memory->granularity && find_steps(memory, address, length, ret_range))
+		return 0;
+	if (memory->granularity)
+		return pier_fail(EIO,
+				 "the backend exports steps of %llu bytes from %#llx on, "
+				 "which are not whole pages of %llu bytes",
+				 (unsigned long long)memory->granularity,
+				 (unsigned long long)memory->address,
+				 (unsigned long long)page);
+	if (pier_page_range(address, length, page, ret_range) &&
 	    ret_range->base >= memory->address &&
 	    pier_range_fits(ret_range->base - memory->address, ret_range->length,
 			    memory->length))
@@ -49,18 +80,24 @@ static int pages_to_export(const struct pier_buffer *buffer, size_t offset, size
 	return pier_fail(EOPNOTSUPP,
 			 "dma-bufs have whole pages, and the pages of %llu bytes around "
 			 "%zu bytes at %#llx leave the allocation, %llu bytes at %#llx",
-			 (unsigned long long)page, length,
-			 (unsigned long long)(buffer->address + offset),
+			 (unsigned long long)page, length, (unsigned long long)address,
 			 (unsigned long long)memory->length,
 			 (unsigned long long)memory->address);
 }
 
 /* Backends come from elsewhere: check what they return. */
-static int check_export(const struct pier_backend_export *dmabuf,
+static int check_export(const struct pier_buffer *buffer,
+			const struct pier_backend_export *dmabuf,
 			const struct pier_page_range *range)
 {
 	uint64_t end;
 
+	if (dmabuf->length != range->length &&
+	    (!buffer->backend->parts || dmabuf->length <= range->offset ||
+	     !pier_page_agree(dmabuf->length, 0, pier_host_page())))
+		return pier_fail(EIO, "the backend exported %llu of %llu bytes",
+				 (unsigned long long)dmabuf->length,
+				 (unsigned long long)range->length);
 	if (dmabuf->fd >= 0 && pier_add_u64(dmabuf->offset, range->length, &end) &&
 	    pier_page_agree(dmabuf->offset, range->base, pier_host_page()))
 		return 0;
@@ -71,30 +108,43 @@ static int check_export(const struct pier_backend_export *dmabuf,
 }
 
 static int ask_backend(const struct pier_buffer *buffer,
-		       const struct pier_page_range *range, enum pier_mapping mapping,
+		       const struct pier_page_range *range,
+		       const struct pier_export_use *use,
 		       struct pier_backend_export *ret_export)
 {
-	const struct pier_backend *backend = buffer->backend;
+	const struct pier_backend_request request = {
+		.size = sizeof(request),
+		.address = range->base,
+		.length = range->length,
+		.mapping = use->mapping == PIER_MAPPING_AUTO ? PIER_MAPPING_DEFAULT
+							     : use->mapping,
+		.access = use->access,
+		.importer = use->importer,
+	};
 
-	if (mapping == PIER_MAPPING_AUTO || mapping == PIER_MAPPING_DEFAULT)
-		return backend->export_range(&buffer->memory, range->base, range->length,
-					     ret_export);
-	if (backend->export_mapped)
-		return backend->export_mapped(&buffer->memory, range->base, range->length,
-					      mapping, ret_export);
-	return pier_fail(EOPNOTSUPP, "memory of this backend has no mapping \"%s\"",
-			 pier_mapping_name(mapping));
+	if (use->mapping == PIER_MAPPING_PCIE && !buffer->backend->mappings)
+		return pier_fail(EOPNOTSUPP,
+				 "memory of this backend has no mapping \"%s\"",
+				 pier_mapping_name(use->mapping));
+	return buffer->backend->export_range(&buffer->memory, &request, ret_export);
 }
 
-static int export_pages(struct pier_buffer *buffer, const struct pier_page_range *range,
-			enum pier_mapping mapping, struct pier_backend_export *ret_export)
+/* As much of the range as the backend exports at once, at least. */
+static int export_some(const struct pier_buffer *buffer,
+		       const struct pier_page_range *range,
+		       const struct pier_export_use *use,
+		       struct pier_backend_export *ret_export)
 {
-	struct pier_backend_export dmabuf = { .fd = -1 };
-	int result = ask_backend(buffer, range, mapping, &dmabuf);
+	struct pier_backend_export dmabuf = { .size = sizeof(dmabuf), .fd = -1 };
+	int result = ask_backend(buffer, range, use, &dmabuf);
 
 	if (result != 0)
 		return result;
-	result = check_export(&dmabuf, range);
+	/* Old backends may have assigned a whole struct of their own size. */
+	dmabuf.size = sizeof(dmabuf);
+	if (dmabuf.length == 0 || dmabuf.length > range->length)
+		dmabuf.length = range->length;
+	result = check_export(buffer, &dmabuf, range);
 	if (result != 0) {
 		buffer->backend->close_export(&dmabuf);
 		return result;
@@ -103,9 +153,47 @@ static int export_pages(struct pier_buffer *buffer, const struct pier_page_range
 	return 0;
 }
 
+/* The first `length` bytes behind the range's offset, or more, in one dma-buf. */
+static int export_pages(const struct pier_buffer *buffer,
+			const struct pier_page_range *range, size_t length,
+			const struct pier_export_use *use,
+			struct pier_backend_export *ret_export)
+{
+	int result = export_some(buffer, range, use, ret_export);
+	uint64_t covered;
+
+	if (result != 0 || ret_export->length - range->offset >= length)
+		return result;
+	covered = ret_export->length - range->offset;
+	buffer->backend->close_export(ret_export);
+	return pier_fail(
+		EXDEV,
+		"its first %llu bytes are in a dma-buf of their own: export each "
+		"part alone",
+		(unsigned long long)covered);
+}
+
+int pier_export_reach(const struct pier_buffer *buffer, size_t offset, size_t length,
+		      const struct pier_export_use *use, uint64_t *ret_length)
+{
+	struct pier_page_range range;
+	struct pier_backend_export dmabuf;
+	int result = pages_to_export(buffer, offset, length, &range);
+
+	if (result == 0)
+		result = export_some(buffer, &range, use, &dmabuf);
+	if (result != 0)
+		return result;
+	*ret_length = dmabuf.length - range.offset;
+	if (*ret_length > length)
+		*ret_length = length;
+	buffer->backend->close_export(&dmabuf);
+	return 0;
+}
+
 static int make_export(struct pier_buffer *buffer, size_t offset, size_t length,
-		       enum pier_mapping mapping, struct pier_page_range *ret_range,
-		       struct dmabuf_owner **ret_owner)
+		       const struct pier_export_use *use,
+		       struct pier_page_range *ret_range, struct dmabuf_owner **ret_owner)
 {
 	struct pier_memory_facts facts = pier_facts_of(buffer);
 	struct dmabuf_owner *owner;
@@ -123,7 +211,7 @@ static int make_export(struct pier_buffer *buffer, size_t offset, size_t length,
 		return pier_fail(ENOMEM, "no memory for its description");
 	owner->object.describe = describe_dmabuf;
 	owner->buffer = buffer;
-	result = export_pages(buffer, ret_range, mapping, &owner->dmabuf);
+	result = export_pages(buffer, ret_range, length, use, &owner->dmabuf);
 	if (result != 0) {
 		free(owner);
 		return result;
@@ -132,8 +220,8 @@ static int make_export(struct pier_buffer *buffer, size_t offset, size_t length,
 	return 0;
 }
 
-static int export_range(struct pier_buffer *buffer, size_t offset, size_t length,
-			enum pier_mapping mapping, struct pier_dmabuf *ret_dmabuf)
+int pier_export_for(struct pier_buffer *buffer, size_t offset, size_t length,
+		    const struct pier_export_use *use, struct pier_dmabuf *ret_dmabuf)
 {
 	struct pier_page_range range;
 	struct dmabuf_owner *owner = NULL;
@@ -145,7 +233,7 @@ static int export_range(struct pier_buffer *buffer, size_t offset, size_t length
 	if (result != 0)
 		return result;
 	pier_clear_error();
-	result = make_export(buffer, offset, length, mapping, &range, &owner);
+	result = make_export(buffer, offset, length, use, &range, &owner);
 	if (result != 0)
 		return pier_fail_because(pier_backend_errno(result),
 					 "exporting %zu bytes at offset %zu of a buffer "
@@ -163,12 +251,23 @@ static int export_range(struct pier_buffer *buffer, size_t offset, size_t length
 	return 0;
 }
 
+static int export_for_anyone(struct pier_buffer *buffer, size_t offset, size_t length,
+			     enum pier_mapping mapping, struct pier_dmabuf *ret_dmabuf)
+{
+	struct pier_export_use use = {
+		.mapping = mapping,
+		.access = PIER_BACKEND_READ | PIER_BACKEND_WRITE,
+	};
+
+	return pier_export_for(buffer, offset, length, &use, ret_dmabuf);
+}
+
 int pier_dmabuf_export(struct pier_buffer *buffer, size_t offset, size_t length,
 		       struct pier_dmabuf *ret_dmabuf)
 {
 	PIER_ENTRY();
 
-	return export_range(buffer, offset, length, PIER_MAPPING_AUTO, ret_dmabuf);
+	return export_for_anyone(buffer, offset, length, PIER_MAPPING_AUTO, ret_dmabuf);
 }
 
 int pier_dmabuf_export_mapped(struct pier_buffer *buffer, size_t offset, size_t length,
@@ -179,7 +278,7 @@ int pier_dmabuf_export_mapped(struct pier_buffer *buffer, size_t offset, size_t 
 	if (mapping < PIER_MAPPING_AUTO || mapping > PIER_MAPPING_PCIE)
 		return pier_fail(EINVAL, "mapping %d: not one of enum pier_mapping",
 				 (int)mapping);
-	return export_range(buffer, offset, length, mapping, ret_dmabuf);
+	return export_for_anyone(buffer, offset, length, mapping, ret_dmabuf);
 }
 
 void pier_dmabuf_close(struct pier_dmabuf *dmabuf)

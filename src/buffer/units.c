@@ -53,7 +53,10 @@ static int append_unit(struct units *units, const struct pier_backend *backend,
 static int append_units(struct units *units, const struct pier_backend *backend)
 {
 	for (uint32_t index = 0; index < UNITS_MAX; index++) {
-		struct pier_backend_unit told = { .numa_node = -1 };
+		struct pier_backend_unit told = {
+			.size = sizeof(told),
+			.numa_node = -1,
+		};
 		int result;
 
 		pier_clear_error();

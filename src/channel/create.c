@@ -32,7 +32,7 @@ static int choose_numbers(struct pier_channel *channel)
 	int error;
 
 	if (getrandom(&random, sizeof(random), 0) != (ssize_t)sizeof(random))
-		return pier_fail(EIO, "getrandom gave too few bytes");
+		return pier_fail(EIO, "getrandom() returned too few bytes");
 	channel->psn = channel->attr.psn == PIER_PSN_RANDOM ? random.psn & 0xffffff
 							    : channel->attr.psn;
 	channel->generation = random.generation ? random.generation : 1;
@@ -132,7 +132,7 @@ static int check_srq(const struct pier_pd *pd, const struct pier_srq *srq)
 	int error = srq ? pier_check_process(&srq->object) : 0;
 
 	if (!error && srq && srq->pd != pd)
-		error = pier_fail(EINVAL, "channel attributes: srq is of another "
+		error = pier_fail(EINVAL, "channel attributes: srq is in another "
 					  "protection domain than the channel");
 	return error;
 }

@@ -57,8 +57,8 @@ static int hand_out(struct pier_channel *channel, struct pier_queue *queue,
 static __attribute__((cold)) int fail_stale(struct pier_work work)
 {
 	return pier_fail(ESTALE,
-			 "handle %#llx names no request of this channel: it "
-			 "was used up, or is of another channel",
+			 "handle %#llx names no request of this channel: it was used "
+			 "before, or it belongs to another channel",
 			 (unsigned long long)work.id);
 }
 
@@ -88,7 +88,7 @@ int pier_hot_complete(struct pier_channel *channel, const struct ibv_wc *wc, int
 {
 	struct ibv_wc batch[PIER_CQ_BATCH];
 
-	if (count == 1) {
+	if (count > 0) {
 		pier_dispatch_completion(channel, wc);
 		count = ibv_poll_cq(channel->cq, PIER_CQ_BATCH, batch);
 	}

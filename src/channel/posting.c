@@ -47,7 +47,7 @@ static int refuse_atomic(const struct pier_channel *channel,
 		return pier_fail(EOPNOTSUPP, "%s: the device has no atomics (atomic_cap)",
 				 name);
 	if (length != 8)
-		return pier_fail(EINVAL, "%s of %llu bytes: atomics are of 8", name,
+		return pier_fail(EINVAL, "%s of %llu bytes: atomics take 8", name,
 				 (unsigned long long)length);
 	return pier_fail(EINVAL, "%s at %#llx: the address is not a multiple of 8", name,
 			 (unsigned long long)request->remote->addr);
@@ -91,7 +91,7 @@ static int check_flags(const struct pier_request *request)
 	const char *wrong = NULL;
 
 	if (flags & ~known)
-		return pier_fail(EINVAL, "request: flags %#x has unknown ones, %#x",
+		return pier_fail(EINVAL, "request: flags %#x: %#x are unknown",
 				 (unsigned int)flags, (unsigned int)(flags & ~known));
 	if (immediate && pier_is_read(request->opcode))
 		wrong = "IMMEDIATE";
@@ -113,7 +113,8 @@ int pier_check_form(const struct pier_channel *channel,
 	int error;
 
 	if (!is_of_send_queue(request->opcode))
-		return pier_fail(EINVAL, "request: opcode %d is not of the send queue",
+		return pier_fail(EINVAL,
+				 "request: opcode %d does not belong to the send queue",
 				 (int)request->opcode);
 	error = request->flags ? check_flags(request) : 0;
 	if (!error && (request->flags & PIER_POST_INVALIDATE) &&
@@ -154,7 +155,7 @@ int pier_make_room(struct pier_channel *channel, struct pier_queue *queue, uint3
 	if (pier_queue_room(queue) >= count)
 		return pier_fail(EAGAIN,
 				 "the %s queue keeps the results of %u requests that "
-				 "nobody has asked for: take some",
+				 "nobody has asked for: poll some",
 				 name, queue->aside_count);
 	if (count > 1)
 		return pier_fail(EAGAIN,

@@ -95,7 +95,7 @@ static int choose_new_psn(struct pier_channel *channel)
 	uint32_t random;
 
 	if (getrandom(&random, sizeof(random), 0) != (ssize_t)sizeof(random))
-		return pier_fail(EIO, "getrandom gave too few bytes");
+		return pier_fail(EIO, "getrandom() returned too few bytes");
 	channel->psn = (last_psn(channel) + HALF_OF_PSNS - AROUND_HALF / 2 +
 			random % AROUND_HALF) &
 		       PSN_MASK;

@@ -46,20 +46,22 @@ static const struct meaning meanings[] = {
 	       "the device refused to bind the memory window: the region is gone, of "
 	       "another protection domain or without MW_BIND",
 	       "the region's access"),
-	STATUS(IBV_WC_BAD_RESP_ERR, -EREMOTEIO, REMOTE, "the peer answered nonsense",
+	STATUS(IBV_WC_BAD_RESP_ERR, -EREMOTEIO, REMOTE,
+	       "the peer sent an invalid response",
 	       "that nobody else uses the peer's queue pair number, and both devices' "
 	       "firmware"),
 	STATUS(IBV_WC_LOC_ACCESS_ERR, -EFAULT, LOCAL,
-	       "the peer's data ran into memory of this end that refused it",
+	       "memory of this end refused data of the peer",
 	       "the rights and bounds of the regions that the peer writes to"),
 	STATUS(IBV_WC_REM_INV_REQ_ERR, -EACCES, REFUSED,
 	       "the peer refused the request: its channel allows no such access, or its "
-	       "end of it has another MTU",
+	       "end has another MTU",
 	       "access, mtu and max_rd_atomic of the peer's channel"),
 	STATUS(IBV_WC_REM_ACCESS_ERR, -EACCES, REFUSED,
 	       "the peer refused the access: wrong rkey, outside the region, region gone "
 	       "or without that right",
-	       "that the peer's region still lives, what it told of it, and its access"),
+	       "that the peer's region still exists, what the peer reported about it, "
+	       "and its access"),
 	STATUS(IBV_WC_REM_OP_ERR, -EREMOTEIO, REMOTE,
 	       "the peer's device failed at the request, for example at the memory of "
 	       "its receive",
@@ -67,10 +69,10 @@ static const struct meaning meanings[] = {
 	STATUS(IBV_WC_RETRY_EXC_ERR, -ETIMEDOUT, UNREACHABLE,
 	       "the peer did not answer: it is gone, not connected, or the network loses "
 	       "packets (MTU, firewall, wrong GID)",
-	       "that the peer lives and is connected, the route between the two GIDs, "
+	       "that the peer is alive and connected, the route between the two GIDs, "
 	       "and the switches' flow control"),
 	STATUS(IBV_WC_RNR_RETRY_EXC_ERR, -EAGAIN, NOT_READY,
-	       "the peer had posted no receive, and still had not after all retries",
+	       "the peer had posted no receive, even after all retries",
 	       "how many receives the peer keeps posted, and rnr_retry_count here and "
 	       "min_rnr_timer there"),
 	STATUS(IBV_WC_LOC_RDD_VIOL_ERR, -EIO, DEVICE, DATAGRAMS, WHO_ELSE),
@@ -81,10 +83,11 @@ static const struct meaning meanings[] = {
 	STATUS(IBV_WC_INV_EECN_ERR, -EIO, DEVICE, DATAGRAMS, WHO_ELSE),
 	STATUS(IBV_WC_INV_EEC_STATE_ERR, -EIO, DEVICE, DATAGRAMS, WHO_ELSE),
 	STATUS(IBV_WC_FATAL_ERR, -EIO, DEVICE, "the device failed",
-	       "the kernel's log; the device may have to be opened anew"),
+	       "the kernel's log; the device may have to be opened again"),
 	STATUS(IBV_WC_RESP_TIMEOUT_ERR, -ETIMEDOUT, UNREACHABLE,
-	       "the peer did not answer in time", "that the peer lives, and the network"),
-	STATUS(IBV_WC_GENERAL_ERR, -EIO, DEVICE, "the device says no more",
+	       "the peer did not answer in time",
+	       "that the peer is alive, and the network"),
+	STATUS(IBV_WC_GENERAL_ERR, -EIO, DEVICE, "the device gives no details",
 	       "the kernel's log, and the vendor code in the device's manual"),
 	STATUS(IBV_WC_TM_ERR, -EIO, DEVICE, TAGS, WHO_ELSE),
 	STATUS(IBV_WC_TM_RNDV_INCOMPLETE, -EIO, DEVICE, TAGS, WHO_ELSE),
@@ -111,11 +114,12 @@ static const struct meaning receives[] = {
 	STATUS(IBV_WC_REM_ACCESS_ERR, -EFAULT, LOCAL,
 	       "this end refused the peer's write: wrong rkey, outside the region, "
 	       "region gone or without that right",
-	       "what this end told the peer of its regions, and that they still live"),
+	       "what this end reported to the peer about its regions, and that they "
+	       "still exist"),
 };
 
 /* A keepalive accesses no memory: a peer can only refuse the right to write. */
-#define NO_KEEPALIVE "the peer refuses the empty writes that find out whether it lives"
+#define NO_KEEPALIVE "the peer refuses the empty writes that check whether it is alive"
 #define KEEPALIVE_RIGHT                                                                  \
 	"that the peer's channel gives PIER_ACCESS_REMOTE_WRITE, or leave keepalive_ms " \
 	"0"

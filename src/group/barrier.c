@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 
-#include "group.h"
+#include "message.h"
 #include "core/deadline.h"
 #include "core/error.h"
 
 /*
- * In each algorithm a rank sends another one at most one notice per barrier, and
- * whoever cannot go on sends that it failed in place of those that it still owes. So
- * whoever waits for somebody who waits for somebody who failed is told, and nobody needs
- * to watch more channels than those that it waits for.
+ * In each algorithm a rank sends another rank at most one barrier message per barrier.
+ * A rank that cannot continue sends its failure in place of the messages that it still
+ * owes. The failure thus reaches every rank that waits for it, directly or through
+ * others, and no rank needs to watch more channels than those it waits for.
  */
 
 /* One barrier, as one of its ranks sees it. */
@@ -27,25 +27,27 @@ static uint32_t rank_at(const struct round *round, uint32_t index)
 	return round->ranks ? round->ranks[index] : index;
 }
 
-static int tell(struct pier_group *group, const struct round *round, uint32_t index)
+static int send_to(struct pier_group *group, const struct round *round, uint32_t index)
 {
-	return pier_group_tell(group, rank_at(round, index), round->check);
+	return pier_group_send_message(group, rank_at(round, index), round->check);
 }
 
-static void expect(struct pier_group *group, const struct round *round, uint32_t index)
+static void expect_from(struct pier_group *group, const struct round *round,
+			uint32_t index)
 {
-	pier_group_expect(group, rank_at(round, index));
+	pier_group_expect_message(group, rank_at(round, index));
 }
 
-static int await(struct pier_group *group, const struct round *round)
+static int await_all(struct pier_group *group, const struct round *round)
 {
-	return pier_group_await(group, round->check, round->deadline, round->timeout_ms);
+	return pier_group_await_messages(group, round->check, round->deadline,
+					 round->timeout_ms);
 }
 
-static int await_one(struct pier_group *group, const struct round *round, uint32_t index)
+static int await_from(struct pier_group *group, const struct round *round, uint32_t index)
 {
-	expect(group, round, index);
-	return await(group, round);
+	expect_from(group, round, index);
+	return await_all(group, round);
 }
 
 static int run_central(struct pier_group *group, const struct round *round)
@@ -53,14 +55,14 @@ static int run_central(struct pier_group *group, const struct round *round)
 	int error;
 
 	if (round->index > 0) {
-		error = tell(group, round, 0);
-		return error ? error : await_one(group, round, 0);
+		error = send_to(group, round, 0);
+		return error ? error : await_from(group, round, 0);
 	}
 	for (uint32_t i = 1; i < round->count; i++)
-		expect(group, round, i);
-	error = await(group, round);
+		expect_from(group, round, i);
+	error = await_all(group, round);
 	for (uint32_t i = 1; i < round->count && !error; i++)
-		error = tell(group, round, i);
+		error = send_to(group, round, i);
 	return error;
 }
 
@@ -73,14 +75,14 @@ static int run_binary_tree(struct pier_group *group, const struct round *round)
 	if (children > 2)
 		children = 2;
 	for (uint32_t i = 0; i < children; i++)
-		expect(group, round, first + i);
-	error = await(group, round);
+		expect_from(group, round, first + i);
+	error = await_all(group, round);
 	if (!error && round->index > 0)
-		error = tell(group, round, parent);
+		error = send_to(group, round, parent);
 	if (!error && round->index > 0)
-		error = await_one(group, round, parent);
+		error = await_from(group, round, parent);
 	for (uint32_t i = 0; i < children && !error; i++)
-		error = tell(group, round, first + i);
+		error = send_to(group, round, first + i);
 	return error;
 }
 
@@ -89,11 +91,11 @@ static int run_dissemination(struct pier_group *group, const struct round *round
 	int error = 0;
 
 	for (uint32_t distance = 1; distance < round->count && !error; distance *= 2) {
-		error = tell(group, round, (round->index + distance) % round->count);
+		error = send_to(group, round, (round->index + distance) % round->count);
 		if (!error)
-			error = await_one(group, round,
-					  (round->index + round->count - distance) %
-						  round->count);
+			error = await_from(group, round,
+					   (round->index + round->count - distance) %
+						   round->count);
 	}
 	return error;
 }
@@ -104,7 +106,7 @@ static int (*const algorithms[])(struct pier_group *, const struct round *) = {
 	[PIER_BARRIER_DISSEMINATION] = run_dissemination,
 };
 
-/* FNV-1a, a word at a time: two barriers that differ are hardly ever taken for one. */
+/* FNV-1a over whole words. Different barriers hardly ever have the same check. */
 static uint32_t check_of(const struct round *round, enum pier_barrier_algorithm algorithm)
 {
 	uint64_t hash = 0xcbf29ce484222325;
@@ -115,7 +117,7 @@ static uint32_t check_of(const struct round *round, enum pier_barrier_algorithm 
 	return (uint32_t)(hash >> 32);
 }
 
-/* Fills in `index`. */
+/* Set `index`. */
 static int check_ranks(const struct pier_group *group, struct round *round)
 {
 	bool found = false;
@@ -128,8 +130,8 @@ static int check_ranks(const struct pier_group *group, struct round *round)
 					 rank, group->size);
 		if (i > 0 && rank <= rank_at(round, i - 1))
 			return pier_fail(EINVAL,
-					 "barrier: rank %u stands behind rank %u; ranks "
-					 "are in ascending order, each once",
+					 "barrier: rank %u follows rank %u; ranks must "
+					 "be ascending and unique",
 					 rank, rank_at(round, i - 1));
 		if (rank == group->rank) {
 			found = true;
@@ -148,15 +150,16 @@ static int check_algorithm(enum pier_barrier_algorithm algorithm)
 	return pier_fail(EINVAL, "barrier: algorithm %d is unknown", (int)algorithm);
 }
 
-/* What an earlier barrier had sent when its time was up. */
-static int finish_the_last(struct pier_group *group, const struct round *round)
+/* Finish what an earlier barrier was still sending when its time was up. */
+static int finish_last_barrier(struct pier_group *group, const struct round *round)
 {
-	pier_group_finish_telling(group, round->deadline);
-	if (group->told_count == 0)
+	pier_group_finish_sending(group, round->deadline);
+	if (group->sending_count == 0)
 		return 0;
-	return pier_group_blame(group, group->told[0], ETIMEDOUT,
-				"rank %u of %u did not take the last notice within %d ms",
-				group->told[0], group->size, round->timeout_ms);
+	return pier_group_break(
+		group, group->sending[0], ETIMEDOUT,
+		"rank %u of %u did not receive the last barrier message within %d ms",
+		group->sending[0], group->size, round->timeout_ms);
 }
 
 int pier_group_barrier_of(struct pier_group *group, enum pier_barrier_algorithm algorithm,
@@ -178,14 +181,17 @@ int pier_group_barrier_of(struct pier_group *group, enum pier_barrier_algorithm 
 				 group->cause);
 	round.check = check_of(&round, algorithm);
 	round.deadline = pier_deadline(round.timeout_ms);
-	error = finish_the_last(group, &round);
+	error = finish_last_barrier(group, &round);
 	if (!error)
 		error = algorithms[algorithm](group, &round);
-	/* All have come; whom the last notices do not reach will say so by itself. */
+	/*
+	 * All ranks have come. A rank that the last messages do not reach reports that
+	 * itself.
+	 */
 	if (!error)
-		pier_group_finish_telling(group, round.deadline);
+		pier_group_finish_sending(group, round.deadline);
 	else
-		pier_group_tell_failure(group);
+		pier_group_send_failure(group);
 	return error;
 }
 
@@ -196,5 +202,5 @@ int pier_group_barrier(struct pier_group *group, int timeout_ms)
 
 int pier_group_failed_rank(const struct pier_group *group)
 {
-	return group->culprit;
+	return group->failed_rank;
 }

@@ -2,11 +2,11 @@
 #include <errno.h>
 #include <string.h>
 
-#include "group.h"
+#include "blob.h"
 #include "core/error.h"
 #include "core/wire.h"
 
-/* The wire form; docs/wire.md describes it for those who write another reader. */
+/* The wire form: see docs/wire.md. */
 enum {
 	AT_MAGIC = 0,
 	AT_VERSION = 4,
@@ -53,7 +53,7 @@ int pier_group_pack_blob(const struct pier_group_blob *blob,
 	return 0;
 }
 
-/* One of the two, with nothing behind it. */
+/* One of the two endpoints, followed by zeros. */
 static int unpack_endpoint(const uint8_t *wire, uint16_t length,
 			   struct pier_endpoint *ret_endpoint)
 {
@@ -66,11 +66,11 @@ static int unpack_endpoint(const uint8_t *wire, uint16_t length,
 				 length, PIER_ENDPOINT_WIRE_MAX);
 	if (memcmp(wire + length, zeros, (size_t)PIER_ENDPOINT_WIRE_MAX - length) != 0)
 		return pier_fail(EBADMSG,
-				 "group blob: there is something behind an endpoint of "
-				 "%u bytes",
+				 "group blob: the bytes behind an endpoint of %u bytes "
+				 "are not zero",
 				 length);
 	error = pier_endpoint_unpack(wire, length, ret_endpoint);
-	/* Its length is the blob's word, so a wrong one is nonsense too. */
+	/* The length is from the blob, so a wrong one makes the blob invalid. */
 	return error == -EMSGSIZE ? -EBADMSG : error;
 }
 
@@ -85,7 +85,7 @@ static int check_header(const uint8_t *wire)
 				 "%d",
 				 pier_get_le16(wire + AT_VERSION), WIRE_VERSION);
 	if (pier_get_le16(wire + AT_LENGTH) != PIER_GROUP_BLOB_SIZE)
-		return pier_fail(EBADMSG, "group blob: it says that it has %u bytes",
+		return pier_fail(EBADMSG, "group blob: its header says %u bytes",
 				 pier_get_le16(wire + AT_LENGTH));
 	return 0;
 }

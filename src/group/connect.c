@@ -3,12 +3,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "group.h"
+#include "blob.h"
+#include "message.h"
 #include "core/deadline.h"
 #include "core/error.h"
 
 enum {
-	CONNECTED = 0xc0ec7, /* the check of the notice that says so */
+	CONNECTED = 0xc0ec7, /* the check of the message that a rank is connected */
 };
 
 static int pack_for(struct pier_group *group, uint32_t rank, uint8_t *ret_wire)
@@ -58,7 +59,7 @@ static int connect_to_itself(struct pier_group *group)
 	return error ? error : pier_channel_connect(channel, &endpoint);
 }
 
-/* A mix-up of blobs would connect each channel with another one than it thinks. */
+/* If the blobs were mixed up, each channel would connect to the wrong peer. */
 static int check_blob(const struct pier_group *group, uint32_t rank,
 		      const struct pier_group_blob *blob)
 {
@@ -83,24 +84,27 @@ static int connect_to(struct pier_group *group, uint32_t rank, const uint8_t *wi
 		error = check_blob(group, rank, &blob);
 	if (!error)
 		error = pier_group_post_receives(member);
-	/* The other one's notice says that requests may come, so that goes last. */
+	/*
+	 * The message of the other rank says that requests may come, so connect its
+	 * channel last.
+	 */
 	if (!error)
 		error = pier_channel_connect(member->channel, &blob.channel);
 	return error ? error : pier_channel_connect(member->control, &blob.control);
 }
 
-/* Returns -error; what others are told is that the rank could not be connected. */
-static int blame_refused(struct pier_group *group, uint32_t rank, int error)
+/* Returns -error. Other ranks learn that the rank could not be connected. */
+static int break_for_refused(struct pier_group *group, uint32_t rank, int error)
 {
 	char cause[256];
 
 	snprintf(cause, sizeof(cause), "%s", pier_error_message());
-	pier_group_blame(group, rank, ECONNREFUSED, "connecting to rank %u of %u: %s",
+	pier_group_break(group, rank, ECONNREFUSED, "connecting to rank %u of %u: %s",
 			 rank, group->size, cause);
 	return error;
 }
 
-/* Also after a failure, so that the others can be told of it. */
+/* Continue after a failure, so that the other ranks can be sending of it. */
 static int connect_to_all(struct pier_group *group, const uint8_t *wire)
 {
 	int first = 0;
@@ -113,42 +117,26 @@ static int connect_to_all(struct pier_group *group, const uint8_t *wire)
 								 PIER_GROUP_BLOB_SIZE);
 
 		if (error && !first)
-			first = blame_refused(group, rank, error);
+			first = break_for_refused(group, rank, error);
 	}
 	return first;
 }
 
-static int meet_all(struct pier_group *group, int64_t deadline, int timeout_ms)
+static int wait_for_all(struct pier_group *group, int64_t deadline, int timeout_ms)
 {
 	int error = 0;
 
 	for (uint32_t rank = 0; rank < group->size && !error; rank++) {
 		if (rank == group->rank)
 			continue;
-		error = pier_group_tell(group, rank, CONNECTED);
-		pier_group_expect(group, rank);
+		error = pier_group_send_message(group, rank, CONNECTED);
+		pier_group_expect_message(group, rank);
 	}
 	if (!error)
-		error = pier_group_await(group, CONNECTED, deadline, timeout_ms);
+		error = pier_group_await_messages(group, CONNECTED, deadline, timeout_ms);
 	if (!error)
-		pier_group_finish_telling(group, deadline);
+		pier_group_finish_sending(group, deadline);
 	return error;
-}
-
-int pier_check_unconnected_group(const struct pier_group *group, int timeout_ms,
-				 int *ret_timeout_ms)
-{
-	int error = pier_check_process(&group->object);
-
-	if (!error)
-		error = pier_channel_timeout(group->members[group->rank].channel,
-					     timeout_ms, ret_timeout_ms);
-	if (error || group->state == PIER_GROUP_PREPARED)
-		return error;
-	return pier_fail(EISCONN, group->state == PIER_GROUP_CONNECTED
-					  ? "the group is connected already"
-					  : "the group failed to connect before, and can "
-					    "only be destroyed");
 }
 
 int pier_group_connect(struct pier_group *group, const void *blobs, size_t size,
@@ -166,10 +154,10 @@ int pier_group_connect(struct pier_group *group, const void *blobs, size_t size,
 	deadline = pier_deadline(timeout_ms);
 	error = connect_to_all(group, blobs);
 	if (!error)
-		error = meet_all(group, deadline, timeout_ms);
+		error = wait_for_all(group, deadline, timeout_ms);
 	group->state = error ? PIER_GROUP_FAILED : PIER_GROUP_CONNECTED;
 	if (!error)
 		return 0;
-	pier_group_tell_failure(group);
+	pier_group_send_failure(group);
 	return pier_fail(-error, "%s", group->cause);
 }

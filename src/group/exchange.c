@@ -5,18 +5,18 @@
 
 #include "channel/status.h"
 #include "channel/work_wait.h"
-#include "group.h"
+#include "wait.h"
 #include "core/deadline.h"
 #include "core/error.h"
 
-/* One request of many, on its way. */
+/* One request of many. */
 struct part {
 	struct pier_group_request request;
 	enum {
 		WAITING,
 		POSTED,
 		OVER
-	} state; /* waiting for room in its queue */
+	} state; /* WAITING is for room in the queue */
 	struct pier_work work;
 	struct pier_result result;
 };
@@ -25,10 +25,10 @@ struct part {
 struct run {
 	struct part *parts;
 	uint32_t count;
-	uint32_t failed;   /* how many did */
-	uint32_t first;	   /* index of the first that did */
-	char cause[256];   /* its sentence */
-	uint32_t finished; /* parts before this one are over */
+	uint32_t failed;   /* the number of failed ones */
+	uint32_t first;	   /* the index of the first failed one */
+	char cause[256];   /* the error sentence of that one */
+	uint32_t finished; /* all parts before this one are over */
 };
 
 static int start_run(struct run *run, uint32_t count)
@@ -77,10 +77,7 @@ static int post_with_elements(struct pier_channel *channel,
 	return pier_post_recv(channel, request->scatter, request->num_sge, ret_work);
 }
 
-/*
- * Where a queue is full, what follows for the same queue waits too, so that the order
- * stays.
- */
+/* If a queue is full, all further requests for it wait too, which keeps their order. */
 static void try_to_post(struct pier_group *group, struct run *run, struct part *part)
 {
 	struct pier_group_member *member = &group->members[part->request.rank];
@@ -106,13 +103,13 @@ static void try_to_finish(struct pier_group *group, struct run *run, struct part
 
 	if (done == 0)
 		return;
-	/* Where asking fails, what is posted must not go on. */
+	/* If polling fails, stop what is posted. */
 	if (done < 0 && done != -ESTALE)
 		done = pier_work_wait(member->channel, part->work, 0, &part->result);
 	end_part(run, part, done < 0 ? done : part->result.error);
 }
 
-static void watch(struct pier_group *group, uint32_t rank)
+static void watch_rank(struct pier_group *group, uint32_t rank)
 {
 	struct pier_group_member *member = &group->members[rank];
 
@@ -134,14 +131,14 @@ static int look_at_parts(struct pier_group *group, void *subject)
 		if (part->state == POSTED)
 			try_to_finish(group, run, part);
 		if (part->state != OVER)
-			watch(group, part->request.rank);
+			watch_rank(group, part->request.rank);
 		else if (i == run->finished)
 			run->finished++;
 	}
 	return run->finished == run->count;
 }
 
-/* The time is up: nothing of this part goes on behind the caller's back. */
+/* The time is up: nothing of this part may continue after the call. */
 static void give_up(struct pier_group *group, struct run *run, struct part *part,
 		    int error, int64_t deadline, int timeout_ms)
 {
@@ -167,7 +164,10 @@ static bool failed_before(const struct run *run, uint32_t index)
 	return false;
 }
 
-/* "3, 5", each once; where there are many, the first of them. Returns how many. */
+/*
+ * Print the ranks as "3, 5", each once; the first ones if there are many. Returns their
+ * number.
+ */
 static uint32_t print_failed(const struct run *run, char *ret_text, size_t size)
 {
 	uint32_t count = 0;
@@ -185,7 +185,7 @@ static uint32_t print_failed(const struct run *run, char *ret_text, size_t size)
 	return count;
 }
 
-static int report(const struct run *run, struct pier_result *ret_results)
+static int report_run(const struct run *run, struct pier_result *ret_results)
 {
 	char ranks[128];
 	uint32_t count;
@@ -201,7 +201,7 @@ static int report(const struct run *run, struct pier_result *ret_results)
 			 run->parts[run->first].request.rank, run->cause);
 }
 
-/* Frees what the run has. */
+/* Frees the parts. */
 static int finish_run(struct pier_group *group, struct run *run, int timeout_ms,
 		      struct pier_result *ret_results)
 {
@@ -212,7 +212,7 @@ static int finish_run(struct pier_group *group, struct run *run, int timeout_ms,
 		if (run->parts[i].state != OVER)
 			give_up(group, run, &run->parts[i], error, deadline, timeout_ms);
 	}
-	error = report(run, ret_results);
+	error = report_run(run, ret_results);
 	free(run->parts);
 	return error;
 }
@@ -225,7 +225,7 @@ static int check_rank(const struct pier_group *group, uint32_t index, uint32_t r
 			 index, rank, group->size);
 }
 
-/* Bits of opcodes: those that a call takes. */
+/* A bit for each opcode that a call takes. */
 #define TAKES(opcode) (1u << (opcode))
 
 static int check_opcode(uint32_t index, enum pier_opcode opcode, unsigned int taken)
@@ -233,11 +233,11 @@ static int check_opcode(uint32_t index, enum pier_opcode opcode, unsigned int ta
 	if ((unsigned int)opcode <= PIER_OP_RECV && (taken & TAKES(opcode)))
 		return 0;
 	return pier_fail(EINVAL,
-			 "request %u of a group: opcode %d is none that this call takes",
+			 "request %u of a group: this call does not take opcode %d",
 			 index, (int)opcode);
 }
 
-/* usual: what opcode 0 stands for; 0: nothing. */
+/* usual  the meaning of opcode 0; 0: none */
 static int run_requests(struct pier_group *group,
 			const struct pier_group_request *requests, uint32_t count,
 			unsigned int taken, enum pier_opcode usual, int timeout_ms,

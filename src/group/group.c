@@ -12,11 +12,11 @@
 #include "core/extensible.h"
 
 enum {
-	/* Of the first version. What comes behind it is not in all callers'. */
+	/* The size of the first version of the struct. */
 	FIRST_SIZE = offsetof(struct pier_group_attr, flags) + sizeof(uint32_t),
 	/*
-	 * 4.096 us * 2^16 is 268 ms, for at least seven tries: as long as one member may
-	 * come later to pier_group_connect() than another.
+	 * 4.096 us * 2^16 is 268 ms, for at least seven tries: the time by which
+	 * members may differ when they call pier_group_connect().
 	 */
 	LEAST_TIMEOUT = 16,
 	LEAST_RETRIES = 6,
@@ -57,7 +57,7 @@ static void free_group(struct pier_group *group)
 	free(group->watch);
 	free(group->fds);
 	free(group->awaited);
-	free(group->told);
+	free(group->sending);
 	free(group);
 }
 
@@ -72,18 +72,18 @@ static struct pier_group *new_group(struct pier_pd *pd, uint32_t rank, uint32_t 
 	group->pd = pd;
 	group->rank = rank;
 	group->size = size;
-	group->culprit = -1;
+	group->failed_rank = -1;
 	group->watch = calloc(size, sizeof(group->watch[0]));
 	group->fds = calloc(size, sizeof(group->fds[0]));
 	group->awaited = calloc(size, sizeof(group->awaited[0]));
-	group->told = calloc(size, sizeof(group->told[0]));
-	if (group->watch && group->fds && group->awaited && group->told)
+	group->sending = calloc(size, sizeof(group->sending[0]));
+	if (group->watch && group->fds && group->awaited && group->sending)
 		return group;
 	free_group(group);
 	return NULL;
 }
 
-/* Notices take the way of the requests, and give peers no more rights. */
+/* Barrier messages use the same path as requests, and give peers no rights. */
 static struct pier_channel_attr control_attr(const struct pier_channel *channel)
 {
 	struct pier_channel_attr attr = channel->attr;
@@ -116,8 +116,8 @@ static int make_member(struct pier_group *group, uint32_t rank,
 }
 
 /*
- * Ranks come to an exchange at different times, and it is the group's deadlines that
- * say how long one waits for the other's receives.
+ * Ranks reach an exchange at different times. The deadlines of the group limit how long
+ * a rank waits for another's receives.
  */
 static int default_attr(const struct pier_group *group,
 			struct pier_channel_attr *ret_attr)
@@ -151,7 +151,7 @@ static int end_channel(struct pier_channel **channel)
 	return error;
 }
 
-/* With half-built ones too. After an error what was not ended is still there. */
+/* Accepts half-built groups. After an error the remaining objects still exist. */
 static int end_group(struct pier_group *group)
 {
 	int error = 0;
@@ -235,4 +235,20 @@ uint32_t pier_group_size(const struct pier_group *group)
 struct pier_channel *pier_group_channel(const struct pier_group *group, uint32_t rank)
 {
 	return rank < group->size ? group->members[rank].channel : NULL;
+}
+
+int pier_check_unconnected_group(const struct pier_group *group, int timeout_ms,
+				 int *ret_timeout_ms)
+{
+	int error = pier_check_process(&group->object);
+
+	if (!error)
+		error = pier_channel_timeout(group->members[group->rank].channel,
+					     timeout_ms, ret_timeout_ms);
+	if (error || group->state == PIER_GROUP_PREPARED)
+		return error;
+	return pier_fail(EISCONN, group->state == PIER_GROUP_CONNECTED
+					  ? "the group is connected already"
+					  : "the group failed to connect before, and can "
+					    "only be destroyed");
 }

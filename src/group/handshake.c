@@ -5,31 +5,33 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "group.h"
+#include "message.h"
 #include "core/deadline.h"
 #include "core/error.h"
 
 /*
- * Blobs over a socket to each other rank: all are written and read at once, as the
- * sockets allow. That connecting worked is said by notices, as with any launcher.
+ * Exchange blobs over a socket to each other rank. All are read and written at once, as
+ * the sockets allow. Barrier messages then confirm the connections, as with any
+ * launcher.
  */
 
-/* Of one rank. */
-struct talk {
+/* The socket to one rank. */
+struct blob_exchange {
 	int socket;
-	size_t sent, got; /* bytes of its blob, and of ours */
+	size_t sent, got; /* bytes of our blob sent, and of its blob received */
 };
 
-struct talks {
-	struct talk *talks; /* by rank; the own one is over */
+struct blob_exchanges {
+	struct blob_exchange *ranks; /* by rank; this rank's own is over */
 	uint8_t *mine, *theirs;
 	int64_t deadline;
-	int timeout_ms; /* what the caller was given */
+	int timeout_ms; /* the caller's */
 };
 
-static bool is_over(const struct talk *talk)
+static bool is_over(const struct blob_exchange *exchange)
 {
-	return talk->sent == PIER_GROUP_BLOB_SIZE && talk->got == PIER_GROUP_BLOB_SIZE;
+	return exchange->sent == PIER_GROUP_BLOB_SIZE &&
+	       exchange->got == PIER_GROUP_BLOB_SIZE;
 }
 
 static bool try_again(int error)
@@ -37,93 +39,94 @@ static bool try_again(int error)
 	return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
 }
 
-static int blame_socket(struct pier_group *group, uint32_t rank, const char *step,
-			int error)
+static int break_for_socket(struct pier_group *group, uint32_t rank, const char *step,
+			    int error)
 {
-	return pier_group_blame(group, rank, error, "%s rank %u of %u, fd %d: %s", step,
+	return pier_group_break(group, rank, error, "%s rank %u of %u, fd %d: %s", step,
 				rank, group->size, group->fds[rank].fd, strerror(error));
 }
 
-/* Never asks for more than the blob: what is behind it is the caller's. */
-static int read_some(struct pier_group *group, struct talks *all, uint32_t rank)
+/* Reads no more than the blob: the bytes behind it belong to the caller. */
+static int read_some(struct pier_group *group, struct blob_exchanges *all, uint32_t rank)
 {
-	struct talk *talk = &all->talks[rank];
-	uint8_t *to = all->theirs + (size_t)rank * PIER_GROUP_BLOB_SIZE + talk->got;
-	ssize_t count = recv(talk->socket, to, PIER_GROUP_BLOB_SIZE - talk->got,
+	struct blob_exchange *exchange = &all->ranks[rank];
+	uint8_t *to = all->theirs + (size_t)rank * PIER_GROUP_BLOB_SIZE + exchange->got;
+	ssize_t count = recv(exchange->socket, to, PIER_GROUP_BLOB_SIZE - exchange->got,
 			     MSG_DONTWAIT);
 
 	if (count > 0)
-		talk->got += (size_t)count;
+		exchange->got += (size_t)count;
 	else if (count == 0)
-		return pier_group_blame(group, rank, ECONNRESET,
+		return pier_group_break(group, rank, ECONNRESET,
 					"rank %u of %u closed its socket after %zu bytes",
-					rank, group->size, talk->got);
+					rank, group->size, exchange->got);
 	else if (!try_again(errno))
-		return blame_socket(group, rank, "read from", errno);
+		return break_for_socket(group, rank, "read from", errno);
 	return 0;
 }
 
-static int write_some(struct pier_group *group, struct talks *all, uint32_t rank)
+static int write_some(struct pier_group *group, struct blob_exchanges *all, uint32_t rank)
 {
-	struct talk *talk = &all->talks[rank];
-	uint8_t *from = all->mine + (size_t)rank * PIER_GROUP_BLOB_SIZE + talk->sent;
-	ssize_t count = send(talk->socket, from, PIER_GROUP_BLOB_SIZE - talk->sent,
+	struct blob_exchange *exchange = &all->ranks[rank];
+	uint8_t *from = all->mine + (size_t)rank * PIER_GROUP_BLOB_SIZE + exchange->sent;
+	ssize_t count = send(exchange->socket, from,
+			     PIER_GROUP_BLOB_SIZE - exchange->sent,
 			     MSG_DONTWAIT | MSG_NOSIGNAL);
 
 	if (count >= 0)
-		talk->sent += (size_t)count;
+		exchange->sent += (size_t)count;
 	else if (!try_again(errno))
-		return blame_socket(group, rank, "write to", errno);
+		return break_for_socket(group, rank, "write to", errno);
 	return 0;
 }
 
-/* Returns how many talks go on. Negative fds are passed over by poll(2). */
-static uint32_t fill_in_fds(struct pier_group *group, const struct talks *all)
+/* Returns the number of sockets that are not over. poll(2) ignores negative fds. */
+static uint32_t fill_in_fds(struct pier_group *group, const struct blob_exchanges *all)
 {
 	uint32_t count = 0;
 
 	for (uint32_t rank = 0; rank < group->size; rank++) {
-		const struct talk *talk = &all->talks[rank];
-		bool reads = talk->got < PIER_GROUP_BLOB_SIZE;
-		bool writes = talk->sent < PIER_GROUP_BLOB_SIZE;
+		const struct blob_exchange *exchange = &all->ranks[rank];
+		bool reads = exchange->got < PIER_GROUP_BLOB_SIZE;
+		bool writes = exchange->sent < PIER_GROUP_BLOB_SIZE;
 
 		group->fds[rank] = (struct pollfd){
-			.fd = is_over(talk) ? -1 : talk->socket,
+			.fd = is_over(exchange) ? -1 : exchange->socket,
 			.events = (short)((reads ? POLLIN : 0) | (writes ? POLLOUT : 0)),
 		};
-		count += !is_over(talk);
+		count += !is_over(exchange);
 	}
 	return count;
 }
 
-static int blame_silent(struct pier_group *group, const struct talks *all)
+static int break_for_silent(struct pier_group *group, const struct blob_exchanges *all)
 {
 	uint32_t rank = 0;
 
-	while (is_over(&all->talks[rank]))
+	while (is_over(&all->ranks[rank]))
 		rank++;
-	return pier_group_blame(group, rank, ETIMEDOUT,
+	return pier_group_break(group, rank, ETIMEDOUT,
 				"rank %u of %u sent %zu of %d bytes within %d ms", rank,
-				group->size, all->talks[rank].got, PIER_GROUP_BLOB_SIZE,
+				group->size, all->ranks[rank].got, PIER_GROUP_BLOB_SIZE,
 				all->timeout_ms);
 }
 
-static int step(struct pier_group *group, struct talks *all)
+static int poll_sockets(struct pier_group *group, struct blob_exchanges *all)
 {
 	int timeout = pier_poll_timeout(all->deadline), error = 0;
 	int count = poll(group->fds, group->size, timeout);
 
 	if (count < 0 && errno != EINTR)
-		return pier_group_blame(group, group->rank, errno,
+		return pier_group_break(group, group->rank, errno,
 					"poll the sockets of a group: %s",
 					strerror(errno));
 	if (count == 0 && timeout == 0)
-		return blame_silent(group, all);
+		return break_for_silent(group, all);
 	for (uint32_t rank = 0; rank < group->size && count > 0 && !error; rank++) {
 		short events = group->fds[rank].revents;
 
 		if (events & POLLNVAL)
-			error = blame_socket(group, rank, "talk to", EBADF);
+			error = break_for_socket(group, rank, "talk to", EBADF);
 		else if (events & ~POLLOUT)
 			error = read_some(group, all, rank);
 		if (!error && (events & POLLOUT))
@@ -132,12 +135,12 @@ static int step(struct pier_group *group, struct talks *all)
 	return error;
 }
 
-static int exchange_blobs(struct pier_group *group, struct talks *all)
+static int exchange_blobs(struct pier_group *group, struct blob_exchanges *all)
 {
 	int error = 0;
 
 	while (!error && fill_in_fds(group, all) > 0)
-		error = step(group, all);
+		error = poll_sockets(group, all);
 	return error;
 }
 
@@ -151,24 +154,24 @@ static int check_sockets(const struct pier_group *group, const int *sockets)
 	return 0;
 }
 
-static int start_talks(const struct pier_group *group, const int *sockets,
-		       struct talks *all)
+static int start_exchanges(const struct pier_group *group, const int *sockets,
+			   struct blob_exchanges *all)
 {
 	assert(group->size > 0);
-	all->talks = calloc(group->size, sizeof(all->talks[0]));
+	all->ranks = calloc(group->size, sizeof(all->ranks[0]));
 	all->mine = calloc(group->size, PIER_GROUP_BLOB_SIZE);
 	all->theirs = calloc(group->size, PIER_GROUP_BLOB_SIZE);
-	if (!all->talks || !all->mine || !all->theirs)
+	if (!all->ranks || !all->mine || !all->theirs)
 		return pier_fail(ENOMEM, "no memory for the blobs of a group of %u",
 				 group->size);
 	for (uint32_t rank = 0; rank < group->size; rank++)
-		all->talks[rank].socket = sockets[rank];
-	all->talks[group->rank].sent = PIER_GROUP_BLOB_SIZE;
-	all->talks[group->rank].got = PIER_GROUP_BLOB_SIZE;
+		all->ranks[rank].socket = sockets[rank];
+	all->ranks[group->rank].sent = PIER_GROUP_BLOB_SIZE;
+	all->ranks[group->rank].got = PIER_GROUP_BLOB_SIZE;
 	return 0;
 }
 
-static int shake_hands(struct pier_group *group, struct talks *all)
+static int shake_hands(struct pier_group *group, struct blob_exchanges *all)
 {
 	size_t size = (size_t)group->size * PIER_GROUP_BLOB_SIZE;
 	int error = pier_group_endpoints(group, all->mine, size);
@@ -185,7 +188,7 @@ static int shake_hands(struct pier_group *group, struct talks *all)
 
 int pier_group_handshake(struct pier_group *group, const int *sockets, int timeout_ms)
 {
-	struct talks all = { 0 };
+	struct blob_exchanges all = { 0 };
 	int error = pier_check_unconnected_group(group, timeout_ms, &all.timeout_ms);
 
 	if (!error)
@@ -193,10 +196,10 @@ int pier_group_handshake(struct pier_group *group, const int *sockets, int timeo
 	if (error)
 		return error;
 	all.deadline = pier_deadline(all.timeout_ms);
-	error = start_talks(group, sockets, &all);
+	error = start_exchanges(group, sockets, &all);
 	if (!error)
 		error = shake_hands(group, &all);
-	free(all.talks);
+	free(all.ranks);
 	free(all.mine);
 	free(all.theirs);
 	return error;

@@ -2,7 +2,7 @@
 #include <assert.h>
 
 #include "channel/wait.h"
-#include "group.h"
+#include "wait.h"
 
 void pier_group_watch(struct pier_group *group, struct pier_channel *channel)
 {
@@ -31,7 +31,7 @@ static int check_look(void *subject)
 	return look_once(wait->group, wait->look, wait->subject);
 }
 
-/* All of them at once, so that none uses up the time of the others. */
+/* All channels at once, so that none uses up the time of the others. */
 static int pass_watched(void *subject, struct pier_wait_pass *pass)
 {
 	const struct group_wait *wait = subject;

@@ -42,8 +42,9 @@ static int export_range(const struct pier_mr *region, const struct pier_mr_range
 			struct pier_provider_part *ret_part,
 			struct pier_dmabuf *ret_dmabuf)
 {
-	int error = pier_dmabuf_export_mapped(range->buffer, range->offset, range->length,
-					      region->mapping, ret_dmabuf);
+	struct pier_export_use use = pier_export_use_of(region, region->mapping);
+	int error = pier_export_for(range->buffer, range->offset, range->length, &use,
+				    ret_dmabuf);
 
 	if (error)
 		return error;
@@ -159,6 +160,7 @@ static int join_pages(const struct join *join, const struct pier_backend *joiner
 		uint64_t end = join->parts[i].offset + join->parts[i].length;
 
 		ranges[i] = (struct pier_backend_range){
+			.size = sizeof(ranges[i]),
 			.fd = join->parts[i].fd,
 			.offset = first,
 			.length = ((end + mask) & ~mask) - first,
@@ -173,7 +175,7 @@ static int register_joined_pages(struct pier_mr *region, const struct join *join
 				 const struct pier_backend *joiner)
 {
 	struct pier_segment segment = pier_plan_segment(region, 0, 0);
-	struct pier_backend_export dmabuf = { .fd = -1 };
+	struct pier_backend_export dmabuf = { .size = sizeof(dmabuf), .fd = -1 };
 	struct pier_mr_part part = { 0 };
 	int error = join_pages(join, joiner, &dmabuf);
 

@@ -34,10 +34,10 @@ static void set_padding(const struct pier_segment *segment, struct ibv_mr *mr)
 static int register_with_mapping(const struct pier_segment *segment,
 				 enum pier_mapping mapping, struct pier_mr_part *ret_part)
 {
+	struct pier_export_use use = pier_export_use_of(segment->region, mapping);
 	struct pier_dmabuf dmabuf;
-	int error = pier_dmabuf_export_mapped(segment->range.buffer,
-					      segment->range.offset,
-					      segment->range.length, mapping, &dmabuf);
+	int error = pier_export_for(segment->range.buffer, segment->range.offset,
+				    segment->range.length, &use, &dmabuf);
 
 	if (error)
 		return error;
@@ -103,7 +103,7 @@ int pier_register_export(const struct pier_segment *segment,
 		return pier_fail_no_dmabuf(device->name);
 	if (segment->mapping != PIER_MAPPING_AUTO)
 		return register_with_mapping(segment, segment->mapping, ret_part);
-	if (segment->range.buffer->backend->export_mapped)
+	if (segment->range.buffer->backend->mappings)
 		return register_with_either(segment, ret_part);
 	error = register_with_mapping(segment, PIER_MAPPING_DEFAULT, ret_part);
 	if (!error)

@@ -76,8 +76,16 @@ static int ask_for_segment(const struct pier_segment *rest, uint64_t length,
 	const struct pier_buffer *buffer = rest->range.buffer;
 	uint64_t address = buffer->address + rest->range.offset;
 	uint64_t start = 0, span = 0, left = 0;
-	int error = buffer->backend->segment(&buffer->memory, address, &start, &span);
+	int error;
 
+	if (!buffer->backend->segment) {
+		struct pier_export_use use = pier_export_use_of(rest->region,
+								rest->mapping);
+
+		return pier_export_reach(buffer, rest->range.offset, length, &use,
+					 ret_length);
+	}
+	error = buffer->backend->segment(&buffer->memory, address, &start, &span);
 	if (error)
 		return error;
 	if (address >= start && address - start < span)

@@ -61,7 +61,8 @@ struct pier_segment pier_plan_segment(const struct pier_mr *region, uint32_t ind
 		.policy = region->policy,
 		.mapping = region->mapping,
 		.may_split = region->split != PIER_SPLIT_NEVER && range->buffer &&
-			     range->buffer->backend->segment,
+			     (range->buffer->backend->segment ||
+			      range->buffer->backend->parts),
 	};
 }
 

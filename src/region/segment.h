@@ -2,6 +2,7 @@
 #ifndef PIER_REGION_SEGMENT_H
 #define PIER_REGION_SEGMENT_H
 
+#include "buffer/buffer.h"
 #include "check.h"
 #include "mr.h"
 
@@ -19,6 +20,20 @@ struct pier_segment {
 
 /* The properties of the PD's device that the checks need. */
 struct pier_check_limits pier_limits_of(const struct pier_pd *pd);
+
+/* What an export of the region's memory is for. */
+static inline struct pier_export_use pier_export_use_of(const struct pier_mr *region,
+							enum pier_mapping mapping)
+{
+	bool writes = region->access & (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+					IBV_ACCESS_REMOTE_ATOMIC);
+
+	return (struct pier_export_use){
+		.mapping = mapping,
+		.access = PIER_BACKEND_READ | (writes ? PIER_BACKEND_WRITE : 0),
+		.importer = region->pd->device->name,
+	};
+}
 
 /* Register a dma-buf, or host memory, at the segment's iova. */
 int pier_register_fd(const struct pier_segment *segment, int fd, uint64_t offset,

@@ -115,14 +115,21 @@ bool pier_has_direct(const struct pier_mr *mr)
 	return false;
 }
 
-static int flush_buffer(const struct pier_buffer *buffer)
+static int flush_buffer(const struct pier_buffer *buffer, struct span span,
+			const char *device)
 {
+	const struct pier_backend_flush range = {
+		.size = sizeof(range),
+		.address = buffer->address + span.offset,
+		.length = span.length,
+		.device = device,
+	};
 	int result;
 
 	if (!buffer->backend->flush)
 		return 0;
 	pier_clear_error();
-	result = buffer->backend->flush(&buffer->memory);
+	result = buffer->backend->flush(&buffer->memory, &range);
 	if (result != 0)
 		return pier_fail_because(pier_backend_errno(result),
 					 "making a NIC's writes visible in memory of %s",
@@ -142,8 +149,10 @@ static int flush_buffers(const struct pier_mr *mr, struct span span, bool all)
 		struct span here = clip_span(span, start, range->length);
 
 		if (range->source == PIER_MR_BUFFER && here.length > 0 &&
-		    (all || !all_bounced(mr, here)))
-			error = flush_buffer(range->buffer);
+		    (all || !all_bounced(mr, here))) {
+			here.offset = range->offset + (here.offset - start);
+			error = flush_buffer(range->buffer, here, mr->pd->device->name);
+		}
 		start += range->length;
 	}
 	return error;

@@ -174,6 +174,36 @@ static void keeps_the_page_rule(void **state)
 	expect_result(pier_dmabuf_export(world->b.area.buffer, 0, 0, &dmabuf), -EINVAL);
 }
 
+/* The caller may close its fd at once: the buffer has its own. */
+static void wraps_a_dmabuf_as_a_buffer(void **state)
+{
+	struct world *world = world_connected(state);
+	struct pier_gather source = gather_at(&world->a.area, 0, 9999);
+	struct pier_buffer *buffer = NULL;
+	struct pier_dmabuf dmabuf;
+	struct pier_remote remote;
+	struct pier_mr *mr = NULL;
+	char byte = 0;
+
+	skip_if_impossible(world);
+	expect_ok(pier_dmabuf_export(world->b.area.buffer, 4321, 9999, &dmabuf));
+	expect_ok(pier_buffer_wrap_dmabuf(dmabuf.fd, dmabuf.offset, 9999, &buffer));
+	pier_dmabuf_close(&dmabuf);
+	assert_int_equal(pier_buffer_length(buffer), 9999);
+	expect_ok(pier_reg_buffer_mr(world->b.pd, buffer, 0, 9999, PIER_ACCESS_SHARED,
+				     PIER_POLICY_DIRECT, &mr));
+	assert_int_equal(pier_mr_path(mr), PIER_PATH_DMABUF);
+	expect_ok(pier_mr_remote(mr, &remote));
+	expect_ok(pier_channel_write(world->a.channel, &source, 1, &remote, PATIENT));
+	image_copy(&world->b.area, 4321, &world->a.area, 0, 9999);
+	world_expect(world);
+	if (pier_buffer_copy_from(buffer, 9998, &byte, 1) == 0)
+		assert_int_equal((unsigned char)byte, world->b.area.image[4321 + 9998]);
+	expect_result(pier_buffer_free(buffer), -EBUSY);
+	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_buffer_free(buffer));
+}
+
 int run_dmabuf_cases(void)
 {
 	const struct CMUnitTest cases[] = {
@@ -182,6 +212,7 @@ int run_dmabuf_cases(void)
 		world_case(gathers_at_another_iova),
 		world_case(guards_the_ends_of_the_region),
 		world_case(keeps_the_page_rule),
+		world_case(wraps_a_dmabuf_as_a_buffer),
 	};
 
 	return cmocka_run_group_tests_name("dma-buf", cases, NULL, NULL);

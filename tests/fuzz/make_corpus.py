@@ -273,14 +273,14 @@ STREAMS = {
 
 
 
-def lane(words=b"", ring=b"", fd=False, serial=0, head=None, more=False, loose=False):
+def shared(messages=b"", ring=b"", fd=False, serial=0, head=None, more=False, loose=False):
     if head is not None:
         ring = struct.pack("<Q", head) + ring
     return bytes([fd | (head is not None) << 1 | more << 2 | loose << 3, serial]) + \
-        struct.pack("<H", len(words)) + words + ring
+        struct.pack("<H", len(messages)) + messages + ring
 
 
-def ask(key=b"rkey"):
+def request(key=b"rkey"):
     return b"\2\0\0\0" + key
 
 
@@ -288,60 +288,60 @@ def about(kind, slot, serial):
     return struct.pack("<BxxxII", kind, slot, serial)
 
 
-def leave(pieces=((0, 4096, 0),), fds=1, key=1, slot=0, serial=7, iova=0x10000, count=None):
+def grant(pieces=((0, 4096, 0),), fds=1, key=1, slot=0, serial=7, iova=0x10000, count=None):
     form = struct.pack("<BBBxIII4xIQ8x", 5, fds, 0, key, slot, serial,
                        len(pieces) if count is None else count, iova)
     return form + b"".join(struct.pack("<QQI4x", *piece) for piece in pieces)
 
 
-PLACED, SKIP = 2, 32
-LANES = {
-    **{"ring_" + name: lane(ring=data) for name, data in STREAMS.items()},
-    "ask": lane(ask()),
-    "ask_often": lane(ask() * 70),
-    "ask_whole": lane(ask(b"wkey")),
-    "ask_whole_often": lane(ask(b"wkey") * 70),
-    "ask_whole_dropped": lane(ask(b"wkey") + about(3, 0, 1) + ask(b"wkey")),
-    "ask_bad_key": lane(ask(b"\1\0\0\0")),
-    "ask_dropped": lane(ask() + about(3, 0, 1) + ask() + about(3, 5, 5)),
-    "revoked": lane(about(4, 0, 7)),
-    "leave": lane(leave(), fd=True, serial=7),
-    "leave_used": lane(leave(), frame(READ_RESPONSE, 256, 0) + frame(READ_RESPONSE, 256, 1),
+COPIED, SKIP = 2, 32
+RINGS = {
+    **{"ring_" + name: shared(ring=data) for name, data in STREAMS.items()},
+    "request": shared(request()),
+    "request_often": shared(request() * 70),
+    "request_whole": shared(request(b"wkey")),
+    "request_whole_often": shared(request(b"wkey") * 70),
+    "request_whole_returned": shared(request(b"wkey") + about(3, 0, 1) + request(b"wkey")),
+    "request_bad_key": shared(request(b"\1\0\0\0")),
+    "request_returned": shared(request() + about(3, 0, 1) + request() + about(3, 5, 5)),
+    "revoked": shared(about(4, 0, 7)),
+    "grant": shared(grant(), fd=True, serial=7),
+    "grant_used": shared(grant(), frame(READ_RESPONSE, 256, 0) + frame(READ_RESPONSE, 256, 1),
                        fd=True, serial=7),
-    "leave_loose": lane(leave(), fd=True, serial=7, loose=True),
-    "leave_fds": lane(leave(((0, 4096, 0), (0, 4096, 2)), fds=3), fd=True, serial=7, more=True),
-    "leave_fds_surplus": lane(leave(), fd=True, serial=7, more=True),
-    "wake_fds": lane(b"\1", fd=True, more=True),
-    "leave_revoked": lane(leave() + about(4, 0, 7), fd=True, serial=7),
-    "leave_invalid": lane(leave(), fd=True, serial=6),
-    "leave_twice": lane(leave() * 2, fd=True, serial=7),
-    "leave_no_fd": lane(leave(), serial=7),
-    "leave_denied": lane(leave(pieces=(), fds=0)),
-    "leave_pieces": lane(leave(pieces=((0, 10, 0), (7, 100, 0), (100, 3986, 0))), fd=True,
+    "grant_loose": shared(grant(), fd=True, serial=7, loose=True),
+    "grant_fds": shared(grant(((0, 4096, 0), (0, 4096, 2)), fds=3), fd=True, serial=7, more=True),
+    "grant_fds_surplus": shared(grant(), fd=True, serial=7, more=True),
+    "wake_fds": shared(b"\1", fd=True, more=True),
+    "grant_revoked": shared(grant() + about(4, 0, 7), fd=True, serial=7),
+    "grant_invalid": shared(grant(), fd=True, serial=6),
+    "grant_twice": shared(grant() * 2, fd=True, serial=7),
+    "grant_no_fd": shared(grant(), serial=7),
+    "grant_denied": shared(grant(pieces=(), fds=0)),
+    "grant_pieces": shared(grant(pieces=((0, 10, 0), (7, 100, 0), (100, 3986, 0))), fd=True,
                          serial=7),
-    "leave_past_end": lane(leave(pieces=((1, 4096, 0),)), fd=True, serial=7),
-    "leave_overflow": lane(leave(pieces=((0, 4096, 0), (0, 2**64 - 1, 0))), fd=True, serial=7),
-    "leave_iova": lane(leave(iova=2**64 - 1), fd=True, serial=7),
-    "leave_fd": lane(leave(pieces=((0, 4096, 1),)), fd=True, serial=7),
-    "leave_slot": lane(leave(slot=64), fd=True, serial=7),
-    "leave_count": lane(leave(count=65), fd=True, serial=7),
-    "leave_short": lane(leave(count=2), fd=True, serial=7),
-    "leave_small": lane(leave(pieces=((0, 100, 0),)), fd=True, serial=7),
-    "fd_alone": lane(b"\1", fd=True),
-    "wakes": lane(b"\1" * 1000),
-    "no_word": lane(b"\x63"),
-    "placed": lane(ring=frame(WRITE, 64, flags=PLACED, payload=b"")),
-    "placed_imm": lane(ring=frame(WRITE_IMM, 64, flags=PLACED, payload=b"")),
-    "placed_read": lane(ring=frame(READ, 64, flags=PLACED)),
-    "placed_past_end": lane(ring=frame(WRITE, 4097, flags=PLACED, payload=b"")),
-    "placed_send": lane(ring=frame(SEND, 64, flags=PLACED, payload=b"")),
-    "skip": lane(ring=frame(SKIP, msn=9) + frame(SEND, 8, msn=9)),
-    "skip_back": lane(ring=frame(WRITE, 8) + frame(SKIP, msn=0)),
-    "skip_length": lane(ring=frame(SKIP, 8, msn=1)),
-    "head_too_far": lane(ring=frame(SEND, 8), head=256 * 1024 + 1),
-    "head_behind": lane(ring=frame(SEND, 8), head=2**64 - 1),
-    "head_full": lane(ring=frame(WRITE, 4096), head=256 * 1024),
-    "empty": lane(),
+    "grant_past_end": shared(grant(pieces=((1, 4096, 0),)), fd=True, serial=7),
+    "grant_overflow": shared(grant(pieces=((0, 4096, 0), (0, 2**64 - 1, 0))), fd=True, serial=7),
+    "grant_iova": shared(grant(iova=2**64 - 1), fd=True, serial=7),
+    "grant_fd": shared(grant(pieces=((0, 4096, 1),)), fd=True, serial=7),
+    "grant_slot": shared(grant(slot=64), fd=True, serial=7),
+    "grant_count": shared(grant(count=65), fd=True, serial=7),
+    "grant_short": shared(grant(count=2), fd=True, serial=7),
+    "grant_small": shared(grant(pieces=((0, 100, 0),)), fd=True, serial=7),
+    "fd_alone": shared(b"\1", fd=True),
+    "wakes": shared(b"\1" * 1000),
+    "no_message": shared(b"\x63"),
+    "copied": shared(ring=frame(WRITE, 64, flags=COPIED, payload=b"")),
+    "copied_imm": shared(ring=frame(WRITE_IMM, 64, flags=COPIED, payload=b"")),
+    "copied_read": shared(ring=frame(READ, 64, flags=COPIED)),
+    "copied_past_end": shared(ring=frame(WRITE, 4097, flags=COPIED, payload=b"")),
+    "copied_send": shared(ring=frame(SEND, 64, flags=COPIED, payload=b"")),
+    "skip": shared(ring=frame(SKIP, msn=9) + frame(SEND, 8, msn=9)),
+    "skip_back": shared(ring=frame(WRITE, 8) + frame(SKIP, msn=0)),
+    "skip_length": shared(ring=frame(SKIP, 8, msn=1)),
+    "head_too_far": shared(ring=frame(SEND, 8), head=256 * 1024 + 1),
+    "head_behind": shared(ring=frame(SEND, 8), head=2**64 - 1),
+    "head_full": shared(ring=frame(WRITE, 4096), head=256 * 1024),
+    "empty": shared(),
 }
 
 LOOPBACK = bytes(10) + b"\xff\xff\x7f\x00\x00\x01"
@@ -409,7 +409,7 @@ def main():
                             ("group_blob", GROUP_BLOBS),
                             ("remote_text", texts(b"pier-remote:", REMOTES)),
                             ("handshake", HANDSHAKES),
-                            ("soft_forms", FORMS), ("soft_lane", LANES), ("soft_seal", SEALS),
+                            ("soft_forms", FORMS), ("soft_ring", RINGS), ("soft_seal", SEALS),
                             ("soft_stream", STREAMS), ("transfer_state", TRANSFER_STATES)):
         (CORPUS / folder).mkdir(parents=True, exist_ok=True)
         for name, data in entries.items():

@@ -142,7 +142,7 @@ static bool is_refused_within(int fd, int limit_ms, pid_t *ret_child)
 	return !fixed;
 }
 
-/* Both segments and leaves look at a peer's fd with pier_soft_is_fixed() first. */
+/* Shared memory and grants both check a peer's fd with pier_soft_is_fixed() first. */
 static void file_of_a_silent_fuse_server_is_refused_at_once(void **state)
 {
 	int sockets[2], fd = -1;
@@ -239,26 +239,26 @@ static void lingering_socket_with_a_false_proof(void **state)
 	rig_close(&rig);
 }
 
-/* A peer that knows the secret, with words and a leave that nobody asked for. */
-static void lingering_socket_with_words(void **state)
+/* A peer that knows the secret, with messages and a grant that was not requested. */
+static void lingering_socket_with_messages(void **state)
 {
-	const uint8_t wake[] = { 1 }, leave[40] = { 5, 1 };
+	const uint8_t wake[] = { 1 }, grant[40] = { 5, 1 };
 	const struct {
 		const uint8_t *bytes;
 		size_t length;
-	} words[] = { { wake, 1 }, { leave, sizeof(leave) }, { leave, 2 } };
+	} messages[] = { { wake, 1 }, { grant, sizeof(grant) }, { grant, 2 } };
 
 	(void)state;
-	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+	for (size_t i = 0; i < sizeof(messages) / sizeof(messages[0]); i++) {
 		struct rig victim, peer;
 		int sent, listener;
 		uint64_t start;
 
 		rig_open_pair(&victim, &peer, &stepped);
 		sent = make_lingering_socket(&listener);
-		assert_int_equal(peer_send(peer_qp(&peer)->link.tx_fd, words[i].bytes,
-					   words[i].length, sent, 1),
-				 words[i].length);
+		assert_int_equal(peer_send(peer_qp(&peer)->link.tx_fd, messages[i].bytes,
+					   messages[i].length, sent, 1),
+				 messages[i].length);
 		close(sent);
 		expect_quick_steps(&victim);
 		start = rig_milliseconds();
@@ -269,10 +269,10 @@ static void lingering_socket_with_words(void **state)
 	}
 }
 
-/* A leave that does not become complete, with more fds than it may have. */
-static void leave_with_too_many_fds_ends_the_link(void **state)
+/* An incomplete grant, with more fds than it may have. */
+static void grant_with_too_many_fds_ends_the_link(void **state)
 {
-	const uint8_t leave[] = { 5, 1 };
+	const uint8_t grant[] = { 5, 1 };
 	struct rig victim, peer;
 	int before;
 
@@ -280,9 +280,9 @@ static void leave_with_too_many_fds_ends_the_link(void **state)
 	rig_open_pair(&victim, &peer, &stepped);
 	expect_quick_steps(&victim);
 	before = rig_count_fds();
-	assert_int_equal(peer_send(peer_qp(&peer)->link.tx_fd, leave, sizeof(leave),
+	assert_int_equal(peer_send(peer_qp(&peer)->link.tx_fd, grant, sizeof(grant),
 				   STDIN_FILENO, SOFT_GRANT_PIECES),
-			 sizeof(leave));
+			 sizeof(grant));
 	expect_quick_steps(&victim);
 	assert_false(pier_soft_link_open(&peer_qp(&victim)->link));
 	assert_in_range(rig_count_fds(), 0, before);
@@ -290,8 +290,8 @@ static void leave_with_too_many_fds_ends_the_link(void **state)
 	rig_close(&peer);
 }
 
-/* A peer that drops a leave by which it says that it copies would stall its owner. */
-static void dropping_a_leave_in_use_ends_the_link(void **state)
+/* A peer that returns a grant while it copies would stall the owner. */
+static void returning_a_grant_in_use_ends_the_link(void **state)
 {
 	const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
 			   IBV_ACCESS_REMOTE_READ;
@@ -307,14 +307,14 @@ static void dropping_a_leave_in_use_ends_the_link(void **state)
 	assert_non_null(mr);
 	assert_true(pier_soft_send_grant_request(peer_qp(&peer), mr->rkey));
 	expect_quick_steps(&victim);
-	given = &peer_lane(&victim)->given[0];
+	given = &peer_ring(&victim)->given[0];
 	assert_non_null(given->mr);
-	atomic_store(&peer_lane(&peer)->out->busy, 1);
+	atomic_store(&peer_ring(&peer)->out->busy, 1);
 	pier_soft_send_grant_returned(peer_qp(&peer), 0, given->serial);
 	start = rig_milliseconds();
 	for (int i = 0; i < 20; i++)
 		rig_step(&victim, NULL);
-	atomic_store(&peer_lane(&peer)->out->busy, 0);
+	atomic_store(&peer_ring(&peer)->out->busy, 0);
 	/* Less than the second that a copy which was stopped is waited for. */
 	assert_in_range(rig_milliseconds() - start, 0, 900);
 	assert_false(pier_soft_link_open(&peer_qp(&victim)->link));
@@ -324,8 +324,8 @@ static void dropping_a_leave_in_use_ends_the_link(void **state)
 	close(file);
 }
 
-/* One read of an honest peer's socket can bring a refusal and a leave with its fds. */
-static void refusal_in_front_of_a_leave_leaves_it_its_fds(void **state)
+/* One read of an honest peer's socket can bring a denial and a grant with its fds. */
+static void denial_before_a_grant_leaves_the_grant_its_fds(void **state)
 {
 	const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
 			   IBV_ACCESS_REMOTE_READ;
@@ -338,7 +338,7 @@ static void refusal_in_front_of_a_leave_leaves_it_its_fds(void **state)
 	rig_open_pair(&owner, &asker, &stepped);
 	mr = pier_soft_provider.reg_dmabuf_mr(owner.pd, 0, RIG_MEMORY, 0, file, access);
 	assert_non_null(mr);
-	held = peer_lane(&asker)->received;
+	held = peer_ring(&asker)->received;
 	for (int i = 0; i < 2; i++) {
 		held[i].key = i == 0 ? owner.mr->rkey : mr->rkey;
 		held[i].state = SOFT_GRANT_REQUESTED;
@@ -360,10 +360,10 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(file_of_a_silent_fuse_server_is_refused_at_once),
 		cmocka_unit_test(lingering_socket_with_a_false_proof),
-		cmocka_unit_test(lingering_socket_with_words),
-		cmocka_unit_test(leave_with_too_many_fds_ends_the_link),
-		cmocka_unit_test(dropping_a_leave_in_use_ends_the_link),
-		cmocka_unit_test(refusal_in_front_of_a_leave_leaves_it_its_fds),
+		cmocka_unit_test(lingering_socket_with_messages),
+		cmocka_unit_test(grant_with_too_many_fds_ends_the_link),
+		cmocka_unit_test(returning_a_grant_in_use_ends_the_link),
+		cmocka_unit_test(denial_before_a_grant_leaves_the_grant_its_fds),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

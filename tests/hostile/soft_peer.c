@@ -95,3 +95,12 @@ bool peer_is_root(void)
 	puts("skip: only root can be another user");
 	return false;
 }
+
+void peer_expect_fds(int expected)
+{
+	uint64_t deadline = rig_milliseconds() + RIG_DEADLINE_MS;
+
+	while (rig_count_fds() != expected && rig_milliseconds() < deadline)
+		;
+	assert_int_equal(rig_count_fds(), expected);
+}

@@ -24,12 +24,15 @@ ssize_t peer_receive(int socket, void *ret_bytes, size_t size, int *ret_fd);
 /* A memfd of `size` bytes; it stays sparse. */
 int peer_memfd(uint64_t size, unsigned int flags, int seals);
 
+/* Waits for it: the engine's thread may still be closing some. */
+void peer_expect_fds(int expected);
+
 static inline struct soft_qp *peer_qp(const struct rig *rig)
 {
 	return (struct soft_qp *)rig->qp;
 }
 
-static inline struct soft_ring *peer_lane(const struct rig *rig)
+static inline struct soft_ring *peer_ring(const struct rig *rig)
 {
 	assert_non_null(peer_qp(rig)->link.ring);
 	return peer_qp(rig)->link.ring;

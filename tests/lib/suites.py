@@ -14,7 +14,7 @@ from suite import ROOT
 from tap import Skip, Tally
 from vm import GUEST, GUESTS, guest_programs
 
-DEADLINE_SCRIPT = 120
+DEADLINE_SCRIPT = 240
 SEED = os.environ.get("PIER_SEED")
 FUZZ_SECONDS = int(os.environ.get("PIER_FUZZ_SECONDS", "10"))
 

@@ -99,18 +99,18 @@ static void free_memory(struct pier_memory *memory)
 	free(state);
 }
 
-static int export_range(const struct pier_memory *memory, uint64_t address,
-			uint64_t length, struct pier_backend_export *ret_export)
+static int export_range(const struct pier_memory *memory,
+			const struct pier_backend_request *request,
+			struct pier_backend_export *ret_export)
 {
 	const struct state *state = memory->state;
 
-	(void)length;
 	if (state->sealed)
 		return pier_fail(EPERM, "faulty is sealed");
 	ret_export->fd = fcntl(state->fd, F_DUPFD_CLOEXEC, 0);
 	if (ret_export->fd < 0)
 		return pier_fail(errno, "faulty cannot be exported: %s", strerror(errno));
-	ret_export->offset = address - memory->address;
+	ret_export->offset = request->address - memory->address;
 	return 0;
 }
 
@@ -152,9 +152,7 @@ static int copy_from(const struct pier_memory *memory, uint64_t offset, void *de
 	return 0;
 }
 
-PIER_API extern const struct pier_backend pier_backend;
-
-const struct pier_backend pier_backend = {
+static const struct pier_backend table = {
 	.abi = PIER_BACKEND_ABI,
 	.size = sizeof(struct pier_backend),
 	.name = "faulty",
@@ -168,3 +166,9 @@ const struct pier_backend pier_backend = {
 	.copy_to = copy_to,
 	.copy_from = copy_from,
 };
+
+const struct pier_backend *pier_backend_get(const struct pier_backend_host *host)
+{
+	(void)host;
+	return &table;
+}

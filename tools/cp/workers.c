@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <assert.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -62,6 +63,7 @@ static void *run_worker(void *argument)
 		if (workers->stopping)
 			break;
 		job = take_first_job(&workers->todo);
+		assert(job);
 		pthread_mutex_unlock(&workers->lock);
 		job->run(job, worker->scratch);
 		pthread_mutex_lock(&workers->lock);

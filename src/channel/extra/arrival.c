@@ -54,8 +54,8 @@ int pier_expect_arrivals(struct pier_counter_binding *binding)
 
 	if (is_arrival_at(channel, index, binding->immediate))
 		return pier_fail(EBUSY,
-				 "binding a counter to immediate %#x of a channel: it is "
-				 "counted there already",
+				 "binding a counter to immediate %#x of a channel: the "
+				 "immediate has a counter already",
 				 binding->immediate);
 	arrivals = reallocarray(channel->arrivals, channel->arrival_count + 1u,
 				sizeof(struct pier_counter_binding *));

@@ -203,7 +203,7 @@ static int make_room_for_batch(struct pier_channel *channel, uint32_t count)
 	struct pier_queue *queue = &channel->sends;
 
 	if (count == 0)
-		return pier_fail(EINVAL, "a batch of no requests");
+		return pier_fail(EINVAL, "a batch without requests");
 	if (count > queue->depth)
 		return pier_fail(E2BIG, "a batch of %u requests; the send queue has %u",
 				 count, queue->depth);

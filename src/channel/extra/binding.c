@@ -27,7 +27,8 @@ static int check_binding(const struct pier_counter *counter, const struct pier_m
 
 	if (counter->pd != mr->pd || (channel && channel->pd != mr->pd))
 		return refuse_binding(EINVAL, mr,
-				      "they are not all of one protection domain");
+				      "the counter, the region and the channel are not "
+				      "all in one protection domain");
 	if (!(mr->access & PIER_ACCESS_REMOTE_WRITE))
 		return refuse_binding(
 			EACCES, mr,
@@ -41,12 +42,11 @@ static int check_binding(const struct pier_counter *counter, const struct pier_m
 	if (counter->binding_count == 0 ||
 	    (pier_first_binding(counter)->channel != NULL) == by_channel)
 		return 0;
-	return refuse_binding(
-		EINVAL, mr,
-		by_channel ? "the counter is bound natively, and counts in one way "
-			     "at a time"
-			   : "the counter has channels bound, and counts in one way "
-			     "at a time");
+	return refuse_binding(EINVAL, mr,
+			      by_channel ? "the counter is bound natively; it cannot "
+					   "have channels bound as well"
+					 : "the counter has channels bound; it cannot be "
+					   "bound natively as well");
 }
 
 /* Check the rules for all kinds of bindings and allocate one. */

@@ -85,8 +85,8 @@ int pier_counter_destroy(struct pier_counter *counter)
 	pthread_mutex_unlock(&counter->lock);
 	if (bindings)
 		return pier_fail(EBUSY,
-				 "destroying a counter: it is bound %u time%s; "
-				 "pier_counter_unbind() ends that",
+				 "destroying a counter: it is bound %u time%s; call "
+				 "pier_counter_unbind() first",
 				 bindings, bindings == 1 ? "" : "s");
 	pier_object_untrack(&counter->object);
 	pthread_mutex_destroy(&counter->lock);

@@ -99,12 +99,13 @@ static int find_byte(const struct pier_mr *mr, uint64_t offset,
 static int check_region(const struct pier_reader *reader, const struct pier_mr *mr)
 {
 	if (mr->pd != reader->pd)
-		return pier_fail(EINVAL, "the region is in another protection domain "
-					 "than what reads it back");
+		return pier_fail(
+			EINVAL,
+			"the region is in another protection domain than the reader");
 	if (!(mr->access & PIER_ACCESS_REMOTE_READ) || mr->window)
 		return pier_fail(EACCES, "%s",
-				 mr->window ? "a memory window is its peer's to read: "
-					      "read the region beneath back"
+				 mr->window ? "only the peer can read a memory window: "
+					      "read back the region that it is bound to"
 					    : "the region was registered without "
 					      "PIER_ACCESS_REMOTE_READ");
 	return 0;

@@ -280,9 +280,8 @@ static int fail_unpolled(const struct pier_scope_report *report)
 		     (unsigned long long)report->unpolled);
 	return pier_fail(
 		ENOTEMPTY,
-		"the body of a manual scope did not ask for %llu of its handles, "
-		"the first being %#llx, of the %s queue: it is to poll or drop "
-		"all of them",
+		"the body of a manual scope did not ask for %llu of its handles, the "
+		"first being %#llx, of the %s queue: it must poll or drop all of them",
 		(unsigned long long)report->unpolled,
 		(unsigned long long)report->first_unpolled.id, queue);
 }
@@ -304,8 +303,8 @@ static int result_of_scope(const struct pier_scope *scope, bool misplaced,
 	if (report->drain_error)
 		return pier_fail(-report->drain_error, "%s", found);
 	if (misplaced)
-		return pier_fail(EBUSY, "a scope ended while one within it was open, and "
-					"ended that one too");
+		return pier_fail(EBUSY, "a scope ended while an inner scope was open, "
+					"and ended the inner scope too");
 	if ((scope->flags & PIER_SCOPE_MANUAL) && report->unpolled)
 		return fail_unpolled(report);
 	return 0;
@@ -322,7 +321,8 @@ static int check_end(const struct pier_scope *scope)
 		return pier_fail_inherited(&scope->channel->object);
 	/* An outer scope ended this one without touching its memory. */
 	if (!scope->channel->scope || scope->channel->scope->level < scope->level)
-		return pier_fail(EALREADY, "the scope was ended with one around it");
+		return pier_fail(EALREADY,
+				 "the scope was ended together with an outer scope");
 	return 0;
 }
 

@@ -23,7 +23,7 @@ static int check_rights(const struct pier_mr *mr, int access)
 	if (!access || (access & ~PEERS_RIGHTS))
 		return pier_fail(EINVAL,
 				 "access 0x%x: the rights of a peer are REMOTE_READ, "
-				 "REMOTE_WRITE and REMOTE_ATOMIC, one of them or more",
+				 "REMOTE_WRITE and REMOTE_ATOMIC, one or more of them",
 				 (unsigned int)access);
 	/* C10-74 of the IBTA specification: rxe_check_bind_mw() in rxe_mw.c. */
 	if ((access & WRITING) && !(mr->access & PIER_ACCESS_LOCAL_WRITE))
@@ -40,12 +40,11 @@ static int check_rights(const struct pier_mr *mr, int access)
 static int check_pair(const struct pier_channel *channel, const struct pier_mr *mr)
 {
 	if (mr->window)
-		return pier_fail(EINVAL,
-				 "a sub-region of a memory window: take it of the "
-				 "region that the window is bound to");
+		return pier_fail(EINVAL, "a sub-region of a memory window: make it from "
+					 "the region that the window is bound to");
 	if (mr->pd != channel->pd)
 		return pier_fail(EINVAL, "a sub-region for a peer: the region and the "
-					 "channel are of two protection domains");
+					 "channel are in different protection domains");
 	if (channel->broken)
 		return pier_fail_broken(channel);
 	if (channel->state == PIER_CHANNEL_FAILED)
@@ -65,7 +64,7 @@ static const char *reason_for_no_window(const struct pier_channel *channel,
 	if (!(device->limits.device_cap_flags & types) || !device->provider->alloc_mw)
 		return "the device has none of type 2";
 	if (!(mr->access & PIER_ACCESS_MW_BIND))
-		return "the region is without MW_BIND";
+		return "the region lacks MW_BIND";
 	if (mr->parts)
 		return "the region has no single key for its own addresses";
 	if (channel->state != PIER_CHANNEL_CONNECTED)

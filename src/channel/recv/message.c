@@ -17,8 +17,9 @@ static int check_messages(const struct pier_channel *channel)
 	if (error)
 		return error;
 	if (!channel->attr.srq)
-		return pier_fail(EINVAL, "the channel has receives of its own, and "
-					 "messages are those of a shared receive queue");
+		return pier_fail(EINVAL,
+				 "the channel has its own receives; only channels with a "
+				 "shared receive queue have messages");
 	if (channel->attr.srq->pool)
 		return pier_fail(EBUSY, "the messages of the channel belong to a receive "
 					"pool");

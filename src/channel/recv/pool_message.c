@@ -276,8 +276,8 @@ int pier_recv_pool_release(struct pier_recv_pool *pool,
 		slot = &pool->slots[message->slot];
 	if (!slot || slot->state != PIER_SLOT_HELD || slot->sequence != message->sequence)
 		return pier_fail(ESTALE,
-				 "message %llu in slot %u is not one that is to be "
-				 "released: it was, or it is of another pool",
+				 "message %llu in slot %u is not held: it was released "
+				 "before, or it belongs to another pool",
 				 (unsigned long long)message->sequence, message->slot);
 	pool->held--;
 	pier_pool_put(pool, slot);
@@ -308,8 +308,9 @@ int pier_recv_pool_deliver(struct pier_recv_pool *pool, int timeout_ms)
 	if (!error)
 		error = resolve_timeout(pool, &timeout_ms);
 	if (!error && !pool->attr.deliver)
-		error = pier_fail(EINVAL, "the receive pool was made without a function "
-					  "to deliver to");
+		error = pier_fail(
+			EINVAL,
+			"the receive pool was created without a deliver function");
 	if (error)
 		return error;
 	taken = wait_pool(pool, pier_deadline(timeout_ms), &message);

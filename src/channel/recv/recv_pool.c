@@ -56,8 +56,8 @@ static int check_attr(const struct pier_recv_pool_attr *attr, const struct pier_
 	if (!attr->mr && !attr->spec)
 		return pier_fail(EINVAL, "receive pool: neither spec nor mr");
 	if (attr->mr && attr->mr->pd != pd)
-		return pier_fail(EINVAL, "receive pool: mr is of another protection "
-					 "domain");
+		return pier_fail(EINVAL,
+				 "receive pool: mr is in another protection domain");
 	return 0;
 }
 
@@ -217,7 +217,7 @@ static void detach_from_channel(struct pier_recv_pool *pool)
 	if (pool->posted.count > 0) {
 		pier_break_channel(
 			channel, -ECANCELED,
-			"its receive pool was destroyed, with receives posted");
+			"its receive pool was destroyed while receives were posted");
 		pier_stop_channel(channel);
 	}
 	while (pool->posted.count > 0)

@@ -140,7 +140,7 @@ static int choose_serial(struct pier_srq *srq)
 	uint64_t random;
 
 	if (getrandom(&random, sizeof(random), 0) != (ssize_t)sizeof(random))
-		return pier_fail(EIO, "getrandom gave too few bytes");
+		return pier_fail(EIO, "getrandom() returned too few bytes");
 	srq->serial = random;
 	return 0;
 }

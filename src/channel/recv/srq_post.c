@@ -105,7 +105,7 @@ static int fail_full(const struct pier_srq *srq)
 {
 	return pier_fail(EAGAIN,
 			 "the shared receive queue is full with %u receives that are "
-			 "posted, or have messages that nobody took",
+			 "posted or have messages that nobody has taken",
 			 srq->max_wr);
 }
 
@@ -183,8 +183,8 @@ static void post_again(struct pier_srq *srq, struct pier_srq_entry *entry)
 	wr.next = NULL;
 	if (ring_doorbell(srq, &wr, 1, &error) == 1)
 		return;
-	pier_warning("a receive of a shared queue whose message nobody took is lost: the "
-		     "device does not take it back, errno %d",
+	pier_warning("a receive of a shared queue is lost: its message was discarded, "
+		     "and the device refused to take the receive again, errno %d",
 		     error);
 	free_entries(srq, &entry, 1);
 }

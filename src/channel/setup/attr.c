@@ -75,11 +75,10 @@ static int check_mtu(uint32_t mtu)
 {
 	if (mtu == 0 || pier_mtu_valid(mtu))
 		return 0;
-	return pier_fail(
-		EINVAL,
-		"channel attributes: mtu %u is none of 256, 512, 1024, 2048, 4096 "
-		"and 0 (the port's)",
-		mtu);
+	return pier_fail(EINVAL,
+			 "channel attributes: mtu %u is not 256, 512, 1024, 2048, 4096 "
+			 "or 0 (the port's)",
+			 mtu);
 }
 
 static int check_access(int access)
@@ -102,7 +101,7 @@ int pier_check_waiting(enum pier_waiting waiting, uint32_t spin_us)
 {
 	/* A caller's enum can be any number. */
 	if ((unsigned int)waiting > PIER_WAIT_EVENT)
-		return pier_fail(EINVAL, "waiting %u is none of enum pier_waiting",
+		return pier_fail(EINVAL, "waiting %u is not a value of enum pier_waiting",
 				 (unsigned int)waiting);
 	if (spin_us > LONGEST_SPIN)
 		return pier_fail(EINVAL, "spin_us %u is more than %d", spin_us,
@@ -175,8 +174,10 @@ static int check_rate(uint32_t rate)
 	if (rate == IBV_RATE_MAX ||
 	    (rate <= UINT8_MAX && ibv_rate_to_mbps((enum ibv_rate)rate) > 0))
 		return 0;
-	return pier_fail(EINVAL, "channel attributes: static_rate %u is no enum ibv_rate",
-			 rate);
+	return pier_fail(
+		EINVAL,
+		"channel attributes: static_rate %u is not a value of enum ibv_rate",
+		rate);
 }
 
 int pier_check_channel_attr(const struct pier_channel_attr *attr,
@@ -256,11 +257,10 @@ int pier_check_channel_port(const struct pier_channel_attr *attr,
 			"and (InfiniBand) the subnet manager",
 			attr->port, port_state_name(port->state));
 	if (attr->gid_index < -1 || attr->gid_index >= gids)
-		return pier_fail(
-			EINVAL,
-			"channel attributes: gid_index %d is neither -1 (chosen) nor "
-			"one of the %d of port %u",
-			attr->gid_index, gids, attr->port);
+		return pier_fail(EINVAL,
+				 "channel attributes: gid_index %d is neither -1 (choose "
+				 "one) nor one of the %d of port %u",
+				 attr->gid_index, gids, attr->port);
 	/* Some ports do not report the size of their table; index 0 always exists. */
 	if (attr->pkey_index && attr->pkey_index >= port->pkey_tbl_len)
 		return pier_fail(EINVAL,

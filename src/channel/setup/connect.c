@@ -86,7 +86,8 @@ static int check_peer(const struct pier_channel *channel,
 	if (error)
 		return error;
 	if (peer->qpn < FIRST_QPN)
-		return pier_fail(EINVAL, "peer's endpoint: qpn %u is no channel's",
+		return pier_fail(EINVAL,
+				 "peer's endpoint: qpn %u cannot belong to a channel",
 				 peer->qpn);
 	if (peer->link_layer != PIER_LINK_UNSPECIFIED &&
 	    peer->link_layer != channel->link_layer)
@@ -248,9 +249,9 @@ int pier_channel_connect(struct pier_channel *channel, const struct pier_endpoin
 					   "and can only be reset or destroyed");
 	if (is_stale(&channel->last_peer, peer))
 		return pier_fail(ESTALE,
-				 "peer's endpoint: of the connection before (queue pair "
-				 "%#x, generation %u): the peer is to be reset too, and "
-				 "its new endpoint to be used",
+				 "peer's endpoint: it belongs to the previous connection "
+				 "(queue pair %#x, generation %u): reset the peer too, "
+				 "and use its new endpoint",
 				 peer->qpn, peer->generation);
 	error = connect_to(channel, peer);
 	if (!error)

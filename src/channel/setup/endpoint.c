@@ -43,8 +43,8 @@ int pier_check_endpoint(const struct pier_endpoint *endpoint, int error)
 				 endpoint->psn);
 	if (endpoint->mtu != 0 && !pier_mtu_valid(endpoint->mtu))
 		return pier_fail(error,
-				 "endpoint: mtu %u is none of 256, 512, 1024, 2048, 4096 "
-				 "and 0 (unknown)",
+				 "endpoint: mtu %u is not 256, 512, 1024, 2048, 4096 or "
+				 "0 (unknown)",
 				 endpoint->mtu);
 	if ((unsigned int)endpoint->link_layer > PIER_LINK_ETHERNET)
 		return pier_fail(error, "endpoint: link layer %u is unknown",

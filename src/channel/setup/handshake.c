@@ -55,12 +55,14 @@ static int read_verdict(const struct pier_channel *channel,
 	uint32_t answered = pier_get_le32(payload + AT_GENERATION);
 
 	if (message->type != PIER_MESSAGE_VERDICT)
-		return pier_fail(EBADMSG, "handshake: a second endpoint, no verdict");
+		return pier_fail(EBADMSG,
+				 "handshake: a second endpoint instead of a verdict");
 	if (error > LONGEST_ERRNO)
-		return pier_fail(EBADMSG, "handshake: verdict %#x is no errno", error);
+		return pier_fail(EBADMSG, "handshake: verdict %#x is not an errno",
+				 error);
 	if (error)
 		return pier_fail(ECONNREFUSED,
-				 "handshake: the peer could not connect to us: %s",
+				 "handshake: the peer could not connect to this end: %s",
 				 strerror((int)error));
 	if (answered == channel->generation)
 		return 0;
@@ -81,7 +83,7 @@ static int read_endpoint(const struct pier_channel *channel,
 		error = pier_endpoint_unpack(message->bytes + PIER_MESSAGE_HEADER,
 					     message->length - PIER_MESSAGE_HEADER,
 					     ret_peer);
-		/* The caller passed no length, so -EMSGSIZE means a bad message. */
+		/* -EMSGSIZE is about the caller's buffer, and the caller passed none. */
 		return error == -EMSGSIZE ? -EBADMSG : error;
 	}
 	/*
@@ -89,7 +91,8 @@ static int read_endpoint(const struct pier_channel *channel,
 	 * begin.
 	 */
 	error = read_verdict(channel, message);
-	return error ? error : pier_fail(EBADMSG, "handshake: a verdict, no endpoint");
+	return error ? error
+		     : pier_fail(EBADMSG, "handshake: a verdict instead of an endpoint");
 }
 
 /* The peer's message was not valid: tell the peer, without waiting. */
@@ -177,8 +180,8 @@ int pier_channel_handshake(struct pier_channel *channel, int read_fd, int write_
 	if (error)
 		return error;
 	if (channel->state != PIER_CHANNEL_PREPARED)
-		return pier_fail(EISCONN, "the channel was connected before, and is to "
-					  "be reset first");
+		return pier_fail(EISCONN,
+				 "the channel was connected before: reset it first");
 	error = check_fd("read_fd", read_fd);
 	if (!error)
 		error = check_fd("write_fd", write_fd);

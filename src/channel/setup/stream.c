@@ -46,12 +46,11 @@ static int parse_header(struct pier_message *message)
 	uint32_t length = pier_get_le32(header + AT_LENGTH);
 
 	if (memcmp(header + AT_MAGIC, magic, sizeof(magic)) != 0)
-		return pier_fail(
-			EBADMSG,
-			"handshake: what the peer sent does not begin with \"PIER\" "
-			"but with %02x %02x %02x %02x: it is not pier, or something "
-			"else writes to the same stream",
-			header[0], header[1], header[2], header[3]);
+		return pier_fail(EBADMSG,
+				 "handshake: the message of the peer begins with %02x "
+				 "%02x %02x %02x instead of \"PIER\": the peer is not "
+				 "pier, or something else writes to the same stream",
+				 header[0], header[1], header[2], header[3]);
 	if (version != WIRE_VERSION)
 		return pier_fail(EPROTONOSUPPORT,
 				 "handshake: the peer speaks version %u, this library %d",

@@ -86,11 +86,6 @@ uint64_t pier_soft_event_id(const struct epoll_event *event)
 	return event->data.u64 & ((UINT64_C(1) << EVENT_SHIFT) - 1);
 }
 
-bool pier_soft_has_work(const struct soft_engine *engine)
-{
-	return !pier_list_empty(&engine->active);
-}
-
 /* The thread must not sleep while a shared ring is polled. */
 static bool needs_thread(const struct soft_engine *engine)
 {

@@ -72,7 +72,6 @@ void pier_soft_unlock(struct soft_context *context);
 void pier_soft_activate(struct soft_qp *qp);
 /* Activates each queue pair whose doorbell was rung. */
 void pier_soft_collect_doorbells(struct soft_context *context);
-bool pier_soft_has_work(const struct soft_engine *engine);
 /* The timer expires at `when` or before. */
 void pier_soft_arm_timer(struct soft_context *context, uint64_t when);
 
@@ -93,6 +92,12 @@ int pier_soft_watch(struct soft_context *context, int fd, uint32_t events,
 void pier_soft_unwatch(struct soft_context *context, int fd);
 enum soft_event pier_soft_event_kind(const struct epoll_event *event);
 uint64_t pier_soft_event_id(const struct epoll_event *event);
+
+/* Whether a queue pair waits for a turn. */
+static inline bool pier_soft_has_work(const struct soft_engine *engine)
+{
+	return !pier_list_empty(&engine->active);
+}
 
 static inline uint64_t pier_soft_now(void)
 {

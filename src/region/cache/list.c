@@ -119,6 +119,13 @@ static void reap_caches(void)
 	}
 }
 
+/* The backend may free the memory next, so what is idle is deregistered here. */
+static void drop_revoked(uint64_t start, uint64_t end)
+{
+	if (drop_unmapped(start, end))
+		reap_caches();
+}
+
 /* In the child of a fork: the caches are the parent's. */
 static void forget_caches(void)
 {
@@ -214,4 +221,5 @@ void pier_caches_init(void)
 
 	pier_watch_init(&handler);
 	pier_buffer_set_hook(release_buffer);
+	pier_buffer_set_revoke_hook(drop_revoked);
 }

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include <pier/buffer.h>
+#include <pier/version.h>
 
 #include "backends/backend.h"
 
@@ -15,8 +16,8 @@ static char folder[] = "/tmp/pier-unit-XXXXXX";
 static void fill_folder(const char *good, const char *bad)
 {
 	static const char *const refused[] = {
-		"bad_name",  "long_name", "no_alloc", "no_export",
-		"no_symbol", "taken",	  "tiny",     "wrong_abi",
+		"abi1",	     "bad_name", "long_name", "no_alloc", "no_export",
+		"no_symbol", "refuses",	 "taken",     "tiny",	  "wrong_abi",
 	};
 	char path[128];
 	FILE *file;
@@ -26,7 +27,7 @@ static void fill_folder(const char *good, const char *bad)
 	test_link_plugin(good, "arena");
 	test_link_plugin(good, "cut");
 	test_link_plugin(good, "small");
-	for (size_t i = 0; i < 8; i++)
+	for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++)
 		test_link_plugin(bad, refused[i]);
 	test_link_plugin(bad, "arena"); /* a second time */
 
@@ -93,6 +94,11 @@ static const struct {
 	{ "arena", NULL, "/a/arena.so" },
 	{ "cut", NULL, "/a/cut.so" },
 	{ "small", NULL, "/a/small.so" },
+	{ "abi1",
+	  "it has backend ABI 1 (symbol pier_backend), and this library, "
+	  "pier " PIER_VERSION ", "
+	  "has 2",
+	  "/b/abi1.so" },
 	{ "arena", "its name arena is already that of", "/b/arena.so" },
 	{ "bad_name", "not 1 to 31 letters, digits and _", "/b/bad_name.so" },
 	{ "fifo", "not a regular file", "/b/fifo.so" },
@@ -102,10 +108,12 @@ static const struct {
 	{ "long_name", "not 1 to 31 letters, digits and _", "/b/long_name.so" },
 	{ "no_alloc", "its table has no alloc", "/b/no_alloc.so" },
 	{ "no_export", "its table has no export_range", "/b/no_export.so" },
-	{ "no_symbol", "it has no symbol pier_backend", "/b/no_symbol.so" },
+	{ "no_symbol", "it has no symbol pier_backend_get", "/b/no_symbol.so" },
+	{ "refuses", "it refuses version ", "/b/refuses.so" },
 	{ "taken", "its name memfd is already that of a built-in", "/b/taken.so" },
 	{ "tiny", "its table has 8 bytes", "/b/tiny.so" },
-	{ "wrong_abi", "it has backend abi 999, and this library has 1",
+	{ "wrong_abi",
+	  "it has backend ABI 999, and this library, pier " PIER_VERSION ", has 2",
 	  "/b/wrong_abi.so" },
 	{ "missing", "PIER_BACKEND_PATH names this folder: No such file", "/missing" },
 };
@@ -153,7 +161,7 @@ static void test_names(void **state)
 	assert_int_equal(pier_buffer_alloc("wrong_abi", 1, &buffer), -ENOENT);
 	test_assert_sentence("; there are: host, memfd, udmabuf, dma_heap, ");
 	test_assert_sentence(
-		"arena, cut, small; 14 more in PIER_BACKEND_PATH could not be "
+		"arena, cut, small; 16 more in PIER_BACKEND_PATH could not be "
 		"loaded");
 }
 

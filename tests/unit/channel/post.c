@@ -174,7 +174,7 @@ static void checks_atomics(void **state)
 
 	(void)state;
 	expect_result(pier_post_fetch_add(channel, &four, &remote, 1, NULL), -EINVAL);
-	test_assert_sentence("of 4 bytes: atomics are of 8");
+	test_assert_sentence("of 4 bytes: atomics take 8");
 	expect_result(pier_post_fetch_add(channel, &target, &odd, 1, NULL), -EINVAL);
 	test_assert_sentence("not a multiple of 8");
 	expect_result(pier_post_fetch_add(channel, &target, &small, 1, NULL), -ERANGE);

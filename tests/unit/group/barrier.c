@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "group/group.h"
+#include "group/message.h"
 #include "core/error.h"
 
 enum {
@@ -348,14 +348,18 @@ static void notices_may_be_hostile(void **state)
 	} notices[] = {
 		{ 0, -EPROTO, 1 },
 		{ UINT32_MAX, -EPROTO, 1 },
-		{ (uint32_t)PIER_NOTICE_HERE << PIER_NOTICE_BITS, -EPROTO, 1 },
+		{ (uint32_t)PIER_GROUP_MESSAGE_HERE << PIER_GROUP_MESSAGE_BITS, -EPROTO,
+		  1 },
 		/* Rank 2 among 2, and a reason that there is not. */
-		{ (uint32_t)PIER_NOTICE_FAILED << PIER_NOTICE_BITS | 1 << 24 | 2, -EPROTO,
-		  1 },
-		{ (uint32_t)PIER_NOTICE_FAILED << PIER_NOTICE_BITS | 15 << 24, -EPROTO,
-		  1 },
-		{ (uint32_t)PIER_NOTICE_FAILED << PIER_NOTICE_BITS | 1 << 24, -ETIMEDOUT,
-		  0 },
+		{ (uint32_t)PIER_GROUP_MESSAGE_FAILED << PIER_GROUP_MESSAGE_BITS |
+			  1 << 24 | 2,
+		  -EPROTO, 1 },
+		{ (uint32_t)PIER_GROUP_MESSAGE_FAILED << PIER_GROUP_MESSAGE_BITS |
+			  15 << 24,
+		  -EPROTO, 1 },
+		{ (uint32_t)PIER_GROUP_MESSAGE_FAILED << PIER_GROUP_MESSAGE_BITS |
+			  1 << 24,
+		  -ETIMEDOUT, 0 },
 	};
 
 	for (size_t i = 0; i < sizeof(notices) / sizeof(notices[0]); i++) {
@@ -379,7 +383,7 @@ static void a_send_without_a_number_is_no_notice(void **state)
 	expect_ok(pier_channel_send(crew->members[1].group->members[0].control, NULL, 0,
 				    CREW_PATIENT));
 	expect_result(pier_group_barrier(group, CREW_PATIENT), -EPROTO);
-	test_assert_sentence("rank 1 of 2 sent what is no notice");
+	test_assert_sentence("rank 1 of 2 sent something other than a barrier message");
 }
 
 static void mistakes_break_nothing(void **state)
@@ -398,7 +402,7 @@ static void mistakes_break_nothing(void **state)
 	test_assert_sentence("this rank, 0, is not among");
 	expect_result(pier_group_barrier_of(group, 0, none, 0, 0), -EINVAL);
 	expect_result(pier_group_barrier_of(group, 0, twice, 2, 0), -EINVAL);
-	test_assert_sentence("rank 0 stands behind rank 0");
+	test_assert_sentence("rank 0 follows rank 0");
 	expect_result(pier_group_barrier_of(group, 0, falling, 2, 0), -EINVAL);
 	expect_result(pier_group_barrier_of(group, 0, beyond, 2, 0), -EINVAL);
 	test_assert_sentence("no rank 3 among 3");

@@ -12,7 +12,8 @@
 
 #include <pier/waiting.h>
 
-#include "group/group.h"
+#include "group/blob.h"
+#include "group/wait.h"
 #include "core/deadline.h"
 #include "core/error.h"
 
@@ -488,10 +489,10 @@ static void refuses_before_anything_is_posted(void **state)
 	for (uint32_t rank = 0; rank < 2; rank++)
 		requests[rank] = write_to(crew, rank, &pieces[rank]);
 	expect_result(pier_group_exchange(group, requests, 2, 0, results), -EINVAL);
-	test_assert_sentence("request 0 of a group: opcode 0 is none");
+	test_assert_sentence("request 0 of a group: this call does not take opcode 0");
 	requests[1].opcode = PIER_OP_READ;
 	expect_result(pier_group_scatter(group, requests, 2, 0, results), -EINVAL);
-	test_assert_sentence("request 1 of a group: opcode 3 is none");
+	test_assert_sentence("request 1 of a group: this call does not take opcode 3");
 	requests[1].opcode = (enum pier_opcode) - 1;
 	expect_result(pier_group_scatter(group, requests, 2, 0, results), -EINVAL);
 	requests[1].opcode = PIER_OP_WRITE;

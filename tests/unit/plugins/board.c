@@ -96,9 +96,7 @@ static void describe_board(const struct pier_memory *memory,
 	memset(ret_facts->kind, 'k', sizeof(ret_facts->kind));
 }
 
-PIER_API extern const struct pier_backend pier_backend;
-
-const struct pier_backend pier_backend = {
+static const struct pier_backend table = {
 	.abi = PIER_BACKEND_ABI,
 	.size = sizeof(struct pier_backend),
 	.name = "board",
@@ -110,3 +108,9 @@ const struct pier_backend pier_backend = {
 	.describe = describe_board,
 	.unit = tell_unit,
 };
+
+const struct pier_backend *pier_backend_get(const struct pier_backend_host *host)
+{
+	(void)host;
+	return &table;
+}

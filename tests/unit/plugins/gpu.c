@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -77,6 +78,7 @@ static int alloc_gpu(const char *unit, uint64_t length, struct pier_memory *ret_
 		.length = length_of(gpu),
 		.cpu = gpu_control.host ? gpu->alias : NULL,
 		.state = gpu,
+		.granularity = gpu_control.granularity,
 	};
 	return 0;
 }
@@ -93,15 +95,24 @@ static void free_gpu(struct pier_memory *memory)
 	gpu_control.live--;
 }
 
-static int export_mapped(const struct pier_memory *memory, uint64_t address,
-			 uint64_t length, enum pier_mapping mapping,
-			 struct pier_backend_export *ret_export)
+static void remember_request(const struct pier_backend_request *request)
+{
+	gpu_control.request = *request;
+	snprintf(gpu_control.importer, sizeof(gpu_control.importer), "%s",
+		 request->importer ? request->importer : "");
+}
+
+static int export_range(const struct pier_memory *memory,
+			const struct pier_backend_request *request,
+			struct pier_backend_export *ret_export)
 {
 	const struct gpu_memory *gpu = memory->state;
-	uint64_t offset = address - memory->address;
+	uint64_t offset = request->address - memory->address, length = request->length;
+	enum pier_mapping mapping = request->mapping;
 	uint64_t index = offset / gpu->segment;
 	struct gpu_control *control = &gpu_control;
 
+	remember_request(request);
 	control->exports++;
 	control->exports_by[mapping]++;
 	if (control->export_error &&
@@ -111,6 +122,10 @@ static int export_mapped(const struct pier_memory *memory, uint64_t address,
 		return pier_fail(EOPNOTSUPP, "the driver has no such mapping");
 	if (control->seams && (offset + length - 1) / gpu->segment != index)
 		return pier_fail(EXDEV, "several segments");
+	if (control->granularity && offset % control->granularity)
+		return pier_fail(EINVAL, "not a multiple of the granularity");
+	if (control->partial && length > (index + 1) * gpu->segment - offset)
+		ret_export->length = (index + 1) * gpu->segment - offset;
 	if (control->takes && mapping != control->takes)
 		ret_export->fd = eventfd(0, EFD_CLOEXEC);
 	else
@@ -120,12 +135,6 @@ static int export_mapped(const struct pier_memory *memory, uint64_t address,
 		return pier_fail(errno, "no more fds");
 	control->open_exports++;
 	return 0;
-}
-
-static int export_range(const struct pier_memory *memory, uint64_t address,
-			uint64_t length, struct pier_backend_export *ret_export)
-{
-	return export_mapped(memory, address, length, PIER_MAPPING_DEFAULT, ret_export);
 }
 
 static void close_export(struct pier_backend_export *dmabuf)
@@ -184,9 +193,11 @@ static int copy_from(const struct pier_memory *memory, uint64_t offset, void *de
 	return error;
 }
 
-static int flush(const struct pier_memory *memory)
+static int flush(const struct pier_memory *memory, const struct pier_backend_flush *range)
 {
 	(void)memory;
+	gpu_control.flushed = *range;
+	snprintf(gpu_control.flusher, sizeof(gpu_control.flusher), "%s", range->device);
 	__atomic_add_fetch(&gpu_control.flushes, 1, __ATOMIC_RELAXED);
 	return gpu_control.flush_error ? pier_fail(gpu_control.flush_error, "no flush")
 				       : 0;
@@ -221,14 +232,13 @@ static void unlock_host(const struct pier_memory *memory, void *addr)
 	gpu_control.unlocks++;
 }
 
-PIER_API extern const struct pier_backend pier_backend;
-
-const struct pier_backend pier_backend = {
+static const struct pier_backend table = {
 	.abi = PIER_BACKEND_ABI,
 	.size = sizeof(struct pier_backend),
 	.name = "gpu",
 	.description = "device memory of a test",
 	.dmabuf = true,
+	.mappings = true,
 	.probe = probe_gpu,
 	.alloc = alloc_gpu,
 	.free = free_gpu,
@@ -238,8 +248,13 @@ const struct pier_backend pier_backend = {
 	.copy_from = copy_from,
 	.flush = flush,
 	.describe = describe,
-	.export_mapped = export_mapped,
 	.segment = segment,
 	.lock_host = lock_host,
 	.unlock_host = unlock_host,
 };
+
+const struct pier_backend *pier_backend_get(const struct pier_backend_host *host)
+{
+	(void)host;
+	return &table;
+}

@@ -22,6 +22,8 @@ struct gpu_control {
 	bool moves;	    /* its pages do */
 	bool says_no_export;
 	bool lies_about_segments;
+	bool partial; /* an export ends with its segment, and reports that */
+	uint64_t granularity;
 	int fail_copy_at; /* from the nth on copy_error is what happens; 0: all */
 	/* The device is lost at the nth copy in that direction, from 1 on: ENODEV. */
 	int lost_at_to, lost_at_from;
@@ -29,6 +31,9 @@ struct gpu_control {
 	/* What was asked for. */
 	int exports, open_exports, exports_by[3], flushes, copies, locks, unlocks, live;
 	int copies_to, copies_from;
+	struct pier_backend_request request; /* the last one */
+	struct pier_backend_flush flushed;   /* the last range */
+	char importer[64], flusher[64];	     /* their devices */
 };
 
 #define GPU_CONTROL_SYMBOL "gpu_control"

@@ -55,24 +55,25 @@ static void free_liar(struct pier_memory *memory)
 	pages = NULL;
 }
 
-static int find_liar(uint64_t address, struct pier_memory *ret_memory)
+static int find_liar(uint64_t address, uint64_t length, struct pier_memory *ret_memory)
 {
+	(void)length;
 	(void)ret_memory;
 	/* Of the null page, which no test wraps otherwise. */
 	return address == 0x10 ? -EIO : -ENOENT;
 }
 
-static int export_liar(const struct pier_memory *memory, uint64_t address,
-		       uint64_t length, struct pier_backend_export *ret_export)
+static int export_liar(const struct pier_memory *memory,
+		       const struct pier_backend_request *request,
+		       struct pier_backend_export *ret_export)
 {
 	(void)memory;
-	(void)address;
 	ret_export->fd = -1;
 	if (strcmp(lie, "no_fd") != 0)
 		ret_export->fd = memfd_create("liar", MFD_CLOEXEC);
 	ret_export->offset = strcmp(lie, "off_by_one") == 0 ? 1 : 0;
 	if (strcmp(lie, "overflow") == 0)
-		ret_export->offset = 0 - length;
+		ret_export->offset = 0 - request->length;
 	return 0;
 }
 
@@ -94,9 +95,7 @@ static int end_liar(const struct pier_memory *memory, bool write)
 	return strcmp(lie, "no_end") == 0 && !write ? -EPERM : 0;
 }
 
-PIER_API extern const struct pier_backend pier_backend;
-
-const struct pier_backend pier_backend = {
+static const struct pier_backend table = {
 	.abi = PIER_BACKEND_ABI,
 	/* Newer than the library: what it does not know is ignored. */
 	.size = sizeof(struct pier_backend) + 8,
@@ -112,3 +111,9 @@ const struct pier_backend pier_backend = {
 	.begin_cpu = begin_liar,
 	.end_cpu = end_liar,
 };
+
+const struct pier_backend *pier_backend_get(const struct pier_backend_host *host)
+{
+	(void)host;
+	return &table;
+}

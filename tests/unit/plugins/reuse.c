@@ -50,8 +50,9 @@ static void free_reuse(struct pier_memory *memory)
 	(void)memory;
 }
 
-static int find_reuse(uint64_t address, struct pier_memory *ret_memory)
+static int find_reuse(uint64_t address, uint64_t length, struct pier_memory *ret_memory)
 {
+	(void)length;
 	if (number == 0 || address - (uint64_t)(uintptr_t)pages >= LENGTH)
 		return -ENOENT;
 	describe(ret_memory);
@@ -62,7 +63,7 @@ __attribute__((unused)) static int identify(uint64_t address, uint64_t *ret_iden
 {
 	struct pier_memory memory;
 
-	if (find_reuse(address, &memory) != 0)
+	if (find_reuse(address, 1, &memory) != 0)
 		return -ENOENT;
 	*ret_identity = number;
 	return 0;
@@ -77,9 +78,7 @@ static int find_segment(const struct pier_memory *memory, uint64_t address,
 	return 0;
 }
 
-PIER_API extern const struct pier_backend pier_backend;
-
-const struct pier_backend pier_backend = {
+static const struct pier_backend table = {
 	.abi = PIER_BACKEND_ABI,
 	.size = sizeof(struct pier_backend),
 	.name = REUSE_NAME,
@@ -91,3 +90,18 @@ const struct pier_backend pier_backend = {
 	.find = find_reuse,
 	.identity = REUSE_IDENTITY,
 };
+
+static const struct pier_backend_host *library;
+
+/* For the test, which is no function of the table. */
+PIER_API void reuse_revoke(uint64_t address, uint64_t length);
+void reuse_revoke(uint64_t address, uint64_t length)
+{
+	library->revoke(address, length);
+}
+
+const struct pier_backend *pier_backend_get(const struct pier_backend_host *host)
+{
+	library = host;
+	return &table;
+}

@@ -56,9 +56,7 @@ static int copy_never(const struct pier_memory *memory, uint64_t offset,
 	abort();
 }
 
-PIER_API extern const struct pier_backend pier_backend;
-
-const struct pier_backend pier_backend = {
+static const struct pier_backend table = {
 	.abi = VARIANT_ABI,
 	.size = VARIANT_SIZE,
 	.name = VARIANT_NAME,
@@ -69,3 +67,9 @@ const struct pier_backend pier_backend = {
 	.free = free_heap,
 	.copy_to = copy_never,
 };
+
+const struct pier_backend *pier_backend_get(const struct pier_backend_host *host)
+{
+	(void)host;
+	return &table;
+}

@@ -14,7 +14,10 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include <infiniband/verbs.h>
 #include <pier/pier.h>
+
+#include "backends/backend.h"
 
 enum {
 	PATIENT = 30000,
@@ -93,6 +96,117 @@ static void takes_the_default_mapping(void **state)
 	assert_string_equal(pier_mr_reason(mr), "");
 	assert_int_equal(rig.gpu->exports_by[PIER_MAPPING_PCIE], 0);
 	expect_ok(pier_dereg_mr(mr));
+}
+
+/* The backend is told which NIC imports the range, and what for. */
+static void names_the_importer_and_its_access(void **state)
+{
+	struct pier_dmabuf dmabuf;
+	struct pier_mr *mr = NULL;
+
+	(void)state;
+	start("gpu");
+	expect_ok(reg(rig.page + 1, 100, PIER_POLICY_DIRECT, &mr));
+	expect_ok(pier_dereg_mr(mr));
+	assert_string_equal(rig.gpu->importer, "soft0");
+	assert_int_equal(rig.gpu->request.access, PIER_BACKEND_READ | PIER_BACKEND_WRITE);
+	assert_int_equal(rig.gpu->request.address,
+			 pier_buffer_address(rig.buffer) + rig.page);
+	assert_int_equal(rig.gpu->request.length, rig.page);
+	expect_ok(pier_reg_buffer_mr(rig.pd, rig.buffer, 0, 100, IBV_ACCESS_REMOTE_READ,
+				     PIER_POLICY_DIRECT, &mr));
+	expect_ok(pier_dereg_mr(mr));
+	assert_int_equal(rig.gpu->request.access, PIER_BACKEND_READ);
+	/* The caller's own export is for an unknown importer, which may do all. */
+	expect_ok(pier_dmabuf_export(rig.buffer, 0, 1, &dmabuf));
+	pier_dmabuf_close(&dmabuf);
+	assert_string_equal(rig.gpu->importer, "");
+	assert_int_equal(rig.gpu->request.access, PIER_BACKEND_READ | PIER_BACKEND_WRITE);
+}
+
+/* In steps of the granularity from the allocation's start on, and to its end. */
+static void exports_whole_steps(void **state)
+{
+	struct pier_dmabuf dmabuf;
+	struct pier_mr *mr = NULL;
+	uint64_t step = 4 * rig.page;
+
+	(void)state;
+	rig.gpu->granularity = step;
+	start("gpu");
+	expect_ok(pier_dmabuf_export(rig.buffer, rig.page + 1, 10, &dmabuf));
+	assert_int_equal(rig.gpu->request.address, pier_buffer_address(rig.buffer));
+	assert_int_equal(rig.gpu->request.length, step);
+	assert_int_equal(dmabuf.offset, rig.page + 1);
+	assert_int_equal(dmabuf.iova, pier_buffer_address(rig.buffer) + rig.page + 1);
+	pier_dmabuf_close(&dmabuf);
+	/* The last step is shorter. */
+	expect_ok(pier_dmabuf_export(rig.buffer, 6 * rig.page - 1, 1, &dmabuf));
+	assert_int_equal(rig.gpu->request.length, 2 * rig.page);
+	assert_int_equal(dmabuf.offset, 6 * rig.page - 1);
+	pier_dmabuf_close(&dmabuf);
+	expect_ok(reg(step - 1, 2, PIER_POLICY_DIRECT, &mr));
+	assert_int_equal(rig.gpu->request.length, 6 * rig.page);
+	expect_ok(pier_dereg_mr(mr));
+}
+
+static void refuses_a_false_granularity(void **state)
+{
+	struct pier_dmabuf dmabuf;
+
+	(void)state;
+	rig.gpu->granularity = rig.page + 1;
+	start("gpu");
+	expect_result(pier_dmabuf_export(rig.buffer, 0, 1, &dmabuf), -EIO);
+	test_assert_sentence("the backend exports steps of ");
+	assert_int_equal(rig.gpu->exports, 0);
+}
+
+/* The backend "gpu" without segment(), whose exports report how far they reach. */
+static void register_partial(void)
+{
+	static bool registered;
+	struct pier_backend table = *pier_find_backend("gpu", 3);
+
+	rig.gpu->partial = true;
+	if (registered)
+		return;
+	table.name = "partial";
+	table.segment = NULL;
+	table.parts = true;
+	expect_ok(pier_backend_register(&table));
+	registered = true;
+}
+
+/* One range, several fds: a region of parts. */
+static void registers_a_part_for_each_dmabuf(void **state)
+{
+	struct pier_dmabuf dmabuf;
+	struct pier_mr *mr = NULL;
+
+	(void)state;
+	register_partial();
+	start("partial:3");
+	expect_ok(reg(1, 6 * rig.page - 1, PIER_POLICY_DIRECT, &mr));
+	assert_int_equal(pier_mr_parts(mr), 3);
+	assert_int_equal(pier_mr_path(mr), PIER_PATH_DMABUF);
+	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_dmabuf_export(rig.buffer, 2 * rig.page - 1, 1, &dmabuf));
+	pier_dmabuf_close(&dmabuf);
+	expect_result(pier_dmabuf_export(rig.buffer, 2 * rig.page - 1, 2, &dmabuf),
+		      -EXDEV);
+	test_assert_sentence("its first 1 bytes are in a dma-buf of their own");
+}
+
+static void refuses_a_short_export(void **state)
+{
+	struct pier_dmabuf dmabuf;
+
+	(void)state;
+	rig.gpu->partial = true;
+	start("gpu:3");
+	expect_result(pier_dmabuf_export(rig.buffer, 0, 6 * rig.page, &dmabuf), -EIO);
+	test_assert_sentence("the backend exported ");
 }
 
 /* What worked for the NIC is tried first the next time; what did not is not forbidden. */
@@ -644,6 +758,22 @@ static void flushes_direct_memory(void **state)
 	expect_ok(pier_dereg_mr(mr));
 }
 
+/* The backend is told the bytes and the NIC. */
+static void flushes_the_range_that_was_written(void **state)
+{
+	struct pier_mr *mr = NULL;
+
+	(void)state;
+	start("gpu");
+	expect_ok(reg(3 * rig.page, 2 * rig.page, PIER_POLICY_DIRECT, &mr));
+	expect_ok(pier_mr_sync_for_device(mr, 100, 50));
+	assert_int_equal(rig.gpu->flushed.address,
+			 pier_buffer_address(rig.buffer) + 3 * rig.page + 100);
+	assert_int_equal(rig.gpu->flushed.length, 50);
+	assert_string_equal(rig.gpu->flusher, "soft0");
+	expect_ok(pier_dereg_mr(mr));
+}
+
 static void tells_what_syncs_cannot_do(void **state)
 {
 	static char host[100];
@@ -706,6 +836,11 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		CASE(takes_the_default_mapping),
+		CASE(names_the_importer_and_its_access),
+		CASE(exports_whole_steps),
+		CASE(refuses_a_false_granularity),
+		CASE(registers_a_part_for_each_dmabuf),
+		CASE(refuses_a_short_export),
 		CASE(finds_and_remembers_the_mapping),
 		CASE(remembers_the_mapping_for_each_nic),
 		CASE(tells_of_both_mappings),
@@ -727,6 +862,7 @@ int main(void)
 		CASE(shares_several_bounce_buffers),
 		CASE(flushes_no_bounce_buffer),
 		CASE(flushes_direct_memory),
+		CASE(flushes_the_range_that_was_written),
 		CASE(tells_what_syncs_cannot_do),
 		CASE(reads_back),
 	};

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <assert.h>
+
 #include "polling.h"
 #include "control.h"
 #include "provider/soft/engine.h"
@@ -69,6 +71,7 @@ static void stop_polling_oldest(struct soft_engine *engine)
 		if (!oldest || ring->last_active < oldest->last_active)
 			oldest = ring;
 	}
+	assert(oldest);
 	/* If there is something in it, it sleeps after its turn. */
 	if (!pier_soft_sleep_on_ring(oldest->qp))
 		pier_soft_activate(oldest->qp);

@@ -205,16 +205,18 @@ static enum soft_direct_result try_direct_copy(struct soft_qp *qp, struct soft_s
 /* Copies requests directly where that is possible, and queues the first other one. */
 bool pier_soft_queue_request(struct soft_qp *qp)
 {
-	enum soft_direct_result result = SOFT_DIRECT_SILENT;
-	struct soft_send *send = NULL;
+	enum soft_direct_result result;
+	struct soft_send *send;
 
-	while (result == SOFT_DIRECT_SILENT) {
+	do {
 		pier_soft_run_local(qp);
 		send = next_send(qp);
-		result = send ? try_direct_copy(qp, send) : SOFT_DIRECT_LATER;
+		if (!send)
+			return false;
+		result = try_direct_copy(qp, send);
 		if (result == SOFT_DIRECT_SILENT)
 			finish_silently(qp);
-	}
+	} while (result == SOFT_DIRECT_SILENT);
 	if (result == SOFT_DIRECT_LATER)
 		return false;
 	if (qp->sq.silent)

@@ -3,6 +3,7 @@
 #include "tests/support/cmocka.h"
 #include "tests/support/census.h"
 #include "tests/support/expect.h"
+#include "tests/support/backend.h"
 
 #include <dlfcn.h>
 #include <errno.h>

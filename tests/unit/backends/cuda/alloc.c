@@ -249,13 +249,13 @@ static void test_outlives(void **state)
 
 	(void)state;
 	expect_ok(cuda->alloc("0", 1, &memory));
-	expect_ok(cuda->find_range(memory.address + 100, 8, &found));
+	expect_ok(call_find(cuda, memory.address + 100, 8, &found));
 	assert_int_equal(found.address, memory.address);
 	assert_int_equal(found.length, memory.length);
 	cuda->free(&memory);
 	expect_ok(cuda->copy_to(&found, 100, &byte, 1));
 	cuda->release(&found);
-	expect_result(cuda->find(found.address, &memory), -ENOENT);
+	expect_result(call_find(cuda, found.address, 1, &memory), -ENOENT);
 }
 
 /* By the public calls, of which one frees what the other wrapped. */

@@ -7,6 +7,7 @@
 #include "tests/support/cmocka.h"
 #include "tests/support/census.h"
 #include "tests/support/expect.h"
+#include "tests/support/backend.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -97,8 +97,8 @@ static void stay_away(void)
 	char plain[8];
 	int count;
 
-	CHECK_RESULT(cuda->find((uintptr_t)plain, &memory), -ENOENT);
-	CHECK_RESULT(cuda->find_range((uintptr_t)plain, 8, &memory), -ENOENT);
+	CHECK_RESULT(call_find(cuda, (uintptr_t)plain, 1, &memory), -ENOENT);
+	CHECK_RESULT(call_find(cuda, (uintptr_t)plain, 8, &memory), -ENOENT);
 	CHECK_RESULT(cuda->identity((uintptr_t)plain, &identity), -ENOENT);
 	CHECK_RESULT(pier_buffer_wrap(plain, sizeof(plain), &buffer), 0);
 	CHECK(strcmp(pier_buffer_backend(buffer), "host") == 0);
@@ -106,7 +106,7 @@ static void stay_away(void)
 	CHECK(!is_loaded());
 	/* Loaded, as by a program that was linked with it, and not used. */
 	CHECK(fake_cuda_load(&app));
-	CHECK_RESULT(cuda->find((uintptr_t)plain, &memory), -ENOENT);
+	CHECK_RESULT(call_find(cuda, (uintptr_t)plain, 1, &memory), -ENOENT);
 	CHECK_RESULT(cuda->identity((uintptr_t)plain, &identity), -ENOENT);
 	CHECK_RESULT(app.cuDeviceGetCount(&count), CUDA_ERROR_NOT_INITIALIZED);
 }
@@ -141,7 +141,7 @@ static void look_nowhere(void)
 
 	forbid_files();
 	for (int again = 0; again < 3; again++) {
-		CHECK_RESULT(cuda->find((uintptr_t)plain, &memory), -ENOENT);
+		CHECK_RESULT(call_find(cuda, (uintptr_t)plain, 1, &memory), -ENOENT);
 		CHECK_RESULT(cuda->identity((uintptr_t)plain, &identity), -ENOENT);
 	}
 }
@@ -152,9 +152,9 @@ static void load_later(void)
 	struct pier_memory memory;
 	char plain[8];
 
-	CHECK_RESULT(cuda->find((uintptr_t)plain, &memory), -ENOENT);
+	CHECK_RESULT(call_find(cuda, (uintptr_t)plain, 1, &memory), -ENOENT);
 	CHECK(fake_cuda_load(&app));
-	CHECK_RESULT(cuda->find(allocate(RIG_MIB), &memory), 0);
+	CHECK_RESULT(call_find(cuda, allocate(RIG_MIB), 1, &memory), 0);
 	cuda->release(&memory);
 }
 
@@ -199,9 +199,11 @@ static void own_context(void)
 	CHECK_RESULT(app.cuCtxCreate_v2(&context, 0, 1), CUDA_SUCCESS);
 	CHECK_RESULT(app.cuMemAlloc_v2(&address, 4 * RIG_MIB), CUDA_SUCCESS);
 	CHECK_RESULT(app.cuCtxPopCurrent_v2(&context), CUDA_SUCCESS);
-	CHECK_RESULT(cuda->find(address + 5, &memory), 0);
+	CHECK_RESULT(call_find(cuda, address + 5, 1, &memory), 0);
 	CHECK_RESULT(cuda->copy_to(&memory, 5, &byte, 1), 0);
-	CHECK_RESULT(cuda->export_range(&memory, address, pier_host_page(), &dmabuf), 0);
+	CHECK_RESULT(call_export(cuda, &memory, address, pier_host_page(),
+				 PIER_MAPPING_DEFAULT, &dmabuf),
+		     0);
 	cuda->close_export(&dmabuf);
 	cuda->release(&memory);
 	CHECK(app.control->live[FAKE_CUDA_PRIMARY] == 0);
@@ -259,7 +261,8 @@ static void synchronous_early(void)
 	CHECK(flags_of(primary) == CU_CTX_SYNC_MEMOPS);
 	cuda->free(&memory);
 	CHECK_RESULT(cuda->alloc("0:vmm", 1, &memory), 0);
-	CHECK_RESULT(cuda->export_range(&memory, memory.address, memory.length, &dmabuf),
+	CHECK_RESULT(call_export(cuda, &memory, memory.address, memory.length,
+				 PIER_MAPPING_DEFAULT, &dmabuf),
 		     0);
 	cuda->close_export(&dmabuf);
 	cuda->free(&memory);
@@ -282,14 +285,14 @@ static void synchronous_at_wrap(void)
 	CHECK(fake_cuda_load(&app));
 	address = allocate(4 * RIG_MIB);
 	CHECK_RESULT(app.cuDevicePrimaryCtxRetain(&primary, 0), CUDA_SUCCESS);
-	CHECK_RESULT(cuda->find(address, &memory), 0);
+	CHECK_RESULT(call_find(cuda, address, 1, &memory), 0);
 	CHECK(flags_of(primary) == CU_CTX_SYNC_MEMOPS);
 	cuda->release(&memory);
 	CHECK_RESULT(app.cuCtxCreate_v2(&own, 1, 0), CUDA_SUCCESS);
 	CHECK_RESULT(app.cuMemAddressReserve(&mapped, RIG_BLOCK, 0, 0, 0), CUDA_SUCCESS);
 	CHECK_RESULT(app.cuMemCreate(&handle, RIG_BLOCK, &prop, 0), CUDA_SUCCESS);
 	CHECK_RESULT(app.cuMemMap(mapped, RIG_BLOCK, 0, handle, 0), CUDA_SUCCESS);
-	CHECK_RESULT(cuda->find(mapped, &memory), 0);
+	CHECK_RESULT(call_find(cuda, mapped, 1, &memory), 0);
 	cuda->release(&memory);
 	CHECK(flags_of(own) == (CU_CTX_SYNC_MEMOPS | 1));
 }
@@ -393,10 +396,11 @@ static void of_9_2(void)
 	CHECK_SENTENCE(
 		"the CUDA driver (9.2) has no cuMemCreate, which came with CUDA 10.2");
 	address = allocate(3 * RIG_MIB);
-	CHECK_RESULT(cuda->find(address + RIG_MIB, &memory), 0);
+	CHECK_RESULT(call_find(cuda, address + RIG_MIB, 1, &memory), 0);
 	CHECK(memory.address == address && memory.length == 3 * RIG_MIB);
 	CHECK_RESULT(cuda->copy_to(&memory, 7, bytes, sizeof(bytes)), 0);
-	CHECK_RESULT(cuda->export_range(&memory, address, pier_host_page(), &dmabuf),
+	CHECK_RESULT(call_export(cuda, &memory, address, pier_host_page(),
+				 PIER_MAPPING_DEFAULT, &dmabuf),
 		     -EOPNOTSUPP);
 	CHECK_SENTENCE("CUDA 11.7");
 	cuda->describe(&memory, &facts);
@@ -413,8 +417,8 @@ static void of_11_0(void)
 	CHECK_RESULT(cuda->alloc("0:vmm:2M", 5 * RIG_MIB, &memory), 0);
 	app.control->device[0].ordering = 0;
 	/* The attribute is not there either: nobody orders, nobody flushes. */
-	CHECK_RESULT(cuda->flush(&memory), -EOPNOTSUPP);
-	CHECK_RESULT(cuda->find(memory.address, &found), 0);
+	CHECK_RESULT(call_flush(cuda, &memory), -EOPNOTSUPP);
+	CHECK_RESULT(call_find(cuda, memory.address, 1, &found), 0);
 	cuda->release(&found);
 	cuda->free(&memory);
 }
@@ -427,11 +431,12 @@ static void of_11_7(void)
 
 	be_of_version("11070");
 	CHECK_RESULT(cuda->alloc("0:vmm", 1, &memory), 0);
-	CHECK_RESULT(cuda->export_range(&memory, memory.address, memory.length, &dmabuf),
+	CHECK_RESULT(call_export(cuda, &memory, memory.address, memory.length,
+				 PIER_MAPPING_DEFAULT, &dmabuf),
 		     0);
 	cuda->close_export(&dmabuf);
-	CHECK_RESULT(cuda->export_mapped(&memory, memory.address, memory.length,
-					 PIER_MAPPING_PCIE, &dmabuf),
+	CHECK_RESULT(call_export(cuda, &memory, memory.address, memory.length,
+				 PIER_MAPPING_PCIE, &dmabuf),
 		     -EOPNOTSUPP);
 	CHECK_SENTENCE("CUDA 12.8");
 	CHECK_SENTENCE("CUDA 11.7");
@@ -447,8 +452,8 @@ static void of_12_8(void)
 
 	be_of_version("12080");
 	CHECK_RESULT(cuda->alloc("0", 1, &memory), 0);
-	CHECK_RESULT(cuda->export_mapped(&memory, memory.address, memory.length,
-					 PIER_MAPPING_PCIE, &dmabuf),
+	CHECK_RESULT(call_export(cuda, &memory, memory.address, memory.length,
+				 PIER_MAPPING_PCIE, &dmabuf),
 		     0);
 	cuda->close_export(&dmabuf);
 	cuda->free(&memory);
@@ -477,16 +482,17 @@ static void use_in_child(const struct pier_memory *memory)
 	CHECK_RESULT(cuda->copy_to(memory, 0, &byte, 1), -ECHILD);
 	CHECK_SENTENCE("child of fork(2)");
 	CHECK_RESULT(cuda->copy_from(memory, 0, &byte, 1), -ECHILD);
-	CHECK_RESULT(cuda->export_range(memory, memory->address, memory->length, &dmabuf),
+	CHECK_RESULT(call_export(cuda, memory, memory->address, memory->length,
+				 PIER_MAPPING_DEFAULT, &dmabuf),
 		     -ECHILD);
 	CHECK(dmabuf.fd == -1);
-	CHECK_RESULT(cuda->flush(memory), -ECHILD);
+	CHECK_RESULT(call_flush(cuda, memory), -ECHILD);
 	CHECK_RESULT(cuda->lock_host(memory, detail, sizeof(detail)), -ECHILD);
 	/* Pier's own it still knows, and gives back without harm. */
-	CHECK_RESULT(cuda->find(memory->address, &found), 0);
+	CHECK_RESULT(call_find(cuda, memory->address, 1, &found), 0);
 	cuda->release(&found);
 	cuda->free(&copy);
-	CHECK_RESULT(cuda->find((uintptr_t)&byte, &found), -ENOENT);
+	CHECK_RESULT(call_find(cuda, (uintptr_t)&byte, 1, &found), -ENOENT);
 }
 
 static void fork_after(void)

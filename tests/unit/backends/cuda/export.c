@@ -50,7 +50,8 @@ static void check_export(const struct pier_memory *memory, uint64_t address,
 {
 	struct pier_backend_export dmabuf = { .fd = -1 };
 
-	expect_ok(cuda->export_range(memory, address, length, &dmabuf));
+	expect_ok(call_export(cuda, memory, address, length, PIER_MAPPING_DEFAULT,
+			      &dmabuf));
 	assert_true(dmabuf.fd >= 0);
 	assert_int_equal(fcntl(dmabuf.fd, F_GETFD), FD_CLOEXEC);
 	assert_int_equal(dmabuf.offset, offset);
@@ -65,7 +66,9 @@ static void expect_refusal(const struct pier_memory *memory, uint64_t address,
 {
 	struct pier_backend_export dmabuf = { .fd = -1 };
 
-	expect_result(cuda->export_range(memory, address, length, &dmabuf), error);
+	expect_result(
+		call_export(cuda, memory, address, length, PIER_MAPPING_DEFAULT, &dmabuf),
+		error);
 	test_assert_sentence(sentence);
 	assert_int_equal(dmabuf.fd, -1);
 	assert_null(rig_current());
@@ -95,7 +98,7 @@ static void test_part(void **state)
 	(void)state;
 	call = fake_cuda_call(app.control, "cuMemGetHandleForAddressRange");
 	app.control->device[1].ranges = FAKE_CUDA_RANGES_BASE;
-	expect_ok(cuda->find(base, &memory));
+	expect_ok(call_find(cuda, base, 1, &memory));
 	check_export(&memory, base, page, 0);
 	assert_int_equal(call->calls, 1);
 	check_export(&memory, base + 3 * page, page, 3 * page);
@@ -119,8 +122,9 @@ static void test_no_more(void **state)
 
 	(void)state;
 	app.control->windows = FAKE_CUDA_WINDOWS_COPIED;
-	expect_ok(cuda->find(base, &memory));
-	expect_ok(cuda->export_range(&memory, base + 3 * page, 2 * page, &dmabuf));
+	expect_ok(call_find(cuda, base, 1, &memory));
+	expect_ok(call_export(cuda, &memory, base + 3 * page, 2 * page,
+			      PIER_MAPPING_DEFAULT, &dmabuf));
 	assert_int_equal(dmabuf.offset, 0);
 	assert_int_equal(fstat(dmabuf.fd, &status), 0);
 	assert_int_equal(status.st_size, 2 * page);
@@ -140,8 +144,9 @@ static void test_small(void **state)
 
 	(void)state;
 	assert_int_not_equal(b % page, 0);
-	expect_ok(cuda->find_range(b, 600, &memory));
-	expect_ok(cuda->export_range(&memory, b & ~(page - 1), page, &dmabuf));
+	expect_ok(call_find(cuda, b, 600, &memory));
+	expect_ok(call_export(cuda, &memory, b & ~(page - 1), page, PIER_MAPPING_DEFAULT,
+			      &dmabuf));
 	assert_int_equal(dmabuf.offset, 0);
 	/* The range in it, as it would be registered: offset in the page, and length. */
 	dmabuf.offset = b % page;
@@ -161,7 +166,7 @@ static void test_seams(void **state)
 	struct stat status;
 
 	(void)state;
-	expect_ok(cuda->find_range(range.address, range.length, &memory));
+	expect_ok(call_find(cuda, range.address, range.length, &memory));
 	expect_refusal(&memory, range.address, range.length, -EXDEV,
 		       "several of 3 segments");
 	expect_refusal(&memory, range.address + RIG_BLOCK - page, 2 * page, -EXDEV,
@@ -179,7 +184,8 @@ static void test_seams(void **state)
 	/* A driver that joins them. */
 	app.control->device[1].seams = FAKE_CUDA_SEAMS_JOINED;
 	app.control->windows = FAKE_CUDA_WINDOWS_COPIED;
-	expect_ok(cuda->export_range(&memory, range.address, range.length, &dmabuf));
+	expect_ok(call_export(cuda, &memory, range.address, range.length,
+			      PIER_MAPPING_DEFAULT, &dmabuf));
 	assert_int_equal(fstat(dmabuf.fd, &status), 0);
 	assert_int_equal(status.st_size, range.length);
 	cuda->close_export(&dmabuf);
@@ -210,17 +216,17 @@ static void test_mappings(void **state)
 
 	(void)state;
 	expect_ok(cuda->alloc("0", 1, &memory));
-	expect_ok(cuda->export_mapped(&memory, memory.address, memory.length,
-				      PIER_MAPPING_DEFAULT, &dmabuf));
+	expect_ok(call_export(cuda, &memory, memory.address, memory.length,
+			      PIER_MAPPING_DEFAULT, &dmabuf));
 	cuda->close_export(&dmabuf);
 	assert_int_equal(app.control->pcie_exports, 0);
-	expect_ok(cuda->export_mapped(&memory, memory.address, memory.length,
-				      PIER_MAPPING_PCIE, &dmabuf));
+	expect_ok(call_export(cuda, &memory, memory.address, memory.length,
+			      PIER_MAPPING_PCIE, &dmabuf));
 	assert_int_equal(app.control->pcie_exports, 1);
 	cuda->close_export(&dmabuf);
 	app.control->device[0].pcie = FAKE_CUDA_PCIE_REFUSED;
-	expect_result(cuda->export_mapped(&memory, memory.address, memory.length,
-					  PIER_MAPPING_PCIE, &dmabuf),
+	expect_result(call_export(cuda, &memory, memory.address, memory.length,
+				  PIER_MAPPING_PCIE, &dmabuf),
 		      -EOPNOTSUPP);
 	test_assert_sentence("mapped over PCIe");
 	assert_int_equal(dmabuf.fd, -1);
@@ -248,7 +254,7 @@ static void test_synchronous(void **state)
 	int active;
 
 	(void)state;
-	expect_ok(cuda->find(address, &memory));
+	expect_ok(call_find(cuda, address, 1, &memory));
 	assert_false(sync_memops(address));
 	check_export(&memory, address, page, 0);
 	assert_true(sync_memops(address + 5));
@@ -330,7 +336,7 @@ static void test_freed(void **state)
 	struct pier_memory memory;
 
 	(void)state;
-	expect_ok(cuda->find(address, &memory));
+	expect_ok(call_find(cuda, address, 1, &memory));
 	rig_free(context, address);
 	expect_refusal(&memory, address, pier_host_page(), -EINVAL, "was freed");
 	again = rig_alloc(context, 4 * RIG_MIB);
@@ -349,7 +355,7 @@ static void test_without_identity(void **state)
 
 	(void)state;
 	app.control->no_mapping_ids = true;
-	expect_ok(cuda->find(range.address, &memory));
+	expect_ok(call_find(cuda, range.address, 1, &memory));
 	check_export(&memory, range.address, RIG_BLOCK, 0);
 	expect_ok(cuda->copy_to(&memory, 0, &byte, 1));
 	expect_ok(cuda->expose(&memory));
@@ -373,8 +379,8 @@ static void test_failures(void **state)
 	expect_ok(cuda->alloc("0", 1, &memory));
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		rig_fail("cuMemGetHandleForAddressRange", cases[i].result);
-		expect_result(cuda->export_range(&memory, memory.address, memory.length,
-						 &dmabuf),
+		expect_result(call_export(cuda, &memory, memory.address, memory.length,
+					  PIER_MAPPING_DEFAULT, &dmabuf),
 			      cases[i].error);
 		assert_null(rig_current());
 	}
@@ -403,7 +409,7 @@ static void test_ordering(void **state)
 		app.control->device[1].ordering = cases[i].ordering;
 		app.control->device[1].flush_options = cases[i].options;
 		app.control->flushes = 0;
-		expect_result(cuda->flush(&memory), cases[i].result);
+		expect_result(call_flush(cuda, &memory), cases[i].result);
 		assert_int_equal(app.control->flushes, cases[i].flushes);
 		if (cases[i].result)
 			test_assert_sentence("pier_reader_read_back()");
@@ -412,13 +418,13 @@ static void test_ordering(void **state)
 	app.control->device[1].ordering = 0;
 	app.control->device[1].flush_options = 1;
 	rig_fail("cuFlushGPUDirectRDMAWrites", 719);
-	expect_result(cuda->flush(&memory), -EIO);
+	expect_result(call_flush(cuda, &memory), -EIO);
 	test_assert_sentence("start it anew");
 	cuda->free(&memory);
 	/* The CPU's own memory needs none. */
 	app.control->device[1].flush_options = 0;
 	expect_ok(cuda->alloc("1:host", 1, &memory));
-	expect_ok(cuda->flush(&memory));
+	expect_ok(call_flush(cuda, &memory));
 	cuda->free(&memory);
 }
 
@@ -460,8 +466,8 @@ static void test_lost(void **state)
 		expect_result(cuda->copy_to(&memory, 0, &byte, 1), cases[i].error);
 		test_assert_sentence("copying 1 bytes to");
 		expect_result(cuda->copy_from(&memory, 0, &byte, 1), cases[i].error);
-		expect_result(cuda->export_range(&memory, memory.address, memory.length,
-						 &dmabuf),
+		expect_result(call_export(cuda, &memory, memory.address, memory.length,
+					  PIER_MAPPING_DEFAULT, &dmabuf),
 			      cases[i].error);
 		assert_int_equal(dmabuf.fd, -1);
 		expect_result(cuda->alloc("0", 1, &other), cases[i].error);

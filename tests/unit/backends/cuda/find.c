@@ -58,9 +58,9 @@ static void assert_not_exported(const struct pier_memory *memory, const char *se
 	struct pier_backend_export dmabuf = { .fd = -1 };
 	uint64_t page = pier_host_page();
 
-	expect_result(
-		cuda->export_range(memory, memory->address & ~(page - 1), page, &dmabuf),
-		-EOPNOTSUPP);
+	expect_result(call_export(cuda, memory, memory->address & ~(page - 1), page,
+				  PIER_MAPPING_DEFAULT, &dmabuf),
+		      -EOPNOTSUPP);
 	test_assert_sentence(sentence);
 	assert_int_equal(dmabuf.fd, -1);
 }
@@ -87,7 +87,7 @@ static void test_interior(void **state)
 	struct pier_memory memory;
 
 	(void)state;
-	expect_ok(cuda->find_range(block + 3 * RIG_MIB + 513, 1000, &memory));
+	expect_ok(call_find(cuda, block + 3 * RIG_MIB + 513, 1000, &memory));
 	assert_int_equal(memory.address, block);
 	assert_int_equal(memory.length, 20 * RIG_MIB);
 	assert_null(memory.cpu);
@@ -109,14 +109,14 @@ static void test_small(void **state)
 
 	(void)state;
 	assert_int_not_equal(b % page, 0);
-	expect_ok(cuda->find_range(b + 500, 500, &memory));
+	expect_ok(call_find(cuda, b + 500, 500, &memory));
 	assert_int_equal(memory.address, b & ~(page - 1));
 	assert_int_equal(memory.length % page, 0);
 	assert_true(memory.address + memory.length >= b + 1000);
 	assert_reaches(&memory, b + 500);
 	cuda->release(&memory);
 	/* What leaves the allocation learns its bounds, not those of pages. */
-	expect_ok(cuda->find_range(b + 500, 501, &memory));
+	expect_ok(call_find(cuda, b + 500, 501, &memory));
 	assert_int_equal(memory.address, b);
 	assert_int_equal(memory.length, 1000);
 	cuda->release(&memory);
@@ -133,7 +133,7 @@ static void test_pool(void **state)
 	push(1);
 	assert_int_equal(app.cuMemAllocAsync(&address, 4 * RIG_MIB, NULL), CUDA_SUCCESS);
 	pop();
-	expect_ok(cuda->find_range(address + 5, 6, &memory));
+	expect_ok(call_find(cuda, address + 5, 6, &memory));
 	assert_int_equal(memory.address, address);
 	assert_int_equal(memory.length, 4 * RIG_MIB);
 	assert_facts(&memory, "stream-ordered pool", "1", false, "cudaMalloc");
@@ -152,7 +152,7 @@ static void check_small(uint64_t address, uint64_t length, const char *sentence)
 	struct pier_buffer *buffer;
 	struct pier_memory memory;
 
-	expect_ok(cuda->find_range(address, length, &memory));
+	expect_ok(call_find(cuda, address, length, &memory));
 	assert_reaches(&memory, address);
 	cuda->release(&memory);
 	expect_ok(pier_buffer_wrap((void *)(uintptr_t)address, length, &buffer));
@@ -187,7 +187,7 @@ static void test_managed(void **state)
 	push(0);
 	assert_int_equal(app.cuMemAllocManaged(&address, 4 * RIG_MIB, 1), CUDA_SUCCESS);
 	pop();
-	expect_ok(cuda->find_range(address + 5, 6, &memory));
+	expect_ok(call_find(cuda, address + 5, 6, &memory));
 	assert_int_equal(memory.address, address);
 	assert_int_equal(memory.length, 4 * RIG_MIB);
 	/* The CPU can reach it, but no NIC may by that address: its pages move. */
@@ -207,7 +207,7 @@ static void test_host(void **state)
 	(void)state;
 	push(1);
 	assert_int_equal(app.cuMemHostAlloc(&host, 10000, 0), CUDA_SUCCESS);
-	expect_ok(cuda->find_range((uint64_t)(uintptr_t)host + 5000, 5000, &memory));
+	expect_ok(call_find(cuda, (uint64_t)(uintptr_t)host + 5000, 5000, &memory));
 	assert_int_equal(memory.address, (uint64_t)(uintptr_t)host);
 	assert_true(memory.length >= 10000);
 	assert_ptr_equal(memory.cpu, host);
@@ -226,10 +226,10 @@ static void test_registered(void **state)
 
 	(void)state;
 	assert_non_null(plain);
-	expect_result(cuda->find((uint64_t)(uintptr_t)plain, &memory), -ENOENT);
+	expect_result(call_find(cuda, (uint64_t)(uintptr_t)plain, 1, &memory), -ENOENT);
 	push(0);
 	assert_int_equal(app.cuMemHostRegister_v2(plain, 10000, 0), CUDA_SUCCESS);
-	expect_ok(cuda->find_range((uint64_t)(uintptr_t)plain + 10, 20, &memory));
+	expect_ok(call_find(cuda, (uint64_t)(uintptr_t)plain + 10, 20, &memory));
 	assert_int_equal(memory.address, (uint64_t)(uintptr_t)plain);
 	assert_int_equal(memory.length, 10000);
 	assert_ptr_equal(memory.cpu, plain);
@@ -239,7 +239,7 @@ static void test_registered(void **state)
 	cuda->release(&memory);
 	assert_int_equal(app.cuMemHostUnregister(plain), CUDA_SUCCESS);
 	pop();
-	expect_result(cuda->find((uint64_t)(uintptr_t)plain, &memory), -ENOENT);
+	expect_result(call_find(cuda, (uint64_t)(uintptr_t)plain, 1, &memory), -ENOENT);
 	free(plain);
 }
 
@@ -261,9 +261,9 @@ static void test_around_registered(void **state)
 		assert_string_equal(pier_buffer_backend(buffer), "host");
 		expect_ok(pier_buffer_free(buffer));
 	}
-	expect_result(cuda->find_range(piece + 1, page, &memory), -ENOENT);
-	expect_result(cuda->find_range(piece, UINT64_MAX, &memory), -ENOENT);
-	expect_ok(cuda->find_range(piece + 1, page - 1, &memory));
+	expect_result(call_find(cuda, piece + 1, page, &memory), -ENOENT);
+	expect_result(call_find(cuda, piece, UINT64_MAX, &memory), -ENOENT);
+	expect_ok(call_find(cuda, piece + 1, page - 1, &memory));
 	assert_facts(&memory, "registered host", "0", true, "by its CPU address");
 	cuda->release(&memory);
 	assert_int_equal(app.cuMemHostUnregister(plain + page), CUDA_SUCCESS);
@@ -279,13 +279,13 @@ static void test_segments(void **state)
 	struct pier_memory memory;
 
 	(void)state;
-	expect_ok(cuda->find(second + 100, &memory));
+	expect_ok(call_find(cuda, second + 100, 1, &memory));
 	assert_int_equal(memory.address, second);
 	assert_int_equal(memory.length, RIG_BLOCK);
 	assert_facts(&memory, "VMM", "1", false, NULL);
 	cuda->release(&memory);
 
-	expect_ok(cuda->find_range(second + 100, RIG_BLOCK, &memory));
+	expect_ok(call_find(cuda, second + 100, RIG_BLOCK, &memory));
 	assert_int_equal(memory.address, second);
 	assert_int_equal(memory.length, 2 * RIG_BLOCK);
 	assert_facts(&memory, "VMM, 2 segments", "1", false, NULL);
@@ -296,10 +296,10 @@ static void test_segments(void **state)
 	cuda->release(&memory);
 
 	/* Past the end of what is mapped: the caller's mistake. */
-	expect_ok(cuda->find_range(second, 4 * RIG_BLOCK, &memory));
+	expect_ok(call_find(cuda, second, 4 * RIG_BLOCK, &memory));
 	assert_int_equal(memory.length, 3 * RIG_BLOCK);
 	cuda->release(&memory);
-	expect_ok(cuda->find_range(second, UINT64_MAX, &memory));
+	expect_ok(call_find(cuda, second, UINT64_MAX, &memory));
 	assert_int_equal(memory.length, 3 * RIG_BLOCK);
 	cuda->release(&memory);
 	rig_unmap(&range);
@@ -316,23 +316,23 @@ static void test_unlike_segments(void **state)
 	assert_int_equal(app.cuMemUnmap(at + RIG_BLOCK, RIG_BLOCK), CUDA_SUCCESS);
 	rig_map_one(at + RIG_BLOCK, RIG_BLOCK, 1, true);
 	assert_int_equal(app.cuMemUnmap(at + 3 * RIG_BLOCK, RIG_BLOCK), CUDA_SUCCESS);
-	expect_ok(cuda->find_range(at, range.length, &memory));
+	expect_ok(call_find(cuda, at, range.length, &memory));
 	assert_int_equal(memory.length, RIG_BLOCK);
 	cuda->release(&memory);
-	expect_ok(cuda->find_range(at + RIG_BLOCK, RIG_BLOCK + 1, &memory));
+	expect_ok(call_find(cuda, at + RIG_BLOCK, RIG_BLOCK + 1, &memory));
 	assert_facts(&memory, "VMM", "1", false, NULL);
 	assert_int_equal(memory.length, RIG_BLOCK);
 	cuda->release(&memory);
-	expect_ok(cuda->find_range(at + 2 * RIG_BLOCK, RIG_BLOCK + 1, &memory));
+	expect_ok(call_find(cuda, at + 2 * RIG_BLOCK, RIG_BLOCK + 1, &memory));
 	assert_int_equal(memory.length, RIG_BLOCK);
 	cuda->release(&memory);
 	/* Reserved, and nothing there. */
-	expect_result(cuda->find(at + 3 * RIG_BLOCK, &memory), -ENOENT);
+	expect_result(call_find(cuda, at + 3 * RIG_BLOCK, 1, &memory), -ENOENT);
 	rig_map_one(at + 3 * RIG_BLOCK, RIG_BLOCK, 0, false);
-	expect_ok(cuda->find_range(at + 2 * RIG_BLOCK, RIG_BLOCK + 1, &memory));
+	expect_ok(call_find(cuda, at + 2 * RIG_BLOCK, RIG_BLOCK + 1, &memory));
 	assert_int_equal(memory.length, RIG_BLOCK);
 	cuda->release(&memory);
-	expect_ok(cuda->find(at + 3 * RIG_BLOCK, &memory));
+	expect_ok(call_find(cuda, at + 3 * RIG_BLOCK, 1, &memory));
 	assert_facts(&memory, "VMM", "0", false, "gpuDirectRDMACapable");
 	assert_not_exported(&memory, "gpuDirectRDMACapable");
 	cuda->release(&memory);
@@ -356,26 +356,26 @@ static void check_vmm_on_host(unsigned int type)
 	struct rig_vmm range = rig_map_on(type, RIG_BLOCK, 3);
 	struct pier_memory memory;
 
-	expect_ok(cuda->find_range(range.address, range.length, &memory));
+	expect_ok(call_find(cuda, range.address, range.length, &memory));
 	assert_null(memory.cpu);
 	assert_facts(&memory, "VMM on the host, 3 segments", "0", true, "cuMemSetAccess");
 	assert_not_exported(&memory, "cuMemSetAccess");
 	cuda->release(&memory);
 
 	grant(range.address, 2 * RIG_BLOCK, type);
-	expect_ok(cuda->find_range(range.address + 5, range.length - 5, &memory));
+	expect_ok(call_find(cuda, range.address + 5, range.length - 5, &memory));
 	assert_ptr_equal(memory.cpu, (void *)(uintptr_t)range.address);
 	/* What the CPU does not reach is no part of what it reaches. */
 	assert_int_equal(memory.length, 2 * RIG_BLOCK);
 	assert_facts(&memory, "VMM on the host, 2 segments", "0", true, NULL);
 	assert_reaches(&memory, range.address + RIG_BLOCK - 4);
 	assert_memory_equal((char *)memory.cpu + RIG_BLOCK - 4, "reached", 8);
-	expect_ok(cuda->flush(&memory));
+	expect_ok(call_flush(cuda, &memory));
 	cuda->release(&memory);
 	/* Where that cannot be asked, it is not. */
 	rig_fail("cuMemGetAccess", CUDA_ERROR_NOT_SUPPORTED);
 	fake_cuda_call(app.control, "cuMemGetAccess")->fail_more = 100;
-	expect_ok(cuda->find(range.address, &memory));
+	expect_ok(call_find(cuda, range.address, 1, &memory));
 	assert_null(memory.cpu);
 	cuda->release(&memory);
 	app.control->restore();
@@ -397,14 +397,14 @@ static void test_foreign(void **state)
 	char stack;
 
 	(void)state;
-	expect_result(cuda->find((uint64_t)(uintptr_t)data, &memory), -ENOENT);
-	expect_result(cuda->find((uint64_t)(uintptr_t)&stack, &memory), -ENOENT);
-	expect_result(cuda->find(1, &memory), -ENOENT);
-	expect_result(cuda->find(UINT64_MAX, &memory), -ENOENT);
+	expect_result(call_find(cuda, (uint64_t)(uintptr_t)data, 1, &memory), -ENOENT);
+	expect_result(call_find(cuda, (uint64_t)(uintptr_t)&stack, 1, &memory), -ENOENT);
+	expect_result(call_find(cuda, 1, 1, &memory), -ENOENT);
+	expect_result(call_find(cuda, UINT64_MAX, 1, &memory), -ENOENT);
 	expect_result(cuda->identity((uint64_t)(uintptr_t)data, &identity), -ENOENT);
 	freed = rig_alloc(contexts[0], 3 * RIG_MIB);
 	rig_free(contexts[0], freed);
-	expect_result(cuda->find(freed, &memory), -ENOENT);
+	expect_result(call_find(cuda, freed, 1, &memory), -ENOENT);
 	expect_result(cuda->identity(freed, &identity), -ENOENT);
 }
 
@@ -465,7 +465,7 @@ static void test_context(void **state)
 
 	(void)state;
 	push(0);
-	expect_ok(cuda->find(address, &memory));
+	expect_ok(call_find(cuda, address, 1, &memory));
 	assert_reaches(&memory, address);
 	assert_ptr_equal(rig_current(), contexts[0]);
 	cuda->release(&memory);
@@ -484,14 +484,14 @@ static void test_failures(void **state)
 
 	(void)state;
 	rig_fail(calls[0], 999);
-	expect_result(cuda->find(address, &memory), -EIO);
+	expect_result(call_find(cuda, address, 1, &memory), -EIO);
 	test_assert_sentence("cuCtxPushCurrent");
 	rig_fail(calls[1], 1);
 	fake_cuda_call(app.control, calls[1])->fail_more = 100;
 	range = fake_cuda_call(app.control, "cuMemGetAddressRange");
 	range->fail_in = 1;
 	range->fail_result = 500;
-	expect_result(cuda->find(address, &memory), -EINVAL);
+	expect_result(call_find(cuda, address, 1, &memory), -EINVAL);
 	test_assert_sentence("of no allocation around it");
 	assert_null(rig_current());
 	app.control->restore();

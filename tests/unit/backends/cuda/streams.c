@@ -43,7 +43,7 @@ static void test_own_context(void **state)
 	(void)state;
 	assert_int_equal(app.cuCtxPopCurrent_v2(&popped), CUDA_SUCCESS);
 	address = rig_alloc(context, 4 * RIG_MIB);
-	expect_ok(cuda->find(address, &memory));
+	expect_ok(call_find(cuda, address, 1, &memory));
 	check_beside_kernel(&memory);
 	assert_int_equal(made->calls, 2);
 	rig_fail("cuStreamCreate", CUDA_ERROR_OUT_OF_MEMORY);
@@ -67,7 +67,7 @@ static void test_primary(void **state)
 	(void)state;
 	assert_int_equal(app.cuDevicePrimaryCtxRetain(&primary, 0), CUDA_SUCCESS);
 	address = rig_alloc(primary, 4 * RIG_MIB);
-	expect_ok(cuda->find(address, &memory));
+	expect_ok(call_find(cuda, address, 1, &memory));
 	check_beside_kernel(&memory);
 	assert_int_equal(made->calls, 0);
 	cuda->release(&memory);
@@ -88,18 +88,19 @@ static void check_beside_capture(const char *unit)
 	expect_ok(cuda->alloc(unit, 1, &memory));
 	expect_ok(cuda->copy_to(&memory, 0, bytes, sizeof(bytes)));
 	expect_ok(cuda->copy_from(&memory, 0, bytes, sizeof(bytes)));
-	expect_ok(cuda->export_range(&memory, memory.address, memory.length, &dmabuf));
+	expect_ok(call_export(cuda, &memory, memory.address, memory.length,
+			      PIER_MAPPING_DEFAULT, &dmabuf));
 	cuda->close_export(&dmabuf);
 	expect_ok(cuda->expose(&memory));
 	expect_ok(cuda->segment(&memory, memory.address, &start, &length));
-	expect_ok(cuda->flush(&memory));
+	expect_ok(call_flush(cuda, &memory));
 	expect_ok(cuda->lock_host(&memory, plain, page));
 	cuda->unlock_host(&memory, plain);
 	cuda->free(&memory);
 	app.control->capturing = false;
 	start = rig_map(0, RIG_BLOCK, 1, true).address;
 	app.control->capturing = true;
-	expect_ok(cuda->find(start, &found));
+	expect_ok(call_find(cuda, start, 1, &found));
 	cuda->release(&found);
 	app.control->capturing = false;
 	rig_unmap(&(struct rig_vmm){ start, RIG_BLOCK, RIG_BLOCK });

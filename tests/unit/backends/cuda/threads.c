@@ -46,19 +46,19 @@ static void *work(void *argument)
 		EXPECT(cuda->copy_to(&own, 5, &in, 1) == 0);
 		EXPECT(cuda->copy_from(&own, 5, &out, 1) == 0);
 		EXPECT(in == out);
-		EXPECT(cuda->export_range(&own, own.address, pier_host_page(), &dmabuf) ==
-		       0);
+		EXPECT(call_export(cuda, &own, own.address, pier_host_page(),
+				   PIER_MAPPING_DEFAULT, &dmabuf) == 0);
 		cuda->close_export(&dmabuf);
-		EXPECT(cuda->find(own.address + 5, &found) == 0);
+		EXPECT(call_find(cuda, own.address + 5, 1, &found) == 0);
 		cuda->free(&own);
 		EXPECT(cuda->copy_from(&found, 5, &out, 1) == 0);
 		EXPECT(in == out);
 		cuda->release(&found);
 
-		EXPECT(cuda->find(worker->shared + worker->number, &found) == 0);
+		EXPECT(call_find(cuda, worker->shared + worker->number, 1, &found) == 0);
 		EXPECT(cuda->copy_to(&found, worker->number, &in, 1) == 0);
-		EXPECT(cuda->export_range(&found, found.address, found.length, &dmabuf) ==
-		       0);
+		EXPECT(call_export(cuda, &found, found.address, found.length,
+				   PIER_MAPPING_DEFAULT, &dmabuf) == 0);
 		EXPECT(cuda->copy_from(&found, worker->number, &out, 1) == 0);
 		EXPECT(in == out);
 		cuda->close_export(&dmabuf);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "tests/support/expect.h"
 #include "tests/support/census.h"
+#include "tests/support/backend.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -42,7 +43,9 @@ static void test_no_runtime(void **state)
 	/* A mistake in the spec is told first: that is the same everywhere. */
 	expect_result(pier_buffer_alloc("hip:one", 100, &buffer), -EINVAL);
 	expect_result(backend->unit(0, &unit), -ENOENT);
-	expect_result(backend->find((uint64_t)(uintptr_t)detail, &memory), -ENOENT);
+	expect_result(
+		call_find(backend, (uint64_t)(uintptr_t)detail, UINT64_MAX, &memory),
+		-ENOENT);
 	expect_result(backend->identity((uint64_t)(uintptr_t)detail, &identity), -ENOENT);
 	test_assert_census(&before);
 }

@@ -20,11 +20,13 @@ static void test_environment(void **state)
 	expect_ok(backend->unit(2, &unit));
 	assert_string_equal(unit.detail, "1 MiB");
 	expect_ok(backend->alloc("2", 4096, &memory));
-	expect_ok(backend->flush(&memory));
+	expect_ok(call_flush(backend, &memory));
 	assert_int_equal(rig.fake->registers[2], 0);
 	assert_int_equal(rig.fake->pcie, FAKE_HIP_PCIE_REQUIRED);
-	expect_ok(backend->export_range(&memory, memory.address, 4096, &dmabuf[0]));
-	expect_result(backend->export_range(&memory, memory.address, 4096, &dmabuf[1]),
+	expect_ok(call_export(backend, &memory, memory.address, 4096,
+			      PIER_MAPPING_DEFAULT, &dmabuf[0]));
+	expect_result(call_export(backend, &memory, memory.address, 4096,
+				  PIER_MAPPING_DEFAULT, &dmabuf[1]),
 		      -ENOMEM);
 	backend->close_export(&dmabuf[0]);
 	backend->free(&memory);

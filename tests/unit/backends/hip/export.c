@@ -35,7 +35,8 @@ static void check_offset(const struct pier_memory *memory, uint64_t start,
 
 	snprintf(mark, sizeof(mark), "%llx", (unsigned long long)(start ^ offset) | 1);
 	expect_ok(backend->copy_to(memory, offset, mark, sizeof(mark)));
-	expect_ok(backend->export_range(memory, memory->address + start, page, &dmabuf));
+	expect_ok(call_export(backend, memory, memory->address + start, page,
+			      PIER_MAPPING_DEFAULT, &dmabuf));
 	assert_int_equal(test_count_fds(), before + 1);
 	assert_int_equal(fcntl(dmabuf.fd, F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
 	assert_int_equal(dmabuf.offset % page, 0);
@@ -128,7 +129,7 @@ static void expect_refused(const struct pier_memory *memory, uint64_t address,
 	struct pier_backend_export dmabuf = { .fd = -7 };
 	size_t references = rig.fake->references, fds = test_count_fds();
 
-	expect_result(backend->export_mapped(memory, address, length, mapping, &dmabuf),
+	expect_result(call_export(backend, memory, address, length, mapping, &dmabuf),
 		      -error);
 	test_assert_sentence(sentence);
 	assert_int_equal(dmabuf.fd, -7);
@@ -156,7 +157,7 @@ static void test_ranges_refused(void **state)
 	backend->free(&other);
 
 	assert_int_equal(rig.hipMalloc(&freed, LARGE), 0);
-	expect_ok(backend->find_range((uint64_t)(uintptr_t)freed, LARGE, &other));
+	expect_ok(call_find(backend, (uint64_t)(uintptr_t)freed, LARGE, &other));
 	assert_int_equal(rig.hipFree(freed), 0);
 	expect_refused(&other, other.address, 4096, PIER_MAPPING_DEFAULT, EFAULT,
 		       "was freed after it was wrapped: wrap what is there now");
@@ -171,13 +172,13 @@ static void test_kinds_refused(void **state)
 	size_t exports = rig.fake->exports;
 
 	(void)state;
-#define EXPECT_KIND_REFUSED(pointer, sentence)                                      \
-	do {                                                                        \
-		expect_ok(backend->find_range((uint64_t)(uintptr_t)(pointer), 1,    \
-					      &memory));                            \
-		expect_refused(&memory, memory.address, 4096, PIER_MAPPING_DEFAULT, \
-			       EOPNOTSUPP, sentence);                               \
-		backend->release(&memory);                                          \
+#define EXPECT_KIND_REFUSED(pointer, sentence)                                           \
+	do {                                                                             \
+		expect_ok(                                                               \
+			call_find(backend, (uint64_t)(uintptr_t)(pointer), 1, &memory)); \
+		expect_refused(&memory, memory.address, 4096, PIER_MAPPING_DEFAULT,      \
+			       EOPNOTSUPP, sentence);                                    \
+		backend->release(&memory);                                               \
 	} while (0)
 	assert_int_equal(rig.hipMallocManaged(&managed, 8192, 1), 0);
 	EXPECT_KIND_REFUSED(managed, "managed memory cannot be exported: its pages move");
@@ -218,8 +219,8 @@ static void test_driver_refuses(void **state)
 	expect_ok(backend->alloc("0", LARGE, &memory));
 	rig.fake->exports_most = 2;
 	for (int i = 0; i < 2; i++)
-		expect_ok(backend->export_range(&memory, memory.address, LARGE,
-						&dmabuf[i]));
+		expect_ok(call_export(backend, &memory, memory.address, LARGE,
+				      PIER_MAPPING_DEFAULT, &dmabuf[i]));
 	expect_refused(&memory, memory.address, LARGE, PIER_MAPPING_DEFAULT, ENOMEM,
 		       "file descriptors (ulimit -n)");
 	test_assert_sentence("HSA_STATUS_ERROR_OUT_OF_RESOURCES (0x1008)");
@@ -273,13 +274,13 @@ static void test_mappings(void **state)
 	expect_ok(backend->alloc("0", LARGE, &memory));
 	for (size_t i = 0; i < 3; i++) {
 		rig.fake->pcie = rows[i].pcie;
-		expect_ok(backend->export_mapped(&memory, memory.address, LARGE,
-						 PIER_MAPPING_DEFAULT, &dmabuf));
+		expect_ok(call_export(backend, &memory, memory.address, LARGE,
+				      PIER_MAPPING_DEFAULT, &dmabuf));
 		assert_int_equal(is_eventfd(dmabuf.fd), !rows[i].normal);
 		backend->close_export(&dmabuf);
 		assert_int_equal(rig.fake->pcie_exports, flagged + i);
-		expect_ok(backend->export_mapped(&memory, memory.address, LARGE,
-						 PIER_MAPPING_PCIE, &dmabuf));
+		expect_ok(call_export(backend, &memory, memory.address, LARGE,
+				      PIER_MAPPING_PCIE, &dmabuf));
 		assert_int_equal(is_eventfd(dmabuf.fd), !rows[i].over_pcie);
 		backend->close_export(&dmabuf);
 		assert_int_equal(rig.fake->pcie_exports, flagged + i + 1);
@@ -301,8 +302,8 @@ static void test_references(void **state)
 	expect_ok(backend->alloc("0", LARGE, &memory));
 	before = rig.fake->references;
 	for (size_t i = 0; i < 3; i++) {
-		expect_ok(backend->export_range(&memory, memory.address + i * 4096, 4096,
-						&dmabuf[i]));
+		expect_ok(call_export(backend, &memory, memory.address + i * 4096, 4096,
+				      PIER_MAPPING_DEFAULT, &dmabuf[i]));
 		assert_int_equal(rig.fake->references, before + i + 1);
 		assert_int_equal(rig.fake->exports_open, i + 1);
 	}
@@ -320,8 +321,8 @@ static void *export_often(void *argument)
 	struct pier_backend_export dmabuf;
 
 	for (int i = 0; i < 100; i++) {
-		expect_ok(backend->export_range(memory, memory->address + 4096, 4096,
-						&dmabuf));
+		expect_ok(call_export(backend, memory, memory->address + 4096, 4096,
+				      PIER_MAPPING_DEFAULT, &dmabuf));
 		backend->close_export(&dmabuf);
 	}
 	return NULL;

@@ -5,6 +5,7 @@
 #include "tests/fakes/hip/control.h"
 #include "tests/support/expect.h"
 #include "tests/support/census.h"
+#include "tests/support/backend.h"
 
 #include "backends/backend.h"
 

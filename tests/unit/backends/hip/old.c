@@ -37,7 +37,7 @@ static void expect_refused(const struct pier_memory *memory, enum pier_mapping m
 	size_t references = rig.fake->references;
 
 	expect_result(
-		backend->export_mapped(memory, memory->address, 4096, mapping, &dmabuf),
+		call_export(backend, memory, memory->address, 4096, mapping, &dmabuf),
 		-EOPNOTSUPP);
 	test_assert_sentence(function);
 	test_assert_sentence("libamdhip64.so.6, of ROCm 5.2");
@@ -62,8 +62,8 @@ static void test_export(void **state)
 		       "or the default mapping");
 	if (has("hsa_amd_portable_export_dmabuf")) {
 		assert_non_null(strstr(detail, "by the default mapping alone"));
-		expect_ok(backend->export_range(&memory, memory.address + 4096, 4096,
-						&dmabuf));
+		expect_ok(call_export(backend, &memory, memory.address + 4096, 4096,
+				      PIER_MAPPING_DEFAULT, &dmabuf));
 		rig_expect_bytes(dmabuf.fd, dmabuf.offset + 904, "old", 4);
 		backend->close_export(&dmabuf);
 	} else {

@@ -23,8 +23,9 @@ static void test_host_pointers_initialise_nothing(void **state)
 
 	(void)state;
 	assert_int_equal(rig.fake->initialised, 0);
-	expect_result(backend->find((uint64_t)(uintptr_t)bytes, &memory), -ENOENT);
-	expect_result(backend->find_range((uint64_t)(uintptr_t)bytes, 100, &memory),
+	expect_result(call_find(backend, (uint64_t)(uintptr_t)bytes, UINT64_MAX, &memory),
+		      -ENOENT);
+	expect_result(call_find(backend, (uint64_t)(uintptr_t)bytes, 100, &memory),
 		      -ENOENT);
 	expect_result(backend->identity((uint64_t)(uintptr_t)bytes, &identity), -ENOENT);
 	expect_ok(pier_buffer_wrap(bytes, sizeof(bytes), &buffer));
@@ -41,7 +42,7 @@ static void expect_found(void *pointer, uint64_t offset, uint64_t length,
 	struct pier_memory_facts facts = { .kind = "" };
 	struct pier_memory memory;
 
-	expect_ok(backend->find_range(address + offset, 1, &memory));
+	expect_ok(call_find(backend, address + offset, 1, &memory));
 	assert_int_equal(memory.address, address);
 	assert_int_equal(memory.length, length);
 	backend->describe(&memory, &facts);
@@ -81,11 +82,15 @@ static void test_found(void **state)
 	/* HSA takes any pointer into it for its base; HIP does not. */
 	expect_found(large, 1 << 20, 3 << 20, "hipMemMap", "1");
 
-	expect_result(backend->find((uint64_t)(uintptr_t)bytes, &memory), -ENOENT);
-	expect_result(backend->find((uint64_t)(uintptr_t)device + 4096, &memory),
+	expect_result(call_find(backend, (uint64_t)(uintptr_t)bytes, UINT64_MAX, &memory),
+		      -ENOENT);
+	expect_result(call_find(backend, (uint64_t)(uintptr_t)device + 4096, UINT64_MAX,
+				&memory),
 		      -ENOENT);
 	assert_int_equal(rig.hipFree(device), 0);
-	expect_result(backend->find((uint64_t)(uintptr_t)device, &memory), -ENOENT);
+	expect_result(
+		call_find(backend, (uint64_t)(uintptr_t)device, UINT64_MAX, &memory),
+		-ENOENT);
 	assert_int_equal(rig.hipFree(large), 0);
 	assert_int_equal(rig.hipFree(fine), 0);
 	assert_int_equal(rig.hipFree(managed), 0);
@@ -127,10 +132,10 @@ static void test_registered_host_memory(void **state)
 	middle = (uint64_t)(uintptr_t)pages + page;
 	assert_int_equal(rig.hipHostRegister(pages + page, 2 * page, 0), 0);
 	expect_found(pages + page, 7, 2 * page, "registered host memory", "0");
-	expect_ok(backend->find_range(middle + 7, 2 * page - 7, &memory));
+	expect_ok(call_find(backend, middle + 7, 2 * page - 7, &memory));
 	backend->release(&memory);
-	expect_result(backend->find_range(middle + 7, 2 * page - 6, &memory), -ENOENT);
-	expect_result(backend->find_range(middle - 1, 2, &memory), -ENOENT);
+	expect_result(call_find(backend, middle + 7, 2 * page - 6, &memory), -ENOENT);
+	expect_result(call_find(backend, middle - 1, 2, &memory), -ENOENT);
 	expect_ok(pier_buffer_wrap(pages, 4 * page, &buffer));
 	assert_string_equal(pier_buffer_backend(buffer), "host");
 	expect_ok(pier_buffer_free(buffer));
@@ -184,10 +189,14 @@ static void test_faults(void **state)
 	assert_int_equal(rig.hipMalloc(&device, 4096), 0);
 	rig.fake->lost_call = 1;
 	rig.fake->lost_error = 719;
-	expect_result(backend->find((uint64_t)(uintptr_t)device, &memory), -EIO);
+	expect_result(
+		call_find(backend, (uint64_t)(uintptr_t)device, UINT64_MAX, &memory),
+		-EIO);
 	test_assert_sentence("hipErrorLaunchFailure");
 	/* Of what HSA does not know either it says nothing. */
-	expect_result(backend->find((uint64_t)(uintptr_t)&memory, &memory), -ENOENT);
+	expect_result(
+		call_find(backend, (uint64_t)(uintptr_t)&memory, UINT64_MAX, &memory),
+		-ENOENT);
 	rig.fake->lost_call = 0;
 	assert_int_equal(rig.hipFree(device), 0);
 	rig.hipGetLastError();
@@ -204,11 +213,12 @@ static int in_child(struct pier_memory *memory, struct pier_backend_export *dmab
 	if (backend->alloc("0", 1, &found) != -EOPNOTSUPP ||
 	    !strstr(pier_error_message(), "fork(2)"))
 		return 1;
-	if (backend->find(memory->address, &found) != -ENOENT)
+	if (call_find(backend, memory->address, UINT64_MAX, &found) != -ENOENT)
 		return 2;
 	if (backend->copy_from(memory, 0, &byte, 1) != -EOPNOTSUPP)
 		return 3;
-	if (backend->export_range(memory, memory->address, 4096, &other) != -EOPNOTSUPP)
+	if (call_export(backend, memory, memory->address, 4096, PIER_MAPPING_DEFAULT,
+			&other) != -EOPNOTSUPP)
 		return 4;
 	backend->close_export(dmabuf);
 	if (test_count_fds() != fds - 1 || rig.fake->exports_open != open)
@@ -226,7 +236,8 @@ static void test_fork(void **state)
 
 	(void)state;
 	expect_ok(backend->alloc("0", 4096, &memory));
-	expect_ok(backend->export_range(&memory, memory.address, 4096, &dmabuf));
+	expect_ok(call_export(backend, &memory, memory.address, 4096,
+			      PIER_MAPPING_DEFAULT, &dmabuf));
 	child = fork();
 	assert_true(child >= 0);
 	if (child == 0)

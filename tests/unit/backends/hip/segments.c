@@ -36,13 +36,13 @@ static void test_found(void **state)
 
 	(void)state;
 	/* As many as are asked for. */
-	expect_ok(backend->find_range(number(address) + 5, SEGMENT - 5, &memory));
+	expect_ok(call_find(backend, number(address) + 5, SEGMENT - 5, &memory));
 	assert_int_equal(memory.address, number(address));
 	assert_int_equal(memory.length, SEGMENT);
 	expect_kind(&memory, "hipMemMap");
 	backend->release(&memory);
 
-	expect_ok(backend->find_range(number(address) + SEGMENT + 5, SEGMENT, &memory));
+	expect_ok(call_find(backend, number(address) + SEGMENT + 5, SEGMENT, &memory));
 	assert_int_equal(memory.address, number(address) + SEGMENT);
 	assert_int_equal(memory.length, 2 * SEGMENT);
 	expect_kind(&memory, "hipMemMap, 2 segments");
@@ -57,10 +57,10 @@ static void test_found(void **state)
 	backend->release(&memory);
 
 	/* And as there are. */
-	expect_ok(backend->find_range(number(address), 4 * SEGMENT, &memory));
+	expect_ok(call_find(backend, number(address), 4 * SEGMENT, &memory));
 	assert_int_equal(memory.length, 3 * SEGMENT);
 	backend->release(&memory);
-	expect_ok(backend->find(number(address), &memory));
+	expect_ok(call_find(backend, number(address), UINT64_MAX, &memory));
 	assert_int_equal(memory.length, SEGMENT);
 	backend->release(&memory);
 	rig_unmap(address, SEGMENT, 3, 4);
@@ -74,11 +74,11 @@ static void test_unlike(void **state)
 
 	(void)state;
 	assert_true(rig.map(0, address + 2 * SEGMENT, SEGMENT));
-	expect_ok(backend->find_range(number(address), 3 * SEGMENT, &memory));
+	expect_ok(call_find(backend, number(address), 3 * SEGMENT, &memory));
 	assert_int_equal(memory.length, 2 * SEGMENT);
 	backend->release(&memory);
 	rig.set_type(address + SEGMENT, 1);
-	expect_ok(backend->find_range(number(address), 3 * SEGMENT, &memory));
+	expect_ok(call_find(backend, number(address), 3 * SEGMENT, &memory));
 	assert_int_equal(memory.length, SEGMENT);
 	backend->release(&memory);
 	rig_unmap(address, SEGMENT, 3, 4);
@@ -93,17 +93,18 @@ static void test_export(void **state)
 	(void)state;
 	rig.fake->exports_virtual = true;
 	memcpy(rig.reach(address + SEGMENT + 4096, 6), "second", 6);
-	expect_ok(backend->find_range(number(address), 3 * SEGMENT, &memory));
-	expect_ok(backend->export_range(&memory, number(address) + SEGMENT + 4096, 4096,
-					&dmabuf));
+	expect_ok(call_find(backend, number(address), 3 * SEGMENT, &memory));
+	expect_ok(call_export(backend, &memory, number(address) + SEGMENT + 4096, 4096,
+			      PIER_MAPPING_DEFAULT, &dmabuf));
 	rig_expect_bytes(dmabuf.fd, dmabuf.offset, "second", 6);
 	backend->close_export(&dmabuf);
-	expect_result(backend->export_range(&memory, number(address) + SEGMENT,
-					    2 * SEGMENT, &dmabuf),
+	expect_result(call_export(backend, &memory, number(address) + SEGMENT,
+				  2 * SEGMENT, PIER_MAPPING_DEFAULT, &dmabuf),
 		      -EXDEV);
 	test_assert_sentence("several of 3 segments of hipMemMap: export each alone");
 	rig.fake->exports_virtual = false;
-	expect_result(backend->export_range(&memory, number(address), SEGMENT, &dmabuf),
+	expect_result(call_export(backend, &memory, number(address), SEGMENT,
+				  PIER_MAPPING_DEFAULT, &dmabuf),
 		      -EOPNOTSUPP);
 	test_assert_sentence("this version of ROCm does not export memory of this kind");
 	backend->release(&memory);

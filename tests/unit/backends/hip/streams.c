@@ -36,7 +36,7 @@ static void test_beside_kernel(void **state)
 	expect_ok(backend->alloc("1", 4096, &memory));
 	expect_copies(&memory);
 	assert_int_equal(rig.hipMalloc(&pointer, 4096), 0);
-	expect_ok(backend->find((uint64_t)(uintptr_t)pointer, &found));
+	expect_ok(call_find(backend, (uint64_t)(uintptr_t)pointer, UINT64_MAX, &found));
 	expect_copies(&found);
 	assert_int_equal(rig.fake->hangs, 0);
 	backend->release(&found);
@@ -97,14 +97,15 @@ static void use_all(const char *unit, char *plain, size_t page)
 
 	expect_ok(backend->alloc(unit, page, &memory));
 	expect_copies(&memory);
-	expect_ok(backend->find(memory.address, &found));
+	expect_ok(call_find(backend, memory.address, UINT64_MAX, &found));
 	expect_ok(backend->segment(&found, found.address, &start, &length));
 	backend->release(&found);
 	if (!memory.cpu) {
-		expect_ok(backend->export_range(&memory, memory.address, page, &dmabuf));
+		expect_ok(call_export(backend, &memory, memory.address, page,
+				      PIER_MAPPING_DEFAULT, &dmabuf));
 		backend->close_export(&dmabuf);
 	}
-	expect_ok(backend->flush(&memory));
+	expect_ok(call_flush(backend, &memory));
 	expect_ok(backend->lock_host(&memory, plain, page));
 	backend->unlock_host(&memory, plain);
 	backend->free(&memory);
@@ -171,7 +172,7 @@ static void test_freed(void **state)
 
 	(void)state;
 	assert_int_equal(rig.hipMalloc(&pointer, 4096), 0);
-	expect_ok(backend->find((uint64_t)(uintptr_t)pointer, &memory));
+	expect_ok(call_find(backend, (uint64_t)(uintptr_t)pointer, UINT64_MAX, &memory));
 	assert_int_equal(rig.hipFree(pointer), 0);
 	expect_result(backend->copy_to(&memory, 0, &byte, 1), -EFAULT);
 	test_assert_sentence("was freed after it was wrapped");
@@ -193,7 +194,7 @@ static void test_lost(void **state)
 
 	(void)state;
 	assert_int_equal(rig.hipMalloc(&pointer, 4096), 0);
-	expect_ok(backend->find((uint64_t)(uintptr_t)pointer, &memory));
+	expect_ok(call_find(backend, (uint64_t)(uintptr_t)pointer, UINT64_MAX, &memory));
 	rig.fake->lost_error = 719;
 	/* From each of the calls on, of which a copy makes five or more. */
 	for (unsigned int call = 1; call <= 5; call++) {

@@ -180,7 +180,7 @@ static void refuses_before_it_posts(void **state)
 	struct pier_pd other = fake.pd;
 	int calls = fake.calls;
 
-	expect_refusal(bind_part(world, 0, &untouched), -EINVAL, "one of them or more");
+	expect_refusal(bind_part(world, 0, &untouched), -EINVAL, "one or more of them");
 	expect_refusal(bind_part(world, PIER_ACCESS_SHARED, &untouched), -EINVAL,
 		       "access 0x7");
 	expect_refusal(bind_part(world, read | PIER_ACCESS_MW_BIND, &untouched), -EINVAL,

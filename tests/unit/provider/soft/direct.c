@@ -72,13 +72,13 @@ static struct soft_qp *qp_of(const struct rig *rig)
 	return (struct soft_qp *)rig->qp;
 }
 
-static struct soft_ring *lane_of(const struct rig *rig)
+static struct soft_ring *ring_of(const struct rig *rig)
 {
 	assert_non_null(qp_of(rig)->link.ring);
 	return qp_of(rig)->link.ring;
 }
 
-static const struct soft_received_grant *leave_for(const struct rig *rig, uint32_t key)
+static const struct soft_received_grant *grant_for(const struct rig *rig, uint32_t key)
 {
 	const struct soft_ring *ring = qp_of(rig)->link.ring;
 
@@ -91,7 +91,7 @@ static const struct soft_received_grant *leave_for(const struct rig *rig, uint32
 
 static bool has_leave(const struct rig *rig, uint32_t key)
 {
-	const struct soft_received_grant *taken = leave_for(rig, key);
+	const struct soft_received_grant *taken = grant_for(rig, key);
 
 	return taken && taken->state == SOFT_GRANT_RECEIVED;
 }
@@ -178,7 +178,7 @@ static void check_both_ways(struct pair *pair)
 {
 	struct rig *a = &pair->a;
 	uint8_t *remote = pair->area.memory;
-	uint64_t put = lane_of(a)->put, taken = lane_of(a)->taken;
+	uint64_t put = ring_of(a)->put, taken = ring_of(a)->taken;
 
 	fill(a->memory, 30000, 1);
 	memset(remote, 0, 40000);
@@ -193,8 +193,8 @@ static void check_both_ways(struct pair *pair)
 		 IBV_WC_SUCCESS);
 	assert_memory_equal(a->memory, remote + 77, 30000);
 	assert_int_equal(a->memory[30000], 0);
-	assert_int_equal(lane_of(a)->put, put);
-	assert_int_equal(lane_of(a)->taken, taken);
+	assert_int_equal(ring_of(a)->put, put);
+	assert_int_equal(ring_of(a)->taken, taken);
 }
 
 /* From memory of ours that may vanish, which the kernel copies. */
@@ -241,7 +241,7 @@ static void test_inline(void **state)
 
 	(void)state;
 	open_with_leave(&pair, &stepped);
-	put = lane_of(&pair.a)->put;
+	put = ring_of(&pair.a)->put;
 	fill(pair.a.memory, 64, 5);
 	assert_int_equal(rig_post(&pair.a, IBV_WR_RDMA_WRITE, 1, 0, 64, &pair.area.remote,
 				  10, IBV_SEND_SIGNALED | IBV_SEND_INLINE),
@@ -249,7 +249,7 @@ static void test_inline(void **state)
 	rig_expect(&pair.a, pair.a.send_cq, &pair.b, 1, IBV_WC_SUCCESS);
 	assert_memory_equal(pair.area.memory + 10, pair.a.memory, 64);
 	assert_int_equal(pair.area.memory[74], 0);
-	assert_int_equal(lane_of(&pair.a)->put, put);
+	assert_int_equal(ring_of(&pair.a)->put, put);
 	close_pair(&pair);
 }
 
@@ -278,7 +278,7 @@ static void test_pieces(void **state)
 	use_twice(&pair.a, &pair.b, &remote, IBV_WR_RDMA_WRITE);
 	assert_true(has_leave(&pair.a, mr->rkey));
 	for (uint32_t start = 0; start < 20; start++) {
-		put = lane_of(&pair.a)->put;
+		put = ring_of(&pair.a)->put;
 		memset(first.memory, 0, 20000);
 		memset(second.memory, 0, 100);
 		fill(pair.a.memory, 5000, start);
@@ -295,7 +295,7 @@ static void test_pieces(void **state)
 		assert_int_equal(first.memory[4089], 0);
 		assert_int_equal(second.memory[4], 0);
 		assert_int_equal(second.memory[12], 0);
-		assert_int_equal(lane_of(&pair.a)->put, put);
+		assert_int_equal(ring_of(&pair.a)->put, put);
 	}
 	assert_int_equal(soft->dereg_mr(mr), 0);
 	close_area(&first);
@@ -304,7 +304,7 @@ static void test_pieces(void **state)
 }
 
 /* Memory that could shrink, that has no file, that nobody may reach. */
-static void test_no_leave(void **state)
+static void test_no_grant(void **state)
 {
 	struct rig_endpoint host;
 	struct area loose;
@@ -314,10 +314,10 @@ static void test_no_leave(void **state)
 	open_with_leave(&pair, &stepped);
 	open_area(&loose, &pair.b, WRITABLE, F_SEAL_GROW);
 	use_twice(&pair.a, &pair.b, &loose.remote, IBV_WR_RDMA_WRITE);
-	assert_int_equal(leave_for(&pair.a, loose.mr->rkey)->state, SOFT_GRANT_DENIED);
+	assert_int_equal(grant_for(&pair.a, loose.mr->rkey)->state, SOFT_GRANT_DENIED);
 	rig_describe(&pair.b, &host);
 	use_twice(&pair.a, &pair.b, &host, IBV_WR_RDMA_READ);
-	assert_int_equal(leave_for(&pair.a, host.rkey)->state, SOFT_GRANT_DENIED);
+	assert_int_equal(grant_for(&pair.a, host.rkey)->state, SOFT_GRANT_DENIED);
 	close_area(&loose);
 	close_pair(&pair);
 }
@@ -328,7 +328,7 @@ static void check_no_leave(struct pair *pair, struct ibv_mr *mr, uint64_t addres
 	struct rig_endpoint remote = { .rkey = mr->rkey, .address = address };
 
 	use_twice(&pair->a, &pair->b, &remote, opcode);
-	assert_int_equal(leave_for(&pair->a, mr->rkey)->state, SOFT_GRANT_DENIED);
+	assert_int_equal(grant_for(&pair->a, mr->rkey)->state, SOFT_GRANT_DENIED);
 	assert_int_equal(soft->dereg_mr(mr), 0);
 }
 
@@ -418,14 +418,14 @@ static void test_growing_file(void **state)
 		open_with_leave(&pair, &stepped);
 		open_area(&loose, &pair.b, WRITABLE, seals[i]);
 		use_twice(&pair.a, &pair.b, &loose.remote, IBV_WR_RDMA_WRITE);
-		assert_int_equal(leave_for(&pair.a, loose.mr->rkey)->state,
+		assert_int_equal(grant_for(&pair.a, loose.mr->rkey)->state,
 				 SOFT_GRANT_DENIED);
 		close_area(&loose);
 		close_pair(&pair);
 	}
 }
 
-/* What the peer would refuse is refused by the peer, with leave as without. */
+/* The peer refuses what it would refuse without a grant. */
 static void test_refused(void **state)
 {
 	const struct {
@@ -523,7 +523,7 @@ static void test_deregistered_midway(void **state)
 	assert_int_equal(soft->dereg_mr(pair.area.mr), 0);
 	pair.area.mr = NULL;
 	memset(pair.area.memory, 'o', AREA);
-	miss_events(&pair.a); /* the word that says so */
+	miss_events(&pair.a); /* the message that revokes it */
 	rig_expect(&pair.a, pair.a.send_cq, &pair.b, 1, IBV_WC_REM_ACCESS_ERR);
 	for (int k = 0; k < AREA; k++)
 		assert_int_equal(pair.area.memory[k], 'o');
@@ -535,22 +535,22 @@ static void test_deregistered_midway(void **state)
 /* As an initiator that is in the middle of a copy. */
 static void mark_busy(struct pair *pair)
 {
-	const struct soft_received_grant *taken = leave_for(&pair->a,
+	const struct soft_received_grant *taken = grant_for(&pair->a,
 							    pair->area.mr->rkey);
 
-	atomic_store(&lane_of(&pair->a)->out->busy, taken->slot + 1);
+	atomic_store(&ring_of(&pair->a)->out->busy, taken->slot + 1);
 }
 
 static void *finish_copy(void *argument)
 {
 	struct pair *pair = argument;
-	struct soft_direction *half = lane_of(&pair->a)->out;
+	struct soft_direction *direction = ring_of(&pair->a)->out;
 
 	/* The owner does not go on before it is told. */
-	while (atomic_load(&half->valid[atomic_load(&half->busy) - 1]))
+	while (atomic_load(&direction->valid[atomic_load(&direction->busy) - 1]))
 		;
 	pair->area.memory[0] = 'l';
-	atomic_store(&half->busy, 0);
+	atomic_store(&direction->busy, 0);
 	return NULL;
 }
 
@@ -567,7 +567,7 @@ static void test_waits_for_copy(void **state)
 	pair.area.mr = NULL;
 	assert_int_equal(pair.area.memory[0], 'l');
 	pthread_join(thread, NULL);
-	assert_non_null(lane_of(&pair.b));
+	assert_non_null(ring_of(&pair.b));
 	close_pair(&pair);
 }
 
@@ -599,7 +599,7 @@ static void test_killed_in_copy(void **state)
 	(void)state;
 	open_with_leave(&pair, &stepped);
 	mark_busy(&pair);
-	/* As the kernel does, without a word. */
+	/* As the kernel does, without a message. */
 	shutdown(qp_of(&pair.a)->link.tx_fd, SHUT_RDWR);
 	start = rig_milliseconds();
 	assert_int_equal(soft->dereg_mr(pair.area.mr), 0);
@@ -676,22 +676,23 @@ static void test_behind_a_send(void **state)
 	}
 }
 
-/* A queue pair in ERR takes nothing any more, also while its last word is on the way. */
+/* A queue pair in ERR takes nothing any more, also while its last answer is on the way.
+ */
 static void test_refusal_takes_back(void **state)
 {
 	struct pair pair;
 
 	(void)state;
 	open_with_leave(&pair, &stepped);
-	assert_non_null(lane_of(&pair.b)->given[0].mr);
+	assert_non_null(ring_of(&pair.b)->given[0].mr);
 	assert_int_equal(rig_post_recv(&pair.b, 11, 0, 8), 0);
 	assert_int_equal(
 		rig_post(&pair.a, IBV_WR_SEND, 1, 0, 9, NULL, 0, IBV_SEND_SIGNALED), 0);
 	step_often(&pair.a, NULL);
 	while (!qp_of(&pair.b)->link.closing)
 		rig_step(NULL, &pair.b);
-	assert_null(lane_of(&pair.b)->given[0].mr);
-	assert_int_equal(atomic_load(&lane_of(&pair.b)->in->valid[0]), 0);
+	assert_null(ring_of(&pair.b)->given[0].mr);
+	assert_int_equal(atomic_load(&ring_of(&pair.b)->in->valid[0]), 0);
 	rig_expect(&pair.b, pair.b.recv_cq, &pair.a, 11, IBV_WC_LOC_LEN_ERR);
 	rig_expect(&pair.a, pair.a.send_cq, &pair.b, 1, IBV_WC_REM_INV_REQ_ERR);
 	close_pair(&pair);
@@ -710,11 +711,11 @@ static void test_counted(void **state)
 	use_twice(&pair.a, &pair.b, &pair.area.remote, IBV_WR_RDMA_WRITE);
 	assert_true(has_leave(&pair.a, pair.area.mr->rkey));
 	for (uint64_t i = 3; i <= 7; i++) {
-		uint64_t put = lane_of(&pair.a)->put;
+		uint64_t put = ring_of(&pair.a)->put;
 
 		transfer(&pair.a, &pair.b, IBV_WR_RDMA_WRITE, &pair.area.remote, i, 3,
 			 IBV_WC_SUCCESS);
-		assert_int_equal(lane_of(&pair.a)->put, put + SOFT_HEADER_SIZE);
+		assert_int_equal(ring_of(&pair.a)->put, put + SOFT_HEADER_SIZE);
 		assert_int_equal(atomic_load(&counter.value), i);
 	}
 	transfer(&pair.a, &pair.b, IBV_WR_RDMA_READ, &pair.area.remote, 0, 3,
@@ -727,7 +728,7 @@ static void test_counted(void **state)
 	close_pair(&pair);
 }
 
-/* What the peer never heard of is made good before what it is to hear of. */
+/* A SKIP goes before the next header, for requests that needed none. */
 static void test_numbers(void **state)
 {
 	const enum ibv_wr_opcode opcodes[] = { IBV_WR_SEND, IBV_WR_RDMA_WRITE_WITH_IMM,
@@ -776,7 +777,7 @@ static void test_dead_peer(void **state)
 	shutdown(qp_of(&pair.b)->link.tx_fd, SHUT_RDWR);
 	miss_events(&pair.a);
 	pier_soft_lock(soft_context(pair.a.context));
-	lane_of(&pair.a)->last_checked = 0;
+	ring_of(&pair.a)->last_checked = 0;
 	pier_soft_unlock(soft_context(pair.a.context));
 	assert_int_equal(rig_post(&pair.a, IBV_WR_RDMA_WRITE, 1, 0, 8, &pair.area.remote,
 				  0, IBV_SEND_SIGNALED),
@@ -828,7 +829,7 @@ static void test_vanished_elements(void **state)
 	}
 }
 
-/* More regions than there may be leaves for: the oldest one goes. */
+/* More regions than there may be grants: the oldest grant is returned. */
 static void test_many_regions(void **state)
 {
 	enum {
@@ -851,7 +852,7 @@ static void test_many_regions(void **state)
 	}
 	assert_false(has_leave(&pair.a, areas[0].mr->rkey));
 	for (int i = 0; i < SOFT_MAX_GRANTS; i++)
-		given += lane_of(&pair.b)->given[i].mr != NULL;
+		given += ring_of(&pair.b)->given[i].mr != NULL;
 	assert_int_equal(given, SOFT_MAX_GRANTS);
 	assert_int_equal(count_areas(), 2 * (COUNT + 1) + SOFT_MAX_GRANTS);
 	for (int i = 0; i < COUNT; i++)
@@ -860,8 +861,8 @@ static void test_many_regions(void **state)
 	assert_int_equal(count_areas(), 0);
 }
 
-/* Leaves from a peer that wants to harm us; none is taken, nothing else happens. */
-static void test_false_leaves(void **state)
+/* Grants from a hostile peer: none is accepted, and nothing else happens. */
+static void test_false_grants(void **state)
 {
 	int sealed = memfd_create("false", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	int loose = memfd_create("false", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -869,7 +870,7 @@ static void test_false_leaves(void **state)
 	const struct {
 		int fd;
 		uint64_t iova, offset, length;
-	} leaves[] = {
+	} grants[] = {
 		{ sealed, 0, 0, 8193 },
 		{ sealed, 0, 8192, 1 },
 		{ sealed, 0, UINT64_MAX, 2 },
@@ -889,26 +890,27 @@ static void test_false_leaves(void **state)
 	open_with_leave(&pair, &stepped);
 	before = rig_count_fds();
 	pier_soft_lock(soft_context(pair.a.context));
-	for (size_t i = 0; i < sizeof(leaves) / sizeof(leaves[0]); i++) {
-		struct soft_received_grant *taken = &lane_of(&pair.a)->received[9];
-		struct soft_grant_message word = {
+	for (size_t i = 0; i < sizeof(grants) / sizeof(grants[0]); i++) {
+		struct soft_received_grant *taken = &ring_of(&pair.a)->received[9];
+		struct soft_grant_message message = {
 			.key = 999,
 			.slot = 9,
 			.serial = 9,
-			.iova = leaves[i].iova,
+			.iova = grants[i].iova,
 			.count = 1,
 			.fd_count = 1,
-			.pieces = { { leaves[i].offset, leaves[i].length, 0 } },
+			.pieces = { { grants[i].offset, grants[i].length, 0 } },
 		};
 
 		taken->key = 999;
 		taken->state = SOFT_GRANT_REQUESTED;
-		assert_true(pier_soft_accept_grant(qp_of(&pair.a), &word, &leaves[i].fd));
+		assert_true(
+			pier_soft_accept_grant(qp_of(&pair.a), &message, &grants[i].fd));
 		assert_int_equal(taken->state, SOFT_GRANT_DENIED);
 		assert_null(taken->mapped);
 		/* Nobody asks any more. */
 		assert_false(
-			pier_soft_accept_grant(qp_of(&pair.a), &word, &leaves[i].fd));
+			pier_soft_accept_grant(qp_of(&pair.a), &message, &grants[i].fd));
 	}
 	pier_soft_unlock(soft_context(pair.a.context));
 	assert_int_equal(rig_count_fds(), before);
@@ -919,8 +921,8 @@ static void test_false_leaves(void **state)
 	close(null);
 }
 
-/* A header that says "placed" is believed by nobody without a lane. */
-static void test_placed_by_socket(void **state)
+/* Without shared rings a header with SOFT_FLAG_COPIED violates the protocol. */
+static void test_copied_flag_on_a_socket(void **state)
 {
 	struct soft_header header = {
 		.opcode = SOFT_WRITE,
@@ -948,7 +950,7 @@ static void test_placed_by_socket(void **state)
 	unsetenv("PIER_SOFT_SHARED");
 }
 
-/* An end that talks to itself gives itself leave. */
+/* An end that talks to itself grants its memory to itself. */
 static void test_self(void **state)
 {
 	struct rig_endpoint self;
@@ -976,7 +978,7 @@ int main(void)
 		cmocka_unit_test(test_steady_elements),
 		cmocka_unit_test(test_inline),
 		cmocka_unit_test(test_pieces),
-		cmocka_unit_test(test_no_leave),
+		cmocka_unit_test(test_no_grant),
 		cmocka_unit_test(test_one_right),
 		cmocka_unit_test(test_part_of_file),
 		cmocka_unit_test(test_padding),
@@ -996,8 +998,8 @@ int main(void)
 		cmocka_unit_test(test_dead_peer),
 		cmocka_unit_test(test_vanished_elements),
 		cmocka_unit_test(test_many_regions),
-		cmocka_unit_test(test_false_leaves),
-		cmocka_unit_test(test_placed_by_socket),
+		cmocka_unit_test(test_false_grants),
+		cmocka_unit_test(test_copied_flag_on_a_socket),
 		cmocka_unit_test(test_self),
 	};
 

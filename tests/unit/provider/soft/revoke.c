@@ -145,7 +145,7 @@ static bool has_given(struct owner *owner)
 	return given;
 }
 
-/* Until it has leave and makes use of it; and a bit longer. */
+/* Until it has a grant and uses it, and a bit longer. */
 static void let_peer_write(struct owner *owner, struct test_random *random)
 {
 	uint64_t deadline = rig_milliseconds() + RIG_DEADLINE_MS;

@@ -16,7 +16,7 @@
 #include "provider/soft/pass.h"
 #include "provider/soft/soft.h"
 
-/* Two stepped NICs, their memory, and what can happen to it. Of soft_vanished.c alone. */
+/* Two stepped NICs, their memory, and what can happen to it. Of vanished.c alone. */
 
 enum {
 	MOST_REQUESTS = 3,

@@ -2,12 +2,16 @@
 #include "cache_fixture.h"
 #include "tests/support/plugins.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
 #include <sys/mman.h>
 
+#include <pier/backend.h>
 #include <pier/buffer.h>
+
+static char folder[] = "/tmp/pier-unit-XXXXXX";
 
 /* Memory of backends: whose it is, and what happens when it is freed. */
 
@@ -259,6 +263,50 @@ static void test_identity(void **state)
 	rig_end();
 }
 
+static void revoke_by_plugin(uint64_t address, uint64_t length)
+{
+	void (*revoke)(uint64_t address, uint64_t length);
+	char path[128];
+	void *object;
+
+	snprintf(path, sizeof(path), "%s/nameless.so", folder);
+	object = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
+	assert_non_null(object);
+	*(void **)&revoke = dlsym(object, "reuse_revoke");
+	assert_non_null(revoke);
+	revoke(address, length);
+	dlclose(object);
+}
+
+/* By a backend without a number: idle regions go at once, others when they are put. */
+static void test_revoked(void **state)
+{
+	struct pier_mr *used, *idle;
+	struct pier_buffer *buffer;
+	char *memory;
+
+	(void)state;
+	rig_start(NULL);
+	buffer = alloc("nameless", 3 * rig.page);
+	memory = pointer_of(buffer);
+	used = rig_get_buffer(buffer, 0, rig.page, 1);
+	idle = rig_get_buffer(buffer, rig.page, rig.page, 1);
+	rig_put(idle);
+	assert_int_equal(atomic_load(&rig.live), 2);
+	/* Behind the idle one. */
+	pier_backend_revoke((uint64_t)(uintptr_t)memory + 2 * rig.page, rig.page);
+	assert_int_equal(rig_stats().invalidations, 0);
+	revoke_by_plugin((uint64_t)(uintptr_t)memory + rig.page - 1, 2);
+	assert_int_equal(rig_stats().invalidations, 2);
+	assert_int_equal(atomic_load(&rig.live), 1);
+	rig_put(used);
+	assert_int_equal(atomic_load(&rig.live), 0);
+	rig_touch(memory, 1, 1);
+	assert_int_equal(rig_stats().hits, 0);
+	expect_ok(pier_buffer_free(buffer));
+	rig_end();
+}
+
 /* Of several segments one number does not tell: such a range is not kept. */
 static void test_identity_of_segments(void **state)
 {
@@ -343,9 +391,7 @@ static void test_no_identity(void **state)
 	}
 }
 
-/* Plugins in a folder of their own; see test_make_liar(). */
-static char folder[] = "/tmp/pier-unit-XXXXXX";
-
+/* Plugins in the folder; see test_make_liar(). */
 static int make_folder(void **state)
 {
 	(void)state;
@@ -383,6 +429,7 @@ int main(void)
 		cmocka_unit_test(test_identity_of_segments),
 		cmocka_unit_test(test_identity_changes_meanwhile),
 		cmocka_unit_test(test_no_identity),
+		cmocka_unit_test(test_revoked),
 	};
 
 	return cmocka_run_group_tests_name("cache_buffers", tests, make_folder,

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * A connected queue pair of the software NIC whose peer writes anything into the
- * memory that they share, and says anything over the socket. It may write into the
+ * memory that they share, and sends anything over the socket. It may write into the
  * region that it was given the key of, and into receives; not into a byte beside them.
  *
  * An input is a byte of flags, one that is the serial in all entries of `valid`, the
- * length of the words (2 bytes), the words, and the bytes of the ring.
+ * length of the messages (2 bytes), the messages, and the bytes of the ring.
  */
 #include <fcntl.h>
 #include <string.h>
@@ -25,7 +25,7 @@
 #include "provider/soft/soft.h"
 
 enum {
-	FORMS = 4,	       /* before the words */
+	FORMS = 4,	       /* before the messages */
 	LONGEST_INPUT = 65536, /* fits the socket and the ring, so that nothing waits */
 	MAX_STEPS = 100000,
 	GUARD = 4096,
@@ -35,7 +35,7 @@ enum {
 	LANDING = 3 * RECEIVE,
 	PATTERN = 0x5a,
 	/* Flags */
-	WITH_FD = 1,	/* a file comes with the words, as large as our region */
+	WITH_FD = 1,	/* a file comes with the messages, as large as our region */
 	FALSE_HEAD = 2, /* the ring has 8 bytes of position before its own */
 	MORE_FDS = 4,	/* the file comes three times */
 	LOOSE_FD = 8	/* a file whose size is not final */
@@ -137,13 +137,14 @@ static void run(struct stage *stage)
 	FUZZ_CHECK(!"it comes to rest");
 }
 
-static void say(struct stage *stage, uint8_t *words, size_t length, uint8_t flags)
+static void send_messages(struct stage *stage, uint8_t *messages, size_t length,
+			  uint8_t flags)
 {
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(3 * sizeof(int))] = { 0 };
 	const int fd = flags & LOOSE_FD ? stage->loose : stage->theirs;
 	const int fds[3] = { fd, fd, fd };
 	const size_t size = flags & MORE_FDS ? sizeof(fds) : sizeof(fd);
-	struct iovec part = { .iov_base = words, .iov_len = length };
+	struct iovec part = { .iov_base = messages, .iov_len = length };
 	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
 	struct cmsghdr *header = (struct cmsghdr *)control;
 
@@ -177,7 +178,7 @@ static void fill_ring(struct stage *stage, const uint8_t *bytes, size_t length, 
 static void feed(struct stage *stage, const uint8_t *data, size_t size)
 {
 	uint8_t *copy = malloc(size);
-	size_t words;
+	size_t messages;
 
 	FUZZ_CHECK(copy);
 	memcpy(copy, data, size);
@@ -187,18 +188,18 @@ static void feed(struct stage *stage, const uint8_t *data, size_t size)
 		else if (!memcmp(copy + i, whole_mark, sizeof(whole_mark)))
 			memcpy(copy + i, &stage->whole->rkey, sizeof(whole_mark));
 	}
-	words = copy[2] | (size_t)copy[3] << 8;
-	if (words > size - FORMS)
-		words = size - FORMS;
+	messages = copy[2] | (size_t)copy[3] << 8;
+	if (messages > size - FORMS)
+		messages = size - FORMS;
 	for (int i = 0; i < SOFT_MAX_GRANTS; i++)
 		atomic_store(&stage->memory->layout->directions[0].valid[i], copy[1]);
-	run(stage); /* it asks */
-	fill_ring(stage, copy + FORMS + words, size - FORMS - words,
+	run(stage); /* it requests a grant */
+	fill_ring(stage, copy + FORMS + messages, size - FORMS - messages,
 		  copy[0] & FALSE_HEAD);
-	say(stage, copy + FORMS, words, copy[0]);
+	send_messages(stage, copy + FORMS, messages, copy[0]);
 	free(copy);
 	run(stage);
-	/* Whatever leaves it has got, it makes use of them. */
+	/* It uses whatever grants it has. */
 	post_requests(stage);
 	run(stage);
 	close(stage->peer);

@@ -25,7 +25,7 @@ static struct soft_link *link_of(const struct rig *rig)
 	return &((struct soft_qp *)rig->qp)->link;
 }
 
-static struct soft_ring *lane_of(const struct rig *rig)
+static struct soft_ring *ring_of(const struct rig *rig)
 {
 	struct soft_ring *ring = link_of(rig)->ring;
 
@@ -36,12 +36,12 @@ static struct soft_ring *lane_of(const struct rig *rig)
 /* As if so many bytes had gone through the ring from one to the other. */
 static void move_ring(struct rig *from, struct rig *to, uint64_t position)
 {
-	struct soft_direction *half = lane_of(from)->out;
+	struct soft_direction *direction = ring_of(from)->out;
 
-	assert_int_equal(lane_of(from)->put, lane_of(to)->taken);
-	lane_of(from)->put = lane_of(to)->taken = position;
-	atomic_store(&half->head, position);
-	atomic_store(&half->tail, position);
+	assert_int_equal(ring_of(from)->put, ring_of(to)->taken);
+	ring_of(from)->put = ring_of(to)->taken = position;
+	atomic_store(&direction->head, position);
+	atomic_store(&direction->tail, position);
 }
 
 static void write_and_check(struct rig *a, struct rig *b, const struct rig_endpoint *to_b,
@@ -172,12 +172,12 @@ static void test_false_head(void **state)
 		assert_int_equal(rig_post_recv(&b, 11, 0, 100), 0);
 		/* What would be a message if the position were one. */
 		pier_soft_pack_header(&send,
-				      (uint8_t *)lane_of(&a)->memory->layout +
+				      (uint8_t *)ring_of(&a)->memory->layout +
 					      SOFT_RINGS_OFFSET +
-					      (lane_of(&a)->out -
-					       lane_of(&a)->memory->layout->directions) *
+					      (ring_of(&a)->out -
+					       ring_of(&a)->memory->layout->directions) *
 						      SOFT_RING_SIZE);
-		atomic_store(&lane_of(&a)->out->head, lane_of(&b)->taken + beyond[i]);
+		atomic_store(&ring_of(&a)->out->head, ring_of(&b)->taken + beyond[i]);
 		step_until_broken(&a, &b);
 		rig_expect(&b, b.recv_cq, NULL, 11, IBV_WC_WR_FLUSH_ERR);
 		for (int k = 0; k < RIG_MEMORY; k++)
@@ -196,7 +196,7 @@ static void test_false_tail(void **state)
 		struct rig a, b;
 
 		rig_open_pair(&a, &b, &stepped);
-		atomic_store(&lane_of(&a)->out->tail, lane_of(&a)->put + before[i]);
+		atomic_store(&ring_of(&a)->out->tail, ring_of(&a)->put + before[i]);
 		assert_int_equal(
 			rig_post(&a, IBV_WR_SEND, 1, 0, 8, NULL, 0, IBV_SEND_SIGNALED),
 			0);
@@ -207,8 +207,8 @@ static void test_false_tail(void **state)
 	}
 }
 
-/* Says something over the socket of `from` that its engine never would. */
-static void check_nonsense(const void *bytes, size_t length, int fd_count)
+/* Sends control messages over the socket of `from` that its engine never would. */
+static void check_bad_messages(const void *bytes, size_t length, int fd_count)
 {
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))] = { 0 };
 	struct iovec part = { .iov_base = (void *)bytes, .iov_len = length };
@@ -239,17 +239,17 @@ static void check_nonsense(const void *bytes, size_t length, int fd_count)
 static void test_nonsense(void **state)
 {
 	const uint8_t no_word[] = { 77 }, wake[] = { 1 };
-	/* A leave that nobody asked for, and one with more pieces than fit. */
-	uint8_t leave[40] = { 5, 1 }, large[40] = { 5, 1 };
+	/* A grant that was not requested, and one with more pieces than fit. */
+	uint8_t grant[40] = { 5, 1 }, large[40] = { 5, 1 };
 
 	(void)state;
 	large[20] = 65;
-	check_nonsense(no_word, sizeof(no_word), 0);
-	check_nonsense(wake, sizeof(wake), 1);
-	check_nonsense(wake, sizeof(wake), 2);
-	check_nonsense(leave, sizeof(leave), 1);
-	check_nonsense(large, sizeof(large), 1);
-	check_nonsense(large, sizeof(large), 0);
+	check_bad_messages(no_word, sizeof(no_word), 0);
+	check_bad_messages(wake, sizeof(wake), 1);
+	check_bad_messages(wake, sizeof(wake), 2);
+	check_bad_messages(grant, sizeof(grant), 1);
+	check_bad_messages(large, sizeof(large), 1);
+	check_bad_messages(large, sizeof(large), 0);
 }
 
 /* Without shared memory all works as well, over the socket. */
@@ -290,7 +290,7 @@ static void test_few_fds(void **state)
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
 }
 
-static int count_segments(void)
+static int count_shared_memories(void)
 {
 	FILE *maps = fopen("/proc/self/maps", "re");
 	char line[512];
@@ -311,29 +311,29 @@ static void test_nothing_left(void **state)
 	struct rig a, b;
 
 	(void)state;
-	assert_int_equal(count_segments(), 0);
+	assert_int_equal(count_shared_memories(), 0);
 	rig_open_pair(&a, &b, &stepped);
-	assert_int_equal(count_segments(), 1);
+	assert_int_equal(count_shared_memories(), 1);
 	rig_close(&a);
-	assert_int_equal(count_segments(), 1);
+	assert_int_equal(count_shared_memories(), 1);
 	rig_close(&b);
-	assert_int_equal(count_segments(), 0);
+	assert_int_equal(count_shared_memories(), 0);
 	rig_open(&a, NULL);
 	rig_describe(&a, &self);
 	rig_connect(&a, &self);
-	assert_int_equal(count_segments(), 1);
-	assert_ptr_equal(lane_of(&a)->in, lane_of(&a)->out);
+	assert_int_equal(count_shared_memories(), 1);
+	assert_ptr_equal(ring_of(&a)->in, ring_of(&a)->out);
 	rig_close(&a);
-	assert_int_equal(count_segments(), 0);
+	assert_int_equal(count_shared_memories(), 0);
 	/* Parked, and never adopted. */
 	rig_open(&a, &stepped);
 	rig_open(&b, &stepped);
 	rig_describe(&b, &self);
 	rig_connect(&a, &self);
-	assert_int_equal(count_segments(), 1);
+	assert_int_equal(count_shared_memories(), 1);
 	rig_close(&b);
 	rig_close(&a);
-	assert_int_equal(count_segments(), 0);
+	assert_int_equal(count_shared_memories(), 0);
 	assert_int_equal(rig_count_fds(), before);
 }
 
@@ -350,19 +350,19 @@ static void test_wakes(void **state)
 		rig_step(&a, &b);
 	pier_soft_lock(soft_context(b.context));
 	assert_true(pier_soft_sleep_on_ring((struct soft_qp *)b.qp));
-	assert_false(lane_of(&b)->is_polled);
+	assert_false(ring_of(&b)->is_polled);
 	pier_soft_unlock(soft_context(b.context));
-	assert_int_equal(atomic_load(&lane_of(&b)->in->reader_sleeps), 1);
+	assert_int_equal(atomic_load(&ring_of(&b)->in->reader_sleeps), 1);
 	write_and_check(&a, &b, &to_b, 60, 0);
-	assert_true(lane_of(&b)->is_polled);
+	assert_true(ring_of(&b)->is_polled);
 	/* What came just before is found, and it does not sleep. */
 	rig_post(&a, IBV_WR_RDMA_WRITE, 5, 0, 8, &to_b, 0, IBV_SEND_SIGNALED);
 	rig_step(&a, NULL);
 	pier_soft_lock(soft_context(b.context));
 	assert_false(pier_soft_sleep_on_ring((struct soft_qp *)b.qp));
 	pier_soft_unlock(soft_context(b.context));
-	assert_true(lane_of(&b)->is_polled);
-	assert_int_equal(atomic_load(&lane_of(&b)->in->reader_sleeps), 0);
+	assert_true(ring_of(&b)->is_polled);
+	assert_int_equal(atomic_load(&ring_of(&b)->in->reader_sleeps), 0);
 	rig_expect(&a, a.send_cq, &b, 5, IBV_WC_SUCCESS);
 	rig_close(&a);
 	rig_close(&b);
@@ -394,7 +394,7 @@ static void test_wakes_writer(void **state)
 	/* The reader takes out, and sees who waits for that. */
 	atomic_store(&link->ring->out->tail, SOFT_RING_SIZE);
 	pier_soft_lock(soft_context(b.context));
-	pier_soft_wake_peer((struct soft_qp *)b.qp, &lane_of(&b)->in->writer_sleeps);
+	pier_soft_wake_peer((struct soft_qp *)b.qp, &ring_of(&b)->in->writer_sleeps);
 	pier_soft_unlock(soft_context(b.context));
 	rig_expect(&a, a.send_cq, &b, 1, IBV_WC_SUCCESS);
 	rig_close(&a);

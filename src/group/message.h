@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_GROUP_MESSAGE_H
+#define PIER_GROUP_MESSAGE_H
+
+#include "group.h"
+
+/* Barrier messages: 32 bits from rank to rank. */
+
+enum pier_group_message_kind {
+	/*
+	 * "I am connected to all ranks" or "I am in this barrier", with a check of
+	 * which.
+	 */
+	PIER_GROUP_MESSAGE_HERE = 1,
+	/*
+	 * "I have failed and will not join a barrier any more", with the reason and a
+	 * rank.
+	 */
+	PIER_GROUP_MESSAGE_FAILED = 2,
+};
+
+enum {
+	PIER_GROUP_MESSAGE_BITS = 28, /* bits of the value of a message */
+};
+
+/* Post the receives for messages. Call it before the channel is connected. */
+int pier_group_post_receives(struct pier_group_member *member);
+
+/* Send a message without waiting. If that fails, the group is broken by that rank. */
+int pier_group_send_message(struct pier_group *group, uint32_t rank, uint32_t check);
+
+/* Add a rank to those that pier_group_await_messages() waits for. */
+void pier_group_expect_message(struct pier_group *group, uint32_t rank);
+
+/*
+ * Wait until each awaited rank has sent its message with this check; then no rank is
+ * awaited. On failure the group is broken.
+ *
+ * timeout_ms  the caller's, for the error sentence
+ */
+int pier_group_await_messages(struct pier_group *group, uint32_t check, int64_t deadline,
+			      int timeout_ms);
+
+/*
+ * Wait until the messages that were sent have arrived, their rank is gone, or the time
+ * is up.
+ */
+void pier_group_finish_sending(struct pier_group *group, int64_t deadline);
+
+/*
+ * The member has failed because of that rank: remember it and leave the sentence.
+ * Returns -error.
+ */
+int pier_group_break(struct pier_group *group, uint32_t failed_rank, int error,
+		     const char *format, ...) PIER_PRINTF(4, 5);
+
+/* Tell all other ranks, for some milliseconds. */
+void pier_group_send_failure(struct pier_group *group);
+
+#endif

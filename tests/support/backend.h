@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TESTS_SUPPORT_BACKEND_H
+#define TESTS_SUPPORT_BACKEND_H
+
+/* Functions of a backend, called as the library calls them. */
+
+#include <pier/backend.h>
+
+static inline int call_find(const struct pier_backend *backend, uint64_t address,
+			    uint64_t length, struct pier_memory *ret_memory)
+{
+	struct pier_memory memory = { .size = sizeof(memory) };
+	int result = backend->find(address, length, &memory);
+
+	if (result == 0)
+		*ret_memory = memory;
+	return result;
+}
+
+static inline int call_export(const struct pier_backend *backend,
+			      const struct pier_memory *memory, uint64_t address,
+			      uint64_t length, enum pier_mapping mapping,
+			      struct pier_backend_export *ret_export)
+{
+	struct pier_backend_request request = {
+		.size = sizeof(request),
+		.address = address,
+		.length = length,
+		.mapping = mapping,
+		.access = PIER_BACKEND_READ | PIER_BACKEND_WRITE,
+	};
+
+	ret_export->size = sizeof(*ret_export);
+	return backend->export_range(memory, &request, ret_export);
+}
+
+static inline int call_flush(const struct pier_backend *backend,
+			     const struct pier_memory *memory)
+{
+	struct pier_backend_flush range = {
+		.size = sizeof(range),
+		.address = memory->address,
+		.length = memory->length,
+		.device = "none",
+	};
+
+	return backend->flush(memory, &range);
+}
+
+#endif
