@@ -400,8 +400,8 @@ int pier_mr_cache_put(struct pier_mr_cache *cache, struct pier_mr *mr)
 		return error;
 	if (!entry || entry->cache != cache)
 		return pier_fail(EINVAL,
-				 "giving a region of %llu bytes to a registration "
-				 "cache that it is not from",
+				 "returning a region of %llu bytes to a registration "
+				 "cache that did not hand it out",
 				 (unsigned long long)mr->length);
 	pthread_mutex_lock(&cache->lock);
 	handed_out = entry->users > 0;
@@ -411,7 +411,7 @@ int pier_mr_cache_put(struct pier_mr_cache *cache, struct pier_mr *mr)
 	pthread_mutex_unlock(&cache->lock);
 	if (!handed_out)
 		return pier_fail(EINVAL,
-				 "giving a region of %llu bytes back to its registration "
+				 "returning a region of %llu bytes to its registration "
 				 "cache more often than it was handed out",
 				 (unsigned long long)mr->length);
 	return dead ? pier_cache_reap(cache) : 0;

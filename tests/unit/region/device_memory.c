@@ -488,7 +488,7 @@ static void bounces_only_if_the_policy_allows_it(void **state)
 	/* The address is mapped without any rights, as a GPU's is not mapped at all. */
 	expect_result(reg(0, 100, PIER_POLICY_ANY, &mr), -EFAULT);
 	test_assert_sentence("as peer memory");
-	test_assert_sentence("and before, as a dma-buf: ");
+	test_assert_sentence("before that, as a dma-buf: ");
 	test_assert_sentence("the driver refuses");
 	expect_ok(reg(0, 100, PIER_POLICY_BOUNCE, &mr));
 	assert_int_equal(pier_mr_path(mr), PIER_PATH_BOUNCE);
