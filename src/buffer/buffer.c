@@ -79,8 +79,8 @@ static int fail_unknown(const struct pier_spec *spec)
 	}
 	if (broken)
 		snprintf(note, sizeof(note),
-			 "; %zu more in PIER_BACKEND_PATH could not be loaded, the list "
-			 "of backends tells why",
+			 "; %zu more in PIER_BACKEND_PATH could not be loaded; "
+			 "pier_backend_list() reports why",
 			 broken);
 	return pier_fail(ENOENT, "no memory backend \"%.*s\"; there are: %s%s",
 			 (int)spec->name_length, spec->name, names, note);
@@ -103,7 +103,7 @@ static int alloc_memory(const struct pier_backend *backend, const struct pier_sp
 	if (memory.address == 0 || memory.length < length ||
 	    !pier_add_u64(memory.address, memory.length, &end)) {
 		backend->free(&memory);
-		return pier_fail(EIO, "backend %s gave %llu bytes at %#llx for %zu",
+		return pier_fail(EIO, "backend %s returned %llu bytes at %#llx for %zu",
 				 backend->name, (unsigned long long)memory.length,
 				 (unsigned long long)memory.address, length);
 	}

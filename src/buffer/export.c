@@ -105,7 +105,7 @@ static int check_export(const struct pier_buffer *buffer,
 	    pier_page_agree(dmabuf->offset, range->base, pier_host_page()))
 		return 0;
 	return pier_fail(EIO,
-			 "the backend gave fd %d with offset %#llx for address %#llx",
+			 "the backend returned fd %d with offset %#llx for address %#llx",
 			 dmabuf->fd, (unsigned long long)dmabuf->offset,
 			 (unsigned long long)range->base);
 }

@@ -85,7 +85,8 @@ static struct pier_location find_buffer(const char *sysfs,
 	struct pier_location location = { .numa_node = -1 };
 
 	if (buffer && pier_locate_buffer(sysfs, buffer, &location) != 0)
-		pier_warning("any device will do: %s", pier_error_message());
+		pier_warning("memory of unknown location, so any device is opened: %s",
+			     pier_error_message());
 	return location;
 }
 

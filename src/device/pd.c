@@ -72,12 +72,13 @@ static int refuse_to_dealloc(const struct pier_pd *pd)
 
 	pier_object_tally(&pd->object, children, sizeof(children));
 	if (pending)
-		return pier_fail(EBUSY,
-				 "giving back a protection domain of %s: it still has %u "
-				 "registration%s under way%s%s",
-				 pd->device->name, pending, pending == 1 ? "" : "s",
-				 children[0] ? " and " : "", children);
-	return pier_fail(EBUSY, "giving back a protection domain of %s: it still has %s",
+		return pier_fail(
+			EBUSY,
+			"deallocating a protection domain of %s: it still has %u "
+			"registration%s under way%s%s",
+			pd->device->name, pending, pending == 1 ? "" : "s",
+			children[0] ? " and " : "", children);
+	return pier_fail(EBUSY, "deallocating a protection domain of %s: it still has %s",
 			 pd->device->name, children);
 }
 
@@ -95,7 +96,7 @@ int pier_dealloc_pd(struct pier_pd *pd)
 	pier_clear_error();
 	error = pd->borrowed ? 0 : pd->device->provider->dealloc_pd(pd->pd);
 	if (error)
-		return pier_fail_because(error, "giving back a protection domain of %s",
+		return pier_fail_because(error, "deallocating a protection domain of %s",
 					 pd->device->name);
 	pier_object_untrack(&pd->object);
 	pier_release_device(pd->device);

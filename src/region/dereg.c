@@ -104,7 +104,7 @@ static int check_unused(const struct pier_mr *mr)
 		return pier_fail(
 			EINVAL,
 			"deregistering %" PRIu64 " bytes on %s: the region is a "
-			"registration cache's; pier_mr_cache_put() gives it back",
+			"registration cache's; return it with pier_mr_cache_put()",
 			mr->length, mr->pd->device->name);
 	if (children)
 		return pier_fail(EBUSY,

@@ -16,8 +16,8 @@
 enum kind_trait {
 	READS = 1 << 0,
 	LANDS = 1 << 1,	       /* its chunks are announced to a receiver */
-	STAGED_HERE = 1 << 2,  /* so they are copied before they are posted, or as read */
-	STAGED_THERE = 1 << 3, /* the receiver copies them; else it flushes at the end */
+	BOUNCED_HERE = 1 << 2, /* so they are copied before they are posted, or as read */
+	BOUNCED_THERE = 1 << 3, /* the receiver copies them; else it flushes at the end */
 };
 
 /* How a fault is brought about, but for its plans. */

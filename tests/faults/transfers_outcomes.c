@@ -5,10 +5,10 @@
 #include "transfers.h"
 
 const struct kind kinds[] = {
-	{ "write from staged", STAGED_HERE },
-	{ "read into staged", STAGED_HERE | READS },
-	{ "announce to staged", STAGED_HERE | STAGED_THERE | LANDS },
-	{ "announce to direct", STAGED_HERE | LANDS },
+	{ "write from bounced", BOUNCED_HERE },
+	{ "read into bounced", BOUNCED_HERE | READS },
+	{ "announce to bounced", BOUNCED_HERE | BOUNCED_THERE | LANDS },
+	{ "announce to direct", BOUNCED_HERE | LANDS },
 };
 const size_t kind_count = sizeof(kinds) / sizeof(kinds[0]);
 
@@ -158,13 +158,13 @@ bool can_meet(const struct kind *kind, const struct transfer_fault *fault)
 {
 	unsigned int of_receivers = LANDS_LATER | FEW_RECEIVES | BREAK_THERE | KILL_HERE |
 				    LOSE_DEVICE_THERE | NO_FLUSH_THERE;
-	bool staged = kind->traits & STAGED_THERE;
+	bool bounced = kind->traits & BOUNCED_THERE;
 
 	if (!(kind->traits & LANDS))
 		return !(fault->means & of_receivers) && !*fault->there;
 	if (fault->means & LOSE_DEVICE_THERE)
-		return staged;
-	return !(fault->means & NO_FLUSH_THERE) || !staged;
+		return bounced;
+	return !(fault->means & NO_FLUSH_THERE) || !bounced;
 }
 
 static void print_kinds(FILE *file, const struct transfer_outcome *outcome,

@@ -25,9 +25,9 @@ static void test_alloc(void **state)
 	/* Not the older sentence about another backend. */
 	check_alloc_fails("liar:silent", EPERM, "liar:silent: Operation not permitted");
 	check_alloc_fails("liar:positive", EIO, "Input/output error");
-	check_alloc_fails("liar:short", EIO, "liar gave 99 bytes");
+	check_alloc_fails("liar:short", EIO, "liar returned 99 bytes");
 	check_alloc_fails("liar:null", EIO, "at 0 for 100");
-	check_alloc_fails("liar:wrap", EIO, "liar gave 18446744073709551615 bytes");
+	check_alloc_fails("liar:wrap", EIO, "liar returned 18446744073709551615 bytes");
 }
 
 static void check_export(const char *spec, size_t offset, int error, const char *sentence)
@@ -52,9 +52,9 @@ static void test_export(void **state)
 
 	(void)state;
 	check_export("liar", 0, 0, "");
-	check_export("liar:no_fd", 0, EIO, "the backend gave fd -1");
+	check_export("liar:no_fd", 0, EIO, "the backend returned fd -1");
 	check_export("liar:off_by_one", 0, EIO, "with offset 0x1");
-	check_export("liar:overflow", 0, EIO, "the backend gave fd");
+	check_export("liar:overflow", 0, EIO, "the backend returned fd");
 	check_export("liar:unaligned", 0, EOPNOTSUPP, "leave the allocation");
 	test_assert_census(&before);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Memory that the CPU does not reach, of a backend that does what the test says: which
- * path a region takes and what it says of that, which mapping, segments, staging, and
- * who sees whose writes when.
+ * path a region takes and what it says of that, which mapping, segments, bounce buffers,
+ * and who sees whose writes when.
  */
 #include "tests/support/cmocka.h"
 #include "tests/support/census.h"
@@ -435,8 +435,8 @@ static void has_segments_among_ranges(void **state)
 	expect_ok(pier_dereg_mr(mr));
 }
 
-/* One of several ranges has no direct path: it alone is staged. */
-static void stages_one_of_several_ranges(void **state)
+/* One of several ranges has no direct path: it alone gets a bounce buffer. */
+static void bounces_one_of_several_ranges(void **state)
 {
 	static char host[100];
 	struct pier_mr *mr = NULL;
@@ -477,7 +477,7 @@ static void gives_host_memory_as_host_memory(void **state)
 	expect_ok(pier_dereg_mr(mr));
 }
 
-static void stages_only_for_who_asks(void **state)
+static void bounces_only_if_the_policy_allows_it(void **state)
 {
 	struct pier_mr *mr = NULL;
 
@@ -488,7 +488,7 @@ static void stages_only_for_who_asks(void **state)
 	/* The address is mapped without any rights, as a GPU's is not mapped at all. */
 	expect_result(reg(0, 100, PIER_POLICY_ANY, &mr), -EFAULT);
 	test_assert_sentence("as peer memory");
-	test_assert_sentence("and before, as a dma-buf: ");
+	test_assert_sentence("before that, as a dma-buf: ");
 	test_assert_sentence("the driver refuses");
 	expect_ok(reg(0, 100, PIER_POLICY_BOUNCE, &mr));
 	assert_int_equal(pier_mr_path(mr), PIER_PATH_BOUNCE);
@@ -599,7 +599,7 @@ static void write_at(struct pier_channel *channel, struct pier_mr *to, uint64_t 
 }
 
 /* Bytes go between the two when they are told to: those, and no others. */
-static void check_staging(struct pier_mr *mr, uint64_t begin, uint64_t skew)
+static void check_bounce(struct pier_mr *mr, uint64_t begin, uint64_t skew)
 {
 	struct pier_channel *a = NULL, *b = NULL;
 	static uint8_t plain[64], image[6 << 16];
@@ -640,14 +640,14 @@ static void copies_what_is_told(void **state)
 	rig.gpu->export_error = EPERM;
 	expect_ok(reg(123, 2 * rig.page, PIER_POLICY_BOUNCE, &mr));
 	assert_int_equal(rig.gpu->locks, 1);
-	check_staging(mr, rig.page - 40, 123);
-	/* Direct regions have nothing to copy, and staged ones nothing to flush. */
+	check_bounce(mr, rig.page - 40, 123);
+	/* Direct regions have nothing to copy, and bounce buffers nothing to flush. */
 	assert_int_equal(rig.gpu->flushes, 0);
 	expect_ok(pier_dereg_mr(mr));
 }
 
-/* Over the seam between two stages. */
-static void stages_by_segments(void **state)
+/* Over the seam between two bounce buffers. */
+static void bounces_by_segments(void **state)
 {
 	struct pier_mr_part_info part;
 	struct pier_mr *mr = NULL;
@@ -673,7 +673,7 @@ static void stages_by_segments(void **state)
 }
 
 /* What a sub-region's NIC sees is what its base's NIC sees. */
-static void shares_the_stage_with_sub_regions(void **state)
+static void shares_the_bounce_buffer_with_sub_regions(void **state)
 {
 	struct pier_mr *mr = NULL, *sub = NULL;
 
@@ -685,13 +685,13 @@ static void shares_the_stage_with_sub_regions(void **state)
 	assert_int_equal(pier_mr_path(sub), PIER_PATH_BOUNCE);
 	assert_non_null(strstr(pier_mr_reason(sub), "the driver refuses"));
 	assert_int_equal(rig.gpu->locks, 1);
-	check_staging(sub, 30, rig.page + 50);
+	check_bounce(sub, 30, rig.page + 50);
 	expect_ok(pier_dereg_mr(sub));
 	expect_ok(pier_dereg_mr(mr));
 }
 
 /* Also where it lies in several, and something else would do for it alone. */
-static void shares_several_stages(void **state)
+static void shares_several_bounce_buffers(void **state)
 {
 	struct pier_mr *mr = NULL, *sub = NULL;
 
@@ -714,7 +714,7 @@ static void shares_several_stages(void **state)
 }
 
 /* Nothing but what a NIC wrote to directly wants a flush. */
-static void flushes_nothing_staged(void **state)
+static void flushes_no_bounce_buffer(void **state)
 {
 	static char host[100];
 	struct pier_mr_attr attr;
@@ -851,16 +851,16 @@ int main(void)
 		CASE(takes_back_the_segments_before),
 		CASE(goes_on_behind_segments),
 		CASE(has_segments_among_ranges),
-		CASE(stages_one_of_several_ranges),
+		CASE(bounces_one_of_several_ranges),
 		CASE(gives_host_memory_as_host_memory),
-		CASE(stages_only_for_who_asks),
+		CASE(bounces_only_if_the_policy_allows_it),
 		CASE(names_what_cannot_be_exported),
 		CASE(steps_down_from_host_memory),
 		CASE(copies_what_is_told),
-		CASE(stages_by_segments),
-		CASE(shares_the_stage_with_sub_regions),
-		CASE(shares_several_stages),
-		CASE(flushes_nothing_staged),
+		CASE(bounces_by_segments),
+		CASE(shares_the_bounce_buffer_with_sub_regions),
+		CASE(shares_several_bounce_buffers),
+		CASE(flushes_no_bounce_buffer),
 		CASE(flushes_direct_memory),
 		CASE(flushes_the_range_that_was_written),
 		CASE(tells_what_syncs_cannot_do),

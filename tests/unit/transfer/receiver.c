@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The other end of transfers that announce their chunks: both ends staged, over soft0. */
-#include "staging_fixture.h"
+/* The other end of transfers that announce their chunks: both ends with bounce buffers,
+ * over soft0. */
+#include "bounce_fixture.h"
 
 #include <pthread.h>
 #include <sys/epoll.h>
@@ -431,7 +432,7 @@ static void flushes_what_came_after_the_end(void **state)
 	expect_result(pier_receiver_wait(rig.receiver, PATIENT), -ECANCELED);
 	expect_ok(pier_transfer_run(&attr));
 	assert_int_equal(rig.gpu->flushes, 0);
-	/* Its channel is gone by now, and the next one's region is staged. */
+	/* Its channel is gone by now, and the next one has a bounce buffer. */
 	expect_ok(pier_channel_cancel(rig.there.channels[0]));
 	reg(&rig.there, 1, true);
 	connect_rail(1);
@@ -442,9 +443,10 @@ static void flushes_what_came_after_the_end(void **state)
 	expect_moved(LENGTH, false);
 }
 
-/* Chunks are copied where they are staged; and the device, not written to, not flushed.
+/* Chunks are copied if they have a bounce buffer; and the device, not written to, not
+ * flushed.
  */
-static void lands_what_is_staged_in_part(void **state)
+static void lands_regions_bounced_in_part(void **state)
 {
 	static uint8_t plain[5 * CHUNK];
 	struct pier_remote parts[4];
@@ -1236,7 +1238,7 @@ int main(void)
 		CASE(goes_on_without_a_flush),
 		CASE(flushes_before_it_is_resumed),
 		CASE(flushes_what_came_after_the_end),
-		CASE(lands_what_is_staged_in_part),
+		CASE(lands_regions_bounced_in_part),
 		CASE(is_waited_for),
 		CASE(is_given_up_by_the_impatient),
 		CASE(outlives_receives_that_are_refused),

@@ -325,7 +325,7 @@ static void test_lifetime(void **state)
 	test_assert_sentence("pier_mr_cache_put()");
 	expect_ok(pier_mr_cache_create(&rig.pd, &attr, &other));
 	expect_result(pier_mr_cache_put(other, mr), -EINVAL);
-	test_assert_sentence("not from");
+	test_assert_sentence("did not hand it out");
 	expect_result(pier_mr_cache_put(rig.cache, &plain), -EINVAL);
 	expect_ok(pier_mr_cache_destroy(other));
 	rig_put(mr);

@@ -17,7 +17,7 @@
 /*
  * Two ends on soft0 with memory that the CPU does not reach, and channels between them.
  * Each rail has a region of its own at either end, and so a shadow of its own where these
- * are staged.
+ * have bounce buffers.
  */
 
 enum {
@@ -118,18 +118,19 @@ static inline int teardown(void **state)
 }
 
 /* A region of all of an end's memory; what was there in its place goes. */
-static inline void reg(struct side *side, uint32_t index, bool staged)
+static inline void reg(struct side *side, uint32_t index, bool bounced)
 {
 	expect_ok(pier_dereg_mr(side->mrs[index]));
-	rig.gpu->export_error = staged ? EPERM : 0;
+	rig.gpu->export_error = bounced ? EPERM : 0;
 	expect_ok(pier_reg_buffer_mr(side->pd, side->buffer, 0, AREA, PIER_ACCESS_SHARED,
 				     PIER_POLICY_BOUNCE, &side->mrs[index]));
 	assert_int_equal(pier_mr_path(side->mrs[index]),
-			 staged ? PIER_PATH_BOUNCE : PIER_PATH_DMABUF);
+			 bounced ? PIER_PATH_BOUNCE : PIER_PATH_DMABUF);
 	rig.gpu->export_error = 0;
 }
 
-/* A rail's region: host memory, and segments of the device behind it which are staged. */
+/* A rail's region: host memory, and segments of the device behind it which have bounce
+ * buffers. */
 static inline void reg_parts(struct side *side, uint8_t *plain, size_t length)
 {
 	struct pier_mr_attr attr;
@@ -182,7 +183,7 @@ static inline void name_rail(uint32_t index)
 					     .offset = GUARD };
 }
 
-/* Rails whose regions are staged, here and there. */
+/* Rails whose regions have bounce buffers, here and there. */
 static inline void make_rails(uint32_t count, bool here, bool there)
 {
 	for (uint32_t i = 0; i < count; i++) {

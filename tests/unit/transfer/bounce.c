@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Transfers from and to memory that the NIC does not reach, or that wants a flush. */
-#include "staging_fixture.h"
+#include "bounce_fixture.h"
 
 static const uint64_t lengths[] = { 0, 1, CHUNK, CHUNK + 1, LENGTH };
 
-static void moves_staged_bytes(void **state)
+static void moves_bounced_bytes(void **state)
 {
 	static const uint32_t windows[] = { 1, 0 };
 
@@ -27,7 +27,7 @@ static void moves_staged_bytes(void **state)
 }
 
 /* Of both ends; who owns the other one says what its NIC is to see. */
-static void reads_what_a_peer_has_staged(void **state)
+static void reads_the_bounce_buffers_of_a_peer(void **state)
 {
 	struct pier_transfer_attr attr;
 
@@ -363,8 +363,8 @@ static void copies_once_while_the_queue_is_full(void **state)
 	expect_moved(LENGTH, false);
 }
 
-/* Chunks go over the seams, and only what is staged is copied. */
-static void moves_what_is_staged_in_part(void **state)
+/* Chunks go over the seams, and only the parts with bounce buffers are copied. */
+static void moves_regions_bounced_in_part(void **state)
 {
 	static uint8_t plain[5 * CHUNK + 333];
 	struct pier_transfer_attr attr;
@@ -399,8 +399,8 @@ static void moves_what_is_staged_in_part(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		CASE(moves_staged_bytes),
-		CASE(reads_what_a_peer_has_staged),
+		CASE(moves_bounced_bytes),
+		CASE(reads_the_bounce_buffers_of_a_peer),
 		CASE(copies_before_each_post),
 		CASE(copies_beside_what_flies),
 		CASE(does_nothing_for_direct_memory),
@@ -411,8 +411,8 @@ int main(void)
 		CASE(others_take_over),
 		CASE(survives_the_death_of_a_rail),
 		CASE(copies_once_while_the_queue_is_full),
-		CASE(moves_what_is_staged_in_part),
+		CASE(moves_regions_bounced_in_part),
 	};
 
-	return cmocka_run_group_tests_name("staging", tests, make_folder, remove_folder);
+	return cmocka_run_group_tests_name("bounce", tests, make_folder, remove_folder);
 }
