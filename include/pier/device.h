@@ -131,10 +131,10 @@ PIER_API void pier_device_list_free(struct pier_device_info *list);
  * Open a device.
  *
  * name  a name of pier_device_list(); or "fault:PLAN:NAME", such a device behind a
- *       plan of faults; or NULL: the one that the environment variable PIER_DEVICE
- *       names in either way, or else the first libibverbs device with an active port,
- *       or else soft0. One that cannot be opened is passed over, which the log says
- *       as a warning.
+ *       plan of faults; or NULL: the device that the environment variable PIER_DEVICE
+ *       names in either way, or else the first RDMA device that opens and has an active
+ *       port. NULL never chooses soft0: name it, or set PIER_DEVICE=soft0. Programs that
+ *       run with raised privileges ignore PIER_DEVICE (secure_getenv(3)).
  *
  * Every call gives an object of its own, to be closed with
  * pier_close_device(). soft0 starts a thread, which ends at the close; it reads
@@ -190,7 +190,8 @@ PIER_API void pier_device_list_free(struct pier_device_info *list);
  * libibverbs' functions only those may be used on what is made of it that <pier/verbs.h>
  * names for soft0. It is slower than the device itself.
  *
- * Errors: -ENODEV no such device (the sentence lists those that exist); -EINVAL the
+ * Errors: -ENODEV no such device (the sentence lists those that exist), or no RDMA device
+ * can be chosen (the sentence has the reason for each that was passed over); -EINVAL the
  * plan is none (the sentence names the rule and what is wrong with it); -EACCES or
  * -EPERM not allowed to open it; -ENOMEM; what ibv_open_device(3) leaves in errno, or
  * what a plan says.

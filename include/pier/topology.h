@@ -58,11 +58,12 @@ struct pier_near_device {
 };
 
 /**
- * The devices of libibverbs, the nearest first; those that are equally far in the order
- * of pier_device_list(), and soft0 last. Ports are not looked at.
+ * List the RDMA devices, the nearest first; equally far ones are in the order of
+ * pier_device_list(). The state of ports is ignored. soft0 is not listed, because it is
+ * chosen by name only.
  *
  * ret_list   the caller's, to be given to pier_near_device_list_free()
- * ret_count  its length
+ * ret_count  its length, which may be 0
  *
  * Errors: -ENOMEM.
  */
@@ -73,8 +74,8 @@ PIER_API int pier_near_device_list(const struct pier_location *location,
 PIER_API void pier_near_device_list_free(struct pier_near_device *list);
 
 /**
- * pier_open_device() of the nearest NIC: where no name is given and PIER_DEVICE names
- * none, that with an active port which is nearest to a buffer's memory.
+ * Open the device that PIER_DEVICE names, or else the RDMA device with an active port that
+ * is nearest to a buffer's memory. Like pier_open_device(NULL) it never chooses soft0.
  *
  * buffer  NULL, or of memory that is nowhere: as pier_open_device(NULL)
  *

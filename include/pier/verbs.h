@@ -22,7 +22,7 @@ PIER_BEGIN_DECLS
  * the kernel for an object that it does not have.
  *
  * Polling a channel's completion queue takes completions away from the channel.
- * None of these can fail.
+ * The functions that return an object cannot fail.
  */
 PIER_API struct ibv_context *pier_device_context(const struct pier_device *device);
 PIER_API struct ibv_pd *pier_pd_verbs(const struct pier_pd *pd);
@@ -33,6 +33,31 @@ PIER_API struct ibv_pd *pier_pd_verbs(const struct pier_pd *pd);
 PIER_API struct ibv_mr *pier_mr_verbs(const struct pier_mr *mr);
 PIER_API struct ibv_qp *pier_channel_qp(const struct pier_channel *channel);
 PIER_API struct ibv_cq *pier_channel_cq(const struct pier_channel *channel);
+
+/**
+ * Use a protection domain that the program already has: register memory in it and create
+ * channels on it with pier, beside the program's own regions and queue pairs.
+ *
+ * verbs   of ibv_alloc_pd(3), or pier_pd_verbs(). Borrowed: pier neither deallocates it
+ *         nor closes its context. The program keeps both until pier_dealloc_pd(), which
+ *         gives back pier's part alone
+ * ret_pd  the caller's, to be given to pier_dealloc_pd()
+ *
+ * The first import of a context that pier did not open asks the device what it can do, as
+ * pier_open_device() does; this makes and frees a protection domain. All imports of that
+ * context then share one device, pier_pd_device(). It ends with its last protection
+ * domain: pier_close_device() of it is -EBUSY. A protection domain may be imported more
+ * than once.
+ *
+ * Threads: any thread. Processes: -ECHILD in a child of fork(2) if the parent imported or
+ * opened the same context.
+ *
+ * A queue pair cannot be imported; docs/design/device.md has the reason.
+ *
+ * Errors: -EINVAL verbs is NULL; -ECHILD; -ENOMEM; those of ibv_query_device(3) and
+ * ibv_alloc_pd(3).
+ */
+PIER_API int pier_import_pd(struct ibv_pd *verbs, struct pier_pd **ret_pd);
 
 PIER_END_DECLS
 

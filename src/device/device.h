@@ -16,6 +16,8 @@
 
 struct pier_device {
 	struct pier_object object;
+	struct pier_list link; /* of registry.c */
+	bool borrowed;	       /* the context is the program's: pier_import_pd() */
 	const struct pier_provider *provider;
 	struct ibv_context *context;
 	struct ibv_device_attr limits;
@@ -33,6 +35,7 @@ struct pier_pd {
 	struct pier_object object;
 	struct pier_device *device;
 	struct ibv_pd *pd;
+	bool borrowed;		   /* pd is the program's: pier_import_pd() */
 	atomic_uint children;	   /* regions, channels and the like */
 	atomic_uint registrations; /* those of the children that are under way */
 	pthread_mutex_t lock;
@@ -47,11 +50,14 @@ struct pier_pd {
 
 /*
  * Open a device as pier_open_device() does. If neither `name` nor PIER_DEVICE names
- * one, open the first of `order` that works and has an active port; NULL stands for
- * the order of pier_device_list().
+ * one, open the first of `order` that works and has an active port. Without an order
+ * (NULL, 0) try RDMA devices in the order of pier_device_list().
  */
 int pier_open_in_order(const char *name, const struct pier_near_device *order,
 		       size_t count, struct pier_device **ret_device);
+
+/* A protection domain without its verbs object. NULL without memory. */
+struct pier_pd *pier_new_pd(struct pier_device *device);
 
 /* Something that has requests outstanding on regions of a PD: a channel. */
 struct pier_region_user {

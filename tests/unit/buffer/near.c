@@ -155,24 +155,21 @@ static struct nic *nic_named(const char *name)
 
 static int position(const char *name)
 {
-	return strcmp(name, PIER_SOFT_DEVICE) == 0
-		       ? (int)machine.tree.nic_count
-		       : (int)(nic_named(name) - machine.nics);
+	return (int)(nic_named(name) - machine.nics);
 }
 
-/* Far behind near, and what is equally far as libibverbs has it. */
+/*
+ * Far devices follow near ones, equally far ones are in the order of libibverbs. The
+ * software NIC is not among them.
+ */
 static void check_order(const struct pier_near_device *list, size_t count)
 {
-	assert_int_equal(count, machine.tree.nic_count + 1);
+	assert_int_equal(count, machine.tree.nic_count);
 	for (size_t i = 1; i < count; i++) {
 		assert_true(list[i - 1].distance <= list[i].distance);
 		if (list[i - 1].distance == list[i].distance)
 			assert_true(position(list[i - 1].name) < position(list[i].name));
 	}
-	assert_string_equal(list[count - 1].name, PIER_SOFT_DEVICE);
-	assert_int_equal(list[count - 1].distance, PIER_DISTANCE_UNKNOWN);
-	assert_string_equal(list[count - 1].location.pci, "");
-	assert_int_equal(list[count - 1].location.numa_node, -1);
 }
 
 /* For each GPU of each machine. */
@@ -276,7 +273,7 @@ static void keeps_the_order_from_nowhere(void **state)
 	stop_machine();
 	/* And by the public call, on whatever machine this is. */
 	expect_ok(pier_near_device_list(&nowhere, &list, &count));
-	assert_int_equal(count, machine.tree.nic_count + 1);
+	assert_int_equal(count, machine.tree.nic_count);
 	pier_near_device_list_free(list);
 }
 
@@ -292,6 +289,20 @@ static void check_opens(const char *place, const char *expected)
 	expect_ok(pier_open_near_in(machine.tree.root, buffer, &device));
 	assert_string_equal(pier_device_name(device), expected);
 	expect_ok(pier_close_device(device));
+	expect_ok(pier_buffer_free(buffer));
+	test_assert_census(&before);
+}
+
+static void check_opens_none(const char *place)
+{
+	struct test_census before = test_take_census();
+	struct pier_device *device = NULL;
+	struct pier_buffer *buffer;
+
+	setenv("BOARD", place, 1);
+	expect_ok(pier_buffer_alloc("board:0", 1, &buffer));
+	expect_result(pier_open_near_in(machine.tree.root, buffer, &device), -ENODEV);
+	assert_null(device);
 	expect_ok(pier_buffer_free(buffer));
 	test_assert_census(&before);
 }
@@ -324,7 +335,13 @@ static void opens_what_works(void **state)
 	assert_non_null(strstr(machine.warning, "Permission denied"));
 	for (size_t i = 0; i < machine.tree.nic_count; i++)
 		machine.nics[i].down = true;
-	nic_named("mlx5_6")->open_error = 0;
+	check_opens_none("0000:c3:00.0");
+	/* The nearest comes first, and each has its own reason. */
+	test_assert_sentence(
+		"no RDMA device can be used (PIER_DEVICE=soft0 or the name "
+		"soft0 selects the software NIC): mlx5_9 has no active port; "
+		"opening mlx5_6: Permission denied; mlx5_7 has no");
+	setenv("PIER_DEVICE", "soft0", 1);
 	check_opens("0000:c3:00.0", PIER_SOFT_DEVICE);
 	stop_machine();
 }

@@ -124,7 +124,7 @@ static void clamps_to_the_peer(void **state)
 	destroy(channel);
 }
 
-/* The least that a peer without pier tells: what is not known stays zero. */
+/* The least that a peer without pier reports: unknown fields stay zero. */
 static void connects_to_numbers_from_elsewhere(void **state)
 {
 	struct pier_endpoint stranger = { .qpn = 0xffffff, .psn = 0xffffff };
@@ -145,7 +145,7 @@ static void connects_to_numbers_from_elsewhere(void **state)
 	destroy(channel);
 }
 
-/* rxe tries for ever with 7 retries. */
+/* 7 means unlimited retries on rxe. */
 static void gives_up_on_a_dead_peer(void **state)
 {
 	struct pier_channel *channel;
@@ -226,7 +226,7 @@ static void needs_a_usable_port(void **state)
 	assert_int_equal(pier_channel_create(&fake.pd, &attr, &channel), -EADDRNOTAVAIL);
 	fake.port.state = IBV_PORT_DOWN;
 	assert_int_equal(pier_channel_create(&fake.pd, &attr, &channel), -ENETDOWN);
-	/* Which of a machine's devices it is. */
+	/* Which of the machine's devices it is. */
 	assert_non_null(strstr(pier_error_message(), "fake0"));
 	assert_non_null(strstr(pier_error_message(), "port 1 is not active but DOWN"));
 }
@@ -266,7 +266,7 @@ static void dispatches_in_any_order(void **state)
 	assert_int_equal(pier_work_wait(channel, work[0], 0, &result), 0);
 	assert_false(result.has_immediate);
 	assert_int_equal(pier_work_wait(channel, work[1], 0, NULL), 0);
-	/* Should a device not keep the order, each still finds its own. */
+	/* Even if a device does not keep the order, each completion finds its request. */
 	for (int i = 0; i < 2; i++)
 		assert_int_equal(pier_post_send(channel, NULL, 0, &work[i]), 0);
 	fake_complete(work[1].id, IBV_WC_SUCCESS, IBV_WC_SEND, 0);
@@ -327,7 +327,7 @@ static void takes_places_that_are_free(void **state)
 	fake_complete(work[0].id, IBV_WC_SUCCESS, IBV_WC_SEND, 0);
 	assert_int_equal(pier_post_send(channel, NULL, 0, NULL), 0);
 	assert_int_equal(pier_work_wait(channel, work[0], 0, NULL), 0);
-	/* Nobody watches that one: its place is found again when it is needed. */
+	/* Nobody watches that request: its place is reused when it is needed. */
 	assert_int_equal(pier_post_send(channel, NULL, 0, NULL), -EAGAIN);
 	for (int i = 0; i < 3; i++)
 		fake_complete(fake.send_ids[0], IBV_WC_SUCCESS, IBV_WC_SEND, 0);
@@ -406,7 +406,7 @@ static void keeps_the_first_cause(void **state)
 	assert_int_equal(pier_post_recv(channel, NULL, 0, &recv), 0);
 	for (int i = 0; i < 2; i++)
 		assert_int_equal(pier_post_write(channel, NULL, 0, &remote, &work[i]), 0);
-	/* The flush of the other queue may be seen first. */
+	/* The flush of the other queue may come first. */
 	fake_complete(recv.id, IBV_WC_WR_FLUSH_ERR, IBV_WC_BIND_MW, 0xffffffff);
 	fake_complete(work[0].id, IBV_WC_REM_ACCESS_ERR, IBV_WC_BIND_MW, 0);
 	fake_complete(work[1].id, IBV_WC_WR_FLUSH_ERR, IBV_WC_BIND_MW, 0);
@@ -466,7 +466,7 @@ static void maps_statuses(void **state)
 	}
 }
 
-/* A write cannot be too long for the peer's receive: then it is the access. */
+/* A write cannot be too long for the peer's receive, so the access was refused. */
 static void maps_a_refused_write(void **state)
 {
 	struct pier_channel *channel = connected();
@@ -481,7 +481,7 @@ static void maps_a_refused_write(void **state)
 	destroy(channel);
 }
 
-/* rxe gives a receive the status that the peer gets for what was refused here. */
+/* rxe completes a receive with the status that the peer gets for a refused request. */
 static void says_who_refused(void **state)
 {
 	static const struct {
@@ -525,7 +525,7 @@ static void stops_when_the_time_is_up(void **state)
 	destroy(channel);
 }
 
-/* A device that dies owes the flush, and the memory must be free even so. */
+/* A device that dies gives no flush, and the memory must be free all the same. */
 static void does_not_wait_for_a_dead_device(void **state)
 {
 	struct pier_channel *channel = connected();
@@ -556,7 +556,7 @@ static void reports_a_failing_queue(void **state)
 	destroy(channel);
 }
 
-/* Whoever waited gets the memory back, so nothing may be under way any more. */
+/* The caller gets its memory back, so nothing may be outstanding any more. */
 static void stops_when_waiting_fails(void **state)
 {
 	struct pier_channel *channel = connected();
@@ -604,7 +604,7 @@ static void needs_a_remote_region(void **state)
 	assert_non_null(strstr(pier_error_message(), "remote is NULL"));
 	assert_int_equal(pier_post_read(channel, &place, 1, NULL, NULL), -EINVAL);
 	assert_int_equal(pier_post_write_imm(channel, &piece, 1, NULL, 1, NULL), -EINVAL);
-	/* Immediate data alone needs none. */
+	/* Immediate data alone needs no elements. */
 	assert_int_equal(pier_post_write_imm(channel, NULL, 0, NULL, 1, NULL), 0);
 	assert_int_equal(fake.last_send.wr.rdma.rkey, 0);
 	destroy(channel);

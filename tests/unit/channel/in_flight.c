@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Which regions the requests of channels keep, and for how long, over a NIC that
- * completes what the test says. */
+/*
+ * Which regions the requests of channels use, and for how long. The NIC completes what
+ * the test says.
+ */
 #include "tests/support/cmocka.h"
 #include "tests/support/expect.h"
 #include "tests/support/random.h"
@@ -68,7 +70,7 @@ static void complete_send(void)
 	fake_complete(fake.send_ids[0], IBV_WC_SUCCESS, IBV_WC_RDMA_WRITE, 8);
 }
 
-/* From posting until it is collected, not only until it is complete. */
+/* From posting until the completion is collected, not only until it arrives. */
 static void expect_kept(struct pier_channel *channel, struct pier_work work,
 			const char *name)
 {
@@ -121,7 +123,7 @@ static void keeps_what_nobody_asks_for_until_it_is_polled(void **state)
 	expect_ok(pier_channel_destroy(channel));
 }
 
-/* Devices do not look at the keys of these. */
+/* Devices ignore the keys of empty elements. */
 static void keeps_nothing_without_need(void **state)
 {
 	struct pier_gather empty[SGE] = { { 0, 0, KEY }, { 1, 1, OTHER }, { 2, 0, KEY } };
@@ -171,7 +173,7 @@ static void keeps_nothing_after_a_stop(void **state)
 	expect_use(KEY, NULL);
 	expect_ok(pier_channel_destroy(channel));
 
-	/* A queue pair that does not even flush. */
+	/* A queue pair that gives no flushes either. */
 	channel = connected();
 	fake.never_flushes = true;
 	expect_ok(pier_post_recv(channel, &target, 1, NULL));
@@ -196,11 +198,11 @@ static void lets_go_with_the_channel(void **state)
 	expect_use(KEY, NULL);
 }
 
-/* What is outstanding, by the side of the channel's own memory of it. */
+/* A model of what is outstanding, beside the channel's own. */
 struct model {
 	struct pier_work works[SENDS + RECEIVES];
 	uint32_t keys[SENDS + RECEIVES][SGE]; /* 0: none */
-	int posted[SENDS + RECEIVES];	      /* in which step */
+	int posted[SENDS + RECEIVES];	      /* the step in which it was posted */
 };
 
 enum {
@@ -292,7 +294,7 @@ struct watch {
 	unsigned int looks;
 };
 
-/* No request has OTHER any more, whatever goes on with KEY in the same slots. */
+/* No request uses OTHER, whatever happens to KEY in the same slots. */
 static void *look_for_other(void *argument)
 {
 	struct watch *watch = argument;

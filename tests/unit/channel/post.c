@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Requests with flags, atomics and batches, as the NIC is told of them. */
+/* Requests with flags, atomics and batches, as the NIC gets them. */
 #include "tests/support/cmocka.h"
 #include "tests/support/expect.h"
 #include "tests/support/random.h"
@@ -209,7 +209,7 @@ static void checks_atomics(void **state)
 	expect_ok(pier_channel_destroy(channel));
 }
 
-/* The last one alone is signalled, and its completion is that of all. */
+/* Only the last request is signalled, and its completion covers all. */
 static void signals_the_last_of_a_batch(void **state)
 {
 	struct pier_channel *channel = connected();
@@ -276,7 +276,7 @@ static void posts_pairs(void **state)
 		assert_int_equal(wr->wr.rdma.remote_addr, 0x10000 + i);
 		assert_int_equal(wr->wr.rdma.rkey, 0x90 + i);
 		assert_int_equal(wr->send_flags, i == 1 ? IBV_SEND_INLINE : flags);
-		/* Neither bytes that were taken along nor none at all. */
+		/* Neither inline bytes nor empty elements. */
 		assert_int_equal(pier_region_in_use(&fake.pd, KEY + i) != NULL,
 				 i == 0 || i == 3);
 	}
@@ -307,7 +307,10 @@ static void rings_for_many(void **state)
 		requests[i] = a_write();
 	expect_result(pier_post_batch(channel, requests, 0, &work), -EINVAL);
 	expect_result(pier_post_batch(channel, requests, SENDS + 1, &work), -E2BIG);
-	/* A mistake behind the first doorbell's is found before that rings. */
+	/*
+	 * An invalid request behind the first doorbell is found before that doorbell is
+	 * rung.
+	 */
 	requests[35].remote = NULL;
 	expect_result(pier_post_batch(channel, requests, SENDS, &work), -EINVAL);
 	test_assert_sentence("request 35 of a batch");
@@ -329,7 +332,7 @@ static void rings_for_many(void **state)
 	expect_ok(pier_channel_destroy(channel));
 }
 
-/* One of a batch fails: its cause is kept, and the batch ends with the flush. */
+/* A request of a batch fails: its cause is kept, and the batch ends with a flush. */
 static void tells_which_of_a_batch_failed(void **state)
 {
 	struct pier_channel *channel = connected();
@@ -375,7 +378,7 @@ static void stops_a_batch_that_was_cut(void **state)
 	}
 }
 
-/* What the device refused is no request whose end could be missing. */
+/* A request that the device refused needs no completion. */
 static void keeps_nothing_of_what_was_refused(void **state)
 {
 	const struct pier_request requests[2] = { a_write(), a_write() };
@@ -396,7 +399,7 @@ static void keeps_nothing_of_what_was_refused(void **state)
 	expect_ok(pier_channel_destroy(channel));
 }
 
-/* A batch never takes the place of a result that somebody may still ask for. */
+/* A batch never overwrites a result that somebody may still ask for. */
 static void keeps_results_beside_batches(void **state)
 {
 	struct pier_channel *channel = connected_with(4, 0);
@@ -474,7 +477,7 @@ static void waits_for_room(void **state)
 	assert_int_equal(pier_channel_send_room(channel), 0);
 	expect_result(pier_channel_wait_room(channel, 1, 20), -ETIMEDOUT);
 	test_assert_sentence("3 are outstanding");
-	/* Nothing was stopped. */
+	/* The channel was not stopped. */
 	assert_int_equal(fake.state, IBV_QPS_RTS);
 	complete_sends(2);
 	expect_ok(pier_channel_wait_room(channel, 2, 20));
@@ -508,7 +511,7 @@ static void gives_up_handles(void **state)
 	expect_ok(pier_channel_destroy(channel));
 }
 
-/* Posts and polls in every mixture: each handle gets its own result, once. */
+/* Random posts and polls: each handle gets its own result, once. */
 static void agrees_with_a_model(void **state)
 {
 	struct pier_channel *channel = connected_with(8, 0);

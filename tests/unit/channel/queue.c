@@ -49,7 +49,7 @@ static void completes_all_before(void **state)
 		assert_int_equal(pier_queue_room(&queue), 0);
 		pier_queue_done(&queue, queue.head - 2);
 		assert_int_equal(pier_queue_outstanding(&queue), 1);
-		/* One that comes late changes nothing. */
+		/* A late completion changes nothing. */
 		pier_queue_done(&queue, queue.head - 3);
 		assert_int_equal(pier_queue_outstanding(&queue), 1);
 		pier_queue_done(&queue, queue.head - 1);
@@ -66,7 +66,7 @@ static void finds_what_is_watched(void **state)
 	assert_null(pier_queue_find(&queue, 100)); /* not posted yet */
 	entry = post(&queue, true, PIER_OP_SEND, 1);
 	assert_ptr_equal(pier_queue_find(&queue, 100), entry);
-	assert_null(pier_queue_find(&queue, 96)); /* of the same place in the ring */
+	assert_null(pier_queue_find(&queue, 96)); /* with the same place in the ring */
 	assert_null(pier_queue_find(&queue, 100 | PIER_ID_RECEIVE));
 	post(&queue, false, PIER_OP_SEND, 1);
 	assert_null(pier_queue_find(&queue, 101));
@@ -79,7 +79,7 @@ static void finds_what_is_watched(void **state)
 	pier_free_queue(&queue);
 }
 
-/* Results that nobody asks for stay while others come round; there is an end to it. */
+/* Results that nobody asks for survive the wrap-around, up to a limit. */
 static void puts_results_aside(void **state)
 {
 	struct pier_queue queue = queue_from(0);
@@ -95,7 +95,7 @@ static void puts_results_aside(void **state)
 	for (id = 0; id < DEPTH + 4; id++)
 		assert_int_equal(pier_queue_find(&queue, id)->result.byte_length,
 				 1000 + id);
-	/* The first of three, then the last, then what came in between. */
+	/* The first of three, then the last, then the middle one. */
 	pier_queue_forget(&queue, pier_queue_find(&queue, 0));
 	assert_null(pier_queue_find(&queue, 0));
 	assert_true(pier_queue_make_free(&queue, queue.head));
@@ -126,7 +126,7 @@ static void knows_the_keys_of_what_is_outstanding(void **state)
 	assert_true(pier_queue_uses(&queue, 10, &opcode));
 	assert_int_equal(opcode, PIER_OP_WRITE);
 	assert_true(pier_queue_uses(&queue, 98, &opcode));
-	assert_false(pier_queue_uses(&queue, 99, &opcode)); /* of no bytes */
+	assert_false(pier_queue_uses(&queue, 99, &opcode)); /* without bytes */
 	pier_queue_done(&queue, 41);
 	assert_false(pier_queue_uses(&queue, 10, &opcode));
 	assert_true(pier_queue_uses(&queue, 11, &opcode));

@@ -8,7 +8,7 @@
 
 #include "counter_fixture.h"
 
-/* What is asked of the NIC to bring a channel back, and what a channel keeps. */
+/* What the NIC is asked to recover a channel, and what the channel keeps. */
 
 static const struct pier_endpoint peer = {
 	.qpn = 0x55,
@@ -62,7 +62,7 @@ static void close_channel(struct pier_channel *channel)
 	assert_int_equal(fake.qps + fake.cqs + fake.channels, 0);
 }
 
-/* Connects to a peer that was reset too, and moves something. */
+/* Connect to a peer that was reset too, and move some bytes. */
 static void expect_usable(struct pier_channel *channel, uint32_t generation)
 {
 	struct pier_endpoint newer = peer;
@@ -83,7 +83,7 @@ static void expect_usable(struct pier_channel *channel, uint32_t generation)
 	assert_int_equal(result.byte_length, 5);
 }
 
-/* A post, its failure, and two that were behind it. */
+/* A post, its failure, and two requests behind it. */
 static void break_channel(struct pier_channel *channel)
 {
 	struct pier_work work[3];
@@ -91,7 +91,7 @@ static void break_channel(struct pier_channel *channel)
 	for (int i = 0; i < 2; i++)
 		expect_ok(pier_post_send(channel, NULL, 0, &work[i]));
 	expect_ok(pier_post_recv(channel, NULL, 0, &work[2]));
-	/* The receive queue may tell first. */
+	/* The receive queue may report first. */
 	fake_complete(work[2].id, IBV_WC_WR_FLUSH_ERR, IBV_WC_RECV, 0);
 	fake_complete(work[0].id, IBV_WC_REM_ACCESS_ERR, IBV_WC_SEND, 0);
 	fake_complete(work[1].id, IBV_WC_WR_FLUSH_ERR, IBV_WC_SEND, 0);
@@ -122,7 +122,7 @@ static void keeps_the_first_cause_apart(void **state)
 	close_channel(channel);
 }
 
-/* Flushes alone: the first of them is the cause, and not one behind it. */
+/* Only flushes: the first of them is the cause, not a later one. */
 static void counts_flushes_without_a_cause(void **state)
 {
 	struct pier_channel *channel = connected();
@@ -186,7 +186,7 @@ static void begins_anew_after_an_error(void **state)
 	close_channel(channel);
 }
 
-/* What was on its way when the channel was reset: at most half of the numbers off. */
+/* What was on its way at the reset is at most half of the numbers away. */
 static void begins_far_from_the_last_packet(void **state)
 {
 	struct pier_channel *channel = connected();
@@ -211,7 +211,7 @@ static void begins_far_from_the_last_packet(void **state)
 	close_channel(channel);
 }
 
-/* One that the caller chose was good for the first connection; so is what was asked. */
+/* The caller's PSN was for the first connection, and the query reports it. */
 static void begins_far_from_the_first_packet_at_least(void **state)
 {
 	struct pier_channel_attr attr = small_attr();
@@ -223,7 +223,7 @@ static void begins_far_from_the_first_packet_at_least(void **state)
 	expect_ok(pier_channel_create(fake_reset(), &attr, &channel));
 	assert_int_equal(endpoint_of(channel).psn, 0x123456);
 	expect_ok(pier_channel_connect(channel, &peer));
-	/* To ERR, and then the question. */
+	/* To ERR, and then the query. */
 	fake.fail_call = fake.calls + 2;
 	expect_ok(pier_channel_reset(channel));
 	distance = (endpoint_of(channel).psn - 0x123456) & 0xffffff;
@@ -261,7 +261,7 @@ static void answers_for_what_was_outstanding(void **state)
 	close_channel(channel);
 }
 
-/* No completion comes: the queue pair goes to RESET all the same. */
+/* Without completions the queue pair still goes to RESET. */
 static void does_not_wait_for_a_dead_device(void **state)
 {
 	struct pier_channel *channel = connected();
@@ -286,15 +286,15 @@ static void resets_at_any_time(void **state)
 	struct pier_work receive;
 
 	(void)state;
-	/* Before it was connected. */
+	/* Before the channel was connected. */
 	expect_ok(pier_post_recv(channel, NULL, 0, &receive));
 	expect_ok(pier_channel_reset(channel));
 	expect_result(pier_work_wait(channel, receive, 0, NULL), -ECANCELED);
-	/* Once more, and while nothing is wrong. */
+	/* A second time, and without an error. */
 	expect_ok(pier_channel_reset(channel));
 	expect_usable(channel, 7);
 	expect_ok(pier_channel_reset(channel));
-	/* After it could not be connected: which says nothing of the peer. */
+	/* After a failed connect, which says nothing about the peer. */
 	fake.fail_call = fake.calls + 1;
 	expect_result(
 		pier_channel_connect(channel, &(struct pier_endpoint){ .qpn = 0x55,
@@ -304,7 +304,7 @@ static void resets_at_any_time(void **state)
 	expect_result(pier_channel_connect(channel, &peer), -EISCONN);
 	expect_ok(pier_channel_reset(channel));
 	expect_usable(channel, 8);
-	/* After the time was up, which stops everything. */
+	/* After a timeout, which stops everything. */
 	expect_result(pier_channel_send(channel, NULL, 0, 0), -ETIMEDOUT);
 	expect_ok(pier_channel_reset(channel));
 	expect_usable(channel, 9);
@@ -332,7 +332,7 @@ static void refuses_stale_endpoints(void **state)
 	expect_ok(pier_channel_reset(channel));
 	expect_usable(channel, UINT32_MAX);
 	expect_ok(pier_channel_reset(channel));
-	expect_usable(channel, 1); /* 0 is none */
+	expect_usable(channel, 1); /* 0 is not a generation */
 	expect_ok(pier_channel_reset(channel));
 	other.generation = UINT32_MAX;
 	expect_result(pier_channel_connect(channel, &other), -ESTALE);
@@ -341,7 +341,7 @@ static void refuses_stale_endpoints(void **state)
 	close_channel(channel);
 }
 
-/* Another channel may have got the number, and others have no generations. */
+/* Another channel may get the number, and some endpoints have no generation. */
 static void takes_the_endpoints_of_others(void **state)
 {
 	struct pier_endpoint other = peer;
@@ -366,7 +366,7 @@ static void takes_the_endpoints_of_others(void **state)
 	close_channel(channel);
 }
 
-/* Each call of the provider fails once: afterwards it can be reset again. */
+/* Each call of the provider fails once: the channel can be reset again afterwards. */
 static void survives_every_failure(void **state)
 {
 	int failures = 0;
@@ -398,7 +398,7 @@ static void survives_every_failure(void **state)
 		expect_usable(channel, 8);
 		close_channel(channel);
 	}
-	/* The port, its GIDs, to RESET and to INIT; others can be done without. */
+	/* The port, its GIDs, to RESET and to INIT; the others are optional. */
 	assert_int_equal(failures, 1 + FAKE_GIDS + 2);
 }
 
@@ -409,7 +409,7 @@ static void needs_its_port_again(void **state)
 	(void)state;
 	fake.port.state = IBV_PORT_DOWN;
 	expect_result(pier_channel_reset(channel), -ENETDOWN);
-	/* Its queue pair takes nothing any more. */
+	/* Its queue pair takes no requests any more. */
 	assert_int_equal(pier_channel_error(channel, NULL), -ENETDOWN);
 	expect_result(pier_post_recv(channel, NULL, 0, NULL), -EPIPE);
 	expect_result(pier_channel_connect(channel, &peer), -EISCONN);
@@ -441,7 +441,7 @@ static void ends_windows(void **state)
 				   &window));
 	assert_true(pier_mr_is_window(window));
 	assert_int_equal(fake.mws, 1);
-	fake.fail_call = fake.calls + 2; /* behind ERR */
+	fake.fail_call = fake.calls + 2; /* after ERR */
 	expect_result(pier_channel_reset(channel), -ENOSPC);
 	test_assert_sentence("memory window");
 	assert_int_equal(fake.mws, 1);
@@ -486,7 +486,7 @@ static void resets_without_end(void **state)
 		expect_ok(pier_channel_reset(channel));
 		expect_usable(channel, generation++);
 	}
-	/* 0 is left out. */
+	/* 0 is skipped. */
 	assert_in_range(endpoint_of(channel).generation - first, 1000, 1001);
 	close_channel(channel);
 }

@@ -15,7 +15,7 @@ enum {
 	OPCODES = PIER_OP_KEEPALIVE + 1,
 };
 
-/* What each status is of a write: the whole of the table, by hand. */
+/* The meaning of each status for a write: the whole table, by hand. */
 static const struct {
 	enum ibv_wc_status status;
 	const char *name;
@@ -67,7 +67,7 @@ static void knows_every_status(void **state)
 	}
 }
 
-/* Of every opcode: a class, what happened and what to check, in one line that fits. */
+/* For every opcode: a class, what happened and what to check, in one line that fits. */
 static void explains_every_status(void **state)
 {
 	(void)state;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* How transfers with remote vectors become requests: what a NIC is told. */
+/* How transfers with remote vectors become requests, as the NIC gets them. */
 #include "tests/support/cmocka.h"
 #include "tests/support/random.h"
 
@@ -96,7 +96,7 @@ static void splits_at_seams(void **state)
 	assert_request(&fake.log[2], IBV_WR_RDMA_WRITE, 0x40000, 14, 2);
 	assert_sge(&fake.log[2].sg_list[0], 0x311, 3, 3);
 	assert_sge(&fake.log[2].sg_list[1], 0x400, 5, 4);
-	/* Nobody asks for the first two: with them their places are free. */
+	/* Nobody asks for the first two, so their places are free. */
 	complete_first();
 	complete_first();
 	assert_int_equal(pier_work_poll(channel, work, NULL), 0);
@@ -221,14 +221,17 @@ static void waits_for_places(void **state)
 	complete_first();
 	assert_int_equal(pier_post_write_vec(channel, pieces, 4, parts, 4, &vec), 0);
 	assert_int_equal(fake.logged, 5);
-	/* Full: one that can wait for room has nothing of its own to wait for. */
+	/*
+	 * The queue is full, and a call that can wait for room has posted nothing to
+	 * wait for.
+	 */
 	assert_int_equal(pier_channel_write_vec(channel, pieces, 4, parts, 4, 1000),
 			 -EAGAIN);
 	assert_int_equal(pier_channel_outstanding(channel), 4);
 	destroy(channel);
 }
 
-/* Room in the queue is not all: what nobody asked for is kept, and not without end. */
+/* Room in the queue is not enough: unpolled results are kept, up to a limit. */
 static void keeps_what_nobody_asked_for(void **state)
 {
 	struct pier_channel *channel = connected(4, 1 << 20);
@@ -259,7 +262,7 @@ static void keeps_what_nobody_asked_for(void **state)
 	destroy(channel);
 }
 
-/* What completed and nobody asks for is collected when its place is needed. */
+/* Completed requests that nobody asks for are collected when their places are needed. */
 static void finds_places_by_collecting(void **state)
 {
 	struct pier_channel *channel = connected(3, 1 << 20);
@@ -320,7 +323,7 @@ static void stops_what_it_posted(void **state)
 	destroy(channel);
 }
 
-/* Nothing completes: neither when all is posted, nor when there is no room for more. */
+/* Nothing completes, neither after all is posted nor while waiting for room. */
 static void stops_when_the_time_is_up(void **state)
 {
 	(void)state;
@@ -359,8 +362,8 @@ static void reports_a_failing_queue(void **state)
 }
 
 /*
- * Byte by byte, by the words of the header: a byte goes into the request before it
- * unless that is full. What the NIC was told must be the same bytes in as many requests.
+ * A byte-by-byte model from the words of the header: a byte goes into the request
+ * before it unless that is full. The NIC must get the same bytes in as many requests.
  */
 enum {
 	MAX_PIECES = 40,

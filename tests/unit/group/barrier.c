@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Barriers of groups: that nobody passes before all have come, and who is named. */
+/*
+ * Barriers of groups: no rank passes before all have come, and the right rank is named.
+ */
 #include "tests/support/cmocka.h"
 #include "tests/support/expect.h"
 #include "group_fixture.h"
@@ -17,8 +19,8 @@ enum {
 	BARRIERS = 40,
 	/* Some thousand in the 50 us before it sleeps, then one for each event. */
 	MANY_LOOKS = 100000,
-	LONGER = 1500,	 /* in which all that come have come, on a busy machine too */
-	SLACK_MS = 3000, /* that a machine with other things to do may take longer */
+	LONGER = 1500,	 /* enough for the ranks that come, on a busy machine too */
+	SLACK_MS = 3000, /* tolerance for a busy machine */
 };
 
 static const uint32_t sizes[] = { 1, 2, 3, 5, 8, 16 };
@@ -27,7 +29,7 @@ static const enum pier_barrier_algorithm algorithms[] = {
 	PIER_BARRIER_BINARY_TREE,
 	PIER_BARRIER_DISSEMINATION,
 };
-static enum pier_barrier_algorithm algorithm; /* of the test that runs */
+static enum pier_barrier_algorithm algorithm; /* of the running test */
 
 static struct crew *connected(void **state, uint32_t size)
 {
@@ -47,10 +49,10 @@ static void disconnect(void **state)
 	scene->crew.size = 0;
 }
 
-/* How many have come to each barrier. */
+/* How many ranks have come to each barrier. */
 static atomic_uint came[BARRIERS];
 
-/* Some turns for others, a few times some milliseconds. */
+/* Yield to others, sometimes for some milliseconds. */
 static void dawdle(struct test_random *random)
 {
 	struct timespec pause = { .tv_nsec = 3000000 };
@@ -143,7 +145,7 @@ static int pass_one(struct crew_member *member)
 				     member->crew->timeout_ms);
 }
 
-/* Whoever is through may leave at once: nobody else suffers from it. */
+/* A rank that is through may leave at once: no other rank suffers. */
 static int pass_and_leave(struct crew_member *member)
 {
 	int error = pass_one(member);
@@ -166,7 +168,7 @@ static void leaving_right_behind_a_barrier(void **state)
 	}
 }
 
-/* One is late by a second: the others sleep meanwhile. */
+/* One rank is late by a second: the others sleep meanwhile. */
 static int sleep_in_a_barrier(struct crew_member *member)
 {
 	struct timespec second = { .tv_sec = 1 };
@@ -193,7 +195,7 @@ static void who_waits_sleeps(void **state)
 	}
 }
 
-/* Errors by rank, that each member blames that one, and that nobody was late. */
+/* Errors by rank; each member names that rank, and none is late. */
 static void expect_blamed(const struct crew *crew, uint32_t mask, uint32_t culprit,
 			  int error)
 {
@@ -214,7 +216,7 @@ static void expect_blamed(const struct crew *crew, uint32_t mask, uint32_t culpr
 	}
 }
 
-/* The first rank knows who is missing, and tells the others, who have longer. */
+/* The first rank knows who is missing, and tells the others, whose deadline is later. */
 static int pass_patiently(struct crew_member *member)
 {
 	return pier_group_barrier_of(member->group, algorithm, NULL, 0,
@@ -233,7 +235,7 @@ static void the_first_rank_names_who_is_missing(void **state)
 	assert_non_null(strstr(crew->members[0].sentence, "rank 3 of 5 did not come"));
 	assert_non_null(strstr(crew->members[1].sentence,
 			       "rank 0 of 5 says that rank 3 did not come"));
-	/* Who comes too late is told at once, and does not wait. */
+	/* A rank that comes too late learns it at once, and does not wait. */
 	crew->timeout_ms = CREW_PATIENT;
 	expect_result(crew_run_some(crew, 1u << 3, pass_one), -ETIMEDOUT);
 	assert_true(crew->members[3].took_ms < CREW_PATIENT);
@@ -252,7 +254,7 @@ static void all_that_are_missing_are_named(void **state)
 	assert_int_equal(pier_group_failed_rank(crew->members[0].group), 1);
 }
 
-/* By each algorithm, whoever it is, nobody waits for longer than its deadline. */
+/* With each algorithm and each missing rank, none waits beyond its deadline. */
 static void nobody_waits_for_ever(void **state)
 {
 	for (size_t i = 0; i < sizeof(algorithms) / sizeof(algorithms[0]); i++) {
@@ -272,7 +274,7 @@ static void nobody_waits_for_ever(void **state)
 				assert_true(member->took_ms < CREW_BRIEF + SLACK_MS);
 				assert_int_not_equal(
 					pier_group_failed_rank(member->group), -1);
-				/* For good: the barrier is broken, requests are not. */
+				/* For good: barriers are broken, requests are not. */
 				expect_result(pier_group_barrier(member->group, 0),
 					      -EPIPE);
 				test_assert_sentence("failed before");
@@ -282,7 +284,7 @@ static void nobody_waits_for_ever(void **state)
 	}
 }
 
-/* A member that is gone is named by all, long before their time is up. */
+/* All name a member that is gone, long before their deadline. */
 static void a_member_that_is_gone_is_named_by_all(void **state)
 {
 	for (size_t i = 0; i < sizeof(algorithms) / sizeof(algorithms[0]); i++) {
@@ -339,7 +341,7 @@ static void ranks_must_agree_on_ranks(void **state)
 		assert_int_equal(crew->members[rank].error, -EPROTO);
 }
 
-/* What a rank might send that is no notice: rank 1 is not honest. */
+/* Messages that rank 1 should not send. */
 static void notices_may_be_hostile(void **state)
 {
 	static const struct {
@@ -350,7 +352,7 @@ static void notices_may_be_hostile(void **state)
 		{ UINT32_MAX, -EPROTO, 1 },
 		{ (uint32_t)PIER_GROUP_MESSAGE_HERE << PIER_GROUP_MESSAGE_BITS, -EPROTO,
 		  1 },
-		/* Rank 2 among 2, and a reason that there is not. */
+		/* Rank 2 among 2, and an unknown reason. */
 		{ (uint32_t)PIER_GROUP_MESSAGE_FAILED << PIER_GROUP_MESSAGE_BITS |
 			  1 << 24 | 2,
 		  -EPROTO, 1 },

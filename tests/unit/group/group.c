@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Groups: their making, their blobs, and requests to many ranks. */
+/* Groups: creation, blobs, and requests to many ranks. */
 #include "tests/support/cmocka.h"
 #include "tests/support/expect.h"
 #include "group_fixture.h"
@@ -18,10 +18,10 @@
 #include "core/error.h"
 
 enum {
-	SLACK_MS = 3000, /* that a machine with other things to do may take longer */
-	PIECE = 700,	 /* bytes for or of each rank */
+	SLACK_MS = 3000, /* tolerance for a busy machine */
+	PIECE = 700,	 /* bytes for or from each rank */
 	GUARD = 13,	 /* bytes between two pieces */
-	TARGET = 20011,	 /* offset in every area of what comes from others */
+	TARGET = 20011,	 /* offset in every area of bytes from others */
 };
 
 static struct crew *prepared(void **state, uint32_t size,
@@ -60,7 +60,7 @@ struct piece {
 	struct pier_remote remote;
 };
 
-/* The bytes at one place of `from` will be those at another place of `to`. */
+/* The bytes at one place of `from` will be at another place of `to`. */
 static void image_copy(const struct crew_member *to, size_t to_offset,
 		       const struct crew_member *from, size_t from_offset)
 {
@@ -157,7 +157,7 @@ static void multicasts_one_piece(void **state)
 	assert_int_equal(crew_differs(crew), -1);
 }
 
-/* A message from each to each, itself included, with a number. */
+/* A message with a number from each rank to each, itself included. */
 static int exchange_messages(struct crew_member *member)
 {
 	struct pier_group_request requests[2 * CREW_MAX] = { 0 };
@@ -224,13 +224,13 @@ static int exchange_messages_late(struct crew_member *member)
 	return exchange_messages(member);
 }
 
-/* Receives that are posted later than a channel would wait for by itself. */
+/* Receives that are posted later than a channel would retry by itself. */
 static void waits_for_who_comes_late(void **state)
 {
 	expect_ok(crew_run(connected(state, 3), exchange_messages_late));
 }
 
-/* Many more requests for a rank than its queue takes: in order, as it takes them. */
+/* Many more requests to a rank than its queue takes: in order, as room comes. */
 static void queues_may_be_shorter_than_the_list(void **state)
 {
 	enum {
@@ -252,7 +252,7 @@ static void queues_may_be_shorter_than_the_list(void **state)
 	crew = connected_with(state, 3, &attr);
 	for (int i = 0; i < 2; i++)
 		expect_ok(crew_remote(&crew->members[1 + i], TARGET, PIECE, &remotes[i]));
-	/* All to the same place: the last one stays. */
+	/* All to the same place: the last one remains. */
 	for (uint32_t i = 0; i < 2 * MANY; i++) {
 		expect_ok(crew_gather(&crew->members[0], i * 10, PIECE, &from[i]));
 		requests[i] = (struct pier_group_request){ .rank = 1 + i % 2,
@@ -271,7 +271,7 @@ static int pass(struct crew_member *member)
 	return pier_group_barrier(member->group, CREW_PATIENT);
 }
 
-/* One rank refuses: it is named, the others have their bytes, and it stays so. */
+/* One rank refuses: it is named, the others get their bytes, and it stays broken. */
 static void names_who_fails_and_serves_the_others(void **state)
 {
 	struct crew *crew = connected(state, 5);
@@ -294,7 +294,7 @@ static void names_who_fails_and_serves_the_others(void **state)
 	for (uint32_t rank = 0; rank < 5; rank++)
 		assert_int_equal(results[rank].error, rank == 3 ? -EACCES : 0);
 	assert_int_equal(crew_differs(crew), -1);
-	/* Its channel is broken now, and again nobody else's. */
+	/* Its channel is broken now, and again no other rank's. */
 	pieces[3].remote.rkey ^= 0x10000;
 	expect_result(pier_group_scatter(group, requests, 5, CREW_PATIENT, results),
 		      -EPIPE);
@@ -305,7 +305,7 @@ static void names_who_fails_and_serves_the_others(void **state)
 	expect_ok(crew_run(crew, pass));
 }
 
-/* Rank 1 fails before rank 2 sends: that is no reason not to wait for rank 2. */
+/* Rank 1 fails before rank 2 sends: that does not end the wait for rank 2. */
 static int receive_or_send_late(struct crew_member *member)
 {
 	struct pier_group_request requests[2] = {
@@ -333,7 +333,7 @@ static void who_fails_does_not_end_the_others(void **state)
 	expect_ok(crew_run_some(connected(state, 3), 0x5, receive_or_send_late));
 }
 
-/* Two ranks send nothing: both are named after one deadline, not after two. */
+/* Two ranks send nothing: both are named after one deadline, not two. */
 static void a_deadline_is_one_for_all(void **state)
 {
 	enum {
@@ -375,7 +375,7 @@ static void a_deadline_is_one_for_all(void **state)
 	image_copy(&crew->members[0], TARGET, &crew->members[0], 1);
 	image_copy(&crew->members[0], TARGET + piece_at(2), &crew->members[2], 5);
 	assert_int_equal(crew_differs(crew), -1);
-	/* Memory of theirs is safe: nothing is outstanding there. */
+	/* Their memory is safe: nothing is outstanding. */
 	for (uint32_t rank = 0; rank < 4; rank++)
 		assert_int_equal(
 			pier_channel_outstanding(pier_group_channel(group, rank)), 0);
@@ -384,7 +384,7 @@ static void a_deadline_is_one_for_all(void **state)
 	assert_int_equal(pier_post_recv(pier_group_channel(group, 2), NULL, 0, NULL), 0);
 }
 
-/* What is not posted in time is not posted later either. */
+/* A request that is not posted in time is not posted later. */
 static void a_full_queue_is_no_reason_to_wait_for_ever(void **state)
 {
 	struct pier_channel_attr shallow;
@@ -435,8 +435,8 @@ static void waits_for_what_the_user_posted(void **state)
 }
 
 /*
- * A look in which a request ends after it was asked for: as when asking for the next
- * one collects both.
+ * A look in which a request completes after it was polled, as if polling the next one
+ * had collected both.
  */
 struct late_look {
 	struct pier_channel *channel;
@@ -501,7 +501,7 @@ static void refuses_before_anything_is_posted(void **state)
 	test_assert_sentence("request 1 of a group: there is no rank 2 among 2");
 	expect_result(pier_group_scatter(group, requests, 1, -2, results), -EINVAL);
 	expect_ok(pier_group_scatter(group, requests, 0, 0, NULL));
-	/* One that cannot be posted is the rank's own failure. */
+	/* A request that cannot be posted is this rank's own failure. */
 	requests[1].rank = 1;
 	pieces[1].remote.length = PIECE - 1;
 	written(crew, 0);
@@ -567,7 +567,7 @@ static void has_a_place_among_the_objects(void **state)
 	assert_int_equal(channels, 5);
 	expect_result(pier_dealloc_pd(crew->members[1].pd), -EBUSY);
 	test_assert_sentence("1 region, 5 channels and 1 group");
-	/* Its channels are its own. */
+	/* Its channels belong to it. */
 	expect_result(pier_channel_destroy(pier_group_channel(group, 0)), -EBUSY);
 	expect_result(pier_channel_reset(pier_group_channel(group, 0)), -EBUSY);
 	test_assert_sentence("it belongs to the group of 3, rank 1, on soft0");
@@ -596,7 +596,7 @@ static void works_only_when_it_is_connected(void **state)
 	expect_ok(crew_run(crew, pass));
 }
 
-/* One member alone: everything is there, and nobody has to be told. */
+/* A single member: everything exists, and no message is sent. */
 static void may_be_alone(void **state)
 {
 	struct crew *crew = connected(state, 1);
@@ -640,8 +640,8 @@ static void names_who_does_not_connect(void **state)
 }
 
 /*
- * Rank 1 was given somebody else's blob for that of rank 2, and tells the others why;
- * but rank 2, to which it is not connected, only sees that rank 1 does not come.
+ * Rank 1 got another blob than that of rank 2, and tells the others the reason. Rank 2,
+ * to which it is not connected, only sees that rank 1 does not come.
  */
 static void blobs_that_were_mixed_up(void **state)
 {
@@ -664,7 +664,7 @@ static void blobs_that_were_mixed_up(void **state)
 	}
 }
 
-/* A socket between any two ranks: that of rank a to rank b. */
+/* A socket between any two ranks: from rank a to rank b. */
 static int sockets[4][4];
 
 static void open_pair(int *a, int *b)
@@ -722,7 +722,7 @@ static void send_blob(const struct crew *crew, uint32_t from, uint32_t to)
 {
 	const uint8_t *blob = crew->members[from].mine +
 			      (size_t)to * PIER_GROUP_BLOB_SIZE;
-	/* What `from` wrote itself, when its own handshake failed, is not wanted. */
+	/* The failure of `from` itself is not of interest. */
 	close(sockets[from][to]);
 	close(sockets[to][from]);
 	open_pair(&sockets[from][to], &sockets[to][from]);
@@ -755,7 +755,7 @@ static void names_who_is_silent_or_gone(void **state)
 	expect_result(crew_run_some(crew, 1u << 2, shake_hands), -ETIMEDOUT);
 	assert_non_null(strstr(crew->members[2].sentence,
 			       "rank 3 of 4 sent 100 of 536 bytes within 150 ms"));
-	/* And to 1 what is no blob, with a byte behind it that is the caller's. */
+	/* And to 1 an invalid blob, with a byte behind it that belongs to the caller. */
 	garbage[PIER_GROUP_BLOB_SIZE] = 'b';
 	close(sockets[1][3]);
 	open_pair(&sockets[1][3], &sockets[3][1]);
@@ -809,7 +809,7 @@ static void blobs_have_one_form(void **state)
 	expect_result(pier_group_pack_blob(&blob, again), -EINVAL);
 }
 
-/* Each byte, and what it is changed to. */
+/* Each byte, and its new value. */
 static void blobs_may_be_hostile(void **state)
 {
 	static const struct {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Members that are killed in barriers: soft0 tells all others who it was, at once. */
+/* Members that are killed in barriers: soft0 reports to all others at once who it was. */
 #include "tests/support/cmocka.h"
 #include "tests/support/crew_killing.h"
 #include "tests/support/expect.h"
@@ -9,7 +9,7 @@
 
 enum {
 	SIZE = 5,
-	AT_ONCE_MS = 5000, /* where deadlines are far beyond that */
+	AT_ONCE_MS = 5000, /* while deadlines are much later */
 };
 
 static void kill_each_in(enum pier_barrier_algorithm algorithm)

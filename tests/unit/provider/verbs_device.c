@@ -5,6 +5,7 @@
  */
 #include "tests/support/cmocka.h"
 #include "tests/support/census.h"
+#include "tests/support/expect.h"
 #include "tests/support/plugins.h"
 
 #include <errno.h>
@@ -16,6 +17,7 @@
 #include <pier/device.h>
 #include <pier/log.h>
 #include <pier/mr.h>
+#include <pier/verbs.h>
 
 enum {
 	DEVICES = 4,
@@ -204,7 +206,41 @@ static void lists_soft0_without_libibverbs(void **state)
 	assert_int_equal(count, 1);
 	assert_string_equal(list[0].name, PIER_SOFT_DEVICE);
 	pier_device_list_free(list);
+	pier_close_device(open_device(PIER_SOFT_DEVICE, PIER_SOFT_DEVICE));
+}
+
+/* Programs must not become slow without a word because a port is down. */
+static void never_chooses_soft0(void **state)
+{
+	struct pier_device *device = NULL;
+
+	(void)state;
+	verbs.list_error = ENOSYS;
+	assert_int_equal(pier_open_device(NULL, &device), -ENODEV);
+	test_assert_sentence(
+		"there is no RDMA device: listing devices: Function not "
+		"implemented (PIER_DEVICE=soft0 or the name soft0 selects the "
+		"software NIC)");
+	verbs.list_error = 0;
+	assert_int_equal(pier_open_device(NULL, &device), -ENODEV);
+	test_assert_sentence("there is no RDMA device (PIER_DEVICE=soft0");
+	add_nic("closed0", (struct nic){ .open_error = EACCES, .active_port = 1 });
+	add_nic("down0", (struct nic){ 0 });
+	assert_int_equal(pier_open_device(NULL, &device), -ENODEV);
+	test_assert_sentence("no RDMA device can be used");
+	test_assert_sentence(
+		"opening closed0: Permission denied; down0 has no active port");
+	assert_null(device);
+	setenv("PIER_DEVICE", PIER_SOFT_DEVICE, 1);
 	pier_close_device(open_device(NULL, PIER_SOFT_DEVICE));
+}
+
+/* What a device lacks beside a port is no reason to refuse it. */
+static void chooses_one_without_dmabufs(void **state)
+{
+	(void)state;
+	add_nic("nic0", (struct nic){ .active_port = 1, .probe_error = EOPNOTSUPP });
+	pier_close_device(open_device(NULL, "nic0"));
 }
 
 static void tells_why_there_are_no_others(void **state)
@@ -477,12 +513,110 @@ static void takes_no_host_memory_for_peer_memory(void **state)
 	close_scene(&scene);
 }
 
+/* As a program has them that knows nothing of pier. */
+static struct ibv_pd *own_pd(void)
+{
+	struct ibv_context *context;
+
+	add_nic("nic0", (struct nic){ .probe_error = EBADF });
+	context = ibv_open_device(&verbs.nics[0].device);
+	return ibv_alloc_pd(context);
+}
+
+static void give_own_pd_back(struct ibv_pd *pd)
+{
+	struct ibv_context *context = pd->context;
+
+	/* pier has left both alone. */
+	assert_int_equal(verbs.pds, 1);
+	assert_int_equal(verbs.contexts, 1);
+	ibv_dealloc_pd(pd);
+	ibv_close_device(context);
+}
+
+static void imports_a_pd_and_borrows_it(void **state)
+{
+	struct ibv_pd *own = own_pd();
+	struct pier_device_attr attr;
+	char memory[LENGTH];
+	struct pier_pd *pd;
+	struct pier_mr *mr;
+
+	(void)state;
+	expect_ok(pier_import_pd(own, &pd));
+	assert_ptr_equal(pier_pd_verbs(pd), own);
+	assert_string_equal(pier_device_name(pier_pd_device(pd)), "nic0");
+	expect_ok(pier_query_device(pier_pd_device(pd), &attr));
+	assert_true(attr.dmabuf);
+	expect_ok(pier_reg_mr(pd, memory, LENGTH, PIER_ACCESS_LOCAL_READ, &mr));
+	assert_int_equal(pier_dealloc_pd(pd), -EBUSY);
+	expect_ok(pier_dereg_mr(mr));
+	assert_int_equal(pier_close_device(pier_pd_device(pd)), -EBUSY);
+	expect_ok(pier_dealloc_pd(pd));
+	assert_int_equal(pier_object_count(PIER_OBJECT_DEVICE), 0);
+	assert_int_equal(pier_object_count(PIER_OBJECT_PD), 0);
+	give_own_pd_back(own);
+}
+
+static void imports_of_a_context_share_a_device(void **state)
+{
+	struct ibv_pd *own = own_pd(), *other = ibv_alloc_pd(own->context);
+	struct pier_pd *pds[4];
+
+	(void)state;
+	expect_ok(pier_import_pd(own, &pds[0]));
+	expect_ok(pier_import_pd(other, &pds[1]));
+	expect_ok(pier_import_pd(own, &pds[2]));
+	expect_ok(pier_alloc_pd(pier_pd_device(pds[0]), &pds[3]));
+	assert_int_equal(pier_object_count(PIER_OBJECT_DEVICE), 1);
+	for (int i = 0; i < 4; i++)
+		assert_ptr_equal(pier_pd_device(pds[i]), pier_pd_device(pds[3]));
+	for (int i = 0; i < 4; i++)
+		expect_ok(pier_dealloc_pd(pds[i]));
+	assert_int_equal(pier_object_count(PIER_OBJECT_DEVICE), 0);
+	ibv_dealloc_pd(other);
+	give_own_pd_back(own);
+}
+
+static void imports_a_pd_of_a_device_that_pier_opened(void **state)
+{
+	struct pier_device *device;
+	struct pier_pd *pd, *again;
+
+	(void)state;
+	add_nic("nic0", (struct nic){ .probe_error = EBADF });
+	device = open_device("nic0", "nic0");
+	expect_ok(pier_alloc_pd(device, &pd));
+	expect_ok(pier_import_pd(pier_pd_verbs(pd), &again));
+	assert_ptr_equal(pier_pd_device(again), device);
+	expect_ok(pier_dealloc_pd(again));
+	expect_ok(pier_dealloc_pd(pd));
+	expect_ok(pier_close_device(device));
+}
+
+static void imports_nothing_that_fails(void **state)
+{
+	struct ibv_pd *own = own_pd();
+	struct pier_pd *pd = NULL;
+
+	(void)state;
+	assert_int_equal(pier_import_pd(NULL, &pd), -EINVAL);
+	verbs.nics[0].pd_error = ENOMEM;
+	assert_int_equal(pier_import_pd(own, &pd), -ENOMEM);
+	test_assert_sentence("nic0");
+	assert_null(pd);
+	assert_int_equal(pier_object_count(PIER_OBJECT_DEVICE), 0);
+	give_own_pd_back(own);
+}
+
 #define CASE(name) cmocka_unit_test_setup_teardown(name, reset, nothing_left)
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		CASE(lists_soft0_without_libibverbs),
+		CASE(never_chooses_soft0),
+		CASE(chooses_one_without_dmabufs),
 		CASE(tells_why_there_are_no_others),
 		CASE(opens_the_first_that_works),
 		CASE(tells_why_one_does_not_open),
@@ -497,6 +631,10 @@ int main(void)
 		CASE(tells_all_that_was_tried),
 		CASE(takes_peer_memory_where_allowed),
 		CASE(takes_no_host_memory_for_peer_memory),
+		CASE(imports_a_pd_and_borrows_it),
+		CASE(imports_of_a_context_share_a_device),
+		CASE(imports_a_pd_of_a_device_that_pier_opened),
+		CASE(imports_nothing_that_fails),
 	};
 
 	return cmocka_run_group_tests_name("verbs_device", tests, test_make_liar,

@@ -9,6 +9,7 @@
 #include "channel/channel.h"
 #include "region/mr.h"
 #include "transfer/announce.h"
+#include "transfer/send_rail.h"
 #include "core/deadline.h"
 
 static struct pier_receiver_attr receiver_of(uint32_t count, uint64_t length)
@@ -216,7 +217,7 @@ static void resumes_after_all_rails_died(void **state)
 		assert_true(sent < 0);
 		assert_int_equal(came, -ECANCELED);
 		expect_result(pier_receiver_progress(rig.receiver), -ECANCELED);
-		test_assert_sentence("bytes have come: rail 0 of 1 failed: ");
+		test_assert_sentence("bytes have arrived: rail 0 of 1 failed: ");
 		/* All that the sender knows to have come was taken, and some more. */
 		assert_true(landed().done >= status().done);
 		missing = LENGTH - landed().done;
@@ -254,7 +255,7 @@ static void loses_nothing_between_end_and_resume(void **state)
 	begin_receiver(1, LENGTH);
 	expect_ok(pier_receiver_cancel(rig.receiver));
 	expect_result(pier_receiver_wait(rig.receiver, PATIENT), -ECANCELED);
-	test_assert_sentence("0 of 328457 bytes have come: it was cancelled");
+	test_assert_sentence("0 of 328457 bytes have arrived: it was cancelled");
 	expect_result(pier_receiver_cancel(rig.receiver), -EALREADY);
 	expect_ok(pier_transfer_run(&attr));
 	moved = rig.receiver_rails[0];
@@ -807,7 +808,7 @@ static void ends_in_time(void **state)
 	attr.stall_ms = BRIEF;
 	expect_ok(pier_receiver_begin(&attr, &rig.receiver));
 	expect_result(pier_receiver_wait(rig.receiver, PATIENT), -ETIMEDOUT);
-	test_assert_sentence("nothing new came within 20 ms");
+	test_assert_sentence("nothing new arrived within 20 ms");
 	expect_ok(pier_receiver_destroy(rig.receiver));
 	connect_rail(0);
 	name_rail(0);
@@ -1087,12 +1088,12 @@ static int check_parts(const uint64_t *starts, uint32_t count)
 	struct pier_mr_part parts[8] = { { 0 } };
 	struct pier_mr mr = { .parts = parts, .part_count = count + 1 };
 	struct pier_channel channel = { .max_msg_size = 1 << 30 };
-	struct pier_rail_state rail = { .channel = &channel,
-					.mr = &mr,
-					.offset = 100,
-					.length = 3 * 4096,
-					.max_sge = 3,
-					.max_chunk = 10000 };
+	struct pier_send_rail rail = {
+		.base = { .channel = &channel, .mr = &mr, .offset = 100 },
+		.length = 3 * 4096,
+		.max_sge = 3,
+		.max_chunk = 10000
+	};
 	int error;
 
 	for (uint32_t i = 0; i < count; i++)

@@ -50,10 +50,10 @@ enum {
 };
 
 static void drop_pending(struct soft_context *context, struct soft_pending *pending,
-			 const char *why)
+			 const char *reason)
 {
-	if (why)
-		pier_info("soft0: dropped a connection: %s", why);
+	if (reason)
+		pier_info("soft0: dropped a connection: %s", reason);
 	pier_soft_unwatch(context, pending->fd);
 	pier_soft_hang_up(pending->fd);
 	pending->shared_fd = pier_soft_close_foreign(pending->shared_fd);
@@ -304,7 +304,7 @@ void pier_soft_continue_pending(struct soft_context *context, uint64_t id)
 	struct soft_pending *pending = &context->listeners.pending[id % SOFT_MAX_PENDING];
 	uint32_t wanted = pending->step == SOFT_PENDING_HELLO ? SOFT_HELLO_SIZE
 							      : SOFT_PROOF_SIZE;
-	const char *why = NULL;
+	const char *reason = NULL;
 	ssize_t received;
 
 	if (pending->step == SOFT_PENDING_FREE || pending->generation != id >> 8)
@@ -322,10 +322,10 @@ void pier_soft_continue_pending(struct soft_context *context, uint64_t id)
 	pending->have += (uint32_t)received;
 	if (pending->have < wanted)
 		return;
-	why = pending->step == SOFT_PENDING_HELLO ? answer_hello(context, pending)
-						  : answer_proof(context, pending);
-	if (why)
-		drop_pending(context, pending, why);
+	reason = pending->step == SOFT_PENDING_HELLO ? answer_hello(context, pending)
+						     : answer_proof(context, pending);
+	if (reason)
+		drop_pending(context, pending, reason);
 }
 
 void pier_soft_check_pending(struct soft_context *context)

@@ -10,7 +10,7 @@
 #include "provider/soft/link/frame.h"
 #include "provider/soft/link/link.h"
 #include "provider/soft/link/outgoing.h"
-#include "provider/soft/regions/pieces.h"
+#include "provider/soft/regions/segments.h"
 #include "provider/soft/regions/region.h"
 #include "provider/soft/regions/vector.h"
 #include "provider/soft/regions/window.h"

@@ -6,13 +6,13 @@
 
 #include "tests/unit/channel/counter_fixture.h"
 
-/* Counters over a NIC that moves nothing, but counts what a test tells it to count. */
+/* Counters over a NIC that moves nothing, but counts what the test says. */
 
 enum {
 	PARTS = 3,
 };
 
-/* What the NIC knows of verbs region i. */
+/* The counter of verbs region i. */
 static struct {
 	struct ibv_mr mrs[PARTS];
 	struct pier_provider_counter *bound[PARTS];
@@ -176,7 +176,7 @@ static void binds_every_part_or_none(void **state)
 	for (int i = 0; i < PARTS; i++)
 		arrive(i);
 	assert_int_equal(pier_counter_read(counter), PARTS);
-	/* Where the device fails to unbind, it can be tried again. */
+	/* If the device fails to unbind, it can be tried again. */
 	counting.calls = 0;
 	counting.fail_call = 2;
 	expect_result(pier_counter_unbind(counter, &mr), -ENOSPC);
@@ -252,7 +252,7 @@ struct waiter {
 	uint64_t seen;
 };
 
-/* A wake-up that is lost ends with the deadline, and finds the value then. */
+/* A lost wake-up ends with the deadline, and the value is found then. */
 static int wait_awake(struct pier_counter *counter, uint64_t threshold)
 {
 	int64_t deadline = pier_deadline(PATIENT);
@@ -280,7 +280,7 @@ static uint64_t wake_at(struct pier_counter *counter)
 	return value;
 }
 
-/* Until somebody sleeps who waits for that value and nobody for a lesser one. */
+/* Until a thread waits for that value and none for a lower one. */
 static void await_sleeper(struct pier_counter *counter, uint64_t value)
 {
 	int64_t deadline = pier_deadline(PATIENT);
@@ -291,7 +291,7 @@ static void await_sleeper(struct pier_counter *counter, uint64_t value)
 	}
 }
 
-/* Begin to wait, and return when it sleeps. */
+/* Start a wait, and return once it sleeps. */
 static pthread_t begin(struct waiter *waiter)
 {
 	pthread_t thread;
@@ -308,7 +308,7 @@ static void finish(pthread_t thread, const struct waiter *waiter)
 	assert_true(waiter->seen >= waiter->threshold);
 }
 
-/* A broadcast would forget the value that somebody waits for. */
+/* A broadcast would forget the value that a thread waits for. */
 static void wakes_nobody_too_early(void **state)
 {
 	struct pier_pd *pd = counting_pd();
@@ -331,7 +331,7 @@ static void wakes_nobody_too_early(void **state)
 	destroy(counter);
 }
 
-/* Also he who waits for more, and was there first. */
+/* Also the thread that waits for more and was there first. */
 static void wakes_each_at_its_value(void **state)
 {
 	struct pier_pd *pd = counting_pd();
@@ -405,7 +405,10 @@ static void loses_no_wake_up(void **state)
 		assert_int_equal(
 			pthread_create(&threads[i], NULL, wait_for_many, &waiters[i]), 0);
 	}
-	/* No value before somebody asked for it, which half of the time is asleep. */
+	/*
+	 * No value comes before a thread asked for it, and half of the time that thread
+	 * sleeps.
+	 */
 	for (int i = 0; i < ROUNDS; i++) {
 		if (i % 2)
 			await_sleeper(counter, (uint64_t)i + 1);

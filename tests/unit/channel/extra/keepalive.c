@@ -8,11 +8,11 @@
 
 #include "tests/unit/channel/counter_fixture.h"
 
-/* How a silent peer is looked after. Time passes by moving what is remembered of it. */
+/* Keepalives to a silent peer. Time passes by changing the remembered time. */
 
 enum {
-	MINUTE = 60000, /* keepalive_ms: nothing is due by itself */
-	SOON = 20,	/* for those who really wait */
+	MINUTE = 60000, /* keepalive_ms: never due by itself */
+	SOON = 20,	/* for real waits */
 	DEPTH = 3,
 };
 
@@ -41,7 +41,7 @@ static struct pier_channel *connected(uint32_t keepalive_ms)
 	struct pier_channel *channel = prepared(keepalive_ms);
 
 	expect_ok(pier_channel_connect(channel, &peer));
-	assert_int_equal(pier_channel_poll(channel), 0); /* the clock runs from now */
+	assert_int_equal(pier_channel_poll(channel), 0); /* the time starts now */
 	return channel;
 }
 
@@ -83,7 +83,7 @@ static void asks_with_an_empty_write(void **state)
 	assert_int_equal(wr->num_sge, 0);
 	assert_int_equal(wr->wr.rdma.rkey, 0);
 	assert_int_equal(wr->wr.rdma.remote_addr, 0);
-	/* One at a time. */
+	/* One keepalive at a time. */
 	pass(channel, 10 * MINUTE);
 	assert_int_equal(pier_channel_poll(channel), 0);
 	assert_int_equal(pier_channel_next_ms(channel), -1);
@@ -98,7 +98,7 @@ static void asks_with_an_empty_write(void **state)
 	close_channel(channel);
 }
 
-/* The caller has all of its places while it is asked. */
+/* The caller has all of its places while a keepalive is outstanding. */
 static void takes_no_room(void **state)
 {
 	struct pier_channel *channel = connected(MINUTE);
@@ -133,7 +133,7 @@ static void is_silent_unless_asked_for(void **state)
 	close_channel(channel);
 }
 
-/* What is outstanding fails by itself; and each completion is a sign of life. */
+/* An outstanding request fails by itself, and each completion is a sign of life. */
 static void waits_for_silence(void **state)
 {
 	struct pier_channel *channel = prepared(MINUTE);
@@ -212,7 +212,7 @@ static void tells_that_the_peer_refuses_it(void **state)
 	close_channel(channel);
 }
 
-/* A device that takes no request any more will not complete any either. */
+/* A device that takes no requests will not complete any either. */
 static void stops_where_it_cannot_ask(void **state)
 {
 	struct pier_channel *channel = connected(MINUTE);
@@ -234,7 +234,7 @@ static void stops_where_it_cannot_ask(void **state)
 	close_channel(channel);
 }
 
-/* Nothing wakes the thread but that the time for it has come. */
+/* Only a keepalive that is due wakes the thread. */
 static void looks_while_it_waits(void **state)
 {
 	struct pier_channel *channel = connected(SOON);
@@ -250,7 +250,7 @@ static void looks_while_it_waits(void **state)
 	close_channel(channel);
 }
 
-/* Who never sleeps looks too. */
+/* A thread that never sleeps sends keepalives too. */
 static void looks_while_it_spins(void **state)
 {
 	struct pier_channel *channel = connected(SOON);
@@ -299,7 +299,7 @@ static void looks_while_a_counter_waits(void **state)
 	destroy(counter);
 }
 
-/* Who polls without end does not ask for the time without end. */
+/* A polling loop does not read the clock each time. */
 static void looks_rarely_where_it_is_hot(void **state)
 {
 	struct pier_channel *channel = connected(MINUTE);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a scope waits for, collects and reports, over a NIC that completes what the test
- * says, when it says. */
+/*
+ * What a scope waits for, collects and reports. The NIC completes what the test says,
+ * when it says.
+ */
 #include "tests/support/cmocka.h"
 #include "tests/support/expect.h"
 
@@ -19,8 +21,8 @@
 
 enum {
 	DEPTH = 4,
-	LONG = 20000, /* milliseconds, for what comes */
-	SHORT = 10,   /* for what does not */
+	LONG = 20000, /* milliseconds, for what happens */
+	SHORT = 10,   /* for what does not happen */
 	ROOM = 8,
 	WAYS_TO_WAIT = 3,
 };
@@ -138,7 +140,7 @@ static void collect_unasked(enum pier_waiting waiting)
 	complete(first);
 	complete(receive);
 	expect_result(pier_work_poll(channel, first, NULL), 1);
-	/* The end of the scope has to wait for the last one. */
+	/* The end of the scope must wait for the last one. */
 	complete(second);
 	fake.complete_at_poll = fake.polls + 30;
 	expect_ok(pier_scope_end(&scope, 0, &report));
@@ -163,7 +165,7 @@ static void collects_what_nobody_asked_for(void **state)
 		collect_unasked(ways_to_wait[i]);
 }
 
-/* A receive that never comes does not hold up a scope that posted none. */
+/* A receive that never completes does not delay a scope that posted none. */
 static void leaves_alone_what_was_before(void **state)
 {
 	struct pier_channel *channel = connected();
@@ -177,7 +179,7 @@ static void leaves_alone_what_was_before(void **state)
 	expect_ok(pier_scope_end(&scope, 0, NULL));
 	assert_int_equal(pier_channel_outstanding(channel), 1);
 	expect_result(pier_work_poll(channel, receive, NULL), 0);
-	/* Nor one in which nothing happened. */
+	/* Nor a scope in which nothing happened. */
 	expect_ok(pier_scope_begin(channel, NULL, &scope));
 	expect_ok(pier_scope_end(&scope, 0, NULL));
 	destroy(channel);
@@ -215,7 +217,7 @@ static void stops_what_is_late(void **state)
 	destroy(channel);
 }
 
-/* Whoever has what it needs is not late, however long its body took. */
+/* A scope whose requests have completed is not late, however long its body took. */
 static void looks_once_more_when_the_time_is_up(void **state)
 {
 	(void)state;
@@ -273,7 +275,7 @@ static void stops_when_waiting_fails(void **state)
 	destroy(channel);
 }
 
-/* The first that failed and was not flushed is the cause, wherever it stands. */
+/* The first failure that is not a flush is the cause, wherever it is. */
 static void tells_every_failure(void **state)
 {
 	struct pier_channel *channel = connected();
@@ -315,7 +317,7 @@ static void tells_every_failure(void **state)
 	destroy(channel);
 }
 
-/* Where the cause was told to the body, the end tells it again in words. */
+/* The body was told the cause, and the end repeats it in words. */
 static void knows_why_it_was_flushed(void **state)
 {
 	struct pier_channel *channel = connected();
@@ -358,8 +360,7 @@ static void tells_the_body_apart(void **state)
 	assert_int_equal(report.body_error, -ENODATA);
 	assert_int_equal(report.drain_error, -EREMOTEIO);
 	destroy(channel);
-	/* Without anything else its sentence stays, whatever the end itself looked for.
-	 */
+	/* Without another error the sentence of the body stays, whatever the end did. */
 	channel = connected();
 	expect_ok(pier_scope_begin(channel, NULL, &scope));
 	complete(post_send(channel));
@@ -370,7 +371,7 @@ static void tells_the_body_apart(void **state)
 	destroy(channel);
 }
 
-/* What does not fit is counted, and of what fits nothing is lost by what came later. */
+/* What does not fit is counted, and later failures do not displace what fits. */
 static void lists_as_many_as_there_is_room_for(void **state)
 {
 	(void)state;
@@ -403,7 +404,7 @@ static void lists_as_many_as_there_is_room_for(void **state)
 	}
 }
 
-/* Given up after it failed: then nobody but the scope knows. */
+/* Dropped after it failed: then only the scope knows. */
 static void keeps_failures_that_are_dropped(void **state)
 {
 	struct pier_channel *channel = connected();
@@ -455,7 +456,7 @@ static void reports_what_a_manual_body_forgot(void **state)
 	test_assert_sentence("of the send queue");
 	assert_int_equal(report.unpolled, 2);
 	assert_int_equal(report.first_unpolled.id, second.id);
-	/* And collected even so. */
+	/* It is collected all the same. */
 	assert_int_equal(report.drain_error, 0);
 	assert_int_equal(pier_channel_outstanding(channel), 0);
 	expect_stale(channel, second);
@@ -475,7 +476,7 @@ static void lets_a_manual_body_fail(void **state)
 	complete(post_send(channel));
 	expect_result(pier_scope_end(&scope, -EIO, &report), -EIO);
 	assert_int_equal(report.unpolled, 1);
-	/* Nobody asks for what has no handle, or gave it up. */
+	/* Nobody polls a request without a handle, or one that was dropped. */
 	expect_ok(pier_scope_begin(channel, &attr, &scope));
 	expect_ok(pier_post_send(channel, NULL, 0, NULL));
 	work = post_send(channel);
@@ -483,7 +484,7 @@ static void lets_a_manual_body_fail(void **state)
 	complete(work);
 	expect_ok(pier_scope_end(&scope, 0, &report));
 	assert_int_equal(report.unpolled, 0);
-	/* A failure is the work's before it is the body's mistake. */
+	/* A failed request takes precedence over the body's mistake. */
 	expect_ok(pier_scope_begin(channel, &attr, &scope));
 	complete_with(post_send(channel), IBV_WC_REM_OP_ERR);
 	expect_result(pier_scope_end(&scope, 0, &report), -EREMOTEIO);
@@ -491,7 +492,10 @@ static void lets_a_manual_body_fail(void **state)
 	destroy(channel);
 }
 
-/* The ring comes round: what was put aside is found, what was not posted is not. */
+/*
+ * The ring wraps around: results set aside are found, requests that were not posted are
+ * not.
+ */
 static void finds_what_was_put_aside(void **state)
 {
 	struct pier_scope_attr attr = manual();
@@ -563,7 +567,7 @@ static void nests(void **state)
 	assert_int_equal(inner_report.posted, 2);
 	assert_int_equal(inner_report.failed, 2);
 	expect_result(pier_post_send(channel, NULL, 0, &late), -EPIPE);
-	/* The failures were the inner one's to tell. */
+	/* The inner scope has reported the failures. */
 	expect_ok(pier_scope_end(&outer, 0, &outer_report));
 	assert_int_equal(outer_report.posted, 1);
 	assert_int_equal(outer_report.failed, 0);
@@ -572,7 +576,7 @@ static void nests(void **state)
 	destroy(channel);
 }
 
-/* What fails while an inner one is open is of the one that it was posted in. */
+/* A failure while an inner scope is open belongs to the scope that posted the request. */
 static void finds_the_scope_of_a_failure(void **state)
 {
 	struct pier_channel *channel = connected();
@@ -596,7 +600,7 @@ static void finds_the_scope_of_a_failure(void **state)
 	destroy(channel);
 }
 
-/* One within another has no later deadline. */
+/* An inner scope has no later deadline. */
 static void keeps_to_the_deadline_around_it(void **state)
 {
 	struct pier_scope_attr attr;
@@ -632,14 +636,14 @@ static void refuses_the_wrong_order(void **state)
 	assert_int_equal(pier_channel_outstanding(channel), 0);
 	expect_result(pier_scope_end(&inner, 0, &report), -EALREADY);
 	expect_result(pier_scope_end(&outer, 0, &report), -EALREADY);
-	/* Also within one that goes on. */
+	/* Also within one that continues. */
 	expect_ok(pier_scope_begin(channel, NULL, &outermost));
 	expect_ok(pier_scope_begin(channel, NULL, &outer));
 	expect_ok(pier_scope_begin(channel, NULL, &inner));
 	expect_result(pier_scope_end(&outer, 0, NULL), -EBUSY);
 	expect_result(pier_scope_end(&inner, 0, NULL), -EALREADY);
 	expect_ok(pier_scope_end(&outermost, 0, NULL));
-	/* The channel is as it was. */
+	/* The channel is as before. */
 	expect_ok(pier_scope_begin(channel, NULL, &outer));
 	complete(post_send(channel));
 	expect_ok(pier_scope_end(&outer, 0, &report));
@@ -656,7 +660,7 @@ static void keeps_a_window(void **state)
 
 	pier_scope_attr_init(&attr);
 	(void)state;
-	/* Those from before count: the window begins overfull. */
+	/* Requests from before count: the window begins overfull. */
 	for (int i = 0; i < 3; i++)
 		expect_ok(pier_post_send(channel, NULL, 0, NULL));
 	attr.window = 2;
@@ -669,7 +673,7 @@ static void keeps_a_window(void **state)
 		expect_ok(pier_post_send(channel, NULL, 0, NULL));
 		assert_true(fake.sends <= 2);
 	}
-	/* A scope within it waits for the same window, and may have a smaller one. */
+	/* An inner scope waits for the same window, and may have a smaller one. */
 	attr.window = 1;
 	{
 		struct pier_scope inner;
@@ -689,7 +693,7 @@ static void keeps_a_window(void **state)
 	expect_ok(pier_scope_end(&scope, 0, &report));
 	assert_int_equal(report.posted, 20);
 	fake.completes = false;
-	/* And without a scope the queue is full when it is full. */
+	/* Without a scope a full queue is an error. */
 	assert_int_equal(pier_channel_send_room(channel), DEPTH);
 	for (int i = 0; i < DEPTH; i++)
 		expect_ok(pier_post_send(channel, NULL, 0, NULL));
@@ -711,20 +715,23 @@ static void waits_for_its_window_until_its_deadline(void **state)
 	attr.window = 2;
 	attr.timeout_ms = SHORT;
 	expect_ok(pier_scope_begin(channel, &attr, &scope));
-	/* What never fits is refused at once. */
+	/* What can never fit is refused at once. */
 	expect_result(pier_post_batch(channel, batch, 3, NULL), -E2BIG);
 	expect_ok(pier_post_batch(channel, batch, 2, NULL));
 	expect_result(pier_post_send(channel, NULL, 0, NULL), -ETIMEDOUT);
 	test_assert_sentence("window of 2 within the 10 ms");
-	/* Nothing is stopped by that. */
+	/* That stops nothing. */
 	assert_int_equal(fake.state, IBV_QPS_RTS);
-	/* Receives are not of the window: who waits for them waits for the peer. */
+	/*
+	 * Receives do not count in the window: waiting for them would be waiting for
+	 * the peer.
+	 */
 	for (int i = 0; i < DEPTH; i++)
 		expect_ok(pier_post_recv(channel, NULL, 0, NULL));
 	expect_result(pier_post_recv(channel, NULL, 0, NULL), -EAGAIN);
 	expect_result(pier_scope_end(&scope, 0, NULL), -ETIMEDOUT);
 	destroy(channel);
-	/* More than there is is all there is. */
+	/* A window cannot exceed the queue. */
 	channel = connected();
 	attr.window = 1000;
 	attr.timeout_ms = LONG;
@@ -737,7 +744,7 @@ static void waits_for_its_window_until_its_deadline(void **state)
 	expect_result(pier_scope_end(&scope, 0, NULL), -ECANCELED);
 }
 
-/* A handle is of a request, not of the place that it had. */
+/* A handle names a request, not its place. */
 static void keeps_more_results_than_its_window(void **state)
 {
 	struct pier_scope_attr attr;
@@ -786,7 +793,7 @@ static void outlives_its_channel(void **state)
 	assert_int_equal(report.unpolled, 1);
 	expect_listed(&list, 0, late, -ECANCELED);
 	expect_untouched(&list, 2);
-	/* Of this one all had completed. */
+	/* All requests of this one had completed. */
 	expect_ok(pier_scope_end(&outer, 0, &report));
 	assert_int_equal(report.posted, 1);
 	assert_int_equal(report.unpolled, 1);
@@ -920,7 +927,7 @@ static void evaluates_once(void **state)
 	PIER_SCOPE(*at++, attr++, report++)
 	{
 		runs++;
-		/* Within another, and on the same channel. */
+		/* Within another scope on the same channel. */
 		PIER_SCOPE(channels[0], NULL, &reports[1])
 		complete(post_send(channels[0]));
 		assert_int_equal(reports[1].posted, 1);
@@ -931,7 +938,7 @@ static void evaluates_once(void **state)
 	assert_ptr_equal(report, reports + 1);
 	assert_int_equal(reports[0].error, 0);
 	assert_int_equal(reports[0].posted, 0);
-	/* One that cannot begin does not run. */
+	/* A scope that cannot begin does not run. */
 	PIER_SCOPE(channels[0], &attrs[1], &reports[0])
 	runs++;
 	assert_int_equal(runs, 1);

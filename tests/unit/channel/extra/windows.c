@@ -15,7 +15,7 @@
 #include "region/mr.h"
 #include "nic.h"
 
-/* Sub-regions for the peer of a channel: what is asked of the NIC, and what is not. */
+/* Sub-regions for the peer of a channel: what the NIC is asked, and what not. */
 
 enum {
 	LENGTH = 16384,
@@ -229,7 +229,7 @@ static void writing_needs_local_write(void **state)
 	}
 }
 
-/* A region of its own, of the same part, with what its rights need. */
+/* A separate region of the same part, with the rights that it needs. */
 static void expect_region(struct world *world)
 {
 	const int writing = PIER_ACCESS_REMOTE_WRITE | PIER_ACCESS_LOCAL_WRITE;
@@ -261,7 +261,7 @@ static void registers_where_there_are_no_windows(void **state)
 
 	fake.device.limits.device_cap_flags = 0;
 	expect_region(world);
-	/* Of type 1 is not enough. */
+	/* Type 1 is not enough. */
 	fake.device.limits.device_cap_flags = IBV_DEVICE_MEM_WINDOW;
 	expect_region(world);
 }
@@ -274,7 +274,7 @@ static void registers_where_the_provider_has_no_windows(void **state)
 	without.alloc_mw = NULL;
 	fake.device.provider = &without;
 	expect_region(world);
-	/* The rest does not ask for a window. */
+	/* The others need no window. */
 	assert_int_equal(pier_channel_destroy(world->channel), 0);
 	world->channel = NULL;
 	assert_int_equal(pier_dereg_mr(world->base), 0);
@@ -327,7 +327,7 @@ static void keeps_its_base(void **state)
 	assert_int_equal(pier_dereg_mr(second), 0);
 }
 
-/* rxe: the bounds are those of the region beneath, which so is one of the part. */
+/* rxe uses the bounds of the region beneath, which therefore covers only the part. */
 static void bounds_what_the_device_does_not(void **state)
 {
 	struct world *world = *state;
@@ -349,7 +349,7 @@ static void bounds_what_the_device_does_not(void **state)
 	assert_int_equal(pier_mr_lkey(window), 0);
 	assert_null(pier_mr_verbs(window));
 	assert_int_equal(pier_dereg_mr(world->base), -EBUSY);
-	/* The window first, which the kernel wants; and then once more. */
+	/* The window first, as the kernel demands; and then a second time. */
 	fake.fail_call = fake.calls + 2;
 	assert_int_equal(pier_dereg_mr(window), -ENOSPC);
 	assert_int_equal(fake.mws, 0);
@@ -367,7 +367,7 @@ static void outlives_its_channel(void **state)
 	first = bound(world);
 	assert_int_equal(pier_channel_destroy(world->channel), 0);
 	world->channel = NULL;
-	/* A driver may wait for windows that are bound. */
+	/* A driver may wait for bound windows. */
 	assert_int_equal(fake.mws_at_destroy, 0);
 	assert_int_equal(fake.qps, 0);
 	assert_true(pier_mr_is_window(first));
@@ -392,7 +392,7 @@ static void closing_can_be_tried_again(void **state)
 	assert_int_equal(pier_dereg_mr(window), 0);
 }
 
-/* Each call to the NIC fails once: nothing is left, and nothing was written. */
+/* Each call of the NIC fails once: nothing is left, and nothing was written. */
 static void a_failure_leaves_nothing(void **state)
 {
 	struct world *world = *state;
@@ -419,7 +419,7 @@ static void a_failure_leaves_nothing(void **state)
 			assert_int_equal(pier_channel_outstanding(world->channel), 0);
 			test_assert_census(&before);
 		}
-		/* Allocating and posting; the region beneath where it takes one. */
+		/* Allocating and posting; the region beneath if there is one. */
 		assert_int_equal(failures, 2 + unbounded);
 		fake.fail_call = 0;
 		assert_int_equal(pier_dereg_mr(window), 0);
@@ -496,7 +496,10 @@ static void *deregister(void *window)
 	return (void *)(intptr_t)pier_dereg_mr(window);
 }
 
-/* One thread ends a window while another ends its channel: once, whoever is first. */
+/*
+ * One thread destroys a window while another destroys its channel: once, whichever is
+ * first.
+ */
 static void ends_in_two_threads(void **state)
 {
 	struct world *world = *state;

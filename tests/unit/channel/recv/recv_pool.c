@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Receive pools, over a NIC that completes what the test says. */
+/* Receive pools. The NIC completes what the test says. */
 #include "tests/support/cmocka.h"
 #include "tests/support/census.h"
 #include "tests/support/expect.h"
@@ -103,13 +103,13 @@ static uint64_t *ids_of(const struct scene *scene)
 	return scene->shared ? fake.shared_ids : fake.recv_ids;
 }
 
-/* What the device has. */
+/* The receives that the device has. */
 static int posted(const struct scene *scene)
 {
 	return scene->shared ? fake.shared : fake.recvs;
 }
 
-/* The next message, which puts these bytes into the slot that it takes. */
+/* The next message, which writes these bytes into the slot that it takes. */
 static void arrive(const struct scene *scene, uint32_t length)
 {
 	assert_true(posted(scene) > 0);
@@ -176,7 +176,7 @@ static void hands_out_in_order_body(bool shared)
 
 	expect_none(&scene);
 	for (uint32_t i = 0; i < 5 * COUNT; i++) {
-		/* Empty, and as long as a slot, and between. */
+		/* Empty, as long as a slot, and in between. */
 		uint32_t length = i % (LENGTH + 1);
 
 		arrive(&scene, length);
@@ -205,7 +205,7 @@ static void tells_immediates_body(bool shared)
 	assert_true(message.result.has_immediate);
 	assert_int_equal(message.result.immediate, 0x80000001);
 	expect_ok(pier_recv_pool_release(scene.pool, &message));
-	/* Of a write, which put its bytes elsewhere. */
+	/* A write, which put its bytes elsewhere. */
 	fake_complete_imm(ids_of(&scene)[0], IBV_WC_RECV_RDMA_WITH_IMM, 9999, htonl(7));
 	message = expect_next(&scene, 0);
 	assert_int_equal(message.result.opcode, PIER_OP_RECV_WRITE_IMM);
@@ -221,7 +221,7 @@ static void tells_immediates(void **state)
 	on_both(tells_immediates_body);
 }
 
-/* Two of eight wait for each other, but for nobody when nothing is there. */
+/* Two of eight slots wait for each other, unless there is no message. */
 static void posts_in_batches_body(bool shared)
 {
 	struct scene scene = open_scene(shared);
@@ -252,7 +252,7 @@ static void posts_in_batches(void **state)
 	on_both(posts_in_batches_body);
 }
 
-/* With the user keeping all, the first that comes back is needed at once. */
+/* If the user holds all slots, the first one released is posted at once. */
 static void posts_the_last_at_once_body(bool shared)
 {
 	struct scene scene = open_scene(shared);
@@ -295,7 +295,7 @@ static void fills_a_shorter_queue(void **state)
 			arrive(&scene, 1);
 		for (int i = 0; i < 3; i++)
 			messages[i] = expect_next(&scene, 1);
-		/* Others take the places of what is kept. */
+		/* Other slots take the places of those that are held. */
 		expect_none(&scene);
 		assert_int_equal(posted(&scene), 3);
 		for (int i = 3; i-- > 0;)
@@ -304,7 +304,7 @@ static void fills_a_shorter_queue(void **state)
 	close_scene(&scene);
 }
 
-/* The user's own receives stand in line with the pool's. */
+/* The user's own receives alternate with the pool's. */
 static void stands_beside_other_receives(void **state)
 {
 	struct pier_recv_pool_attr attr = usual();
@@ -356,7 +356,7 @@ static void delivers_before_it_fails(void **state)
 	on_both(delivers_before_it_fails_body);
 }
 
-/* The other channels go on. */
+/* The other channels continue. */
 static void tells_once_of_each_channel(void **state)
 {
 	struct scene scene = open_scene(SHARED);
@@ -388,7 +388,7 @@ static void tells_once_of_each_channel(void **state)
 	close_scene(&scene);
 }
 
-/* One channel that never ends does not keep the others from being heard. */
+/* A channel with endless messages does not starve the others. */
 static void takes_turns(void **state)
 {
 	struct scene scene = open_scene(SHARED);
@@ -406,7 +406,7 @@ static void takes_turns(void **state)
 	for (int i = 0; i < COUNT; i++) {
 		expect_result(pier_recv_pool_poll(scene.pool, &messages[i]), 1);
 		assert_ptr_equal(messages[i].channel, channels[i % 2]);
-		/* And each in order. */
+		/* Each channel in order. */
 		assert_true(i < 2 || messages[i].length > last[i % 2]);
 		last[i % 2] = messages[i].length;
 	}
@@ -417,7 +417,7 @@ static void takes_turns(void **state)
 	close_scene(&scene);
 }
 
-/* What nobody took goes back into the queue. */
+/* Messages that nobody took go back into the queue. */
 static void outlives_shared_channels(void **state)
 {
 	struct scene scene = open_scene(SHARED);
@@ -459,7 +459,7 @@ static void outlives_its_channel(void **state)
 	close_scene(&scene);
 }
 
-/* A receive cannot be taken back: the channel is stopped, and gives its places back. */
+/* A receive cannot be withdrawn: the channel is stopped, and frees its places. */
 static void stops_the_channel_that_it_leaves(void **state)
 {
 	struct scene scene = open_scene(OWN);
@@ -521,7 +521,7 @@ static void delivers_to_a_function_body(bool shared)
 				pier_recv_pool_release(scene.pool, &delivery.kept[i]),
 				-ESTALE);
 	}
-	/* It came behind messages, and is told now. */
+	/* The error came behind messages, and is reported now. */
 	expect_result(pier_recv_pool_deliver(scene.pool, 0), -EPIPE);
 	assert_ptr_equal(pier_recv_pool_broken(scene.pool), scene.channel);
 	expect_ok(pier_recv_pool_release(scene.pool, &delivery.kept[2]));
@@ -534,7 +534,7 @@ static void delivers_to_a_function(void **state)
 	on_both(delivers_to_a_function_body);
 }
 
-/* A channel that breaks behind a message is not forgotten beside one that works. */
+/* A channel that breaks behind a message is reported, although another one works. */
 static void delivers_before_it_tells(void **state)
 {
 	struct pier_recv_pool_attr attr = usual();
@@ -598,7 +598,7 @@ static void asks_again_for_what_was_not_posted(void **state)
 	on_both(asks_again_for_what_was_not_posted_body);
 }
 
-/* Every call to the device, and what was made before it. */
+/* Each call of the device fails, with everything before it undone. */
 static void takes_back_what_failed(void **state)
 {
 	struct pier_recv_pool_attr attr = usual();
@@ -621,7 +621,7 @@ static void takes_back_what_failed(void **state)
 		assert_int_equal(fake.srqs + fake.mrs, 0);
 	}
 	assert_int_equal(call, 1 + 1 + 1 + COUNT); /* region, queue, receives */
-	/* The queue, and then the region; each is asked again. */
+	/* The queue, and then the region; each is tried again. */
 	for (int i = 1; i <= 2; i++) {
 		fake.calls = 0;
 		fake.fail_call = i == 1 ? 1 : 2;
@@ -643,7 +643,7 @@ static void takes_back_what_failed(void **state)
 	fake.fail_call = 0;
 	test_assert_census(&before);
 	assert_int_equal(fake.mrs, 0);
-	/* It had some of them. */
+	/* The device took some of them. */
 	assert_int_equal(pier_channel_outstanding(channel), 0);
 	expect_result(pier_recv_pool_create(channel, &attr, &pool), -EPIPE);
 	expect_ok(pier_channel_destroy(channel));
@@ -681,7 +681,7 @@ static void uses_a_region_of_the_caller(void **state)
 	assert_ptr_equal(message.mr, mr);
 	assert_int_equal(message.offset, 100);
 	assert_int_equal(message.iova, (uintptr_t)memory + 100);
-	/* Also while the only slot that is not posted is the user's. */
+	/* Also while only a held slot is not posted. */
 	expect_result(pier_dereg_mr(mr), -EBUSY);
 	assert_non_null(strstr(pier_error_message(), "receive of a pool"));
 	expect_ok(pier_recv_pool_release(scene.pool, &message));
@@ -745,7 +745,7 @@ static void checks_attributes(void **state)
 	expect_ok(pier_recv_pool_destroy(NULL));
 }
 
-/* Random arrivals, taking and releasing: every message comes once and in order. */
+/* Random arrivals, takes and releases: every message comes once and in order. */
 static void agrees_with_a_model_body(bool shared)
 {
 	struct test_random random = test_random_start();
@@ -771,7 +771,7 @@ static void agrees_with_a_model_body(bool shared)
 			expect_ok(pier_recv_pool_release(scene.pool, &held[i]));
 			held[i] = held[--count];
 		}
-		/* Nobody starves while there is a slot. */
+		/* No message is delayed while there is a slot. */
 		waiting = COUNT - count - posted(&scene) - (int)(sent - taken);
 		assert_true(waiting >= 0 && waiting < 2);
 	}

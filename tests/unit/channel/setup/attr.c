@@ -29,7 +29,7 @@ static struct pier_channel_attr good(void)
 	return attr;
 }
 
-/* A value that is wrong, and what the sentence must hold. */
+/* A wrong value, and what the sentence must contain. */
 #define WRONG(field, value, ...)                                                    \
 	do {                                                                        \
 		const char *words[] = { #field, __VA_ARGS__ };                      \
@@ -126,7 +126,7 @@ static void adds_the_queues_up(void **state)
 	assert_non_null(strstr(pier_error_message(), "1500"));
 }
 
-/* A place of its own in both queues of the device, and an error that can come. */
+/* Keepalives need a place in the send queue and the CQ, and a timeout. */
 static void has_room_for_the_keepalive(void **state)
 {
 	struct pier_channel_attr attr = good();
@@ -172,7 +172,7 @@ static void checks_the_path_bits(void **state)
 	assert_int_equal(pier_check_channel_port(&attr, &port), 0);
 }
 
-/* The tables of IBTA, beside what computes them. */
+/* The IBTA tables, beside the functions that compute them. */
 static void knows_the_timers(void **state)
 {
 	static const uint32_t table[32] = {
@@ -233,13 +233,13 @@ static void reads_other_sizes(void **state)
 	assert_int_equal(result.size, sizeof(result));
 	newer.later[15] = 1;
 	assert_int_equal(pier_read_channel_attr(&newer.attr, &device, &result), -EINVAL);
-	/* What the first version ended with; what it did not know is as by default. */
+	/* The end of the first version; later fields have their defaults. */
 	newer.attr.size = offsetof(struct pier_channel_attr, cq_depth);
 	newer.attr.max_dest_rd_atomic = 3;
 	assert_int_equal(pier_read_channel_attr(&newer.attr, &device, &result), 0);
 	assert_int_equal(result.max_send_wr, 33);
 	assert_int_equal(result.max_dest_rd_atomic, PIER_RD_ATOMIC_SAME);
-	/* Of the first version, which did not have what stands behind. */
+	/* The first version, with nothing behind it. */
 	newer.attr.waiting = PIER_WAIT_POLL;
 	newer.attr.size = offsetof(struct pier_channel_attr, waiting);
 	assert_int_equal(pier_read_channel_attr(&newer.attr, &device, &result), 0);
@@ -252,7 +252,7 @@ static void reads_other_sizes(void **state)
 	assert_non_null(strstr(pier_error_message(), "pier_channel_attr_init()"));
 }
 
-/* Who gives none must not be refused by a small device. */
+/* The defaults must fit a small device. */
 static void holds_defaults_to_the_device(void **state)
 {
 	struct pier_channel_attr result;

@@ -87,7 +87,7 @@ static void has_the_documented_form(void **state)
 	assert_memory_equal(wire, expected, sizeof(expected));
 }
 
-/* What the first version wrote is read, and written, for ever. */
+/* The first version stays readable and writable. */
 static void keeps_to_the_golden_text(void **state)
 {
 	struct pier_endpoint endpoint = sample(2), back;
@@ -129,7 +129,7 @@ static void refuses_fields_out_of_range(void **state)
 	}
 }
 
-/* Exact heap copies, so that a sanitizer sees a byte read too many. */
+/* Exact heap copies, so that a sanitizer sees any byte read beyond them. */
 static int unpack_copy(const uint8_t *wire, size_t size, struct pier_endpoint *ret)
 {
 	uint8_t *copy = malloc(size ? size : 1);
@@ -161,7 +161,7 @@ static void refuses_every_other_length(void **state)
 	}
 }
 
-/* What is accepted is the only way of writing what it says. */
+/* An accepted endpoint has only one wire form. */
 static void survives_every_flipped_byte(void **state)
 {
 	struct pier_endpoint endpoint = sample(5), result;
@@ -203,10 +203,10 @@ static void tells_the_errors_apart(void **state)
 	wire[0] = 'X';
 	assert_int_equal(pier_endpoint_unpack(wire, size, &result), -EBADMSG);
 	wire[0] = 'P';
-	wire[11] = 1; /* qpn of 25 bits */
+	wire[11] = 1; /* a qpn of 25 bits */
 	assert_int_equal(pier_endpoint_unpack(wire, size, &result), -EBADMSG);
 	wire[11] = 0;
-	wire[44] = 1; /* an address that is not there */
+	wire[44] = 1; /* a missing address */
 	assert_int_equal(pier_endpoint_unpack(wire, size, &result), -EBADMSG);
 	wire[44] = 0;
 	assert_int_equal(pier_endpoint_unpack(wire, size, &result), 0);
@@ -236,7 +236,7 @@ static void refuses_other_texts(void **state)
 	assert_int_equal(pier_endpoint_from_text(changed, &result), -EBADMSG);
 	snprintf(changed, sizeof(changed), "%s%01000d", text, 0);
 	assert_int_equal(pier_endpoint_from_text(changed, &result), -EBADMSG);
-	/* As of getenv(3). */
+	/* As getenv(3) returns it. */
 	assert_int_equal(pier_endpoint_from_text(NULL, &result), -EBADMSG);
 	assert_int_equal(pier_endpoint_from_text("", &result), -EBADMSG);
 	assert_int_equal(pier_endpoint_from_text("pier-endpoint:", &result), -EMSGSIZE);

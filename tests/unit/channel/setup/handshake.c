@@ -22,8 +22,8 @@
 #include "core/wire.h"
 
 /*
- * One real end, over a NIC that moves nothing, and a peer that is a row of
- * bytes: its endpoint, its verdict, and four bytes that are not ours to read.
+ * One real end over a NIC that moves nothing, and a scripted peer: its endpoint, its
+ * verdict, and four bytes that belong to the caller.
  */
 
 enum {
@@ -34,7 +34,7 @@ enum {
 
 struct script {
 	uint8_t bytes[SCRIPT_MAX];
-	size_t endpoint, verdict; /* where these begin */
+	size_t endpoint, verdict; /* where each of these begins */
 	size_t length;
 };
 
@@ -93,7 +93,7 @@ static void close_scene(struct scene *scene)
 		close(scene->theirs);
 }
 
-/* The peer says the first `length` bytes of its script and shuts up. */
+/* The peer sends the first `length` bytes of its script and no more. */
 static void say(struct scene *scene, size_t length)
 {
 	assert_int_equal(write(scene->theirs, scene->script.bytes, length), length);
@@ -121,7 +121,7 @@ static void connects_and_leaves_the_rest(void **state)
 	assert_memory_equal(rest, "rest", REST);
 	assert_int_equal(pier_post_send(scene.channel, NULL, 0, NULL), 0);
 	assert_int_equal(run(&scene), -EISCONN);
-	/* What we said has the same form, and ends with the verdict. */
+	/* Our messages have the same form, and end with the verdict. */
 	length = read(scene.theirs, sent, sizeof(sent));
 	assert_int_equal(length, scene.script.length);
 	assert_memory_equal(sent, "PIER\1\0\1\0", 8);
@@ -146,7 +146,7 @@ static void notices_an_end_at_every_byte(void **state)
 	}
 }
 
-/* The same where the peer is gone altogether, so that writing fails too. */
+/* The same with a peer that is gone, so that writing fails too. */
 static void notices_a_peer_that_is_gone(void **state)
 {
 	size_t length = 1;
@@ -178,7 +178,7 @@ static void survives_every_flipped_byte(void **state)
 			scene.script.bytes[at] ^= (uint8_t)(1 << bit);
 			say(&scene, length);
 			error = run(&scene);
-			/* What an endpoint says may be changed; no frame may. */
+			/* The contents of an endpoint may change; frames may not. */
 			if (at < PIER_MESSAGE_HEADER + 8 || at >= scene.script.verdict)
 				assert_true(error == -EBADMSG || error == -ECONNRESET ||
 					    error == -EPROTONOSUPPORT ||
@@ -288,7 +288,7 @@ static void tells_what_is_wrong(void **state)
 	expect(two_endpoints, -EBADMSG, "second endpoint");
 }
 
-/* The peer was given what this end was before. */
+/* The peer has the endpoint from before the reset. */
 static void knows_its_own_old_endpoints(void **state)
 {
 	(void)state;
@@ -309,7 +309,7 @@ static void knows_its_own_old_endpoints(void **state)
 	}
 }
 
-/* Both ends must know: who cannot connect says so, and why. */
+/* Both ends must know: an end that cannot connect sends the reason. */
 static void tells_the_peer_of_a_failure(void **state)
 {
 	struct scene scene = open_scene();
@@ -393,7 +393,10 @@ static void takes_a_slow_peer(void **state)
 	close_scene(&scene);
 }
 
-/* Nobody reads the other pipe: no signal, and what the peer said is still told. */
+/*
+ * Nobody reads the other pipe: no signal is raised, and the message of the peer is
+ * still reported.
+ */
 static void survives_a_closed_pipe(void **state)
 {
 	struct scene scene = open_scene();
@@ -426,7 +429,7 @@ static void survives_a_closed_pipe(void **state)
 	close_scene(&scene);
 }
 
-/* The peer says nothing and reads nothing, and the pipe to it is full. */
+/* The peer neither sends nor reads, and the pipe to it is full. */
 static void does_not_hang_on_a_full_pipe(void **state)
 {
 	struct scene scene = open_scene();
@@ -456,7 +459,7 @@ static void reports_bad_fds(void **state)
 	close_scene(&scene);
 }
 
-/* poll(2) passes over negative fds, and would wait for them to the end. */
+/* poll(2) ignores negative fds, and would wait until the timeout. */
 static void reports_negative_fds(void **state)
 {
 	struct scene scene = open_scene();

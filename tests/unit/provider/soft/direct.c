@@ -899,7 +899,7 @@ static void test_false_grants(void **state)
 			.iova = grants[i].iova,
 			.count = 1,
 			.fd_count = 1,
-			.pieces = { { grants[i].offset, grants[i].length, 0 } },
+			.segments = { { grants[i].offset, grants[i].length, 0 } },
 		};
 
 		taken->key = 999;
