@@ -86,7 +86,7 @@ struct pier_backend_host {
 	size_t size;
 	/** The library's PIER_BACKEND_ABI. */
 	uint32_t abi;
-	/** The library's version: 1000000 * MAJOR + 1000 * MINOR + PATCH. */
+	/** The library's version, as PIER_VERSION_ENCODE() makes it. */
 	uint32_t version;
 	/** pier_fail(). */
 	int (*fail)(int error, const char *format, ...) PIER_PRINTF(2, 3);
