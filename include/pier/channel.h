@@ -18,7 +18,9 @@
 PIER_BEGIN_DECLS
 
 /**
- * Channels: one reliable connected queue pair, its completion queue, and the
+ * Channels: reliable connections between two processes.
+ *
+ * A channel is one reliable connected queue pair, its completion queue, and the
  * bookkeeping that makes both safe.
  *
  *	pier_channel_create(pd, NULL, &channel);
@@ -62,7 +64,7 @@ enum pier_waiting {
 	PIER_WAIT_EVENT = 2,
 };
 
-/** The attributes of a new channel. Set up by pier_channel_attr_init(). */
+/** The attributes of a new channel. Set them up with pier_channel_attr_init(). */
 struct pier_channel_attr {
 	/** sizeof(struct pier_channel_attr), so that fields can be added. */
 	size_t size;
@@ -188,7 +190,7 @@ static inline void pier_channel_attr_init(struct pier_channel_attr *attr)
  *
  * attr  borrowed; NULL: the defaults, clamped to the device's limits
  *
- * Errors: -EINVAL a value is out of range (the sentence names it and the device's
+ * Errors: -EINVAL a value is out of range (the error message names it and the device's
  * limit), or srq belongs to another protection domain; -ENETDOWN the port is not
  * active; -EADDRNOTAVAIL the port needs a GID and has no usable one; -ENOMEM; others of
  * ibv_create_cq(3), ibv_create_qp(3) and ibv_modify_qp(3).
@@ -227,10 +229,10 @@ PIER_API int pier_channel_endpoint(struct pier_channel *channel,
  * This call does not wait for the peer to be ready; pier_channel_handshake() does.
  * Requests that arrive too early are retried according to the attributes.
  *
- * Errors: -EINVAL the endpoint is invalid (the sentence names the field); -EISCONN the
- * channel was connected before, and nothing was changed; -ESTALE the endpoint belongs
- * to the connection before pier_channel_reset(), and nothing was changed: reset the
- * peer too and fetch its new endpoint; -ETIMEDOUT, -EHOSTUNREACH, -ECONNREFUSED the
+ * Errors: -EINVAL the endpoint is invalid (the error message names the field); -EISCONN
+ * the channel was connected before, and nothing was changed; -ESTALE the endpoint
+ * belongs to the connection before pier_channel_reset(), and nothing was changed: reset
+ * the peer too and fetch its new endpoint; -ETIMEDOUT, -EHOSTUNREACH, -ECONNREFUSED the
  * peer's NIC cannot be reached; others of ibv_modify_qp(3). After any error except
  * -EISCONN and -ESTALE the channel can only be reset or destroyed.
  */
@@ -238,9 +240,10 @@ PIER_API int pier_channel_connect(struct pier_channel *channel,
 				  const struct pier_endpoint *peer);
 
 /**
- * Exchange endpoints with the peer over a pair of file descriptors (one socket or two
- * pipes), connect, and wait until the peer is connected too. The peer must do the same
- * at the same time.
+ * Exchange endpoints with the peer, connect, and wait until the peer is connected too.
+ *
+ * The endpoints are exchanged over a pair of file descriptors: one socket, or two
+ * pipes. The peer must do the same at the same time.
  *
  * read_fd, write_fd  borrowed, and left as they were; blocking or not. No byte beyond
  *                    the handshake is read
@@ -343,11 +346,11 @@ struct pier_work {
  * Errors: -EINVAL a send or receive has too many elements, remote is NULL, or a receive
  * is posted although the channel has a shared receive queue; -ERANGE remote is shorter
  * than the elements; -EMSGSIZE the message is longer than the port's max_msg_size;
- * -EAGAIN the queue is full: wait for a request first; or too many results were not
- * fetched; -ENOTCONN the channel is not connected (a receive may be posted before);
- * -EPIPE the channel is broken (the sentence gives the first cause); -EOPNOTSUPP a
- * read, and max_rd_atomic of one end is 0; others of ibv_post_send(3) and
- * ibv_post_recv(3).
+ * -EAGAIN the queue is full (wait for a request first), or it keeps too many results
+ * that were not fetched; -ENOTCONN the channel is not connected (a receive may be
+ * posted before); -EPIPE the channel is broken (the error message gives the first
+ * cause); -EOPNOTSUPP a read, and max_rd_atomic of one end is 0; others of
+ * ibv_post_send(3) and ibv_post_recv(3).
  */
 PIER_API int pier_post_send(struct pier_channel *channel,
 			    const struct pier_gather *sg_list, int num_sge,
@@ -375,8 +378,8 @@ PIER_API int pier_post_read(struct pier_channel *channel,
  *
  * Returns 1 and writes the result if the request has completed; the handle is then used
  * up. Returns 0 and writes nothing while the request is outstanding. A failed request
- * has completed: 1 is returned, the result has the error, and pier_error_message() its
- * sentence.
+ * has completed: 1 is returned, the result has the error, and pier_error_message()
+ * describes it.
  *
  * Errors: -ESTALE the handle is used up or belongs to another channel; -EIO
  * ibv_poll_cq(3) failed.
@@ -385,8 +388,9 @@ PIER_API int pier_work_poll(struct pier_channel *channel, struct pier_work work,
 			    struct pier_result *ret_result);
 
 /**
- * Wait until a request has completed. Sleeps if that takes long: see
- * pier_channel_set_waiting().
+ * Wait until a request has completed.
+ *
+ * pier_channel_set_waiting() sets when it polls and when it sleeps.
  *
  * ret_result  may be NULL; also written if the request failed
  *
@@ -456,8 +460,8 @@ PIER_API int pier_channel_read(struct pier_channel *channel,
  * The requests are in the order of the bytes, and only the last one has a handle. They
  * complete in order, so its completion is the completion of all (InfiniBand
  * Architecture Specification, volume 1, 9.5). If an earlier request fails, the last one
- * ends with -ECANCELED, and the sentence gives the cause. The result's byte_length is
- * that of the last request.
+ * ends with -ECANCELED, and the error message gives the cause. The result's byte_length
+ * is that of the last request.
  *
  * All arguments are checked before anything is posted. If the device then refuses a
  * request after it accepted others, which is not expected, the posted requests are
@@ -468,7 +472,7 @@ PIER_API int pier_channel_read(struct pier_channel *channel,
  * Errors: those of pier_post_write() and pier_post_read(); -ERANGE the vector is
  * shorter than the elements, or an error of pier_remote_vec_length(); -EAGAIN the send
  * queue has too little room now: wait for a request first; -E2BIG the transfer needs
- * more than max_send_wr requests (the sentence gives the number): use
+ * more than max_send_wr requests (the error message gives the number): use
  * pier_channel_write_vec().
  */
 PIER_API int pier_post_write_vec(struct pier_channel *channel,

@@ -12,8 +12,7 @@
 PIER_BEGIN_DECLS
 
 /**
- * Counters: count the writes of peers that have arrived in a region, without a message
- * for each.
+ * Counters: count the writes of peers into a region, without a message for each.
  *
  *	pier_counter_create(pd, &counter);
  *	pier_counter_bind(counter, mr);
@@ -142,8 +141,8 @@ PIER_API int pier_counter_add(struct pier_counter *counter, uint64_t value);
  *
  * Errors: -ETIMEDOUT the value was not reached; nothing is changed or broken, and the
  * wait can be repeated; -EINVAL timeout_ms is negative (a counter has no default
- * timeout); -EPIPE a bound channel is broken, and the sentence gives its first cause
- * (unbind or destroy that channel to wait for the others); -EIO and others of
+ * timeout); -EPIPE a bound channel is broken, and the error message gives its first
+ * cause (unbind or destroy that channel to wait for the others); -EIO and others of
  * ibv_poll_cq(3), ibv_req_notify_cq(3) and poll(2).
  */
 PIER_API int pier_counter_wait(struct pier_counter *counter, uint64_t threshold,

@@ -71,8 +71,9 @@ struct pier_endpoint {
 #define PIER_ENDPOINT_WIRE_MAX 256
 
 /**
- * Write the wire form of an endpoint: little-endian, with magic, version and length
- * (see docs/wire.md).
+ * Write the wire form of an endpoint.
+ *
+ * It is little-endian, with magic, version and length (see docs/wire.md).
  *
  * size  of ret_wire, in bytes
  *
@@ -99,8 +100,9 @@ PIER_API int pier_endpoint_unpack(const void *wire, size_t size,
 #define PIER_ENDPOINT_TEXT_MAX (16 + 2 * PIER_ENDPOINT_WIRE_MAX)
 
 /**
- * Write the text form of an endpoint: "pier-endpoint:" followed by the wire form in
- * hexadecimal, for a file, an e-mail or a command line.
+ * Write the text form of an endpoint, for a file, an e-mail or a command line.
+ *
+ * It is "pier-endpoint:" followed by the wire form in hexadecimal.
  *
  * size  of ret_text, in bytes
  *

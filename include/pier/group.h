@@ -16,7 +16,7 @@
 PIER_BEGIN_DECLS
 
 /**
- * Groups: a set of processes, each with a channel to every other one.
+ * Groups: sets of processes, each with a channel to every other one.
  *
  *	pier_group_create(pd, rank, size, NULL, &group);
  *	pier_group_endpoints(group, mine, size * PIER_GROUP_BLOB_SIZE);
@@ -30,9 +30,10 @@ PIER_BEGIN_DECLS
  * The members are numbered: ranks from 0 to size - 1. They may exchange their blobs by
  * any means: a launcher such as MPI, a file, or a socket for each pair.
  *
- * Requests on many channels are all posted before the call waits for any of them. The
- * sentence and the result name a member that fails or is too late. The requests of the
- * other members end as if that member did not exist, and their channels keep working.
+ * Requests on many channels are all posted before the call waits for any of them. If a
+ * member fails or is too late, the error message names it, and the results of its
+ * requests have the error. The requests of the other members end as if that member did
+ * not exist, and their channels keep working.
  *
  * A group has two channels for each other rank. One carries requests: those of
  * pier_group_exchange() and similar calls, and those that the user posts on
@@ -74,7 +75,7 @@ enum pier_barrier_algorithm {
 	PIER_BARRIER_DISSEMINATION = 3,
 };
 
-/** The attributes of a new group. Set up by pier_group_attr_init(). */
+/** The attributes of a new group. Set them up with pier_group_attr_init(). */
 struct pier_group_attr {
 	/** sizeof(struct pier_group_attr), so that fields can be added. */
 	size_t size;
@@ -153,8 +154,8 @@ PIER_API int pier_group_endpoints(struct pier_group *group, void *ret_blobs, siz
  * seconds, and then fails.
  *
  * If 0 is returned, all other members have connected to this one, and requests to any
- * of them arrive. After an error the sentence and pier_group_failed_rank() name the
- * rank, the members that are connected are notified, and the group can only be
+ * of them arrive. After an error the error message and pier_group_failed_rank() name
+ * the rank, the members that are connected are notified, and the group can only be
  * destroyed.
  *
  * Errors: -EMSGSIZE size is wrong; -EBADMSG a blob is invalid; -EPROTONOSUPPORT a blob
@@ -176,7 +177,7 @@ PIER_API int pier_group_connect(struct pier_group *group, const void *blobs, siz
  *             blobs is read. The entry of this rank is ignored
  * timeout_ms  for the whole call
  *
- * After an error the sentence names the rank, and the group can only be destroyed.
+ * After an error the error message names the rank, and the group can only be destroyed.
  *
  * Errors: those of pier_group_connect(); -EBADF an fd is not open; if it is negative,
  * nothing is changed; -ETIMEDOUT a rank did not send its blob; -ECONNRESET a rank
@@ -238,7 +239,7 @@ struct pier_group_request {
  * pier_work_wait(). The channels of other ranks are not affected.
  *
  * Returns 0 if all requests succeeded; otherwise the error of the first request that
- * failed, with a sentence that gives the reason and names the ranks of all failed
+ * failed, with an error message that gives the reason and names the ranks of all failed
  * requests.
  *
  * Errors: those of pier_post_write(), pier_post_read(), pier_post_send() and
@@ -286,9 +287,11 @@ struct pier_group_work {
 };
 
 /**
- * Wait for requests that were posted on several channels of a group, for instance by
- * pier_post_write(pier_group_channel(group, rank), ...). Waits for all of them at once,
- * and sleeps if that takes long. Their handles are used up, whatever the results.
+ * Wait for requests that were posted on several channels of a group.
+ *
+ * pier_post_write(pier_group_channel(group, rank), ...), for instance, posts such a
+ * request. The call waits for all of them at once, and sleeps if that takes long. Their
+ * handles are used up, whatever the results.
  *
  * Returns, errors and results: as for pier_group_exchange(), and those of
  * pier_work_wait().
@@ -330,9 +333,9 @@ PIER_API int pier_group_wait(struct pier_group *group,
  * Errors: -ETIMEDOUT a rank did not reach the barrier in time; -ECONNRESET a rank is
  * gone; -EPROTO a rank is in another barrier (another algorithm or other ranks), or
  * sent something other than a barrier message; -EPIPE a barrier failed before, and the
- * sentence gives its reason; -ENOTCONN the group is not connected; -EINVAL timeout_ms,
- * algorithm or ranks is invalid (the sentence gives the reason), which breaks nothing;
- * others of pier_work_wait().
+ * error message gives its reason; -ENOTCONN the group is not connected; -EINVAL
+ * timeout_ms, algorithm or ranks is invalid (the error message gives the reason), which
+ * breaks nothing; others of pier_work_wait().
  */
 PIER_API int pier_group_barrier(struct pier_group *group, int timeout_ms);
 PIER_API int pier_group_barrier_of(struct pier_group *group,

@@ -12,8 +12,7 @@
 PIER_BEGIN_DECLS
 
 /**
- * Requests with everything that verbs offers: flags, atomics, and many requests under
- * one doorbell.
+ * Requests with all options of verbs: flags, atomics, and many under one doorbell.
  *
  * The calls of <pier/channel.h> are these calls with fewer arguments. The rules for
  * threads, handles and memory are the same.
@@ -67,7 +66,7 @@ struct pier_request {
  * An atomic changes 8 bytes of the peer, as a number in the peer's byte order, and
  * returns the previous value in this host's byte order. The remote address must be a
  * multiple of 8, the remote range at least 8 bytes long (the rest is not touched), and
- * the elements 8 bytes together. Atomics are atomic with respect to each other on one
+ * the elements 8 bytes in total. Atomics are atomic with respect to each other on one
  * device. They are atomic with respect to the peer's CPU only if the peer's device
  * guarantees it (atomic_cap of ibv_query_device(3)).
  *
@@ -76,8 +75,8 @@ struct pier_request {
  * immediate data.
  *
  * Errors: those of pier_post_send(), pier_post_write() and pier_post_write_vec();
- * -EINVAL also if the opcode or a flag does not belong to the send queue, a flag does
- * not apply to the opcode, the elements of an atomic are not 8 bytes together, or its
+ * -EINVAL also if the opcode or a flag is not one of the send queue, a flag does not
+ * apply to the opcode, the elements of an atomic are not 8 bytes in total, or its
  * address is not a multiple of 8; -EOPNOTSUPP also for an atomic if the device has no
  * atomics, and for an invalidation if the device has no memory windows.
  */
@@ -93,17 +92,17 @@ PIER_API int pier_post_request(struct pier_channel *channel,
  * ret_work         handle of all of them, or NULL
  *
  * The requests complete in order, so the completion of the last is the completion of
- * all. If an earlier request fails, the last one ends with -ECANCELED, and the sentence
- * gives the cause. The result is that of the last request. No request is split here: a
- * list of too many elements fails with -EINVAL.
+ * all. If an earlier request fails, the last one ends with -ECANCELED, and the error
+ * message gives the cause. The result is that of the last request. No request is split
+ * here: a list of too many elements fails with -EINVAL.
  *
  * All arguments are checked before anything is posted. If the device then refuses a
  * request after it accepted others, which is not expected, the posted requests are
  * stopped and the channel is broken, as for pier_post_write_vec().
  *
- * Errors: those of pier_post_request(), with the number of the request in the sentence;
- * -EINVAL count is 0; -E2BIG count is more than max_send_wr; -EAGAIN the send queue has
- * too little room now: see pier_channel_wait_room().
+ * Errors: those of pier_post_request(), with the number of the request in the error
+ * message; -EINVAL count is 0; -E2BIG count is more than max_send_wr; -EAGAIN the send
+ * queue has too little room now: see pier_channel_wait_room().
  */
 PIER_API int pier_post_batch(struct pier_channel *channel,
 			     const struct pier_request *requests, uint32_t count,

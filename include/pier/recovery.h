@@ -11,8 +11,7 @@
 PIER_BEGIN_DECLS
 
 /**
- * Recovering from errors: the first error of a channel, reconnecting the channel, and
- * detecting a dead peer.
+ * Recovery: the first error of a channel, reconnecting, and detecting a dead peer.
  *
  * The rules for threads and processes are those of <pier/channel.h>.
  *
@@ -55,9 +54,11 @@ PIER_API int pier_channel_error(const struct pier_channel *channel,
 				struct pier_channel_failure *ret_failure);
 
 /**
- * Return a channel to its state after pier_channel_create(), after an error or at any
- * other time. Then connect it again, by pier_channel_handshake() or with the peer's new
- * endpoint. The peer has to do the same.
+ * Reset a channel to its state after pier_channel_create().
+ *
+ * The reset is possible after an error and at any other time. Afterwards connect the
+ * channel again, by pier_channel_handshake() or with the peer's new endpoint. The peer
+ * has to do the same.
  *
  * Outstanding requests are stopped, as when pier_work_wait() times out. Their handles
  * stay valid; the result of a request that had not completed is -ECANCELED. Receives
@@ -114,9 +115,9 @@ PIER_API int pier_channel_next_ms(struct pier_channel *channel);
 PIER_API uint32_t pier_rnr_timer_to_us(uint8_t code);
 
 /**
- * Return the code of the shortest RNR timer of at least `us` microseconds, for
- * pier_channel_attr.min_rnr_timer. If all are shorter, return the code of the longest,
- * 0 (655,360 us).
+ * Return the code of the shortest RNR timer of at least `us` microseconds. It is the
+ * value for pier_channel_attr.min_rnr_timer. If all timers are shorter, return the code
+ * of the longest, 0 (655,360 us).
  */
 PIER_API uint8_t pier_rnr_timer_from_us(uint32_t us);
 

@@ -110,7 +110,7 @@ enum pier_delivery {
 typedef enum pier_delivery (*pier_deliver_fn)(const struct pier_pool_message *message,
 					      void *context);
 
-/** The attributes of a new pool. Set up by pier_recv_pool_attr_init(). */
+/** The attributes of a new pool. Set them up with pier_recv_pool_attr_init(). */
 struct pier_recv_pool_attr {
 	/** sizeof(struct pier_recv_pool_attr), so that fields can be added. */
 	size_t size;
@@ -240,8 +240,10 @@ PIER_API int pier_recv_pool_release(struct pier_recv_pool *pool,
 				    const struct pier_pool_message *message);
 
 /**
- * Wait until there is a message, and pass all present messages, at most one for each
- * slot, to the function in the attributes.
+ * Wait for messages, and pass them to the function in the attributes.
+ *
+ * The call waits until there is a message. It then delivers all messages that are
+ * present, at most as many as the pool has slots.
  *
  * Returns the number of messages delivered: at least 1, or 0 with timeout_ms 0. The
  * next call reports an error that occurs after the first message.

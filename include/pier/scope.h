@@ -18,8 +18,9 @@
 PIER_BEGIN_DECLS
 
 /**
- * Scopes: when a scope ends, everything posted on the channel inside it has completed,
- * and all failures are reported.
+ * Scopes: everything posted inside a scope has completed when the scope ends.
+ *
+ * A scope belongs to one channel, and reports all failures at its end.
  *
  *	struct pier_scope_report report;
  *
@@ -34,10 +35,10 @@ PIER_BEGIN_DECLS
  *	if (report.error)
  *		fprintf(stderr, "%s\n", pier_error_message());
  *
- * This holds for every way of leaving the block. A scope covers both queues, so
- * receives too must have completed when it ends. It ignores requests that were posted
- * before it began. Scopes nest: the last one to begin ends first, and a request belongs
- * to the innermost scope. Posting costs nothing extra inside a scope.
+ * A scope ends however its block is left. It covers both queues, so receives too must
+ * have completed. It ignores requests that were posted before it began. Scopes nest:
+ * the last one to begin ends first, and a request belongs to the innermost scope.
+ * Posting costs nothing extra inside a scope.
  *
  * A scope has a deadline, counted from its beginning. The deadline of an inner scope is
  * never later than that of the outer one. Requests that have not completed by then are
@@ -67,7 +68,7 @@ struct pier_scope_failure {
 	struct pier_result result;
 };
 
-/** The attributes of a new scope. Set up by pier_scope_attr_init(). */
+/** The attributes of a new scope. Set them up with pier_scope_attr_init(). */
 struct pier_scope_attr {
 	/** sizeof(struct pier_scope_attr), so that fields can be added. */
 	size_t size;
@@ -146,7 +147,7 @@ struct pier_scope {
  *
  * attr  borrowed; NULL: the defaults
  *
- * Errors: -EINVAL a value of attr is invalid (the sentence names it); -EPIPE the
+ * Errors: -EINVAL a value of attr is invalid (the error message names it); -EPIPE the
  * channel is broken.
  */
 PIER_API int pier_scope_begin(struct pier_channel *channel,
@@ -154,8 +155,10 @@ PIER_API int pier_scope_begin(struct pier_channel *channel,
 			      struct pier_scope *ret_scope);
 
 /**
- * End a scope: wait until everything posted in it has completed, even if requests or
- * the body failed. On return nothing of it is in flight.
+ * End a scope: wait until everything posted in it has completed.
+ *
+ * The call waits even if requests or the body failed. On return nothing of it is in
+ * flight.
  *
  * body_error  0, or the error of the body: any number, usually -errno
  * ret_report  may be NULL; written whatever is returned, except for -ECHILD and
@@ -163,8 +166,8 @@ PIER_API int pier_scope_begin(struct pier_channel *channel,
  *
  * Returns the first of these that is not 0: body_error; report.drain_error; -EBUSY if
  * an inner scope was still open, which was then ended too; -ENOTEMPTY if the body of a
- * manual scope did not fetch all its results. The sentence gives the error of the body
- * and those found at the end.
+ * manual scope did not fetch all its results. The error message gives the error of the
+ * body and those found at the end.
  *
  * If the channel was destroyed inside the scope, the requests that were outstanding
  * then have failed with -ECANCELED.

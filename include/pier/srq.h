@@ -62,7 +62,9 @@ PIER_BEGIN_DECLS
 
 struct pier_srq;
 
-/** The attributes of a new shared receive queue. Set up by pier_srq_attr_init(). */
+/**
+ * The attributes of a new shared receive queue. Set them up with pier_srq_attr_init().
+ */
 struct pier_srq_attr {
 	/** sizeof(struct pier_srq_attr), so that fields can be added. */
 	size_t size;
@@ -85,8 +87,8 @@ static inline void pier_srq_attr_init(struct pier_srq_attr *attr)
  * attr  borrowed; NULL: the defaults, clamped to the device's limits
  *
  * Errors: -EOPNOTSUPP the device has no shared receive queues (max_srq of
- * ibv_query_device(3)); -EINVAL a value is out of range (the sentence names it and the
- * limit); -ENOMEM; others of ibv_create_srq(3).
+ * ibv_query_device(3)); -EINVAL a value is out of range (the error message names it and
+ * the limit); -ENOMEM; others of ibv_create_srq(3).
  */
 PIER_API int pier_create_srq(struct pier_pd *pd, const struct pier_srq_attr *attr,
 			     struct pier_srq **ret_srq);
@@ -137,7 +139,7 @@ struct pier_message {
  *
  * Returns 1 and writes the message if there is one; returns 0 and writes nothing if
  * there is none. A failed receive counts as a message: 1 is returned, its result has
- * the error, and pier_error_message() the sentence. On a broken channel, all messages
+ * the error, and pier_error_message() describes it. On a broken channel, all messages
  * that arrived before are returned first.
  *
  * Errors: -EPIPE the channel is broken and all messages were taken; -EINVAL the channel

@@ -10,8 +10,9 @@
 PIER_BEGIN_DECLS
 
 /**
- * The meaning of a completion's status: pier_result.status, which is enum ibv_wc_status
- * of ibv_poll_cq(3).
+ * The meaning of a completion's status.
+ *
+ * The status is pier_result.status, a value of enum ibv_wc_status (ibv_poll_cq(3)).
  *
  * Threads: any thread may call any function. No function can fail.
  */
