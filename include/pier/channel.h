@@ -390,7 +390,7 @@ PIER_API int pier_work_poll(struct pier_channel *channel, struct pier_work work,
 /**
  * Wait until a request has completed.
  *
- * pier_channel_set_waiting() sets when it polls and when it sleeps.
+ * pier_channel_set_waiting() sets how long the call polls before it sleeps.
  *
  * ret_result  may be NULL; also written if the request failed
  *

@@ -121,9 +121,9 @@ PIER_API int pier_counter_unbind(struct pier_counter *counter, struct pier_mr *m
 PIER_API uint64_t pier_counter_read(const struct pier_counter *counter);
 
 /**
- * Change the value: pier_counter_set() replaces it, and loses the count so far;
- * pier_counter_add() adds to it, and loses nothing. Both wake threads that wait for a
- * value reached by the change.
+ * Change the value: pier_counter_set() replaces it, and discards the count so far;
+ * pier_counter_add() adds to it, and discards nothing. Both wake threads that wait for
+ * a value reached by the change.
  *
  * Errors: -ECHILD the counter belongs to the parent process.
  */

@@ -38,8 +38,8 @@ PIER_BEGIN_DECLS
  * A group has two channels for each other rank. One carries requests: those of
  * pier_group_exchange() and similar calls, and those that the user posts on
  * pier_group_channel(). The other carries the messages of barriers, so the user's
- * receives and those of barriers never mix; it holds 8 requests and no memory. For
- * itself a rank has one channel, which is connected to itself.
+ * receives and those of barriers never mix; it has room for 8 requests and uses no
+ * memory. For itself a rank has one channel, which is connected to itself.
  *
  * Time: as for channels (<pier/channel.h>). PIER_TIMEOUT_DEFAULT selects the timeout in
  * the channels' attributes. A call has one deadline for all ranks, not one for each.
@@ -154,8 +154,8 @@ PIER_API int pier_group_endpoints(struct pier_group *group, void *ret_blobs, siz
  * seconds, and then fails.
  *
  * If 0 is returned, all other members have connected to this one, and requests to any
- * of them arrive. After an error the error message and pier_group_failed_rank() name
- * the rank, the members that are connected are notified, and the group can only be
+ * of them arrive. If the call fails, the error message and pier_group_failed_rank()
+ * name the rank, the members that are connected are notified, and the group can only be
  * destroyed.
  *
  * Errors: -EMSGSIZE size is wrong; -EBADMSG a blob is invalid; -EPROTONOSUPPORT a blob
@@ -169,18 +169,19 @@ PIER_API int pier_group_connect(struct pier_group *group, const void *blobs, siz
 				int timeout_ms);
 
 /**
- * Exchange blobs with all other members over one socket each, and connect. For programs
- * without a launcher. The other members must do the same at the same time.
+ * Exchange blobs with all other members over one socket each, and connect. This is for
+ * programs without a launcher. The other members must do the same at the same time.
  *
  * sockets     by rank, `size` of them: connected stream sockets (TCP, Unix). They are
  *             borrowed, and left as they were; blocking or not. No byte beyond the
  *             blobs is read. The entry of this rank is ignored
  * timeout_ms  for the whole call
  *
- * After an error the error message names the rank, and the group can only be destroyed.
+ * If the call fails, the error message names the rank, and the group can only be
+ * destroyed.
  *
- * Errors: those of pier_group_connect(); -EBADF an fd is not open; if it is negative,
- * nothing is changed; -ETIMEDOUT a rank did not send its blob; -ECONNRESET a rank
+ * Errors: those of pier_group_connect(); -EBADF an fd is not open (nothing is changed
+ * if it is negative); -ETIMEDOUT a rank did not send its blob; -ECONNRESET a rank
  * closed its socket; -ENOMEM; others of poll(2), recv(2) and send(2), such as
  * -ENOTSOCK.
  */
@@ -324,11 +325,11 @@ PIER_API int pier_group_wait(struct pier_group *group,
  * channels are intact. A barrier may fail in some ranks and succeed in others that had
  * nothing more to wait for; the others fail at the next barrier.
  *
- * The failed rank: with PIER_BARRIER_CENTRAL the first rank names all ranks that are
- * missing. With the other algorithms it is the rank that this rank waited for, or that
- * another rank named. That rank may itself have been waiting for another one, which is
- * unknown here. If a member is gone, its own rank is named as soon as the device
- * notices (soft0: at once).
+ * Which rank is named depends on the algorithm. With PIER_BARRIER_CENTRAL the first
+ * rank names all ranks that are missing. With the others, each rank names the one that
+ * it waited for, or the one that another rank named. That rank may itself have been
+ * waiting for another one, which is unknown here. If a member is gone, its own rank is
+ * named as soon as the device notices (soft0: at once).
  *
  * Errors: -ETIMEDOUT a rank did not reach the barrier in time; -ECONNRESET a rank is
  * gone; -EPROTO a rank is in another barrier (another algorithm or other ranks), or

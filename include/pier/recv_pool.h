@@ -46,9 +46,9 @@ PIER_BEGIN_DECLS
  *
  * When a channel breaks, the messages that had arrived are returned first. Then the
  * calls that return messages fail with -EPIPE; pier_error_message() has the cause, and
- * pier_recv_pool_broken() returns the channel. A pool of one channel fails so from then
- * on. A shared pool fails once for each broken channel and continues with the others;
- * when no working channel is left, it fails from then on.
+ * pier_recv_pool_broken() returns the channel. A pool of one channel fails this way
+ * from then on. A shared pool fails once for each broken channel and continues with the
+ * others; when no working channel is left, it fails from then on.
  *
  * On the channel of a pool for one channel, pier_post_recv() may be used as well.
  * Receives get messages in the order in which they were posted, whether the pool or the
@@ -65,8 +65,8 @@ PIER_BEGIN_DECLS
  * the caller orders the accesses. Any thread may read a message that was returned; the
  * thread that uses the pool releases it.
  *
- * Processes: in a child of fork(2), all calls fail with -ECHILD for a pool of the
- * parent (<pier/device.h>).
+ * Processes: in a child of fork(2), every call except plain queries fails with -ECHILD
+ * for a pool of the parent (<pier/device.h>).
  */
 
 struct pier_recv_pool;

@@ -157,8 +157,8 @@ PIER_API int pier_scope_begin(struct pier_channel *channel,
 /**
  * End a scope: wait until everything posted in it has completed.
  *
- * The call waits even if requests or the body failed. On return nothing of it is in
- * flight.
+ * The call waits even if requests or the body failed. On return no request of the scope
+ * is in flight.
  *
  * body_error  0, or the error of the body: any number, usually -errno
  * ret_report  may be NULL; written whatever is returned, except for -ECHILD and
@@ -185,11 +185,12 @@ PIER_API int pier_scope_end(struct pier_scope *scope, int body_error,
  * break, continue, return and goto, and in C++ by an exception; but not by longjmp(3).
  * Each argument is evaluated once.
  *
- * The body reports an error by setting report->body_error. Leaving it by an exception
- * sets -ECANCELED. If the scope cannot begin, the block does not run, and report->error
- * has the reason. break and continue refer to this block, not to a loop around it.
+ * The body reports an error by setting report->body_error. An exception that leaves the
+ * block counts as the error -ECANCELED. If the scope cannot begin, the block does not
+ * run, and report->error has the reason. break and continue refer to this block, not to
+ * a loop around it.
  *
- * Needs a compiler with the attribute "cleanup": gcc, clang.
+ * PIER_SCOPE needs a compiler with the attribute "cleanup", such as gcc or clang.
  */
 #ifdef __GNUC__
 #define PIER_SCOPE(channel, attr, report) \

@@ -27,8 +27,8 @@ PIER_BEGIN_DECLS
  * and pier_channel_recv() fail with -EINVAL. A send or a write with immediate data that
  * arrives takes the oldest receive of the queue. It becomes a message of its channel,
  * with the context of that receive. Messages of one channel are returned in the order
- * in which the peer posted them; messages of different channels are in no order. If the
- * queue has no receive, the sender retries according to its rnr_retry_count.
+ * in which the peer posted them; messages of different channels have no defined order.
+ * If the queue has no receive, the sender retries according to its rnr_retry_count.
  *
  * A receive occupies a place of the queue from pier_post_srq_recv() until its message
  * is returned. During that time it keeps its regions (pier_dereg_mr() fails with
@@ -56,8 +56,8 @@ PIER_BEGIN_DECLS
  * thread at a time may use a channel. Only one thread may call pier_destroy_srq(),
  * after all others have finished with the queue.
  *
- * Processes: in a child of fork(2), all calls fail with -ECHILD for a queue of the
- * parent (<pier/device.h>).
+ * Processes: in a child of fork(2), every call except pier_srq_outstanding() fails with
+ * -ECHILD for a queue of the parent (<pier/device.h>).
  */
 
 struct pier_srq;
