@@ -17,7 +17,7 @@ PIER_BEGIN_DECLS
  * Threads: any thread may call any function. No function can fail.
  */
 
-/** The cause of an error, and so the place to look: one class for every status. */
+/** Classes of statuses. The class shows where to look for the cause of an error. */
 enum pier_error_class {
 	PIER_CLASS_SUCCESS = 0,
 	/** This end made an invalid request: its own memory, keys or lengths. */
