@@ -73,18 +73,17 @@ PIER_API const char *pier_mapping_name(enum pier_mapping mapping);
 /** A description of a buffer's memory. */
 struct pier_buffer_info {
 	char backend[32]; /**< the NAME of a spec */
-	char unit[32]; /**< the UNIT that holds it: "0"; "" if the backend has no units */
-	char kind[48]; /**< "cuMemAlloc", "managed memory"; "" if unknown */
+	char unit[32];	  /**< the UNIT that holds it: "0"; "" if there are none */
+	char kind[48];	  /**< "cuMemAlloc", "managed memory"; "" if unknown */
 	/**
 	 * Why the memory cannot be exported as a dma-buf, and the remedy; "" if it can.
 	 */
 	char no_export[256];
-	char pci[16];  /**< PCI address of the device that holds it, "0000:17:00.0"; or ""
-			*/
-	int numa_node; /**< -1 if unknown */
-	bool mappable; /**< whether pier_buffer_map() works */
-	bool wrapped;  /**< whether the memory belongs to the caller */
-	uint64_t allocation;	    /**< address of the allocation that contains it */
+	char pci[16];	     /**< of the device that holds it: "0000:17:00.0"; or "" */
+	int numa_node;	     /**< -1 if unknown */
+	bool mappable;	     /**< whether pier_buffer_map() works */
+	bool wrapped;	     /**< whether the memory belongs to the caller */
+	uint64_t allocation; /**< address of the allocation that contains it */
 	uint64_t allocation_length; /**< in bytes */
 };
 
