@@ -185,8 +185,8 @@ PIER_API int pier_buffer_wrap_dmabuf(int fd, uint64_t offset, size_t length,
 PIER_API int pier_buffer_free(struct pier_buffer *buffer);
 
 /**
- * Return the address of the first byte: a host pointer for host memory, the device's
- * own address for device memory. Never 0. Cannot fail.
+ * Return the address of the first byte of a buffer. This is a host pointer for host
+ * memory, and the device's own address for device memory. Never 0. Cannot fail.
  */
 PIER_API uint64_t pier_buffer_address(const struct pier_buffer *buffer);
 

@@ -93,9 +93,9 @@ static inline int pier_mr_scatter_debug(const struct pier_mr *mr, uint64_t addr,
 }
 
 /**
- * Count the elements that a range of a region needs: one for each part that the range
- * touches, and more if a piece is longer than 32 bits can express. A length of 0 needs
- * none.
+ * Count the elements that a range of a region needs. A range needs one for each part
+ * that it touches, and more if a piece is longer than 32 bits can express. A length of
+ * 0 needs none.
  *
  * addr    in the region's iovas
  * length  in bytes

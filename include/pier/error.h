@@ -7,10 +7,12 @@
 PIER_BEGIN_DECLS
 
 /**
- * Error reporting: functions of pier return a negative errno value on failure, and then
- * write none of their `ret_...` parameters. A function that wraps a system call or verb
- * uses the errno values of that call. If the device, the memory or the build does not
- * support a request, the value is always -EOPNOTSUPP.
+ * How functions of pier report errors.
+ *
+ * A function that fails returns a negative errno value, and writes none of its
+ * `ret_...` parameters. A function that wraps a system call or verb uses the errno
+ * values of that call. If the device, the memory or the build does not support a
+ * request, the value is always -EOPNOTSUPP.
  */
 
 /**

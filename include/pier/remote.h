@@ -60,11 +60,11 @@ PIER_API int pier_remote_rest(const struct pier_remote *remote, uint64_t offset,
 			      struct pier_remote *ret_remote);
 
 /**
- * Select a field of an element of a remote array: `field_size` bytes at `field_offset`
- * in element `index`. The macros below call this function.
+ * Select a field of an element of a remote array. The field has `field_size` bytes and
+ * starts at `field_offset` in element `index`. The macros below call this function.
  *
  * size        of one element, in bytes
- * field_size  in bytes; equals size, with field_offset 0, for the whole element
+ * field_size  in bytes; for the whole element, set it to size and field_offset to 0
  *
  * Errors: -ERANGE the field is not inside the region, also if index * size overflows.
  */
@@ -137,8 +137,8 @@ PIER_API int pier_remote_unpack(const void *wire, size_t size,
 #define PIER_REMOTE_TEXT_SIZE (12 + 2 * PIER_REMOTE_WIRE_SIZE + 1)
 
 /**
- * Write the text form of a remote region, for a file, a mail or a command line:
- * "pier-remote:" and the wire form in hexadecimal. Cannot fail.
+ * Write the text form of a remote region, for a file, a mail or a command line. It
+ * consists of "pier-remote:" and the wire form in hexadecimal. Cannot fail.
  *
  * Anyone who has the text and a channel into the region's protection domain can access
  * the memory as the region's access rights allow.

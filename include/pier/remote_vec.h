@@ -63,12 +63,12 @@ PIER_API int pier_remote_vec_sub(const struct pier_remote *parts, uint32_t count
 				 uint32_t *ret_count);
 
 /**
- * Select a field of an element of an array that lies in a vector: `field_size` bytes at
- * `field_offset` in element `index`. The field may cross seams, so the result is a
- * vector. The macros below call this function.
+ * Select a field of an element of an array that lies in a vector. The field has
+ * `field_size` bytes and starts at `field_offset` in element `index`. It may cross
+ * seams, so the result is a vector. The macros below call this function.
  *
  * size        of one element, in bytes
- * field_size  in bytes; equals size, with field_offset 0, for the whole element
+ * field_size  in bytes; for the whole element, set it to size and field_offset to 0
  * capacity    of ret_parts; `count` is always enough
  *
  * Errors: -ERANGE the field is not inside the vector, also if index * size overflows;
@@ -137,7 +137,7 @@ PIER_API int pier_remote_vec_unpack(const void *wire, size_t size,
 #define PIER_REMOTE_VEC_TEXT_SIZE(count) (16 + 2 * PIER_REMOTE_VEC_WIRE_SIZE(count) + 1)
 
 /**
- * Write the text form of a vector, for a file, a mail or a command line:
+ * Write the text form of a vector, for a file, a mail or a command line. It consists of
  * "pier-remote-vec:" and the wire form in hexadecimal.
  *
  * size  of ret_text, in bytes

@@ -14,8 +14,8 @@
 PIER_BEGIN_DECLS
 
 /**
- * Transfers: any number of bytes, moved between local memory and the memory of a peer
- * in chunks, over one or several channels.
+ * Transfers: bytes moved to or from the memory of a peer, over one or several channels.
+ * A transfer moves any number of bytes, in chunks, between local memory and the peer's.
  *
  *	struct pier_rail rail = {
  *		.channel = channel, .mr = mr, .parts = parts, .count = count,
@@ -330,10 +330,10 @@ PIER_API int pier_transfer_query_rail(const struct pier_transfer *transfer,
 				      struct pier_rail_status *ret_status);
 
 /**
- * Write a transfer's state, for a transfer of the same bytes in another process: see
- * `state` of struct pier_transfer_attr. This is possible at any time. Chunks in flight
- * count as not arrived. If you store the state in a file, make sure that the bytes
- * which have arrived are stored as durably.
+ * Write the state of a transfer, at any time. A transfer of the same bytes in another
+ * process can continue from it: see `state` of struct pier_transfer_attr. Chunks in
+ * flight count as not arrived. If you store the state in a file, make sure that the
+ * bytes which have arrived are stored as durably.
  *
  * The form is little-endian, with magic and version (docs/wire.md), and has 16 bytes
  * for each range that is missing. There are few: at most one for each chunk that is or
