@@ -79,11 +79,11 @@ struct pier_buffer_info {
 	 * Why the memory cannot be exported as a dma-buf, and the remedy; "" if it can.
 	 */
 	char no_export[256];
-	char pci[16];	     /**< of the device that holds it: "0000:17:00.0"; or "" */
-	int numa_node;	     /**< -1 if unknown */
-	bool mappable;	     /**< whether pier_buffer_map() works */
-	bool wrapped;	     /**< whether the memory belongs to the caller */
-	uint64_t allocation; /**< address of the allocation that contains it */
+	char pci[16];		    /**< its PCI address, "0000:17:00.0"; or "" */
+	int numa_node;		    /**< -1 if unknown */
+	bool mappable;		    /**< whether pier_buffer_map() works */
+	bool wrapped;		    /**< whether the memory belongs to the caller */
+	uint64_t allocation;	    /**< address of the allocation that contains it */
 	uint64_t allocation_length; /**< in bytes */
 };
 

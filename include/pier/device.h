@@ -178,7 +178,7 @@ PIER_API void pier_device_list_free(struct pier_device_info *list);
  *	late@N=TIME	the completion is delayed for that time (50us, 50ms, 2s; at
  *			most an hour), or with late@N=9polls for nine polls of its
  *			queue. Later completions of its queue pair wait too. A thread
- *			that sleeps on the completion channel is woken afterwards
+ *			that sleeps on the completion channel is woken only then
  *	lost@N		the completion never arrives
  *	overrun@N	the completion queue overruns: the completion is lost, later
  *			polls fail, and its queue pairs enter the error state

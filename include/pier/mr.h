@@ -178,7 +178,7 @@ enum pier_mr_source {
 
 /**
  * A range of memory. Use the pier_mr_range_...() functions to make one. Fields that a
- * source does not use are 0.
+ * source does not use are 0, or -1 for fd.
  *
  * A region keeps its buffers: freeing one of them fails with -EBUSY. All other memory
  * must stay valid until pier_dereg_mr(). An fd may be closed after the registration has
@@ -307,16 +307,16 @@ struct pier_mr_attr {
 	/**
 	 * A hint: the size of the memory's pages in bytes, a power of two, at least the
 	 * host page size. 0: no hint. The library then chooses an iova that equals the
-	 * address modulo page_size; an iova given by the caller must do so, too.
-	 * Otherwise a NIC cannot use large pages (ib_umem_find_best_pgsz() in the
+	 * address modulo page_size; an iova that the caller gives must do so, too. A
+	 * NIC cannot use large pages otherwise (ib_umem_find_best_pgsz() in the
 	 * kernel).
 	 */
 	uint64_t page_size;
 	void *context; /**< returned by pier_mr_context() */
 	/**
-	 * The mapping of dma-bufs that a backend exports: the one that the device
-	 * accepts. PIER_MAPPING_AUTO tries the mapping that the device accepted last
-	 * time, then the other.
+	 * The mapping of the dma-bufs that backends export. It must be one that the
+	 * device accepts. PIER_MAPPING_AUTO tries the mapping that the device accepted
+	 * last time, then the other.
 	 */
 	enum pier_mapping mapping;
 	uint32_t reserved; /**< 0 */

@@ -237,12 +237,12 @@ PIER_API int pier_transfer_begin(const struct pier_transfer_attr *attr,
  * Errors: the transfer has ended, and every later call returns the same error.
  * -ECANCELED it was cancelled; -ETIMEDOUT timeout_ms has expired. Otherwise no rail is
  * left, and the error is that of the last one: an error of struct pier_result;
- * -ETIMEDOUT or -EAGAIN as described for stall_ms; those of pier_post_write(),
- * pier_post_read(), pier_mr_sync_for_nic() and pier_mr_sync_for_device(); -EIO of
- * ibv_poll_cq(3); or, if another request broke the channel, the error of that request.
- * -EOPNOTSUPP and other errors of pier_mr_sync_for_device() are also returned if all
- * bytes were read but cannot be made visible to the device: use
- * pier_reader_read_back().
+ * -ETIMEDOUT no chunk completed for stall_ms; -EAGAIN other requests filled the send
+ * queue for stall_ms; those of pier_post_write(), pier_post_read(),
+ * pier_mr_sync_for_nic() and pier_mr_sync_for_device(); -EIO of ibv_poll_cq(3); or, if
+ * another request broke the channel, the error of that request. -EOPNOTSUPP and other
+ * errors of pier_mr_sync_for_device() are also returned if all bytes were read but
+ * cannot be made visible to the device: use pier_reader_read_back().
  */
 PIER_API int pier_transfer_progress(struct pier_transfer *transfer);
 
