@@ -411,7 +411,7 @@ static void rejects_hostile_texts(void **state)
 /* Unpacking returns what was packed. */
 static void agrees_with_a_table_of_bytes(void **state)
 {
-	struct agrees_with_a_table_of_bytes random = test_random_start();
+	struct test_random random = test_random_start();
 	static uint8_t wire[PIER_REMOTE_VEC_WIRE_MAX];
 	static struct pier_remote parts[PIER_MR_PARTS_MAX], back[PIER_MR_PARTS_MAX];
 

@@ -371,7 +371,7 @@ static void reports_failures_of_the_body_separately(void **state)
 	destroy(channel);
 }
 
-/* What does not fit is counted, and later failures do not displace what fits. */
+/* What does not fit is counted; later failures do not displace earlier ones. */
 static void lists_failures_up_to_the_limit(void **state)
 {
 	(void)state;
@@ -744,7 +744,7 @@ static void waits_for_room_until_its_deadline(void **state)
 	expect_result(pier_scope_end(&scope, 0, NULL), -ECANCELED);
 }
 
-/* A handle names a request, not its place. */
+/* A handle identifies a request, not its place. */
 static void keeps_more_results_than_its_window(void **state)
 {
 	struct pier_scope_attr attr;
