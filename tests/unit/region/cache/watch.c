@@ -151,21 +151,21 @@ static void shrink(char *memory)
 			     MAP_FAILED);
 }
 
-#define CHANGE_TEST(change)                     \
-	static void test_##change(void **state) \
-	{                                       \
-		(void)state;                    \
-		check_change(change);           \
+#define CHANGE_TEST(change, name)      \
+	static void name(void **state) \
+	{                              \
+		(void)state;           \
+		check_change(change);  \
 	}
-CHANGE_TEST(unmap_and_map)
-CHANGE_TEST(unmap_last_page)
-CHANGE_TEST(map_over)
-CHANGE_TEST(empty_by_dontneed)
-CHANGE_TEST(empty_by_free)
-CHANGE_TEST(move_away)
-CHANGE_TEST(move_pages_alone)
-CHANGE_TEST(move_onto)
-CHANGE_TEST(shrink)
+CHANGE_TEST(unmap_and_map, remapped_pages_are_registered_anew)
+CHANGE_TEST(unmap_last_page, unmapping_the_last_page_is_noticed)
+CHANGE_TEST(map_over, mapping_over_pages_is_noticed)
+CHANGE_TEST(empty_by_dontneed, madvise_dontneed_is_noticed)
+CHANGE_TEST(empty_by_free, madvise_free_is_noticed)
+CHANGE_TEST(move_away, moving_memory_away_is_noticed)
+CHANGE_TEST(move_pages_alone, moving_pages_alone_is_noticed)
+CHANGE_TEST(move_onto, moving_memory_onto_pages_is_noticed)
+CHANGE_TEST(shrink, shrinking_a_mapping_is_noticed)
 
 static void moving_the_break_is_noticed(void **state)
 {
