@@ -148,7 +148,7 @@ int pier_open_dma_heap(const char *folder, const char *name, int *ret_fd)
 	return 0;
 }
 
-static int allocate(int heap, const char *name, uint64_t length, int *ret_fd)
+static int allocate_from_heap(int heap, const char *name, uint64_t length, int *ret_fd)
 {
 	struct dma_heap_allocation_data data = {
 		.len = length,
@@ -182,7 +182,7 @@ static int alloc_dma_heap(const char *unit, uint64_t length,
 	if (result == 0)
 		result = pier_whole_pages("dma-buf", length, &rounded);
 	if (result == 0)
-		result = allocate(heap, name, rounded, &dmabuf);
+		result = allocate_from_heap(heap, name, rounded, &dmabuf);
 	if (result == 0)
 		result = pier_map_fd("dma-buf", dmabuf, rounded, &cpu);
 	if (result != 0)
