@@ -203,11 +203,6 @@ static int find_dma_heap(uint64_t address, uint64_t length,
 	return pier_fd_memory_find(&allocations, address, ret_memory);
 }
 
-static void put_dma_heap(struct pier_memory *memory)
-{
-	pier_fd_memory_put(&allocations, memory);
-}
-
 const struct pier_backend pier_dma_heap_backend = {
 	.abi = PIER_BACKEND_ABI,
 	.size = sizeof(struct pier_backend),
@@ -216,9 +211,9 @@ const struct pier_backend pier_dma_heap_backend = {
 	.dmabuf = true,
 	.probe = probe_dma_heap,
 	.alloc = alloc_dma_heap,
-	.free = put_dma_heap,
+	.free = pier_fd_memory_put,
 	.find = find_dma_heap,
-	.release = put_dma_heap,
+	.release = pier_fd_memory_put,
 	.export_range = pier_fd_memory_export,
 	.close_export = pier_fd_memory_close_export,
 	.begin_cpu = pier_fd_memory_begin_cpu,
