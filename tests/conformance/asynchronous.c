@@ -37,7 +37,7 @@ static struct pier_event next_event(struct pier_event_queue *queue)
 	return event;
 }
 
-static void writes_through_regions_of_a_queue(void **state)
+static void peer_writes_into_async_region(void **state)
 {
 	enum {
 		OFFSET = 4099,
@@ -94,7 +94,7 @@ static void destroy_soon(struct pier_event_queue *queue)
 }
 
 /* Whenever a registration is ended, nothing of it is left. */
-static void ends_early(void **state)
+static void cancelled_registration_leaves_nothing(void **state)
 {
 	enum {
 		ROUNDS = 100
@@ -130,8 +130,8 @@ static void ends_early(void **state)
 int run_asynchronous_cases(void)
 {
 	const struct CMUnitTest cases[] = {
-		world_case(writes_through_regions_of_a_queue),
-		world_case(ends_early),
+		world_case(peer_writes_into_async_region),
+		world_case(cancelled_registration_leaves_nothing),
 	};
 
 	return cmocka_run_group_tests_name("asynchronous registration", cases, NULL,

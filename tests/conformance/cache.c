@@ -62,7 +62,7 @@ static uint8_t *map_at(void *place, int flags)
 	return memory;
 }
 
-static void memory_that_comes_back(void **state)
+static void reallocated_memory_is_registered_again(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_mr_cache *cache = make_cache(world);
@@ -89,7 +89,7 @@ static void memory_that_comes_back(void **state)
 }
 
 /* Of the backend under test: kept after use, and freed all the same. */
-static void buffers_that_come_back(void **state)
+static void cached_buffer_can_be_freed(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_mr_cache *cache = make_cache(world);
@@ -120,7 +120,7 @@ static void buffers_that_come_back(void **state)
 	expect_ok(pier_mr_cache_destroy(cache));
 }
 
-static void keeps_its_parent(void **state)
+static void cache_keeps_its_pd(void **state)
 {
 	struct world *world = world_prepared(state, NULL);
 	struct end *end = &world->a;
@@ -139,9 +139,9 @@ static void keeps_its_parent(void **state)
 int run_cache_cases(void)
 {
 	const struct CMUnitTest cases[] = {
-		world_case(memory_that_comes_back),
-		world_case(buffers_that_come_back),
-		world_case(keeps_its_parent),
+		world_case(reallocated_memory_is_registered_again),
+		world_case(cached_buffer_can_be_freed),
+		world_case(cache_keeps_its_pd),
 	};
 
 	return cmocka_run_group_tests_name("cache", cases, NULL, NULL);

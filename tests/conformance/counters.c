@@ -39,7 +39,7 @@ static void release(struct pier_counter *counter, struct pier_mr *mr)
 	expect_ok(pier_counter_destroy(counter));
 }
 
-static void says_whether_it_counts(void **state)
+static void binding_needs_a_counting_device(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_counter *counter = counter_of(&world->b);
@@ -91,7 +91,7 @@ static uint64_t do_something(struct world *world)
 	return 1;
 }
 
-static void counts_writes_and_nothing_else(void **state)
+static void only_writes_are_counted(void **state)
 {
 	struct world *world = world_counting(state);
 	struct pier_counter *counter = counter_of(&world->b);
@@ -111,7 +111,7 @@ static void counts_writes_and_nothing_else(void **state)
 	world_expect(world);
 }
 
-static void counts_no_refused_write(void **state)
+static void refused_write_is_not_counted(void **state)
 {
 	struct world *world = world_counting(state);
 	struct pier_counter *counter = counter_of(&world->b);
@@ -135,7 +135,7 @@ static void write_some(struct world *world, const struct pier_remote *target)
 }
 
 /* Each key counts for itself. */
-static void counts_for_the_region_that_was_meant(void **state)
+static void write_counts_for_its_own_key(void **state)
 {
 	struct world *world = world_counting(state);
 	struct pier_counter *of_base = counter_of(&world->b);
@@ -178,7 +178,7 @@ static struct pier_remote part_at(const struct pier_mr *mr, uint64_t offset,
 }
 
 /* Whether they have one key or one each. */
-static void counts_for_all_ranges(void **state)
+static void writes_to_every_range_count(void **state)
 {
 	enum {
 		HALF = 8192
@@ -207,7 +207,7 @@ static void counts_for_all_ranges(void **state)
 	expect_ok(pier_dereg_mr(mr));
 }
 
-static void keeps_what_is_bound(void **state)
+static void bound_region_is_kept(void **state)
 {
 	struct world *world = world_counting(state);
 	struct pier_counter *counter = counter_of(&world->b);
@@ -233,7 +233,7 @@ static void keeps_what_is_bound(void **state)
 	expect_ok(pier_counter_destroy(counter));
 }
 
-static void times_out_without_harm(void **state)
+static void counter_works_after_timeout(void **state)
 {
 	struct world *world = world_counting(state);
 	struct pier_counter *counter = counter_of(&world->b);
@@ -251,7 +251,7 @@ static void times_out_without_harm(void **state)
 }
 
 /* A counter is no region, but keeps the protection domain as one does. */
-static void keeps_its_domain(void **state)
+static void counter_keeps_its_pd(void **state)
 {
 	struct world *world = world_empty(state);
 	struct end *end = &world->a;
@@ -266,7 +266,7 @@ static void keeps_its_domain(void **state)
 	end->pd = NULL;
 }
 
-static void refuses_regions_that_peers_do_not_write(void **state)
+static void binding_unwritable_region_is_refused(void **state)
 {
 	struct world *world = world_counting(state);
 	struct pier_counter *counter = counter_of(&world->b);
@@ -285,15 +285,15 @@ static void refuses_regions_that_peers_do_not_write(void **state)
 int run_counter_cases(void)
 {
 	const struct CMUnitTest cases[] = {
-		world_case(says_whether_it_counts),
-		world_case(counts_writes_and_nothing_else),
-		world_case(counts_no_refused_write),
-		world_case(counts_for_the_region_that_was_meant),
-		world_case(counts_for_all_ranges),
-		world_case(keeps_what_is_bound),
-		world_case(times_out_without_harm),
-		world_case(keeps_its_domain),
-		world_case(refuses_regions_that_peers_do_not_write),
+		world_case(binding_needs_a_counting_device),
+		world_case(only_writes_are_counted),
+		world_case(refused_write_is_not_counted),
+		world_case(write_counts_for_its_own_key),
+		world_case(writes_to_every_range_count),
+		world_case(bound_region_is_kept),
+		world_case(counter_works_after_timeout),
+		world_case(counter_keeps_its_pd),
+		world_case(binding_unwritable_region_is_refused),
 	};
 
 	return cmocka_run_group_tests_name("counters", cases, NULL, NULL);

@@ -92,7 +92,7 @@ static void write_and_read_back(struct world *world, size_t part, uint64_t iova_
 	expect_ok(pier_dereg_mr(mr));
 }
 
-static void reaches_memory_at_its_own_address(void **state)
+static void peer_reaches_dmabuf_at_its_address(void **state)
 {
 	struct world *world = world_connected(state);
 
@@ -101,7 +101,7 @@ static void reaches_memory_at_its_own_address(void **state)
 		write_and_read_back(world, i, 0);
 }
 
-static void reaches_memory_at_another_iova(void **state)
+static void peer_reaches_dmabuf_at_another_iova(void **state)
 {
 	static const uint64_t bases[] = { UINT64_C(0x100000), UINT64_C(1) << 46 };
 	struct world *world = world_connected(state);
@@ -112,7 +112,7 @@ static void reaches_memory_at_another_iova(void **state)
 }
 
 /* The local side of requests uses the region's iova too. */
-static void gathers_at_another_iova(void **state)
+static void gathers_from_dmabuf_at_another_iova(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_remote target = remote_at(&world->b.area, 3, 5000);
@@ -128,7 +128,7 @@ static void gathers_at_another_iova(void **state)
 	expect_ok(pier_dereg_mr(mr));
 }
 
-static void guards_the_ends_of_the_region(void **state)
+static void write_past_dmabuf_region_is_refused(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_gather source = gather_at(&world->a.area, 0, 101);
@@ -146,7 +146,7 @@ static void guards_the_ends_of_the_region(void **state)
 	expect_ok(pier_dereg_mr(mr));
 }
 
-static void keeps_the_page_rule(void **state)
+static void invalid_dmabuf_ranges_are_refused(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_dmabuf dmabuf;
@@ -175,7 +175,7 @@ static void keeps_the_page_rule(void **state)
 }
 
 /* The caller may close its fd at once: the buffer has its own. */
-static void wraps_a_dmabuf_as_a_buffer(void **state)
+static void wrapped_dmabuf_outlives_the_callers_fd(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_gather source = gather_at(&world->a.area, 0, 9999);
@@ -207,12 +207,12 @@ static void wraps_a_dmabuf_as_a_buffer(void **state)
 int run_dmabuf_cases(void)
 {
 	const struct CMUnitTest cases[] = {
-		world_case(reaches_memory_at_its_own_address),
-		world_case(reaches_memory_at_another_iova),
-		world_case(gathers_at_another_iova),
-		world_case(guards_the_ends_of_the_region),
-		world_case(keeps_the_page_rule),
-		world_case(wraps_a_dmabuf_as_a_buffer),
+		world_case(peer_reaches_dmabuf_at_its_address),
+		world_case(peer_reaches_dmabuf_at_another_iova),
+		world_case(gathers_from_dmabuf_at_another_iova),
+		world_case(write_past_dmabuf_region_is_refused),
+		world_case(invalid_dmabuf_ranges_are_refused),
+		world_case(wrapped_dmabuf_outlives_the_callers_fd),
 	};
 
 	return cmocka_run_group_tests_name("dma-buf", cases, NULL, NULL);

@@ -32,7 +32,7 @@ static void expect_refused(struct world *world, const struct pier_remote *remote
 	world_expect(world);
 }
 
-static void refuses_a_wrong_key(void **state)
+static void write_with_wrong_key_is_refused(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_remote remote = remote_at(&world->b.area, 0, 1000);
@@ -41,7 +41,7 @@ static void refuses_a_wrong_key(void **state)
 	expect_refused(world, &remote, false);
 }
 
-static void refuses_a_wrong_key_of_a_read(void **state)
+static void read_with_wrong_key_is_refused(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_remote remote = remote_at(&world->b.area, 0, 1000);
@@ -50,7 +50,7 @@ static void refuses_a_wrong_key_of_a_read(void **state)
 	expect_refused(world, &remote, true);
 }
 
-static void refuses_the_byte_past_the_end(void **state)
+static void write_past_region_is_refused(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_remote remote = remote_at(&world->b.area, AREA_LENGTH - 999, 999);
@@ -59,7 +59,7 @@ static void refuses_the_byte_past_the_end(void **state)
 	expect_refused(world, &remote, false);
 }
 
-static void refuses_the_byte_before_the_start(void **state)
+static void read_before_region_is_refused(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_remote remote = remote_at(&world->b.area, 0, 1000);
@@ -68,7 +68,7 @@ static void refuses_the_byte_before_the_start(void **state)
 	expect_refused(world, &remote, true);
 }
 
-static void refuses_addresses_that_wrap(void **state)
+static void wrapping_address_is_refused(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_remote remote = remote_at(&world->b.area, 0, 1000);
@@ -77,7 +77,7 @@ static void refuses_addresses_that_wrap(void **state)
 	expect_refused(world, &remote, false);
 }
 
-static void refuses_a_key_that_was_given_back(void **state)
+static void deregistered_key_is_refused(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_remote remote;
@@ -104,17 +104,17 @@ static void expect_no_right(void **state, int access, bool read)
 	expect_ok(pier_dereg_mr(mr));
 }
 
-static void refuses_writing_without_the_right(void **state)
+static void write_without_right_is_refused(void **state)
 {
 	expect_no_right(state, PIER_ACCESS_LOCAL_WRITE | PIER_ACCESS_REMOTE_READ, false);
 }
 
-static void refuses_reading_without_the_right(void **state)
+static void read_without_right_is_refused(void **state)
 {
 	expect_no_right(state, PIER_ACCESS_LOCAL_WRITE | PIER_ACCESS_REMOTE_WRITE, true);
 }
 
-static void refuses_what_the_channel_does_not_give(void **state)
+static void write_without_channel_access_is_refused(void **state)
 {
 	struct pier_channel_attr attr = test_attr();
 	struct pier_remote remote;
@@ -127,7 +127,7 @@ static void refuses_what_the_channel_does_not_give(void **state)
 }
 
 /* Elements that the checked functions would not have made. */
-static void refuses_local_memory_outside(void **state)
+static void local_element_outside_region_fails(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_gather outside = pier_mr_gather_unchecked(
@@ -140,7 +140,7 @@ static void refuses_local_memory_outside(void **state)
 	world_expect(world);
 }
 
-static void refuses_to_read_into_read_only_memory(void **state)
+static void read_into_read_only_memory_fails(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_remote source = remote_at(&world->b.area, 0, 10);
@@ -158,7 +158,7 @@ static void refuses_to_read_into_read_only_memory(void **state)
 	expect_ok(pier_dereg_mr(mr));
 }
 
-static void tells_that_nobody_receives(void **state)
+static void send_without_receive_fails(void **state)
 {
 	struct pier_channel_attr attr = test_attr();
 	struct pier_gather source;
@@ -178,7 +178,7 @@ static void tells_that_nobody_receives(void **state)
 }
 
 /* Both ends fail, each in its way; the guard behind the receive stays. */
-static void refuses_what_is_longer_than_the_receive(void **state)
+static void message_longer_than_receive_fails(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_gather source = gather_at(&world->a.area, 0, 9001);
@@ -197,7 +197,7 @@ static void refuses_what_is_longer_than_the_receive(void **state)
 }
 
 /* The peer closes without a word, once with our requests under way. */
-static void notices_that_the_peer_closed(void **state)
+static void peer_closing_fails_requests(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_gather source = gather_at(&world->a.area, 0, 1000);
@@ -216,7 +216,7 @@ static void notices_that_the_peer_closed(void **state)
 	world_expect(world);
 }
 
-static void checks_before_it_posts(void **state)
+static void arguments_are_checked_before_posting(void **state)
 {
 	struct world *world = world_prepared(state, NULL);
 	struct pier_gather six[6];
@@ -242,21 +242,21 @@ static void checks_before_it_posts(void **state)
 int run_error_cases(void)
 {
 	const struct CMUnitTest cases[] = {
-		world_case(refuses_a_wrong_key),
-		world_case(refuses_a_wrong_key_of_a_read),
-		world_case(refuses_the_byte_past_the_end),
-		world_case(refuses_the_byte_before_the_start),
-		world_case(refuses_addresses_that_wrap),
-		world_case(refuses_a_key_that_was_given_back),
-		world_case(refuses_writing_without_the_right),
-		world_case(refuses_reading_without_the_right),
-		world_case(refuses_what_the_channel_does_not_give),
-		world_case(refuses_local_memory_outside),
-		world_case(refuses_to_read_into_read_only_memory),
-		world_case(tells_that_nobody_receives),
-		world_case(refuses_what_is_longer_than_the_receive),
-		world_case(notices_that_the_peer_closed),
-		world_case(checks_before_it_posts),
+		world_case(write_with_wrong_key_is_refused),
+		world_case(read_with_wrong_key_is_refused),
+		world_case(write_past_region_is_refused),
+		world_case(read_before_region_is_refused),
+		world_case(wrapping_address_is_refused),
+		world_case(deregistered_key_is_refused),
+		world_case(write_without_right_is_refused),
+		world_case(read_without_right_is_refused),
+		world_case(write_without_channel_access_is_refused),
+		world_case(local_element_outside_region_fails),
+		world_case(read_into_read_only_memory_fails),
+		world_case(send_without_receive_fails),
+		world_case(message_longer_than_receive_fails),
+		world_case(peer_closing_fails_requests),
+		world_case(arguments_are_checked_before_posting),
 	};
 
 	return cmocka_run_group_tests_name("errors", cases, NULL, NULL);

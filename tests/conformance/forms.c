@@ -50,7 +50,7 @@ static void write_all(struct world *world, const struct pier_mr *mr)
 	world_expect(world);
 }
 
-static void writes_at_every_address(void **state)
+static void peer_writes_with_every_addressing(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_mr_range range = range_of(&world->b);
@@ -81,7 +81,7 @@ static void writes_at_every_address(void **state)
 	}
 }
 
-static void takes_any_pointer(void **state)
+static void pointer_into_buffer_is_recognised(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_buffer *buffer = world->b.area.buffer;
@@ -98,7 +98,7 @@ static void takes_any_pointer(void **state)
 	expect_ok(pier_dereg_mr(mr));
 }
 
-static void has_keys_that_are_asked_for(void **state)
+static void requested_key_is_used(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_mr_range range = range_of(&world->b);
@@ -149,7 +149,7 @@ static bool must_join(struct end *end)
 }
 
 /* Pages of the area under one key, in another order than in memory. */
-static void joins_whole_pages(void **state)
+static void whole_pages_get_one_key(void **state)
 {
 	struct world *world = world_connected(state);
 	size_t page = host_page(), length = 3 * page + 100 + 50;
@@ -189,7 +189,7 @@ static void joins_whole_pages(void **state)
 }
 
 /* Pages that nobody has touched, or that are not there yet. */
-static void registers_on_demand(void **state)
+static void on_demand_region_covers_unmapped_pages(void **state)
 {
 	struct world *world = world_connected(state);
 	size_t length = 4 * host_page();
@@ -220,7 +220,7 @@ static void registers_on_demand(void **state)
 	world_expect(world);
 }
 
-static void refuses_what_the_device_lacks(void **state)
+static void unsupported_access_is_refused(void **state)
 {
 	struct world *world = world_prepared(state, NULL);
 	uint8_t *memory = mmap(NULL, 100, PROT_READ | PROT_WRITE,
@@ -253,12 +253,12 @@ static void refuses_what_the_device_lacks(void **state)
 int run_form_cases(void)
 {
 	const struct CMUnitTest cases[] = {
-		world_case(writes_at_every_address),
-		world_case(takes_any_pointer),
-		world_case(has_keys_that_are_asked_for),
-		world_case(joins_whole_pages),
-		world_case(registers_on_demand),
-		world_case(refuses_what_the_device_lacks),
+		world_case(peer_writes_with_every_addressing),
+		world_case(pointer_into_buffer_is_recognised),
+		world_case(requested_key_is_used),
+		world_case(whole_pages_get_one_key),
+		world_case(on_demand_region_covers_unmapped_pages),
+		world_case(unsupported_access_is_refused),
 	};
 
 	return cmocka_run_group_tests_name("forms", cases, NULL, NULL);

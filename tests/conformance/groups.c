@@ -233,7 +233,7 @@ static int write_round_a_ring(struct crew_member *member)
 	return error;
 }
 
-static void finds_what_was_written_before_a_barrier(void **state)
+static void barrier_makes_earlier_writes_visible(void **state)
 {
 	static const uint32_t sizes[] = { 1, 2, 5 };
 
@@ -257,13 +257,13 @@ static int meet_some(struct crew_member *member)
 	return error ? error : pier_group_barrier(member->group, PATIENT);
 }
 
-static void some_ranks_meet(void **state)
+static void barrier_of_some_ranks_completes(void **state)
 {
 	crew_connected(state, MEMBERS);
 	expect_ok(crew_run(&crew, meet_some));
 }
 
-static void names_who_refuses(void **state)
+static void error_names_the_refusing_rank(void **state)
 {
 	struct pier_group_request requests[MEMBERS];
 	struct pier_result results[MEMBERS];
@@ -295,7 +295,7 @@ static int meet_briefly(struct crew_member *member)
 				     member->crew->timeout_ms);
 }
 
-static void nobody_waits_for_ever(void **state)
+static void barrier_without_a_rank_times_out(void **state)
 {
 	for (int i = 0; i < ALGORITHMS; i++) {
 		tested = algorithms[i];
@@ -319,7 +319,7 @@ static void nobody_waits_for_ever(void **state)
 	crew.size = 0;
 }
 
-static void ends_with_one_deadline(void **state)
+static void requests_share_one_deadline(void **state)
 {
 	struct pier_group_request requests[MEMBERS];
 	struct pier_result results[MEMBERS];
@@ -358,7 +358,7 @@ static void ends_with_one_deadline(void **state)
 }
 
 /* Killed while others are in a barrier with it: all of them end in time. */
-static void ends_when_a_member_is_killed(void **state)
+static void killed_member_ends_barriers(void **state)
 {
 	world_empty(state);
 	for (uint32_t i = 0; i < ALGORITHMS; i++) {
@@ -394,12 +394,12 @@ int run_group_cases(void)
 		group_case(scatters_and_gathers),
 		group_case(multicasts),
 		group_case(exchanges_messages),
-		group_case(finds_what_was_written_before_a_barrier),
-		group_case(some_ranks_meet),
-		group_case(names_who_refuses),
-		group_case(nobody_waits_for_ever),
-		group_case(ends_with_one_deadline),
-		group_case(ends_when_a_member_is_killed),
+		group_case(barrier_makes_earlier_writes_visible),
+		group_case(barrier_of_some_ranks_completes),
+		group_case(error_names_the_refusing_rank),
+		group_case(barrier_without_a_rank_times_out),
+		group_case(requests_share_one_deadline),
+		group_case(killed_member_ends_barriers),
 	};
 
 	return cmocka_run_group_tests_name("groups", cases, NULL, NULL);

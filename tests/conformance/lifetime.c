@@ -10,7 +10,7 @@
 
 /* What keeps what, and that closing is always possible, at once and for good. */
 
-static void keeps_parents(void **state)
+static void parents_cannot_be_closed_first(void **state)
 {
 	struct world *world = world_prepared(state, NULL);
 	struct end *end = &world->a;
@@ -34,7 +34,7 @@ static void keeps_parents(void **state)
 }
 
 /* -EBUSY changed nothing: everything still works. */
-static void works_after_a_refused_close(void **state)
+static void refused_close_changes_nothing(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_gather source = gather_at(&world->a.area, 0, 777);
@@ -48,7 +48,7 @@ static void works_after_a_refused_close(void **state)
 	world_expect(world);
 }
 
-static void closes_with_work_outstanding(void **state)
+static void channel_closes_with_outstanding_requests(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_gather source = gather_at(&world->a.area, 0, 100000);
@@ -70,7 +70,7 @@ static void closes_with_work_outstanding(void **state)
 }
 
 /* The closed end's memory is its own again, while the peer still sends. */
-static void leaves_memory_alone_after_closing(void **state)
+static void closed_channel_receives_nothing(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_gather source = gather_at(&world->a.area, 0, 5000);
@@ -83,7 +83,7 @@ static void leaves_memory_alone_after_closing(void **state)
 	world_expect(world);
 }
 
-static void closes_what_never_connected(void **state)
+static void unconnected_channel_closes(void **state)
 {
 	struct world *world = world_prepared(state, NULL);
 	struct pier_scatter target = scatter_at(&world->a.area, 0, 10);
@@ -102,7 +102,7 @@ static void closes_what_never_connected(void **state)
 	world_expect(world);
 }
 
-static void connects_only_once(void **state)
+static void second_connect_is_refused(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_endpoint endpoint;
@@ -130,7 +130,7 @@ static void expect_dereg(struct area *area)
 	area->mr = NULL;
 }
 
-static void keeps_regions_of_posted_requests(void **state)
+static void regions_of_posted_requests_are_kept(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_gather source = gather_at(&world->a.area, 3, 5000);
@@ -151,7 +151,7 @@ static void keeps_regions_of_posted_requests(void **state)
 	world_expect(world);
 }
 
-static void keeps_regions_of_writes_and_reads(void **state)
+static void regions_of_writes_and_reads_are_kept(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_gather source = gather_at(&world->a.area, 0, 5000);
@@ -182,7 +182,7 @@ static bool too_late(const struct timespec *begin)
 	return (now.tv_sec - begin->tv_sec) * 1000 > PATIENT;
 }
 
-static void keeps_regions_until_somebody_polls(void **state)
+static void regions_are_kept_until_polled(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_gather source = gather_at(&world->a.area, 0, 100);
@@ -202,7 +202,7 @@ static void keeps_regions_until_somebody_polls(void **state)
 	world_expect(world);
 }
 
-static void lets_regions_go_with_the_channel(void **state)
+static void destroying_channel_releases_regions(void **state)
 {
 	struct world *world = world_prepared(state, NULL);
 	struct pier_scatter target = scatter_at(&world->a.area, 0, 100);
@@ -245,7 +245,7 @@ static int use_the_parents(const struct world *world)
 	return failures;
 }
 
-static void refuses_a_child_its_parents_objects(void **state)
+static void child_cannot_use_parents_objects(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_gather source = gather_at(&world->a.area, 50, 12345);
@@ -264,7 +264,7 @@ static void refuses_a_child_its_parents_objects(void **state)
 }
 
 /* Connections are made anew, one after the other, on the same devices. */
-static void connects_again_and_again(void **state)
+static void channels_connect_repeatedly(void **state)
 {
 	struct world *world = world_connected(state);
 
@@ -286,7 +286,7 @@ static void connects_again_and_again(void **state)
 	world_expect(world);
 }
 
-static void refuses_impossible_attributes(void **state)
+static void impossible_attributes_are_refused(void **state)
 {
 	struct world *world = world_prepared(state, NULL);
 	struct pier_channel_attr attr = test_attr();
@@ -315,19 +315,19 @@ static void refuses_impossible_attributes(void **state)
 int run_lifetime_cases(void)
 {
 	const struct CMUnitTest cases[] = {
-		world_case(keeps_parents),
-		world_case(works_after_a_refused_close),
-		world_case(closes_with_work_outstanding),
-		world_case(leaves_memory_alone_after_closing),
-		world_case(closes_what_never_connected),
-		world_case(connects_only_once),
-		world_case(keeps_regions_of_posted_requests),
-		world_case(keeps_regions_of_writes_and_reads),
-		world_case(keeps_regions_until_somebody_polls),
-		world_case(lets_regions_go_with_the_channel),
-		world_case(refuses_a_child_its_parents_objects),
-		world_case(connects_again_and_again),
-		world_case(refuses_impossible_attributes),
+		world_case(parents_cannot_be_closed_first),
+		world_case(refused_close_changes_nothing),
+		world_case(channel_closes_with_outstanding_requests),
+		world_case(closed_channel_receives_nothing),
+		world_case(unconnected_channel_closes),
+		world_case(second_connect_is_refused),
+		world_case(regions_of_posted_requests_are_kept),
+		world_case(regions_of_writes_and_reads_are_kept),
+		world_case(regions_are_kept_until_polled),
+		world_case(destroying_channel_releases_regions),
+		world_case(child_cannot_use_parents_objects),
+		world_case(channels_connect_repeatedly),
+		world_case(impossible_attributes_are_refused),
 	};
 
 	return cmocka_run_group_tests_name("lifetime", cases, NULL, NULL);

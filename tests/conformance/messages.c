@@ -9,7 +9,7 @@ enum {
 	LENGTHS = sizeof(lengths) / sizeof(lengths[0])
 };
 
-static void arrives_byte_for_byte(void **state)
+static void message_arrives_unchanged(void **state)
 {
 	struct world *world = world_connected(state);
 
@@ -31,7 +31,7 @@ static void arrives_byte_for_byte(void **state)
 	}
 }
 
-static void carries_immediates(void **state)
+static void immediate_arrives(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_gather source = gather_at(&world->a.area, 1, 99);
@@ -51,7 +51,7 @@ static void carries_immediates(void **state)
 	world_expect(world);
 }
 
-static void sends_nothing(void **state)
+static void empty_message_arrives(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_gather nothing = gather_at(&world->a.area, 5, 0);
@@ -78,7 +78,7 @@ static void sends_nothing(void **state)
 	world_expect(world);
 }
 
-static void gathers_and_scatters(void **state)
+static void messages_gather_and_scatter(void **state)
 {
 	static const size_t pieces[5] = { 1, 4096, 33, 0, 5000 };
 	static const size_t holes[3] = { 4000, 30, 6000 };
@@ -113,7 +113,7 @@ static void gathers_and_scatters(void **state)
 	world_expect(world);
 }
 
-static void leaves_the_rest_of_a_receive(void **state)
+static void short_message_leaves_rest_unchanged(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_gather source = gather_at(&world->a.area, 11, 100);
@@ -128,7 +128,7 @@ static void leaves_the_rest_of_a_receive(void **state)
 }
 
 /* As many as the queues take, asked for in the opposite order. */
-static void keeps_results_until_asked(void **state)
+static void results_are_kept_until_polled(void **state)
 {
 	enum {
 		DEPTH = 16,
@@ -165,7 +165,7 @@ static void keeps_results_until_asked(void **state)
 	world_expect(world);
 }
 
-static void goes_both_ways_at_once(void **state)
+static void both_directions_at_once(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_gather from_a = gather_at(&world->a.area, 0, 50000);
@@ -186,7 +186,7 @@ static void goes_both_ways_at_once(void **state)
 }
 
 /* The sender is retried until the receiver, who blocks, has posted. */
-static void waits_for_a_late_receive(void **state)
+static void send_waits_for_late_receive(void **state)
 {
 	struct pier_channel_attr attr = test_attr();
 	struct pier_scatter target;
@@ -211,7 +211,7 @@ static void waits_for_a_late_receive(void **state)
 }
 
 /* Receives may be posted before the channel is connected. */
-static void receives_before_it_connects(void **state)
+static void receives_are_posted_before_connecting(void **state)
 {
 	struct world *world = world_prepared(state, NULL);
 	struct pier_gather source = gather_at(&world->a.area, 0, 1000);
@@ -226,7 +226,7 @@ static void receives_before_it_connects(void **state)
 	world_expect(world);
 }
 
-static void copies_small_messages_at_posting(void **state)
+static void inline_send_copies_at_posting(void **state)
 {
 	struct pier_channel_attr attr = test_attr();
 	struct pier_scatter target;
@@ -253,16 +253,16 @@ static void copies_small_messages_at_posting(void **state)
 int run_message_cases(void)
 {
 	const struct CMUnitTest cases[] = {
-		world_case(arrives_byte_for_byte),
-		world_case(carries_immediates),
-		world_case(sends_nothing),
-		world_case(gathers_and_scatters),
-		world_case(leaves_the_rest_of_a_receive),
-		world_case(keeps_results_until_asked),
-		world_case(goes_both_ways_at_once),
-		world_case(waits_for_a_late_receive),
-		world_case(receives_before_it_connects),
-		world_case(copies_small_messages_at_posting),
+		world_case(message_arrives_unchanged),
+		world_case(immediate_arrives),
+		world_case(empty_message_arrives),
+		world_case(messages_gather_and_scatter),
+		world_case(short_message_leaves_rest_unchanged),
+		world_case(results_are_kept_until_polled),
+		world_case(both_directions_at_once),
+		world_case(send_waits_for_late_receive),
+		world_case(receives_are_posted_before_connecting),
+		world_case(inline_send_copies_at_posting),
 	};
 
 	return cmocka_run_group_tests_name("messages", cases, NULL, NULL);

@@ -11,7 +11,7 @@ enum {
 	LENGTHS = sizeof(lengths) / sizeof(lengths[0])
 };
 
-static void writes_byte_for_byte(void **state)
+static void write_arrives_unchanged(void **state)
 {
 	struct world *world = world_connected(state);
 
@@ -27,7 +27,7 @@ static void writes_byte_for_byte(void **state)
 	}
 }
 
-static void reads_byte_for_byte(void **state)
+static void read_arrives_unchanged(void **state)
 {
 	struct world *world = world_connected(state);
 
@@ -47,7 +47,7 @@ static void reads_byte_for_byte(void **state)
 	}
 }
 
-static void gathers_and_scatters(void **state)
+static void writes_gather_and_reads_scatter(void **state)
 {
 	static const size_t pieces[4] = { 4097, 1, 0, 30000 };
 	struct world *world = world_connected(state);
@@ -75,7 +75,7 @@ static void gathers_and_scatters(void **state)
 	world_expect(world);
 }
 
-static void moves_nothing(void **state)
+static void empty_write_and_read_succeed(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_remote end = remote_at(&world->b.area, AREA_LENGTH, 0);
@@ -91,7 +91,7 @@ static void moves_nothing(void **state)
 	world_expect(world);
 }
 
-static void leaves_the_rest_of_a_remote(void **state)
+static void longer_remote_is_partly_used(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_gather source = gather_at(&world->a.area, 0, 100);
@@ -105,7 +105,7 @@ static void leaves_the_rest_of_a_remote(void **state)
 	world_expect(world);
 }
 
-static void uses_up_a_receive(void **state)
+static void write_with_immediate_uses_a_receive(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_scatter unused = scatter_at(&world->b.area, 0, 10);
@@ -139,7 +139,7 @@ static void uses_up_a_receive(void **state)
 }
 
 /* A region of a part of the buffer; all around it is guarded. */
-static void stays_in_a_part_of_a_buffer(void **state)
+static void region_of_part_of_buffer_is_respected(void **state)
 {
 	static const struct {
 		size_t offset, length;
@@ -204,7 +204,7 @@ static void post_random(struct world *world, struct request *request, size_t lan
 	}
 }
 
-static void survives_random_traffic(void **state)
+static void random_requests_move_the_right_bytes(void **state)
 {
 	enum {
 		ROUNDS = 40,
@@ -227,14 +227,14 @@ static void survives_random_traffic(void **state)
 int run_onesided_cases(void)
 {
 	const struct CMUnitTest cases[] = {
-		world_case(writes_byte_for_byte),
-		world_case(reads_byte_for_byte),
-		world_case(gathers_and_scatters),
-		world_case(moves_nothing),
-		world_case(leaves_the_rest_of_a_remote),
-		world_case(uses_up_a_receive),
-		world_case(stays_in_a_part_of_a_buffer),
-		world_case(survives_random_traffic),
+		world_case(write_arrives_unchanged),
+		world_case(read_arrives_unchanged),
+		world_case(writes_gather_and_reads_scatter),
+		world_case(empty_write_and_read_succeed),
+		world_case(longer_remote_is_partly_used),
+		world_case(write_with_immediate_uses_a_receive),
+		world_case(region_of_part_of_buffer_is_respected),
+		world_case(random_requests_move_the_right_bytes),
 	};
 
 	return cmocka_run_group_tests_name("one-sided", cases, NULL, NULL);

@@ -37,7 +37,7 @@ static size_t to_of(int i)
 	return (size_t)(PIECES - 1 - i) * PIECE;
 }
 
-static void writes_in_batches(void **state)
+static void batches_of_writes_arrive(void **state)
 {
 	struct world *world = deep_world(state);
 	struct pier_request requests[PIECES] = { 0 };
@@ -62,7 +62,7 @@ static void writes_in_batches(void **state)
 	world_expect(world);
 }
 
-static void moves_pairs(void **state)
+static void pairs_are_written_and_read(void **state)
 {
 	struct world *world = deep_world(state);
 	struct pier_write_pair writes[PIECES];
@@ -90,7 +90,7 @@ static void moves_pairs(void **state)
 }
 
 /* A write behind a fence sees what the read before it brought. */
-static void keeps_to_fences(void **state)
+static void fence_orders_write_after_read(void **state)
 {
 	struct world *world = deep_world(state);
 	struct pier_scatter here = scatter_at(&world->a.area, 11, 50000);
@@ -118,7 +118,7 @@ static void keeps_to_fences(void **state)
 }
 
 /* Bytes first, and the immediate of another request behind them. */
-static void announces_a_batch(void **state)
+static void immediate_follows_a_batch(void **state)
 {
 	struct world *world = deep_world(state);
 	struct pier_scatter unused = scatter_at(&world->b.area, 0, 0);
@@ -148,7 +148,7 @@ static void announces_a_batch(void **state)
 }
 
 /* One in the middle is refused by the peer: the batch ends, and tells the cause. */
-static void ends_a_batch_that_fails(void **state)
+static void failed_batch_reports_the_cause(void **state)
 {
 	struct world *world = deep_world(state);
 	struct pier_write_pair writes[3];
@@ -166,7 +166,7 @@ static void ends_a_batch_that_fails(void **state)
 	world_expect(world);
 }
 
-static void splits_long_lists(void **state)
+static void long_lists_are_split(void **state)
 {
 	struct pier_channel_attr attr = deep_attr();
 	struct pier_gather source[PIECES];
@@ -226,7 +226,7 @@ static struct world *atomic_world(void **state, struct pier_mr **ret_mr)
 }
 
 /* The areas begin at a page, and offsets here are multiples of 8. */
-static void changes_numbers_atomically(void **state)
+static void atomics_are_atomic(void **state)
 {
 	struct pier_mr *numbers;
 	struct world *world = atomic_world(state, &numbers);
@@ -267,13 +267,13 @@ static void changes_numbers_atomically(void **state)
 int run_post_cases(void)
 {
 	const struct CMUnitTest tests[] = {
-		world_case(writes_in_batches),
-		world_case(moves_pairs),
-		world_case(keeps_to_fences),
-		world_case(announces_a_batch),
-		world_case(ends_a_batch_that_fails),
-		world_case(splits_long_lists),
-		world_case(changes_numbers_atomically),
+		world_case(batches_of_writes_arrive),
+		world_case(pairs_are_written_and_read),
+		world_case(fence_orders_write_after_read),
+		world_case(immediate_follows_a_batch),
+		world_case(failed_batch_reports_the_cause),
+		world_case(long_lists_are_split),
+		world_case(atomics_are_atomic),
 	};
 
 	return cmocka_run_group_tests_name("posts", tests, NULL, NULL);

@@ -38,7 +38,7 @@ static struct pier_remote parent_meet(struct world *world, int stream)
 	return remote;
 }
 
-static void crosses_processes(void **state)
+static void write_reaches_another_process(void **state)
 {
 	struct world *world = world_empty(state);
 	uint32_t pattern = (uint32_t)test_random_next(&world->random);
@@ -75,7 +75,7 @@ static int64_t milliseconds(void)
 	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-static void notices_a_killed_peer(void **state)
+static void killed_peer_fails_requests(void **state)
 {
 	struct world *world = world_empty(state);
 	struct pier_remote target;
@@ -101,7 +101,7 @@ static void notices_a_killed_peer(void **state)
 }
 
 /* Killed with requests under way: each of them ends. */
-static void ends_what_a_killed_peer_left(void **state)
+static void killed_peer_ends_outstanding_requests(void **state)
 {
 	enum {
 		DEPTH = 8
@@ -136,9 +136,9 @@ static void ends_what_a_killed_peer_left(void **state)
 int run_process_cases(void)
 {
 	const struct CMUnitTest cases[] = {
-		world_case(crosses_processes),
-		world_case(notices_a_killed_peer),
-		world_case(ends_what_a_killed_peer_left),
+		world_case(write_reaches_another_process),
+		world_case(killed_peer_fails_requests),
+		world_case(killed_peer_ends_outstanding_requests),
 	};
 
 	return cmocka_run_group_tests_name("processes", cases, NULL, NULL);

@@ -178,7 +178,7 @@ static void rally(struct world *world, bool announces, int lanes)
 	world_expect(world);
 }
 
-static void loses_no_count_of_the_device(void **state)
+static void device_counter_loses_no_wake_up(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_device_attr a, b;
@@ -190,12 +190,12 @@ static void loses_no_count_of_the_device(void **state)
 	rally(world, false, 1);
 }
 
-static void loses_no_announcement(void **state)
+static void immediate_counter_loses_no_wake_up(void **state)
 {
 	rally(world_connected(state), true, 1);
 }
 
-static void loses_no_announcement_of_many(void **state)
+static void shared_counter_loses_no_wake_up(void **state)
 {
 	rally(world_connected(state), true, LANES_MAX);
 }
@@ -203,9 +203,9 @@ static void loses_no_announcement_of_many(void **state)
 int run_rally_cases(void)
 {
 	const struct CMUnitTest cases[] = {
-		world_case(loses_no_count_of_the_device),
-		world_case(loses_no_announcement),
-		world_case(loses_no_announcement_of_many),
+		world_case(device_counter_loses_no_wake_up),
+		world_case(immediate_counter_loses_no_wake_up),
+		world_case(shared_counter_loses_no_wake_up),
 	};
 
 	return cmocka_run_group_tests_name("counters of two threads", cases, NULL, NULL);

@@ -129,7 +129,7 @@ static void expect_landed(struct world *world, struct rails *rails, uint64_t len
 }
 
 /* One receiver after the other, over the same channels. */
-static void lands_chunks(void **state)
+static void receiver_copies_announced_chunks(void **state)
 {
 	static const uint64_t lengths[] = { 0, 1, 4096, CHUNK, CHUNK + 1, LENGTH };
 	struct world *world = world_connected(state);
@@ -150,7 +150,7 @@ static void lands_chunks(void **state)
 }
 
 /* The receiving end of a rail stops in the middle; the other one brings the rest. */
-static void counts_once_what_comes_twice(void **state)
+static void repeated_chunk_is_counted_once(void **state)
 {
 	struct world *world = world_connected(state);
 	struct rails rails = make_rails(world);
@@ -170,7 +170,7 @@ static void counts_once_what_comes_twice(void **state)
 }
 
 /* On the very channels that failed; what had come stays counted. */
-static void resumes_on_channels_that_were_reset(void **state)
+static void receiver_resumes_on_reset_channels(void **state)
 {
 	struct world *world = world_connected(state);
 	struct rails rails = make_rails(world);
@@ -198,7 +198,7 @@ static void resumes_on_channels_that_were_reset(void **state)
 }
 
 /* A number that no transfer of this length has; the writes went nowhere they may not. */
-static void believes_no_number(void **state)
+static void invalid_chunk_number_is_refused(void **state)
 {
 	struct world *world = world_connected(state);
 	struct rails rails = make_rails(world);
@@ -218,10 +218,10 @@ static void believes_no_number(void **state)
 int run_receiver_cases(void)
 {
 	const struct CMUnitTest cases[] = {
-		world_case(lands_chunks),
-		world_case(counts_once_what_comes_twice),
-		world_case(resumes_on_channels_that_were_reset),
-		world_case(believes_no_number),
+		world_case(receiver_copies_announced_chunks),
+		world_case(repeated_chunk_is_counted_once),
+		world_case(receiver_resumes_on_reset_channels),
+		world_case(invalid_chunk_number_is_refused),
 	};
 
 	return cmocka_run_group_tests_name("receivers", cases, NULL, NULL);

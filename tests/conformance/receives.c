@@ -157,7 +157,7 @@ static void take_from_pair(struct hub *hub, int pair)
 	post_slot(hub, (uintptr_t)message.context);
 }
 
-static void shares_receives_among_channels(void **state)
+static void channels_share_receives(void **state)
 {
 	struct hub hub = open_hub(state);
 
@@ -181,7 +181,7 @@ static void shares_receives_among_channels(void **state)
 }
 
 /* The whole queue's worth arrives on one channel before it is looked at. */
-static void lets_one_channel_have_all(void **state)
+static void one_channel_can_use_all_receives(void **state)
 {
 	struct hub hub = open_hub(state);
 	struct pier_message message;
@@ -204,7 +204,7 @@ static void lets_one_channel_have_all(void **state)
 	close_hub(&hub);
 }
 
-static void retries_until_somebody_posts(void **state)
+static void sender_retries_until_a_receive_is_posted(void **state)
 {
 	struct hub hub = open_hub(state);
 	struct pier_gather source = gather_at(&hub.world->a.area, source_of(3),
@@ -238,7 +238,7 @@ static void expect_too_long(struct world *world, struct pier_channel *from, size
 }
 
 /* The other channels go on, and a new one too. */
-static void breaks_one_channel_alone(void **state)
+static void error_breaks_only_its_channel(void **state)
 {
 	struct hub hub = open_hub(state);
 	struct pier_message message;
@@ -265,7 +265,7 @@ static void breaks_one_channel_alone(void **state)
 	close_hub(&hub);
 }
 
-static void loses_no_receive_with_a_channel(void **state)
+static void destroying_channel_loses_no_receive(void **state)
 {
 	struct hub hub = open_hub(state);
 
@@ -292,7 +292,7 @@ static void loses_no_receive_with_a_channel(void **state)
 }
 
 /* Nothing is outstanding on it that would be flushed. */
-static void notices_that_its_channel_was_stopped(void **state)
+static void wait_on_stopped_channel_fails(void **state)
 {
 	struct hub hub = open_hub(state);
 	struct pier_message message;
@@ -306,7 +306,7 @@ static void notices_that_its_channel_was_stopped(void **state)
 }
 
 /* A reset takes what nobody has polled out of the completion queue. */
-static void keeps_what_arrived_before_a_reset(void **state)
+static void reset_keeps_arrived_messages(void **state)
 {
 	struct hub hub = open_hub(state);
 
@@ -376,7 +376,7 @@ static struct pier_pool_message take_pooled(struct world *world,
 }
 
 /* Some at a time, and given back in any order. */
-static void posts_itself_again(void **state)
+static void pool_reposts_its_slots(void **state)
 {
 	struct world *world = connected_for_pool(state);
 	struct pier_recv_pool *pool = pool_of_b(world);
@@ -413,7 +413,7 @@ static void posts_itself_again(void **state)
 	world_expect(world);
 }
 
-static void takes_writes_with_immediate(void **state)
+static void pool_receives_writes_with_immediate(void **state)
 {
 	struct world *world = connected_for_pool(state);
 	struct pier_recv_pool *pool = pool_of_b(world);
@@ -436,7 +436,7 @@ static void takes_writes_with_immediate(void **state)
 }
 
 /* In memory of its own, as long as a slot; then one byte longer. */
-static void ends_with_a_message_that_is_too_long(void **state)
+static void too_long_message_fails_the_pool(void **state)
 {
 	struct world *world = connected_for_pool(state);
 	struct pier_recv_pool_attr attr;
@@ -467,7 +467,7 @@ static void ends_with_a_message_that_is_too_long(void **state)
 }
 
 /* Whatever the peer sends from then on does not arrive. */
-static void takes_its_memory_back(void **state)
+static void destroyed_pool_receives_nothing(void **state)
 {
 	struct world *world = connected_for_pool(state);
 	struct pier_recv_pool *pool = pool_of_b(world);
@@ -479,7 +479,7 @@ static void takes_its_memory_back(void **state)
 	world_expect(world);
 }
 
-static void waits_in_vain(void **state)
+static void pool_wait_times_out(void **state)
 {
 	struct world *world = connected_for_pool(state);
 	struct pier_recv_pool *pool = pool_of_b(world);
@@ -531,7 +531,7 @@ static void ask(struct echo *echo, struct pier_recv_pool *pool, uint32_t pair)
 	assert_int_equal(result.immediate, pair << 16 | (hub->arrived[pair] - 1));
 }
 
-static void serves_many_peers(void **state)
+static void pool_serves_many_channels(void **state)
 {
 	struct echo echo = { .hub.world = two_ends(state) };
 	struct pier_recv_pool_attr attr = pool_attr(echo.hub.world);
@@ -571,19 +571,19 @@ static void serves_many_peers(void **state)
 int run_receive_cases(void)
 {
 	const struct CMUnitTest cases[] = {
-		world_case(shares_receives_among_channels),
-		world_case(lets_one_channel_have_all),
-		world_case(retries_until_somebody_posts),
-		world_case(breaks_one_channel_alone),
-		world_case(loses_no_receive_with_a_channel),
-		world_case(notices_that_its_channel_was_stopped),
-		world_case(keeps_what_arrived_before_a_reset),
-		world_case(posts_itself_again),
-		world_case(takes_writes_with_immediate),
-		world_case(ends_with_a_message_that_is_too_long),
-		world_case(takes_its_memory_back),
-		world_case(waits_in_vain),
-		world_case(serves_many_peers),
+		world_case(channels_share_receives),
+		world_case(one_channel_can_use_all_receives),
+		world_case(sender_retries_until_a_receive_is_posted),
+		world_case(error_breaks_only_its_channel),
+		world_case(destroying_channel_loses_no_receive),
+		world_case(wait_on_stopped_channel_fails),
+		world_case(reset_keeps_arrived_messages),
+		world_case(pool_reposts_its_slots),
+		world_case(pool_receives_writes_with_immediate),
+		world_case(too_long_message_fails_the_pool),
+		world_case(destroyed_pool_receives_nothing),
+		world_case(pool_wait_times_out),
+		world_case(pool_serves_many_channels),
 	};
 
 	return cmocka_run_group_tests_name("receives", cases, NULL, NULL);

@@ -50,7 +50,7 @@ static void expect_usable(struct world *world)
 	assert_int_equal(pier_channel_error(world->b.channel, NULL), 0);
 }
 
-static void recovers_from_an_error(void **state)
+static void channel_works_after_reset_from_error(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_gather source = gather_at(&world->a.area, 0, PIECE);
@@ -73,7 +73,7 @@ static void recovers_from_an_error(void **state)
 	expect_usable(world);
 }
 
-static void recovers_from_a_wait_that_was_over(void **state)
+static void channel_works_after_reset_from_timeout(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_channel_failure failure;
@@ -90,7 +90,7 @@ static void recovers_from_a_wait_that_was_over(void **state)
  * Whatever was under way has an end, and nothing of it arrives once both ends are
  * reset: not in memory that has other bytes by then, and not as a message.
  */
-static void resets_during_traffic(void **state)
+static void reset_during_traffic_completes_requests(void **state)
 {
 	struct world *world = world_connected(state);
 
@@ -130,7 +130,7 @@ static void resets_during_traffic(void **state)
 }
 
 /* The other one still has its old peer: what it sends must not arrive. */
-static void one_side_alone_is_not_reached(void **state)
+static void late_packets_do_not_reach_a_reset_end(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_gather source = gather_at(&world->b.area, 0, PIECE);
@@ -154,7 +154,7 @@ static void one_side_alone_is_not_reached(void **state)
 	expect_usable(world);
 }
 
-static void refuses_endpoints_from_before(void **state)
+static void stale_endpoint_is_refused(void **state)
 {
 	struct world *world = world_prepared(state, NULL);
 	struct pier_endpoint old_a, old_b, a, b;
@@ -190,7 +190,7 @@ static void *shake(void *argument)
 }
 
 /* Again and again over the same stream. */
-static void shakes_hands_again(void **state)
+static void handshake_reconnects_after_reset(void **state)
 {
 	struct world *world = world_prepared(state, NULL);
 	struct party a = { .channel = world->a.channel },
@@ -215,7 +215,7 @@ static void shakes_hands_again(void **state)
 	close(fds[1]);
 }
 
-static void resets_without_end(void **state)
+static void channels_survive_many_resets(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_gather source = gather_at(&world->a.area, 7, 100);
@@ -236,7 +236,7 @@ static void resets_without_end(void **state)
 }
 
 /* Empty writes that a living peer answers change nothing. */
-static void finds_the_peer_alive(void **state)
+static void keepalive_finds_the_peer_alive(void **state)
 {
 	struct pier_channel_attr attr = test_attr();
 	struct pier_channel_failure failure;
@@ -255,7 +255,7 @@ static void finds_the_peer_alive(void **state)
 }
 
 /* It says so, and does not call the peer dead. */
-static void needs_the_right_to_write(void **state)
+static void keepalive_needs_write_access(void **state)
 {
 	struct pier_channel_attr attr = test_attr();
 	struct pier_channel_failure failure;
@@ -280,7 +280,7 @@ static int64_t milliseconds(void)
 }
 
 /* Nobody sends anything: the receive alone would wait for its whole time. */
-static void notices_a_killed_peer_while_idle(void **state)
+static void keepalive_detects_a_killed_peer(void **state)
 {
 	struct world *world = world_empty(state);
 	struct pier_channel_attr attr = test_attr();
@@ -313,16 +313,16 @@ static void notices_a_killed_peer_while_idle(void **state)
 int run_recovery_cases(void)
 {
 	const struct CMUnitTest cases[] = {
-		world_case(recovers_from_an_error),
-		world_case(recovers_from_a_wait_that_was_over),
-		world_case(resets_during_traffic),
-		world_case(one_side_alone_is_not_reached),
-		world_case(refuses_endpoints_from_before),
-		world_case(shakes_hands_again),
-		world_case(resets_without_end),
-		world_case(finds_the_peer_alive),
-		world_case(needs_the_right_to_write),
-		world_case(notices_a_killed_peer_while_idle),
+		world_case(channel_works_after_reset_from_error),
+		world_case(channel_works_after_reset_from_timeout),
+		world_case(reset_during_traffic_completes_requests),
+		world_case(late_packets_do_not_reach_a_reset_end),
+		world_case(stale_endpoint_is_refused),
+		world_case(handshake_reconnects_after_reset),
+		world_case(channels_survive_many_resets),
+		world_case(keepalive_finds_the_peer_alive),
+		world_case(keepalive_needs_write_access),
+		world_case(keepalive_detects_a_killed_peer),
 	};
 
 	return cmocka_run_group_tests_name("recovery", cases, NULL, NULL);

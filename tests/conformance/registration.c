@@ -120,7 +120,7 @@ static void register_random_part(struct attempt *attempt)
 	expect_ok(pier_dereg_mr(attempt->mr));
 }
 
-static void leaves_nothing_behind(void **state)
+static void failed_registrations_leave_nothing(void **state)
 {
 	struct world *world = world_prepared(state, NULL);
 	struct attempt attempt = { .world = world };
@@ -142,7 +142,7 @@ static void leaves_nothing_behind(void **state)
 }
 
 /* Many at once, so that keys and tables grow and shrink. */
-static void holds_many_at_once(void **state)
+static void many_regions_exist_at_once(void **state)
 {
 	enum {
 		MANY = 300
@@ -170,8 +170,8 @@ static void holds_many_at_once(void **state)
 int run_registration_cases(void)
 {
 	const struct CMUnitTest cases[] = {
-		world_case(leaves_nothing_behind),
-		world_case(holds_many_at_once),
+		world_case(failed_registrations_leave_nothing),
+		world_case(many_regions_exist_at_once),
 	};
 
 	return cmocka_run_group_tests_name("registration", cases, NULL, NULL);

@@ -33,7 +33,7 @@ static void write_some(struct world *world, const struct pier_scope_attr *attr, 
 	}
 }
 
-static void completes_all_in_its_window(void **state)
+static void scope_completes_its_requests(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_scope_attr attr;
@@ -55,7 +55,7 @@ static void completes_all_in_its_window(void **state)
 	world_expect(world);
 }
 
-static void completes_receives_too(void **state)
+static void scope_completes_receives(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_gather source = gather_at(&world->a.area, 11, 100);
@@ -79,7 +79,7 @@ static void completes_receives_too(void **state)
 }
 
 /* The cause, and what was flushed behind it, on both queues; no byte is moved. */
-static void tells_what_failed(void **state)
+static void report_lists_failures(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_gather source = gather_at(&world->a.area, 0, PIECE);
@@ -118,7 +118,7 @@ static void tells_what_failed(void **state)
 	world_expect(world);
 }
 
-static void stops_at_its_deadline(void **state)
+static void scope_ends_at_its_deadline(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_gather source = gather_at(&world->a.area, 0, PIECE);
@@ -138,7 +138,7 @@ static void stops_at_its_deadline(void **state)
 	world_expect(world);
 }
 
-static void knows_what_a_manual_body_forgot(void **state)
+static void unpolled_handles_are_an_error(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_gather source = gather_at(&world->a.area, 5, PIECE);
@@ -173,7 +173,7 @@ static void knows_what_a_manual_body_forgot(void **state)
 	world_expect(world);
 }
 
-static void ends_after_its_channel(void **state)
+static void scope_can_outlive_its_channel(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_scatter target = scatter_at(&world->a.area, 0, PIECE);
@@ -193,12 +193,12 @@ static void ends_after_its_channel(void **state)
 int run_scope_cases(void)
 {
 	const struct CMUnitTest cases[] = {
-		world_case(completes_all_in_its_window),
-		world_case(completes_receives_too),
-		world_case(tells_what_failed),
-		world_case(stops_at_its_deadline),
-		world_case(knows_what_a_manual_body_forgot),
-		world_case(ends_after_its_channel),
+		world_case(scope_completes_its_requests),
+		world_case(scope_completes_receives),
+		world_case(report_lists_failures),
+		world_case(scope_ends_at_its_deadline),
+		world_case(unpolled_handles_are_an_error),
+		world_case(scope_can_outlive_its_channel),
 	};
 
 	return cmocka_run_group_tests_name("scopes", cases, NULL, NULL);

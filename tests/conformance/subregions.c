@@ -151,7 +151,7 @@ static void connect_anew(struct world *world)
 	expect_ok(ends_connect(&world->a, &world->b));
 }
 
-static void gives_what_its_access_says(void **state, make_part make)
+static void grants_its_rights(void **state, make_part make)
 {
 	struct part part = open_both(state, make, READ | WRITE);
 
@@ -164,7 +164,7 @@ static void gives_what_its_access_says(void **state, make_part make)
 }
 
 /* By one byte on both sides, in the base and beyond it. */
-static void gives_nothing_outside(void **state, make_part make)
+static void refuses_bytes_outside(void **state, make_part make)
 {
 	const uint64_t beyond[] = {
 		-(uint64_t)1,
@@ -185,7 +185,7 @@ static void gives_nothing_outside(void **state, make_part make)
 	close_both(&part);
 }
 
-static void gives_no_other_right(void **state, make_part make)
+static void refuses_other_rights(void **state, make_part make)
 {
 	struct part part = open_both(state, make, READ);
 
@@ -200,7 +200,7 @@ static void gives_no_other_right(void **state, make_part make)
 }
 
 /* Two parts of the same bytes differ in their rights. */
-static void stands_beside_others(void **state, make_part make)
+static void may_overlap_others(void **state, make_part make)
 {
 	struct part reading = open_both(state, make, READ), writing = reading;
 
@@ -213,7 +213,7 @@ static void stands_beside_others(void **state, make_part make)
 	close_both(&reading);
 }
 
-static void ends_with_its_deregistration(void **state, make_part make)
+static void is_refused_after_deregistration(void **state, make_part make)
 {
 	struct part part = open_both(state, make, READ | WRITE);
 
@@ -224,7 +224,7 @@ static void ends_with_its_deregistration(void **state, make_part make)
 }
 
 /* A window has lost its key with its channel, and is deregistered all the same. */
-static void is_closed_after_its_channel(void **state, make_part make)
+static void closes_after_its_channel(void **state, make_part make)
 {
 	struct part part = open_both(state, make, READ | WRITE);
 
@@ -238,7 +238,7 @@ static void is_closed_after_its_channel(void **state, make_part make)
 }
 
 /* A window's key is good on its channel alone. */
-static void bound_sub_is_for_its_peer_alone(void **state)
+static void bound_sub_refuses_other_peers(void **state)
 {
 	struct part part = open_both(state, bind_part, READ | WRITE);
 	struct end *a = &part.world->a, *b = &part.world->b;
@@ -264,7 +264,7 @@ static void bound_sub_is_for_its_peer_alone(void **state)
  * so with the kernel's flag (IB_WC_WITH_INVALIDATE in do_complete() of rxe_resp.c), which
  * is another one for libibverbs.
  */
-static void bound_sub_ends_with_a_message(void **state)
+static void send_with_invalidate_ends_bound_sub(void **state)
 {
 	struct part part = open_both(state, bind_part, READ | WRITE);
 	struct pier_request last = { .opcode = PIER_OP_SEND,
@@ -290,7 +290,7 @@ static void bound_sub_ends_with_a_message(void **state)
 	close_both(&part);
 }
 
-static void bound_sub_refuses_what_cannot_be(void **state)
+static void invalid_bound_subs_are_refused(void **state)
 {
 	struct part part = { 0 };
 	struct world *world = world_connected(state);
@@ -318,7 +318,7 @@ static void bound_sub_refuses_what_cannot_be(void **state)
 }
 
 /* Devices count what is written into regions. */
-static void bound_sub_is_not_counted(void **state)
+static void windows_cannot_have_counters(void **state)
 {
 	struct part part = open_both(state, bind_part, WRITE);
 	struct pier_counter *counter;
@@ -341,30 +341,30 @@ static void bound_sub_is_not_counted(void **state)
 		body(state, bind_part);                 \
 	}
 
-both_ways(gives_what_its_access_says) both_ways(gives_nothing_outside)
-	both_ways(gives_no_other_right) both_ways(stands_beside_others)
-		both_ways(ends_with_its_deregistration)
-			both_ways(is_closed_after_its_channel)
+both_ways(grants_its_rights) both_ways(refuses_bytes_outside)
+	both_ways(refuses_other_rights) both_ways(may_overlap_others)
+		both_ways(is_refused_after_deregistration)
+			both_ways(closes_after_its_channel)
 
 				int run_subregion_cases(void)
 {
 	const struct CMUnitTest cases[] = {
-		world_case(registered_sub_gives_what_its_access_says),
-		world_case(bound_sub_gives_what_its_access_says),
-		world_case(registered_sub_gives_nothing_outside),
-		world_case(bound_sub_gives_nothing_outside),
-		world_case(registered_sub_gives_no_other_right),
-		world_case(bound_sub_gives_no_other_right),
-		world_case(registered_sub_stands_beside_others),
-		world_case(bound_sub_stands_beside_others),
-		world_case(registered_sub_ends_with_its_deregistration),
-		world_case(bound_sub_ends_with_its_deregistration),
-		world_case(registered_sub_is_closed_after_its_channel),
-		world_case(bound_sub_is_closed_after_its_channel),
-		world_case(bound_sub_is_for_its_peer_alone),
-		world_case(bound_sub_ends_with_a_message),
-		world_case(bound_sub_refuses_what_cannot_be),
-		world_case(bound_sub_is_not_counted),
+		world_case(registered_sub_grants_its_rights),
+		world_case(bound_sub_grants_its_rights),
+		world_case(registered_sub_refuses_bytes_outside),
+		world_case(bound_sub_refuses_bytes_outside),
+		world_case(registered_sub_refuses_other_rights),
+		world_case(bound_sub_refuses_other_rights),
+		world_case(registered_sub_may_overlap_others),
+		world_case(bound_sub_may_overlap_others),
+		world_case(registered_sub_is_refused_after_deregistration),
+		world_case(bound_sub_is_refused_after_deregistration),
+		world_case(registered_sub_closes_after_its_channel),
+		world_case(bound_sub_closes_after_its_channel),
+		world_case(bound_sub_refuses_other_peers),
+		world_case(send_with_invalidate_ends_bound_sub),
+		world_case(invalid_bound_subs_are_refused),
+		world_case(windows_cannot_have_counters),
 	};
 
 	return cmocka_run_group_tests_name("sub-regions", cases, NULL, NULL);

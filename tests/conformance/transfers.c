@@ -104,7 +104,7 @@ static void move(struct world *world, struct pier_transfer_attr *attr)
 	expect_moved(world, attr->length, true);
 }
 
-static void moves_chunks(void **state)
+static void transfer_moves_all_bytes(void **state)
 {
 	static const uint64_t lengths[] = { 0, 1, CHUNK - 1, CHUNK, CHUNK + 1, LENGTH };
 	struct world *world = world_connected(state);
@@ -131,7 +131,7 @@ static int count_calls(void *context, uint64_t done, uint64_t length)
 	return 0;
 }
 
-static void tells_how_far_it_is_and_the_peer(void **state)
+static void progress_is_reported_and_announced(void **state)
 {
 	struct world *world = world_connected(state);
 	struct rails rails = make_rails(world);
@@ -172,7 +172,7 @@ static int kill_rails(void *context, uint64_t done, uint64_t length)
 	return 0;
 }
 
-static void others_take_over(void **state)
+static void other_rails_take_over(void **state)
 {
 	struct world *world = world_connected(state);
 	struct rails rails = make_rails(world);
@@ -207,7 +207,7 @@ static void resume(struct world *world, struct pier_transfer *transfer,
 	assert_int_equal(rail.done, missing);
 }
 
-static void resumes_after_all_rails_died(void **state)
+static void transfer_resumes_after_all_rails_failed(void **state)
 {
 	struct world *world = world_connected(state);
 	struct rails rails = make_rails(world);
@@ -249,7 +249,7 @@ static int stop_far_end(void *context, uint64_t done, uint64_t length)
 }
 
 /* On the very channel that failed, with the bytes that are missing. */
-static void resumes_on_a_channel_that_was_reset(void **state)
+static void transfer_resumes_on_a_reset_channel(void **state)
 {
 	struct world *world = world_connected(state);
 	struct rails rails = make_rails(world);
@@ -271,7 +271,7 @@ static void resumes_on_a_channel_that_was_reset(void **state)
 }
 
 /* A peer that refuses breaks the rail; nothing stays in flight, nothing is written. */
-static void ends_when_the_peer_refuses(void **state)
+static void refused_write_ends_the_transfer(void **state)
 {
 	struct world *world = world_connected(state);
 	struct rails rails = make_rails(world);
@@ -289,12 +289,12 @@ static void ends_when_the_peer_refuses(void **state)
 int run_transfer_cases(void)
 {
 	const struct CMUnitTest cases[] = {
-		world_case(moves_chunks),
-		world_case(tells_how_far_it_is_and_the_peer),
-		world_case(others_take_over),
-		world_case(resumes_after_all_rails_died),
-		world_case(resumes_on_a_channel_that_was_reset),
-		world_case(ends_when_the_peer_refuses),
+		world_case(transfer_moves_all_bytes),
+		world_case(progress_is_reported_and_announced),
+		world_case(other_rails_take_over),
+		world_case(transfer_resumes_after_all_rails_failed),
+		world_case(transfer_resumes_on_a_reset_channel),
+		world_case(refused_write_ends_the_transfer),
 	};
 
 	return cmocka_run_group_tests_name("transfers", cases, NULL, NULL);

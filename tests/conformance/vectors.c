@@ -140,7 +140,7 @@ static const struct move moves[] = {
 	{ LENGTH, LENGTH, 0 }, { 1, 2, LENGTH - 2 },
 };
 
-static void moves_over_seams(void **state)
+static void vector_moves_across_seams(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_mr *a = reg_ranges(&world->a), *b = reg_ranges(&world->b);
@@ -155,7 +155,7 @@ static void moves_over_seams(void **state)
 }
 
 /* More requests than the send queue takes, of one element each. */
-static void moves_through_a_short_queue(void **state)
+static void long_vector_fits_a_short_queue(void **state)
 {
 	struct pier_channel_attr attr = test_attr();
 	struct world *world;
@@ -184,7 +184,7 @@ static void moves_through_a_short_queue(void **state)
 }
 
 /* Without waiting: the handle is that of all requests. */
-static void posts_over_seams(void **state)
+static void posted_vector_crosses_seams(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_mr *a = reg_ranges(&world->a), *b = reg_ranges(&world->b);
@@ -213,7 +213,7 @@ static void posts_over_seams(void **state)
 }
 
 /* One message: its elements are those of the seams on both sides. */
-static void sends_over_seams(void **state)
+static void message_crosses_seams(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_mr *a = reg_ranges(&world->a), *b = reg_ranges(&world->b);
@@ -235,7 +235,7 @@ static void sends_over_seams(void **state)
 }
 
 /* Nothing is written where the vector ends before the elements do. */
-static void refuses_what_is_too_long(void **state)
+static void too_short_remote_vector_is_refused(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_mr *a = reg_ranges(&world->a), *b = reg_ranges(&world->b);
@@ -261,11 +261,11 @@ static void refuses_what_is_too_long(void **state)
 int run_vector_cases(void)
 {
 	const struct CMUnitTest cases[] = {
-		world_case(moves_over_seams),
-		world_case(moves_through_a_short_queue),
-		world_case(posts_over_seams),
-		world_case(sends_over_seams),
-		world_case(refuses_what_is_too_long),
+		world_case(vector_moves_across_seams),
+		world_case(long_vector_fits_a_short_queue),
+		world_case(posted_vector_crosses_seams),
+		world_case(message_crosses_seams),
+		world_case(too_short_remote_vector_is_refused),
 	};
 
 	return cmocka_run_group_tests_name("vectors", cases, NULL, NULL);

@@ -10,7 +10,7 @@
 
 /* Handles, sleeping, and what happens when the time is up. */
 
-static void sleeps_until_something_completes(void **state)
+static void wait_sleeps_until_completion(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pollfd fd = { .fd = pier_channel_fd(world->b.channel), .events = POLLIN };
@@ -35,7 +35,7 @@ static void sleeps_until_something_completes(void **state)
 }
 
 /* What completed before the arming is told by its result, not by the fd. */
-static void loses_no_wake_up(void **state)
+static void arming_loses_no_wake_up(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_work work;
@@ -55,7 +55,7 @@ static void loses_no_wake_up(void **state)
 	}
 }
 
-static void knows_its_handles(void **state)
+static void handles_are_used_once(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_work work, receive, none = { 0 };
@@ -73,7 +73,7 @@ static void knows_its_handles(void **state)
 	expect_result(pier_work_poll(world->b.channel, receive, &result), -ESTALE);
 }
 
-static void tells_when_a_queue_is_full(void **state)
+static void full_queue_is_reported(void **state)
 {
 	struct pier_channel_attr attr = test_attr();
 	struct world *world;
@@ -102,7 +102,7 @@ static void wait_for_any(struct pier_channel *channel)
 }
 
 /* Without handles a queue may be used for ever. */
-static void gives_unwatched_slots_back(void **state)
+static void requests_without_handles_free_their_slots(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_gather source = gather_at(&world->a.area, 3, 9);
@@ -125,7 +125,7 @@ static void gives_unwatched_slots_back(void **state)
 	world_expect(world);
 }
 
-static void gives_memory_back_when_the_time_is_up(void **state)
+static void timeout_releases_memory(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_scatter target = scatter_at(&world->b.area, 0, 5000);
@@ -147,7 +147,7 @@ static void gives_memory_back_when_the_time_is_up(void **state)
 }
 
 /* 0 asks once; nothing there is a time that is up. */
-static void asks_without_waiting(void **state)
+static void zero_timeout_polls_once(void **state)
 {
 	struct world *world = world_connected(state);
 
@@ -232,17 +232,17 @@ static void wake_in_epoll(void **state, uint32_t events)
 	assert_int_equal(loop.done, loop.receives);
 }
 
-static void wakes_level_triggered(void **state)
+static void epoll_level_triggered_wakes(void **state)
 {
 	wake_in_epoll(state, EPOLLIN);
 }
 
-static void wakes_edge_triggered(void **state)
+static void epoll_edge_triggered_wakes(void **state)
 {
 	wake_in_epoll(state, EPOLLIN | EPOLLET);
 }
 
-static void waits_in_every_way(void **state)
+static void every_waiting_mode_completes(void **state)
 {
 	static const enum pier_waiting ways[] = { PIER_WAIT_POLL, PIER_WAIT_EVENT,
 						  PIER_WAIT_ADAPTIVE };
@@ -262,7 +262,7 @@ static void waits_in_every_way(void **state)
 }
 
 /* At once, with nothing in flight afterwards in either direction. */
-static void cancels_everything(void **state)
+static void cancel_ends_all_requests(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_scatter target = scatter_at(&world->a.area, 0, 5000);
@@ -287,17 +287,17 @@ static void cancels_everything(void **state)
 int run_wait_cases(void)
 {
 	const struct CMUnitTest cases[] = {
-		world_case(sleeps_until_something_completes),
-		world_case(loses_no_wake_up),
-		world_case(knows_its_handles),
-		world_case(tells_when_a_queue_is_full),
-		world_case(gives_unwatched_slots_back),
-		world_case(gives_memory_back_when_the_time_is_up),
-		world_case(asks_without_waiting),
-		world_case(wakes_level_triggered),
-		world_case(wakes_edge_triggered),
-		world_case(waits_in_every_way),
-		world_case(cancels_everything),
+		world_case(wait_sleeps_until_completion),
+		world_case(arming_loses_no_wake_up),
+		world_case(handles_are_used_once),
+		world_case(full_queue_is_reported),
+		world_case(requests_without_handles_free_their_slots),
+		world_case(timeout_releases_memory),
+		world_case(zero_timeout_polls_once),
+		world_case(epoll_level_triggered_wakes),
+		world_case(epoll_edge_triggered_wakes),
+		world_case(every_waiting_mode_completes),
+		world_case(cancel_ends_all_requests),
 	};
 
 	return cmocka_run_group_tests_name("waiting", cases, NULL, NULL);
