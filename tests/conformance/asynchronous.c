@@ -7,7 +7,7 @@
 #include "cases.h"
 #include "world.h"
 
-/* Regions that threads of an event queue register, used like any other. */
+/* Regions registered by threads of an event queue. */
 
 static int register_area(struct pier_event_queue *queue, const struct end *end,
 			 size_t offset, size_t length,
@@ -81,7 +81,7 @@ static void cancel_maybe(struct pier_registration *registration)
 	assert_true(error == 0 || error == -EALREADY);
 }
 
-/* What was closed may be with the driver, for a moment. */
+/* The driver may still be registering a closed region. */
 static void destroy_soon(struct pier_event_queue *queue)
 {
 	time_t deadline = time(NULL) + PATIENT / 1000;
@@ -93,7 +93,7 @@ static void destroy_soon(struct pier_event_queue *queue)
 	expect_ok(error);
 }
 
-/* Whenever a registration is ended, nothing of it is left. */
+/* A registration may be cancelled or closed at any moment, and leaves nothing behind. */
 static void cancelled_registration_leaves_nothing(void **state)
 {
 	enum {

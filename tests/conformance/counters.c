@@ -4,7 +4,7 @@
 #include "cases.h"
 #include "world.h"
 
-/* Writes of peers that the device counts by itself, where it does. */
+/* Writes of peers that the device counts by itself, if it can. */
 
 static bool counts(struct pier_device *device)
 {
@@ -22,7 +22,7 @@ static struct pier_counter *counter_of(const struct end *end)
 	return counter;
 }
 
-/* Connected, if the device of b counts. */
+/* A connected world. Skips the case if the device of b does not count. */
 static struct world *world_counting(void **state)
 {
 	struct world *world = world_connected(state);
@@ -32,7 +32,7 @@ static struct world *world_counting(void **state)
 	return world;
 }
 
-/* Ends what counts for a region, and the counter. */
+/* Unbinds the counter from the region and destroys it. */
 static void release(struct pier_counter *counter, struct pier_mr *mr)
 {
 	expect_ok(pier_counter_unbind(counter, mr));
@@ -56,7 +56,7 @@ static void binding_needs_a_counting_device(void **state)
 	expect_ok(pier_counter_destroy(counter));
 }
 
-/* One request of a to b that counts (1), or does not (0). */
+/* Makes one random request of a to b. Returns 1 if it must be counted, otherwise 0. */
 static uint64_t do_something(struct world *world)
 {
 	size_t length = 1 + test_random_below(&world->random, 70000);
@@ -105,7 +105,7 @@ static void only_writes_are_counted(void **state)
 		assert_int_equal(pier_counter_read(counter), expected);
 	}
 	release(counter, world->b.area.mr);
-	/* Nothing counts afterwards. */
+	/* Afterwards writes still work, uncounted. */
 	for (int i = 0; i < 6; i++)
 		do_something(world);
 	world_expect(world);
@@ -134,7 +134,7 @@ static void write_some(struct world *world, const struct pier_remote *target)
 	expect_ok(pier_channel_write(world->a.channel, &source, 1, target, PATIENT));
 }
 
-/* Each key counts for itself. */
+/* Writes count for the key that they use. */
 static void write_counts_for_its_own_key(void **state)
 {
 	struct world *world = world_counting(state);
@@ -163,7 +163,7 @@ static void write_counts_for_its_own_key(void **state)
 	expect_ok(pier_dereg_mr(sub_mr));
 }
 
-/* The part of a region that has these bytes. */
+/* These bytes of a region, by the key of their part. */
 static struct pier_remote part_at(const struct pier_mr *mr, uint64_t offset,
 				  uint64_t length)
 {
@@ -177,7 +177,7 @@ static struct pier_remote part_at(const struct pier_mr *mr, uint64_t offset,
 				     part.rkey };
 }
 
-/* Whether they have one key or one each. */
+/* The ranges may have one key or one each. */
 static void writes_to_every_range_count(void **state)
 {
 	enum {
@@ -221,7 +221,7 @@ static void bound_region_is_kept(void **state)
 	expect_result(pier_counter_destroy(counter), -EBUSY);
 	expect_result(pier_dereg_mr(mr), -EBUSY);
 	test_assert_sentence("a counter is bound");
-	/* None of which changed anything. */
+	/* The refusals changed nothing. */
 	write_some(world, &target);
 	expect_ok(pier_counter_wait(counter, 1, PATIENT));
 	assert_int_equal(pier_counter_read(second), 0);
@@ -250,7 +250,7 @@ static void counter_works_after_timeout(void **state)
 	release(counter, world->b.area.mr);
 }
 
-/* A counter is no region, but keeps the protection domain as one does. */
+/* A counter keeps its protection domain, as a region does. */
 static void counter_keeps_its_pd(void **state)
 {
 	struct world *world = world_empty(state);

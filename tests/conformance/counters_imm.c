@@ -4,7 +4,7 @@
 #include "cases.h"
 #include "world.h"
 
-/* Writes that peers announce by a number: with any device. */
+/* Writes counted by their immediate data, on any device. */
 
 enum {
 	NUMBER = 0x80000001,
@@ -19,7 +19,7 @@ static struct pier_counter *counter_of(const struct end *end)
 	return counter;
 }
 
-/* b counts what a announces by NUMBER. */
+/* Returns a counter of b that counts the writes of a with this NUMBER. */
 static struct pier_counter *bound(struct world *world)
 {
 	struct pier_counter *counter = counter_of(&world->b);
@@ -35,7 +35,7 @@ static void release(struct world *world, struct pier_counter *counter)
 	expect_ok(pier_counter_destroy(counter));
 }
 
-/* A write of some bytes, announced so, for which b has a receive. */
+/* a writes some bytes with this number as immediate data. b posts a receive for it. */
 static void announce(struct world *world, uint32_t number)
 {
 	size_t length = test_random_below(&world->random, 70000);
@@ -76,7 +76,7 @@ static void only_writes_with_the_number_are_counted(void **state)
 	world_expect(world);
 }
 
-/* Who has a handle gets the result, whoever collected the completion. */
+/* A handle returns the result even if the counter collected the completion. */
 static void counted_receive_still_returns_its_result(void **state)
 {
 	struct world *world = world_connected(state);

@@ -6,7 +6,7 @@
 #include "cases.h"
 #include "world.h"
 
-/* Exported memory, registered by the caller's own hand at an iova of its choice. */
+/* Exported memory that the caller registers at an iova of its choice. */
 
 static const struct {
 	size_t offset, length;
@@ -15,7 +15,7 @@ static const struct {
 	{ 4096, 4096 },	    { 77, 9999 }, { 70001, 100000 },
 };
 
-/* An export, and a region of it; the fd is closed as soon as that is made. */
+/* Registers an export, and closes the fd as soon as the region exists. */
 static int reg_export(struct end *end, size_t offset, size_t length, uint64_t iova_base,
 		      struct pier_mr **ret_mr)
 {
@@ -40,7 +40,7 @@ static int reg_export(struct end *end, size_t offset, size_t length, uint64_t io
 	return error;
 }
 
-/* A memfd is no dma-buf, but to a device that says so. */
+/* A memfd is no dma-buf, except on a device that accepts it as one. */
 static bool is_memfd(struct end *end)
 {
 	struct pier_dmabuf dmabuf;
@@ -53,7 +53,7 @@ static bool is_memfd(struct end *end)
 	return memfd;
 }
 
-/* The first export tells whether this device and memory can at all. */
+/* The first export shows whether this device and memory support dma-bufs. */
 static void skip_if_impossible(struct world *world)
 {
 	struct pier_device_attr attr;
@@ -111,7 +111,7 @@ static void peer_reaches_dmabuf_at_another_iova(void **state)
 		write_and_read_back(world, i, bases[i % 2]);
 }
 
-/* The local side of requests uses the region's iova too. */
+/* The local elements of requests also use the region's iova. */
 static void gathers_from_dmabuf_at_another_iova(void **state)
 {
 	struct world *world = world_connected(state);
@@ -174,7 +174,7 @@ static void invalid_dmabuf_ranges_are_refused(void **state)
 	expect_result(pier_dmabuf_export(world->b.area.buffer, 0, 0, &dmabuf), -EINVAL);
 }
 
-/* The caller may close its fd at once: the buffer has its own. */
+/* The caller may close its fd at once, because the buffer has its own. */
 static void wrapped_dmabuf_outlives_the_callers_fd(void **state)
 {
 	struct world *world = world_connected(state);

@@ -4,9 +4,12 @@
 #include "cases.h"
 #include "world.h"
 
-/* Requests that must fail: how, what is flushed behind, and no byte moved. */
+/*
+ * Requests that must fail: with which error, which requests are flushed, and no byte is
+ * moved.
+ */
 
-/* A request, a second one behind it, and a receive of the same end. */
+/* Posts the bad request, a good one behind it, and a receive at the same end. */
 static void expect_refused(struct world *world, const struct pier_remote *remote,
 			   bool read)
 {
@@ -90,7 +93,7 @@ static void deregistered_key_is_refused(void **state)
 	expect_refused(world, &remote, false);
 }
 
-/* A region of that access, and the right that it does not give. */
+/* A region with this access refuses a read or a write. */
 static void expect_no_right(void **state, int access, bool read)
 {
 	struct world *world = world_connected(state);
@@ -126,7 +129,7 @@ static void write_without_channel_access_is_refused(void **state)
 	expect_refused(world, &remote, false);
 }
 
-/* Elements that the checked functions would not have made. */
+/* Unchecked elements, which the checked functions would have refused. */
 static void local_element_outside_region_fails(void **state)
 {
 	struct world *world = world_connected(state);
@@ -177,7 +180,7 @@ static void send_without_receive_fails(void **state)
 	world_expect(world);
 }
 
-/* Both ends fail, each in its way; the guard behind the receive stays. */
+/* Both ends fail, each with its own error. The guard behind the receive is unchanged. */
 static void message_longer_than_receive_fails(void **state)
 {
 	struct world *world = world_connected(state);
@@ -190,13 +193,13 @@ static void message_longer_than_receive_fails(void **state)
 	expect_ok(pier_post_send(world->a.channel, &source, 1, &send));
 	expect_vague_end(world->b.channel, receive, -EMSGSIZE, -EIO);
 	expect_vague_end(world->a.channel, send, -EMSGSIZE, -EREMOTEIO);
-	/* How much of the receive was written is the device's choice. */
+	/* The device may have written any part of the receive. */
 	expect_ok(pier_buffer_copy_from(world->b.area.buffer, 100, now, sizeof(now)));
 	memcpy(guarded, now, sizeof(now));
 	world_expect(world);
 }
 
-/* The peer closes without a word, once with our requests under way. */
+/* The peer destroys its channel while this end's requests are outstanding. */
 static void peer_closing_fails_requests(void **state)
 {
 	struct world *world = world_connected(state);

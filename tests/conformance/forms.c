@@ -8,10 +8,13 @@
 #include "cases.h"
 #include "world.h"
 
-/* Every form of registration by attributes, and that bytes go where they say. */
+/*
+ * Every form of registration by attributes: the bytes must arrive where the attributes
+ * say.
+ */
 
 enum {
-	OFFSET = 4173, /* in the areas; neither on a page nor at its end */
+	OFFSET = 4173, /* in the areas; not aligned to pages */
 	LENGTH = 9999,
 	KEY = 4711,
 };
@@ -37,7 +40,7 @@ static uint64_t host_page(void)
 	return (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-/* `a` writes all of a region of `b` that has the bytes from OFFSET on. */
+/* `a` writes all of a region of `b`, which covers the bytes from OFFSET on. */
 static void write_all(struct world *world, const struct pier_mr *mr)
 {
 	struct pier_gather source = gather_at(&world->a.area, 1, LENGTH);
@@ -130,7 +133,7 @@ static void requested_key_is_used(void **state)
 	assert_null(second);
 }
 
-/* Whether whole pages of this memory must get one key: see pier_reg_mr_attr(). */
+/* True if whole pages of this memory must get one key: see pier_reg_mr_attr(). */
 static bool must_join(struct end *end)
 {
 	struct pier_device_attr device;
@@ -148,13 +151,13 @@ static bool must_join(struct end *end)
 	return memfd;
 }
 
-/* Pages of the area under one key, in another order than in memory. */
+/* One key covers pages of the area in a different order than in memory. */
 static void whole_pages_get_one_key(void **state)
 {
 	struct world *world = world_connected(state);
 	size_t page = host_page(), length = 3 * page + 100 + 50;
 	struct pier_buffer *buffer = world->b.area.buffer;
-	/* Begins and ends in the middle of a page. */
+	/* The first range begins, and the last ends, in the middle of a page. */
 	struct pier_mr_range ranges[] = {
 		pier_mr_range_buffer(buffer, 3 * page - 100, 100),
 		pier_mr_range_buffer(buffer, 0, 2 * page),
@@ -188,7 +191,7 @@ static void whole_pages_get_one_key(void **state)
 	expect_ok(pier_dereg_mr(mr));
 }
 
-/* Pages that nobody has touched, or that are not there yet. */
+/* The pages have never been touched, and are not accessible yet. */
 static void on_demand_region_covers_unmapped_pages(void **state)
 {
 	struct world *world = world_connected(state);

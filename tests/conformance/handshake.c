@@ -8,7 +8,7 @@
 #include "cases.h"
 #include "world.h"
 
-/* Two ends of this process that meet over a stream, each on a thread. */
+/* Two ends of this process that connect over a stream, each on its own thread. */
 
 struct party {
 	struct pier_channel *channel;
@@ -50,7 +50,7 @@ static void expect_connected(struct world *world, struct party *a, struct party 
 	world_expect(world);
 }
 
-/* The stream stays usable, from the first byte behind the handshake. */
+/* The handshake must not consume bytes behind it: the stream stays usable. */
 static void expect_rest(int from, int to)
 {
 	char rest[8];
@@ -143,7 +143,7 @@ static void handshake_with_garbage_is_refused(void **state)
 	close(fds[1]);
 }
 
-/* The endpoint travels by any means, here as a text. */
+/* Endpoints can be exchanged by any means, here as text. */
 static void endpoints_in_text_form_connect(void **state)
 {
 	struct world *world = world_prepared(state, NULL);

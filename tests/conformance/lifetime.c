@@ -8,7 +8,7 @@
 #include "cases.h"
 #include "world.h"
 
-/* What keeps what, and that closing is always possible, at once and for good. */
+/* Objects keep their parents. A channel can always be closed, immediately. */
 
 static void parents_cannot_be_closed_first(void **state)
 {
@@ -33,7 +33,7 @@ static void parents_cannot_be_closed_first(void **state)
 	end->device = NULL;
 }
 
-/* -EBUSY changed nothing: everything still works. */
+/* A close refused with -EBUSY changes nothing. */
 static void refused_close_changes_nothing(void **state)
 {
 	struct world *world = world_connected(state);
@@ -63,13 +63,13 @@ static void channel_closes_with_outstanding_requests(void **state)
 	world->a.channel = NULL;
 	expect_ok(pier_channel_destroy(world->b.channel));
 	world->b.channel = NULL;
-	/* Nothing writes any more: what is put there now stays. */
+	/* No DMA continues, so bytes written now stay. */
 	area_shuffle(world, &world->b.area);
 	area_shuffle(world, &world->a.area);
 	world_expect(world);
 }
 
-/* The closed end's memory is its own again, while the peer still sends. */
+/* After its channel is destroyed, an end's memory is unchanged by the peer's sends. */
 static void closed_channel_receives_nothing(void **state)
 {
 	struct world *world = world_connected(state);
@@ -91,7 +91,7 @@ static void unconnected_channel_closes(void **state)
 
 	for (int i = 0; i < 16; i++)
 		expect_ok(pier_post_recv(world->a.channel, &target, 1, NULL));
-	/* One of the two connects; the peer goes away. */
+	/* One of the two connects, and its peer is destroyed. */
 	expect_ok(pier_channel_endpoint(world->a.channel, &endpoint));
 	expect_ok(pier_channel_connect(world->b.channel, &endpoint));
 	expect_ok(pier_channel_destroy(world->a.channel));
@@ -109,12 +109,12 @@ static void second_connect_is_refused(void **state)
 
 	expect_ok(pier_channel_endpoint(world->b.channel, &endpoint));
 	expect_result(pier_channel_connect(world->a.channel, &endpoint), -EISCONN);
-	/* And is none the worse for the attempt. */
+	/* The refused call does not break the channel. */
 	expect_ok(pier_channel_write(world->a.channel, NULL, 0,
 				     &(struct pier_remote){ 0 }, PATIENT));
 }
 
-/* A region that could not be deregistered is as it was: used afterwards. */
+/* The region cannot be deregistered while a request of this kind uses it. */
 static void expect_kept(struct pier_mr *mr, const char *kind)
 {
 	char words[64];
@@ -140,7 +140,7 @@ static void regions_of_posted_requests_are_kept(void **state)
 	expect_ok(pier_post_recv(world->b.channel, &target, 1, &receive));
 	expect_kept(world->b.area.mr, "receive");
 	expect_ok(pier_post_send(world->a.channel, &source, 1, &send));
-	/* Also when it has completed, which nobody knows before it is collected. */
+	/* The region is in use until the completion has been polled. */
 	expect_kept(world->a.area.mr, "send");
 	expect_end(world->a.channel, send, 0);
 	expect_kept(world->b.area.mr, "receive");
@@ -166,14 +166,14 @@ static void regions_of_writes_and_reads_are_kept(void **state)
 	expect_kept(world->a.area.mr, "read");
 	expect_end(world->a.channel, work, 0);
 	expect_dereg(&world->a.area);
-	/* It is not known at b what a does there. */
+	/* b's device does not report the peer's requests, so its region is not in use. */
 	expect_dereg(&world->b.area);
 	image_copy(&world->b.area, 1, &world->a.area, 0, 5000);
 	image_copy(&world->a.area, 9000, &world->b.area, 1, 5000);
 	world_expect(world);
 }
 
-/* A time that is not waited for, unless something is wrong. */
+/* Whether PATIENT has passed since `begin`: only if something is wrong. */
 static bool too_late(const struct timespec *begin)
 {
 	struct timespec now;
@@ -211,7 +211,7 @@ static void destroying_channel_releases_regions(void **state)
 	expect_ok(area_open(&other, world->a.pd, PIER_ACCESS_SHARED));
 	expect_ok(pier_post_recv(world->a.channel, &target, 1, NULL));
 	expect_kept(world->a.area.mr, "receive");
-	/* Others of the same protection domain are free. */
+	/* Other regions of the protection domain are not in use. */
 	expect_ok(area_close(&other));
 	expect_ok(pier_channel_destroy(world->a.channel));
 	world->a.channel = NULL;
@@ -219,7 +219,7 @@ static void destroying_channel_releases_regions(void **state)
 	world_expect(world);
 }
 
-/* In a child, where cmocka does not assert; how many were not refused. */
+/* Runs in a child, where cmocka does not assert. Returns the number of wrong results. */
 static int use_the_parents(const struct world *world)
 {
 	const struct end *end = &world->a;
@@ -263,7 +263,7 @@ static void child_cannot_use_parents_objects(void **state)
 	world_expect(world);
 }
 
-/* Connections are made anew, one after the other, on the same devices. */
+/* Connect new channels of the same devices, one pair after the other. */
 static void channels_connect_repeatedly(void **state)
 {
 	struct world *world = world_connected(state);

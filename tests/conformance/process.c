@@ -18,7 +18,7 @@ enum {
 	MOVED = CHILD_MOVED,
 };
 
-/* The parent's end: opened, connected, and told where to write. */
+/* Opens and connects the parent's end, and returns the child's remote region. */
 static struct pier_remote parent_meet(struct world *world, int stream)
 {
 	uint8_t wire[PIER_REMOTE_WIRE_SIZE];
@@ -100,7 +100,7 @@ static void killed_peer_fails_requests(void **state)
 	close(stream);
 }
 
-/* Killed with requests under way: each of them ends. */
+/* The peer is killed while requests are outstanding: each of them ends. */
 static void killed_peer_ends_outstanding_requests(void **state)
 {
 	enum {
@@ -121,7 +121,7 @@ static void killed_peer_ends_outstanding_requests(void **state)
 			pier_post_write(world->a.channel, &source, 1, &target, &work[i]));
 	child_kill(child);
 	killed = milliseconds();
-	/* Those that were done before it died are fine. */
+	/* Requests completed before its death may have succeeded. */
 	for (int i = 0; i < DEPTH; i++)
 		assert_int_not_equal(
 			pier_work_wait(world->a.channel, work[i], PATIENT, NULL),

@@ -6,7 +6,7 @@
 #include "cases.h"
 #include "world.h"
 
-/* Many registrations, half of which must fail, and nothing left of any. */
+/* Many registrations, half of which must fail. None may leave anything behind. */
 
 enum {
 	REGISTRATIONS = 10000,
@@ -86,7 +86,7 @@ static int unmapped(struct attempt *attempt)
 static const struct {
 	int (*attempt)(struct attempt *attempt);
 	int error;
-	bool dmabuf; /* -EOPNOTSUPP is right too */
+	bool dmabuf; /* -EOPNOTSUPP is also correct */
 } failures[] = {
 	{ past_the_end, -ERANGE, false },   { no_length, -EINVAL, false },
 	{ overflowing, -ERANGE, false },    { remote_write_alone, -EINVAL, false },
@@ -141,7 +141,7 @@ static void failed_registrations_leave_nothing(void **state)
 	world_expect(world);
 }
 
-/* Many at once, so that keys and tables grow and shrink. */
+/* Many regions at once make the tables of keys grow and shrink. */
 static void many_regions_exist_at_once(void **state)
 {
 	enum {

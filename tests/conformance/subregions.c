@@ -5,9 +5,9 @@
 #include "world.h"
 
 /*
- * Parts of a region with rights of their own: what the peer can do with one, and
- * what it cannot. Each case for a part that is registered, and for one that is bound
- * to the peer's channel, which is a memory window where there are such.
+ * Sub-regions: what their rights allow the peer and what they do not. Each case runs with
+ * a registered sub-region, and with one bound to the peer's channel, which is a memory
+ * window if the device has them.
  */
 
 enum {
@@ -21,7 +21,7 @@ enum {
 	WRITE = PIER_ACCESS_REMOTE_WRITE,
 };
 
-/* The second end's: a region of a piece of its area, and a part of that. */
+/* The second end's base, a region of a part of its area, and a sub-region of the base. */
 struct part {
 	struct world *world;
 	struct pier_mr *base, *mr;
@@ -46,8 +46,8 @@ static int bind_part(struct part *part, int access)
 }
 
 /*
- * The base gives the peer no right itself, so that all it can do it can by the part;
- * and it takes windows where the device and the memory can.
+ * The base grants the peer no right, so every access needs the sub-region. It allows
+ * windows if the device and the memory support them.
  */
 static void open_base(struct part *part, struct world *world)
 {
@@ -123,7 +123,7 @@ static void expect_read(struct part *part, size_t offset, size_t length)
 	world_expect(world);
 }
 
-/* No byte moves, and the channel is of no more use. */
+/* The request moves no byte and breaks the channel. */
 static void expect_refused(struct part *part, uint64_t addr, bool read)
 {
 	struct world *world = part->world;
@@ -163,7 +163,10 @@ static void grants_its_rights(void **state, make_part make)
 	close_both(&part);
 }
 
-/* By one byte on both sides, in the base and beyond it. */
+/*
+ * Accesses that exceed the sub-region by one byte on either side, inside the base and
+ * beyond it.
+ */
 static void refuses_bytes_outside(void **state, make_part make)
 {
 	const uint64_t beyond[] = {
@@ -199,7 +202,7 @@ static void refuses_other_rights(void **state, make_part make)
 	close_both(&part);
 }
 
-/* Two parts of the same bytes differ in their rights. */
+/* Two sub-regions of the same bytes have different rights. */
 static void may_overlap_others(void **state, make_part make)
 {
 	struct part reading = open_both(state, make, READ), writing = reading;
@@ -223,7 +226,7 @@ static void is_refused_after_deregistration(void **state, make_part make)
 	close_both(&part);
 }
 
-/* A window has lost its key with its channel, and is deregistered all the same. */
+/* A window loses its key with its channel, but must still be deregistered. */
 static void closes_after_its_channel(void **state, make_part make)
 {
 	struct part part = open_both(state, make, READ | WRITE);
@@ -237,7 +240,7 @@ static void closes_after_its_channel(void **state, make_part make)
 	close_both(&part);
 }
 
-/* A window's key is good on its channel alone. */
+/* A window's key is valid only on its channel. */
 static void bound_sub_refuses_other_peers(void **state)
 {
 	struct part part = open_both(state, bind_part, READ | WRITE);
@@ -260,9 +263,9 @@ static void bound_sub_refuses_other_peers(void **state)
 }
 
 /*
- * A message of the peer takes the right away from itself, before it is received. rxe says
- * so with the kernel's flag (IB_WC_WITH_INVALIDATE in do_complete() of rxe_resp.c), which
- * is another one for libibverbs.
+ * A message of the peer invalidates the peer's own key before it is received. rxe reports
+ * this with the kernel's flag (IB_WC_WITH_INVALIDATE in do_complete() of rxe_resp.c),
+ * which has another value than that of libibverbs.
  */
 static void send_with_invalidate_ends_bound_sub(void **state)
 {
@@ -311,13 +314,13 @@ static void invalid_bound_subs_are_refused(void **state)
 				       &untouched),
 		      -EINVAL);
 	assert_null(untouched);
-	/* And the channel is none the worse for it. */
+	/* The refused calls do not break the channel. */
 	open_part(&part, bind_part, READ);
 	expect_read(&part, 0, SOME);
 	close_both(&part);
 }
 
-/* Devices count what is written into regions. */
+/* Devices count writes into regions, not into windows. */
 static void windows_cannot_have_counters(void **state)
 {
 	struct part part = open_both(state, bind_part, WRITE);

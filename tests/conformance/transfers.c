@@ -5,14 +5,14 @@
 #include "world.h"
 
 /*
- * Transfers: bytes in chunks, over one rail and over several, with rails that die. The
- * first rail is the world's channel, the others are made here.
+ * Transfers in chunks over one rail or several, some of which fail. The first rail is the
+ * world's channel, the others are made here.
  */
 
 enum {
 	MORE_RAILS = 2,
 	CHUNK = 5000,
-	HERE = 1000, /* where the bytes are in the area of a, and in that of b */
+	HERE = 1000, /* offset of the bytes in the area of a; THERE: in that of b */
 	THERE = 4097,
 	LENGTH = AREA_LENGTH - THERE - 999,
 	PARTS = 3, /* of the remote vector */
@@ -24,7 +24,7 @@ struct rails {
 	struct pier_rail list[1 + MORE_RAILS];
 };
 
-/* Channels beside those of the world. */
+/* Adds a pair of channels besides those of the world. */
 static void add_rail(struct world *world, struct rails *rails, int index)
 {
 	struct pier_channel *near = world->a.channel, *far = world->b.channel;
@@ -155,7 +155,9 @@ static void progress_is_reported_and_announced(void **state)
 	close_rails(&rails);
 }
 
-/* From the callback: the far ends of rails die when half of it has arrived. */
+/*
+ * The progress callback stops the far ends of rails when half of the bytes have arrived.
+ */
 struct killer {
 	struct pier_channel **first;
 	int count;
@@ -199,7 +201,7 @@ static void resume(struct world *world, struct pier_transfer *transfer,
 	assert_int_equal(status.working_rails, 0);
 	assert_true(status.done >= LENGTH / 2 && status.done < LENGTH);
 	missing = LENGTH - status.done;
-	/* The world's channel has not been used yet. */
+	/* The only rail is now the world's channel, which has not been used yet. */
 	attr_of(world, rails, 1, LENGTH);
 	expect_ok(pier_transfer_resume(transfer, rails->list, 1));
 	expect_result(pier_transfer_wait(transfer, PATIENT), 1);
@@ -236,7 +238,10 @@ static void transfer_resumes_after_all_rails_failed(void **state)
 	close_rails(&rails);
 }
 
-/* From the callback: the far end of the only rail stops once, half of it being there. */
+/*
+ * The progress callback stops the far end of the only rail once, when half of the bytes
+ * have arrived.
+ */
 static int stop_far_end(void *context, uint64_t done, uint64_t length)
 {
 	struct pier_channel **far = context;
@@ -248,7 +253,7 @@ static int stop_far_end(void *context, uint64_t done, uint64_t length)
 	return 0;
 }
 
-/* On the very channel that failed, with the bytes that are missing. */
+/* The failed channel is reset, and the missing bytes follow over it. */
 static void transfer_resumes_on_a_reset_channel(void **state)
 {
 	struct world *world = world_connected(state);
@@ -270,7 +275,9 @@ static void transfer_resumes_on_a_reset_channel(void **state)
 	close_rails(&rails);
 }
 
-/* A peer that refuses breaks the rail; nothing stays in flight, nothing is written. */
+/*
+ * A refusal by the peer breaks the rail. Nothing stays in flight, and nothing is written.
+ */
 static void refused_write_ends_the_transfer(void **state)
 {
 	struct world *world = world_connected(state);
