@@ -4,7 +4,7 @@
 
 #include "matrix.h"
 
-/* The first that fits counts. */
+/* The first matching line counts. */
 static const struct outcome outcomes[] = {
 	{ "local error", LAST, 0, -ECANCELED, 0, BROKEN, "LOC_PROT_ERR" },
 	{ "local error", POSTS, 0, -EFAULT, 0, BROKEN, "LOC_PROT_ERR" },
@@ -93,7 +93,7 @@ static bool fits(const struct outcome *outcome, const struct operation *operatio
 {
 	unsigned int any = outcome->with & POSTS, all = outcome->with & ~any;
 
-	/* POSTS: one queue or the other. */
+	/* POSTS matches either queue. */
 	if (strcmp(outcome->fault, fault->name) != 0)
 		return false;
 	if (any && !(operation->traits & any))

@@ -12,7 +12,10 @@ const struct kind kinds[] = {
 };
 const size_t kind_count = sizeof(kinds) / sizeof(kinds[0]);
 
-/* What is counted is of the transfer, or of the receiver: nothing else goes on there. */
+/*
+ * The plans count only calls of the transfer or of the receiver: nothing else uses the
+ * devices.
+ */
 const struct transfer_fault transfer_faults[] = {
 	{ "none", "", "", 0, "nothing goes wrong" },
 	{ "local error", "", "", FORGE_LKEY | STALLS_THERE,
@@ -67,8 +70,8 @@ const size_t transfer_fault_count = sizeof(transfer_faults) / sizeof(transfer_fa
 #define FAILED "rail 0 of 1 failed"
 
 /*
- * The first that fits counts. A NIC is not told that the other end's queue pair is gone:
- * then it is time that ends the one that waits. Soft0 is, mostly.
+ * The first matching line counts. A NIC does not learn that the other end's queue pair is
+ * gone, so a timeout ends the waiting end. soft0 learns it in most cases.
  */
 static const struct transfer_outcome outcomes[] = {
 	{ "local error", 0, 0, -EFAULT, 0, -ECANCELED, -ETIMEDOUT, 0, 0, AFTER_RESET,
@@ -153,7 +156,7 @@ const struct transfer_outcome *find_transfer_outcome(const struct kind *kind,
 	return &untouched;
 }
 
-/* What is to go wrong at a receiver, or with copies of one, wants one. */
+/* A fault at a receiver, or in its copies, needs a receiver. */
 bool can_meet(const struct kind *kind, const struct transfer_fault *fault)
 {
 	unsigned int of_receivers = LANDS_LATER | FEW_RECEIVES | BREAK_THERE | KILL_HERE |
