@@ -3,12 +3,12 @@
 
 #include "fake.h"
 
-/* What is asked for on a stream is done at once, so that there is nothing to wait for. */
+/* Operations of a stream are executed immediately, so there is nothing to wait for. */
 
 struct CUstream_st {
 	CUstream next;
 	CUcontext context;
-	bool blocking; /* waits for the default stream, and that for it */
+	bool blocking; /* the stream and the default stream wait for each other */
 };
 
 struct CUevent_st {
