@@ -30,6 +30,7 @@ PIER_BEGIN_DECLS
  */
 
 struct pier_buffer;
+struct pier_copy;
 
 /** One entry of pier_backend_list(). */
 struct pier_backend_info {
@@ -179,8 +180,9 @@ PIER_API int pier_buffer_wrap_dmabuf(int fd, uint64_t offset, size_t length,
  * Idle regions of a registration cache on this memory are deregistered first.
  *
  * Errors: -EBUSY the buffer still has registered regions, regions in use from a
- * registration cache, or exported dma-bufs that are not closed; nothing was changed.
- * -ETIMEDOUT another thread has been deregistering one of the cached regions for 30 s.
+ * registration cache, exported dma-bufs that are not closed, or started copies that were
+ * not waited for; nothing was changed. -ETIMEDOUT another thread has been deregistering
+ * one of the cached regions for 30 s.
  */
 PIER_API int pier_buffer_free(struct pier_buffer *buffer);
 
@@ -235,6 +237,56 @@ PIER_API int pier_buffer_copy_to(struct pier_buffer *buffer, size_t offset,
 				 const void *source, size_t length);
 PIER_API int pier_buffer_copy_from(struct pier_buffer *buffer, size_t offset,
 				   void *destination, size_t length);
+
+/**
+ * Start such a copy, and return without waiting for it where the backend can do so
+ * (`copy_start` in <pier/backend.h>; of the built-in ones cuda and hip). The others copy
+ * before this returns.
+ *
+ * Only page-locked host memory is copied while the program runs on. From other memory
+ * CUDA takes the bytes first, and to other memory it returns when the copy is done ("API
+ * synchronization behavior" in its reference). Memory of cuda and hip that
+ * pier_buffer_map() can map is copied by the CPU, here, after waiting for the stream.
+ *
+ * The copy is a child of the buffer, which cannot be freed until pier_copy_wait().
+ *
+ * source, destination  valid until the copy is done; not to be written, or not to be
+ *                      accessed, until then
+ * stream               the copy begins after all work that is in it, and work that is
+ *                      put into it later begins after the copy. A CUstream of the context
+ *                      or a hipStream_t of the device that the memory belongs to, which
+ *                      is not being captured; CU_STREAM_LEGACY or hipStreamLegacy for the
+ *                      default stream. NULL: a stream of pier's own, which waits for
+ *                      nothing.
+ * ret_copy             the caller's, to be given to pier_copy_wait()
+ *
+ * Errors: those of pier_buffer_copy_to(); -EOPNOTSUPP also: a stream is given, and the
+ * backend has none; -ENOMEM. After an error nothing is under way.
+ */
+PIER_API int pier_buffer_copy_start_to(struct pier_buffer *buffer, size_t offset,
+				       const void *source, size_t length, void *stream,
+				       struct pier_copy **ret_copy);
+PIER_API int pier_buffer_copy_start_from(struct pier_buffer *buffer, size_t offset,
+					 void *destination, size_t length, void *stream,
+					 struct pier_copy **ret_copy);
+
+/**
+ * Return whether a copy is done, without waiting: 1 if the bytes are where they belong,
+ * and 0 if it is under way. May be called again after each result. One thread at a time
+ * may use a copy.
+ *
+ * Errors: those of the backend: the copy has failed, and is no longer under way; -ECHILD
+ * the parent of this process started it.
+ */
+PIER_API int pier_copy_query(struct pier_copy *copy);
+
+/**
+ * Wait until a copy is done or has failed, and free it, also after an error; NULL is
+ * fine.
+ *
+ * Errors: those of pier_copy_query(). After -ECHILD the copy exists still.
+ */
+PIER_API int pier_copy_wait(struct pier_copy *copy);
 
 /**
  * Export [offset, offset + length) of a buffer as a dma-buf.
