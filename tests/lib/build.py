@@ -28,7 +28,7 @@ def meson_tests(folder, wanted):
 
 
 def step(name, argv, env, seconds):
-    """Something that must succeed and is no test case; printed if it fails."""
+    """A step that must succeed but is no test case; printed if it fails."""
     output = []
     started, used = time.monotonic(), processor_seconds()
     try:
@@ -47,7 +47,7 @@ def step(name, argv, env, seconds):
 
 
 class Build:
-    """A build folder, and for which suites of Meson's tests it is wanted."""
+    """A build folder, and the suites of Meson's tests that need it."""
 
     def __init__(self, name, compiler, *options):
         self.name = name
@@ -58,12 +58,12 @@ class Build:
         self.whole = False
 
     def want(self, suites):
-        """The tests of these suites are run there; without any, all is built."""
+        """Adds suites whose tests run there; without any, all is built."""
         self.wanted |= suites
         self.whole |= not suites
 
     def configure(self, env):
-        """Anew if it was configured in another way, or elsewhere."""
+        """Configures it anew if the options or the path have changed."""
         stamp = self.folder / "tests-run.json"
         wanted = json.dumps([str(ROOT), self.compiler, self.options])
         if stamp.exists() and stamp.read_text() == wanted:
@@ -89,7 +89,7 @@ class Build:
     def run(self, slots):
         env = {**clean_environment(), "CC": self.compiler}
         ninja = ["ninja", "--quiet", "-j%d" % slots, "-C", self.folder]
-        # Of a folder that is older than its meson.build, the tests are known afterwards.
+        # If the folder is older than its meson.build, its tests are known only afterwards.
         return (self.configure(env) and
                 step("reconfigure %s" % self.name, [*ninja, "build.ninja"], env, SECONDS) and
                 step("build %s" % self.name, [*ninja, *self.targets()], env, SECONDS))
