@@ -4,7 +4,7 @@
 
 #include <pier/backend.h>
 
-/* The backends that are built in; one line each in registry.c too. */
+/* The built-in backends; registry.c lists them. */
 extern const struct pier_backend pier_host_backend;
 extern const struct pier_backend pier_memfd_backend;
 extern const struct pier_backend pier_udmabuf_backend;
@@ -13,16 +13,16 @@ extern const struct pier_backend pier_dmabuf_backend; /* not in the registry */
 extern const struct pier_backend pier_cuda_backend;   /* with PIER_HAVE_CUDA */
 extern const struct pier_backend pier_hip_backend;    /* with PIER_HAVE_HIP */
 
-/* One entry of the registry: a backend, or why an object is not one. */
+/* One entry of the registry: a backend, or why an object could not be loaded. */
 struct pier_backend_entry {
 	const struct pier_backend *backend; /* NULL: could not be loaded */
-	const char *origin;		    /* path of the object; "" built in */
+	const char *origin;		    /* path of the object; "": built in */
 	const char *problem;		    /* why it could not be loaded */
 };
 
 /*
- * All entries, in order; loaded at the first call and kept for the life of the
- * process. Any thread. Returns their number.
+ * All entries, in order. The first call loads them; they stay until the process ends, and
+ * registered backends follow. Any thread. Returns their number.
  */
 size_t pier_backend_entries(const struct pier_backend_entry **ret_entries);
 

@@ -7,7 +7,7 @@
 
 struct search {
 	const char *prefix;
-	unsigned long long known; /* nothing before this many */
+	unsigned long long known; /* none was found among this many */
 	unsigned long long loaded;
 	char *path;
 	size_t size;

@@ -7,14 +7,14 @@
 #include <stddef.h>
 
 /*
- * Whether this process has a library, under whatever path: dlopen(3) with RTLD_NOLOAD
- * would look for one that it does not have in every folder, under the loader's lock.
+ * Whether this process has loaded a library, from any path. dlopen(3) with RTLD_NOLOAD
+ * would search every folder for a library that is not loaded, under the loader's lock.
  *
  * prefix  of the file's name: "libcuda.so"
- * memo    of this prefix, zero at first: how many libraries had been loaded when there
- *         was none, so that nothing is looked at until there are more; or NULL
+ * memo    for this prefix, zero at first: the count of loaded libraries at the last
+ *         search without a result, so that the next one waits for a new library; or NULL
  *
- * Threads: any. False also where the path does not fit.
+ * Returns false, too, if the path is longer than `size`. Any thread.
  */
 bool pier_find_loaded(const char *prefix, atomic_ullong *memo, char *ret_path,
 		      size_t size);

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <dlfcn.h>
 #include <errno.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -15,18 +13,10 @@
 /* The symbol of ABI 1: the table itself. */
 #define OLD_SYMBOL "pier_backend"
 
-static uint32_t version_number(void)
-{
-	unsigned int major = 0, minor = 0, patch = 0;
-
-	sscanf(PIER_VERSION, "%u.%u.%u", &major, &minor, &patch);
-	return 1000000 * major + 1000 * minor + patch;
-}
-
-/* Written before the first object is loaded, and constant from then on. */
-static struct pier_backend_host library = {
+static const struct pier_backend_host library = {
 	.size = sizeof(library),
 	.abi = PIER_BACKEND_ABI,
+	.version = PIER_VERSION_NUMBER,
 	.fail = pier_fail,
 	.log = pier_log,
 	.revoke = pier_backend_revoke,
@@ -80,7 +70,6 @@ static int read_object(void *object, struct pier_backend *ret_backend, char *ret
 	if (!symbol)
 		return refuse_without_symbol(object, ret_problem);
 	memcpy(&get, &symbol, sizeof(get));
-	library.version = version_number();
 	pier_clear_error();
 	table = get(&library);
 	if (table)

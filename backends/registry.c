@@ -63,7 +63,7 @@ static const char *describe_origin(const struct pier_backend_entry *entry)
 	return entry->origin[0] ? entry->origin : "a built-in backend";
 }
 
-/* Takes ownership of all three; without memory the object is not listed. */
+/* Takes ownership of all three. Without memory the object is not listed. */
 static void add_loaded(struct pier_backend *backend, char *origin, char *problem)
 {
 	size_t count = atomic_load(&registry.count);

@@ -16,7 +16,7 @@ int main(void)
 	struct pier_gather piece;
 	struct pier_remote target;
 
-	/* The first RDMA NIC of this machine, or soft0 where there is none. */
+	/* The first RDMA NIC of this machine; without one set PIER_DEVICE=soft0. */
 	if (pier_open_device(NULL, &device) || pier_alloc_pd(device, &pd) ||
 	    /* The bytes go from memory of our own to memory that is exported. */
 	    pier_reg_mr(pd, text, sizeof(text), PIER_ACCESS_LOCAL_READ, &from) ||

@@ -7,7 +7,8 @@
  *	mpirun --enable-recovery -n 4 example_mpi --die 2
  *	                                  rank 2 kills itself; the others report it
  *
- * Ranks on several hosts that use soft0 need PIER_SOFT_ADDRESS=:: (mpirun -x).
+ * Without an RDMA NIC set PIER_DEVICE=soft0 (mpirun -x); ranks on several hosts then
+ * need PIER_SOFT_ADDRESS=:: too.
  */
 #include <signal.h>
 #include <stdint.h>

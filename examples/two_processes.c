@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Two processes connected by a socket, as two machines would be. The parent reads
- * the child's memory while the child sleeps.
+ * the child's memory while the child sleeps. Without an RDMA NIC run it with
+ * PIER_DEVICE=soft0.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -29,8 +30,7 @@ static int open_side(struct side *side, int socket)
 {
 	void *bytes;
 
-	/* Each process opens the device itself: an open device does not survive fork().
-	 */
+	/* Each process opens the device: an open device does not survive fork(). */
 	if (pier_open_device(NULL, &side->device) ||
 	    pier_alloc_pd(side->device, &side->pd) ||
 	    pier_buffer_alloc("host", SIZE, &side->buffer) ||

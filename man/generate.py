@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Manual pages of section 3, from the comments of the public headers.
+"""Generates the manual pages of section 3 from the comments of the public headers.
 
-    generate.py --list HEADER...                    prints the names of the pages
-    generate.py --date DATE --output DIR HEADER...  writes them
+    generate.py --list HEADER...                    print the names of the pages
+    generate.py --date DATE --output DIR HEADER...  write the pages
 
-A comment and the functions behind it make a page, named after the first of
-them; the others are links to it. The first comment of a header, which is about
-all of it, and its types make a page named after the header.
+A comment and the functions that follow it become one page, named after the first
+function; the other functions become links to it. The first comment of a header,
+which describes the whole header, and the types become a page named after the header.
 """
 
 import argparse
@@ -22,7 +22,7 @@ SECTIONS = ("RETURN VALUES", "ERRORS")
 
 
 def strip_comment(text):
-    """The words of a comment, without its stars."""
+    """The text of a comment, without the asterisks."""
     lines = [re.sub(r"^\s*\* ?", "", line) for line in text.strip().split("\n")]
     return "\n".join(lines).strip("\n")
 
@@ -34,7 +34,7 @@ def first_sentence(text):
 
 
 class Block:
-    """A comment and the code behind it, up to the next blank line."""
+    """A comment and the code that follows it, up to the next comment."""
 
     def __init__(self, comment, code):
         self.text = strip_comment(comment)
@@ -43,7 +43,7 @@ class Block:
 
 
 class Header:
-    """A public header: what it says in general, its types, its functions."""
+    """A public header: its general description, types and functions."""
 
     def __init__(self, path):
         self.name = path.name.replace(".in", "")
@@ -56,7 +56,7 @@ class Header:
                 self.blocks.append(Block(comment[1], chunk.lstrip("\n")[comment.end():]))
         self.pages = [block for block in self.blocks if block.functions]
         self.page = "pier_" + self.name[:-2]
-        # The code behind a comment stands right behind it.
+        # A comment is general if no code follows it directly.
         self.general = "" if self.blocks[0].code[:1].strip() else self.blocks[0].text
         self.types = [block for block in self.blocks
                       if not block.functions and block.code[:1].strip()]
@@ -71,7 +71,7 @@ def escape(line):
 
 
 def prose(line):
-    """Running text: mdoc wants a line for every sentence."""
+    """Running text, with one sentence per line, as mdoc requires."""
     return "\n".join(map(escape, re.sub(r"(?<=[\w)\"][.]) (?=[A-Z])", "\n", line).split("\n")))
 
 
@@ -80,7 +80,7 @@ def literal(text):
 
 
 def declaration(text):
-    """One function, wrapped for a page, with its parameters kept whole."""
+    """One function, wrapped between its parameters."""
     text = text.replace(" ", "\0").replace(",\0", ", ")
     lines = textwrap.wrap(text, 76, subsequent_indent=" " * 8, break_on_hyphens=False)
     return "\n".join(lines).replace("\0", " ")
@@ -93,7 +93,7 @@ def declarations(code):
 
 
 def paragraph(lines):
-    """mdoc of one paragraph: running text, a table of arguments, or code."""
+    """One paragraph as mdoc: running text, a list of arguments, or code."""
     if all(line.startswith("\t") for line in lines):
         return literal("\n".join(lines))
     out, in_list = [], False
@@ -110,7 +110,7 @@ def paragraph(lines):
 
 
 def body(text):
-    """DESCRIPTION, and the paragraphs on results and errors in their sections."""
+    """The sections DESCRIPTION, RETURN VALUES and ERRORS."""
     sections = {"DESCRIPTION": [], "RETURN VALUES": [], "ERRORS": []}
     where = "DESCRIPTION"
     for chunk in re.split(r"\n[ ]*\n", text):
@@ -161,23 +161,24 @@ def header_page(header):
         lines += [".Pp"] if lines[-1] != ".Sh TYPES AND CONSTANTS" else []
         lines += [prose(line.strip()) for line in block.text.split("\n") if line.strip()]
         lines += literal(re.sub(r"\n\n.*", "", block.code, flags=re.DOTALL).strip())
-    lines += [".Sh FUNCTIONS", ".Bl -tag -width Ds"]
+    if header.pages:
+        lines += [".Sh FUNCTIONS", ".Bl -tag -width Ds"]
     for block in header.pages:
         names = list(dict.fromkeys(block.functions))
         lines += [".It " + " , ".join("Xr %s 3" % n for n in names),
                   escape(first_sentence(block.text))]
-    return name, lines + [".El"] + see_also(), []
+    return name, lines + ([".El"] if header.pages else []) + see_also(), []
 
 
 def overview(headers):
     lines = [".Dt PIER 3", ".Os", ".Sh NAME", ".Nm pier",
-             ".Nd moves data straight between device memory and an RDMA NIC", ".Sh LIBRARY",
+             ".Nd transfers data directly between device memory and an RDMA NIC", ".Sh LIBRARY",
              "libpier", ".Sh SYNOPSIS", ".In pier/pier.h", ".Pp",
              ".Li cc file.c $(pkg-config --cflags --libs pier)", ".Sh DESCRIPTION",
              "Functions return 0 or a negative errno, unless their page says otherwise;",
-             ".Xr pier_error_message 3", "tells the reason in a sentence.",
-             "Outputs come last and are written only on success.",
-             "Each page below is about one header.", ".Bl -tag -width Ds"]
+             ".Xr pier_error_message 3", "returns the reason in one sentence.",
+             "Output parameters come last and are written only on success.",
+             "Each page below describes one header.", ".Bl -tag -width Ds"]
     for header in headers:
         lines += [".It Xr %s 3" % header.page, header.about]
     return "pier", lines + [".El", ".Sh SEE ALSO", ".Xr pier 1"], []

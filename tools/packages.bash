@@ -1,11 +1,10 @@
 # shellcheck shell=bash
-# Debian packages by name: which are missing, and installing them. To be
-# sourced by scripts that set -u.
+# Finds and installs missing Debian packages. Source it from scripts that set -u.
 
 missing_packages=()
 
-# need PACKAGE COMMAND...: the package is missing unless COMMAND succeeds. The
-# command looks for the thing itself, which may have come without apt.
+# need PACKAGE COMMAND...: the package is missing unless COMMAND succeeds. COMMAND
+# looks for the program or file itself, which may be installed without apt.
 need() {
     local package=$1
     shift
@@ -19,12 +18,12 @@ have() {
     command -v "$1" || [ -x "/usr/sbin/$1" ]
 }
 
-# A C library, found as the build finds it; without pkg-config it is missing.
+# A C library, found with pkg-config, as the build does it.
 have_library() {
     command -v pkg-config && pkg-config --exists "$1"
 }
 
-# A header that has no pkg-config file.
+# A header of a library without a pkg-config file.
 have_header() {
     command -v cc && echo "#include <$1>" | cc -E -x c - -o /dev/null
 }
@@ -39,7 +38,7 @@ need_for_build() {
     need libsodium-dev have_library libsodium
 }
 
-# What the tests need besides.
+# Additional packages for the tests.
 need_for_tests() {
     need libcmocka-dev have_library cmocka
     need g++ have c++
@@ -58,7 +57,7 @@ need_for_tests() {
     need python3 have python3
 }
 
-# What tests/vm/guest needs.
+# Packages for tests/vm/guest.
 need_for_guest() {
     need qemu-system-x86 have qemu-system-x86_64
     need busybox-static have_static_busybox
@@ -76,7 +75,7 @@ need_for_guest() {
     need procps have ps
 }
 
-# What the benchmarks compare with.
+# Programs that the benchmarks compare with.
 need_for_bench() {
     need ucx-utils have ucx_perftest
     need rsync have rsync
@@ -84,14 +83,14 @@ need_for_bench() {
     need perftest have ib_write_bw
 }
 
-# The one that the guest starts before there are any libraries.
+# The guest runs busybox before any libraries are available.
 have_static_busybox() {
     local program
     program=$(command -v busybox) || return
     ! ldd "$program"
 }
 
-# libibverbs loads it by this name from a folder of its own.
+# libibverbs loads providers by this name from its own folder.
 have_rxe_provider() {
     local file
     for file in /usr/lib/*/libibverbs/librxe-*.so; do
@@ -100,7 +99,7 @@ have_rxe_provider() {
     return 1
 }
 
-# For the system's own interpreter: what Debian packages is for that one.
+# Debian packages Python modules for the system's interpreter only.
 have_python_module() {
     /usr/bin/python3 -c "import $1"
 }
@@ -126,31 +125,31 @@ as_root() {
     fi
 }
 
-# Install what need() found missing. Says on standard error what it could not
-# do; quiet and without effect when nothing is missing.
+# Install the packages that need() found missing, and report failures on standard
+# error. Does nothing if no package is missing.
 install_missing_packages() {
     [ ${#missing_packages[@]} -gt 0 ] || return 0
     if ! command -v apt-get >/dev/null; then
-        echo "These are missing (by the names of Debian's packages): ${missing_packages[*]}" >&2
-        echo "There is no apt-get here: install them in this system's way, then run this again." >&2
+        echo "These packages are missing (Debian names): ${missing_packages[*]}" >&2
+        echo "There is no apt-get on this system: install them another way, then run this again." >&2
         return 1
     fi
     if ! as_root true 2>/dev/null; then
-        echo "These packages are missing, and installing them takes root (or sudo without a password):" >&2
+        echo "These packages are missing, and installing them requires root (or sudo without a password):" >&2
         echo "    apt-get install ${missing_packages[*]}" >&2
         echo "Install them, then run this again." >&2
         return 1
     fi
     echo "installing: ${missing_packages[*]}"
-    as_root apt-get update -qq || echo "apt-get update failed; trying with the lists that are here" >&2
+    as_root apt-get update -qq || echo "apt-get update failed; using the existing package lists" >&2
     install_without_services "${missing_packages[@]}" && return
     echo "apt-get could not install these packages: ${missing_packages[*]}" >&2
     return 1
 }
 
-# openssh-server would start a daemon, now and at every boot: only its program
-# is wanted. Services ask policy-rc.d before they start (invoke-rc.d(8)), and
-# 101 forbids it.
+# Keep openssh-server from starting its daemon, now and at every boot: the tests need
+# only the program. Services run policy-rc.d before they start (invoke-rc.d(8)), and
+# its status 101 forbids the start.
 install_without_services() (
     policy=/usr/sbin/policy-rc.d
     if [ ! -e "$policy" ]; then

@@ -21,7 +21,7 @@ static const struct command {
 static const char program_help[] =
 	"usage: pier COMMAND [OPTION...] [ARGUMENT...]\n"
 	"\n"
-	"Moves data straight between memory and RDMA NICs.\n"
+	"Moves data directly between memory and RDMA NICs.\n"
 	"\n"
 	"commands:\n"
 	"  cp SRC DST      copy a file over RDMA; SRC or DST may be HOST:PATH\n"
@@ -60,7 +60,7 @@ static int print_help(int argc, char **argv)
 	char option[] = "--help";
 	char *arguments[] = { NULL, option, NULL };
 
-	if (argc < 2) {
+	if (argc < 2 || strcmp(argv[1], "help") == 0) {
 		fputs(program_help, stdout);
 		return EXIT_OK;
 	}

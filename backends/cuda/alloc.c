@@ -19,14 +19,14 @@ enum {
 	/* The page of device memory in its BAR, and the largest page of a host. */
 	PAGE = 65536,
 	/*
-	 * What is smaller the driver takes out of a block of that length, with other
-	 * allocations beside it and aligned to less than a page: it could be exported
-	 * neither alone nor by its base.
+	 * The driver takes a smaller allocation out of a block of this length, beside
+	 * other allocations and aligned to less than a page. Such memory cannot be
+	 * exported, neither alone nor by its base.
 	 */
 	BLOCK = 2 << 20,
 };
 
-/* `bytes` on the device, or in page-locked host memory, wherever they lie. */
+/* Allocate `bytes` on the device, or of page-locked host memory, at any address. */
 static int call_alloc(struct pier_cuda_memory *memory, uint64_t bytes)
 {
 	struct pier_cuda *cuda = memory->cuda;
@@ -116,7 +116,7 @@ static int clear_memory(struct pier_cuda_memory *memory)
 	return 0;
 }
 
-/* In the device's context. */
+/* With the device's context current. */
 static int fill_memory(struct pier_cuda_memory *memory, const struct pier_cuda_spec *spec,
 		       uint64_t length)
 {
@@ -184,7 +184,7 @@ int pier_cuda_alloc(const char *unit, uint64_t length, struct pier_memory *ret_m
 	return 0;
 }
 
-/* The context of what is freed may have been lost, and the memory with it. */
+/* The context may have been lost meanwhile, and the memory with it. */
 static void destroy_memory(struct pier_cuda_memory *memory)
 {
 	struct pier_cuda_scope scope;

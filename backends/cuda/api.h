@@ -7,10 +7,9 @@
 #include <stdint.h>
 
 /*
- * What the backend uses of the CUDA driver API, declared here so that pier builds without
- * the toolkit. The names are the API's. tests/unit/backends/cuda/api.c includes cuda.h
- * first, where there is one, and compares: values, structs, prototypes and the names of
- * symbols.
+ * The part of the CUDA driver API that the backend uses, declared here so that pier
+ * builds without the toolkit. The names are the API's. If cuda.h is installed,
+ * tests/unit/backends/cuda/api.c compares values, structs, prototypes and symbol names.
  */
 
 /* Name, value. */
@@ -36,6 +35,7 @@
 	X(CUDA_ERROR_INVALID_HANDLE, 400)                                   \
 	X(CUDA_ERROR_ILLEGAL_STATE, 401)                                    \
 	X(CUDA_ERROR_NOT_FOUND, 500)                                        \
+	X(CUDA_ERROR_NOT_READY, 600)                                        \
 	X(CUDA_ERROR_ILLEGAL_ADDRESS, 700)                                  \
 	X(CUDA_ERROR_LAUNCH_TIMEOUT, 702)                                   \
 	X(CUDA_ERROR_CONTEXT_IS_DESTROYED, 709)                             \
@@ -90,6 +90,8 @@
 	X(CU_CTX_SYNC_MEMOPS, 0x80)                                         \
 	X(CU_STREAM_CAPTURE_MODE_RELAXED, 2)                                \
 	X(CU_STREAM_NON_BLOCKING, 1)                                        \
+	X(CU_EVENT_BLOCKING_SYNC, 1)                                        \
+	X(CU_EVENT_DISABLE_TIMING, 2)                                       \
 	X(CU_MEMHOSTALLOC_PORTABLE, 1)                                      \
 	X(CU_MEMHOSTREGISTER_PORTABLE, 1)                                   \
 	X(CU_MEM_ALLOCATION_TYPE_PINNED, 1)                                 \
@@ -126,7 +128,7 @@ struct pier_cu_access_desc {
 	unsigned int flags;
 };
 
-#ifndef CUDA_VERSION /* cuda.h is not there */
+#ifndef CUDA_VERSION /* without cuda.h */
 
 #define PIER_CU_VALUE(name, value) name = (value),
 enum {
@@ -134,7 +136,7 @@ enum {
 };
 #undef PIER_CU_VALUE
 
-/* The API's enums have no negative value, so that they are unsigned ints. */
+/* The API's enums have no negative values, so they are unsigned ints. */
 typedef unsigned int CUresult;
 typedef unsigned int CUdevice_attribute;
 typedef unsigned int CUpointer_attribute;
@@ -150,6 +152,7 @@ typedef unsigned long long CUmemGenericAllocationHandle;
 typedef uint64_t cuuint64_t;
 typedef struct CUctx_st *CUcontext;
 typedef struct CUstream_st *CUstream;
+typedef struct CUevent_st *CUevent;
 typedef struct pier_cu_location CUmemLocation;
 typedef struct pier_cu_allocation_prop CUmemAllocationProp;
 typedef struct pier_cu_access_desc CUmemAccessDesc;
@@ -157,9 +160,9 @@ typedef struct pier_cu_access_desc CUmemAccessDesc;
 #endif
 
 /*
- * The calls: name, version of CUDA in which the form that is used here came (which
- * cuGetProcAddress() is asked for), the symbol of that form, and parameters. Those which
- * came after PIER_CU_OLDEST may be missing.
+ * The calls: name; the version of CUDA that introduced the form used here, which
+ * cuGetProcAddress() takes; the symbol of that form; parameters. Calls that are newer
+ * than PIER_CU_OLDEST may be missing.
  */
 #define PIER_CU_CALLS(X)                                                                 \
 	X(cuInit, 2000, "cuInit", (unsigned int flags))                                  \
@@ -192,6 +195,12 @@ typedef struct pier_cu_access_desc CUmemAccessDesc;
 	  (CUstream * ret_stream, unsigned int flags))                                   \
 	X(cuStreamDestroy, 4000, "cuStreamDestroy_v2", (CUstream stream))                \
 	X(cuStreamSynchronize, 2000, "cuStreamSynchronize", (CUstream stream))           \
+	X(cuEventCreate, 2000, "cuEventCreate",                                          \
+	  (CUevent * ret_event, unsigned int flags))                                     \
+	X(cuEventDestroy, 4000, "cuEventDestroy_v2", (CUevent event))                    \
+	X(cuEventRecord, 2000, "cuEventRecord", (CUevent event, CUstream stream))        \
+	X(cuEventQuery, 2000, "cuEventQuery", (CUevent event))                           \
+	X(cuEventSynchronize, 2000, "cuEventSynchronize", (CUevent event))               \
 	X(cuMemAlloc, 3020, "cuMemAlloc_v2", (CUdeviceptr * ret_address, size_t length)) \
 	X(cuMemFree, 3020, "cuMemFree_v2", (CUdeviceptr address))                        \
 	X(cuMemsetD8Async, 3020, "cuMemsetD8Async",                                      \

@@ -3,10 +3,9 @@
 #include "error.h"
 
 /*
- * Where a thread captures a stream into a graph in the global mode, which is the usual
- * one, most calls of other threads fail and break the capture: those that may allocate or
- * wait. What pier does has no part in any graph. Before CUDA 10.1 there was no other
- * mode.
+ * While a thread captures a stream into a graph in the global mode (the default), calls
+ * of other threads that may allocate or wait fail and break the capture. Pier's calls
+ * belong to no graph, so they relax the mode. Before CUDA 10.1 there was no other mode.
  */
 static void relax_capture(const struct pier_cuda *cuda, struct pier_cuda_scope *ret_scope)
 {
@@ -25,7 +24,7 @@ static void restore_capture(const struct pier_cuda *cuda,
 		cuda->call.cuThreadExchangeStreamCaptureMode(&mode);
 }
 
-/* Of the current context; what has the flag is not set again, which takes a lock. */
+/* In the current context. Don't set the flag twice: setting it takes a lock. */
 static CUresult set_sync_flag(const struct pier_cuda *cuda)
 {
 	unsigned int flags = 0;
@@ -48,7 +47,7 @@ CUresult pier_cuda_synchronize_context(const struct pier_cuda *cuda)
 	return error;
 }
 
-/* Before anything of pier's is in it; what fails here is told by the first export. */
+/* Before pier uses the context. A failure here shows up again at the first export. */
 static void prepare_context(const struct pier_cuda *cuda, CUcontext context)
 {
 	if (cuda->call.cuCtxPushCurrent(context) != CUDA_SUCCESS)
@@ -57,7 +56,7 @@ static void prepare_context(const struct pier_cuda *cuda, CUcontext context)
 	cuda->call.cuCtxPopCurrent(&context);
 }
 
-/* The second of two threads that retain a context at once gives its own back. */
+/* If two threads retain the context at once, the second releases its own reference. */
 static int retain_primary(struct pier_cuda *cuda, int device, CUcontext *ret_context)
 {
 	CUcontext context = NULL, first = NULL;
@@ -137,7 +136,7 @@ int pier_cuda_recognize(struct pier_cuda *cuda, int device, CUcontext *context)
 	return 0;
 }
 
-/* The second of two threads that make one at once destroys its own. */
+/* If two threads create a stream at once, the second destroys its own. */
 static CUstream keep_stream(struct pier_cuda *cuda, int device, CUstream stream)
 {
 	CUstream first = NULL;
@@ -149,8 +148,8 @@ static CUstream keep_stream(struct pier_cuda *cuda, int device, CUstream stream)
 }
 
 /*
- * Other contexts are their owner's to destroy, and their streams with them: there is one
- * for each use.
+ * The owner of another context may destroy it, and its streams with it, so such a context
+ * gets a new stream for each use.
  */
 int pier_cuda_take_stream(struct pier_cuda *cuda, int device, CUcontext context,
 			  CUstream *ret_stream)

@@ -15,9 +15,9 @@
 #define LIBRARY "libcuda.so.1"
 #define MODULE	"/proc/driver/nvidia/version"
 
-/* Of necessity global: there is one driver in a process. Written once. */
+/* Global, because a process has one driver. Written once. */
 static _Atomic(struct pier_cuda *) opened;
-/* Of pier_find_loaded(). */
+/* The memo of pier_find_loaded(). */
 static atomic_ullong absent;
 
 static const struct {
@@ -43,8 +43,9 @@ static void print_version(int version, char ret_text[24])
 }
 
 /*
- * cuGetProcAddress() gives the form of a call that came with a version of CUDA, where a
- * library has several. Before CUDA 11.3 there is dlsym(3) only, and the symbol's suffix.
+ * cuGetProcAddress() returns the form of a call that a given version of CUDA introduced,
+ * if the library has several forms. Before CUDA 11.3 only dlsym(3) and the symbol's
+ * suffix select one.
  */
 static void *find_call(void *library, size_t index)
 {
@@ -93,7 +94,7 @@ static int find_calls(struct pier_cuda *cuda, char *ret_why, size_t size)
 	return 0;
 }
 
-/* Takes the library over. Two threads may come here at once: the first one's stays. */
+/* Takes ownership of the library. If two threads get here at once, the first wins. */
 static int publish_driver(void *library, struct pier_cuda **ret_cuda, char *ret_why,
 			  size_t size)
 {
@@ -147,7 +148,7 @@ struct pier_cuda *pier_cuda_if_loaded(void)
 
 	if (cuda)
 		return cuda;
-	/* Nobody has it: nothing is opened, and nobody's pointers are CUDA's. */
+	/* The driver is not loaded, so no pointer belongs to CUDA. Don't load it. */
 	if (!pier_find_loaded("libcuda.so", &absent, path, sizeof(path)))
 		return NULL;
 	library = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
@@ -160,7 +161,7 @@ struct pier_cuda *pier_cuda_if_loaded(void)
 	return cuda;
 }
 
-/* What is wrong with the machine, of what cuInit() tells no more than a number. */
+/* cuInit() returns a bare number: find out what is wrong with the machine. */
 static const char *explain_init(CUresult error, char *ret_text, size_t size)
 {
 	const char *visible = secure_getenv("CUDA_VISIBLE_DEVICES");
@@ -187,7 +188,7 @@ static int init_driver(struct pier_cuda *cuda, char *ret_why, size_t size)
 	CUresult error;
 	int count = 0;
 
-	/* Every thread may, at once and again. */
+	/* cuInit() is thread-safe and may be called again. */
 	error = cuda->call.cuInit(0);
 	if (error == CUDA_SUCCESS) {
 		step = "cuDeviceGetCount";

@@ -7,14 +7,14 @@
 #include "core/error.h"
 
 /*
- * After these the context, or the device, is lost for the process: every later call
- * gives them again (section "Error handling" of the CUDA C programming guide).
+ * After these errors the process has lost the context or the device: every later call
+ * fails with the same error (CUDA C programming guide, section "Error handling").
  */
-#define LOST "; this process can use the device no more: start it anew"
+#define LOST "; this process cannot use the device any more: restart the process"
 
-#define MPS "; MPS: look after nvidia-cuda-mps-control"
+#define MPS "; check the MPS daemon (nvidia-cuda-mps-control)"
 
-/* Those that are not here are EIO. */
+/* Errors that are not listed are EIO. */
 static const struct {
 	CUresult error;
 	int number;
@@ -22,16 +22,19 @@ static const struct {
 } errors[] = {
 	{ CUDA_ERROR_INVALID_VALUE, EINVAL, "" },
 	{ CUDA_ERROR_OUT_OF_MEMORY, ENOMEM, "" },
-	/* cuInit() gives it too, in a child of a process that had called it. */
+	/*
+	 * cuInit() returns it, too, in a child of a process that called it before
+	 * fork(2).
+	 */
 	{ CUDA_ERROR_NOT_INITIALIZED, ECHILD,
 	  "; CUDA cannot be used in a child of fork(2) whose parent initialised it: use "
 	  "CUDA in the parent alone, or fork before, or spawn" },
-	/* Destructors that run after the driver's own. */
+	/* Returned to destructors that run after the driver's own. */
 	{ CUDA_ERROR_DEINITIALIZED, ESHUTDOWN, "; the process is ending" },
 	{ CUDA_ERROR_STUB_LIBRARY, EOPNOTSUPP,
 	  "; this is the toolkit's stub to link with: take its folder out of "
 	  "LD_LIBRARY_PATH, or install NVIDIA's driver" },
-	/* At its first use the one, later the other. */
+	/* The first cause applies at the first use of the device, the other one later. */
 	{ CUDA_ERROR_DEVICE_UNAVAILABLE, ENODEV,
 	  "; another process has the device to itself (nvidia-smi -q -d COMPUTE), or it "
 	  "was lost" },
@@ -47,11 +50,11 @@ static const struct {
 	{ CUDA_ERROR_ECC_UNCORRECTABLE, EIO, LOST },
 	{ CUDA_ERROR_NVLINK_UNCORRECTABLE, EIO, LOST },
 	{ CUDA_ERROR_OPERATING_SYSTEM, EIO,
-	  "; a system call of the driver failed, often for want of file descriptors "
+	  "; a system call of the driver failed, often at the limit of file descriptors "
 	  "(ulimit -n) or locked memory (ulimit -l)" },
 	{ CUDA_ERROR_INVALID_HANDLE, EINVAL, "" },
 	{ CUDA_ERROR_ILLEGAL_STATE, EINVAL, "" },
-	/* Not ENOENT, which a backend answers when memory is not its own. */
+	/* Not ENOENT: find() returns that for memory of other backends. */
 	{ CUDA_ERROR_NOT_FOUND, EOPNOTSUPP, "" },
 	{ CUDA_ERROR_ILLEGAL_ADDRESS, EIO, LOST },
 	{ CUDA_ERROR_LAUNCH_TIMEOUT, EIO, LOST },
@@ -69,9 +72,8 @@ static const struct {
 	{ CUDA_ERROR_SYSTEM_NOT_READY, ENODEV,
 	  "; start nvidia-fabricmanager, which machines with NVSwitches need" },
 	{ CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, EOPNOTSUPP,
-	  "; libcuda.so.1 and the kernel module nvidia are of different versions: load "
-	  "the "
-	  "module anew, or restart the machine" },
+	  "; libcuda.so.1 and the kernel module nvidia are of different versions: "
+	  "reload the module, or restart the machine" },
 	{ CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE, EOPNOTSUPP,
 	  "; take the folder of CUDA's compat libraries out of LD_LIBRARY_PATH" },
 	{ CUDA_ERROR_MPS_CONNECTION_FAILED, ECONNREFUSED, MPS },
@@ -79,14 +81,14 @@ static const struct {
 	{ CUDA_ERROR_MPS_SERVER_NOT_READY, EAGAIN, MPS },
 	{ CUDA_ERROR_MPS_MAX_CLIENTS_REACHED, EUSERS, MPS },
 	{ CUDA_ERROR_MPS_MAX_CONNECTIONS_REACHED, EUSERS, MPS },
-	/* A thread with a capture under way must not call what waits. */
+	/* A thread that captures a stream must not make calls that wait. */
 	{ CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, EBUSY,
 	  "; a stream of this process is being captured: wait until that is over" },
 	{ CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, EBUSY,
 	  "; a stream of this process is being captured: wait until that is over" },
 	{ CUDA_ERROR_TIMEOUT, EIO, "" },
-	/* Of a device that fell off its bus, among others. */
-	{ CUDA_ERROR_UNKNOWN, EIO, "; the kernel's log may tell more" },
+	/* For example, the device fell off its bus. */
+	{ CUDA_ERROR_UNKNOWN, EIO, "; the kernel's log may have the reason" },
 };
 
 enum {

@@ -18,7 +18,7 @@
 
 #define BOUNCE "or allow a bounce buffer"
 
-/* A range to export, and what the driver said. */
+/* A range to export, and the driver's result. */
 struct request {
 	uint64_t address;
 	uint64_t length;
@@ -101,10 +101,10 @@ void pier_cuda_explain_export(const struct pier_cuda_memory *memory, char *ret_t
 }
 
 /*
- * Copies and memsets of this memory that are called synchronous must be so: a NIC would
- * read what is still under way. Memory of cuMemCreate() and of pools does not have the
- * attribute; its context has (CUDA 12.1), since its first use unless somebody took it
- * away, and before that the caller must wait for his stream.
+ * Make synchronous copies and memsets of this memory really synchronous. Otherwise a NIC
+ * may read bytes that are still on their way. Memory of cuMemCreate() and of pools lacks
+ * the attribute; its context has it since CUDA 12.1, and pier sets it at the context's
+ * first use. With older drivers the caller must wait for its stream.
  */
 static int synchronize_memory(struct pier_cuda_memory *memory)
 {
@@ -147,8 +147,8 @@ static bool ask_driver(const struct pier_cuda *cuda, struct request *request, in
 }
 
 /*
- * The pages around the whole allocation, or mapping, around a request: what some drivers
- * want. False: the request leaves it, or is that already.
+ * Widen a request to the pages around the whole allocation or mapping, which some drivers
+ * require. Returns false if the request leaves it, or covers it already.
  */
 static bool widen_request(const struct pier_cuda_memory *memory, struct request *request,
 			  bool *ret_leaves)
@@ -198,7 +198,10 @@ static int fail_export(const struct pier_cuda_memory *memory,
 			      request->length, request->address, memory->device, which);
 }
 
-/* The range, or what is around it; *ret_offset is where it lies in that. */
+/*
+ * Export the range, or all of the memory around it. ret_offset: of the range in the dma-
+ * buf.
+ */
 static int ask_driver_twice(const struct pier_cuda_memory *memory,
 			    struct request *request, int *ret_fd, uint64_t *ret_offset)
 {
@@ -237,7 +240,7 @@ static int export_request(struct pier_cuda_memory *memory, struct request *reque
 		result = ask_driver_twice(memory, request, &fd, &offset);
 	if (result != 0)
 		return result;
-	/* No version's documentation speaks of this. */
+	/* The documentation does not say whether the fd is close-on-exec. */
 	if (fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) {
 		result = pier_fail(errno, "the CUDA driver gave fd %d: %m", fd);
 		pier_close_fd(fd);

@@ -11,7 +11,7 @@
 #include "core/checked.h"
 #include "core/error.h"
 
-/* What the driver knows of a pointer without a context, and in every version. */
+/* The driver's facts on a pointer, which every version reports without a context. */
 struct pointer {
 	CUcontext context;
 	unsigned int type; /* CUmemorytype; 0: not CUDA's */
@@ -20,8 +20,8 @@ struct pointer {
 };
 
 /*
- * cuPointerGetAttributes() answers of a pointer that is not CUDA's with zeros and
- * success, cuPointerGetAttribute() with CUDA_ERROR_INVALID_VALUE.
+ * For a pointer that is not CUDA's, cuPointerGetAttributes() succeeds and writes zeros;
+ * cuPointerGetAttribute() fails with CUDA_ERROR_INVALID_VALUE.
  */
 static bool read_pointer(const struct pier_cuda *cuda, uint64_t address,
 			 struct pointer *ret_pointer)
@@ -40,7 +40,7 @@ static bool read_pointer(const struct pier_cuda *cuda, uint64_t address,
 		&pointer.device,
 	};
 
-	/* Also when nobody called cuInit(): then there is nothing of CUDA's. */
+	/* This fails, too, before cuInit(), when no memory of CUDA exists. */
 	if (cuda->call.cuPointerGetAttributes(sizeof(names) / sizeof(names[0]), names,
 					      values, address) != CUDA_SUCCESS ||
 	    pointer.type == 0)
@@ -49,7 +49,9 @@ static bool read_pointer(const struct pier_cuda *cuda, uint64_t address,
 	return true;
 }
 
-/* An attribute that this driver may not know; false then, and *ret_value unchanged. */
+/*
+ * Returns false, and leaves *ret_value alone, if this driver does not know the attribute.
+ */
 static bool read_attribute(const struct pier_cuda *cuda, uint64_t address,
 			   CUpointer_attribute attribute, void *ret_value)
 {
@@ -57,8 +59,7 @@ static bool read_attribute(const struct pier_cuda *cuda, uint64_t address,
 	       CUDA_SUCCESS;
 }
 
-/* The attributes came with CUDA 10.2, and cuMemGetAddressRange() is of the device alone.
- */
+/* The attributes came with CUDA 10.2; cuMemGetAddressRange() knows device memory only. */
 static bool read_range(struct pier_cuda_memory *memory, uint64_t address)
 {
 	const struct pier_cuda *cuda = memory->cuda;
@@ -80,7 +81,7 @@ static bool read_range(struct pier_cuda_memory *memory, uint64_t address)
 	return true;
 }
 
-/* cuMemHostGetFlags() fails for what it did not allocate. */
+/* cuMemHostGetFlags() fails for registered memory. */
 static enum pier_cuda_kind host_kind(const struct pier_cuda *cuda, const void *cpu)
 {
 	unsigned int flags;
@@ -117,7 +118,7 @@ static bool read_kind(struct pier_cuda_memory *memory, const struct pointer *poi
 		memory->kind = PIER_CUDA_MANAGED;
 		return read_range(memory, address);
 	}
-	/* Before the type: memory of cuMemCreate() may be the host's as well. */
+	/* Check this before the type: memory of cuMemCreate() may be on the host. */
 	if (read_attribute(memory->cuda, address, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE,
 			   &pool) &&
 	    pool) {
@@ -133,10 +134,10 @@ static bool read_kind(struct pier_cuda_memory *memory, const struct pointer *poi
 }
 
 /*
- * What pier is told of the allocation. Exports are of whole pages, and an allocation of
- * cudaMalloc() may begin and end within one, the rest of which is the driver's. So where
- * the range that is asked for lies in the allocation, the pages around it count to it;
- * where it does not, the true bounds are what the refusal shall name.
+ * Set the bounds that the library sees. Exports cover whole pages, but an allocation of
+ * cudaMalloc() may begin and end within a page, whose rest belongs to the driver. So if
+ * the wanted range lies in the allocation, the bounds are those of the pages around it.
+ * If not, they are the true bounds, for the library's error sentence.
  */
 static void set_bounds(struct pier_cuda_memory *memory, uint64_t address, uint64_t length)
 {
@@ -154,7 +155,9 @@ static void set_bounds(struct pier_cuda_memory *memory, uint64_t address, uint64
 		memory->cpu = (char *)memory->cpu - (memory->start - memory->address);
 }
 
-/* Devices are counted from cuInit(), which is done where there is a pointer. */
+/*
+ * Opening the driver counts its devices. A pointer exists, so cuInit() was called before.
+ */
 static int read_device(struct pier_cuda_memory *memory, const struct pointer *pointer)
 {
 	struct pier_cuda *cuda;
@@ -186,7 +189,10 @@ static int read_memory(struct pier_cuda_memory *memory, const struct pointer *po
 	if (known)
 		pier_cuda_read_identity(memory->cuda, memory->start, &memory->identity);
 	pier_cuda_leave(memory->cuda, &scope);
-	/* It has no context of its own: the application writes it in this one. */
+	/*
+	 * VMM memory belongs to no context: assume that the application writes it in this
+	 * one.
+	 */
 	if (known && memory->kind == PIER_CUDA_VMM)
 		pier_cuda_synchronize_context(memory->cuda);
 	if (!known)
@@ -200,8 +206,9 @@ static int read_memory(struct pier_cuda_memory *memory, const struct pointer *po
 }
 
 /*
- * More than was registered is still the application's own memory, as it was before. Not
- * so where the device has another address for it, which is no host pointer.
+ * A range that is longer than the registered memory is ordinary memory of the
+ * application, as before its registration. An address that differs from the host's is the
+ * device's, and no host pointer.
  */
 static bool is_plain(const struct pier_cuda_memory *memory, uint64_t address,
 		     uint64_t length)
@@ -230,7 +237,7 @@ int pier_cuda_find(uint64_t address, uint64_t length, struct pier_memory *ret_me
 		return pier_fail(ENOMEM, "no memory for an allocation's description");
 	memory->cuda = cuda;
 	result = read_memory(memory, &pointer, address, length);
-	/* What is CUDA's must not be taken for host memory. */
+	/* The library takes memory for host memory after -ENOENT. */
 	if (result == -ENOENT)
 		result = -EIO;
 	if (result == 0 && is_plain(memory, address, length))

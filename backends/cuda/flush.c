@@ -30,8 +30,9 @@ static int flush_device(const struct pier_cuda_memory *memory)
 }
 
 /*
- * Whether the device's own kernels see what a NIC wrote is an attribute. Those of other
- * devices are not asked about: who reads this memory over NVLink orders that himself.
+ * An attribute reports whether the device's own kernels see a NIC's writes in order. The
+ * library does not care for kernels on other devices: programs that read this memory over
+ * NVLink order that themselves.
  */
 int pier_cuda_flush(const struct pier_memory *memory,
 		    const struct pier_backend_flush *range)
@@ -47,7 +48,7 @@ int pier_cuda_flush(const struct pier_memory *memory,
 	error = cuda->call.cuDeviceGetAttribute(
 		&ordering, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING,
 		state->device);
-	/* Before CUDA 11.3 there is no such attribute, and nothing is known. */
+	/* Before CUDA 11.3 the attribute does not exist, and the order is unknown. */
 	if (error != CUDA_SUCCESS && error != CUDA_ERROR_INVALID_VALUE)
 		return pier_cuda_fail(cuda, error,
 				      "asking CUDA device %d how it orders writes",

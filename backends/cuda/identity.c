@@ -7,9 +7,9 @@
 #include "core/error.h"
 
 /*
- * Buffers are counted by allocation, or by reservation where memory is mapped into one;
- * blocks (CUDA 12) by physical memory, of which small buffers share one. Both counts
- * start low, so that the sum is theirs alone.
+ * The driver numbers buffers by allocation, or by reservation if memory is mapped into
+ * one. It numbers blocks (CUDA 12) by physical memory, which small buffers share. Both
+ * numbers start low, so this sum is unique.
  */
 bool pier_cuda_read_identity(const struct pier_cuda *cuda, uint64_t address,
 			     uint64_t *ret_identity)
@@ -34,7 +34,10 @@ int pier_cuda_identity(uint64_t address, uint64_t *ret_identity)
 	return cuda && pier_cuda_read_identity(cuda, address, ret_identity) ? 0 : -ENOENT;
 }
 
-/* Only what had an identity when it was wrapped can be told from what is there now. */
+/*
+ * Memory without an identity when it was wrapped cannot be distinguished from later
+ * memory.
+ */
 static bool was_freed(const struct pier_cuda_memory *memory)
 {
 	uint64_t identity = 0;

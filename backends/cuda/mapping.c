@@ -6,7 +6,7 @@
 #include "core/checked.h"
 #include "core/error.h"
 
-/* What others mapped with cuMemMap(), one mapping beside the other. */
+/* Memory that the application mapped with cuMemMap(), one mapping next to the other. */
 
 bool pier_cuda_read_mapping(const struct pier_cuda *cuda, uint64_t address,
 			    uint64_t *ret_start, uint64_t *ret_length)
@@ -22,7 +22,7 @@ bool pier_cuda_read_mapping(const struct pier_cuda *cuda, uint64_t address,
 	return true;
 }
 
-/* Only what cuMemMap() mapped has a handle to retain. */
+/* Only memory of cuMemMap() has a handle to retain. */
 static bool read_properties(const struct pier_cuda *cuda, uint64_t address,
 			    CUmemAllocationProp *ret_prop)
 {
@@ -58,8 +58,8 @@ static bool grants_access(const struct pier_cuda *cuda, uint64_t address,
 }
 
 /*
- * Memory on the host too is mapped for the CPU only where cuMemSetAccess() said so, of
- * the host, or of any of its nodes where it was made on one.
+ * Even memory on the host is mapped for the CPU only after cuMemSetAccess() of the host,
+ * or of the NUMA node that it was created on.
  */
 static bool cpu_reaches(const struct pier_cuda *cuda, uint64_t address,
 			const CUmemAllocationProp *prop)
@@ -78,9 +78,9 @@ static bool same_properties(const CUmemAllocationProp *a, const CUmemAllocationP
 }
 
 /*
- * Segments that follow each other up to the end of what is asked for: what
- * cuMemGetHandleForAddressRange() may take as one (its documentation: on one device, with
- * identical properties).
+ * Add the segments that follow, up to the end of the wanted range.
+ * cuMemGetHandleForAddressRange() may export them together (documentation: on one device,
+ * with identical properties).
  */
 static void add_segments(struct pier_cuda_memory *memory, uint64_t address,
 			 uint64_t length, const CUmemAllocationProp *first)

@@ -15,7 +15,7 @@ static int fail_unit(const char *unit)
 		unit);
 }
 
-/* Digits alone, so neither a sign nor blanks; *ret_end is behind them. */
+/* Only digits: no sign and no blanks. *ret_end points after them. */
 static bool parse_number(const char *text, uint64_t *ret_number, const char **ret_end)
 {
 	uint64_t number = 0;
@@ -59,7 +59,9 @@ int pier_cuda_parse_unit(const char *unit, struct pier_cuda_spec *ret_spec)
 		unit = "0";
 	if (!parse_number(unit, &device, &rest))
 		return fail_unit(unit);
-	/* Larger than any ordinal: refused with the number of devices. */
+	/*
+	 * INT32_MAX exceeds every ordinal; the check against the device count refuses it.
+	 */
 	spec.device = device < INT32_MAX ? (int)device : INT32_MAX;
 	if (strcmp(rest, ":vmm") == 0) {
 		spec.kind = PIER_CUDA_VMM;

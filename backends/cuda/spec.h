@@ -6,7 +6,7 @@
 
 #include "memory.h"
 
-/* What a unit asks for. */
+/* A parsed unit. */
 struct pier_cuda_spec {
 	int device;
 	enum pier_cuda_kind kind;

@@ -31,9 +31,9 @@ static bool read_bar(FILE *file, struct bar *ret_bar)
 }
 
 /*
- * The first BAR is the registers', the second the memory's. Each register of the PCI
- * header has a line, and a BAR of 64 bits has two: the upper half's is zeros. Before
- * Hopper the first has 32 bits.
+ * The first BAR holds the registers, the second one the memory. Each register of the PCI
+ * header has a line. A 64-bit BAR has two lines, the second one of zeros. Before Hopper
+ * the first BAR has 32 bits.
  */
 uint64_t pier_cuda_bar1(const char *devices, const char *pci)
 {
@@ -54,7 +54,7 @@ uint64_t pier_cuda_bar1(const char *devices, const char *pci)
 	return found && bar.end > bar.start ? bar.end - bar.start + 1 : 0;
 }
 
-/* As sysfs names it: the driver has capitals, and in some versions a longer domain. */
+/* As sysfs writes it: the driver uses capitals, and some versions a longer domain. */
 static void read_pci(const struct pier_cuda *cuda, int device, char ret_pci[16])
 {
 	unsigned int domain, bus, slot, function = 0;
@@ -116,7 +116,7 @@ int pier_cuda_locate(const struct pier_memory *memory, char ret_pci[16],
 
 	ret_pci[0] = '\0';
 	*ret_numa_node = -1;
-	/* Host memory is near to a processor, whichever device's context it has. */
+	/* Host memory is near a CPU, whatever the device of its context. */
 	if (pier_cuda_is_host(state) || state->on_no_device)
 		return 0;
 	read_pci(state->cuda, state->device, ret_pci);

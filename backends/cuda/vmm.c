@@ -9,7 +9,7 @@
 #include "core/error.h"
 #include "core/log.h"
 
-/* What a failure leaves mapped would leak for the life of the process: it is told. */
+/* A failure here leaks a mapping until the process ends: log it. */
 static void warn_of_failure(const struct pier_cuda *cuda, CUresult error,
 			    const char *step, uint64_t address)
 {
@@ -22,8 +22,8 @@ static void warn_of_failure(const struct pier_cuda *cuda, CUresult error,
 }
 
 /*
- * A NIC may reach the memory only if that was said when it was made. Where the device
- * does not know the flag cuMemCreate() refuses it.
+ * A NIC can reach the memory only if it is created with gpuDirectRDMACapable.
+ * cuMemCreate() fails with that flag on devices that do not support it.
  */
 static CUmemAllocationProp read_properties(struct pier_cuda_memory *memory)
 {
@@ -57,7 +57,7 @@ static int choose_segment(struct pier_cuda_memory *memory,
 		return pier_cuda_fail(cuda, error,
 				      "cuMemGetAllocationGranularity of CUDA device %d",
 				      memory->device);
-	/* Not always a power of two by its contract. */
+	/* The documentation does not promise a power of two. */
 	if (granularity == 0 || segment % granularity)
 		return pier_fail(EINVAL,
 				 "segments of %" PRIu64 " bytes: on CUDA device %d they "
@@ -75,7 +75,7 @@ static int choose_segment(struct pier_cuda_memory *memory,
 	return 0;
 }
 
-/* The handle is given back at once: the mapping keeps the memory. */
+/* Release the handle at once: the mapping keeps the memory. */
 static int map_segment(struct pier_cuda_memory *memory, const CUmemAllocationProp *prop)
 {
 	uint64_t address = memory->start + memory->segments * memory->segment;
@@ -164,7 +164,7 @@ void pier_cuda_vmm_free(struct pier_cuda_memory *memory)
 {
 	struct pier_cuda *cuda = memory->cuda;
 
-	/* No call unmaps several mappings in every version. */
+	/* Some versions cannot unmap several mappings with one call. */
 	while (memory->segments > 0) {
 		uint64_t address = memory->start + --memory->segments * memory->segment;
 

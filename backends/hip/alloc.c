@@ -23,7 +23,7 @@ static int fail_unit(const char *unit)
 		unit);
 }
 
-/* A number that is too large for any device is INT_MAX. */
+/* A number that is too large for any device becomes INT_MAX. */
 static int parse_unit(const char *unit, int *ret_device, enum pier_hip_kind *ret_kind)
 {
 	size_t digits = strspn(unit, "0123456789");
@@ -184,7 +184,10 @@ void pier_hip_free(struct pier_memory *memory)
 	struct pier_hip_memory *state = memory->state;
 	struct pier_hip_scope scope;
 
-	/* In a child of fork(2) it is the parent's: the driver maps nothing there. */
+	/*
+	 * In a child of fork(2) the memory is the parent's: the driver maps nothing
+	 * there.
+	 */
 	if (!pier_hip_inherited(state->hip)) {
 		pier_hip_enter(state->hip, state->device, &scope);
 		free_pointer(state->hip, state->kind, (void *)(uintptr_t)memory->address);

@@ -6,17 +6,16 @@
 #include <stdint.h>
 
 /*
- * What is used of AMD's HIP and HSA runtimes, so that no header of theirs is needed.
- * tests/unit/backends/hip/headers.c compares it with those headers where they are
- * installed.
- *
- * Of HIP nothing is used whose layout or numbers changed between its versions:
- * struct hipPointerAttribute_t and enum hipMemoryType did, from 5 to 6.
+ * The part of AMD's HIP and HSA runtimes that the backend uses, declared here so that
+ * pier builds without their headers. If those are installed,
+ * tests/unit/backends/hip/headers.c compares. The backend avoids everything whose layout
+ * or numbers changed between versions of HIP, such as struct hipPointerAttribute_t and
+ * enum hipMemoryType, from 5 to 6.
  */
 
 struct ihipStream_t;
 
-/* hipError_t; those that are told apart. The others are in error.c. */
+/* hipError_t: the values that the code distinguishes. The others are in error.c. */
 enum {
 	PIER_HIP_SUCCESS = 0,
 	PIER_HIP_INVALID_VALUE = 1,
@@ -42,9 +41,9 @@ enum {
 };
 
 /*
- * hipPointer_attribute, and what hipPointerGetAttribute() writes
- * (ihipPointerGetAttributes() in clr). RANGE_SIZE is not among them: 32 bits of the size
- * are written.
+ * hipPointer_attribute, and the type that hipPointerGetAttribute() writes
+ * (ihipPointerGetAttributes() in clr). RANGE_SIZE is missing: it writes only 32 bits of
+ * the size.
  */
 enum {
 	PIER_HIP_BUFFER_ID = 7,	     /* uint32_t */
@@ -95,7 +94,7 @@ struct pier_hsa_agent {
 	uint64_t handle;
 };
 
-/* hsa_amd_pointer_info_t, which newer versions only lengthen: they go by `size`. */
+/* hsa_amd_pointer_info_t. Newer versions only append to it, and respect `size`. */
 struct pier_hsa_pointer_info {
 	uint32_t size;
 	uint32_t type;
@@ -113,7 +112,7 @@ struct pier_hsa_hdp_flush {
 	volatile uint32_t *registers;
 };
 
-/* X(name, parameters): functions that return hipError_t, and must be there. */
+/* X(name, parameters): required functions, which return hipError_t. */
 #define PIER_HIP_FUNCTIONS(X)                                                            \
 	X(hipRuntimeGetVersion, (int *version))                                          \
 	X(hipGetDeviceCount, (int *count))                                               \
@@ -141,7 +140,7 @@ struct pier_hsa_hdp_flush {
 	X(hipMemGetAddressRange, (void **base, size_t *size, void *pointer))             \
 	X(hipPointerGetAttribute, (void *data, unsigned int attribute, void *pointer))
 
-/* Those that not every version has: NULL. */
+/* Functions that some versions lack: NULL. */
 #define PIER_HIP_OPTIONAL(X)                                                        \
 	X(hipExtMallocWithFlags, (void **pointer, size_t size, unsigned int flags)) \
 	X(hipThreadExchangeStreamCaptureMode, (unsigned int *mode))
@@ -167,7 +166,7 @@ struct pier_hsa_hdp_flush {
 
 #define PIER_HIP_MEMBER(name, parameters) unsigned int(*name) parameters;
 
-/* Constant once it is there, and there until the process ends. */
+/* Constant once it is opened, and kept until the process ends. */
 struct pier_hip {
 	PIER_HIP_FUNCTIONS(PIER_HIP_MEMBER)
 	PIER_HIP_OPTIONAL(PIER_HIP_MEMBER)

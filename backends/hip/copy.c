@@ -10,7 +10,9 @@
 #include "virtual.h"
 #include "core/error.h"
 
-/* `host` to or from the device's address, or else zeros to there. */
+/*
+ * Copy between `host` and the device's address, or fill the device's memory with zeros.
+ */
 struct copy {
 	enum {
 		WRITE,
@@ -82,7 +84,7 @@ int pier_hip_clear(const struct pier_hip_memory *state, void *pointer, uint64_t 
 	return run_copy(state, &copy);
 }
 
-/* HIP copies no more than one segment at a time. */
+/* One HIP copy cannot cross segments. */
 static int copy_by_segments(const struct pier_hip_memory *state, struct copy copy)
 {
 	uint64_t left = copy.length, address, start, length;
@@ -147,14 +149,14 @@ int pier_hip_copy_from(const struct pier_memory *memory, uint64_t offset,
 }
 
 /*
- * What comes over PCIe passes the device's host data path, which may keep it. Writing to
- * its register flushes it, and reading that waits for it, as clr does for what the
- * CPU writes (KernelArgImpl::DeviceKernelArgsHDP), and RCCL for what NICs write. A kernel
- * that is launched then begins by acquiring for the system, so that its caches have
- * nothing older. A device that is coherent with the CPU has no such register
- * (HSA_AMD_AGENT_INFO_HDP_FLUSH), and needs nothing. What is still on its way from a NIC
- * whose completion was seen is not waited for: PCIe has no order between that and the
- * CPU's reading, unless they share the way to the device.
+ * Writes over PCIe pass the device's host data path, which may hold them back. A write to
+ * its register flushes it, and a read of the register waits for that. clr does this for
+ * the CPU's writes (KernelArgImpl::DeviceKernelArgsHDP), and RCCL for a NIC's. A kernel
+ * that is launched afterwards begins with a system-scope acquire, so its caches hold
+ * nothing older. A device that is coherent with the CPU lacks the register
+ * (HSA_AMD_AGENT_INFO_HDP_FLUSH), and needs no flush. This does not wait for writes that
+ * are still on their way from a NIC whose completion was seen: PCIe does not order them
+ * with the CPU's read, unless both take the same path to the device.
  */
 int pier_hip_flush(const struct pier_memory *memory,
 		   const struct pier_backend_flush *range)

@@ -13,9 +13,10 @@
 #define KFD "/dev/kfd"
 
 /*
- * Where a thread captures a stream into a graph in the global mode, which is the usual
- * one, calls of other threads that may allocate or wait fail and break the capture
- * (CHECK_STREAM_CAPTURE_SUPPORTED() in clr). What pier does has no part in any graph.
+ * While a thread captures a stream into a graph in the global mode (the default), calls
+ * of other threads that may allocate or wait fail and break the capture
+ * (CHECK_STREAM_CAPTURE_SUPPORTED() in clr). Pier's calls belong to no graph, so they
+ * relax the mode.
  */
 static void relax_capture(const struct pier_hip *hip, struct pier_hip_scope *scope)
 {
@@ -62,14 +63,17 @@ void pier_hip_leave(const struct pier_hip *hip, const struct pier_hip_scope *sco
 	if (scope->changed)
 		hip->hipSetDevice(scope->device);
 	restore_capture(hip, scope);
-	/* It takes the error away; one of the application's cannot be put back. */
+	/*
+	 * This call clears the error. An error of the application's could not be
+	 * restored.
+	 */
 	if (scope->clean)
 		hip->hipGetLastError();
 }
 
 /*
- * HIP says only that there is no device. The driver's file tells a missing driver
- * from a missing permission.
+ * HIP reports only that there is no device. The driver's device file distinguishes a
+ * missing driver from a missing permission.
  */
 static int fail_without_device(void)
 {
@@ -110,7 +114,7 @@ void pier_hip_locate(const struct pier_hip *hip, int device, char ret_pci[16])
 		return;
 	}
 	ret_pci[15] = '\0';
-	/* HIP writes hexadecimal in either case; sysfs has lower case. */
+	/* HIP may write capital hexadecimal digits; sysfs has lower case. */
 	for (char *c = ret_pci; *c; c++) {
 		if (*c >= 'A' && *c <= 'F')
 			*c = (char)(*c - 'A' + 'a');

@@ -58,8 +58,8 @@ static unsigned int call_export(const struct pier_hip *hip, uint64_t address,
 }
 
 /*
- * HSA has one status for memory that it does not know, that was freed, and of which the
- * range takes too much (Runtime::DmaBufExport()); HIP knows which.
+ * HSA has one status for unknown memory, freed memory, and a range that leaves its
+ * allocation (Runtime::DmaBufExport()). Ask HIP which one it is.
  */
 static int fail_not_an_allocation(const struct pier_memory *memory, uint64_t address,
 				  uint64_t length)
@@ -150,6 +150,22 @@ static int check_memory(const struct pier_memory *memory)
 	return 0;
 }
 
+static int check_request(const struct pier_memory *memory, enum pier_mapping mapping)
+{
+	const struct pier_hip_memory *state = memory->state;
+	struct pier_hip_scope scope;
+	int result = check_memory(memory);
+
+	if (result == 0)
+		result = check_functions(state->hip, mapping);
+	if (result != 0)
+		return result;
+	pier_hip_enter(state->hip, -1, &scope);
+	result = pier_hip_check_live(memory);
+	pier_hip_leave(state->hip, &scope);
+	return result;
+}
+
 int pier_hip_export(const struct pier_memory *memory,
 		    const struct pier_backend_request *request,
 		    struct pier_backend_export *ret_export)
@@ -161,18 +177,11 @@ int pier_hip_export(const struct pier_memory *memory,
 	struct pier_hip_scope scope;
 	unsigned int status;
 	uint64_t offset = 0;
-	int fd = -1, result = check_memory(memory);
+	int fd = -1, result = check_request(memory, mapping);
 
-	if (result == 0)
-		result = check_functions(hip, mapping);
 	if (result != 0)
 		return result;
-	pier_hip_enter(hip, -1, &scope);
-	result = pier_hip_check_live(memory);
-	pier_hip_leave(hip, &scope);
-	if (result != 0)
-		return result;
-	/* HSA counts these: it must be there until the export is closed. */
+	/* HSA counts its users: it must stay initialised until the export is closed. */
 	status = hip->hsa_init();
 	if (status != PIER_HSA_SUCCESS)
 		return pier_hsa_fail(status, "initialising HSA");
@@ -186,9 +195,8 @@ int pier_hip_export(const struct pier_memory *memory,
 	}
 	fcntl(fd, F_SETFD, FD_CLOEXEC);
 	/*
-	 * The offset is that of the address in the dma-buf, which is of all of the
-	 * driver's own allocation around it (hsaKmtExportDMABufHandle()): nothing is to
-	 * be added.
+	 * The dma-buf covers the driver's whole allocation (hsaKmtExportDMABufHandle()),
+	 * and the offset is that of the address in it: add nothing.
 	 */
 	ret_export->fd = fd;
 	ret_export->offset = offset;
@@ -200,7 +208,7 @@ void pier_hip_close_export(struct pier_backend_export *dmabuf)
 {
 	const struct pier_hip *hip = dmabuf->state;
 
-	/* HSA, and the count that the parent took, are the parent's. */
+	/* HSA and its user count belong to the parent. */
 	if (pier_hip_inherited(hip)) {
 		pier_close_fd(dmabuf->fd);
 		return;

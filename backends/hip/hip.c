@@ -50,7 +50,7 @@ static int probe_devices(char *ret_detail, size_t size)
 	return result;
 }
 
-/* It initialises HIP: nobody else can tell how many devices there are. */
+/* Initialises HIP: there is no other way to count the devices. */
 static int probe_hip(char *ret_detail, size_t size)
 {
 	int result = probe_devices(ret_detail, size);

@@ -21,15 +21,14 @@ static const char *const hip_names[] = {
 	"libamdhip64.so",
 };
 
-/* The first that a thread opened; never closed, since HIP has threads of its own. */
+/* Opened by the first thread, and never closed, because HIP has threads of its own. */
 static _Atomic(struct pier_hip *) opened;
-/* Of pier_find_loaded(). */
+/* The memo of pier_find_loaded(). */
 static atomic_ullong absent;
 
 /*
- * The object that this process already has, under whatever name: PyTorch has its own
- * libamdhip64.so, and two in one process know nothing of each other's memory. NULL:
- * none.
+ * The object that this process has loaded, from any path, or NULL. PyTorch ships its own
+ * libamdhip64.so, and two runtimes in one process do not know each other's memory.
  */
 static void *open_present(const char *prefix, char *ret_path, size_t size)
 {
@@ -56,10 +55,11 @@ static int open_hip(char *ret_path, size_t size, void **ret_object)
 	}
 	if (*ret_object)
 		return 0;
-	return pier_fail(EOPNOTSUPP,
-			 "no HIP runtime: %s; nor is there .so.7, .so.5 or .so. Install "
-			 "ROCm's HIP runtime, or add its folder to LD_LIBRARY_PATH",
-			 reason[0] ? reason : hip_names[0]);
+	return pier_fail(
+		EOPNOTSUPP,
+		"no HIP runtime: %s; .so.7, .so.5 and .so are missing, too. Install "
+		"ROCm's HIP runtime, or add its folder to LD_LIBRARY_PATH",
+		reason[0] ? reason : hip_names[0]);
 }
 
 static int open_hsa(void **ret_object)
@@ -79,7 +79,7 @@ static int open_hsa(void **ret_object)
 			 problem ? problem : HSA);
 }
 
-/* Both are pointers, to an object and to a function, which C alone keeps apart. */
+/* POSIX makes object and function pointers alike; ISO C has no cast between them. */
 static bool resolve_function(void *object, const char *name, void *ret_function)
 {
 	void *symbol = dlsym(object, name);
@@ -88,7 +88,7 @@ static bool resolve_function(void *object, const char *name, void *ret_function)
 	return symbol != NULL;
 }
 
-/* The name of a function that must be there and is not, or NULL. */
+/* The name of a required function that is missing, or NULL. */
 static const char *resolve_all(struct pier_hip *hip, void *hip_object, void *hsa_object)
 {
 	const char *missing = NULL;
@@ -131,7 +131,7 @@ static int fill_table(struct pier_hip *hip)
 	return 0;
 }
 
-/* Several threads may fill one in at once; the first keeps its. */
+/* If several threads fill a table at once, the first table stays. */
 static int open_table(const struct pier_hip **ret_hip)
 {
 	struct pier_hip *hip = calloc(1, sizeof(*hip)), *first = NULL;

@@ -27,11 +27,11 @@ static const struct {
 	[PIER_HIP_POOL] = { "hipMallocAsync",
 			    "it belongs to a pool, which may give it to others in the "
 			    "order of a stream; " OTHERWISE },
-	/* Newer versions of ROCr export it; the others say that they do not. */
+	/* Newer versions of ROCr export it; older ones refuse. */
 	[PIER_HIP_VIRTUAL] = { "hipMemMap", "" },
 	/*
-	 * ROCr has no owner of it in its table (Runtime::IPCAttach()), by which
-	 * Runtime::DmaBufExport() goes without looking.
+	 * ROCr records no owner for it (Runtime::IPCAttach()), and
+	 * Runtime::DmaBufExport() relies on the owner without a check.
 	 */
 	[PIER_HIP_IPC] = { "memory of another process",
 			   "only the process that allocated it can export it" },
@@ -80,7 +80,7 @@ int pier_hip_check_live(const struct pier_memory *memory)
 	error = pier_hip_read_number(state->hip, memory->address, &number);
 	if (error == PIER_HIP_SUCCESS && number == state->number)
 		return 0;
-	/* What else is wrong is for who asked for more than this to find out. */
+	/* Other errors do not concern liveness: the caller's next call reports them. */
 	if (error != PIER_HIP_SUCCESS && error != PIER_HIP_INVALID_VALUE &&
 	    error != PIER_HIP_INVALID_DEVICE_POINTER)
 		return 0;

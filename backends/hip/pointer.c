@@ -15,10 +15,10 @@
 #include "core/error.h"
 
 /*
- * Whose a pointer is. HSA tells who made the memory and on which agent, by numbers that
- * no version changed; HIP tells the bounds, since HSA gives those of mapped memory
- * wrongly (VMemoryPtrInfo() in ROCr takes the pointer for the base), and what is its
- * own: managed memory, pools, and which of its devices it is.
+ * Recognise pointers. HSA reports which call made the memory and on which agent, with
+ * numbers that are the same in all versions. HIP reports the bounds, because HSA's bounds
+ * of mapped memory are wrong (VMemoryPtrInfo() in ROCr takes the pointer for the base),
+ * and HIP's own facts: managed memory, pools, the device's ordinal.
  */
 
 static bool is_managed(const struct pier_hip *hip, uint64_t address)
@@ -32,8 +32,8 @@ static bool is_managed(const struct pier_hip *hip, uint64_t address)
 }
 
 /*
- * Where HIP tells. Most versions answer hipErrorNotSupported: then it is like memory of
- * hipMalloc(), which the pools of those versions are made of (hip_mempool_impl.cpp).
+ * Most versions return hipErrorNotSupported. Then treat it as memory of hipMalloc(),
+ * which the pools of those versions consist of (hip_mempool_impl.cpp).
  */
 static bool is_of_pool(const struct pier_hip *hip, uint64_t address)
 {
@@ -69,8 +69,8 @@ static enum pier_hip_kind find_kind(const struct pier_hip *hip, uint64_t address
 }
 
 /*
- * HIP remembers the size that was asked for; the allocation has whole pages, of which
- * ROCr exports any (Runtime::AllocateMemory() rounds up).
+ * HIP reports the requested size. The allocation has whole pages
+ * (Runtime::AllocateMemory() rounds up), and ROCr exports any of them.
  */
 static uint64_t whole_pages(enum pier_hip_kind kind, uint64_t base, uint64_t size)
 {
@@ -96,9 +96,9 @@ static int find_bounds(const struct pier_hip *hip, uint64_t address,
 	error = hip->hipMemGetAddressRange(ret_base, ret_size,
 					   (void *)(uintptr_t)address);
 	/*
-	 * Where HMM lets devices reach all of the process, clr takes what it has not
-	 * allocated for a part of one object that begins at kArenaMemoryPtr (0x100) and
-	 * has no end.
+	 * If HMM lets devices reach all memory of the process, clr reports memory that it
+	 * has not allocated as part of one object, which begins at kArenaMemoryPtr
+	 * (0x100) and has no end.
 	 */
 	if (error == PIER_HIP_SUCCESS)
 		return *ret_size == SIZE_MAX ? -ENOENT : 0;
@@ -127,7 +127,7 @@ static int describe_pointer(const struct pier_hip *hip, uint64_t address, uint64
 	state->hip = hip;
 	state->kind = find_kind(hip, address, info);
 	pier_hip_read_number(hip, (uint64_t)(uintptr_t)base, &state->number);
-	/* Of memory that is no device's it says -2. */
+	/* HIP returns -2 for memory of no device. */
 	if (hip->hipPointerGetAttribute(&state->device, PIER_HIP_DEVICE_ORDINAL,
 					(void *)(uintptr_t)address) != PIER_HIP_SUCCESS ||
 	    state->device < 0)
@@ -148,8 +148,8 @@ static int describe_pointer(const struct pier_hip *hip, uint64_t address, uint64
 }
 
 /*
- * Host memory of somebody else's that hipHostRegister() locked may lie within more host
- * memory: it is HIP's only for who wants nothing around it.
+ * Memory that hipHostRegister() locked may lie within a larger piece of host memory. It
+ * counts as HIP's only if the wanted range lies inside the locked one.
  */
 static bool leaves_locked_range(const struct pier_hsa_pointer_info *info,
 				uint64_t address, uint64_t length)

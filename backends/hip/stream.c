@@ -5,8 +5,8 @@
 #include "stream.h"
 
 /*
- * Copies go through streams of pier's, one for each device: in the default stream they
- * would wait for the application's kernels, of which one may be waiting for these bytes.
+ * Copies use streams of pier's own, one for each device. In the default stream they would
+ * wait for the application's kernels, and one of those may wait for these bytes.
  */
 
 enum {
@@ -15,7 +15,7 @@ enum {
 
 static _Atomic(struct ihipStream_t *) kept[MOST_KEPT];
 
-/* The second of two threads that make one at once destroys its own. */
+/* If two threads create a stream at once, the second destroys its own. */
 static struct ihipStream_t *keep_stream(const struct pier_hip *hip, int device,
 					struct ihipStream_t *stream)
 {
@@ -54,7 +54,7 @@ bool pier_hip_put_stream(const struct pier_hip *hip, int device,
 		hip->hipStreamDestroy(stream);
 		return false;
 	}
-	/* hip::isValid() in clr knows those that there are. */
+	/* clr detects destroyed streams (hip::isValid()). */
 	if (error != PIER_HIP_CONTEXT_IS_DESTROYED && error != PIER_HIP_INVALID_HANDLE)
 		return false;
 	atomic_compare_exchange_strong(&kept[device], &stream, NULL);

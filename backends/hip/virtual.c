@@ -9,8 +9,8 @@
 #include "core/error.h"
 
 /*
- * What others mapped with hipMemMap(), one segment beside the other. Each is an
- * allocation of its own to HIP: to its bounds, its copies and its exports.
+ * Memory that the application mapped with hipMemMap(), one segment next to the other. HIP
+ * treats each as an allocation of its own, for bounds, copies and exports.
  */
 
 bool pier_hip_read_segment(const struct pier_hip *hip, uint64_t address,

@@ -7,7 +7,7 @@
 
 #include "device_file.h"
 
-/* Who may open the file: its group and mode, as far as they can be found out. */
+/* The file's group and mode, if they can be read: who may open it. */
 static void describe_owner(const char *path, char *ret_text, size_t size)
 {
 	struct group group, *found = NULL;
@@ -15,7 +15,7 @@ static void describe_owner(const char *path, char *ret_text, size_t size)
 	char names[1024];
 
 	if (stat(path, &status) != 0) {
-		snprintf(ret_text, size, "its owner cannot be told either");
+		snprintf(ret_text, size, "its owner is unknown, too");
 		return;
 	}
 	getgrgid_r(status.st_gid, &group, names, sizeof(names), &found);

@@ -5,19 +5,18 @@
 #include <stddef.h>
 
 /*
- * Why a device file (or folder of them) could not be opened and what to do, as
- * one sentence.
+ * Write one sentence: why a device file, or a folder of them, could not be opened, and
+ * the remedy.
  *
- * option  the kernel's configuration option that makes the file
+ * option  the kernel's configuration option that provides the file
  * error   the errno of opening it
  */
 void pier_explain_device_file(const char *path, const char *option, int error,
 			      char *ret_text, size_t size);
 
 /*
- * The errno to report: failures that would be the same next time are
- * EOPNOTSUPP; those that say nothing about the device (EMFILE, ENOMEM, ...)
- * stay what they are.
+ * The errno to report: EOPNOTSUPP for failures that will happen again. Failures that have
+ * nothing to do with the device (EMFILE, ENOMEM, ...) keep their errno.
  */
 int pier_device_file_errno(int error);
 

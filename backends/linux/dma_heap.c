@@ -65,8 +65,8 @@ static void explain_empty(const char *folder, char *ret_text, size_t size)
 }
 
 /*
- * No heap needs a particular mode to allocate from (dma_heap_ioctl() does not
- * look), and systems hand out read-only permission.
+ * Open read-only: dma_heap_ioctl() does not check the mode, and many systems grant no
+ * more.
  */
 static int open_heap_file(const char *folder, const char *name)
 {
@@ -96,7 +96,7 @@ int pier_probe_dma_heaps(const char *folder, char *ret_detail, size_t size)
 	fd = open_heap_file(folder, DEFAULT_HEAP);
 	snprintf(first, sizeof(first), "%s", DEFAULT_HEAP);
 	if (fd < 0 && errno == ENOENT) {
-		/* Not at a mere comma: heaps are called "linux,cma". */
+		/* Split at ", ", not at a comma: a heap may be named "linux,cma". */
 		char *end = strstr(names, ", ");
 
 		snprintf(first, sizeof(first), "%.*s",
@@ -138,7 +138,7 @@ int pier_open_dma_heap(const char *folder, const char *name, int *ret_fd)
 {
 	int fd;
 
-	/* A heap is a name in the folder, not a way out of it. */
+	/* A heap's name must not lead out of the folder. */
 	if (!name[0] || name[0] == '.' || strchr(name, '/') || strlen(name) > NAME_MAX)
 		return fail_to_open(folder, name, ENOENT);
 	fd = open_heap_file(folder, name);
@@ -148,7 +148,7 @@ int pier_open_dma_heap(const char *folder, const char *name, int *ret_fd)
 	return 0;
 }
 
-static int allocate(int heap, const char *name, uint64_t length, int *ret_fd)
+static int allocate_from_heap(int heap, const char *name, uint64_t length, int *ret_fd)
 {
 	struct dma_heap_allocation_data data = {
 		.len = length,
@@ -182,7 +182,7 @@ static int alloc_dma_heap(const char *unit, uint64_t length,
 	if (result == 0)
 		result = pier_whole_pages("dma-buf", length, &rounded);
 	if (result == 0)
-		result = allocate(heap, name, rounded, &dmabuf);
+		result = allocate_from_heap(heap, name, rounded, &dmabuf);
 	if (result == 0)
 		result = pier_map_fd("dma-buf", dmabuf, rounded, &cpu);
 	if (result != 0)
@@ -203,11 +203,6 @@ static int find_dma_heap(uint64_t address, uint64_t length,
 	return pier_fd_memory_find(&allocations, address, ret_memory);
 }
 
-static void put_dma_heap(struct pier_memory *memory)
-{
-	pier_fd_memory_put(&allocations, memory);
-}
-
 const struct pier_backend pier_dma_heap_backend = {
 	.abi = PIER_BACKEND_ABI,
 	.size = sizeof(struct pier_backend),
@@ -216,9 +211,9 @@ const struct pier_backend pier_dma_heap_backend = {
 	.dmabuf = true,
 	.probe = probe_dma_heap,
 	.alloc = alloc_dma_heap,
-	.free = put_dma_heap,
+	.free = pier_fd_memory_put,
 	.find = find_dma_heap,
-	.release = put_dma_heap,
+	.release = pier_fd_memory_put,
 	.export_range = pier_fd_memory_export,
 	.close_export = pier_fd_memory_close_export,
 	.begin_cpu = pier_fd_memory_begin_cpu,

@@ -11,7 +11,7 @@
  */
 int pier_list_dma_heaps(const char *folder, char *ret_names, size_t size);
 
-/* Whether, and why not, heaps can be used: probe() of a given folder. */
+/* probe(), for heaps in the given folder. */
 int pier_probe_dma_heaps(const char *folder, char *ret_detail, size_t size);
 
 /*

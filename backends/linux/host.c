@@ -28,7 +28,7 @@ struct pier_huge_pages pier_read_huge_pages(const char *path)
 			pages.size = value << 10;
 	}
 	fclose(file);
-	/* What is no power of two cannot be rounded to. */
+	/* The code rounds to a power of two. */
 	if (pages.size & (pages.size - 1))
 		pages.size = 0;
 	return pages;
@@ -77,7 +77,7 @@ static int alloc_huge(uint64_t length, struct pier_memory *ret_memory)
 	int result;
 
 	if (huge.size == 0)
-		return pier_fail(EOPNOTSUPP, "/proc/meminfo tells of no huge pages: "
+		return pier_fail(EOPNOTSUPP, "/proc/meminfo lists no huge pages: "
 					     "kernel built without CONFIG_HUGETLBFS");
 	result = map_pages(length, huge.size, MAP_HUGETLB, ret_memory);
 	if (result != -ENOMEM)

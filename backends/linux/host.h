@@ -11,7 +11,7 @@ struct pier_huge_pages {
 	uint64_t free;
 };
 
-/* From a file like /proc/meminfo; all zero where it tells nothing. */
+/* Read a file like /proc/meminfo; all zero if it has no such lines. */
 struct pier_huge_pages pier_read_huge_pages(const char *path);
 
 #endif

@@ -41,8 +41,8 @@ static int alloc_memfd(const char *unit, uint64_t length, struct pier_memory *re
 	result = pier_whole_pages("memfd", length, &rounded);
 	if (result == 0)
 		/*
-		 * The fd is handed to others: nobody may change its size below
-		 * our mapping, which would make access to it SIGBUS.
+		 * Exports hand the fd to others. If they shrank the file, access to our
+		 * mapping would raise SIGBUS.
 		 */
 		result = pier_create_memfd(
 			"pier", rounded, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL, &fd);
@@ -70,11 +70,6 @@ static int find_memfd(uint64_t address, uint64_t length, struct pier_memory *ret
 	return pier_fd_memory_find(&allocations, address, ret_memory);
 }
 
-static void put_memfd(struct pier_memory *memory)
-{
-	pier_fd_memory_put(&allocations, memory);
-}
-
 const struct pier_backend pier_memfd_backend = {
 	.abi = PIER_BACKEND_ABI,
 	.size = sizeof(struct pier_backend),
@@ -83,9 +78,9 @@ const struct pier_backend pier_memfd_backend = {
 	.memfd = true,
 	.probe = probe_memfd,
 	.alloc = alloc_memfd,
-	.free = put_memfd,
+	.free = pier_fd_memory_put,
 	.find = find_memfd,
-	.release = put_memfd,
+	.release = pier_fd_memory_put,
 	.export_range = pier_fd_memory_export,
 	.close_export = pier_fd_memory_close_export,
 };

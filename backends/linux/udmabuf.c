@@ -19,7 +19,7 @@
 
 static struct pier_fd_memory_list allocations = PIER_FD_MEMORY_LIST(allocations);
 
-/* A positive int, as the kernel's module parameter is, or 0. */
+/* A positive int, like the kernel's module parameter, or 0. */
 static uint64_t read_parameter(const char *folder, const char *name)
 {
 	char path[512], text[32], *end;
@@ -54,7 +54,7 @@ struct pier_udmabuf_limits pier_read_udmabuf_limits(const char *folder)
 void pier_describe_udmabuf_limits(const struct pier_udmabuf_limits *limits,
 				  char *ret_text, size_t size)
 {
-	char size_words[64] = "of a size that " PARAMETERS " does not tell";
+	char size_words[64] = "of a size that " PARAMETERS " does not report";
 	char range_words[64] = "";
 
 	if (limits->size_mb)
@@ -128,13 +128,12 @@ static int make_dmabuf(int device, int memfd, uint64_t length, int *ret_fd)
 }
 
 /*
- * One dma-buf for all of the allocation, made at once, so that what cannot be
- * exported is not allocated; exports of parts are the same dma-buf and an
- * offset. It pins the memfd's pages, and the mapping keeps the memfd, which
- * need not stay open.
+ * Make one dma-buf of the whole allocation at once, so that alloc() fails if exports
+ * would. Exports of parts are this dma-buf and an offset. The dma-buf pins the memfd's
+ * pages and the mapping keeps the memfd, so its fd can be closed.
  *
- * The CPU's mapping is the memfd's, since that of a dma-buf has no pages that
- * ibv_reg_mr() could pin (VM_PFNMAP).
+ * Map the memfd for the CPU, not the dma-buf: ibv_reg_mr() cannot pin pages of a dma-
+ * buf's mapping (VM_PFNMAP).
  */
 static int make_pages(int device, uint64_t length, struct pier_memory *ret_memory)
 {
@@ -144,7 +143,7 @@ static int make_pages(int device, uint64_t length, struct pier_memory *ret_memor
 	void *cpu;
 	int result;
 
-	/* udmabuf wants F_SEAL_SHRINK and refuses F_SEAL_WRITE. */
+	/* udmabuf requires F_SEAL_SHRINK and refuses F_SEAL_WRITE. */
 	result = pier_create_memfd("pier-udmabuf", length, F_SEAL_SHRINK, &memfd);
 	if (result == 0)
 		result = make_dmabuf(device, memfd, length, &dmabuf);
@@ -184,7 +183,7 @@ static int alloc_udmabuf(const char *unit, uint64_t length,
 	return make_pages(device, rounded, ret_memory);
 }
 
-/* What the module does not tell it enforces: list_limit and size_limit_mb. */
+/* The module enforces list_limit and size_limit_mb itself. */
 static int join_udmabuf(const struct pier_backend_range *ranges, uint32_t count,
 			struct pier_backend_export *ret_export)
 {
@@ -225,11 +224,6 @@ static int find_udmabuf(uint64_t address, uint64_t length, struct pier_memory *r
 	return pier_fd_memory_find(&allocations, address, ret_memory);
 }
 
-static void put_udmabuf(struct pier_memory *memory)
-{
-	pier_fd_memory_put(&allocations, memory);
-}
-
 const struct pier_backend pier_udmabuf_backend = {
 	.abi = PIER_BACKEND_ABI,
 	.size = sizeof(struct pier_backend),
@@ -238,9 +232,9 @@ const struct pier_backend pier_udmabuf_backend = {
 	.dmabuf = true,
 	.probe = probe_udmabuf,
 	.alloc = alloc_udmabuf,
-	.free = put_udmabuf,
+	.free = pier_fd_memory_put,
 	.find = find_udmabuf,
-	.release = put_udmabuf,
+	.release = pier_fd_memory_put,
 	.export_range = pier_fd_memory_export,
 	.close_export = pier_fd_memory_close_export,
 	.begin_cpu = pier_fd_memory_begin_cpu,

@@ -5,19 +5,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What the kernel's udmabuf allows; 0 where that is not known. */
+/* The limits of the kernel's udmabuf; 0: unknown. */
 struct pier_udmabuf_limits {
 	uint64_t size_mb; /* of one dma-buf, in MiB; itself allowed */
 	uint64_t ranges;  /* of memfds in one dma-buf */
 };
 
 /*
- * Read them from a folder of module parameters. What is missing or not a
- * positive number is not known: then the kernel decides.
+ * Read the limits from a folder of module parameters. A parameter that is missing or not
+ * positive is unknown: then the kernel decides.
  */
 struct pier_udmabuf_limits pier_read_udmabuf_limits(const char *folder);
 
-/* They in words, for probe(). */
+/* Describe the limits, for probe(). */
 void pier_describe_udmabuf_limits(const struct pier_udmabuf_limits *limits,
 				  char *ret_text, size_t size);
 

@@ -79,8 +79,8 @@ static int fail_unknown(const struct pier_spec *spec)
 	}
 	if (broken)
 		snprintf(note, sizeof(note),
-			 "; %zu more in PIER_BACKEND_PATH could not be loaded, the list "
-			 "of backends tells why",
+			 "; %zu more in PIER_BACKEND_PATH could not be loaded; "
+			 "pier_backend_list() reports why",
 			 broken);
 	return pier_fail(ENOENT, "no memory backend \"%.*s\"; there are: %s%s",
 			 (int)spec->name_length, spec->name, names, note);
@@ -103,7 +103,7 @@ static int alloc_memory(const struct pier_backend *backend, const struct pier_sp
 	if (memory.address == 0 || memory.length < length ||
 	    !pier_add_u64(memory.address, memory.length, &end)) {
 		backend->free(&memory);
-		return pier_fail(EIO, "backend %s gave %llu bytes at %#llx for %zu",
+		return pier_fail(EIO, "backend %s returned %llu bytes at %#llx for %zu",
 				 backend->name, (unsigned long long)memory.length,
 				 (unsigned long long)memory.address, length);
 	}
@@ -303,13 +303,16 @@ int pier_buffer_wrap_dmabuf(int fd, uint64_t offset, size_t length,
 	return 0;
 }
 
-/* Regions are children of their PDs, so count them as the users that are no dma-bufs. */
+/* Regions are children of their PDs, so count them as the users that are nothing else. */
 static int refuse_to_free(const struct pier_buffer *buffer, size_t users)
 {
 	size_t dmabufs = pier_object_children(&buffer->object, PIER_OBJECT_DMABUF);
+	size_t copies = pier_object_children(&buffer->object, PIER_OBJECT_COPY);
+	size_t others = dmabufs + copies;
 	size_t counts[PIER_OBJECT_KINDS] = {
 		[PIER_OBJECT_DMABUF] = dmabufs,
-		[PIER_OBJECT_MR] = users > dmabufs ? users - dmabufs : 0,
+		[PIER_OBJECT_COPY] = copies,
+		[PIER_OBJECT_MR] = users > others ? users - others : 0,
 	};
 	char children[64];
 

@@ -34,7 +34,10 @@ static void describe_dmabuf(const struct pier_object *object, char *ret_text, si
 		 owner->buffer->backend->name, owner->dmabuf.fd);
 }
 
-/* In steps of the allocation's granularity, from its start on; to its end at most. */
+/*
+ * Widen a range to steps of the allocation's granularity, from its start on, to its end
+ * at most.
+ */
 static bool find_steps(const struct pier_memory *memory, uint64_t address,
 		       uint64_t length, struct pier_page_range *ret_range)
 {
@@ -102,7 +105,7 @@ static int check_export(const struct pier_buffer *buffer,
 	    pier_page_agree(dmabuf->offset, range->base, pier_host_page()))
 		return 0;
 	return pier_fail(EIO,
-			 "the backend gave fd %d with offset %#llx for address %#llx",
+			 "the backend returned fd %d with offset %#llx for address %#llx",
 			 dmabuf->fd, (unsigned long long)dmabuf->offset,
 			 (unsigned long long)range->base);
 }
@@ -129,7 +132,7 @@ static int ask_backend(const struct pier_buffer *buffer,
 	return buffer->backend->export_range(&buffer->memory, &request, ret_export);
 }
 
-/* As much of the range as the backend exports at once, at least. */
+/* Export the range, or as much of its beginning as the backend exports at once. */
 static int export_some(const struct pier_buffer *buffer,
 		       const struct pier_page_range *range,
 		       const struct pier_export_use *use,
@@ -153,7 +156,7 @@ static int export_some(const struct pier_buffer *buffer,
 	return 0;
 }
 
-/* The first `length` bytes behind the range's offset, or more, in one dma-buf. */
+/* Export at least `length` bytes from the range's offset on, in one dma-buf. */
 static int export_pages(const struct pier_buffer *buffer,
 			const struct pier_page_range *range, size_t length,
 			const struct pier_export_use *use,

@@ -9,6 +9,7 @@
 #include "near.h"
 #include "device/device.h"
 #include "device/topology.h"
+#include "provider/provider.h"
 #include "core/caller.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -27,7 +28,17 @@ static void insert_device(struct pier_near_device *list, size_t count,
 	list[count] = *device;
 }
 
-/* soft0 comes last: it is listed last and has no location. */
+/* Drop the software NIC, which must be named. Returns how many devices are left. */
+static size_t keep_rdma_devices(struct pier_device_info *devices, size_t count)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < count; i++)
+		if (strcmp(devices[i].provider, pier_verbs_provider.name) == 0)
+			devices[kept++] = devices[i];
+	return kept;
+}
+
 int pier_list_near_in(const char *sysfs, const struct pier_location *location,
 		      struct pier_near_device **ret_list, size_t *ret_count)
 {
@@ -38,7 +49,8 @@ int pier_list_near_in(const char *sysfs, const struct pier_location *location,
 
 	if (error)
 		return error;
-	list = calloc(count, sizeof(*list));
+	count = keep_rdma_devices(devices, count);
+	list = calloc(count + 1, sizeof(*list));
 	for (size_t i = 0; list && i < count; i++) {
 		struct pier_near_device device = { 0 };
 
@@ -73,7 +85,8 @@ static struct pier_location find_buffer(const char *sysfs,
 	struct pier_location location = { .numa_node = -1 };
 
 	if (buffer && pier_locate_buffer(sysfs, buffer, &location) != 0)
-		pier_warning("any device will do: %s", pier_error_message());
+		pier_warning("memory of unknown location, so any device is opened: %s",
+			     pier_error_message());
 	return location;
 }
 

@@ -6,7 +6,7 @@
 #include <pier/post.h>
 #include <pier/verbs.h>
 
-#include "device/device.h"
+#include "device/pd.h"
 #include "provider/provider.h"
 #include "queue.h"
 #include "core/list.h"
@@ -33,13 +33,7 @@ struct pier_known_peer {
 
 struct pier_channel {
 	struct pier_object object;
-	/* The members up to idle_calls are those of struct pier_hot_channel. */
-	struct ibv_qp *qp;
-	struct ibv_cq *cq;
-	struct pier_queue sends;
-	uint32_t least_plain, plain_span;
-	uint32_t read_depth;
-	uint32_t idle_calls;
+	struct pier_hot_channel; /* qp to idle_calls: -fms-extensions */
 
 	struct pier_queue receives;
 	enum pier_channel_state state;
@@ -88,18 +82,8 @@ struct pier_channel {
 	struct ibv_sge scratch[];
 };
 
-#define PIER_HOT_AT(member)                                                       \
-	_Static_assert(offsetof(struct pier_channel, member) ==                   \
-			       PIER_HOT_OFFSET +                                  \
-				       offsetof(struct pier_hot_channel, member), \
-		       "as callers have it")
-PIER_HOT_AT(qp);
-PIER_HOT_AT(cq);
-PIER_HOT_AT(sends);
-PIER_HOT_AT(least_plain);
-PIER_HOT_AT(plain_span);
-PIER_HOT_AT(read_depth);
-PIER_HOT_AT(idle_calls);
+_Static_assert(offsetof(struct pier_channel, qp) == PIER_HOT_OFFSET,
+	       "where <pier/inline.h> reads it");
 
 /* The queue of a request, from its id. */
 static inline struct pier_queue *pier_queue_of(struct pier_channel *channel, uint64_t id)

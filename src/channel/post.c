@@ -3,6 +3,7 @@
 
 #include "posting.h"
 #include "vec.h"
+#include "core/hot_alias.h"
 
 /* Elements are handed to the provider without conversion. */
 #define SAME_FIELD(type, field)                                             \
@@ -184,3 +185,7 @@ int pier_hot_refused(struct pier_channel *channel, int error, enum pier_opcode o
 {
 	return pier_refuse_post(channel, error, opcode);
 }
+
+PIER_HOT_ALIAS(post_send);
+PIER_HOT_ALIAS(post_write);
+PIER_HOT_ALIAS(post_read);

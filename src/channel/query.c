@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
+
+#include <pier/recovery.h>
 
 #include "channel.h"
 #include "channel/setup/connect.h"
 #include "core/error.h"
+#include "status.h"
 
 static uint8_t issued_reads(const struct pier_channel *channel)
 {
@@ -39,4 +43,21 @@ int pier_channel_query(const struct pier_channel *channel,
 	memcpy(ret_attr, &attr, size < sizeof(attr) ? size : sizeof(attr));
 	ret_attr->size = size;
 	return 0;
+}
+
+int pier_channel_error(const struct pier_channel *channel,
+		       struct pier_channel_failure *ret_failure)
+{
+	const struct pier_result *first = &channel->first;
+
+	if (!channel->broken || !ret_failure)
+		return channel->broken;
+	ret_failure->first = *first;
+	ret_failure->flushed = channel->flushed;
+	ret_failure->error_class = first->status ? pier_status_class(first->status,
+								     first->opcode)
+						 : PIER_CLASS_STOPPED;
+	snprintf(ret_failure->sentence, sizeof(ret_failure->sentence), "%s",
+		 channel->cause);
+	return channel->broken;
 }

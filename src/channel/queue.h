@@ -11,8 +11,7 @@
 #define pier_unlikely(condition) __builtin_expect(!!(condition), 0)
 
 /* The structs, which functions compiled into callers also use. */
-#define PIER_INLINE_NAMES_ONLY
-#include <pier/inline.h>
+#include <pier/hot.h>
 
 /*
  * One of the two queues of a queue pair: the requests that the device has. Each request

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
-#include <stdio.h>
 #include <sys/random.h>
 
 #include <pier/recovery.h>
@@ -9,7 +8,6 @@
 #include "channel/setup/verbs_objects.h"
 #include "collect.h"
 #include "region/window.h"
-#include "status.h"
 #include "stop.h"
 #include "core/error.h"
 
@@ -19,23 +17,6 @@ enum {
 	AROUND_HALF =
 		0x400000, /* the width of the range that the new PSN is chosen from */
 };
-
-int pier_channel_error(const struct pier_channel *channel,
-		       struct pier_channel_failure *ret_failure)
-{
-	const struct pier_result *first = &channel->first;
-
-	if (!channel->broken || !ret_failure)
-		return channel->broken;
-	ret_failure->first = *first;
-	ret_failure->flushed = channel->flushed;
-	ret_failure->error_class = first->status ? pier_status_class(first->status,
-								     first->opcode)
-						 : PIER_CLASS_STOPPED;
-	snprintf(ret_failure->sentence, sizeof(ret_failure->sentence), "%s",
-		 channel->cause);
-	return channel->broken;
-}
 
 /* By way of ERR, so that everything outstanding has completed before it is forgotten. */
 static int stop_if_running(struct pier_channel *channel)

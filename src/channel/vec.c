@@ -178,16 +178,16 @@ static int fail_cause(const struct pier_channel *channel)
 static int abandon_vec(struct pier_channel *channel, enum pier_opcode opcode, int error,
 		       uint64_t posted, uint64_t count, int timeout_ms)
 {
-	char cause[512], why[256];
+	char cause[512], reason[256];
 
 	if (error == -ETIMEDOUT)
-		snprintf(why, sizeof(why), "the %d ms were over", timeout_ms);
+		snprintf(reason, sizeof(reason), "the %d ms were over", timeout_ms);
 	else
-		snprintf(why, sizeof(why), "%s", pier_error_message());
+		snprintf(reason, sizeof(reason), "%s", pier_error_message());
 	snprintf(cause, sizeof(cause),
 		 "%s: %" PRIu64 " of %" PRIu64 " requests were posted, and then: %s; "
 		 "everything outstanding was stopped",
-		 pier_opcode_name(opcode), posted, count, why);
+		 pier_opcode_name(opcode), posted, count, reason);
 	pier_break_channel(channel, error, cause);
 	pier_stop_channel(channel);
 	return error == -EPIPE ? fail_cause(channel) : pier_fail(-error, "%s", cause);

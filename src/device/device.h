@@ -16,6 +16,8 @@
 
 struct pier_device {
 	struct pier_object object;
+	struct pier_list link; /* of registry.c */
+	bool borrowed;	       /* the context is the program's: pier_import_pd() */
 	const struct pier_provider *provider;
 	struct ibv_context *context;
 	struct ibv_device_attr limits;
@@ -33,6 +35,7 @@ struct pier_pd {
 	struct pier_object object;
 	struct pier_device *device;
 	struct ibv_pd *pd;
+	bool borrowed;		   /* pd is the program's: pier_import_pd() */
 	atomic_uint children;	   /* regions, channels and the like */
 	atomic_uint registrations; /* those of the children that are under way */
 	pthread_mutex_t lock;
@@ -47,27 +50,10 @@ struct pier_pd {
 
 /*
  * Open a device as pier_open_device() does. If neither `name` nor PIER_DEVICE names
- * one, open the first of `order` that works and has an active port; NULL stands for
- * the order of pier_device_list().
+ * one, open the first of `order` that works and has an active port. Without an order
+ * (NULL, 0) try RDMA devices in the order of pier_device_list().
  */
 int pier_open_in_order(const char *name, const struct pier_near_device *order,
 		       size_t count, struct pier_device **ret_device);
-
-/* Something that has requests outstanding on regions of a PD: a channel. */
-struct pier_region_user {
-	struct pier_list link;
-	/*
-	 * What it does with the region of that key, "write"; or NULL. Any thread,
-	 * with the PD locked; what happens at the same time may be missed.
-	 */
-	const char *(*uses)(const struct pier_region_user *user, uint32_t lkey);
-};
-
-/* Add a user to the PD, and remove it; removing it twice is harmless. */
-void pier_add_region_user(struct pier_pd *pd, struct pier_region_user *user);
-void pier_remove_region_user(struct pier_pd *pd, struct pier_region_user *user);
-
-/* The name of the kind of request that is outstanding on a region, or NULL. */
-const char *pier_region_in_use(struct pier_pd *pd, uint32_t lkey);
 
 #endif

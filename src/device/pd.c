@@ -3,7 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "device.h"
+#include "pd.h"
+#include "registry.h"
 #include "core/caller.h"
 #include "core/error.h"
 #include "core/object.h"
@@ -15,7 +16,7 @@ static void describe_pd(const struct pier_object *object, char *ret_text, size_t
 	snprintf(ret_text, size, "protection domain on %s", pd->device->name);
 }
 
-static struct pier_pd *new_pd(struct pier_device *device)
+struct pier_pd *pier_new_pd(struct pier_device *device)
 {
 	struct pier_pd *pd = calloc(1, sizeof(*pd));
 
@@ -45,7 +46,7 @@ int pier_alloc_pd(struct pier_device *device, struct pier_pd **ret_pd)
 
 	if (error)
 		return error;
-	pd = new_pd(device);
+	pd = pier_new_pd(device);
 	if (!pd)
 		return pier_fail(ENOMEM, "allocating a protection domain: out of memory");
 	pier_clear_error();
@@ -71,12 +72,13 @@ static int refuse_to_dealloc(const struct pier_pd *pd)
 
 	pier_object_tally(&pd->object, children, sizeof(children));
 	if (pending)
-		return pier_fail(EBUSY,
-				 "giving back a protection domain of %s: it still has %u "
-				 "registration%s under way%s%s",
-				 pd->device->name, pending, pending == 1 ? "" : "s",
-				 children[0] ? " and " : "", children);
-	return pier_fail(EBUSY, "giving back a protection domain of %s: it still has %s",
+		return pier_fail(
+			EBUSY,
+			"deallocating a protection domain of %s: it still has %u "
+			"registration%s under way%s%s",
+			pd->device->name, pending, pending == 1 ? "" : "s",
+			children[0] ? " and " : "", children);
+	return pier_fail(EBUSY, "deallocating a protection domain of %s: it still has %s",
 			 pd->device->name, children);
 }
 
@@ -92,12 +94,12 @@ int pier_dealloc_pd(struct pier_pd *pd)
 	if (atomic_load(&pd->children))
 		return refuse_to_dealloc(pd);
 	pier_clear_error();
-	error = pd->device->provider->dealloc_pd(pd->pd);
+	error = pd->borrowed ? 0 : pd->device->provider->dealloc_pd(pd->pd);
 	if (error)
-		return pier_fail_because(error, "giving back a protection domain of %s",
+		return pier_fail_because(error, "deallocating a protection domain of %s",
 					 pd->device->name);
 	pier_object_untrack(&pd->object);
-	atomic_fetch_sub(&pd->device->pds, 1);
+	pier_release_device(pd->device);
 	free_pd(pd);
 	return 0;
 }

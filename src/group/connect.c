@@ -104,7 +104,7 @@ static int break_for_refused(struct pier_group *group, uint32_t rank, int error)
 	return error;
 }
 
-/* Continue after a failure, so that the other ranks can be sending of it. */
+/* Continue after a failure, so that the other ranks learn of it. */
 static int connect_to_all(struct pier_group *group, const uint8_t *wire)
 {
 	int first = 0;

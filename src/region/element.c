@@ -5,6 +5,7 @@
 #include <pier/element.h>
 
 #include "mr.h"
+#include "core/hot_alias.h"
 #include "core/error.h"
 
 static int fail_seam(const struct pier_mr *mr, uint64_t addr, size_t length)
@@ -20,7 +21,7 @@ static int check_range(const struct pier_mr *mr, uint64_t addr, uint64_t length)
 	if (mr->window)
 		return pier_fail(EACCES,
 				 "element of a memory window, which only the peer "
-				 "of its channel can use: take it of the region "
+				 "of its channel can use: take it from the region "
 				 "that the window is bound to");
 	if (pier_mr_encloses(mr, addr, length))
 		return 0;
@@ -46,8 +47,10 @@ static int check_element(const struct pier_mr *mr, uint64_t addr, size_t length)
 	int error;
 
 	if (length > UINT32_MAX)
-		return pier_fail(EMSGSIZE, "element of %zu bytes: 32 bits is the most",
-				 length);
+		return pier_fail(
+			EMSGSIZE,
+			"element of %zu bytes: the length of an element has 32 bits",
+			length);
 	error = check_range(mr, addr, length);
 	if (error || !mr->parts)
 		return error;
@@ -181,7 +184,8 @@ int pier_mr_count_elements(const struct pier_mr *mr, uint64_t addr, uint64_t len
 		return error;
 	count = list_elements(mr, addr - mr->iova, length, NULL);
 	if (count > UINT32_MAX)
-		return pier_fail(EMSGSIZE, "%" PRIu64 " elements: 32 bits count fewer",
+		return pier_fail(EMSGSIZE,
+				 "%" PRIu64 " elements are more than 32 bits can count",
 				 count);
 	*ret_count = (uint32_t)count;
 	return 0;
@@ -221,3 +225,8 @@ uint32_t pier_mr_scatter_list_unchecked(const struct pier_mr *mr, uint64_t addr,
 	return (uint32_t)list_elements(mr, addr - mr->iova, length,
 				       (struct ibv_sge *)ret_list);
 }
+
+PIER_HOT_ALIAS(mr_gather);
+PIER_HOT_ALIAS(mr_scatter);
+PIER_HOT_ALIAS(mr_gather_unchecked);
+PIER_HOT_ALIAS(mr_scatter_unchecked);

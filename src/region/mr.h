@@ -6,8 +6,7 @@
 
 #include <stddef.h>
 
-#define PIER_INLINE_NAMES_ONLY
-#include <pier/inline.h>
+#include <pier/hot.h>
 #include <pier/mr.h>
 
 #include "device/device.h"
@@ -56,11 +55,7 @@ static inline void pier_advance_range(struct pier_mr_range *range, uint64_t offs
 
 struct pier_mr {
 	struct pier_object object;
-	/* From here up to `uses` a struct pier_hot_mr. */
-	uint64_t iova;
-	uint64_t length;
-	uint32_t lkey; /* of mr, once it is registered */
-	uint32_t uses;
+	struct pier_hot_mr; /* iova, length, lkey and uses: -fms-extensions */
 	/*
 	 * The first part's, or the only one's. mr->addr is not read: for a dma-buf
 	 * libibverbs puts the offset there (ibv_reg_dmabuf_mr in its verbs.c).
@@ -91,14 +86,8 @@ struct pier_mr {
 	struct pier_resolved_range ranges[];
 };
 
-#define PIER_HOT_MR_AT(member)                                                         \
-	_Static_assert(offsetof(struct pier_mr, member) ==                             \
-			       PIER_HOT_OFFSET + offsetof(struct pier_hot_mr, member), \
-		       "as callers have it")
-PIER_HOT_MR_AT(iova);
-PIER_HOT_MR_AT(length);
-PIER_HOT_MR_AT(lkey);
-PIER_HOT_MR_AT(uses);
+_Static_assert(offsetof(struct pier_mr, iova) == PIER_HOT_OFFSET,
+	       "where <pier/inline.h> reads it");
 
 /* The part of the byte at `offset`, which lies in the region. */
 const struct pier_mr_part *pier_mr_find_part(const struct pier_mr *mr, uint64_t offset);

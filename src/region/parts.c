@@ -93,7 +93,7 @@ static int ask_for_segment(const struct pier_segment *rest, uint64_t length,
 	if (left == 0)
 		return pier_fail(EIO,
 				 "backend %s has no segment at 0x%" PRIx64
-				 ", where an export was refused for there being several",
+				 ", although it refused to export several segments",
 				 buffer->backend->name, address);
 	*ret_length = left < length ? left : length;
 	return 0;

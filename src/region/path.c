@@ -196,11 +196,11 @@ static int fall_back(const struct pier_segment *segment, bool dmabuf, int error,
 		tried = true;
 	}
 	if (!tried && error == -EXDEV)
-		return pier_fail(EOPNOTSUPP, "%s; under one key it cannot be",
+		return pier_fail(EOPNOTSUPP, "%s; it cannot be registered under one key",
 				 pier_error_message());
 	if (!tried)
 		return error;
-	return pier_fail(-error, "%s; and before, %s", pier_error_message(), causes);
+	return pier_fail(-error, "%s; before that, %s", pier_error_message(), causes);
 }
 
 static int register_buffer(const struct pier_segment *segment,

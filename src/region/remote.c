@@ -8,6 +8,7 @@
 
 #include "mr.h"
 #include "remote.h"
+#include "core/hot_alias.h"
 #include "core/checked.h"
 #include "core/error.h"
 #include "core/text.h"
@@ -163,13 +164,12 @@ int pier_remote_unpack(const void *wire, size_t size, struct pier_remote *ret_re
 	uint64_t end;
 
 	if (size != PIER_REMOTE_WIRE_SIZE)
-		return pier_fail(EMSGSIZE, "remote region of %zu bytes: it has %d", size,
+		return pier_fail(EMSGSIZE, "remote region of %zu bytes, not %d", size,
 				 PIER_REMOTE_WIRE_SIZE);
 	if (memcmp(bytes, magic, sizeof(magic)) != 0)
 		return pier_fail(EBADMSG, "these bytes are not a remote region");
 	if (pier_get_le16(bytes + 4) != VERSION)
-		return pier_fail(EPROTONOSUPPORT,
-				 "remote region of version %u: %d is known",
+		return pier_fail(EPROTONOSUPPORT, "remote region of version %u, not %d",
 				 pier_get_le16(bytes + 4), VERSION);
 	if (pier_get_le16(bytes + 6) != PIER_REMOTE_WIRE_SIZE ||
 	    pier_get_le32(bytes + 12) != 0)
@@ -210,3 +210,5 @@ int pier_remote_from_text(const char *text, struct pier_remote *ret_remote)
 
 	return error ? error : pier_remote_unpack(wire, length, ret_remote);
 }
+
+PIER_HOT_ALIAS(remote_sub);

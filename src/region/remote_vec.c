@@ -172,7 +172,7 @@ int pier_remote_vec_pack(const struct pier_remote *parts, uint32_t count, void *
 	int error;
 
 	if (count > PIER_MR_PARTS_MAX)
-		return pier_fail(E2BIG, "remote vector of %u parts: %d are the most",
+		return pier_fail(E2BIG, "remote vector of %u parts: the maximum is %d",
 				 count, PIER_MR_PARTS_MAX);
 	error = pier_remote_vec_length(parts, count, &length);
 	if (error)
@@ -194,16 +194,16 @@ static int check_header(const uint8_t *wire, size_t size)
 
 	if (size < HEADER)
 		return pier_fail(EMSGSIZE,
-				 "remote vector of %zu bytes: it has %d or more", size,
+				 "remote vector of %zu bytes: the minimum is %d", size,
 				 HEADER);
 	if (memcmp(wire, magic, sizeof(magic)) != 0)
 		return pier_fail(EBADMSG, "these bytes are not a remote vector");
 	if (pier_get_le16(wire + 4) != VERSION)
-		return pier_fail(EPROTONOSUPPORT,
-				 "remote vector of version %u: %d is known",
+		return pier_fail(EPROTONOSUPPORT, "remote vector of version %u, not %d",
 				 pier_get_le16(wire + 4), VERSION);
 	if (pier_get_le16(wire + 6) != size)
-		return pier_fail(EMSGSIZE, "remote vector of %u bytes: %zu are there",
+		return pier_fail(EMSGSIZE,
+				 "remote vector of %u bytes, of which %zu are present",
 				 pier_get_le16(wire + 6), size);
 	count = pier_get_le32(wire + 8);
 	if (count > PIER_MR_PARTS_MAX || size != PIER_REMOTE_VEC_WIRE_SIZE((size_t)count))

@@ -77,9 +77,10 @@ int pier_reg_sub_mr(struct pier_mr *mr, uint64_t offset, uint64_t length, int ac
 	if (error)
 		return error;
 	if (mr->window)
-		return pier_fail(EINVAL, "a sub-region of a memory window, which has no "
-					 "memory of its own: take it of the region that "
-					 "the window is bound to");
+		return pier_fail(EINVAL,
+				 "a sub-region of a memory window, which has no "
+				 "memory of its own: take it from the region that "
+				 "the window is bound to");
 	ranges = calloc(mr->range_count, sizeof(*ranges));
 	if (!ranges)
 		return pier_fail(ENOMEM, "registering a sub-region: out of memory");

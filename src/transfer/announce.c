@@ -51,20 +51,21 @@ int pier_check_announced_ranges(const struct pier_remaining *remaining, uint64_t
 }
 
 /* Whether the parts here that one block touches are more elements than a request has. */
-static bool has_split_block(const struct pier_rail_state *rail)
+static bool has_split_block(const struct pier_send_rail *rail)
 {
-	const struct pier_mr *mr = rail->mr;
+	const struct pier_mr *mr = rail->base.mr;
 	uint64_t first = 0; /* block of the part before, in the transfer */
 	uint32_t count = 1; /* parts that touch it */
 
 	for (uint32_t i = 0; mr->parts && i < mr->part_count; i++) {
 		uint64_t start = mr->parts[i].start, block;
 
-		if (start <= rail->offset || start >= rail->offset + rail->length)
+		if (start <= rail->base.offset ||
+		    start >= rail->base.offset + rail->length)
 			continue;
-		block = (start - rail->offset) / PIER_ANNOUNCE_BLOCK;
+		block = (start - rail->base.offset) / PIER_ANNOUNCE_BLOCK;
 		if (block != first)
-			count = (start - rail->offset) % PIER_ANNOUNCE_BLOCK != 0;
+			count = (start - rail->base.offset) % PIER_ANNOUNCE_BLOCK != 0;
 		first = block;
 		if (++count > rail->max_sge)
 			return true;
@@ -72,14 +73,14 @@ static bool has_split_block(const struct pier_rail_state *rail)
 	return false;
 }
 
-int pier_check_announced_rail(struct pier_rail_state *rail)
+int pier_check_announced_rail(struct pier_send_rail *rail)
 {
 	rail->max_chunk -= rail->max_chunk % PIER_ANNOUNCE_BLOCK;
 	if (rail->max_chunk == 0)
 		return pier_fail(EINVAL,
 				 "PIER_TRANSFER_ANNOUNCE: the port's max_msg_size %u is "
 				 "less than a block of %d bytes",
-				 rail->channel->max_msg_size, PIER_ANNOUNCE_BLOCK);
+				 rail->base.channel->max_msg_size, PIER_ANNOUNCE_BLOCK);
 	for (uint32_t i = 0; i < rail->part_count; i++)
 		if (rail->parts[i].start % PIER_ANNOUNCE_BLOCK)
 			return pier_fail(

@@ -6,18 +6,18 @@
 
 #include <pier/transfer.h>
 
-#include "rail.h"
+#include "send_rail.h"
 
 /*
- * The immediate data by which a chunk announces itself (PIER_TRANSFER_ANNOUNCE): its
- * offset in the transfer, in blocks. How long it is the completion tells. docs/wire.md.
+ * The immediate data of an announced chunk (PIER_TRANSFER_ANNOUNCE) is its offset in the
+ * transfer, in blocks. The completion has its length. See docs/wire.md.
  */
 
 enum {
 	PIER_ANNOUNCE_BLOCK = 4096,
 };
 
-/* Beyond that there is no number. */
+/* Longer transfers have offsets that do not fit. */
 #define PIER_ANNOUNCE_MAX ((UINT64_C(1) << 32) * PIER_ANNOUNCE_BLOCK)
 
 static inline uint32_t pier_announce_chunk(uint64_t offset)
@@ -30,11 +30,11 @@ static inline uint64_t pier_announced_offset(uint32_t immediate)
 	return (uint64_t)immediate * PIER_ANNOUNCE_BLOCK;
 }
 
-/* What can be announced. Errors: -EINVAL. */
+/* Check that a transfer's chunks can be announced. Errors: -EINVAL. */
 int pier_check_announcing(const struct pier_transfer_attr *attr);
-/* Chunks begin on blocks as long as what is missing does. */
+/* Missing ranges must begin and end on blocks. */
 int pier_check_announced_ranges(const struct pier_remaining *remaining, uint64_t length);
-/* Likewise as long as what ends chunks does; the rail's chunks are cut to blocks. */
-int pier_check_announced_rail(struct pier_rail_state *rail);
+/* So must whatever ends a chunk. Cuts the rail's chunks to blocks. */
+int pier_check_announced_rail(struct pier_send_rail *rail);
 
 #endif

@@ -4,125 +4,63 @@
 
 #include <stdbool.h>
 
-#include <infiniband/verbs.h>
-
 #include <pier/transfer.h>
 
+#include "channel/channel.h"
 #include "remaining.h"
 
 /*
- * One rail of a transfer: where the bytes are for its channel, and the chunks that it
- * has in flight. Chunks are posted to one send queue, which completes them in order
- * (InfiniBand Architecture Specification, volume 1, 9.5), so they are a ring of which
- * only the oldest is asked for.
+ * What a rail of a transfer (send_rail.h) and one of a receiver (recv_rail.h) have in
+ * common: a channel, the memory at this end, a ring of requests in flight, and how the
+ * rail failed. A queue completes in order (InfiniBand Architecture Specification, volume
+ * 1, 9.5), so only the oldest request of the ring is polled.
  */
-
-/* Of the peer's memory; `start` in the transfer. */
-struct pier_rail_part {
-	uint64_t start;
-	struct pier_remote remote;
-};
-
-/* A request in flight. Without bytes: that which tells the peer. */
-struct pier_rail_chunk {
-	struct pier_work work;
-	uint64_t offset;
-	uint32_t length;
-	bool stopped; /* with the channel: its handle is used up */
-	int error;    /* how it ended */
-};
-
-struct pier_rail_state {
+struct pier_rail_base {
 	struct pier_channel *channel;
 	struct pier_mr *mr;
-	uint64_t offset, addr; /* in the region and in its iovas, of byte 0 */
-	uint64_t length;       /* of the transfer */
-	struct pier_rail_part *parts;
-	uint32_t part_count;
-	bool reads;
-	bool announces; /* PIER_TRANSFER_ANNOUNCE */
-	/*
-	 * A part of the region is staged, so bytes are copied: before they are posted, or
-	 * when they have come.
-	 */
-	bool staged;
-	bool direct;		  /* device memory of it is not */
-	struct pier_range copied; /* the last that were, before they are posted */
-	bool unflushed; /* bytes came straight into memory that may need a flush */
-	bool doubtful;	/* also of what is staged now: by rails before a resumption */
-	uint32_t max_sge, max_chunk;
-	struct ibv_sge *elements; /* max_sge: of the chunk that is being posted */
+	uint64_t offset; /* in the region, of byte 0 of the transfer */
 
-	struct pier_rail_chunk *ring;
-	uint32_t window, first, count;
-	uint64_t done;	     /* bytes */
-	int64_t stall_ns;    /* how long it may be without a sign of life */
-	int64_t alive_at;    /* when it had one */
-	int64_t starving_at; /* since when the queue is full of others'; 0: is not */
-	int error;
+	/* A part of the region has a bounce buffer, so bytes are copied. */
+	bool bounced;
+	/* A part of the region is device memory that the NIC reaches directly. */
+	bool direct;
+	/* Bytes arrived in memory that may need a flush. */
+	bool unflushed;
+	/* Flush bounced parts too: earlier rails may have reached them directly. */
+	bool doubtful;
+
+	uint32_t size, first, count; /* of the ring; `count` requests are in flight */
+	uint64_t done;		     /* bytes */
+	int error;		     /* 0, or how the rail failed: -errno */
 	char sentence[PIER_RAIL_SENTENCE_SIZE];
 };
 
-/* The region of one end's rail. Errors: -EINVAL another PD; -ERANGE the bytes leave it.
+/*
+ * Check the region of a rail at this end. Errors: -EINVAL it is in another PD; -ERANGE
+ * the bytes are outside of it.
  */
 int pier_rail_check_memory(const struct pier_channel *channel, const struct pier_mr *mr,
 			   uint64_t offset, uint64_t length);
 
+/* Find out which parts of the region need copies and flushes. */
+void pier_rail_classify_memory(struct pier_rail_base *rail);
+
+/* Bytes arrived: copy them out of bounce buffers. 0 or -errno. */
+int pier_rail_deliver(struct pier_rail_base *rail, struct pier_range range);
+
 /*
- * Check what the caller gave, and copy it.
+ * Make bytes that arrived directly visible to the device's code. Tried once for the same
+ * bytes. 0 or -errno.
+ */
+int pier_rail_flush(struct pier_rail_base *rail, uint64_t length);
+
+/*
+ * Record that the rail failed. Its first error and sentence stay. If the channel knows
+ * what broke it, that error replaces the one of a flushed request.
  *
- * index  for sentences
- *
- * Errors: those of pier_transfer_begin(). Nothing is left.
+ * Returns whether this was the first failure.
  */
-int pier_rail_init(struct pier_rail_state *rail, uint32_t index,
-		   const struct pier_rail *given, const struct pier_transfer_attr *attr);
-void pier_rail_free(struct pier_rail_state *rail);
-
-/*
- * Post a chunk of at most range.length bytes, from range.offset on.
- *
- * Returns how many bytes it has; 0 when there is no room; or how the rail has failed.
- */
-int64_t pier_rail_post(struct pier_rail_state *rail, struct pier_range range,
-		       int64_t now);
-
-/* Post the request that tells the peer. 1 posted, 0 no room, or an error as above. */
-int pier_rail_post_notice(struct pier_rail_state *rail, uint32_t immediate, int64_t now);
-
-/*
- * Take the oldest chunk, if it has completed; with an error the rail has failed. What it
- * has brought is not there before pier_rail_land().
- *
- * Returns 1 and the chunk, or 0.
- */
-int pier_rail_take(struct pier_rail_state *rail, int64_t now,
-		   struct pier_rail_chunk *ret_chunk);
-
-/* Whether pier_rail_land() of a chunk takes long: there is something to copy. */
-bool pier_rail_copies(const struct pier_rail_state *rail,
-		      const struct pier_rail_chunk *chunk);
-
-/* A chunk that was taken without an error is there; or the rail has failed with this. */
-int pier_rail_land(struct pier_rail_state *rail, const struct pier_rail_chunk *chunk);
-
-/* What came straight into memory of a device is visible to it from now on. 0 or -errno.
- */
-int pier_rail_flush(struct pier_rail_state *rail);
-
-/*
- * The rail has failed: nothing more is posted. Its error and sentence are those of the
- * first time; what broke the channel is told rather than that something was flushed.
- */
-void pier_rail_fail(struct pier_rail_state *rail, int error, const char *sentence);
-
-/*
- * If the rail has been without a sign of life for too long, it fails; what it has in
- * flight is stopped, and can be taken.
- */
-void pier_rail_check(struct pier_rail_state *rail, int64_t now);
-
-/* When pier_rail_check() may find something; INT64_MAX: never. */
-int64_t pier_rail_deadline(const struct pier_rail_state *rail);
+bool pier_rail_record_failure(struct pier_rail_base *rail, int error,
+			      const char *sentence);
 
 #endif

@@ -200,11 +200,11 @@ def bench_transfer(build, rounds):
     return goals
 
 
-def bench_staging(build, rounds):
+def bench_bounce(build, rounds):
     """Memory that no NIC reaches beside memory that one does, and copies beside what the NIC
     does beside copies in turn with it. There is no goal: soft0's NIC is the processor that
     copies, and what works beside it is a clock."""
-    path = os.path.join(build, "tests", "bench", "pier-staging-perf")
+    path = os.path.join(build, "tests", "bench", "pier-bounce-perf")
     folder = tempfile.mkdtemp(prefix="pier-bench-")
     try:
         os.symlink(os.path.abspath(os.path.join(build, "tests/unit/plugins/gpu.so")),
@@ -213,16 +213,16 @@ def bench_staging(build, rounds):
             table = Table(f"64 MiB by chunks of 1 MiB, {device}", "GB/s", 1e9)
             ratios = []
             for _ in range(rounds):
-                direct, staged, in_turn, *found = map(float, output(
+                direct, bounced, in_turn, *found = map(float, output(
                     [path, device, str(64 * MIB), str(MIB), "8", "9"],
                     env={"PIER_BACKEND_PATH": folder}).split())
                 table.add("direct", direct)
-                table.add("staged, window 8", staged)
-                table.add("staged, window 1", in_turn)
+                table.add("bounced, window 8", bounced)
+                table.add("bounced, window 1", in_turn)
                 ratios.append(found)
             table.show(True)
             beside, pipelined = (statistics.median(r) for r in zip(*ratios))
-            print(f"staged / direct {beside:.2f}, window 8 / window 1 {pipelined:.2f}")
+            print(f"bounced / direct {beside:.2f}, window 8 / window 1 {pipelined:.2f}")
     finally:
         shutil.rmtree(folder)
     return []
@@ -531,7 +531,7 @@ BENCHES = {
     "soft": bench_soft,
     "tcp": bench_tcp,
     "transfer": bench_transfer,
-    "staging": bench_staging,
+    "bounce": bench_bounce,
     "many": bench_many,
     "export": bench_export,
     "cp": bench_cp,

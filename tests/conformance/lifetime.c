@@ -5,6 +5,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <pier/verbs.h>
+
 #include "cases.h"
 #include "world.h"
 
@@ -45,6 +47,30 @@ static void refused_close_changes_nothing(void **state)
 	expect_result(pier_buffer_free(world->b.area.buffer), -EBUSY);
 	expect_ok(pier_channel_write(world->a.channel, &source, 1, &target, PATIENT));
 	image_copy(&world->b.area, 1, &world->a.area, 0, 777);
+	world_expect(world);
+}
+
+/* The keys of the imported protection domain are those of the one that it is made of. */
+static void writes_from_an_imported_pd(void **state)
+{
+	struct world *world = world_connected(state);
+	struct pier_remote target = remote_at(&world->b.area, 1, 777);
+	struct area *area = &world->a.area;
+	struct pier_gather source;
+	struct pier_pd *pd;
+	struct pier_mr *mr;
+
+	expect_ok(pier_import_pd(pier_pd_verbs(world->a.pd), &pd));
+	assert_ptr_equal(pier_pd_device(pd), world->a.device);
+	expect_ok(pier_reg_buffer_mr(pd, area->buffer, 0,
+				     pier_buffer_length(area->buffer),
+				     PIER_ACCESS_LOCAL_READ, PIER_POLICY_DIRECT, &mr));
+	expect_ok(pier_mr_gather(mr, gather_at(area, 0, 777).addr, 777, &source));
+	expect_ok(pier_channel_write(world->a.channel, &source, 1, &target, PATIENT));
+	expect_result(pier_dealloc_pd(pd), -EBUSY);
+	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_dealloc_pd(pd));
+	image_copy(&world->b.area, 1, area, 0, 777);
 	world_expect(world);
 }
 
@@ -317,6 +343,7 @@ int run_lifetime_cases(void)
 	const struct CMUnitTest cases[] = {
 		world_case(parents_cannot_be_closed_first),
 		world_case(refused_close_changes_nothing),
+		world_case(writes_from_an_imported_pd),
 		world_case(channel_closes_with_outstanding_requests),
 		world_case(closed_channel_receives_nothing),
 		world_case(unconnected_channel_closes),

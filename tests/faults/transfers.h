@@ -15,11 +15,9 @@
 /* Traits of a kind of transfer, as bits. */
 enum kind_trait {
 	READS = 1 << 0,
-	LANDS = 1 << 1,	      /* its chunks are announced to a receiver */
-	STAGED_HERE = 1 << 2, /* chunks are copied before they are posted, or after they
-				 are read */
-	STAGED_THERE =
-		1 << 3, /* the receiver copies them; otherwise it flushes at the end */
+	LANDS = 1 << 1,	       /* its chunks are announced to a receiver */
+	BOUNCED_HERE = 1 << 2, /* so they are copied before they are posted, or as read */
+	BOUNCED_THERE = 1 << 3, /* the receiver copies them; else it flushes at the end */
 };
 
 /* Means of a fault other than its plans. */

@@ -144,16 +144,14 @@ static void expect_counted(const struct side *source, const struct side *target)
 	free(now);
 }
 
-/*
- * Chunks of one rail arrive in order. Staged chunks are in memory once they are copied.
- */
+/* Of one rail chunks land in their order. What is bounced is as long as it was copied. */
 static void expect_landed(const struct side *source, const struct side *target)
 {
 	uint8_t *now = read_memory(target);
 	uint64_t done = landed().done;
 
 	expect_bytes(now, source, target, 0, done, false, true);
-	expect_bytes(now, source, target, done, LENGTH, true, !is(STAGED_THERE));
+	expect_bytes(now, source, target, done, LENGTH, true, !is(BOUNCED_THERE));
 	expect_guards(now, target);
 	free(now);
 }

@@ -5,10 +5,10 @@
 #include "transfers.h"
 
 const struct kind kinds[] = {
-	{ "write from staged", STAGED_HERE },
-	{ "read into staged", STAGED_HERE | READS },
-	{ "announce to staged", STAGED_HERE | STAGED_THERE | LANDS },
-	{ "announce to direct", STAGED_HERE | LANDS },
+	{ "write from bounced", BOUNCED_HERE },
+	{ "read into bounced", BOUNCED_HERE | READS },
+	{ "announce to bounced", BOUNCED_HERE | BOUNCED_THERE | LANDS },
+	{ "announce to direct", BOUNCED_HERE | LANDS },
 };
 const size_t kind_count = sizeof(kinds) / sizeof(kinds[0]);
 
@@ -97,7 +97,7 @@ static const struct transfer_outcome outcomes[] = {
 	{ "completion later than the stall", 0, 0, -ETIMEDOUT, 0, -ECANCELED, -ETIMEDOUT,
 	  3, 7, AFTER_RESET, "no chunk completed within 800 ms", "" },
 	{ "completion later than the deadline", 0, 0, -ETIMEDOUT, 0, -ETIMEDOUT, 0, 7, 7,
-	  RESUMED, "the 800 ms were over", "nothing new came" },
+	  RESUMED, "the 800 ms were over", "nothing new arrived" },
 	{ "lost completion", 0, 0, -ETIMEDOUT, 0, -ECANCELED, -ETIMEDOUT, 6, 7,
 	  AFTER_RESET, "no chunk completed within 800 ms", "" },
 	{ "CQ overrun", 0, 0, -EIO, 0, -ECANCELED, -ETIMEDOUT, 3, ANY, AFTER_RESET,
@@ -105,20 +105,20 @@ static const struct transfer_outcome outcomes[] = {
 	{ "poll fails", 0, 0, -EIO, 0, -ETIMEDOUT, -ECANCELED, ANY, ANY, AFTER_RESET,
 	  "poll the completion queue", "" },
 	{ "send refused", 0, 0, -ENOSPC, 0, -ETIMEDOUT, 0, 3, 3, RESUMED,
-	  "post_send@4=ENOSPC", "nothing new came within 800 ms" },
+	  "post_send@4=ENOSPC", "nothing new arrived within 800 ms" },
 	{ "device lost", 0, 0, -ENODEV, 0, -ETIMEDOUT, 0, 3, 3, RESUMED,
-	  "the device is lost", "nothing new came within 800 ms" },
+	  "the device is lost", "nothing new arrived within 800 ms" },
 
 	{ "receive fails", LANDS, 0, -ECANCELED, -ETIMEDOUT, -EIO, 0, ANY, 3, LACKING,
 	  FAILED, "LOC_QP_OP_ERR" },
 	{ "flush of receives", LANDS, 0, -ECANCELED, -ETIMEDOUT, -EACCES, 0, ANY, ANY,
 	  AFTER_RESET, FAILED, "REM_ACCESS_ERR" },
 	{ "receive later than the stall", LANDS, 0, 0, 0, -ETIMEDOUT, 0, ANY, 3, RESUMED,
-	  "", "nothing new came within 800 ms" },
+	  "", "nothing new arrived within 800 ms" },
 	{ "receive later than the deadline", LANDS, 0, 0, 0, -ETIMEDOUT, 0, ANY, 3,
 	  RESUMED, "", "the 800 ms were over" },
 	{ "lost receive", LANDS, 0, 0, 0, -ETIMEDOUT, 0, ANY, 3, LACKING, "",
-	  "nothing new came within 800 ms" },
+	  "nothing new arrived within 800 ms" },
 	{ "CQ overrun of receives", LANDS, 0, -ECANCELED, -ETIMEDOUT, -EIO, 0, ANY, 3,
 	  LACKING, FAILED, "poll the completion queue" },
 	{ "poll for receives fails", LANDS, 0, -ECANCELED, -ETIMEDOUT, -EIO, 0, ANY, ANY,
@@ -161,13 +161,13 @@ bool can_meet(const struct kind *kind, const struct transfer_fault *fault)
 {
 	unsigned int of_receivers = LANDS_LATER | FEW_RECEIVES | BREAK_THERE | KILL_HERE |
 				    LOSE_DEVICE_THERE | NO_FLUSH_THERE;
-	bool staged = kind->traits & STAGED_THERE;
+	bool bounced = kind->traits & BOUNCED_THERE;
 
 	if (!(kind->traits & LANDS))
 		return !(fault->means & of_receivers) && !*fault->there;
 	if (fault->means & LOSE_DEVICE_THERE)
-		return staged;
-	return !(fault->means & NO_FLUSH_THERE) || !staged;
+		return bounced;
+	return !(fault->means & NO_FLUSH_THERE) || !bounced;
 }
 
 static void print_kinds(FILE *file, const struct transfer_outcome *outcome,

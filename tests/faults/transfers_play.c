@@ -234,7 +234,7 @@ static void lack_some(void)
 static void lose_some(void)
 {
 	expect_result(pier_receiver_resume(rig.receiver, rig.receiver_rails, 1), -EIO);
-	test_assert_sentence("the peer will not move them again");
+	test_assert_sentence("the peer will not send them again");
 	expect_result(pier_receiver_next(rig.receiver, rig.receiver_rails, 1, LENGTH),
 		      -EBUSY);
 	begin_anew();

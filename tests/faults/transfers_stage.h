@@ -2,7 +2,7 @@
 #ifndef TESTS_FAULTS_TRANSFERS_STAGE_H
 #define TESTS_FAULTS_TRANSFERS_STAGE_H
 
-#include "tests/unit/transfer/staging_fixture.h"
+#include "tests/unit/transfer/bounce_fixture.h"
 
 #include <pthread.h>
 #include <semaphore.h>
@@ -70,24 +70,24 @@ static void fill(struct side *side, uint64_t salt)
 		expect_ok(pier_buffer_copy_to(side->buffer, 0, side->image, AREA));
 }
 
-static void open_end(struct side *side, const char *plan, bool staged, uint64_t salt)
+static void open_end(struct side *side, const char *plan, bool bounced, uint64_t salt)
 {
 	char device[96];
 
 	snprintf(device, sizeof(device), "fault:%s:soft0", plan);
 	open_side(side, *plan ? device : "soft0");
 	fill(side, salt);
-	reg(side, 0, staged);
+	reg(side, 0, bounced);
 }
 
 static void open_here(void)
 {
-	open_end(&rig.here, stage.fault->here, is(STAGED_HERE), SALT_HERE);
+	open_end(&rig.here, stage.fault->here, is(BOUNCED_HERE), SALT_HERE);
 }
 
 static void open_there(void)
 {
-	open_end(&rig.there, stage.fault->there, is(STAGED_THERE), SALT_THERE);
+	open_end(&rig.there, stage.fault->there, is(BOUNCED_THERE), SALT_THERE);
 }
 
 /* The expected bytes of an end in another process. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Between the device memory of two processes, over soft0: by dma-bufs where the CPU can
- * map them, and else by staging. What is written, and what has come, is made and judged
- * by kernels on the device, with everything around it.
+ * map them, and otherwise by bounce buffers. What is written, and what has come, is made
+ * and judged by kernels on the device, with everything around it.
  *
  * The second process is this program once more, which CUDA wants: gpu_copy --peer FD
  * SPEC.

@@ -1,25 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * The sending side of `pier cp`, started in place of ssh(1), with an attacker on
- * the wire between the NICs. It speaks the protocol as it should, and the first
- * argument names what the attacker does:
+ * The sending side of `pier cp`, started in place of ssh(1), with an attacker between
+ * the NICs. It follows the protocol; the first argument selects what the attacker does:
  *
  *	honest    nothing
  *	payload   changes bytes of chunk 1
- *	tag       changes them, and makes a tag without knowing the secret
+ *	tag       changes them, and computes a tag without knowing the secret
  *	replay    sends chunk 0 again, with its tag, in place of chunk 1
- *	digest    changes them, with the right tag: only the digest is against it
- *	hole      announces chunk 1 as a hole, with the right tag
+ *	digest    changes them, with a valid tag: only the digest can detect it
+ *	hole      announces chunk 1 as a hole, with a valid tag
  *	length    announces chunk 1 as longer than a slot
- *	beyond    announces a hole that ends behind the file
+ *	beyond    announces a hole that ends after the end of the file
  *	short     leaves chunk 1 out
- *	rewrite   changes chunk 0 to and fro while the receiver works on it
+ *	rewrite   keeps changing chunk 0 while the receiver works on it
  *	silent    sends no digest
  *	words     reports memory and device with control characters
  *
- * Byte n of the file is n * 7; with the argument "sparse" behind the mode the file is
- * said to have holes.
+ * Byte n of the file is n * 7. With a second argument "sparse" the file is described
+ * as sparse.
  */
 
 #include <stdio.h>
@@ -40,7 +39,7 @@ static struct digest_state digest;
 static const char *mode;
 static uint64_t size;
 
-/* Of the sender itself: it ends, and the receiver will say what it thinks of that. */
+/* Exit if a step of the sender itself fails; the receiver then fails too. */
 static void require(bool good, const char *step)
 {
 	if (good)
@@ -72,7 +71,7 @@ static void connect_link(bool sparse)
 	struct frame frame;
 
 	require(send_source(&control, &source) == 0, "source");
-	require(open_link(&nic, CP_SENDER, &request.settings, &request.side, size,
+	require(open_link(&nic, CP_SENDER, &request.settings, &request.side, true, size,
 			  &failure) == 0,
 		"link");
 	require(link_setup(&nic, CP_SENDER, &setup, &failure) == 0, "set-up");
@@ -120,7 +119,7 @@ static void post_chunk(struct slot *slot)
 	require(link_send(&nic, number, ANNOUNCEMENT_SIZE, &slot->send) == 0, "announce");
 }
 
-/* What the attacker makes of chunk 1, whose tag was already made. */
+/* The attack on chunk 1, whose valid tag has been computed. */
 static void apply_attack(struct slot *slot, uint8_t *data)
 {
 	static const uint8_t guess[CP_SECRET_SIZE];
@@ -143,7 +142,7 @@ static void apply_attack(struct slot *slot, uint8_t *data)
 		make_tag(slot, secret, data);
 }
 
-/* Chunk 0 is announced: change its bytes until the receiver is done with them. */
+/* Chunk 0 is announced: keep changing its bytes until its credit arrives. */
 static void rewrite_slot(struct slot *slot)
 {
 	static const uint8_t bad[64] = { 1, 2, 3, 4 };
@@ -165,7 +164,7 @@ static void rewrite_slot(struct slot *slot)
 	require(pier_remote_sub(&peer.remote, place, sizeof(bad), &target) == 0,
 		"target");
 	for (turn = 1; pier_work_poll(nic.channel, slot->receive, &result) == 0; turn++) {
-		/* The last word is the truth, in case nobody looked before. */
+		/* End with the true bytes, in case the receiver has not read them yet. */
 		if (pier_post_write(nic.channel, &from[turn % 2], 1, &target, &work) < 0)
 			return;
 		while (pier_work_poll(nic.channel, work, &result) == 0)
@@ -204,7 +203,7 @@ static void send_end(void)
 	if (!is_mode("silent"))
 		put_bytes(&writer, bytes, sizeof(bytes));
 	require(control_send(&control, FRAME_END, &writer) == 0, "end");
-	/* Completions need not be polled: the receiver waits for nothing but these. */
+	/* The completions need not be polled: only the receiver waits. */
 	require(control_expect(&control, FRAME_DONE, &frame) == 0, "done");
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* To be preloaded: looking up a name hangs, as if the name servers were down. */
+/* Preload it: name lookups hang, as if the name servers were down. */
 
 #include <netdb.h>
 #include <unistd.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * To be preloaded: fsync(2) of a file or a directory takes HOLD_MS milliseconds.
- * HOLD_KIND is "file" or "directory". The file HOLD_REACHED appears at the start.
+ * Preload it: fsync(2) takes HOLD_MS milliseconds for a file or for a directory,
+ * depending on HOLD_KIND. The file HOLD_REACHED is created at the start.
  */
 
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* To be preloaded: the process is killed just before it renames a file. */
+/* Preload it: the process is killed just before it renames a file. */
 
 #include <signal.h>
 

@@ -105,17 +105,17 @@ static void many_links_share_one_bound(void **state)
 static void regions_of_many_pieces(void **state)
 {
 	int fd = peer_memfd(LENGTH, 0, FINAL), mappings;
-	int before = rig_count_fds(), fds[SOFT_GRANT_PIECES];
+	int before = rig_count_fds(), fds[SOFT_GRANT_SEGMENTS];
 	struct pair pairs[2];
 
 	(void)state;
-	for (int i = 0; i < SOFT_GRANT_PIECES; i++)
+	for (int i = 0; i < SOFT_GRANT_SEGMENTS; i++)
 		fds[i] = fd;
 	for (int i = 0; i < 2; i++) {
 		open_pair(&pairs[i]);
 		for (int key = 0; key < KEYS; key++)
-			give_grant(&pairs[i], key, fds, SOFT_GRANT_PIECES, 0, 4096,
-				   SOFT_GRANT_PIECES);
+			give_grant(&pairs[i], key, fds, SOFT_GRANT_SEGMENTS, 0, 4096,
+				   SOFT_GRANT_SEGMENTS);
 	}
 	count_mapped_bytes(&mappings);
 	assert_in_range(mappings, 1, 2 * 1024);

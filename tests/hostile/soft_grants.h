@@ -94,9 +94,9 @@ static inline void give_grant(struct pair *pair, int key, const int *fds,
 	};
 
 	for (uint32_t i = 0; i < pieces; i++) {
-		message.pieces[i].offset = offset;
-		message.pieces[i].length = length;
-		message.pieces[i].fd = i % fd_count;
+		message.segments[i].offset = offset;
+		message.segments[i].length = length;
+		message.segments[i].fd = i % fd_count;
 	}
 	assert_int_equal(rig_post(&pair->victim, IBV_WR_RDMA_WRITE, 1, 0, LENGTH, &remote,
 				  0, IBV_SEND_SIGNALED),

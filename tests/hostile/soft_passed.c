@@ -281,7 +281,7 @@ static void grant_with_too_many_fds_ends_the_link(void **state)
 	expect_quick_steps(&victim);
 	before = rig_count_fds();
 	assert_int_equal(peer_send(peer_qp(&peer)->link.tx_fd, grant, sizeof(grant),
-				   STDIN_FILENO, SOFT_GRANT_PIECES),
+				   STDIN_FILENO, SOFT_GRANT_SEGMENTS),
 			 sizeof(grant));
 	expect_quick_steps(&victim);
 	assert_false(pier_soft_link_open(&peer_qp(&victim)->link));

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""pier cp with an attacker on the wire, and with a peer that chooses its words."""
+"""pier cp with an attacker on the wire, and with control characters from the peer."""
 
 import os
 import struct
@@ -17,13 +17,13 @@ COPIES = 60
 
 
 def content(size):
-    """Of the file that the hostile sender sends: see cp_sender.c."""
+    """The content of the file that the hostile sender sends: see cp_sender.c."""
     period = bytes(i * 7 & 0xff for i in range(256))
     return period * (size // 256)
 
 
 def harmless(text):
-    """Whether a terminal does nothing with it but show it."""
+    """Whether a terminal only displays the text."""
     return all(c == "\n" or unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Zl", "Zp")
                for c in text)
 
@@ -83,14 +83,14 @@ class Wire(Case):
             verdicts[result.status] += 1
             if result.status == 0:
                 self.assertTrue((self.folder / "target").read_bytes() == content(2 * MIB),
-                                "verified, and not what was hashed")
+                                "verified, but not what was hashed")
             else:
                 self.assertFalse((self.folder / "target").exists())
         print("# verified %d times, refused %d times" % (verdicts[0], verdicts[5]))
 
 
 class Output(Case):
-    """What the peer says is shown, and does nothing to the terminal."""
+    """Text from the peer is printed, without control characters."""
 
     def report(self, *options):
         return self.run_pier("cp", *options, "--chunk", "64K", "--rsh",
@@ -137,8 +137,8 @@ class Output(Case):
         program.write_text("#!/bin/sh\nprintf 'Hi \\033[2J\\302\\2332J\\n'\ncat >/dev/null\n")
         program.chmod(0o755)
         result = self.run_pier("cp", "--rsh", "'%s'" % program, "host:file", "target")
-        self.check_failure(result, 4, r'sent something other than the copy protocol, beginning with '
-                           r'"Hi \\x1b\[2J\\xc2\\x9b2J"')
+        self.check_failure(result, 4, r'sent something other than the copy protocol, '
+                           r'beginning with "Hi \\x1b\[2J\\xc2\\x9b2J"')
 
     def test_control_characters_in_a_file_name_are_escaped(self):
         name = "no\033[2J\x9b\u2028such"

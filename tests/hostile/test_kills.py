@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """
-Copies with one side killed at a random moment. The destination is the old file,
-the new one or absent, and one copy that succeeds removes what was left.
+Copies of which one side is killed at a random moment. The destination must then be
+the old file, the whole new file or absent, and the next successful copy must remove
+all temporary files.
 
-PIER_KILLS is the number of copies. They are made under TMPDIR, so that its file
-system is the one that is tested. PIER_SEED repeats the choices, not the timing.
+PIER_KILLS is the number of copies. They are made under TMPDIR, so its file system is
+tested. PIER_SEED repeats the choices, but not the timing.
 """
 
 import os
@@ -26,7 +27,7 @@ class Kills(Case):
         self.place = self.folder / "place"
         self.place.mkdir()
         self.target = self.place / "copy"
-        # LD_PRELOAD is split at blanks, which the build's path may have.
+        # LD_PRELOAD is split at blanks, and the path of the build may contain one.
         library = shutil.copy(os.environ["NO_TMPFILE"], self.folder)
         self.without_tmpfile = {
             "LD_PRELOAD": library,
@@ -37,7 +38,7 @@ class Kills(Case):
         self.counts = {"old": 0, "absent": 0, "new": 0, "left": 0}
 
     def one(self, source, environment, kill):
-        """A copy; kill(process) is called at once. Returns when both sides have ended."""
+        """Start a copy, call kill(process), and return when both sides have ended."""
         ended, inherited = os.pipe()
         try:
             process = self.start("cp", "-q", source, self.target, env=environment,
@@ -51,7 +52,7 @@ class Kills(Case):
         return process.returncode
 
     def duration(self, source, environment):
-        """Of a copy that nobody kills."""
+        """The duration of a copy that is not killed."""
         start = time.monotonic()
         status = self.one(source, environment, lambda process, ended: None)
         self.assertEqual(status, 0)
@@ -60,7 +61,7 @@ class Kills(Case):
 
     def killer(self, moment, side):
         def kill(process, ended):
-            # The end of the copy is an end of the wait too.
+            # The wait also ends when the copy does.
             readable(ended, moment)
             if side == "client" or not kill_server(process.pid):
                 os.kill(process.pid, signal.SIGKILL)
@@ -86,7 +87,7 @@ class Kills(Case):
             source = self.random.choice(self.sources)
             kind = self.random.randrange(2)
             last = lasts[source, kind]
-            # The end is where names change: as often as all before it.
+            # Half of the moments are near the end, where names change.
             moment = last * self.random.choice((self.random.uniform(0, 0.7),
                                                 self.random.uniform(0.7, 1.1)))
             side = self.random.choice(("client", "server"))
@@ -106,12 +107,12 @@ class Kills(Case):
 
 
 def servers(client):
-    # A leak checker is a child too.
+    # A leak checker is also a child.
     return [child for child in children_of(client) if "--server" in arguments_of(child)]
 
 
 def kill_server(client):
-    """Returns whether there was one. Its number may belong to another process by now."""
+    """Returns whether there was one. Checks that the pid still belongs to the server."""
     for child in servers(client):
         try:
             descriptor = os.pidfd_open(child)

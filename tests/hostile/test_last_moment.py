@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """
-A signal, or the end of the other side, while the destination is synchronised and
-put in its place: the status and the destination must tell the same.
+A signal, or the exit of the other side, while the destination is synced and renamed:
+the exit status must agree with the destination.
 """
 
 import os
@@ -12,7 +12,7 @@ import sys
 
 from harness import Case, PIER, STUB_RSH, main, slowness
 
-# Stands in for ssh: a server that is gone once it has sent END (frame 5).
+# Replaces ssh: runs a server that exits after it has sent END (frame 5).
 LEAVES_AFTER_END = """#!%s
 import os, struct, subprocess, sys, threading
 server = subprocess.Popen([%r, "cp", "--server"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -37,7 +37,7 @@ os._exit(0)
 """
 
 
-# Long enough for a signal to be taken; short of the patience with the other side.
+# Long enough for a signal to be handled, but shorter than the wait for the other side.
 LONG_MS = int(1000 * slowness())
 SHORT_MS = 300
 
@@ -45,14 +45,14 @@ SHORT_MS = 300
 class LastMoment(Case):
     def setUp(self):
         super().setUp()
-        # LD_PRELOAD is split at blanks, which the build's path may have.
+        # LD_PRELOAD is split at blanks, and the path of the build may contain one.
         self.library = shutil.copy(os.environ["HOLD_FSYNC"], self.folder)
         self.reached = self.folder / "reached"
         self.source = self.file("source", 100_000)
         self.target = self.folder / "copy"
 
     def held(self, kind, ms, *arguments, **options):
-        """A copy that is in fsync(2) of the file or the directory."""
+        """A copy that is inside fsync(2) of the file or of the directory."""
         self.reached.unlink(missing_ok=True)
         self.target.write_bytes(b"old")
         process = self.start("cp", *arguments, env={
@@ -102,7 +102,7 @@ class LastMoment(Case):
         self.assertEqual(self.check_verdict(process, 130), 130)
 
     def test_a_signal_after_the_rename_is_ignored(self):
-        """From here on it is too late to fail."""
+        """The directory is being synced: the copy can no longer fail."""
         for who in ("client", "server", "both"):
             with self.subTest(who):
                 process = self.held("directory", SHORT_MS, self.source, self.target,

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Temporary files of copies that were killed, and files that only look like them."""
+"""Temporary files of killed copies, and files with similar names."""
 
 import fcntl
 import os
@@ -12,14 +12,14 @@ import stat
 from harness import Case, MIB, main
 
 
-# The digits of a temporary name.
+# Digits of temporary names.
 A, B = "a" * 16, "b" * 16
 
 
 class Leftovers(Case):
     def setUp(self):
         super().setUp()
-        # LD_PRELOAD is split at blanks, which the build's path may have.
+        # LD_PRELOAD is split at blanks, and the path of the build may contain one.
         self.libraries = self.folder / "libraries"
         self.libraries.mkdir()
         self.preloads = {name: shutil.copy(os.environ[name], self.libraries)
@@ -30,7 +30,7 @@ class Leftovers(Case):
         self.target = self.place / "copy"
 
     def preload(self, *names):
-        # A sanitizer's runtime is not the first library then, and says so.
+        # The address sanitizer complains unless its runtime is loaded first.
         return {"LD_PRELOAD": " ".join(self.preloads[name] for name in names),
                 "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") +
                 ":verify_asan_link_order=0"}
@@ -39,7 +39,7 @@ class Leftovers(Case):
         return sorted(p.name for p in self.place.glob(".*.pier-*"))
 
     def leave(self, *libraries, name="copy"):
-        """What a copy leaves that is killed just before the rename."""
+        """Kill a copy just before the rename; returns the name of the file it leaves."""
         before = self.left()
         result = self.run_pier("cp", self.source, self.place / name,
                                env=self.preload("KILL_AT_RENAME", *libraries))
@@ -110,7 +110,7 @@ class KilledCopies(Leftovers):
 
 
 class OtherFiles(Leftovers):
-    """What is not a leftover of this name stays."""
+    """Files that a copy to this name did not leave behind stay."""
 
     def stays(self, *names):
         self.copies()

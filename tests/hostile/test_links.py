@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Symbolic links that another user planted where root writes."""
+"""Symbolic links that another user placed where root writes."""
 
 import os
 import pathlib
@@ -12,7 +12,7 @@ SYSCTL = pathlib.Path("/proc/sys/fs/protected_symlinks")
 
 
 class StickyDirectory(Case):
-    """proc_sys_fs(5): a link of another user in a sticky world-writable directory."""
+    """Links of another user in a sticky world-writable directory: proc_sys_fs(5)."""
 
     def setUp(self):
         super().setUp()
@@ -78,7 +78,7 @@ class StickyDirectory(Case):
 
 
 class NestedLinks(Case):
-    """Where a link leads is found without walking it."""
+    """The target of a chain of links is found."""
 
     def test_links_to_links_are_followed(self):
         source = self.file("source", 100)

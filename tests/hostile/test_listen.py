@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""What pier cp does on the network: where it listens, and whom it calls."""
+"""The network use of pier cp: where it listens, and where it connects to."""
 
 import os
 import re
@@ -15,7 +15,7 @@ LISTEN = "0A"  # enum in the kernel's include/net/tcp_states.h
 
 
 def tcp_sockets(pid):
-    """[(local address, state)] of a process' TCP sockets, from proc_pid_net(5)."""
+    """The TCP sockets of a process as [(local address, state)], from proc_pid_net(5)."""
     inodes = set()
     for fd in os.listdir("/proc/%d/fd" % pid):
         try:
@@ -51,7 +51,7 @@ class Network(Case):
 
 class Listen(Network):
     def look(self, *arguments, **options):
-        """The TCP sockets of the client and the server of a copy that is under way."""
+        """The TCP sockets of the client and the server during a copy."""
         process = self.start_slowly("--chunk", "64K", *arguments, **options)
         server = self.server_of(process)
         found = tcp_sockets(process.pid), tcp_sockets(server)
@@ -87,11 +87,11 @@ class Listen(Network):
 
 
 class Lookup(Network):
-    """Finding the addresses of a host takes a bounded time, and Ctrl-C ends it."""
+    """Looking up a host takes a bounded time, and Ctrl-C ends it."""
 
     def test_ctrl_c_ends_a_hanging_name_lookup(self):
         self.file("source", 1000)
-        # LD_PRELOAD is split at blanks, which the build's path may have.
+        # LD_PRELOAD is split at blanks, and the path of the build may contain one.
         library = shutil.copy(os.environ["HANG_AT_LOOKUP"], self.folder)
         process = self.start("cp", "--remote-pier", PIER, "source", "somewhere:copy", env={
             "PIER_RSH": STUB_RSH, "STUB_HOME": str(self.folder), "LD_PRELOAD": library,
@@ -118,7 +118,7 @@ class Lookup(Network):
 
 
 class Hosts(Network):
-    """A client and a server on two hosts, played by two network namespaces."""
+    """A client and a server in two network namespaces, which stand for two hosts."""
 
     def setUp(self):
         super().setUp()
@@ -161,7 +161,7 @@ class Hosts(Network):
         return self.run_pier("cp", *arguments, before=("ip", "netns", "exec", self.near),
                              env={"SERVER": "198.51.100.2", "SSH_HOSTNAME": "", **env})
 
-    def calls(self):
+    def connections(self):
         """How often the client's host has opened a TCP connection (SNMP's ActiveOpens)."""
         table = subprocess.run(["ip", "netns", "exec", self.near, "cat", "/proc/net/snmp"],
                                check=True, capture_output=True, text=True).stdout
@@ -169,7 +169,7 @@ class Hosts(Network):
         return int(values[names.index("ActiveOpens")])
 
     def check_heard(self):
-        """The server heard that connecting failed, and not why."""
+        """Check that the server was told that connecting failed, but not why."""
         sentence = b"the client could not connect"
         words = struct.pack("<IH", 4, len(sentence)) + sentence
         heard = (self.folder / "heard").read_bytes()
@@ -183,10 +183,10 @@ class Hosts(Network):
                 result = self.run_there(*self.arguments(host, shell), SSH_HOSTNAME="198.51.100.2")
                 self.assertEqual((result.status, result.stderr), (0, ""), str(result))
                 self.check_same(source, self.folder / "copy")
-        self.assertEqual(self.calls(), 3)
+        self.assertEqual(self.connections(), 3)
 
     def test_a_host_without_addresses_is_not_connected_to(self):
-        """Otherwise its server could have the client try any port of its networks."""
+        """Otherwise the server could make the client connect to any port in its networks."""
         self.file("source", 1000)
         alias = "an-alias-of-ssh.invalid"
         for shell, answer in ((self.shell, "198.51.100.2"), (self.ssh, ""), (self.ssh, alias)):
@@ -194,17 +194,17 @@ class Hosts(Network):
                 result = self.run_there(*self.arguments(alias, shell), SSH_HOSTNAME=answer)
                 self.check_failure(result, 4, "PIER_SOFT_PEERS")
                 self.check_heard()
-        self.assertEqual(self.calls(), 0)
+        self.assertEqual(self.connections(), 0)
 
     def test_a_server_on_another_address_is_not_connected_to(self):
-        """As of one that has the client look for open ports in its network."""
+        """A server that tries to scan the client's network."""
         self.file("source", 1000)
         for shell, host in (self.shell, "198.51.100.77"), (self.ssh, "an-alias-of-ssh.invalid"):
             with self.subTest(host):
                 result = self.run_there(*self.arguments(host, shell), SSH_HOSTNAME="198.51.100.77")
                 self.check_failure(result, 4, "198.51.100.2 port [0-9]+.*PIER_SOFT_PEERS")
                 self.check_heard()
-        self.assertEqual(self.calls(), 0)
+        self.assertEqual(self.connections(), 0)
         result = self.run_there(*self.arguments("198.51.100.77"),
                                 PIER_SOFT_PEERS="198.51.100.0/24")
         self.assertEqual(result.status, 0, str(result))

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""A server that chooses another file name than the one that was asked for (CVE-2019-6111)."""
+"""A server that sends another file name than the requested one (CVE-2019-6111)."""
 
 import os
 import sys
 
 from harness import Case, PIER, main
 
-# Stands in for ssh: an honest server behind a man in the middle, who changes strings of
-# frames: of the request (1) that goes to it, and of the description of the file (2).
+# Replaces ssh: runs an honest server and changes strings in frames, in the request (1)
+# to the server and in its description of the file (2).
 RENAMER = """#!%s
 import os, struct, subprocess, sys, threading
 CHANGES = %r
@@ -98,14 +98,14 @@ class Pull(Case):
         self.assertEqual((result.status, result.stderr), (0, ""), str(result))
 
     def test_a_path_without_a_name_accepts_no_name(self):
-        """No name that a server sends can be the one that was asked for."""
+        """The path has no last component, so no name matches it."""
         for asked in (b".", b"..", b"/", b"a/.."):
             with self.subTest(asked):
                 self.check_failure(self.pull(b".bashrc", ".", asked), 4, "'.bashrc'")
         self.assertEqual(list(self.home.iterdir()), [])
 
     def test_an_empty_path_is_refused(self):
-        """No command line has one, so only a hostile client sends it."""
+        """The command line never has an empty path, so only a hostile client sends one."""
         shell = self.renamer({1: (b"path", b"")})
         for places in (("somewhere:path", "x"), (self.there / "notes.txt", "somewhere:path")):
             with self.subTest(places):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Both ends of the control connection of pier cp, spoken to byte by byte."""
+"""Hand-made messages to both ends of the control connection of pier cp."""
 
 import os
 import struct
@@ -15,7 +15,7 @@ SENDER, RECEIVER = 1, 2
 GIB = 1 << 30
 DEPTH_MAX = 4096
 SETTINGS = struct.Struct("<IQQIIII")
-# Greets, and writes the frames of the client to a file: as many as are asked for.
+# Sends the preamble, then writes a number of frames of the client to a file.
 RECORDER = """#!%s
 import os, struct
 def take(length):
@@ -75,7 +75,7 @@ class HostileClient(Case):
                 self.assertIn(b"sent an invalid request", payload)
 
     def test_a_request_at_the_memory_limit_is_accepted(self):
-        """The server goes on: the next frame describes the file."""
+        """The server accepts the request: the next frame describes the file."""
         path = self.file("small", 1)
         for chunk, depth in ((GIB, 1), (MIB, 1024), (256 * 1024, DEPTH_MAX)):
             with self.subTest((chunk, depth)):
@@ -85,7 +85,7 @@ class HostileClient(Case):
 
 class Client(Case):
     def record(self, frames, *arguments):
-        """What the client sends to a server that says nothing but hello."""
+        """What the client sends to a server that sends only the preamble."""
         program, said = self.folder / "recorder", self.folder / "said"
         program.write_text(RECORDER % (sys.executable, GREETING, frames, str(said)))
         program.chmod(0o755)
@@ -113,7 +113,7 @@ class Client(Case):
             # Size, flag, mode, time, name, and a hash of 16 bytes: nothing else.
             length, kind = struct.unpack_from("<II", data, 8 + struct.unpack("<I", data[:4])[0])
             self.assertEqual((length, kind), (28 + len(string("source")) + 16, SOURCE))
-        # It has another key in every copy.
+        # The key of the hash differs in every copy.
         self.assertNotEqual(said[0][-16:], said[1][-16:])
 
     def test_the_largest_chunk_size_copies_a_small_file(self):

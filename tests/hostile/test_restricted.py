@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Clients that want more than `pier cp --server --under DIR` may give them."""
+"""Clients that try to get more than `pier cp --server --under DIR` allows."""
 
 import ctypes
 import os
@@ -13,7 +13,7 @@ import time
 from harness import Case, PIER, main
 
 SECRET = b"outside\n"
-# seccomp(2): openat2(2), which has this number on every architecture, is not there.
+# seccomp(2): openat2(2), number 437 on every architecture, fails with ENOSYS.
 WITHOUT_OPENAT2 = """#!%s
 import ctypes, os, struct
 prctl = ctypes.CDLL(None, use_errno=True).prctl
@@ -28,7 +28,7 @@ os.execv(%r, ["pier", "cp", "--server", "--under", %r])
 
 
 class Restricted(Case):
-    """The server serves `inside`; `outside` lies beside it."""
+    """The server serves `inside`; `outside` is next to it."""
 
     def setUp(self):
         super().setUp()
@@ -42,7 +42,7 @@ class Restricted(Case):
         self.source = self.file("source", b"new\n")
 
     def shell(self, *options, under=None):
-        """As sshd(8) with command= in authorized_keys: the client's words count for nothing."""
+        """Like sshd(8) with command= in authorized_keys: ignores the client's command."""
         program = self.folder / "shell"
         words = " ".join("'%s'" % w for w in (PIER, "cp", "--server", "--under",
                                               under or self.inside, *options))
@@ -63,14 +63,14 @@ class Restricted(Case):
         self.assertEqual((result.status, result.stderr), (0, ""), str(result))
 
     def check_outside(self):
-        """Nothing of it came here, and nothing was changed there."""
+        """Nothing outside was fetched or changed."""
         self.assertFalse((self.folder / "fetched").exists())
         self.assertEqual(self.secret.read_bytes(), SECRET)
         self.assertEqual({p.name for p in self.outside.rglob("*")}, {"secret", "directory"})
 
 
 class ServedFiles(Restricted):
-    """What a client may do."""
+    """What a client is allowed to do."""
 
     def setUp(self):
         super().setUp()
@@ -108,7 +108,7 @@ class ServedFiles(Restricted):
 
 
 class Escapes(Restricted):
-    """Only files of the test are aimed at: a server that is broken must do no harm."""
+    """All targets are files of the test, so a broken server does no harm."""
 
     def refused_everywhere(self, path, pattern="leads out of the directory that is served"):
         for result in (self.pull(path), self.push(path), self.push(path + "/new")):
@@ -148,7 +148,7 @@ class Escapes(Restricted):
         self.check_outside()
 
     def test_errors_do_not_reveal_files_outside(self):
-        """What is there and what is not there is refused with the same words."""
+        """The message is the same whether or not the target exists."""
         for there, missing in (("../outside", "../nowhere"), ("/outside-link", "/nowhere-link"),
                                ("up/outside", "up/nowhere"), ("../outside/secret", "../a/b/c"),
                                ("secret-link", "secret-none")):
@@ -167,7 +167,7 @@ class Escapes(Restricted):
                     self.assertEqual(len(words), 1, words)
 
     def test_magic_links_are_refused(self):
-        """proc_pid_root(5) and its like lead anywhere, without a path."""
+        """Magic links, such as proc_pid_root(5), lead anywhere without a path."""
         for path in ("self/root%s" % self.secret, "self/cwd/x", "self/exe", "self/fd/0",
                      "thread-self/root%s" % self.secret):
             with self.subTest(path):
@@ -178,7 +178,7 @@ class Escapes(Restricted):
         self.check_failure(result, 1, "leads out|Too many levels")
 
     def test_a_directory_swapped_with_a_link_is_safe(self):
-        """Swapped all the time: each copy is inside, or refused."""
+        """While both are swapped continuously, each copy stays inside or is refused."""
         for place, content in ((self.inside, b"inside\n"), (self.outside, SECRET)):
             (place / "directory/target").write_bytes(content)
         (self.inside / "other").symlink_to("../outside/directory")
@@ -208,13 +208,13 @@ class Escapes(Restricted):
 
 
 class FileKinds(Restricted):
-    """Files that have effects when they are opened, or when they are written to."""
+    """Files for which opening or writing has side effects."""
 
     def test_a_pipe_is_neither_opened_nor_written(self):
         pipe = self.inside / "pipe"
         os.mkfifo(pipe)
         self.check_failure(self.push("pipe"), 1, "exists and is not a regular file")
-        # A writer that waits must go on waiting for its own reader.
+        # A waiting writer must not be woken.
         writer = subprocess.Popen(["sh", "-c", 'echo words >"$1"', "sh", pipe])
         self.addCleanup(writer.wait)
         self.addCleanup(writer.kill)
@@ -231,7 +231,7 @@ class FileKinds(Restricted):
             return False
 
     def waits(self, pid):
-        """In open(2), for a reader."""
+        """Whether the process waits in open(2) for a reader."""
         try:
             with open("/proc/%d/syscall" % pid) as file:
                 number = file.read().split()[0]
@@ -279,7 +279,7 @@ class Directions(Restricted):
         self.check_done(self.pull("file", options=("--remote-device", "soft0")))
 
     def test_the_command_line_of_the_client_is_ignored(self):
-        """It cannot name a program, nor options of the server."""
+        """The client can choose neither the program nor the server's options."""
         shell = self.shell("--read-only")
         result = self.run_pier("cp", "--rsh", shell, "--remote-pier", "pier cp --server #",
                                self.source, "somewhere:new")

@@ -98,6 +98,7 @@ class Child:
         try:
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
             stop_on_signals()
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
             adopt_orphans()
             if self.output:
                 os.dup2(self.output.fileno(), 1)
@@ -173,8 +174,13 @@ class Scheduler:
         has_company = self.children or not all(other.build or other.alone for other in self.tasks)
         wide = task.alone or (task.build and not has_company)
         task.start()
-        child = Child(task, self.slots if wide else 1)
-        self.children.append(child)
+        # An interrupt that comes while the child is made must find it in the list.
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
+        try:
+            child = Child(task, self.slots if wide else 1)
+            self.children.append(child)
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
         self.selector.register(child.reader, selectors.EVENT_READ, child)
         return True
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * To be preloaded: the file with the inode number CLAIM_INODE has CLAIM_SIZE
- * bytes, and never changes, as file systems in user space can claim.
+ * Preload it: fstat(2) reports CLAIM_SIZE bytes and constant times for the file with the
+ * inode number CLAIM_INODE, as a file system in user space can.
  */
 
 #include <dlfcn.h>

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * A backend for tests. Its memory is not mapped for the CPU, as if it were a
- * device's, so that it is copied to and from. Its units:
+ * A backend for tests. Like device memory, its memory is not mapped for the CPU and
+ * must be copied to and from. Its units:
  *
- *	flipN   the Nth copy from a buffer has a wrong bit
- *	spoilN  the Nth copy to a buffer has one
- *	broken  copies fail
- *	sealed  it cannot be exported; sealedflipN: and as flipN
+ *	flipN        the Nth copy from a buffer has a wrong bit
+ *	spoilN       the Nth copy to a buffer has a wrong bit
+ *	broken       copies fail
+ *	sealed       the memory cannot be exported
+ *	sealedflipN  the same, and as flipN
  */
 
 #include <errno.h>
@@ -26,9 +27,9 @@ enum {
 };
 
 struct state {
-	int fd; /* of the memory, for soft0 */
+	int fd; /* exported to soft0 */
 	uint8_t *pages;
-	void *address;		  /* the device's: nobody else's, and not to be touched */
+	void *address;		  /* reserved, so that it is unique; not accessible */
 	unsigned int flip, spoil; /* 0: never */
 	bool broken, sealed;
 	atomic_uint copies_from, copies_to;

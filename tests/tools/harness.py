@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the tests of the program share: running it, and looking for leftovers."""
+"""Helpers of the tests of the program: running it, and checking that it leaves nothing behind."""
 
 import errno
 import json
@@ -19,18 +19,18 @@ import uuid
 PIER = os.environ["PIER"]
 HERE = pathlib.Path(__file__).resolve().parent
 STUB_SHELL = HERE / "stub_shell"
-# As --rsh and PIER_RSH take it: the tree may be at a path with blanks.
+# Quoted for --rsh and PIER_RSH, because the path of the tree may contain blanks.
 STUB_RSH = "'%s'" % STUB_SHELL
-# Beyond this a command hangs; sanitizers and valgrind are slow.
+# In seconds. A command that takes longer hangs; sanitizers and valgrind are slow.
 PATIENCE = 120
-# What the program promises after a fault, on a machine that is not busy.
+# The documented time in which a copy ends after a fault, on an idle machine.
 PROMISE = 5
 MIB = 1 << 20
 SEED = int(os.environ.get("PIER_SEED", "0"), 0) or random.SystemRandom().randrange(1, 1 << 31)
 
 
 def default_signals():
-    """A test run in the background ignores SIGINT, which would be inherited."""
+    """Undo the ignored SIGINT that a test running in the background would pass on."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     os.umask(0o022)
@@ -48,7 +48,7 @@ class Result:
 
 
 class Case(unittest.TestCase):
-    """A folder of its own; afterwards no process, temporary file or shared memory is left."""
+    """Each case has its own folder and must leave no process, temporary file or shared memory."""
 
     def setUp(self):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="pier-test-"))
@@ -98,13 +98,13 @@ class Case(unittest.TestCase):
         return self.finish(self.start(*arguments, **options))
 
     def copy(self, *arguments, **options):
-        """A copy that must succeed, and say nothing on standard error."""
+        """A copy that must succeed without output on standard error."""
         result = self.run_pier("cp", *arguments, **options)
         self.assertEqual((result.status, result.stderr), (0, ""), str(result))
         return result
 
     def refused(self, status, pattern, *arguments, **options):
-        """One clear line, this exit status, and nothing on standard output."""
+        """The command must fail with this status, one line of error and no standard output."""
         result = self.run_pier(*arguments, **options)
         self.check_failure(result, status, pattern)
         self.assertEqual(result.stdout, "")
@@ -124,22 +124,22 @@ class Case(unittest.TestCase):
         return path
 
     def check_same(self, source, target):
-        """The bytes of both; where both have a hole, both have zeros."""
+        """Compare both files, without reading ranges that are holes in both."""
         self.assertEqual(os.stat(target).st_size, os.stat(source).st_size)
         with open(source, "rb") as ours, open(target, "rb") as theirs:
             for start, end in {*extents(source), *extents(target)}:
                 for offset in range(start, end, MIB):
                     length = min(MIB, end - offset)
-                    # Of many bytes, assertEqual() would make a difference that nobody reads.
+                    # For many bytes, assertEqual() would print a useless difference.
                     self.assertTrue(os.pread(ours.fileno(), length, offset) ==
                                     os.pread(theirs.fileno(), length, offset),
-                                    "they differ from offset %d on" % offset)
+                                    "they differ in the MiB at offset %d" % offset)
 
     def processes(self):
         return [pid for pid in all_processes() if self.token in variables_of(pid)]
 
     def children(self, pid):
-        """All that descend from a process."""
+        """All descendants of a process."""
         found = []
         for child in children_of(pid):
             found += [child, *self.children(child)]
@@ -152,7 +152,7 @@ class Case(unittest.TestCase):
         return servers[0]
 
     def start_slowly(self, *arguments, **options):
-        """A copy that takes a minute, seen to have begun: bytes have arrived."""
+        """Start a copy that takes a minute, and wait until bytes have arrived."""
         source = options.pop("source", None) or self.file("slow", self.bytes(MIB) * 64)
         process = self.start("cp", "--progress", "--bwlimit", "1M", "--chunk", "64K",
                              *arguments, source, options.pop("target", "copy"), **options)
@@ -164,7 +164,7 @@ class Case(unittest.TestCase):
         self.fail("it ended too soon")
 
     def failure_of(self, process, status, pattern, patience=PROMISE):
-        """How a copy ended that was shown with start_slowly()."""
+        """Check how a copy from start_slowly() failed, and how fast."""
         broken = time.monotonic()
         result = self.finish(process)
         self.assertLess(time.monotonic() - broken, patience * slowness())
@@ -176,7 +176,7 @@ class Case(unittest.TestCase):
 
 
 def extents(path):
-    """Where data is: lseek(2)."""
+    """The ranges of data, from lseek(2)."""
     found, end = [], 0
     with open(path, "rb") as file:
         while True:
@@ -231,7 +231,7 @@ def shared_memory():
 
 
 class TapResult(unittest.TestResult):
-    """Prints a line per case, and what went wrong above it."""
+    """Prints one line per case, preceded by its errors."""
 
     count = 0
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * To be preloaded: every file system is one without O_TMPFILE, as network file
- * systems are.
+ * Preload it: no file system supports O_TMPFILE, as is the case for network file
+ * systems.
  */
 
 #include <errno.h>

@@ -23,7 +23,7 @@ static void printable_text_is_unchanged(void **state)
 	(void)state;
 	check_printed("", "");
 	check_printed(" plain ~ \"\\", " plain ~ \"\\");
-	/* The first and last of every length. */
+	/* The first and the last character of every length. */
 	check_printed("\xc2\xa0\xdf\xbf", "\xc2\xa0\xdf\xbf");
 	check_printed("\xe0\xa0\x80\xed\x9f\xbf\xee\x80\x80\xef\xbf\xbd",
 		      "\xe0\xa0\x80\xed\x9f\xbf\xee\x80\x80\xef\xbf\xbd");
@@ -64,7 +64,7 @@ static void bytes_that_are_not_utf8_are_escaped(void **state)
 {
 	(void)state;
 	check_printed("\xa0\xff\xfe", "\\xa0\\xff\\xfe");
-	/* Cut short, at the end and before another character. */
+	/* Truncated, at the end and before another character. */
 	check_printed("\xe2\x82", "\\xe2\\x82");
 	check_printed("\xe2\x82z\xc3", "\\xe2\\x82z\\xc3");
 	check_printed("\xf0\x9f\x9a\xc3\xa9", "\\xf0\\x9f\\x9a\xc3\xa9");

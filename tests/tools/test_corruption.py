@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Memory that loses a bit, and memory that the CPU does not reach."""
+"""Memory that corrupts data, and memory that is not mapped for the CPU."""
 
 import os
 
@@ -10,8 +10,7 @@ FOLDER = os.path.dirname(os.environ["FAULTY_BACKEND"])
 
 
 class FaultyMemory(Case):
-    """The kind of memory in faulty.c: only copied to and from; "flip:N" flips a
-    bit in the Nth copy from it."""
+    """The memory of faulty.c, which the CPU can only copy to and from."""
 
     def faulty(self, *arguments, **options):
         return self.run_pier("cp", *arguments, env={"PIER_BACKEND_PATH": FOLDER}, **options)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""pier cp through the memory of GPUs, whose drivers are those of tests/fakes.
+"""pier cp through GPU memory, with the fake drivers of tests/fakes.
 
-FAKE_DRIVERS is the folder that has them.
+FAKE_DRIVERS is the folder of these drivers.
 """
 
 import os
@@ -18,7 +18,7 @@ class GpuMemory(Case):
         return super().environment(LD_LIBRARY_PATH=os.environ["FAKE_DRIVERS"], **more)
 
     def copied(self, source_memory, target_memory, size, *options, env=None):
-        """The report of a copy, which is verified."""
+        """Copy and compare a file; returns the report."""
         source = self.file("source", size)
         target = self.folder / "target"
         result = self.run_pier("cp", "--json", "--src-mem", source_memory, "--dst-mem",
@@ -71,7 +71,7 @@ class GpuMemory(Case):
         self.assertEqual(sorted(p.name for p in self.folder.iterdir()), ["source"])
 
     def test_an_interrupted_copy_leaves_no_file(self):
-        """Ctrl-C in the middle: no partial file."""
+        """Ctrl-C during the transfer leaves no partial file."""
         process = self.start("cp", "--bwlimit", "1M", "--chunk", "64K", "--src-mem", "cuda:0",
                              "--dst-mem", "hip:0", self.file("source", 20 * MIB), "target")
         self.wait_for(lambda: len(self.processes()) > 1, "the receiver does not start")

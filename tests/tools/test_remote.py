@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""pier cp with another host: through a stub shell, and through a real sshd."""
+"""pier cp with another host, through a stub shell and through a real sshd."""
 
 import getpass
 import os
@@ -34,6 +34,14 @@ class StubShell(Case):
 
     def remote(self, *arguments, **options):
         return self.copy("--remote-pier", PIER, *arguments, env=self.stub, **options)
+
+    def test_soft0_is_not_used_between_hosts_unless_named(self):
+        if os.path.isdir("/sys/class/infiniband") and os.listdir("/sys/class/infiniband"):
+            self.skipTest("this machine has an RDMA device")
+        self.refused(3, "PIER_DEVICE=soft0", "cp", "--remote-pier", PIER,
+                     self.file("source", 1), "somewhere:target",
+                     env={**self.stub, "PIER_DEVICE": ""})
+        self.assertFalse((self.home / "target").exists())
 
     def test_files_are_pushed_and_pulled(self):
         source = self.file("source", 3 * MIB + 1)
@@ -83,7 +91,7 @@ class StubShell(Case):
             (self.home / "x").unlink()
 
     def recorded(self, name, words=""):
-        """The words that a remote shell of this name is given before the host."""
+        """The arguments before the host that a remote shell of this name receives."""
         shell = self.folder / name
         record = self.folder / "words"
         shell.write_text('#!/bin/sh\nwhile [ "$1" != somewhere ]; do echo "$1"; shift; done '
@@ -95,7 +103,7 @@ class StubShell(Case):
 
     def test_ssh_gets_options_against_forwarding(self):
         words = self.recorded("ssh", " -A")
-        self.assertEqual(words[0], "-A", "the user's own words come first")
+        self.assertEqual(words[0], "-A", "the user's own options come first")
         self.assertEqual(sorted(words[1:]), [
             "-oClearAllForwardings=yes", "-oForwardAgent=no", "-oForwardX11=no",
             "-oGSSAPIDelegateCredentials=no", "-oPermitLocalCommand=no", "-oRemoteCommand=none",
@@ -150,7 +158,7 @@ class StubShell(Case):
             self.assertNotIn("\033", result.stderr)
 
     def peer(self, script):
-        """A remote shell that says what the script says, and then reads to the end."""
+        """A remote shell that runs a script, then reads to the end of its input."""
         program = self.folder / "peer"
         program.write_text("#!%s\nimport struct, sys\n%s\nsys.stdout.flush()\n"
                            "sys.stdin.buffer.read()\n" % (sys.executable, script))
@@ -163,8 +171,8 @@ class StubShell(Case):
     def test_another_protocol_version_is_refused(self):
         self.file("source", 10)
         shell = self.says(MAGIC + struct.pack("<II", 7, 0))
-        self.failed(4, "somewhere uses version 7 .*this side uses version %d" % VERSION, "--rsh", shell,
-                    "source", "somewhere:x")
+        self.failed(4, "somewhere uses version 7 .*this side uses version %d" % VERSION,
+                    "--rsh", shell, "source", "somewhere:x")
 
     def test_invalid_frames_are_refused(self):
         self.file("source", 10)
@@ -239,7 +247,7 @@ class StubShell(Case):
 
 
 class Sshd(Case):
-    """A daemon of our own: loopback, a port that was free, keys that are thrown away."""
+    """An sshd of the test's own, on loopback, on a free port and with temporary keys."""
 
     def setUp(self):
         super().setUp()
@@ -254,7 +262,7 @@ class Sshd(Case):
         self.port = self.start_daemon(sshd)
 
     def need_login(self):
-        """Both ends want a user who could log in."""
+        """ssh and sshd need a user who can log in."""
         try:
             user = pwd.getpwuid(os.geteuid())
         except KeyError:
@@ -273,7 +281,7 @@ class Sshd(Case):
 
     def start_daemon(self, sshd):
         if os.geteuid() == 0:
-            pathlib.Path("/run/sshd").mkdir(exist_ok=True)  # Debian's separated privileges
+            pathlib.Path("/run/sshd").mkdir(exist_ok=True)  # for privilege separation on Debian
         with socket.socket() as listener:
             listener.bind(("127.0.0.1", 0))
             port = listener.getsockname()[1]
@@ -313,7 +321,7 @@ class Sshd(Case):
         self.assertRegex(result.stderr, "status 127; is pier installed there")
 
     def session(self, words=""):
-        """What the far side of a copy finds of our agent, display and terminal."""
+        """Which of agent, display and terminal the remote side of a copy can use."""
         program = self.folder / "pier there"
         found = self.folder / "found"
         program.write_text('#!/bin/sh\necho "${SSH_AUTH_SOCK:+agent} ${DISPLAY:+display} '
@@ -336,10 +344,10 @@ class Sshd(Case):
         self.addCleanup(agent.terminate)
         self.wait_for((self.folder / "agent").exists, "no agent")
         self.assertEqual(self.session(), [])
-        self.assertEqual(self.session(" -A"), ["agent"], "the user asked for it")
+        self.assertEqual(self.session(" -A"), ["agent"], "the user requested it")
 
     def test_a_restricted_key_serves_one_directory_read_only(self):
-        """As the manual page shows it: the client's own command counts for nothing."""
+        """As shown in pier-cp(1): the client's own command is ignored."""
         inside = self.folder / "inside"
         inside.mkdir()
         (inside / "file").write_bytes(self.bytes(1000))

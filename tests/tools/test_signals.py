@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Either process is killed, stopped or interrupted in the middle of a copy."""
+"""Either process is killed, stopped or interrupted during a copy."""
 
 import os
 import signal
@@ -47,7 +47,7 @@ class Local(Case):
                 self.failure_of(process, status, "interrupted|terminated")
 
     def test_ctrl_c_ends_both_sides(self):
-        """As a terminal does it."""
+        """A terminal sends SIGINT to both processes."""
         for _ in range(5):
             process = self.slow(start_new_session=True)
             os.killpg(process.pid, signal.SIGINT)
@@ -63,7 +63,7 @@ class Local(Case):
         process = self.start_slowly("--timeout", "1", *self.options, target=self.place)
         server = self.server_of(process)
         process.send_signal(signal.SIGSTOP)
-        self.wait_for(lambda: server not in self.processes(), "the server waits for ever")
+        self.wait_for(lambda: server not in self.processes(), "the server does not time out")
         self.assertFalse((self.folder / "copy").exists())
         process.kill()
         self.finish(process)
@@ -82,7 +82,7 @@ class Local(Case):
         self.assertEqual(old.read_bytes(), b"old")
 
     def test_a_copy_continues_after_both_sides_were_stopped(self):
-        """Ctrl-Z stops both sides, and fg lets them go on."""
+        """Ctrl-Z stops both sides, and fg continues them."""
         source = self.file("slow", 3 * MIB)
         process = self.start_slowly(*self.options, "--timeout", "1", source=source,
                                     target=self.place)
@@ -96,7 +96,7 @@ class Local(Case):
         self.check_same(source, self.folder / "copy")
 
     def test_a_low_rate_limit_does_not_time_out(self):
-        """A rate limit makes the sides wait for longer than they wait for each other."""
+        """With a low rate limit, one chunk takes longer than the timeout."""
         source = self.file("little", 2 * 4096)
         result = self.copy("--timeout", "3", "--bwlimit", "1K", source, "slowly")
         self.assertGreater(result.seconds, 3.5, "a chunk in four seconds")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Words that the program does not take, and those that ask for help."""
+"""Invalid command lines, and the help."""
 
 import re
 
@@ -86,7 +86,7 @@ class Usage(Case):
         self.usage("'--jso'", "info", "--jso")
 
     def test_control_characters_in_arguments_are_escaped(self):
-        """Words may be file names of another user's, which the shell put for a *."""
+        """Arguments may be file names that another user chose and that the shell put in for a *."""
         word, shown = "\033]0;owned\a\x9b2J\n", r"\x1b]0;owned\x07\xc2\x9b2J\x0a"
         self.file("--chunk=" + word, 1)
         self.file("z", 1)
@@ -110,8 +110,8 @@ class Usage(Case):
         self.usage(r"from 1 to 4096\n", "cp", "--depth", "x" * 5000, "a", "b")
 
     def test_help_and_version_are_printed(self):
-        for words in (("--help",), ("-h",), ("help",), ("help", "cp"), ("cp", "--help"),
-                      ("cp", "-h"), ("help", "info"), ("info", "--help")):
+        for words in (("--help",), ("-h",), ("help",), ("help", "help"), ("help", "cp"),
+                      ("cp", "--help"), ("cp", "-h"), ("help", "info"), ("info", "--help")):
             with self.subTest(words):
                 result = self.run_pier(*words)
                 self.assertEqual((result.status, result.stderr), (0, ""))

@@ -149,6 +149,9 @@ static void report_copy(const struct copy *copy, double seconds)
 		.verbose = options->verbose,
 	};
 
+	if (copy->transfer.substitute && !options->quiet)
+		print_error("pier cp: no RDMA device can be used here; the copy went "
+			    "through the software NIC " PIER_SOFT_DEVICE);
 	if (copy->failure.status)
 		print_failure(&copy->failure);
 	if (options->json)
@@ -179,6 +182,7 @@ static int copy_file(const struct cp_options *options)
 	copy.transfer = (struct transfer){ .role = copy.role,
 					   .settings = &copy.request.settings,
 					   .side = &copy.side,
+					   .local = !copy.host,
 					   .root = AT_FDCWD,
 					   .requested = copy.role == CP_RECEIVER
 								? copy.request.side.path

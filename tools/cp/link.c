@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,11 +20,24 @@ static int alloc_memory(struct link *link, const char *spec, struct failure *fai
 	return 0;
 }
 
-static int open_device(struct link *link, const char *name, struct failure *failure)
+/* The library never chooses soft0: between processes of one host it will do. */
+static int choose_device(struct link *link, bool local)
+{
+	int error = pier_open_near_device(link->buffer, &link->device);
+	const char *chosen = secure_getenv("PIER_DEVICE");
+
+	if (error != -ENODEV || !local || (chosen && chosen[0]))
+		return error;
+	link->substitute = true;
+	return pier_open_device(PIER_SOFT_DEVICE, &link->device);
+}
+
+static int open_device(struct link *link, const char *name, bool local,
+		       struct failure *failure)
 {
 	struct pier_device_attr attr;
 	int error = name[0] ? pier_open_device(name, &link->device)
-			    : pier_open_near_device(link->buffer, &link->device);
+			    : choose_device(link, local);
 
 	if (error < 0 || pier_query_device(link->device, &attr) < 0 ||
 	    pier_alloc_pd(link->device, &link->pd) < 0)
@@ -123,11 +137,12 @@ static void choose_slots(struct link *link, const struct cp_settings *settings,
 }
 
 int open_link(struct link *link, enum cp_role role, const struct cp_settings *settings,
-	      const struct cp_side *side, uint64_t size, struct failure *failure)
+	      const struct cp_side *side, bool local, uint64_t size,
+	      struct failure *failure)
 {
 	choose_slots(link, settings, size);
 	if (alloc_memory(link, side->memory, failure) < 0 ||
-	    open_device(link, side->device, failure) < 0 ||
+	    open_device(link, side->device, local, failure) < 0 ||
 	    register_memory(link, role, settings->direct, failure) < 0 ||
 	    open_messages(link, failure) < 0)
 		return -1;

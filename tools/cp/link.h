@@ -2,6 +2,7 @@
 #ifndef PIER_TOOLS_CP_LINK_H
 #define PIER_TOOLS_CP_LINK_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -25,6 +26,7 @@ struct link {
 	struct pier_channel *channel;
 	size_t chunk;
 	uint32_t depth;
+	bool substitute; /* soft0, which nobody named, in place of an RDMA device */
 	struct cp_report report;
 };
 
@@ -32,9 +34,13 @@ enum {
 	LINK_MESSAGE_MAX = 64
 };
 
-/* Open the side. Allocates no larger and no more slots than a file of `size` needs. */
+/*
+ * Open the side. Allocates no larger and no more slots than a file of `size` needs. If
+ * both sides are on this host (`local`), soft0 is used if no RDMA device can be.
+ */
 int open_link(struct link *link, enum cp_role role, const struct cp_settings *settings,
-	      const struct cp_side *side, uint64_t size, struct failure *failure);
+	      const struct cp_side *side, bool local, uint64_t size,
+	      struct failure *failure);
 int link_setup(struct link *link, enum cp_role role, struct setup_message *ret_setup,
 	       struct failure *failure);
 /* Close everything that is open. Returns 1 if something is still in use, which is a bug.

@@ -57,36 +57,44 @@ static bool settings_valid(const struct cp_settings *settings)
 	       settings->timeout_ms <= INT32_MAX;
 }
 
+static void get_settings(struct wire_reader *reader, struct cp_settings *ret_settings)
+{
+	const uint8_t *secret;
+	uint32_t flags;
+
+	ret_settings->chunk = get_u64(reader);
+	ret_settings->rate = get_u64(reader);
+	ret_settings->depth = get_u32(reader);
+	ret_settings->threads = get_u32(reader);
+	ret_settings->timeout_ms = get_u32(reader);
+	flags = get_u32(reader);
+	ret_settings->verify = flags & FLAG_VERIFY;
+	ret_settings->direct = flags & FLAG_DIRECT;
+	ret_settings->preserve = flags & FLAG_PRESERVE;
+	secret = get_bytes(reader, sizeof(ret_settings->secret));
+	if (secret)
+		memcpy(ret_settings->secret, secret, sizeof(ret_settings->secret));
+	if (flags > FLAGS || !settings_valid(ret_settings))
+		reader->bad = true;
+}
+
 int receive_request(struct control *control, struct request *ret_request)
 {
-	struct cp_settings *settings = &ret_request->settings;
 	struct wire_reader reader;
-	const uint8_t *secret;
 	struct frame frame;
-	uint32_t role, flags;
+	uint32_t role;
 
 	if (control_expect(control, FRAME_REQUEST, &frame) < 0)
 		return -1;
 	reader = reader_of(&frame);
 	role = get_u32(&reader);
-	settings->chunk = get_u64(&reader);
-	settings->rate = get_u64(&reader);
-	settings->depth = get_u32(&reader);
-	settings->threads = get_u32(&reader);
-	settings->timeout_ms = get_u32(&reader);
-	flags = get_u32(&reader);
-	secret = get_bytes(&reader, sizeof(settings->secret));
+	get_settings(&reader, &ret_request->settings);
 	get_string(&reader, ret_request->side.path, sizeof(ret_request->side.path));
 	get_string(&reader, ret_request->side.memory, sizeof(ret_request->side.memory));
 	get_string(&reader, ret_request->side.device, sizeof(ret_request->side.device));
-	if (!wire_complete(&reader) || (role != CP_SENDER && role != CP_RECEIVER) ||
-	    flags > FLAGS || !settings_valid(settings))
+	if (!wire_complete(&reader) || (role != CP_SENDER && role != CP_RECEIVER))
 		return fail_invalid_message(control, "request");
 	ret_request->role = (enum cp_role)role;
-	settings->verify = flags & FLAG_VERIFY;
-	settings->direct = flags & FLAG_DIRECT;
-	settings->preserve = flags & FLAG_PRESERVE;
-	memcpy(settings->secret, secret, sizeof(settings->secret));
 	return 0;
 }
 

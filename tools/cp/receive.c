@@ -297,16 +297,16 @@ static int abandon_copy(struct receiver *receiver)
 /* Without this check a server could choose which file in a directory is written. */
 static int check_sent_name(const struct transfer *transfer, const char *sent)
 {
-	char asked[NAME_MAX + 1];
+	char requested[NAME_MAX + 1];
 
 	if (!transfer->requested)
 		return 0;
-	base_name(transfer->requested, asked);
-	if (strcmp(asked, sent) == 0)
+	base_name(transfer->requested, requested);
+	if (strcmp(requested, sent) == 0)
 		return 0;
 	return fail(transfer->failure, EXIT_PEER,
 		    "%s sent the file '%s', but '%s' was requested",
-		    transfer->control->peer, sent, asked);
+		    transfer->control->peer, sent, requested);
 }
 
 static int receive_file(struct receiver *receiver)

@@ -148,6 +148,7 @@ static void serve_request(const struct server_options *options, int root,
 	struct transfer transfer = {
 		.settings = &request.settings,
 		.side = &request.side,
+		.local = options->local,
 		.root = root,
 		.control = control,
 		.failure = control->failure,

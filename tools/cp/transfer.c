@@ -30,9 +30,10 @@ int prepare_transfer(struct transfer *transfer, uint64_t size)
 {
 	transfer->size = size;
 	if (open_link(&transfer->link, transfer->role, transfer->settings, transfer->side,
-		      size, transfer->failure) < 0)
+		      transfer->local, size, transfer->failure) < 0)
 		return -1;
 	transfer->report = transfer->link.report;
+	transfer->substitute = transfer->link.substitute;
 	begin_digest(&transfer->digest, transfer->settings->secret, size);
 	return start_workers(choose_threads(transfer), PIECE_SIZE, &transfer->workers,
 			     transfer->failure);
@@ -156,37 +157,46 @@ static int milliseconds_until(uint64_t time_ns, uint64_t now)
 	return (int)((time_ns - now + 999999) / 1000000);
 }
 
-int transfer_wait(struct transfer *transfer, bool working, uint64_t wake_ns)
+/* Sleep until an event or `until_ns`. Returns the number of events, or -1. */
+static int poll_events(struct transfer *transfer, uint64_t until_ns)
 {
+	bool idle = transfer->channel_idle;
+	struct pier_channel *channel = transfer->link.channel;
 	struct pollfd fds[] = {
 		{ .fd = transfer->control->signal_fd, .events = POLLIN },
 		{ .fd = transfer->control->in, .events = POLLIN },
-		{ .fd = transfer->channel_idle ? -1
-					       : pier_channel_fd(transfer->link.channel),
-		  .events = POLLIN },
+		{ .fd = idle ? -1 : pier_channel_fd(channel), .events = POLLIN },
 		{ .fd = workers_fd(transfer->workers), .events = POLLIN },
 	};
-	uint64_t now = now_ns(), until = now + keepalive_interval(transfer);
-	int collected = transfer->channel_idle ? 0
-					       : pier_channel_arm(transfer->link.channel);
-	int ready;
+	int collected = idle ? 0 : pier_channel_arm(channel), ready;
 
 	if (collected < 0)
 		return fail_channel(transfer, "waiting");
-	if (working && send_keepalive(transfer, now) < 0)
-		return -1;
-	if (wake_ns && wake_ns < until)
-		until = wake_ns;
-	ready = poll(fds, 4, collected ? 0 : milliseconds_until(until, now));
+	ready = poll(fds, 4, collected ? 0 : milliseconds_until(until_ns, now_ns()));
 	if (ready < 0 && errno != EINTR)
 		return fail(transfer->failure, EXIT_PEER, "poll: %s", strerror(errno));
 	if (control_check_signal(transfer->control) < 0 ||
 	    (fds[1].revents && handle_frame(transfer) < 0))
 		return -1;
+	return (ready > 0 ? ready : 0) + collected;
+}
+
+int transfer_wait(struct transfer *transfer, bool working, uint64_t wake_ns)
+{
+	uint64_t now = now_ns(), until = now + keepalive_interval(transfer);
+	int events;
+
+	if (working && send_keepalive(transfer, now) < 0)
+		return -1;
+	if (wake_ns && wake_ns < until)
+		until = wake_ns;
+	events = poll_events(transfer, until);
+	if (events < 0)
+		return -1;
 	/* This process was stopped (Ctrl-Z) or got no CPU; so may have the other side. */
 	if (now_ns() - now > 2 * keepalive_interval(transfer))
 		restart_timeout(transfer);
-	if (ready <= 0 && !collected && now_ns() > transfer->deadline_ns)
+	if (!events && now_ns() > transfer->deadline_ns)
 		return fail(transfer->failure, EXIT_PEER,
 			    "no progress for %g s (see --timeout)",
 			    transfer->settings->timeout_ms / 1e3);

@@ -13,6 +13,7 @@ struct transfer {
 	enum cp_role role;
 	const struct cp_settings *settings;
 	const struct cp_side *side;
+	bool local;	       /* both sides are on this host */
 	int root;	       /* as in path.h */
 	const char *requested; /* the path requested from a server, or NULL */
 	struct control *control;
@@ -21,6 +22,7 @@ struct transfer {
 	struct link link;
 	struct workers *workers;
 	struct cp_report report; /* of this side */
+	bool substitute;	 /* of the link */
 	struct setup_message peer;
 	uint64_t size;		    /* of the file */
 	struct digest_state digest; /* of the chunks posted or announced so far */

@@ -69,10 +69,9 @@ int pier_expect_arrivals(struct pier_counter_binding *binding)
 	return 0;
 }
 
-void pier_forget_arrivals(const struct pier_counter_binding *binding)
+void pier_forget_arrivals(struct pier_channel *channel, uint32_t immediate)
 {
-	struct pier_channel *channel = binding->channel;
-	uint32_t index = find_arrival(channel, binding->immediate);
+	uint32_t index = find_arrival(channel, immediate);
 
 	channel->arrival_count--;
 	memmove(channel->arrivals + index, channel->arrivals + index + 1,

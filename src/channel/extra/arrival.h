@@ -13,8 +13,8 @@ struct pier_counter_binding;
  */
 int pier_expect_arrivals(struct pier_counter_binding *binding);
 
-/* Stop counting for it. */
-void pier_forget_arrivals(const struct pier_counter_binding *binding);
+/* Stop counting the writes with this immediate. */
+void pier_forget_arrivals(struct pier_channel *channel, uint32_t immediate);
 
 /* A write with immediate data has arrived. */
 void pier_count_arrival(const struct pier_channel *channel, uint32_t immediate);

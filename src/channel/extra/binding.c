@@ -4,7 +4,7 @@
 
 #include "channel/channel.h"
 #include "arrival.h"
-#include "counter.h"
+#include "binding.h"
 #include "core/error.h"
 
 /* Every sentence begins with what the counter was to be bound to. */
@@ -190,7 +190,7 @@ static int end_binding(struct pier_counter_binding *binding)
 
 	pier_clear_error();
 	if (binding->channel)
-		pier_forget_arrivals(binding);
+		pier_forget_arrivals(binding->channel, binding->immediate);
 	else
 		error = set_device_counter(mr, pier_mr_parts(mr), NULL);
 	if (error)
@@ -234,7 +234,7 @@ void pier_end_arrivals(struct pier_channel *channel)
 		struct pier_counter *counter = binding->counter;
 
 		pthread_mutex_lock(&counter->lock);
-		pier_forget_arrivals(binding);
+		pier_forget_arrivals(channel, binding->immediate);
 		detach_binding(binding);
 		pthread_mutex_unlock(&counter->lock);
 	}

@@ -180,8 +180,8 @@ static int check_rate(uint32_t rate)
 		rate);
 }
 
-int pier_check_channel_attr(const struct pier_channel_attr *attr,
-			    const struct ibv_device_attr *device)
+static int check_ranges(const struct pier_channel_attr *attr,
+			const struct ibv_device_attr *device)
 {
 	uint32_t max_wr = (uint32_t)device->max_qp_wr,
 		 max_sge = (uint32_t)device->max_sge;
@@ -212,6 +212,14 @@ int pier_check_channel_attr(const struct pier_channel_attr *attr,
 	for (size_t i = 0; i < sizeof(ranges) / sizeof(ranges[0]) && !error; i++)
 		error = check_range(ranges[i].name, ranges[i].value, ranges[i].first,
 				    ranges[i].last, ranges[i].whose);
+	return error;
+}
+
+int pier_check_channel_attr(const struct pier_channel_attr *attr,
+			    const struct ibv_device_attr *device)
+{
+	int error = check_ranges(attr, device);
+
 	if (!error && attr->psn != PIER_PSN_RANDOM)
 		error = check_range("psn", attr->psn, 0, LONGEST_PSN, "24 bits");
 	if (!error && attr->max_dest_rd_atomic != PIER_RD_ATOMIC_SAME)

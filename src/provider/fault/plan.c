@@ -29,10 +29,10 @@ static int shown_length(struct text text)
 	return text.length < LONGEST_SHOWN ? (int)text.length : LONGEST_SHOWN;
 }
 
-static int refuse_rule(struct text rule, const char *why)
+static int refuse_rule(struct text rule, const char *reason)
 {
 	return pier_fail(EINVAL, "fault plan: \"%.*s\": %s", shown_length(rule), rule.at,
-			 why);
+			 reason);
 }
 
 /* The part before the first of these characters, or all of the text. */

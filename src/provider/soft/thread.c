@@ -21,10 +21,7 @@ enum {
 	/* How long the thread leaves the events to applications that poll. */
 	PAUSE_MICROSECONDS = 500,
 	POLLS_TO_PAUSE = 8,
-	/*
-	 * An application that holds the lock for so many pauses without a pass is
-	 * copying.
-	 */
+	/* So long an application may hold the lock without a pass: it is copying. */
 	PAUSES_WITHOUT_PASSES = 4
 };
 

@@ -87,7 +87,7 @@ static void register_region(struct pier_registration *registration)
 static void deregister_unwanted(struct pier_registration *registration, uint64_t length)
 {
 	if (pier_dereg_mr(registration->event.mr))
-		pier_warning("a region that nobody wants stays registered: %s",
+		pier_warning("an unwanted region stays registered: %s",
 			     pier_error_message());
 	else
 		set_event_cancelled(registration, length);
@@ -152,8 +152,8 @@ static int submit_registration(struct pier_registration *registration,
 	if (queue->unread == queue->depth) {
 		pthread_mutex_unlock(&queue->lock);
 		return pier_fail(EAGAIN,
-				 "registering memory: %u events of the queue, as many as "
-				 "it is deep, are not read",
+				 "registering memory: the queue has %u unread events, "
+				 "which is its depth",
 				 queue->depth);
 	}
 	queue->unread++;

@@ -4,7 +4,9 @@
 #include <stdlib.h>
 
 #include "cache.h"
-#include "device/device.h"
+#include "index.h"
+#include "list.h"
+#include "reap.h"
 #include "core/caller.h"
 #include "core/checked.h"
 #include "core/error.h"
@@ -12,6 +14,8 @@
 #include "core/log.h"
 #include "core/object.h"
 #include "core/thread.h"
+#include "device/device.h"
+#include "region/mr.h"
 
 enum {
 	/* Of the first version. What comes behind it is not in all callers'. */
@@ -154,6 +158,33 @@ int pier_mr_cache_destroy(struct pier_mr_cache *cache)
 	pthread_mutex_destroy(&cache->lock);
 	free(cache);
 	return 0;
+}
+
+int pier_mr_cache_put(struct pier_mr_cache *cache, struct pier_mr *mr)
+{
+	struct pier_cache_entry *entry = mr ? mr->cached : NULL;
+	int error = pier_check_process(&cache->object);
+	bool handed_out, dead;
+
+	if (error || !mr)
+		return error;
+	if (!entry || entry->cache != cache)
+		return pier_fail(EINVAL,
+				 "returning a region of %llu bytes to a registration "
+				 "cache that did not hand it out",
+				 (unsigned long long)mr->length);
+	pthread_mutex_lock(&cache->lock);
+	handed_out = entry->users > 0;
+	if (handed_out)
+		pier_cache_unuse(entry);
+	dead = !pier_list_empty(&cache->dead);
+	pthread_mutex_unlock(&cache->lock);
+	if (!handed_out)
+		return pier_fail(EINVAL,
+				 "returning a region of %llu bytes to its registration "
+				 "cache more often than it was handed out",
+				 (unsigned long long)mr->length);
+	return dead ? pier_cache_reap(cache) : 0;
 }
 
 int pier_mr_cache_invalidate(struct pier_mr_cache *cache, void *addr, size_t length)

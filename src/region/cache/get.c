@@ -2,13 +2,15 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "buffer/buffer.h"
 #include "cache.h"
-#include "region/mr.h"
+#include "index.h"
+#include "reap.h"
+#include "buffer/buffer.h"
 #include "core/caller.h"
-#include "core/page.h"
 #include "core/checked.h"
 #include "core/error.h"
+#include "core/page.h"
+#include "region/mr.h"
 
 /* A request for a region. */
 struct request {
@@ -388,31 +390,4 @@ int pier_mr_cache_get_buffer(struct pier_mr_cache *cache, struct pier_buffer *bu
 		return pier_fail(EINVAL, "length 0: a region has at least one byte");
 	error = pier_check_buffer_range(buffer, offset, length, "a region of a cache");
 	return error ? error : serve_request(&request, ret_mr);
-}
-
-int pier_mr_cache_put(struct pier_mr_cache *cache, struct pier_mr *mr)
-{
-	struct pier_cache_entry *entry = mr ? mr->cached : NULL;
-	int error = pier_check_process(&cache->object);
-	bool handed_out, dead;
-
-	if (error || !mr)
-		return error;
-	if (!entry || entry->cache != cache)
-		return pier_fail(EINVAL,
-				 "giving a region of %llu bytes to a registration "
-				 "cache that it is not from",
-				 (unsigned long long)mr->length);
-	pthread_mutex_lock(&cache->lock);
-	handed_out = entry->users > 0;
-	if (handed_out)
-		pier_cache_unuse(entry);
-	dead = !pier_list_empty(&cache->dead);
-	pthread_mutex_unlock(&cache->lock);
-	if (!handed_out)
-		return pier_fail(EINVAL,
-				 "giving a region of %llu bytes back to its registration "
-				 "cache more often than it was handed out",
-				 (unsigned long long)mr->length);
-	return dead ? pier_cache_reap(cache) : 0;
 }

@@ -2,8 +2,10 @@
 #include <errno.h>
 #include <time.h>
 
+#include "list.h"
+#include "index.h"
+#include "reap.h"
 #include "buffer/buffer.h"
-#include "cache.h"
 #include "core/error.h"
 
 /* A thread that unmaps memory or frees a buffer must find all caches. */
@@ -55,8 +57,8 @@ int pier_caches_remove(struct pier_mr_cache *cache)
 		return 0;
 	pier_caches_add(cache);
 	return pier_fail(ETIMEDOUT,
-			 "destroying a registration cache: another thread is "
-			 "deregistering one of its regions for %d s now",
+			 "destroying a registration cache: another thread has "
+			 "been deregistering one of its regions for %d s",
 			 PIER_CACHE_REAP_SECONDS);
 }
 

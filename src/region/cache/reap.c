@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "buffer/buffer.h"
-#include "cache.h"
+#include "reap.h"
 #include "region/mr.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -112,7 +112,7 @@ int pier_cache_reap_range(struct pier_mr_cache *cache, uint64_t start, uint64_t 
 	if (!left)
 		return error;
 	return pier_fail(ETIMEDOUT,
-			 "another thread is deregistering a region of a registration "
-			 "cache for %d s now",
+			 "another thread has been deregistering a region of a "
+			 "registration cache for %d s",
 			 PIER_CACHE_REAP_SECONDS);
 }

@@ -191,8 +191,8 @@ static int open_watch(int *ret_fd)
 		return 0;
 	}
 	pier_close_fd(fd);
-	return pier_fail(EOPNOTSUPP, "userfaultfd of this kernel does not tell of "
-				     "unmapped memory without touching its pages");
+	return pier_fail(EOPNOTSUPP, "userfaultfd of this kernel cannot report "
+				     "unmapped memory without handling its page faults");
 }
 
 /* Signal handlers may free memory, so none may run on these threads. */

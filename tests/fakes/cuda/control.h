@@ -181,6 +181,12 @@ struct fake_cuda {
 	 * with CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED.
 	 */
 	bool capturing;
+	/*
+	 * The devices make no asynchronous copy before something waits for it: queries
+	 * are CUDA_ERROR_NOT_READY until then. Once it is not set any more, queries let
+	 * them go on.
+	 */
+	bool stalled;
 	struct fake_cuda_device device[FAKE_CUDA_MAX_DEVICES];
 	/* One for each function of the driver; the rest have no name. */
 	struct fake_cuda_call call[FAKE_CUDA_MAX_CALLS];

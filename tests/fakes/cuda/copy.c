@@ -85,6 +85,20 @@ static CUresult copy_out(void *to, uint64_t from, uint64_t size)
 	return CUDA_SUCCESS;
 }
 
+CUresult fake_make_copy(const struct fake_copy *copy)
+{
+	return copy->to_host ? copy_out(copy->host, copy->address, copy->size)
+			     : copy_in(copy->address, copy->host, copy->size);
+}
+
+static CUresult queue_copy(CUstream stream, const struct fake_copy *copy)
+{
+	if (copy->size > 0 &&
+	    (!is_memory(copy->address, copy->size) || !is_for_cpu(copy->host)))
+		return CUDA_ERROR_INVALID_VALUE;
+	return fake_queue_copy(stream, copy);
+}
+
 static CUresult copy_between(uint64_t to, uint64_t from, uint64_t size)
 {
 	uint64_t whole = size, in, out;
@@ -148,7 +162,10 @@ CUresult fake_cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t size
 {
 	FAKE_ENTER("cuMemcpyHtoDAsync", FAKE_NEEDS_DEVICE);
 	FAKE_USE_STREAM(stream);
-	return copy_in(to, from, size);
+	return queue_copy(stream, &(struct fake_copy){ .address = to,
+						       .host = (void *)(uintptr_t)from,
+						       .size = size,
+						       .device = scope.device });
 }
 
 CUresult fake_cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t size,
@@ -156,7 +173,11 @@ CUresult fake_cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t size,
 {
 	FAKE_ENTER("cuMemcpyDtoHAsync", FAKE_NEEDS_DEVICE);
 	FAKE_USE_STREAM(stream);
-	return copy_out(to, from, size);
+	return queue_copy(stream, &(struct fake_copy){ .address = from,
+						       .host = to,
+						       .size = size,
+						       .to_host = true,
+						       .device = scope.device });
 }
 
 CUresult fake_cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t size,

@@ -163,7 +163,28 @@ bool fake_is_relaxed(void);
 /* Fails if work in the stream would never complete: see kernel_polls. */
 CUresult fake_use_stream(CUstream stream);
 
+/* Between host memory and the device's. */
+struct fake_copy {
+	uint64_t address;
+	void *host;
+	uint64_t size;
+	bool to_host;
+	int device; /* of the context that it was asked for in */
+};
+
+/* queue.c: copies that are asked for on a stream. */
+CUresult fake_queue_copy(CUstream stream, const struct fake_copy *copy);
+/* The number of the newest copy, of any stream. */
+uint64_t fake_newest_copy(void);
+/* Of those of a stream, up to that number: whether some are to be made; make them. */
+bool fake_is_pending(CUstream stream, uint64_t number);
+void fake_run_copies(CUstream stream, uint64_t number);
+void fake_run_all_copies(void);
+/* Those of a device that is lost are never made. */
+void fake_drop_copies(int device);
+
 /* copy.c */
+CUresult fake_make_copy(const struct fake_copy *copy);
 int fake_read(uint64_t address, void *ret_bytes, size_t length);
 int fake_write(uint64_t address, const void *bytes, size_t length);
 

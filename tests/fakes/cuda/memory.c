@@ -202,6 +202,8 @@ void fake_free(struct fake_piece *piece)
 {
 	struct fake_backing *backing = piece->backing;
 
+	/* It waits for all that may use the memory. */
+	fake_run_all_copies();
 	fake_remove_piece(piece);
 	if (!backing)
 		return;

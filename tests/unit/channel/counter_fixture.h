@@ -12,11 +12,11 @@
 #include "region/mr.h"
 #include "nic.h"
 
-/* What tests of counters have in common: objects over the fake NIC. */
+/* Objects over the fake NIC for the tests of counters. */
 
 enum {
-	PATIENT = 30000, /* for what must come, in milliseconds */
-	BRIEF = 30,	 /* for what must not */
+	PATIENT = 30000, /* for what must happen, in milliseconds */
+	BRIEF = 30,	 /* for what must not happen */
 };
 
 /* A region that the fake NIC does not know. */
@@ -38,7 +38,7 @@ static inline struct pier_counter *counter_of(struct pier_pd *pd)
 	return counter;
 }
 
-/* The last one. */
+/* Destroy the last counter. */
 static inline void destroy(struct pier_counter *counter)
 {
 	expect_ok(pier_counter_destroy(counter));

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Which regions the requests of channels keep, and for how long, over a NIC that
- * completes what the test says. */
+/*
+ * Regions in use by the requests of channels, and for how long. The NIC completes what
+ * the test says.
+ */
 #include "tests/support/cmocka.h"
 #include "tests/support/expect.h"
 #include "tests/support/random.h"
@@ -11,6 +13,7 @@
 
 #include <pier/channel.h>
 
+#include "device/pd.h"
 #include "nic.h"
 
 enum {
@@ -68,7 +71,7 @@ static void complete_send(void)
 	fake_complete(fake.send_ids[0], IBV_WC_SUCCESS, IBV_WC_RDMA_WRITE, 8);
 }
 
-/* From posting until it is collected, not only until it is complete. */
+/* From posting until the completion is collected, not only until it arrives. */
 static void expect_kept(struct pier_channel *channel, struct pier_work work,
 			const char *name)
 {
@@ -86,7 +89,7 @@ static void expect_kept(struct pier_channel *channel, struct pier_work work,
 	expect_use(KEY, NULL);
 }
 
-static void keeps_by_kind(void **state)
+static void keeps_the_regions_of_each_kind_of_request(void **state)
 {
 	struct pier_channel *channel = connected();
 	struct pier_work work;
@@ -108,7 +111,7 @@ static void keeps_by_kind(void **state)
 	expect_ok(pier_channel_destroy(channel));
 }
 
-static void keeps_what_nobody_asks_for_until_it_is_polled(void **state)
+static void keeps_regions_of_unwatched_requests(void **state)
 {
 	struct pier_channel *channel = connected();
 
@@ -121,8 +124,8 @@ static void keeps_what_nobody_asks_for_until_it_is_polled(void **state)
 	expect_ok(pier_channel_destroy(channel));
 }
 
-/* Devices do not look at the keys of these. */
-static void keeps_nothing_without_need(void **state)
+/* Devices ignore the keys of empty elements. */
+static void ignores_keys_of_empty_elements(void **state)
 {
 	struct pier_gather empty[SGE] = { { 0, 0, KEY }, { 1, 1, OTHER }, { 2, 0, KEY } };
 	struct pier_channel *channel = connected_with(8);
@@ -145,7 +148,7 @@ static void keeps_nothing_without_need(void **state)
 	expect_ok(pier_channel_destroy(channel));
 }
 
-static void keeps_nothing_that_was_refused(void **state)
+static void refused_request_keeps_no_region(void **state)
 {
 	struct pier_channel *channel = connected();
 
@@ -159,7 +162,7 @@ static void keeps_nothing_that_was_refused(void **state)
 	expect_ok(pier_channel_destroy(channel));
 }
 
-static void keeps_nothing_after_a_stop(void **state)
+static void stopped_channel_keeps_no_region(void **state)
 {
 	struct pier_channel *channel = connected();
 	struct pier_work work;
@@ -171,7 +174,7 @@ static void keeps_nothing_after_a_stop(void **state)
 	expect_use(KEY, NULL);
 	expect_ok(pier_channel_destroy(channel));
 
-	/* A queue pair that does not even flush. */
+	/* A queue pair that gives no flushes either. */
 	channel = connected();
 	fake.never_flushes = true;
 	expect_ok(pier_post_recv(channel, &target, 1, NULL));
@@ -181,7 +184,7 @@ static void keeps_nothing_after_a_stop(void **state)
 	expect_ok(pier_channel_destroy(channel));
 }
 
-static void lets_go_with_the_channel(void **state)
+static void destroying_the_channel_releases_regions(void **state)
 {
 	struct pier_channel *first = connected(), *second = NULL;
 
@@ -196,11 +199,11 @@ static void lets_go_with_the_channel(void **state)
 	expect_use(KEY, NULL);
 }
 
-/* What is outstanding, by the side of the channel's own memory of it. */
+/* A model of what is outstanding, beside the channel's own. */
 struct model {
 	struct pier_work works[SENDS + RECEIVES];
 	uint32_t keys[SENDS + RECEIVES][SGE]; /* 0: none */
-	int posted[SENDS + RECEIVES];	      /* in which step */
+	int posted[SENDS + RECEIVES];	      /* the step in which it was posted */
 };
 
 enum {
@@ -292,7 +295,7 @@ struct watch {
 	unsigned int looks;
 };
 
-/* No request has OTHER any more, whatever goes on with KEY in the same slots. */
+/* No request uses OTHER, whatever happens to KEY in the same slots. */
 static void *look_for_other(void *argument)
 {
 	struct watch *watch = argument;
@@ -316,7 +319,7 @@ static void post_and_finish(struct pier_channel *channel,
 	expect_result(pier_work_poll(channel, work, &result), 1);
 }
 
-static void is_asked_while_requests_come_and_go(void **state)
+static void can_be_queried_while_requests_run(void **state)
 {
 	struct pier_scatter old[SGE] = { { 1, 1, OTHER },
 					 { 1, 1, OTHER },
@@ -342,14 +345,14 @@ static void is_asked_while_requests_come_and_go(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(keeps_by_kind),
-		cmocka_unit_test(keeps_what_nobody_asks_for_until_it_is_polled),
-		cmocka_unit_test(keeps_nothing_without_need),
-		cmocka_unit_test(keeps_nothing_that_was_refused),
-		cmocka_unit_test(keeps_nothing_after_a_stop),
-		cmocka_unit_test(lets_go_with_the_channel),
+		cmocka_unit_test(keeps_the_regions_of_each_kind_of_request),
+		cmocka_unit_test(keeps_regions_of_unwatched_requests),
+		cmocka_unit_test(ignores_keys_of_empty_elements),
+		cmocka_unit_test(refused_request_keeps_no_region),
+		cmocka_unit_test(stopped_channel_keeps_no_region),
+		cmocka_unit_test(destroying_the_channel_releases_regions),
 		cmocka_unit_test(agrees_with_a_model),
-		cmocka_unit_test(is_asked_while_requests_come_and_go),
+		cmocka_unit_test(can_be_queried_while_requests_run),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

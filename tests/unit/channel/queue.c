@@ -37,7 +37,7 @@ static void finish(struct pier_queue *queue, struct pier_entry *entry,
 	pier_queue_keep(queue, entry, &result);
 }
 
-static void completes_all_before(void **state)
+static void completion_covers_earlier_requests(void **state)
 {
 	struct pier_queue queue = queue_from((UINT64_C(1) << 61) - 2);
 
@@ -49,7 +49,7 @@ static void completes_all_before(void **state)
 		assert_int_equal(pier_queue_room(&queue), 0);
 		pier_queue_done(&queue, queue.head - 2);
 		assert_int_equal(pier_queue_outstanding(&queue), 1);
-		/* One that comes late changes nothing. */
+		/* A late completion changes nothing. */
 		pier_queue_done(&queue, queue.head - 3);
 		assert_int_equal(pier_queue_outstanding(&queue), 1);
 		pier_queue_done(&queue, queue.head - 1);
@@ -57,7 +57,7 @@ static void completes_all_before(void **state)
 	pier_free_queue(&queue);
 }
 
-static void finds_what_is_watched(void **state)
+static void finds_watched_requests(void **state)
 {
 	struct pier_queue queue = queue_from(100);
 	struct pier_entry *entry;
@@ -66,7 +66,7 @@ static void finds_what_is_watched(void **state)
 	assert_null(pier_queue_find(&queue, 100)); /* not posted yet */
 	entry = post(&queue, true, PIER_OP_SEND, 1);
 	assert_ptr_equal(pier_queue_find(&queue, 100), entry);
-	assert_null(pier_queue_find(&queue, 96)); /* of the same place in the ring */
+	assert_null(pier_queue_find(&queue, 96)); /* with the same place in the ring */
 	assert_null(pier_queue_find(&queue, 100 | PIER_ID_RECEIVE));
 	post(&queue, false, PIER_OP_SEND, 1);
 	assert_null(pier_queue_find(&queue, 101));
@@ -79,8 +79,8 @@ static void finds_what_is_watched(void **state)
 	pier_free_queue(&queue);
 }
 
-/* Results that nobody asks for stay while others come round; there is an end to it. */
-static void puts_results_aside(void **state)
+/* Results that nobody asks for survive the wrap-around, up to a limit. */
+static void sets_results_aside(void **state)
 {
 	struct pier_queue queue = queue_from(0);
 	uint64_t id;
@@ -95,7 +95,7 @@ static void puts_results_aside(void **state)
 	for (id = 0; id < DEPTH + 4; id++)
 		assert_int_equal(pier_queue_find(&queue, id)->result.byte_length,
 				 1000 + id);
-	/* The first of three, then the last, then what came in between. */
+	/* The first of three, then the last, then the middle one. */
 	pier_queue_forget(&queue, pier_queue_find(&queue, 0));
 	assert_null(pier_queue_find(&queue, 0));
 	assert_true(pier_queue_make_free(&queue, queue.head));
@@ -112,7 +112,7 @@ static void puts_results_aside(void **state)
 	pier_free_queue(&queue);
 }
 
-static void knows_the_keys_of_what_is_outstanding(void **state)
+static void lists_keys_of_outstanding_requests(void **state)
 {
 	const struct ibv_sge one = { 1, 1, 77 }, none = { 1, 0, 78 };
 	struct pier_queue queue = queue_from(41);
@@ -126,7 +126,7 @@ static void knows_the_keys_of_what_is_outstanding(void **state)
 	assert_true(pier_queue_uses(&queue, 10, &opcode));
 	assert_int_equal(opcode, PIER_OP_WRITE);
 	assert_true(pier_queue_uses(&queue, 98, &opcode));
-	assert_false(pier_queue_uses(&queue, 99, &opcode)); /* of no bytes */
+	assert_false(pier_queue_uses(&queue, 99, &opcode)); /* without bytes */
 	pier_queue_done(&queue, 41);
 	assert_false(pier_queue_uses(&queue, 10, &opcode));
 	assert_true(pier_queue_uses(&queue, 11, &opcode));
@@ -147,10 +147,10 @@ static void knows_the_keys_of_what_is_outstanding(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(completes_all_before),
-		cmocka_unit_test(finds_what_is_watched),
-		cmocka_unit_test(puts_results_aside),
-		cmocka_unit_test(knows_the_keys_of_what_is_outstanding),
+		cmocka_unit_test(completion_covers_earlier_requests),
+		cmocka_unit_test(finds_watched_requests),
+		cmocka_unit_test(sets_results_aside),
+		cmocka_unit_test(lists_keys_of_outstanding_requests),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

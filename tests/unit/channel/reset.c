@@ -8,7 +8,7 @@
 
 #include "counter_fixture.h"
 
-/* What is asked of the NIC to bring a channel back, and what a channel keeps. */
+/* The verbs calls that recover a channel, and the state that the channel keeps. */
 
 static const struct pier_endpoint peer = {
 	.qpn = 0x55,
@@ -62,7 +62,7 @@ static void close_channel(struct pier_channel *channel)
 	assert_int_equal(fake.qps + fake.cqs + fake.channels, 0);
 }
 
-/* Connects to a peer that was reset too, and moves something. */
+/* Connect to a peer that was reset too, and move some bytes. */
 static void expect_usable(struct pier_channel *channel, uint32_t generation)
 {
 	struct pier_endpoint newer = peer;
@@ -83,7 +83,7 @@ static void expect_usable(struct pier_channel *channel, uint32_t generation)
 	assert_int_equal(result.byte_length, 5);
 }
 
-/* A post, its failure, and two that were behind it. */
+/* A post, its failure, and two requests behind it. */
 static void break_channel(struct pier_channel *channel)
 {
 	struct pier_work work[3];
@@ -91,7 +91,7 @@ static void break_channel(struct pier_channel *channel)
 	for (int i = 0; i < 2; i++)
 		expect_ok(pier_post_send(channel, NULL, 0, &work[i]));
 	expect_ok(pier_post_recv(channel, NULL, 0, &work[2]));
-	/* The receive queue may tell first. */
+	/* The receive queue may report first. */
 	fake_complete(work[2].id, IBV_WC_WR_FLUSH_ERR, IBV_WC_RECV, 0);
 	fake_complete(work[0].id, IBV_WC_REM_ACCESS_ERR, IBV_WC_SEND, 0);
 	fake_complete(work[1].id, IBV_WC_WR_FLUSH_ERR, IBV_WC_SEND, 0);
@@ -100,7 +100,7 @@ static void break_channel(struct pier_channel *channel)
 		expect_ok(pier_work_drop(channel, work[i]));
 }
 
-static void keeps_the_first_cause_apart(void **state)
+static void reports_the_first_cause(void **state)
 {
 	struct pier_channel *channel = connected();
 	struct pier_channel_failure failure;
@@ -122,7 +122,7 @@ static void keeps_the_first_cause_apart(void **state)
 	close_channel(channel);
 }
 
-/* Flushes alone: the first of them is the cause, and not one behind it. */
+/* Only flushes: the first of them is the cause, not a later one. */
 static void counts_flushes_without_a_cause(void **state)
 {
 	struct pier_channel *channel = connected();
@@ -141,7 +141,7 @@ static void counts_flushes_without_a_cause(void **state)
 	close_channel(channel);
 }
 
-static void says_that_it_stopped_by_itself(void **state)
+static void reports_that_it_stopped_by_itself(void **state)
 {
 	struct pier_channel *channel = connected();
 	struct pier_channel_failure failure;
@@ -159,7 +159,7 @@ static void says_that_it_stopped_by_itself(void **state)
 	close_channel(channel);
 }
 
-static void begins_anew_after_an_error(void **state)
+static void works_again_after_an_error(void **state)
 {
 	static const enum ibv_qp_state way[] = { IBV_QPS_ERR, IBV_QPS_RESET,
 						 IBV_QPS_INIT };
@@ -186,8 +186,8 @@ static void begins_anew_after_an_error(void **state)
 	close_channel(channel);
 }
 
-/* What was on its way when the channel was reset: at most half of the numbers off. */
-static void begins_far_from_the_last_packet(void **state)
+/* Packets in flight at the reset are at most half of the PSN range away. */
+static void new_psn_is_far_from_the_last_packet(void **state)
 {
 	struct pier_channel *channel = connected();
 	struct pier_endpoint newer = peer;
@@ -211,8 +211,8 @@ static void begins_far_from_the_last_packet(void **state)
 	close_channel(channel);
 }
 
-/* One that the caller chose was good for the first connection; so is what was asked. */
-static void begins_far_from_the_first_packet_at_least(void **state)
+/* The caller's PSN was for the first connection, and the query reports it. */
+static void new_psn_is_far_from_the_first_if_unknown(void **state)
 {
 	struct pier_channel_attr attr = small_attr();
 	struct pier_channel *channel;
@@ -223,7 +223,7 @@ static void begins_far_from_the_first_packet_at_least(void **state)
 	expect_ok(pier_channel_create(fake_reset(), &attr, &channel));
 	assert_int_equal(endpoint_of(channel).psn, 0x123456);
 	expect_ok(pier_channel_connect(channel, &peer));
-	/* To ERR, and then the question. */
+	/* First to ERR, and then the query. */
 	fake.fail_call = fake.calls + 2;
 	expect_ok(pier_channel_reset(channel));
 	distance = (endpoint_of(channel).psn - 0x123456) & 0xffffff;
@@ -231,7 +231,7 @@ static void begins_far_from_the_first_packet_at_least(void **state)
 	close_channel(channel);
 }
 
-static void answers_for_what_was_outstanding(void **state)
+static void reports_requests_outstanding_at_the_reset(void **state)
 {
 	struct pier_channel *channel = connected();
 	struct pier_work done, sends[2], receive, next;
@@ -261,7 +261,7 @@ static void answers_for_what_was_outstanding(void **state)
 	close_channel(channel);
 }
 
-/* No completion comes: the queue pair goes to RESET all the same. */
+/* Without completions the queue pair still goes to RESET. */
 static void does_not_wait_for_a_dead_device(void **state)
 {
 	struct pier_channel *channel = connected();
@@ -280,21 +280,21 @@ static void does_not_wait_for_a_dead_device(void **state)
 	close_channel(channel);
 }
 
-static void resets_at_any_time(void **state)
+static void can_be_reset_in_any_state(void **state)
 {
 	struct pier_channel *channel = prepared();
 	struct pier_work receive;
 
 	(void)state;
-	/* Before it was connected. */
+	/* Before the channel was connected. */
 	expect_ok(pier_post_recv(channel, NULL, 0, &receive));
 	expect_ok(pier_channel_reset(channel));
 	expect_result(pier_work_wait(channel, receive, 0, NULL), -ECANCELED);
-	/* Once more, and while nothing is wrong. */
+	/* A second time, and without an error. */
 	expect_ok(pier_channel_reset(channel));
 	expect_usable(channel, 7);
 	expect_ok(pier_channel_reset(channel));
-	/* After it could not be connected: which says nothing of the peer. */
+	/* After a failed connect, which must not blame the peer. */
 	fake.fail_call = fake.calls + 1;
 	expect_result(
 		pier_channel_connect(channel, &(struct pier_endpoint){ .qpn = 0x55,
@@ -304,7 +304,7 @@ static void resets_at_any_time(void **state)
 	expect_result(pier_channel_connect(channel, &peer), -EISCONN);
 	expect_ok(pier_channel_reset(channel));
 	expect_usable(channel, 8);
-	/* After the time was up, which stops everything. */
+	/* After a timeout, which stops everything. */
 	expect_result(pier_channel_send(channel, NULL, 0, 0), -ETIMEDOUT);
 	expect_ok(pier_channel_reset(channel));
 	expect_usable(channel, 9);
@@ -332,7 +332,7 @@ static void refuses_stale_endpoints(void **state)
 	expect_ok(pier_channel_reset(channel));
 	expect_usable(channel, UINT32_MAX);
 	expect_ok(pier_channel_reset(channel));
-	expect_usable(channel, 1); /* 0 is none */
+	expect_usable(channel, 1); /* 0 is not a generation */
 	expect_ok(pier_channel_reset(channel));
 	other.generation = UINT32_MAX;
 	expect_result(pier_channel_connect(channel, &other), -ESTALE);
@@ -341,8 +341,8 @@ static void refuses_stale_endpoints(void **state)
 	close_channel(channel);
 }
 
-/* Another channel may have got the number, and others have no generations. */
-static void takes_the_endpoints_of_others(void **state)
+/* Another channel may get the number, and some endpoints have no generation. */
+static void accepts_endpoints_of_other_channels(void **state)
 {
 	struct pier_endpoint other = peer;
 	struct pier_channel *channel = connected();
@@ -366,8 +366,8 @@ static void takes_the_endpoints_of_others(void **state)
 	close_channel(channel);
 }
 
-/* Each call of the provider fails once: afterwards it can be reset again. */
-static void survives_every_failure(void **state)
+/* Each call of the provider fails once: the channel can be reset again afterwards. */
+static void can_be_retried_after_every_failure(void **state)
 {
 	int failures = 0;
 
@@ -398,18 +398,18 @@ static void survives_every_failure(void **state)
 		expect_usable(channel, 8);
 		close_channel(channel);
 	}
-	/* The port, its GIDs, to RESET and to INIT; others can be done without. */
+	/* The port, its GIDs, to RESET and to INIT; the others are optional. */
 	assert_int_equal(failures, 1 + FAKE_GIDS + 2);
 }
 
-static void needs_its_port_again(void **state)
+static void needs_an_active_port(void **state)
 {
 	struct pier_channel *channel = connected();
 
 	(void)state;
 	fake.port.state = IBV_PORT_DOWN;
 	expect_result(pier_channel_reset(channel), -ENETDOWN);
-	/* Its queue pair takes nothing any more. */
+	/* Its queue pair accepts no more requests. */
 	assert_int_equal(pier_channel_error(channel, NULL), -ENETDOWN);
 	expect_result(pier_post_recv(channel, NULL, 0, NULL), -EPIPE);
 	expect_result(pier_channel_connect(channel, &peer), -EISCONN);
@@ -422,7 +422,7 @@ static void needs_its_port_again(void **state)
 	close_channel(channel);
 }
 
-static void ends_windows(void **state)
+static void invalidates_windows(void **state)
 {
 	static uint8_t memory[8192];
 	struct pier_channel *channel;
@@ -441,7 +441,7 @@ static void ends_windows(void **state)
 				   &window));
 	assert_true(pier_mr_is_window(window));
 	assert_int_equal(fake.mws, 1);
-	fake.fail_call = fake.calls + 2; /* behind ERR */
+	fake.fail_call = fake.calls + 2; /* after ERR */
 	expect_result(pier_channel_reset(channel), -ENOSPC);
 	test_assert_sentence("memory window");
 	assert_int_equal(fake.mws, 1);
@@ -474,7 +474,7 @@ static void keeps_its_counters(void **state)
 	destroy(counter);
 }
 
-static void resets_without_end(void **state)
+static void can_be_reset_repeatedly(void **state)
 {
 	struct pier_channel *channel = connected();
 	uint32_t first = endpoint_of(channel).generation, generation = 8;
@@ -486,12 +486,12 @@ static void resets_without_end(void **state)
 		expect_ok(pier_channel_reset(channel));
 		expect_usable(channel, generation++);
 	}
-	/* 0 is left out. */
+	/* 0 is skipped. */
 	assert_in_range(endpoint_of(channel).generation - first, 1000, 1001);
 	close_channel(channel);
 }
 
-static void hands_attributes_down(void **state)
+static void passes_attributes_to_the_device(void **state)
 {
 	struct pier_channel_attr attr = small_attr(), found;
 	struct pier_channel *channel;
@@ -539,8 +539,8 @@ static void hands_attributes_down(void **state)
 	expect_result(pier_channel_create(&fake.pd, &attr, &channel), -EINVAL);
 }
 
-/* As much as the caller's header knows, and not a byte more. */
-static void tells_other_sizes(void **state)
+/* As many fields as the caller's header has, and not a byte more. */
+static void fills_structs_of_other_sizes(void **state)
 {
 	struct {
 		struct pier_channel_attr attr;
@@ -568,24 +568,24 @@ static void tells_other_sizes(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		counter_case(keeps_the_first_cause_apart),
+		counter_case(reports_the_first_cause),
 		counter_case(counts_flushes_without_a_cause),
-		counter_case(says_that_it_stopped_by_itself),
-		counter_case(begins_anew_after_an_error),
-		counter_case(begins_far_from_the_last_packet),
-		counter_case(begins_far_from_the_first_packet_at_least),
-		counter_case(answers_for_what_was_outstanding),
+		counter_case(reports_that_it_stopped_by_itself),
+		counter_case(works_again_after_an_error),
+		counter_case(new_psn_is_far_from_the_last_packet),
+		counter_case(new_psn_is_far_from_the_first_if_unknown),
+		counter_case(reports_requests_outstanding_at_the_reset),
 		counter_case(does_not_wait_for_a_dead_device),
-		counter_case(resets_at_any_time),
+		counter_case(can_be_reset_in_any_state),
 		counter_case(refuses_stale_endpoints),
-		counter_case(takes_the_endpoints_of_others),
-		counter_case(survives_every_failure),
-		counter_case(needs_its_port_again),
-		counter_case(ends_windows),
+		counter_case(accepts_endpoints_of_other_channels),
+		counter_case(can_be_retried_after_every_failure),
+		counter_case(needs_an_active_port),
+		counter_case(invalidates_windows),
 		counter_case(keeps_its_counters),
-		counter_case(resets_without_end),
-		counter_case(hands_attributes_down),
-		counter_case(tells_other_sizes),
+		counter_case(can_be_reset_repeatedly),
+		counter_case(passes_attributes_to_the_device),
+		counter_case(fills_structs_of_other_sizes),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

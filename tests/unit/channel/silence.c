@@ -16,15 +16,15 @@
 #include <pier/pier.h>
 
 /*
- * A peer on soft0 that is stopped: its process lives and its links stay open, and it
- * answers nothing. The child is forked before a device is opened.
+ * A stopped peer on soft0: its process lives and its links stay open, but it answers
+ * nothing. The child is forked before a device is opened.
  */
 
 enum {
 	PATIENT = 30000,
 	KEEPALIVE = 50,
 	LIMIT = 2000, /* of soft0, without retries */
-	SLACK = 8000, /* of a busy machine */
+	SLACK = 8000, /* for a busy machine */
 	LENGTH = 1 << 20,
 	MARK = 77,
 	MARK_AT = 4000,
@@ -85,7 +85,7 @@ static bool tell(int stream, char byte)
 	return write(stream, &byte, 1) == 1;
 }
 
-/* Of all memory: the new bytes, and what the new connection wrote. */
+/* In all memory: the new bytes, and the writes of the new connection. */
 static bool holds_only_the_mark(void)
 {
 	for (size_t i = 0; i < LENGTH; i++)
@@ -94,7 +94,7 @@ static bool holds_only_the_mark(void)
 	return true;
 }
 
-/* Connected; told to begin anew; looks when the mark has come. */
+/* Connected; told to begin again; polls when the mark has come. */
 static int be_peer(int stream)
 {
 	uint8_t wire[PIER_REMOTE_WIRE_SIZE];
@@ -188,7 +188,7 @@ static void expect_noticed(int64_t since)
 	assert_in_range(took, LIMIT, KEEPALIVE + LIMIT + SLACK);
 }
 
-static void is_noticed_by_who_waits(void **state)
+static void waiting_thread_detects_a_silent_peer(void **state)
 {
 	struct test_census before = test_take_census();
 	struct pier_remote remote;
@@ -204,8 +204,8 @@ static void is_noticed_by_who_waits(void **state)
 	test_assert_census(&before);
 }
 
-/* A loop of the caller's own, which sleeps on the fd and as long as it may. */
-static void is_noticed_by_who_polls(void **state)
+/* The caller's own loop, which sleeps on the fd for as long as it may. */
+static void polling_thread_detects_a_silent_peer(void **state)
 {
 	struct test_census before = test_take_census();
 	struct pier_remote remote;
@@ -231,10 +231,10 @@ static void is_noticed_by_who_polls(void **state)
 }
 
 /*
- * What was on its way to a peer that did nothing, when both were reset: it finds another
- * connection, and another use of the memory.
+ * Requests that were on their way to a stopped peer when both ends were reset meet
+ * another connection and another use of the memory.
  */
-static void gets_nothing_of_the_old_connection(void **state)
+static void receives_nothing_of_the_old_connection(void **state)
 {
 	struct test_census before = test_take_census();
 	struct pier_remote remote, mark;
@@ -265,9 +265,9 @@ static void gets_nothing_of_the_old_connection(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(is_noticed_by_who_waits),
-		cmocka_unit_test(is_noticed_by_who_polls),
-		cmocka_unit_test(gets_nothing_of_the_old_connection),
+		cmocka_unit_test(waiting_thread_detects_a_silent_peer),
+		cmocka_unit_test(polling_thread_detects_a_silent_peer),
+		cmocka_unit_test(receives_nothing_of_the_old_connection),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* How long a channel looks, when it sleeps, and how all of its work is cancelled; over a
- * NIC that completes what the test says. */
+/*
+ * Polling, sleeping, and cancelling all requests of a channel. The NIC completes what the
+ * test says.
+ */
 #include "tests/support/cmocka.h"
 #include "tests/support/census.h"
 #include "tests/support/expect.h"
@@ -22,8 +24,9 @@ enum {
 	DEPTH = 4,
 	MANY = 1000,
 	/*
-	 * More than sleeping twice takes. A channel that polls makes at least
-	 * PIER_LOOKS_PER_CLOCK and two more for arming, however busy the machine is.
+	 * More than sleeping twice takes. A channel that polls does so at least
+	 * PIER_LOOKS_PER_CLOCK times, and twice more to arm, however busy the machine
+	 * is.
 	 */
 	FEW = PIER_LOOKS_PER_CLOCK,
 	LONGEST_SPIN_US = 1000000,
@@ -50,14 +53,14 @@ static struct pier_channel *connected(enum pier_waiting waiting, uint32_t spin_u
 	return channel;
 }
 
-/* A wait that nothing ends but its time, and that stops nothing. */
+/* A wait that only its timeout ends, and that stops nothing. */
 static void wait_in_vain(struct pier_channel *channel, int timeout_ms)
 {
 	fake.polls = fake.notifies = 0;
 	expect_result(pier_channel_wait_room(channel, DEPTH, timeout_ms), -ETIMEDOUT);
 }
 
-static void looks_as_it_is_told(void **state)
+static void polls_as_configured(void **state)
 {
 	struct pier_channel *channel = connected(PIER_WAIT_POLL, 0);
 
@@ -65,7 +68,7 @@ static void looks_as_it_is_told(void **state)
 	expect_ok(pier_post_send(channel, NULL, 0, NULL));
 	wait_in_vain(channel, 20);
 	assert_true(fake.polls > FEW);
-	/* Looking once more when the time is up arms, and does not sleep. */
+	/* The last poll after the timeout arms the event, and does not sleep. */
 	assert_int_equal(fake.notifies, 1);
 	expect_ok(pier_channel_set_waiting(channel, PIER_WAIT_EVENT, 50));
 	wait_in_vain(channel, 20);
@@ -74,12 +77,12 @@ static void looks_as_it_is_told(void **state)
 	expect_ok(pier_channel_set_waiting(channel, PIER_WAIT_ADAPTIVE, 0));
 	wait_in_vain(channel, 20);
 	assert_true(fake.polls <= FEW);
-	/* Looks for 10 ms, and sleeps for the rest. */
+	/* Polls for 10 ms, and sleeps for the rest. */
 	expect_ok(pier_channel_set_waiting(channel, PIER_WAIT_ADAPTIVE, 10000));
 	wait_in_vain(channel, 20);
 	assert_true(fake.polls > FEW);
 	assert_true(fake.notifies >= 1);
-	/* And no longer than the wait. */
+	/* Not beyond the end of the wait. */
 	expect_ok(pier_channel_set_waiting(channel, PIER_WAIT_ADAPTIVE, LONGEST_SPIN_US));
 	wait_in_vain(channel, 1);
 	expect_ok(pier_channel_destroy(channel));
@@ -87,9 +90,9 @@ static void looks_as_it_is_told(void **state)
 
 /*
  * A completion that comes while the channel polls needs no event. A channel with
- * PIER_WAIT_ADAPTIVE may have slept on a machine that took longer than its spin.
+ * PIER_WAIT_ADAPTIVE may sleep if the machine took longer than its spin time.
  */
-static void finds_what_comes_while_it_looks(void **state)
+static void finds_completions_while_polling(void **state)
 {
 	static const enum pier_waiting lookers[] = { PIER_WAIT_POLL, PIER_WAIT_ADAPTIVE };
 
@@ -109,7 +112,7 @@ static void finds_what_comes_while_it_looks(void **state)
 }
 
 /* A busy machine lets the channel sleep after any number of polls. */
-static void is_woken_by_what_comes_while_it_sleeps(void **state)
+static void completions_wake_a_sleeping_channel(void **state)
 {
 	static const enum pier_waiting sleepers[] = { PIER_WAIT_EVENT,
 						      PIER_WAIT_ADAPTIVE };
@@ -125,11 +128,11 @@ static void is_woken_by_what_comes_while_it_sleeps(void **state)
 	}
 }
 
-/* Between the two looks of arming, where an event would not come. */
-static void finds_what_comes_while_it_arms(void **state)
+/* Between the two polls of arming, where no event would come. */
+static void finds_completions_while_arming(void **state)
 {
 	(void)state;
-	/* Posting looks once, arming twice. */
+	/* Posting polls once, arming twice. */
 	for (int poll = 2; poll <= 3; poll++) {
 		struct pier_channel *channel = connected(PIER_WAIT_EVENT, 0);
 
@@ -211,7 +214,7 @@ static void shared_pool_waits_as_its_channel(void **state)
 	expect_ok(pier_recv_pool_destroy(pool));
 }
 
-static void refuses_what_it_does_not_know(void **state)
+static void refuses_unknown_wait_modes(void **state)
 {
 	struct pier_channel_attr attr;
 	struct pier_channel *channel = connected(PIER_WAIT_ADAPTIVE, 50);
@@ -234,7 +237,7 @@ static void refuses_what_it_does_not_know(void **state)
 	test_assert_sentence("waiting 7");
 }
 
-static void cancels_all_that_is_outstanding(void **state)
+static void cancels_all_outstanding_requests(void **state)
 {
 	struct pier_channel *channel = connected(PIER_WAIT_ADAPTIVE, 50);
 	struct pier_work done, send, receive;
@@ -244,7 +247,7 @@ static void cancels_all_that_is_outstanding(void **state)
 	expect_ok(pier_post_send(channel, NULL, 0, &done));
 	expect_ok(pier_post_send(channel, NULL, 0, &send));
 	expect_ok(pier_post_recv(channel, NULL, 0, &receive));
-	/* In time, though nobody has looked yet. */
+	/* In time, although nobody has polled yet. */
 	fake_complete(done.id, IBV_WC_SUCCESS, IBV_WC_SEND, 0);
 	expect_ok(pier_channel_cancel(channel));
 	assert_int_equal(fake.state, IBV_QPS_ERR);
@@ -260,8 +263,8 @@ static void cancels_all_that_is_outstanding(void **state)
 	expect_ok(pier_channel_destroy(channel));
 }
 
-/* Also of a device that is dead. */
-static void cancels_what_never_comes(void **state)
+/* Also on a device that is dead. */
+static void cancels_requests_that_never_complete(void **state)
 {
 	struct pier_channel *channel = connected(PIER_WAIT_ADAPTIVE, 50);
 	struct pier_work send;
@@ -279,15 +282,15 @@ static void cancels_what_never_comes(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(looks_as_it_is_told),
-		cmocka_unit_test(finds_what_comes_while_it_looks),
-		cmocka_unit_test(is_woken_by_what_comes_while_it_sleeps),
-		cmocka_unit_test(finds_what_comes_while_it_arms),
+		cmocka_unit_test(polls_as_configured),
+		cmocka_unit_test(finds_completions_while_polling),
+		cmocka_unit_test(completions_wake_a_sleeping_channel),
+		cmocka_unit_test(finds_completions_while_arming),
 		cmocka_unit_test(counter_waits_as_its_channel),
 		cmocka_unit_test(shared_pool_waits_as_its_channel),
-		cmocka_unit_test(refuses_what_it_does_not_know),
-		cmocka_unit_test(cancels_all_that_is_outstanding),
-		cmocka_unit_test(cancels_what_never_comes),
+		cmocka_unit_test(refuses_unknown_wait_modes),
+		cmocka_unit_test(cancels_all_outstanding_requests),
+		cmocka_unit_test(cancels_requests_that_never_complete),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Barriers of groups: that nobody passes before all have come, and who is named. */
+/*
+ * Barriers of groups: no rank passes before all have come, and the right rank is named.
+ */
 #include "tests/support/cmocka.h"
 #include "tests/support/expect.h"
 #include "group_fixture.h"
@@ -15,10 +17,12 @@
 
 enum {
 	BARRIERS = 40,
-	/* Some thousand in the 50 us before it sleeps, then one for each event. */
+	/*
+	 * A few thousand in the 50 us before the thread sleeps, then one for each event.
+	 */
 	MANY_LOOKS = 100000,
-	LONGER = 1500,	 /* in which all that come have come, on a busy machine too */
-	SLACK_MS = 3000, /* that a machine with other things to do may take longer */
+	LONGER = 1500,	 /* enough for the ranks that come, on a busy machine too */
+	SLACK_MS = 3000, /* tolerance for a busy machine */
 };
 
 static const uint32_t sizes[] = { 1, 2, 3, 5, 8, 16 };
@@ -27,7 +31,7 @@ static const enum pier_barrier_algorithm algorithms[] = {
 	PIER_BARRIER_BINARY_TREE,
 	PIER_BARRIER_DISSEMINATION,
 };
-static enum pier_barrier_algorithm algorithm; /* of the test that runs */
+static enum pier_barrier_algorithm algorithm; /* of the running test */
 
 static struct crew *connected(void **state, uint32_t size)
 {
@@ -47,10 +51,10 @@ static void disconnect(void **state)
 	scene->crew.size = 0;
 }
 
-/* How many have come to each barrier. */
+/* How many ranks have come to each barrier. */
 static atomic_uint came[BARRIERS];
 
-/* Some turns for others, a few times some milliseconds. */
+/* Yield to others, sometimes for some milliseconds. */
 static void dawdle(struct test_random *random)
 {
 	struct timespec pause = { .tv_nsec = 3000000 };
@@ -85,7 +89,7 @@ static int pass_many(struct crew_member *member)
 	return error;
 }
 
-static void nobody_passes_before_all_have_come(void **state)
+static void no_rank_passes_before_all_have_come(void **state)
 {
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
 		struct crew *crew = connected(state, sizes[i]);
@@ -129,7 +133,7 @@ static int pass_some(struct crew_member *member)
 	return error;
 }
 
-static void some_ranks_by_any_algorithm(void **state)
+static void random_sets_and_algorithms_work(void **state)
 {
 	struct crew *crew = connected(state, 8);
 
@@ -143,7 +147,7 @@ static int pass_one(struct crew_member *member)
 				     member->crew->timeout_ms);
 }
 
-/* Whoever is through may leave at once: nobody else suffers from it. */
+/* A rank may leave right after a barrier: no other rank suffers. */
 static int pass_and_leave(struct crew_member *member)
 {
 	int error = pass_one(member);
@@ -155,7 +159,7 @@ static int pass_and_leave(struct crew_member *member)
 	return error;
 }
 
-static void leaving_right_behind_a_barrier(void **state)
+static void rank_may_leave_right_after_a_barrier(void **state)
 {
 	for (int i = 0; i < 12; i++) {
 		struct crew *crew = connected(state, 5);
@@ -166,7 +170,7 @@ static void leaving_right_behind_a_barrier(void **state)
 	}
 }
 
-/* One is late by a second: the others sleep meanwhile. */
+/* One rank is late by a second: the others sleep meanwhile. */
 static int sleep_in_a_barrier(struct crew_member *member)
 {
 	struct timespec second = { .tv_sec = 1 };
@@ -183,7 +187,7 @@ static int sleep_in_a_barrier(struct crew_member *member)
 	return error;
 }
 
-static void who_waits_sleeps(void **state)
+static void waiting_ranks_sleep(void **state)
 {
 	struct crew *crew = connected(state, 3);
 
@@ -193,7 +197,7 @@ static void who_waits_sleeps(void **state)
 	}
 }
 
-/* Errors by rank, that each member blames that one, and that nobody was late. */
+/* Errors by rank; each member names that rank, and none is late. */
 static void expect_blamed(const struct crew *crew, uint32_t mask, uint32_t culprit,
 			  int error)
 {
@@ -214,14 +218,14 @@ static void expect_blamed(const struct crew *crew, uint32_t mask, uint32_t culpr
 	}
 }
 
-/* The first rank knows who is missing, and tells the others, who have longer. */
+/* The first rank knows who is missing, and tells the others, whose deadline is later. */
 static int pass_patiently(struct crew_member *member)
 {
 	return pier_group_barrier_of(member->group, algorithm, NULL, 0,
 				     member->rank == 0 ? LONGER : CREW_PATIENT);
 }
 
-static void the_first_rank_names_who_is_missing(void **state)
+static void first_rank_names_the_missing_rank(void **state)
 {
 	struct crew *crew = connected(state, 5);
 	uint32_t mask = 0x1f & ~(1u << 3);
@@ -233,7 +237,7 @@ static void the_first_rank_names_who_is_missing(void **state)
 	assert_non_null(strstr(crew->members[0].sentence, "rank 3 of 5 did not come"));
 	assert_non_null(strstr(crew->members[1].sentence,
 			       "rank 0 of 5 says that rank 3 did not come"));
-	/* Who comes too late is told at once, and does not wait. */
+	/* A rank that comes too late gets the error at once, and does not wait. */
 	crew->timeout_ms = CREW_PATIENT;
 	expect_result(crew_run_some(crew, 1u << 3, pass_one), -ETIMEDOUT);
 	assert_true(crew->members[3].took_ms < CREW_PATIENT);
@@ -241,7 +245,7 @@ static void the_first_rank_names_who_is_missing(void **state)
 	test_assert_sentence("rank 0 of 5 says that rank 3 did not come in time");
 }
 
-static void all_that_are_missing_are_named(void **state)
+static void all_missing_ranks_are_named(void **state)
 {
 	struct crew *crew = connected(state, 5);
 
@@ -252,8 +256,8 @@ static void all_that_are_missing_are_named(void **state)
 	assert_int_equal(pier_group_failed_rank(crew->members[0].group), 1);
 }
 
-/* By each algorithm, whoever it is, nobody waits for longer than its deadline. */
-static void nobody_waits_for_ever(void **state)
+/* With each algorithm and each missing rank, none waits beyond its deadline. */
+static void no_rank_waits_beyond_its_deadline(void **state)
 {
 	for (size_t i = 0; i < sizeof(algorithms) / sizeof(algorithms[0]); i++) {
 		for (uint32_t missing = 0; missing < 5; missing++) {
@@ -272,7 +276,7 @@ static void nobody_waits_for_ever(void **state)
 				assert_true(member->took_ms < CREW_BRIEF + SLACK_MS);
 				assert_int_not_equal(
 					pier_group_failed_rank(member->group), -1);
-				/* For good: the barrier is broken, requests are not. */
+				/* For good: barriers are broken, requests are not. */
 				expect_result(pier_group_barrier(member->group, 0),
 					      -EPIPE);
 				test_assert_sentence("failed before");
@@ -282,8 +286,8 @@ static void nobody_waits_for_ever(void **state)
 	}
 }
 
-/* A member that is gone is named by all, long before their time is up. */
-static void a_member_that_is_gone_is_named_by_all(void **state)
+/* All name a member that is gone, long before their deadline. */
+static void every_rank_names_a_dead_member(void **state)
 {
 	for (size_t i = 0; i < sizeof(algorithms) / sizeof(algorithms[0]); i++) {
 		for (uint32_t gone = 0; gone < 5; gone++) {
@@ -339,8 +343,8 @@ static void ranks_must_agree_on_ranks(void **state)
 		assert_int_equal(crew->members[rank].error, -EPROTO);
 }
 
-/* What a rank might send that is no notice: rank 1 is not honest. */
-static void notices_may_be_hostile(void **state)
+/* Messages that rank 1 should not send. */
+static void rejects_hostile_notices(void **state)
 {
 	static const struct {
 		uint32_t immediate;
@@ -350,7 +354,7 @@ static void notices_may_be_hostile(void **state)
 		{ UINT32_MAX, -EPROTO, 1 },
 		{ (uint32_t)PIER_GROUP_MESSAGE_HERE << PIER_GROUP_MESSAGE_BITS, -EPROTO,
 		  1 },
-		/* Rank 2 among 2, and a reason that there is not. */
+		/* Rank 2 among 2, and an unknown reason. */
 		{ (uint32_t)PIER_GROUP_MESSAGE_FAILED << PIER_GROUP_MESSAGE_BITS |
 			  1 << 24 | 2,
 		  -EPROTO, 1 },
@@ -375,7 +379,7 @@ static void notices_may_be_hostile(void **state)
 	}
 }
 
-static void a_send_without_a_number_is_no_notice(void **state)
+static void send_without_immediate_is_no_notice(void **state)
 {
 	struct crew *crew = connected(state, 2);
 	struct pier_group *group = crew->members[0].group;
@@ -386,7 +390,7 @@ static void a_send_without_a_number_is_no_notice(void **state)
 	test_assert_sentence("rank 1 of 2 sent something other than a barrier message");
 }
 
-static void mistakes_break_nothing(void **state)
+static void invalid_calls_break_nothing(void **state)
 {
 	static const uint32_t none[] = { 1 }, twice[] = { 0, 0 }, falling[] = { 1, 0 },
 			      beyond[] = { 0, 3 };
@@ -416,19 +420,19 @@ static void mistakes_break_nothing(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		scene_test(nobody_passes_before_all_have_come),
-		scene_test(some_ranks_by_any_algorithm),
-		scene_test(leaving_right_behind_a_barrier),
-		scene_test(who_waits_sleeps),
-		scene_test(the_first_rank_names_who_is_missing),
-		scene_test(all_that_are_missing_are_named),
-		scene_test(nobody_waits_for_ever),
-		scene_test(a_member_that_is_gone_is_named_by_all),
+		scene_test(no_rank_passes_before_all_have_come),
+		scene_test(random_sets_and_algorithms_work),
+		scene_test(rank_may_leave_right_after_a_barrier),
+		scene_test(waiting_ranks_sleep),
+		scene_test(first_rank_names_the_missing_rank),
+		scene_test(all_missing_ranks_are_named),
+		scene_test(no_rank_waits_beyond_its_deadline),
+		scene_test(every_rank_names_a_dead_member),
 		scene_test(ranks_must_agree),
 		scene_test(ranks_must_agree_on_ranks),
-		scene_test(notices_may_be_hostile),
-		scene_test(a_send_without_a_number_is_no_notice),
-		scene_test(mistakes_break_nothing),
+		scene_test(rejects_hostile_notices),
+		scene_test(send_without_immediate_is_no_notice),
+		scene_test(invalid_calls_break_nothing),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Groups: their making, their blobs, and requests to many ranks. */
+/* Groups: creation, blobs, and requests to many ranks. */
 #include "tests/support/cmocka.h"
 #include "tests/support/expect.h"
 #include "group_fixture.h"
@@ -18,10 +18,10 @@
 #include "core/error.h"
 
 enum {
-	SLACK_MS = 3000, /* that a machine with other things to do may take longer */
-	PIECE = 700,	 /* bytes for or of each rank */
+	SLACK_MS = 3000, /* tolerance for a busy machine */
+	PIECE = 700,	 /* bytes for or from each rank */
 	GUARD = 13,	 /* bytes between two pieces */
-	TARGET = 20011,	 /* offset in every area of what comes from others */
+	TARGET = 20011,	 /* offset in every area of bytes from others */
 };
 
 static struct crew *prepared(void **state, uint32_t size,
@@ -60,7 +60,7 @@ struct piece {
 	struct pier_remote remote;
 };
 
-/* The bytes at one place of `from` will be those at another place of `to`. */
+/* The bytes at one place of `from` will be at another place of `to`. */
 static void image_copy(const struct crew_member *to, size_t to_offset,
 		       const struct crew_member *from, size_t from_offset)
 {
@@ -157,7 +157,7 @@ static void multicasts_one_piece(void **state)
 	assert_int_equal(crew_differs(crew), -1);
 }
 
-/* A message from each to each, itself included, with a number. */
+/* A message with a number from each rank to each, itself included. */
 static int exchange_messages(struct crew_member *member)
 {
 	struct pier_group_request requests[2 * CREW_MAX] = { 0 };
@@ -224,14 +224,14 @@ static int exchange_messages_late(struct crew_member *member)
 	return exchange_messages(member);
 }
 
-/* Receives that are posted later than a channel would wait for by itself. */
-static void waits_for_who_comes_late(void **state)
+/* Receives that are posted later than a channel would retry by itself. */
+static void waits_for_late_receives(void **state)
 {
 	expect_ok(crew_run(connected(state, 3), exchange_messages_late));
 }
 
-/* Many more requests for a rank than its queue takes: in order, as it takes them. */
-static void queues_may_be_shorter_than_the_list(void **state)
+/* Many more requests to a rank than its queue takes: in order, as room comes. */
+static void lists_may_exceed_the_queue(void **state)
 {
 	enum {
 		MANY = 50
@@ -252,7 +252,7 @@ static void queues_may_be_shorter_than_the_list(void **state)
 	crew = connected_with(state, 3, &attr);
 	for (int i = 0; i < 2; i++)
 		expect_ok(crew_remote(&crew->members[1 + i], TARGET, PIECE, &remotes[i]));
-	/* All to the same place: the last one stays. */
+	/* All to the same place: the last one remains. */
 	for (uint32_t i = 0; i < 2 * MANY; i++) {
 		expect_ok(crew_gather(&crew->members[0], i * 10, PIECE, &from[i]));
 		requests[i] = (struct pier_group_request){ .rank = 1 + i % 2,
@@ -271,8 +271,8 @@ static int pass(struct crew_member *member)
 	return pier_group_barrier(member->group, CREW_PATIENT);
 }
 
-/* One rank refuses: it is named, the others have their bytes, and it stays so. */
-static void names_who_fails_and_serves_the_others(void **state)
+/* One rank refuses: it is named, the others get their bytes, and it stays broken. */
+static void names_the_failing_rank_and_serves_others(void **state)
 {
 	struct crew *crew = connected(state, 5);
 	struct pier_group *group = crew->members[0].group;
@@ -294,7 +294,7 @@ static void names_who_fails_and_serves_the_others(void **state)
 	for (uint32_t rank = 0; rank < 5; rank++)
 		assert_int_equal(results[rank].error, rank == 3 ? -EACCES : 0);
 	assert_int_equal(crew_differs(crew), -1);
-	/* Its channel is broken now, and again nobody else's. */
+	/* Its channel is broken now, and again no other rank's. */
 	pieces[3].remote.rkey ^= 0x10000;
 	expect_result(pier_group_scatter(group, requests, 5, CREW_PATIENT, results),
 		      -EPIPE);
@@ -305,7 +305,7 @@ static void names_who_fails_and_serves_the_others(void **state)
 	expect_ok(crew_run(crew, pass));
 }
 
-/* Rank 1 fails before rank 2 sends: that is no reason not to wait for rank 2. */
+/* Rank 1 fails before rank 2 sends: that does not end the wait for rank 2. */
 static int receive_or_send_late(struct crew_member *member)
 {
 	struct pier_group_request requests[2] = {
@@ -328,13 +328,13 @@ static int receive_or_send_late(struct crew_member *member)
 	return 0;
 }
 
-static void who_fails_does_not_end_the_others(void **state)
+static void failing_rank_does_not_end_other_waits(void **state)
 {
 	expect_ok(crew_run_some(connected(state, 3), 0x5, receive_or_send_late));
 }
 
-/* Two ranks send nothing: both are named after one deadline, not after two. */
-static void a_deadline_is_one_for_all(void **state)
+/* Two ranks send nothing: both are named after one deadline, not two. */
+static void one_deadline_covers_all_ranks(void **state)
 {
 	enum {
 		TIME = 1500
@@ -375,7 +375,7 @@ static void a_deadline_is_one_for_all(void **state)
 	image_copy(&crew->members[0], TARGET, &crew->members[0], 1);
 	image_copy(&crew->members[0], TARGET + piece_at(2), &crew->members[2], 5);
 	assert_int_equal(crew_differs(crew), -1);
-	/* Memory of theirs is safe: nothing is outstanding there. */
+	/* Their memory is safe: nothing is outstanding. */
 	for (uint32_t rank = 0; rank < 4; rank++)
 		assert_int_equal(
 			pier_channel_outstanding(pier_group_channel(group, rank)), 0);
@@ -384,8 +384,8 @@ static void a_deadline_is_one_for_all(void **state)
 	assert_int_equal(pier_post_recv(pier_group_channel(group, 2), NULL, 0, NULL), 0);
 }
 
-/* What is not posted in time is not posted later either. */
-static void a_full_queue_is_no_reason_to_wait_for_ever(void **state)
+/* A request that is not posted in time is not posted later. */
+static void full_queue_does_not_outlast_the_deadline(void **state)
 {
 	struct pier_channel_attr shallow;
 	struct pier_group_attr attr;
@@ -409,7 +409,7 @@ static void a_full_queue_is_no_reason_to_wait_for_ever(void **state)
 	assert_int_equal(results[1].status, 0);
 }
 
-static void waits_for_what_the_user_posted(void **state)
+static void waits_for_requests_of_the_user(void **state)
 {
 	struct crew *crew = connected(state, 3);
 	struct pier_group *group = crew->members[0].group;
@@ -435,8 +435,8 @@ static void waits_for_what_the_user_posted(void **state)
 }
 
 /*
- * A look in which a request ends after it was asked for: as when asking for the next
- * one collects both.
+ * A poll in which a request completes after it was examined, as if polling the next one
+ * had collected both.
  */
 struct late_look {
 	struct pier_channel *channel;
@@ -460,12 +460,12 @@ static int look_too_early(struct pier_group *group, void *subject)
 	return 0;
 }
 
-static void misses_nothing_that_a_look_collects(void **state)
+static void misses_no_collected_completion(void **state)
 {
 	struct crew *crew = connected(state, 2);
 	struct pier_group *group = crew->members[0].group;
 
-	/* The look before arming, and the one behind it. */
+	/* The poll before arming, and the one after it. */
 	expect_ok(pier_channel_set_waiting(pier_group_channel(group, 1), PIER_WAIT_EVENT,
 					   0));
 	for (int ends_in = 1; ends_in <= 2; ends_in++) {
@@ -478,7 +478,7 @@ static void misses_nothing_that_a_look_collects(void **state)
 	}
 }
 
-static void refuses_before_anything_is_posted(void **state)
+static void refuses_invalid_requests_before_posting(void **state)
 {
 	struct crew *crew = connected(state, 2);
 	struct pier_group *group = crew->members[0].group;
@@ -501,7 +501,7 @@ static void refuses_before_anything_is_posted(void **state)
 	test_assert_sentence("request 1 of a group: there is no rank 2 among 2");
 	expect_result(pier_group_scatter(group, requests, 1, -2, results), -EINVAL);
 	expect_ok(pier_group_scatter(group, requests, 0, 0, NULL));
-	/* One that cannot be posted is the rank's own failure. */
+	/* A request that cannot be posted is this rank's own failure. */
 	requests[1].rank = 1;
 	pieces[1].remote.length = PIECE - 1;
 	written(crew, 0);
@@ -512,7 +512,7 @@ static void refuses_before_anything_is_posted(void **state)
 	assert_int_equal(crew_differs(crew), -1);
 }
 
-static void is_made_of_what_can_be(void **state)
+static void rejects_impossible_attributes(void **state)
 {
 	struct crew *crew = prepared(state, 2, NULL);
 	struct pier_group_attr attr;
@@ -544,7 +544,7 @@ static void is_made_of_what_can_be(void **state)
 	assert_null(group);
 }
 
-static void has_a_place_among_the_objects(void **state)
+static void is_listed_with_its_channels(void **state)
 {
 	struct crew *crew = prepared(state, 3, NULL);
 	struct pier_group *group = crew->members[1].group;
@@ -567,14 +567,14 @@ static void has_a_place_among_the_objects(void **state)
 	assert_int_equal(channels, 5);
 	expect_result(pier_dealloc_pd(crew->members[1].pd), -EBUSY);
 	test_assert_sentence("1 region, 5 channels and 1 group");
-	/* Its channels are its own. */
+	/* Its channels belong to it. */
 	expect_result(pier_channel_destroy(pier_group_channel(group, 0)), -EBUSY);
 	expect_result(pier_channel_reset(pier_group_channel(group, 0)), -EBUSY);
 	test_assert_sentence("it belongs to the group of 3, rank 1, on soft0");
 	expect_ok(pier_group_destroy(NULL));
 }
 
-static void works_only_when_it_is_connected(void **state)
+static void refuses_requests_before_it_is_connected(void **state)
 {
 	struct crew *crew = prepared(state, 2, NULL);
 	struct crew_member *member = &crew->members[0];
@@ -596,8 +596,8 @@ static void works_only_when_it_is_connected(void **state)
 	expect_ok(crew_run(crew, pass));
 }
 
-/* One member alone: everything is there, and nobody has to be told. */
-static void may_be_alone(void **state)
+/* A single member: everything exists, and no message is sent. */
+static void works_with_a_single_member(void **state)
 {
 	struct crew *crew = connected(state, 1);
 	struct pier_group *group = crew->members[0].group;
@@ -617,7 +617,7 @@ static int connect_member(struct crew_member *member)
 				  member->crew->timeout_ms);
 }
 
-static void names_who_does_not_connect(void **state)
+static void names_the_rank_that_does_not_connect(void **state)
 {
 	struct crew *crew = prepared(state, 4, NULL);
 
@@ -640,10 +640,10 @@ static void names_who_does_not_connect(void **state)
 }
 
 /*
- * Rank 1 was given somebody else's blob for that of rank 2, and tells the others why;
- * but rank 2, to which it is not connected, only sees that rank 1 does not come.
+ * Rank 1 got another blob than that of rank 2, and tells the others the reason. Rank 2,
+ * to which it is not connected, only sees that rank 1 does not come.
  */
-static void blobs_that_were_mixed_up(void **state)
+static void detects_swapped_blobs(void **state)
 {
 	struct crew *crew = prepared(state, 4, NULL);
 	uint8_t *theirs = crew->members[1].theirs;
@@ -664,7 +664,7 @@ static void blobs_that_were_mixed_up(void **state)
 	}
 }
 
-/* A socket between any two ranks: that of rank a to rank b. */
+/* A socket between any two ranks: from rank a to rank b. */
 static int sockets[4][4];
 
 static void open_pair(int *a, int *b)
@@ -700,7 +700,7 @@ static int shake_hands(struct crew_member *member)
 				    member->crew->timeout_ms);
 }
 
-static void shakes_hands_without_a_launcher(void **state)
+static void connects_without_a_launcher(void **state)
 {
 	struct crew *crew = prepared(state, 4, NULL);
 	char word = 'w';
@@ -722,7 +722,7 @@ static void send_blob(const struct crew *crew, uint32_t from, uint32_t to)
 {
 	const uint8_t *blob = crew->members[from].mine +
 			      (size_t)to * PIER_GROUP_BLOB_SIZE;
-	/* What `from` wrote itself, when its own handshake failed, is not wanted. */
+	/* The failure of `from` itself is not of interest. */
 	close(sockets[from][to]);
 	close(sockets[to][from]);
 	open_pair(&sockets[from][to], &sockets[to][from]);
@@ -730,7 +730,7 @@ static void send_blob(const struct crew *crew, uint32_t from, uint32_t to)
 			 PIER_GROUP_BLOB_SIZE);
 }
 
-static void names_who_is_silent_or_gone(void **state)
+static void names_silent_and_dead_ranks(void **state)
 {
 	struct crew *crew = prepared(state, 4, NULL);
 	struct crew_member *first = &crew->members[0], *last = &crew->members[3];
@@ -755,7 +755,7 @@ static void names_who_is_silent_or_gone(void **state)
 	expect_result(crew_run_some(crew, 1u << 2, shake_hands), -ETIMEDOUT);
 	assert_non_null(strstr(crew->members[2].sentence,
 			       "rank 3 of 4 sent 100 of 536 bytes within 150 ms"));
-	/* And to 1 what is no blob, with a byte behind it that is the caller's. */
+	/* And to 1 an invalid blob, with a byte behind it that belongs to the caller. */
 	garbage[PIER_GROUP_BLOB_SIZE] = 'b';
 	close(sockets[1][3]);
 	open_pair(&sockets[1][3], &sockets[3][1]);
@@ -786,7 +786,7 @@ static struct pier_group_blob blob_of(uint32_t from, uint32_t to)
 	return blob;
 }
 
-static void blobs_have_one_form(void **state)
+static void blobs_have_the_documented_form(void **state)
 {
 	static const uint8_t head[] = {
 		'P', 'I', 'E', 'G', 1, 0, 0x18, 0x02, 9,   0, 0,  0,
@@ -809,8 +809,8 @@ static void blobs_have_one_form(void **state)
 	expect_result(pier_group_pack_blob(&blob, again), -EINVAL);
 }
 
-/* Each byte, and what it is changed to. */
-static void blobs_may_be_hostile(void **state)
+/* Each byte, and its new value. */
+static void rejects_hostile_blobs(void **state)
 {
 	static const struct {
 		int at, value, error;
@@ -857,25 +857,25 @@ int main(void)
 		scene_test(gathers_from_some),
 		scene_test(multicasts_one_piece),
 		scene_test(exchanges_messages_with_all),
-		scene_test(waits_for_who_comes_late),
-		scene_test(queues_may_be_shorter_than_the_list),
-		scene_test(names_who_fails_and_serves_the_others),
-		scene_test(who_fails_does_not_end_the_others),
-		scene_test(a_deadline_is_one_for_all),
-		scene_test(a_full_queue_is_no_reason_to_wait_for_ever),
-		scene_test(waits_for_what_the_user_posted),
-		scene_test(misses_nothing_that_a_look_collects),
-		scene_test(refuses_before_anything_is_posted),
-		scene_test(is_made_of_what_can_be),
-		scene_test(has_a_place_among_the_objects),
-		scene_test(works_only_when_it_is_connected),
-		scene_test(may_be_alone),
-		scene_test(names_who_does_not_connect),
-		scene_test(blobs_that_were_mixed_up),
-		scene_test(shakes_hands_without_a_launcher),
-		scene_test(names_who_is_silent_or_gone),
-		cmocka_unit_test(blobs_have_one_form),
-		cmocka_unit_test(blobs_may_be_hostile),
+		scene_test(waits_for_late_receives),
+		scene_test(lists_may_exceed_the_queue),
+		scene_test(names_the_failing_rank_and_serves_others),
+		scene_test(failing_rank_does_not_end_other_waits),
+		scene_test(one_deadline_covers_all_ranks),
+		scene_test(full_queue_does_not_outlast_the_deadline),
+		scene_test(waits_for_requests_of_the_user),
+		scene_test(misses_no_collected_completion),
+		scene_test(refuses_invalid_requests_before_posting),
+		scene_test(rejects_impossible_attributes),
+		scene_test(is_listed_with_its_channels),
+		scene_test(refuses_requests_before_it_is_connected),
+		scene_test(works_with_a_single_member),
+		scene_test(names_the_rank_that_does_not_connect),
+		scene_test(detects_swapped_blobs),
+		scene_test(connects_without_a_launcher),
+		scene_test(names_silent_and_dead_ranks),
+		cmocka_unit_test(blobs_have_the_documented_form),
+		cmocka_unit_test(rejects_hostile_blobs),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -9,7 +9,7 @@
 
 #include <stdlib.h>
 
-/* A crew for each test, which leaves nothing. */
+/* A crew for each test, which leaves no objects. */
 
 static uint64_t seed;
 

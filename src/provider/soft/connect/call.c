@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <arpa/inet.h>
 #include <errno.h>
-#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "call.h"
+#include "blocking.h"
 #include "core/error.h"
 #include "core/fd.h"
 #include "listen.h"
@@ -29,56 +29,6 @@
  */
 #define UNIX_PROOF_DEADLINE UINT64_C(1000000000)
 
-/* 0 when the fd is ready, or -errno. */
-static int wait_for(int fd, short events, uint64_t deadline)
-{
-	struct pollfd waited = { .fd = fd, .events = events };
-
-	for (;;) {
-		uint64_t now = pier_soft_now();
-		int count;
-
-		if (now >= deadline)
-			return -ETIMEDOUT;
-		count = poll(&waited, 1, (int)((deadline - now) / 1000000 + 1));
-		if (count > 0)
-			return 0;
-		if (count < 0 && errno != EINTR)
-			return -errno;
-	}
-}
-
-static int receive_all(int fd, uint8_t *bytes, size_t length, uint64_t deadline)
-{
-	while (length > 0) {
-		int error = wait_for(fd, POLLIN, deadline);
-		ssize_t received;
-
-		if (error)
-			return error;
-		received = recv(fd, bytes, length, MSG_DONTWAIT);
-		if (received == 0)
-			return -ECONNREFUSED;
-		if (received < 0 && errno != EAGAIN && errno != EINTR)
-			return errno == ECONNRESET ? -ECONNREFUSED : -errno;
-		if (received > 0) {
-			bytes += received;
-			length -= received;
-		}
-	}
-	return 0;
-}
-
-/* A fresh connection always has room for so few bytes. */
-static int send_all(int fd, const uint8_t *bytes, size_t length)
-{
-	ssize_t sent = send(fd, bytes, length, MSG_NOSIGNAL | MSG_DONTWAIT);
-
-	if (sent == (ssize_t)length)
-		return 0;
-	return sent < 0 && errno != EPIPE && errno != ECONNRESET ? -errno : -ECONNREFUSED;
-}
-
 /* Sends the proof, and with it the fd of the memory to share. */
 static int send_proof(int fd, uint8_t *proof, const struct soft_shared_memory *memory)
 {
@@ -88,7 +38,7 @@ static int send_proof(int fd, uint8_t *proof, const struct soft_shared_memory *m
 	struct cmsghdr *header = (struct cmsghdr *)control;
 
 	if (!memory)
-		return send_all(fd, proof, SOFT_PROOF_SIZE);
+		return pier_soft_send_all(fd, proof, SOFT_PROOF_SIZE);
 	header->cmsg_level = SOL_SOCKET;
 	header->cmsg_type = SCM_RIGHTS;
 	header->cmsg_len = CMSG_LEN(sizeof(int));
@@ -98,7 +48,7 @@ static int send_proof(int fd, uint8_t *proof, const struct soft_shared_memory *m
 	if (sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == SOFT_PROOF_SIZE)
 		return 0;
 	/* Too many fds may be in flight, for example: send the proof without it. */
-	return send_all(fd, proof, SOFT_PROOF_SIZE);
+	return pier_soft_send_all(fd, proof, SOFT_PROOF_SIZE);
 }
 
 /* If the listener does not use the memory, `*shared` becomes NULL. */
@@ -129,7 +79,7 @@ static int prove_ourselves(const struct soft_qp *qp, int fd, const uint8_t *tran
 			proof + SOFT_MAC_SIZE);
 	error = send_proof(fd, proof, *shared);
 	if (!error)
-		error = receive_all(fd, welcome, sizeof(welcome), deadline);
+		error = pier_soft_receive_all(fd, welcome, sizeof(welcome), deadline);
 	return error ? error : check_welcome(qp, transcript, welcome, shared);
 }
 
@@ -150,9 +100,9 @@ static int exchange_nonces(const struct soft_qp *qp, const struct ibv_qp_attr *a
 	if (!pier_soft_make_nonce(&share, early->sealed, hello.nonce))
 		return -EIO;
 	pier_soft_pack_hello(&hello, bytes);
-	error = send_all(fd, bytes, sizeof(bytes));
+	error = pier_soft_send_all(fd, bytes, sizeof(bytes));
 	if (!error)
-		error = receive_all(fd, challenge, sizeof(challenge), deadline);
+		error = pier_soft_receive_all(fd, challenge, sizeof(challenge), deadline);
 	if (!error && !pier_soft_agree(&share, challenge, early->agreed))
 		error = -ECONNREFUSED;
 	explicit_bzero(&share, sizeof(share));
@@ -162,45 +112,6 @@ static int exchange_nonces(const struct soft_qp *qp, const struct ibv_qp_attr *a
 	early->proven = pier_soft_proves(qp->peer_address.secret, SOFT_LISTENER_PROVES,
 					 early->transcript, challenge + SOFT_SHARE_SIZE);
 	return early->proven ? 0 : -ECONNREFUSED;
-}
-
-/* Without SO_SNDTIMEO, a Unix connect(2) waits without limit for room in the backlog. */
-static int limit_connect(int fd, uint64_t deadline)
-{
-	uint64_t now = pier_soft_now();
-	uint64_t left = now < deadline ? (deadline - now) / 1000 : 0;
-	struct timeval limit = {
-		.tv_sec = (time_t)(left / 1000000),
-		.tv_usec = (suseconds_t)(left % 1000000),
-	};
-
-	if (left == 0) /* 0 would mean no limit */
-		return -ETIMEDOUT;
-	if (setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)) < 0)
-		return -errno;
-	return 0;
-}
-
-static int connect_before(int fd, const void *name, socklen_t length, uint64_t deadline)
-{
-	int error;
-	socklen_t size = sizeof(error);
-
-	for (;;) {
-		error = limit_connect(fd, deadline);
-		if (error)
-			return error;
-		if (connect(fd, name, length) == 0 || errno == EINPROGRESS)
-			break;
-		if (errno != EINTR)
-			return errno == EAGAIN ? -ETIMEDOUT : -errno;
-	}
-	error = wait_for(fd, POLLOUT, deadline);
-	if (error)
-		return error;
-	if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) < 0)
-		return -errno;
-	return -error;
 }
 
 /* The user of the listener may connect, as is known here. */
@@ -243,7 +154,7 @@ static int call_unix(const struct soft_qp *qp, const struct ibv_qp_attr *attr,
 	if (fd < 0)
 		return pier_fail(errno, "soft0: no socket");
 	pier_soft_accept_fds(fd, false);
-	error = connect_before(fd, &name, length, proof_deadline);
+	error = pier_soft_connect_before(fd, &name, length, proof_deadline);
 	if (error == -ECONNREFUSED || (!error && !pier_soft_may_connect(fd)))
 		return -ENOENT;
 	if (!error)
@@ -293,7 +204,7 @@ static int call_one(const struct soft_qp *qp, const struct ibv_qp_attr *attr,
 
 	if (fd < 0)
 		return -errno;
-	error = connect_before(fd, &name, length, deadline);
+	error = pier_soft_connect_before(fd, &name, length, deadline);
 	early->sealed = true;
 	if (!error)
 		error = exchange_nonces(qp, attr, fd, deadline, early);
@@ -333,6 +244,29 @@ static int check_tcp(const struct soft_qp *qp, const struct ibv_qp_attr *attr)
 	return 0;
 }
 
+/*
+ * refused  the last address that this process may not call
+ * failed   the last one that it called; empty: none
+ */
+static int fail_call(const struct soft_qp *qp, uint32_t qpn, const char *refused,
+		     const char *failed, int error)
+{
+	const struct soft_address *address = &qp->peer_address;
+
+	if (!*failed)
+		return pier_fail(EACCES,
+				 "soft0: the endpoint of QP %#x has %s port %u, which "
+				 "this process may not call: %s",
+				 qpn, refused, address->port,
+				 address->port < SOFT_MIN_PORT
+					 ? "ports below 1024 are never called"
+					 : "set PIER_SOFT_PEERS to allow it");
+	return pier_fail(-error,
+			 "soft0: QP %#x cannot be reached by TCP: the last of %u "
+			 "addresses, %s port %u: %s",
+			 qpn, address->count, failed, address->port, strerror(-error));
+}
+
 /* Calls each permitted address of the peer in turn. */
 static int call_tcp(const struct soft_qp *qp, const struct ibv_qp_attr *attr,
 		    uint64_t deadline, struct soft_early_stream *early)
@@ -362,19 +296,7 @@ static int call_tcp(const struct soft_qp *qp, const struct ibv_qp_attr *attr,
 			return 0;
 		inet_ntop(AF_INET6, one, failed, sizeof(failed));
 	}
-	if (!*failed)
-		return pier_fail(EACCES,
-				 "soft0: the endpoint of QP %#x has %s port %u, which "
-				 "this process may not call: %s",
-				 attr->dest_qp_num, refused, address->port,
-				 address->port < SOFT_MIN_PORT
-					 ? "ports below 1024 are never called"
-					 : "set PIER_SOFT_PEERS to allow it");
-	return pier_fail(-error,
-			 "soft0: QP %#x cannot be reached by TCP: the last of %u "
-			 "addresses, %s port %u: %s",
-			 attr->dest_qp_num, address->count, failed, address->port,
-			 strerror(-error));
+	return fail_call(qp, attr->dest_qp_num, refused, failed, error);
 }
 
 int pier_soft_call(struct soft_qp *qp, const struct ibv_qp_attr *attr,

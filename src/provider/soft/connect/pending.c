@@ -50,10 +50,10 @@ enum {
 };
 
 static void drop_pending(struct soft_context *context, struct soft_pending *pending,
-			 const char *why)
+			 const char *reason)
 {
-	if (why)
-		pier_info("soft0: dropped a connection: %s", why);
+	if (reason)
+		pier_info("soft0: dropped a connection: %s", reason);
 	pier_soft_unwatch(context, pending->fd);
 	pier_soft_hang_up(pending->fd);
 	pending->shared_fd = pier_soft_close_foreign(pending->shared_fd);
@@ -124,7 +124,7 @@ static bool accept_connection(struct soft_context *context, int listener, bool i
 	}
 	fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 	if (fd < 0) {
-		if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED)
+		if (pier_is_transient(errno) || errno == ECONNABORTED)
 			return false;
 		pier_warning("soft0: cannot accept connections: %s", strerror(errno));
 		pier_soft_pause_listeners(context, NO_FD_NANOSECONDS);
@@ -304,13 +304,13 @@ void pier_soft_continue_pending(struct soft_context *context, uint64_t id)
 	struct soft_pending *pending = &context->listeners.pending[id % SOFT_MAX_PENDING];
 	uint32_t wanted = pending->step == SOFT_PENDING_HELLO ? SOFT_HELLO_SIZE
 							      : SOFT_PROOF_SIZE;
-	const char *why = NULL;
+	const char *reason = NULL;
 	ssize_t received;
 
 	if (pending->step == SOFT_PENDING_FREE || pending->generation != id >> 8)
 		return;
 	received = receive_pending(pending, wanted);
-	if (received < 0 && (errno == EAGAIN || errno == EINTR))
+	if (received < 0 && pier_is_transient(errno))
 		return;
 	if (received <= 0) {
 		drop_pending(context, pending,
@@ -322,10 +322,10 @@ void pier_soft_continue_pending(struct soft_context *context, uint64_t id)
 	pending->have += (uint32_t)received;
 	if (pending->have < wanted)
 		return;
-	why = pending->step == SOFT_PENDING_HELLO ? answer_hello(context, pending)
-						  : answer_proof(context, pending);
-	if (why)
-		drop_pending(context, pending, why);
+	reason = pending->step == SOFT_PENDING_HELLO ? answer_hello(context, pending)
+						     : answer_proof(context, pending);
+	if (reason)
+		drop_pending(context, pending, reason);
 }
 
 void pier_soft_check_pending(struct soft_context *context)

@@ -49,8 +49,8 @@ void pier_soft_send_grant_revoked(struct soft_qp *qp, uint32_t slot, uint32_t se
 
 static size_t pack_grant(const struct soft_grant_message *grant, uint8_t *ret_bytes)
 {
-	uint8_t *piece = ret_bytes + SOFT_CONTROL_GRANT_SIZE;
-	size_t size = SOFT_CONTROL_GRANT_SIZE + grant->count * SOFT_CONTROL_PIECE_SIZE;
+	uint8_t *segment = ret_bytes + SOFT_CONTROL_GRANT_SIZE;
+	size_t size = SOFT_CONTROL_GRANT_SIZE + grant->count * SOFT_CONTROL_SEGMENT_SIZE;
 
 	memset(ret_bytes, 0, size);
 	ret_bytes[0] = SOFT_CONTROL_GRANT;
@@ -62,10 +62,11 @@ static size_t pack_grant(const struct soft_grant_message *grant, uint8_t *ret_by
 	pier_put_le32(ret_bytes + 12, grant->serial);
 	pier_put_le32(ret_bytes + 20, grant->count);
 	pier_put_le64(ret_bytes + 24, grant->iova);
-	for (uint32_t i = 0; i < grant->count; i++, piece += SOFT_CONTROL_PIECE_SIZE) {
-		pier_put_le64(piece, grant->pieces[i].offset);
-		pier_put_le64(piece + 8, grant->pieces[i].length);
-		pier_put_le32(piece + 16, grant->pieces[i].fd);
+	for (uint32_t i = 0; i < grant->count;
+	     i++, segment += SOFT_CONTROL_SEGMENT_SIZE) {
+		pier_put_le64(segment, grant->segments[i].offset);
+		pier_put_le64(segment + 8, grant->segments[i].length);
+		pier_put_le32(segment + 16, grant->segments[i].fd);
 	}
 	return size;
 }
@@ -75,8 +76,8 @@ static size_t pack_grant(const struct soft_grant_message *grant, uint8_t *ret_by
 bool pier_soft_send_grant(struct soft_qp *qp, const struct soft_grant_message *grant,
 			  const int *fds)
 {
-	_Alignas(
-		struct cmsghdr) char control[CMSG_SPACE(sizeof(int) * SOFT_GRANT_PIECES)];
+	_Alignas(struct cmsghdr) char
+		control[CMSG_SPACE(sizeof(int) * SOFT_GRANT_SEGMENTS)];
 	uint8_t bytes[SOFT_MAX_CONTROL];
 	struct iovec part = { .iov_base = bytes, .iov_len = pack_grant(grant, bytes) };
 	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };

@@ -15,8 +15,8 @@
  *	returned type, 3 zeros, slot (4), serial (4)
  *	revoked	 the same
  *	grant	 type, fds, 1 if writes are counted, 1 if there will never be one,
- *		 key, slot, serial (4 each), 4 zeros, pieces (4), iova (8), 8 zeros;
- *		 for each piece offset, length (8 each), fd (4), 4 zeros;
+ *		 key, slot, serial (4 each), 4 zeros, segments (4), iova (8), 8 zeros;
+ *		 for each segment offset, length (8 each), fd (4), 4 zeros;
  *		 the fds come with the first byte
  *
  * With the engine locked.
@@ -36,12 +36,12 @@ enum {
 	SOFT_CONTROL_REQUEST_SIZE = 8,
 	SOFT_CONTROL_SERIAL_SIZE = 12,
 	SOFT_CONTROL_GRANT_SIZE = 40,
-	SOFT_CONTROL_PIECE_SIZE = 24,
+	SOFT_CONTROL_SEGMENT_SIZE = 24,
 	/* Of one grant, each with its own fd. */
-	SOFT_GRANT_PIECES = 64,
+	SOFT_GRANT_SEGMENTS = 64,
 	/* The longest message. */
 	SOFT_MAX_CONTROL = SOFT_CONTROL_GRANT_SIZE +
-			   SOFT_GRANT_PIECES * SOFT_CONTROL_PIECE_SIZE
+			   SOFT_GRANT_SEGMENTS * SOFT_CONTROL_SEGMENT_SIZE
 };
 
 struct soft_grant_message {
@@ -49,12 +49,12 @@ struct soft_grant_message {
 	uint64_t iova;
 	bool counted;	/* the owner counts writes, so it needs a header for each */
 	bool never;	/* denied for good */
-	uint32_t count; /* of pieces; 0: denied */
+	uint32_t count; /* of segments; 0: denied */
 	uint32_t fd_count;
 	struct {
 		uint64_t offset, length;
 		uint32_t fd; /* index */
-	} pieces[SOFT_GRANT_PIECES];
+	} segments[SOFT_GRANT_SEGMENTS];
 };
 
 void pier_soft_send_wake(struct soft_qp *qp);

@@ -19,10 +19,10 @@ enum {
 	MAX_READS = 64
 };
 
-/* False: a value is out of range. pier_soft_accept_grant() checks the pieces. */
+/* False: a value is out of range. pier_soft_accept_grant() checks the segments. */
 static bool unpack_grant(const uint8_t *bytes, struct soft_grant_message *ret_grant)
 {
-	const uint8_t *piece = bytes + SOFT_CONTROL_GRANT_SIZE;
+	const uint8_t *segment = bytes + SOFT_CONTROL_GRANT_SIZE;
 
 	ret_grant->fd_count = bytes[1];
 	ret_grant->counted = bytes[2];
@@ -33,11 +33,11 @@ static bool unpack_grant(const uint8_t *bytes, struct soft_grant_message *ret_gr
 	ret_grant->count = pier_get_le32(bytes + 20);
 	ret_grant->iova = pier_get_le64(bytes + 24);
 	for (uint32_t i = 0; i < ret_grant->count;
-	     i++, piece += SOFT_CONTROL_PIECE_SIZE) {
-		ret_grant->pieces[i].offset = pier_get_le64(piece);
-		ret_grant->pieces[i].length = pier_get_le64(piece + 8);
-		ret_grant->pieces[i].fd = pier_get_le32(piece + 16);
-		if (ret_grant->pieces[i].fd >= ret_grant->fd_count)
+	     i++, segment += SOFT_CONTROL_SEGMENT_SIZE) {
+		ret_grant->segments[i].offset = pier_get_le64(segment);
+		ret_grant->segments[i].length = pier_get_le64(segment + 8);
+		ret_grant->segments[i].fd = pier_get_le32(segment + 16);
+		if (ret_grant->segments[i].fd >= ret_grant->fd_count)
 			return false;
 	}
 	return ret_grant->slot < SOFT_MAX_GRANTS;
@@ -90,10 +90,10 @@ static size_t message_size(const uint8_t *bytes, size_t length)
 		if (length < SOFT_CONTROL_GRANT_SIZE)
 			return SOFT_CONTROL_GRANT_SIZE;
 		count = pier_get_le32(bytes + 20);
-		return count > SOFT_GRANT_PIECES
+		return count > SOFT_GRANT_SEGMENTS
 			       ? SIZE_MAX
 			       : SOFT_CONTROL_GRANT_SIZE +
-					 count * SOFT_CONTROL_PIECE_SIZE;
+					 count * SOFT_CONTROL_SEGMENT_SIZE;
 	default:
 		return SIZE_MAX;
 	}
@@ -166,7 +166,7 @@ static bool take_control_fds(struct soft_ring *ring, struct msghdr *message)
 			int fd;
 
 			memcpy(&fd, CMSG_DATA(header) + i * sizeof(int), sizeof(fd));
-			sane = sane && none_yet && ring->fd_count < SOFT_GRANT_PIECES;
+			sane = sane && none_yet && ring->fd_count < SOFT_GRANT_SEGMENTS;
 			if (sane && pier_soft_is_spare(fd))
 				ring->fds[ring->fd_count++] = fd;
 			else
@@ -194,8 +194,8 @@ static size_t room_for_messages(const struct soft_ring *ring)
 static ssize_t receive_messages(struct soft_qp *qp, bool *ret_sane)
 {
 	struct soft_ring *ring = qp->link.ring;
-	_Alignas(
-		struct cmsghdr) char control[CMSG_SPACE(sizeof(int) * SOFT_GRANT_PIECES)];
+	_Alignas(struct cmsghdr) char
+		control[CMSG_SPACE(sizeof(int) * SOFT_GRANT_SEGMENTS)];
 	struct iovec part = {
 		.iov_base = ring->control + ring->control_length,
 		.iov_len = room_for_messages(ring),

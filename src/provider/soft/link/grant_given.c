@@ -43,10 +43,11 @@ static uint64_t covered_bytes(const struct soft_mr *mr, int fd)
 	do {
 		before = covered;
 		for (uint32_t i = 0; i < mr->count; i++) {
-			const struct soft_piece *piece = &mr->pieces[i];
-			uint64_t end = piece->offset + (piece->end - piece->start);
+			const struct soft_segment *segment = &mr->segments[i];
+			uint64_t end = segment->offset + (segment->end - segment->start);
 
-			if (piece->fd == fd && piece->offset <= covered && end > covered)
+			if (segment->fd == fd && segment->offset <= covered &&
+			    end > covered)
 				covered = end;
 		}
 	} while (covered > before);
@@ -55,15 +56,15 @@ static uint64_t covered_bytes(const struct soft_mr *mr, int fd)
 
 static bool is_grantable(const struct soft_mr *mr)
 {
-	if (mr->count > SOFT_GRANT_PIECES)
+	if (mr->count > SOFT_GRANT_SEGMENTS)
 		return false;
 	for (uint32_t i = 0; i < mr->count; i++) {
-		const struct soft_piece *piece = &mr->pieces[i];
+		const struct soft_segment *segment = &mr->segments[i];
 
-		if (piece->fd < 0 || !piece->fixed)
+		if (segment->fd < 0 || !segment->fixed)
 			return false;
-		if (!piece->fd_shared &&
-		    piece->file_size - covered_bytes(mr, piece->fd) > mr->padding)
+		if (!segment->fd_shared &&
+		    segment->file_size - covered_bytes(mr, segment->fd) > mr->padding)
 			return false;
 	}
 	return true;
@@ -76,13 +77,13 @@ static bool may_read_and_write(const struct soft_qp *qp, const struct soft_mr *m
 	       (mr->access & qp->attr.qp_access_flags & REMOTE) == REMOTE;
 }
 
-/* The first piece of a file adds the fd, and later ones refer to it. */
+/* The first segment of a file adds the fd, and later ones refer to it. */
 static uint32_t find_fd(const struct soft_mr *mr,
 			const struct soft_grant_message *message, uint32_t index)
 {
 	for (uint32_t i = 0; i < index; i++) {
-		if (mr->pieces[i].fd == mr->pieces[index].fd)
-			return message->pieces[i].fd;
+		if (mr->segments[i].fd == mr->segments[index].fd)
+			return message->segments[i].fd;
 	}
 	return message->fd_count;
 }
@@ -100,21 +101,21 @@ static int reopen_file(int fd)
 }
 
 /* False: a file cannot be opened. The caller closes `fds` in any case. */
-static bool describe_pieces(const struct soft_mr *mr, struct soft_grant_message *message,
-			    int *fds)
+static bool describe_segments(const struct soft_mr *mr,
+			      struct soft_grant_message *message, int *fds)
 {
 	message->count = 0;
 	message->fd_count = 0;
 	for (uint32_t i = 0; i < mr->count; i++) {
-		const struct soft_piece *piece = &mr->pieces[i];
+		const struct soft_segment *segment = &mr->segments[i];
 
-		message->pieces[i].offset = piece->offset;
-		message->pieces[i].length = piece->end - piece->start;
-		message->pieces[i].fd = find_fd(mr, message, i);
+		message->segments[i].offset = segment->offset;
+		message->segments[i].length = segment->end - segment->start;
+		message->segments[i].fd = find_fd(mr, message, i);
 		message->count++;
-		if (message->pieces[i].fd < message->fd_count)
+		if (message->segments[i].fd < message->fd_count)
 			continue;
-		fds[message->fd_count] = reopen_file(piece->fd);
+		fds[message->fd_count] = reopen_file(segment->fd);
 		if (fds[message->fd_count] < 0)
 			return false;
 		message->fd_count++;
@@ -138,7 +139,7 @@ static bool give_grant(struct soft_qp *qp, struct soft_mr *mr,
 {
 	struct soft_ring *ring = qp->link.ring;
 	struct soft_given_grant *grant;
-	int fds[SOFT_GRANT_PIECES];
+	int fds[SOFT_GRANT_SEGMENTS];
 	bool sent;
 
 	/* Checked each time, because this process may have become undumpable since. */
@@ -149,7 +150,7 @@ static bool give_grant(struct soft_qp *qp, struct soft_mr *mr,
 	message->iova = mr->iova;
 	message->counted = mr->counter;
 	atomic_store(&ring->in->valid[message->slot], message->serial);
-	sent = describe_pieces(mr, message, fds) &&
+	sent = describe_segments(mr, message, fds) &&
 	       pier_soft_send_grant(qp, message, fds);
 	for (uint32_t i = 0; i < message->fd_count; i++)
 		pier_close_fd(fds[i]);

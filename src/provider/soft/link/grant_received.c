@@ -7,7 +7,7 @@
 #include "core/checked.h"
 #include "provider/provider.h"
 #include "provider/soft/regions/dmabuf.h"
-#include "provider/soft/regions/pieces.h"
+#include "provider/soft/regions/segments.h"
 #include "provider/soft/regions/region.h"
 #include "provider/soft/regions/rlimits.h"
 #include "provider/soft/soft.h"
@@ -19,7 +19,7 @@ enum {
 	/* Requests of this size justify a grant at the first use of a key. */
 	ASK_BYTES = 64 * 1024,
 	/* Of one peer; regions/rlimits.c has the bounds for all peers together. */
-	MAX_PEER_PIECES = 1024
+	MAX_PEER_SEGMENTS = 1024
 };
 
 #define DENIED_NANOSECONDS UINT64_C(1000000000)
@@ -30,7 +30,7 @@ void pier_soft_release_grant(struct soft_received_grant *grant)
 	struct soft_mr *mr = grant->mapped;
 
 	if (mr) {
-		pier_soft_release_mapping(grant->bytes, grant->pieces);
+		pier_soft_release_mapping(grant->bytes, grant->segments);
 		pier_soft_free_mr(mr);
 	}
 	memset(grant, 0, sizeof(*grant));
@@ -133,12 +133,12 @@ void pier_soft_reject_grant(struct soft_qp *qp, struct soft_received_grant *gran
 }
 
 /* 0: longer than a region can be. */
-static uint64_t sum_piece_lengths(const struct soft_grant_message *message)
+static uint64_t sum_segment_lengths(const struct soft_grant_message *message)
 {
 	uint64_t sum = 0, end;
 
 	for (uint32_t i = 0; i < message->count; i++) {
-		if (!pier_add_u64(sum, message->pieces[i].length, &sum))
+		if (!pier_add_u64(sum, message->segments[i].length, &sum))
 			return 0;
 	}
 	return pier_add_u64(message->iova, sum, &end) ? sum : 0;
@@ -152,45 +152,45 @@ static bool is_safe_to_map(const struct soft_grant_message *message, const int *
 			return false;
 	}
 	for (uint32_t i = 0; i < message->count; i++) {
-		if (!pier_soft_may_write(message->pieces[i].offset,
-					 message->pieces[i].length))
+		if (!pier_soft_may_write(message->segments[i].offset,
+					 message->segments[i].length))
 			return false;
 	}
 	return pier_soft_may_touch_holes();
 }
 
 static bool is_below_peer_limits(const struct soft_ring *ring, uint64_t bytes,
-				 uint32_t pieces)
+				 uint32_t segments)
 {
 	for (uint32_t i = 0; i < SOFT_MAX_GRANTS; i++) {
 		bytes += ring->received[i].bytes;
-		pieces += ring->received[i].pieces;
+		segments += ring->received[i].segments;
 	}
-	return bytes <= MAX_PEER_BYTES && pieces <= MAX_PEER_PIECES;
+	return bytes <= MAX_PEER_BYTES && segments <= MAX_PEER_SEGMENTS;
 }
 
 /* NULL: they cannot be mapped. */
-static struct soft_mr *map_pieces(const struct soft_grant_message *message,
-				  const int *fds)
+static struct soft_mr *map_segments(const struct soft_grant_message *message,
+				    const int *fds)
 {
 	const int access = IBV_ACCESS_LOCAL_WRITE; /* of the mapping */
-	struct pier_provider_part parts[SOFT_GRANT_PIECES];
+	struct pier_provider_part parts[SOFT_GRANT_SEGMENTS];
 	struct soft_mr *mr;
 	bool usable;
 
 	for (uint32_t i = 0; i < message->count; i++)
 		parts[i] = (struct pier_provider_part){
-			.fd = fds[message->pieces[i].fd],
-			.offset = message->pieces[i].offset,
-			.length = message->pieces[i].length,
+			.fd = fds[message->segments[i].fd],
+			.offset = message->segments[i].offset,
+			.length = message->segments[i].length,
 		};
 	mr = pier_soft_allocate_mr(parts, message->count, message->iova, access);
 	usable = mr && pier_soft_attach_parts(mr, parts, message->count) == 0;
 	for (uint32_t i = 0; usable && i < message->count; i++) {
-		const struct soft_piece *piece = &mr->pieces[i];
+		const struct soft_segment *segment = &mr->segments[i];
 
-		madvise(piece->mapping, piece->mapping_size, MADV_DONTFORK);
-		usable = piece->fd >= 0; /* otherwise fds are scarce */
+		madvise(segment->mapping, segment->mapping_size, MADV_DONTFORK);
+		usable = segment->fd >= 0; /* otherwise fds are scarce */
 	}
 	if (mr && !usable)
 		pier_soft_free_mr(mr);
@@ -201,7 +201,7 @@ static bool map_grant(const struct soft_ring *ring,
 		      const struct soft_grant_message *message, const int *fds,
 		      struct soft_received_grant *grant)
 {
-	uint64_t bytes = sum_piece_lengths(message);
+	uint64_t bytes = sum_segment_lengths(message);
 
 	if (bytes == 0 || bytes > MAX_PEER_BYTES ||
 	    !is_below_peer_limits(ring, bytes, message->count) || !ring->shares_fds ||
@@ -209,13 +209,13 @@ static bool map_grant(const struct soft_ring *ring,
 		return false;
 	if (!pier_soft_reserve_mapping(bytes, message->count))
 		return false;
-	grant->mapped = map_pieces(message, fds);
+	grant->mapped = map_segments(message, fds);
 	if (!grant->mapped) {
 		pier_soft_release_mapping(bytes, message->count);
 		return false;
 	}
 	grant->bytes = bytes;
-	grant->pieces = message->count;
+	grant->segments = message->count;
 	return true;
 }
 

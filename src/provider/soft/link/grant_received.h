@@ -30,7 +30,7 @@ struct soft_received_grant {
 	bool counted;		/* the peer needs a header for each write */
 	struct soft_mr *mapped; /* the peer's region, mapped here */
 	uint64_t bytes;		/* of it, reserved with pier_soft_reserve_mapping(), */
-	uint32_t pieces;	/* and in how many mappings */
+	uint32_t segments;	/* and in how many mappings */
 	uint64_t used;		/* the larger, the later */
 	uint64_t denied_until;
 };

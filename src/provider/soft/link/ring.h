@@ -38,7 +38,7 @@ struct soft_ring {
 	/* Control messages that are not handled yet, and the fds that came with them. */
 	uint8_t control[SOFT_MAX_CONTROL];
 	uint32_t control_length;
-	int fds[SOFT_GRANT_PIECES];
+	int fds[SOFT_GRANT_SEGMENTS];
 	int fd_count;
 
 	struct soft_given_grant given[SOFT_MAX_GRANTS];

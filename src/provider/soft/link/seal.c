@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/dma-buf.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -160,9 +159,7 @@ static ssize_t gather_plaintext(struct soft_seal *seal, struct soft_vector *vect
 	ssize_t gathered;
 
 	extent.length = smaller_size(vector->bytes, SOFT_MAX_RECORD);
-	pier_soft_vector_sync(vector, DMA_BUF_SYNC_START);
-	gathered = pier_soft_copy(vector, &extent);
-	pier_soft_vector_sync(vector, DMA_BUF_SYNC_END);
+	gathered = pier_soft_copy_synced(vector, &extent);
 	if (gathered == (ssize_t)extent.length)
 		return gathered;
 	errno = EFAULT;
@@ -292,9 +289,7 @@ static ssize_t deliver_plaintext(struct soft_seal *seal, struct soft_vector *vec
 		memcpy(seal->staging->memory, extent.memory, extent.length);
 		extent.fd = seal->staging->fd;
 	}
-	pier_soft_vector_sync(vector, DMA_BUF_SYNC_START);
-	delivered = pier_soft_copy(vector, &extent);
-	pier_soft_vector_sync(vector, DMA_BUF_SYNC_END);
+	delivered = pier_soft_copy_synced(vector, &extent);
 	if (delivered > 0)
 		seal->plain_first += (uint32_t)delivered;
 	return delivered;

@@ -8,7 +8,7 @@
 
 #include "atomic.h"
 #include "provider/soft/regions/dmabuf.h"
-#include "provider/soft/regions/pieces.h"
+#include "provider/soft/regions/segments.h"
 #include "provider/soft/regions/region.h"
 #include "provider/soft/regions/window.h"
 #include "provider/soft/soft.h"
@@ -49,20 +49,21 @@ enum ibv_atomic_cap pier_soft_atomic_cap(void)
 
 /*
  * The page rule gives the address the alignment of the memory, but not in a region of
- * several pieces. There the memory must be aligned as well, as in rxe_mr_do_atomic_op()
+ * several segments. There the memory must be aligned as well, as in rxe_mr_do_atomic_op()
  * of rxe.
  */
-static bool find_in_pieces(const struct soft_mr *mr, uint64_t address,
-			   struct word *ret_word)
+static bool find_in_segments(const struct soft_mr *mr, uint64_t address,
+			     struct word *ret_word)
 {
 	uint64_t offset = address - mr->iova;
-	const struct soft_piece *piece = pier_soft_find_piece(mr, offset);
-	char *memory = piece->memory + (offset - piece->start);
+	const struct soft_segment *segment = pier_soft_find_segment(mr, offset);
+	char *memory = segment->memory + (offset - segment->start);
 
 	if (address % SOFT_WORD_SIZE || (uintptr_t)memory % SOFT_WORD_SIZE ||
-	    piece->end - offset < SOFT_WORD_SIZE)
+	    segment->end - offset < SOFT_WORD_SIZE)
 		return false;
-	*ret_word = (struct word){ (uint64_t *)memory, piece->dmabuf ? piece->fd : -1 };
+	*ret_word = (struct word){ (uint64_t *)memory,
+				   segment->dmabuf ? segment->fd : -1 };
 	return true;
 }
 
@@ -75,8 +76,8 @@ static enum soft_syndrome find_word(struct soft_qp *qp, const struct soft_header
 
 	if (!mr || !(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_ATOMIC))
 		return SOFT_NAK_ACCESS;
-	return find_in_pieces(mr, header->address, ret_word) ? SOFT_NO_NAK
-							     : SOFT_NAK_INVALID_REQUEST;
+	return find_in_segments(mr, header->address, ret_word) ? SOFT_NO_NAK
+							       : SOFT_NAK_INVALID_REQUEST;
 }
 
 enum soft_syndrome pier_soft_check_atomic(struct soft_qp *qp,

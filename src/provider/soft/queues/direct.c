@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
-#include <linux/dma-buf.h>
 
 #include "direct.h"
 #include "core/checked.h"
@@ -8,7 +7,7 @@
 #include "provider/soft/link/ring.h"
 #include "provider/soft/link/stream.h"
 #include "provider/soft/regions/copy.h"
-#include "provider/soft/regions/pieces.h"
+#include "provider/soft/regions/segments.h"
 #include "provider/soft/regions/region.h"
 #include "provider/soft/regions/vector.h"
 #include "provider/soft/soft.h"
@@ -62,28 +61,17 @@ static bool list_local_elements(struct soft_qp *qp, const struct soft_send *send
 					 reads ? IBV_ACCESS_LOCAL_WRITE : 0);
 }
 
-static struct soft_extent extent_in_piece(const struct soft_piece *piece, uint64_t offset,
-					  uint64_t length)
+static struct soft_extent extent_in_segment(const struct soft_segment *segment,
+					    uint64_t offset, uint64_t length)
 {
-	uint64_t skip = offset - piece->start, rest = piece->end - offset;
+	uint64_t skip = offset - segment->start, rest = segment->end - offset;
 
 	return (struct soft_extent){
-		.memory = piece->memory + skip,
-		.fd = piece->fd,
-		.offset = piece->offset + skip,
+		.memory = segment->memory + skip,
+		.fd = segment->fd,
+		.offset = segment->offset + skip,
 		.length = length < rest ? length : rest,
 	};
-}
-
-static ssize_t copy_bracketed(struct soft_vector *vector,
-			      const struct soft_extent *extent)
-{
-	ssize_t copied;
-
-	pier_soft_vector_sync(vector, DMA_BUF_SYNC_START);
-	copied = pier_soft_copy(vector, extent);
-	pier_soft_vector_sync(vector, DMA_BUF_SYNC_END);
-	return copied;
 }
 
 /*
@@ -112,9 +100,10 @@ static enum soft_direct_result copy_chunk(struct soft_qp *qp, struct soft_send *
 {
 	struct soft_ring *ring = qp->link.ring;
 	uint64_t offset = send->address - grant->mapped->iova + send->copied;
-	const struct soft_piece *piece = pier_soft_find_piece(grant->mapped, offset);
-	struct soft_extent extent = extent_in_piece(piece, offset,
-						    send->length - send->copied);
+	const struct soft_segment *segment = pier_soft_find_segment(grant->mapped,
+								    offset);
+	struct soft_extent extent = extent_in_segment(segment, offset,
+						      send->length - send->copied);
 	struct soft_vector vector;
 	ssize_t copied;
 
@@ -124,7 +113,7 @@ static enum soft_direct_result copy_chunk(struct soft_qp *qp, struct soft_send *
 		pier_soft_release_grant(grant);
 		return SOFT_DIRECT_UNUSED;
 	}
-	copied = copy_bracketed(&vector, &extent);
+	copied = pier_soft_copy_synced(&vector, &extent);
 	atomic_store(&ring->out->busy, 0);
 	if (copied < 0 && errno == EFAULT)
 		return SOFT_DIRECT_FAILED;

@@ -10,7 +10,7 @@
 #include "provider/soft/link/frame.h"
 #include "provider/soft/link/link.h"
 #include "provider/soft/link/outgoing.h"
-#include "provider/soft/regions/pieces.h"
+#include "provider/soft/regions/segments.h"
 #include "provider/soft/regions/region.h"
 #include "provider/soft/regions/vector.h"
 #include "provider/soft/regions/window.h"
@@ -224,7 +224,7 @@ static bool finish_atomic(struct soft_qp *qp, const struct soft_header *header)
 	return syndrome == SOFT_NO_NAK;
 }
 
-/* The lock has been held since find_range() allowed the last byte. */
+/* The lock has been held since pier_soft_find_range() allowed the last byte. */
 static void count_write(struct soft_qp *qp, const struct soft_header *header)
 {
 	const struct soft_mr *mr = find_request_region(qp, header,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <errno.h>
+#include <linux/dma-buf.h>
 #include <string.h>
 #include <sys/uio.h>
 
@@ -87,4 +87,15 @@ ssize_t pier_soft_copy(struct soft_vector *vector, const struct soft_extent *ext
 	if (vector->steady)
 		return copy_steady(vector, extent);
 	return copy_by_kernel(vector, extent);
+}
+
+ssize_t pier_soft_copy_synced(struct soft_vector *vector,
+			      const struct soft_extent *extent)
+{
+	ssize_t copied;
+
+	pier_soft_vector_sync(vector, DMA_BUF_SYNC_START);
+	copied = pier_soft_copy(vector, extent);
+	pier_soft_vector_sync(vector, DMA_BUF_SYNC_END);
+	return copied;
 }

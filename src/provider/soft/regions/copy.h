@@ -22,5 +22,8 @@ struct soft_extent {
  * vanished; if that is the first byte, it fails with EFAULT.
  */
 ssize_t pier_soft_copy(struct soft_vector *vector, const struct soft_extent *extent);
+/* The same, bracketed by pier_soft_vector_sync(). */
+ssize_t pier_soft_copy_synced(struct soft_vector *vector,
+			      const struct soft_extent *extent);
 
 #endif

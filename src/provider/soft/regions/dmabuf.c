@@ -96,10 +96,10 @@ static int check_range(const struct pier_provider_part *part, enum kind kind,
  * returns EINVAL if the exporter has no mmap operation, and that of NVIDIA's driver
  * returns the kernel's ENOTSUPP, which has no name in user space.
  */
-static int fail_map(const struct soft_piece *piece, const struct pier_provider_part *part,
-		    int error)
+static int fail_map(const struct soft_segment *segment,
+		    const struct pier_provider_part *part, int error)
 {
-	if (!piece->dmabuf || error == ENOMEM || error == EACCES || error == EPERM)
+	if (!segment->dmabuf || error == ENOMEM || error == EACCES || error == EPERM)
 		return pier_fail(
 			error, "soft0: fd %d cannot be mapped at offset %#llx: %s",
 			part->fd, (unsigned long long)part->offset, strerror(error));
@@ -110,7 +110,7 @@ static int fail_map(const struct soft_piece *piece, const struct pier_provider_p
 			 part->fd, error);
 }
 
-static int map_window(struct soft_piece *piece, const struct pier_provider_part *part,
+static int map_window(struct soft_segment *segment, const struct pier_provider_part *part,
 		      int access)
 {
 	uint64_t page = sysconf(_SC_PAGESIZE);
@@ -120,13 +120,13 @@ static int map_window(struct soft_piece *piece, const struct pier_provider_part 
 
 	if (access & IBV_ACCESS_LOCAL_WRITE)
 		protection |= PROT_WRITE;
-	piece->mapping_size = (skipped + part->length + page - 1) & ~(page - 1);
-	window = mmap(NULL, piece->mapping_size, protection, MAP_SHARED, part->fd,
+	segment->mapping_size = (skipped + part->length + page - 1) & ~(page - 1);
+	window = mmap(NULL, segment->mapping_size, protection, MAP_SHARED, part->fd,
 		      (off_t)(part->offset - skipped));
 	if (window == MAP_FAILED)
-		return fail_map(piece, part, errno);
-	piece->mapping = window;
-	piece->memory = (char *)window + skipped;
+		return fail_map(segment, part, errno);
+	segment->mapping = window;
+	segment->memory = (char *)window + skipped;
 	return 0;
 }
 
@@ -134,13 +134,13 @@ static int map_window(struct soft_piece *piece, const struct pier_provider_part 
  * The mapping keeps the buffer alive. The fd of a dma-buf is kept to bracket accesses,
  * that of a memfd for grants to peers, which are optional: not if fds are scarce.
  */
-static int keep_fd(struct soft_piece *piece, int fd)
+static int keep_fd(struct soft_segment *segment, int fd)
 {
-	piece->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-	if (piece->dmabuf)
-		return piece->fd < 0 ? -errno : 0;
-	if (piece->fd >= 0 && !pier_soft_is_spare(piece->fd))
-		piece->fd = pier_close_fd(piece->fd);
+	segment->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	if (segment->dmabuf)
+		return segment->fd < 0 ? -errno : 0;
+	if (segment->fd >= 0 && !pier_soft_is_spare(segment->fd))
+		segment->fd = pier_close_fd(segment->fd);
 	return 0;
 }
 
@@ -154,8 +154,8 @@ static bool is_steady(int fd, enum kind kind)
 	return kind == KIND_DMABUF || has_seals(fd, kind, F_SEAL_SHRINK);
 }
 
-int pier_soft_attach_fd(struct soft_piece *piece, const struct pier_provider_part *part,
-			int access)
+int pier_soft_attach_fd(struct soft_segment *segment,
+			const struct pier_provider_part *part, int access)
 {
 	enum kind kind;
 	int error;
@@ -167,27 +167,27 @@ int pier_soft_attach_fd(struct soft_piece *piece, const struct pier_provider_par
 	if (kind == KIND_OTHER)
 		return pier_fail(EINVAL, "soft0: fd %d is neither a dma-buf nor a memfd",
 				 part->fd);
-	piece->offset = part->offset;
-	piece->dmabuf = kind == KIND_DMABUF;
+	segment->offset = part->offset;
+	segment->dmabuf = kind == KIND_DMABUF;
 	/* Seals before size: from then on the size cannot shrink. */
-	piece->steady = is_steady(part->fd, kind);
-	piece->fixed = has_seals(part->fd, kind, SOFT_FINAL_SEALS);
-	error = check_range(part, kind, &piece->file_size);
+	segment->steady = is_steady(part->fd, kind);
+	segment->fixed = has_seals(part->fd, kind, SOFT_FINAL_SEALS);
+	error = check_range(part, kind, &segment->file_size);
 	if (error)
 		return error;
-	if (!piece->fd_shared)
-		error = keep_fd(piece, part->fd);
+	if (!segment->fd_shared)
+		error = keep_fd(segment, part->fd);
 	if (error)
 		return error;
-	return map_window(piece, part, access);
+	return map_window(segment, part, access);
 }
 
-void pier_soft_detach(struct soft_piece *piece)
+void pier_soft_detach(struct soft_segment *segment)
 {
-	if (piece->mapping)
-		munmap(piece->mapping, piece->mapping_size);
-	if (!piece->fd_shared)
-		piece->fd = pier_close_fd(piece->fd);
+	if (segment->mapping)
+		munmap(segment->mapping, segment->mapping_size);
+	if (!segment->fd_shared)
+		segment->fd = pier_close_fd(segment->fd);
 }
 
 void pier_soft_sync(int fd, uint64_t flags)
@@ -198,6 +198,6 @@ void pier_soft_sync(int fd, uint64_t flags)
 	/* Repeated, as dma-buf.h demands: the posting thread may get signals. */
 	do {
 		result = ioctl(fd, DMA_BUF_IOCTL_SYNC, &sync);
-	} while (result < 0 && (errno == EINTR || errno == EAGAIN));
+	} while (result < 0 && pier_is_transient(errno));
 	errno = saved; /* the copy's, which the caller still reads */
 }

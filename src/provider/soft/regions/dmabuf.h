@@ -6,12 +6,12 @@
 #include <stdint.h>
 
 struct pier_provider_part;
-struct soft_piece;
+struct soft_segment;
 
 /* Maps a part of a dma-buf or memfd. Also after a failure pier_soft_detach() follows. */
-int pier_soft_attach_fd(struct soft_piece *piece, const struct pier_provider_part *part,
-			int access);
-void pier_soft_detach(struct soft_piece *piece);
+int pier_soft_attach_fd(struct soft_segment *segment,
+			const struct pier_provider_part *part, int access);
+void pier_soft_detach(struct soft_segment *segment);
 /* Brackets an access to a dma-buf: the flags of DMA_BUF_IOCTL_SYNC. */
 void pier_soft_sync(int fd, uint64_t flags);
 /*

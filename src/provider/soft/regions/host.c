@@ -53,22 +53,22 @@ static int populate_pages(char *first, size_t length, int access)
 	return errno == ENOMEM || errno == EINVAL || errno == EPERM ? EFAULT : errno;
 }
 
-int pier_soft_attach_host(struct soft_piece *piece, const struct pier_provider_part *part,
-			  int access)
+int pier_soft_attach_host(struct soft_segment *segment,
+			  const struct pier_provider_part *part, int access)
 {
 	uint64_t page = sysconf(_SC_PAGESIZE), end;
 	uintptr_t first = (uintptr_t)part->addr & ~(page - 1);
 	int error;
 
 	if (part->length == 0)
-		return pier_fail(EINVAL, "soft0: a piece of memory has length 0");
+		return pier_fail(EINVAL, "soft0: a segment of memory has length 0");
 	if (!pier_add_u64((uintptr_t)part->addr, part->length, &end) ||
 	    !pier_round_up_u64(end, page, &end))
 		return pier_fail(EINVAL,
 				 "soft0: address %p plus length %llu is past the end of "
 				 "memory",
 				 part->addr, (unsigned long long)part->length);
-	piece->memory = part->addr;
+	segment->memory = part->addr;
 	if (access & IBV_ACCESS_ON_DEMAND)
 		return 0;
 	error = populate_pages((char *)first, end - first, access);

@@ -6,11 +6,11 @@
 #include <stdint.h>
 
 struct pier_provider_part;
-struct soft_piece;
+struct soft_segment;
 
 /* Makes host memory reachable. */
-int pier_soft_attach_host(struct soft_piece *piece, const struct pier_provider_part *part,
-			  int access);
+int pier_soft_attach_host(struct soft_segment *segment,
+			  const struct pier_provider_part *part, int access);
 /* Whether all pages of the memory are mapped. */
 bool pier_soft_is_mapped(const char *memory, uint64_t length);
 

@@ -8,7 +8,7 @@
 #include "core/checked.h"
 #include "core/error.h"
 #include "keys.h"
-#include "pieces.h"
+#include "segments.h"
 #include "provider/provider.h"
 #include "provider/soft/engine.h"
 #include "provider/soft/soft.h"
@@ -91,7 +91,7 @@ static int check_count(uint32_t count)
 	if (count == 0)
 		return pier_fail(EINVAL, "soft0: a region has no memory");
 	if (count > SOFT_MAX_PARTS)
-		return pier_fail(E2BIG, "soft0: a region of %u pieces, the limit is %d",
+		return pier_fail(E2BIG, "soft0: a region of %u segments, the limit is %d",
 				 count, SOFT_MAX_PARTS);
 	return 0;
 }
@@ -112,10 +112,11 @@ static int check_lengths(const struct pier_provider_part *parts, uint32_t count,
 
 	for (uint32_t i = 0; i < count; i++) {
 		if (!pier_add_u64(sum, parts[i].length, &sum))
-			return pier_fail(EINVAL,
-					 "soft0: the lengths of %u pieces add up to more "
-					 "than 64 bits hold",
-					 count);
+			return pier_fail(
+				EINVAL,
+				"soft0: the lengths of %u segments add up to more "
+				"than 64 bits hold",
+				count);
 	}
 	if (sum > 0 && !pier_add_u64(iova, sum - 1, &last))
 		return pier_fail(EINVAL,
@@ -125,7 +126,7 @@ static int check_lengths(const struct pier_provider_part *parts, uint32_t count,
 	return 0;
 }
 
-/* Several pieces may begin anywhere: the page rule is for one piece only. */
+/* Several segments may begin anywhere: the page rule is for one segment only. */
 static int check_registration(const struct pier_provider_part *parts, uint32_t count,
 			      uint64_t iova, int access, const uint32_t *key)
 {

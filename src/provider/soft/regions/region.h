@@ -10,20 +10,20 @@
 
 #include "core/list.h"
 
-/* Regions: memory with a key, in one or several pieces. */
+/* Regions: memory with a key, in one or several segments. */
 
 struct pier_provider_counter;
 struct pier_provider_part;
 struct soft_context;
 
-struct soft_piece {
+struct soft_segment {
 	uint64_t start, end; /* in the region */
 	char *memory;	     /* in this process */
 	void *mapping;	     /* what to unmap, for a dma-buf */
 	size_t mapping_size;
 	int fd;		 /* that `mapping` maps, from `offset` on; -1: none is kept */
-	bool fd_shared;	 /* it belongs to a piece before this one */
-	uint64_t offset; /* of the piece in the fd */
+	bool fd_shared;	 /* it belongs to a segment before this one */
+	uint64_t offset; /* of the segment in the fd */
 	bool dmabuf;	 /* a real one: accesses are bracketed by DMA_BUF_IOCTL_SYNC */
 	bool steady;	 /* nobody can take it away, so it cannot fault */
 	bool fixed;	 /* see pier_soft_is_fixed() */
@@ -39,7 +39,7 @@ struct soft_mr {
 	struct pier_list grants;	       /* that peers have; link/grant_given.h */
 	uint64_t padding;		       /* see set_padding in provider.h */
 	uint32_t count;
-	struct soft_piece pieces[]; /* in order of `start` */
+	struct soft_segment segments[]; /* in order of `start` */
 };
 
 struct ibv_mr *pier_soft_reg_parts(struct ibv_pd *pd,

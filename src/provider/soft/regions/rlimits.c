@@ -25,7 +25,7 @@ enum {
 
 static struct {
 	_Atomic uint64_t bytes;
-	_Atomic uint64_t pieces;
+	_Atomic uint64_t segments;
 } mapped;
 
 bool pier_soft_is_spare(int fd)
@@ -78,18 +78,18 @@ static bool reserve_below(_Atomic uint64_t *used, uint64_t wanted, uint64_t limi
 	return true;
 }
 
-bool pier_soft_reserve_mapping(uint64_t bytes, uint32_t pieces)
+bool pier_soft_reserve_mapping(uint64_t bytes, uint32_t segments)
 {
 	if (!reserve_below(&mapped.bytes, bytes, max_mapped_bytes()))
 		return false;
-	if (reserve_below(&mapped.pieces, pieces, MAX_MAPPED_PIECES))
+	if (reserve_below(&mapped.segments, segments, MAX_MAPPED_PIECES))
 		return true;
 	atomic_fetch_sub(&mapped.bytes, bytes);
 	return false;
 }
 
-void pier_soft_release_mapping(uint64_t bytes, uint32_t pieces)
+void pier_soft_release_mapping(uint64_t bytes, uint32_t segments)
 {
 	atomic_fetch_sub(&mapped.bytes, bytes);
-	atomic_fetch_sub(&mapped.pieces, pieces);
+	atomic_fetch_sub(&mapped.segments, segments);
 }

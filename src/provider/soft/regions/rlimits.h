@@ -14,7 +14,7 @@ bool pier_soft_may_write(uint64_t offset, uint64_t length);
 /* Whether a hole in memory that is shared with a peer cannot be a SIGBUS. */
 bool pier_soft_may_touch_holes(void);
 /* Before mapping memory of a peer. False: this process has mapped too much already. */
-bool pier_soft_reserve_mapping(uint64_t bytes, uint32_t pieces);
-void pier_soft_release_mapping(uint64_t bytes, uint32_t pieces);
+bool pier_soft_reserve_mapping(uint64_t bytes, uint32_t segments);
+void pier_soft_release_mapping(uint64_t bytes, uint32_t segments);
 
 #endif

@@ -5,7 +5,7 @@
 
 #include "vector.h"
 #include "dmabuf.h"
-#include "pieces.h"
+#include "segments.h"
 #include "provider/soft/soft.h"
 #include "region.h"
 #include "window.h"
@@ -41,21 +41,22 @@ static void add_synced(struct soft_vector *vector, int fd)
 	vector->synced[vector->synced_count++] = fd;
 }
 
-/* A piece that does not fit must not be added to `synced`, which has the same length. */
-static void add_pieces(struct soft_vector *vector, const struct soft_mr *mr,
-		       uint64_t offset, uint64_t length)
+/* A segment that does not fit must not be added to `synced`, which has the same length.
+ */
+static void add_segments(struct soft_vector *vector, const struct soft_mr *mr,
+			 uint64_t offset, uint64_t length)
 {
-	const struct soft_piece *piece = pier_soft_find_piece(mr, offset);
+	const struct soft_segment *segment = pier_soft_find_segment(mr, offset);
 
-	for (; length > 0 && vector->count < SOFT_MAX_VECTOR; piece++) {
-		uint64_t part = piece->end - offset;
+	for (; length > 0 && vector->count < SOFT_MAX_VECTOR; segment++) {
+		uint64_t part = segment->end - offset;
 
 		if (part > length)
 			part = length;
-		pier_soft_vector_add(vector, piece->memory + (offset - piece->start),
+		pier_soft_vector_add(vector, segment->memory + (offset - segment->start),
 				     part);
-		vector->steady &= piece->steady;
-		add_synced(vector, piece->dmabuf ? piece->fd : -1);
+		vector->steady &= segment->steady;
+		add_synced(vector, segment->dmabuf ? segment->fd : -1);
 		offset += part;
 		length -= part;
 	}
@@ -71,8 +72,8 @@ bool pier_soft_vector_add_region(struct soft_vector *vector, struct soft_qp *qp,
 
 	if (!mr)
 		return false;
-	add_pieces(vector, mr, range->addr - mr->iova + skip,
-		   length < limit ? length : limit);
+	add_segments(vector, mr, range->addr - mr->iova + skip,
+		     length < limit ? length : limit);
 	return true;
 }
 

@@ -6,13 +6,13 @@
 
 #include "tests/unit/channel/counter_fixture.h"
 
-/* Counters over a NIC that moves nothing, but counts what a test tells it to count. */
+/* Counters over a NIC that moves nothing, but counts what the test says. */
 
 enum {
 	PARTS = 3,
 };
 
-/* What the NIC knows of verbs region i. */
+/* The counter of verbs region i. */
 static struct {
 	struct ibv_mr mrs[PARTS];
 	struct pier_provider_counter *bound[PARTS];
@@ -55,7 +55,7 @@ static struct pier_pd *counting_pd(void)
 	return pd;
 }
 
-static void soft0_counts(void **state)
+static void soft0_counts_writes(void **state)
 {
 	struct pier_device_attr attr = { 0 };
 	struct pier_device *device;
@@ -84,7 +84,7 @@ static void keeps_its_value(void **state)
 }
 
 /* As in a child of fork(2): nothing is done, and no lock is taken. */
-static void is_left_alone_by_children(void **state)
+static void child_leaves_the_counter_alone(void **state)
 {
 	struct pier_pd *pd = counting_pd();
 	struct pier_counter *counter = counter_of(pd);
@@ -107,7 +107,7 @@ static void is_left_alone_by_children(void **state)
 	destroy(counter);
 }
 
-static void says_that_a_device_cannot_count(void **state)
+static void reports_that_a_device_cannot_count(void **state)
 {
 	struct pier_pd *pd = fake_reset();
 	struct pier_counter *counter = counter_of(pd);
@@ -176,7 +176,7 @@ static void binds_every_part_or_none(void **state)
 	for (int i = 0; i < PARTS; i++)
 		arrive(i);
 	assert_int_equal(pier_counter_read(counter), PARTS);
-	/* Where the device fails to unbind, it can be tried again. */
+	/* If the device fails to unbind, it can be tried again. */
 	counting.calls = 0;
 	counting.fail_call = 2;
 	expect_result(pier_counter_unbind(counter, &mr), -ENOSPC);
@@ -209,7 +209,7 @@ static void counts_for_several_regions(void **state)
 	destroy(counter);
 }
 
-static void refuses_what_cannot_be(void **state)
+static void refuses_invalid_attributes(void **state)
 {
 	struct pier_pd *pd = counting_pd(), other = *pd;
 	struct pier_counter *counter = counter_of(pd);
@@ -227,7 +227,7 @@ static void refuses_what_cannot_be(void **state)
 	destroy(counter);
 }
 
-static void waits_no_longer_than_told(void **state)
+static void waits_no_longer_than_its_timeout(void **state)
 {
 	struct pier_counter *counter = counter_of(counting_pd());
 	int64_t start = pier_now();
@@ -252,7 +252,7 @@ struct waiter {
 	uint64_t seen;
 };
 
-/* A wake-up that is lost ends with the deadline, and finds the value then. */
+/* A lost wake-up ends with the deadline, and the value is found then. */
 static int wait_awake(struct pier_counter *counter, uint64_t threshold)
 {
 	int64_t deadline = pier_deadline(PATIENT);
@@ -280,7 +280,7 @@ static uint64_t wake_at(struct pier_counter *counter)
 	return value;
 }
 
-/* Until somebody sleeps who waits for that value and nobody for a lesser one. */
+/* Until a thread waits for that value and none for a lower one. */
 static void await_sleeper(struct pier_counter *counter, uint64_t value)
 {
 	int64_t deadline = pier_deadline(PATIENT);
@@ -291,7 +291,7 @@ static void await_sleeper(struct pier_counter *counter, uint64_t value)
 	}
 }
 
-/* Begin to wait, and return when it sleeps. */
+/* Start a wait, and return once it sleeps. */
 static pthread_t begin(struct waiter *waiter)
 {
 	pthread_t thread;
@@ -308,8 +308,8 @@ static void finish(pthread_t thread, const struct waiter *waiter)
 	assert_true(waiter->seen >= waiter->threshold);
 }
 
-/* A broadcast would forget the value that somebody waits for. */
-static void wakes_nobody_too_early(void **state)
+/* A broadcast would forget the value that a thread waits for. */
+static void wakes_no_thread_too_early(void **state)
 {
 	struct pier_pd *pd = counting_pd();
 	struct pier_counter *counter = counter_of(pd);
@@ -331,7 +331,7 @@ static void wakes_nobody_too_early(void **state)
 	destroy(counter);
 }
 
-/* Also he who waits for more, and was there first. */
+/* Also the thread that waits for more and was there first. */
 static void wakes_each_at_its_value(void **state)
 {
 	struct pier_pd *pd = counting_pd();
@@ -356,7 +356,7 @@ static void wakes_each_at_its_value(void **state)
 	destroy(counter);
 }
 
-static void wakes_by_hand_too(void **state)
+static void can_be_woken_by_the_caller(void **state)
 {
 	struct pier_counter *counter = counter_of(counting_pd());
 	struct waiter waiter = { .counter = counter, .threshold = 5 };
@@ -389,7 +389,7 @@ static void *wait_for_many(void *argument)
 	return NULL;
 }
 
-static void loses_no_wake_up(void **state)
+static void loses_no_wakeup(void **state)
 {
 	struct pier_pd *pd = counting_pd();
 	struct pier_counter *counter = counter_of(pd);
@@ -405,7 +405,10 @@ static void loses_no_wake_up(void **state)
 		assert_int_equal(
 			pthread_create(&threads[i], NULL, wait_for_many, &waiters[i]), 0);
 	}
-	/* No value before somebody asked for it, which half of the time is asleep. */
+	/*
+	 * No value comes before a thread asked for it, and half of the time that thread
+	 * sleeps.
+	 */
 	for (int i = 0; i < ROUNDS; i++) {
 		if (i % 2)
 			await_sleeper(counter, (uint64_t)i + 1);
@@ -420,7 +423,7 @@ static void loses_no_wake_up(void **state)
 	destroy(counter);
 }
 
-static void counts_in_one_way(void **state)
+static void refuses_to_mix_ways_of_counting(void **state)
 {
 	struct pier_pd *pd = counting_pd();
 	struct pier_counter *counter = counter_of(pd);
@@ -447,20 +450,20 @@ static void counts_in_one_way(void **state)
 int main(void)
 {
 	const struct CMUnitTest cases[] = {
-		counter_case(soft0_counts),
+		counter_case(soft0_counts_writes),
 		counter_case(keeps_its_value),
-		counter_case(is_left_alone_by_children),
-		counter_case(says_that_a_device_cannot_count),
+		counter_case(child_leaves_the_counter_alone),
+		counter_case(reports_that_a_device_cannot_count),
 		counter_case(binds_and_unbinds),
 		counter_case(binds_every_part_or_none),
 		counter_case(counts_for_several_regions),
-		counter_case(refuses_what_cannot_be),
-		counter_case(waits_no_longer_than_told),
-		counter_case(wakes_nobody_too_early),
+		counter_case(refuses_invalid_attributes),
+		counter_case(waits_no_longer_than_its_timeout),
+		counter_case(wakes_no_thread_too_early),
 		counter_case(wakes_each_at_its_value),
-		counter_case(wakes_by_hand_too),
-		counter_case(loses_no_wake_up),
-		counter_case(counts_in_one_way),
+		counter_case(can_be_woken_by_the_caller),
+		counter_case(loses_no_wakeup),
+		counter_case(refuses_to_mix_ways_of_counting),
 	};
 
 	return cmocka_run_group_tests_name("counters", cases, NULL, NULL);

@@ -8,11 +8,11 @@
 
 #include "tests/unit/channel/counter_fixture.h"
 
-/* How a silent peer is looked after. Time passes by moving what is remembered of it. */
+/* Keepalives to a silent peer. Time passes by changing the remembered time. */
 
 enum {
-	MINUTE = 60000, /* keepalive_ms: nothing is due by itself */
-	SOON = 20,	/* for those who really wait */
+	MINUTE = 60000, /* keepalive_ms: never due by itself */
+	SOON = 20,	/* for real waits */
 	DEPTH = 3,
 };
 
@@ -41,7 +41,7 @@ static struct pier_channel *connected(uint32_t keepalive_ms)
 	struct pier_channel *channel = prepared(keepalive_ms);
 
 	expect_ok(pier_channel_connect(channel, &peer));
-	assert_int_equal(pier_channel_poll(channel), 0); /* the clock runs from now */
+	assert_int_equal(pier_channel_poll(channel), 0); /* the time starts now */
 	return channel;
 }
 
@@ -66,7 +66,7 @@ static void expect_asked(int times)
 	assert_int_equal(asked, times);
 }
 
-static void asks_with_an_empty_write(void **state)
+static void sends_an_empty_write(void **state)
 {
 	struct pier_channel *channel = connected(MINUTE);
 	const struct ibv_send_wr *wr = &fake.last_send;
@@ -83,7 +83,7 @@ static void asks_with_an_empty_write(void **state)
 	assert_int_equal(wr->num_sge, 0);
 	assert_int_equal(wr->wr.rdma.rkey, 0);
 	assert_int_equal(wr->wr.rdma.remote_addr, 0);
-	/* One at a time. */
+	/* One keepalive at a time. */
 	pass(channel, 10 * MINUTE);
 	assert_int_equal(pier_channel_poll(channel), 0);
 	assert_int_equal(pier_channel_next_ms(channel), -1);
@@ -98,8 +98,8 @@ static void asks_with_an_empty_write(void **state)
 	close_channel(channel);
 }
 
-/* The caller has all of its places while it is asked. */
-static void takes_no_room(void **state)
+/* A keepalive takes none of the caller's places. */
+static void takes_no_place_of_the_caller(void **state)
 {
 	struct pier_channel *channel = connected(MINUTE);
 
@@ -119,7 +119,7 @@ static void takes_no_room(void **state)
 	close_channel(channel);
 }
 
-static void is_silent_unless_asked_for(void **state)
+static void sends_nothing_unless_enabled(void **state)
 {
 	struct pier_channel *channel = connected(0);
 
@@ -133,8 +133,8 @@ static void is_silent_unless_asked_for(void **state)
 	close_channel(channel);
 }
 
-/* What is outstanding fails by itself; and each completion is a sign of life. */
-static void waits_for_silence(void **state)
+/* An outstanding request fails by itself, and each completion is a sign of life. */
+static void sends_only_after_silence(void **state)
 {
 	struct pier_channel *channel = prepared(MINUTE);
 	struct pier_work send, receive;
@@ -167,7 +167,7 @@ static void waits_for_silence(void **state)
 	close_channel(channel);
 }
 
-static void tells_that_the_peer_is_gone(void **state)
+static void reports_that_the_peer_is_gone(void **state)
 {
 	struct pier_channel *channel = connected(MINUTE);
 	struct pier_channel_failure failure;
@@ -196,7 +196,7 @@ static void tells_that_the_peer_is_gone(void **state)
 	close_channel(channel);
 }
 
-static void tells_that_the_peer_refuses_it(void **state)
+static void reports_that_the_peer_refuses_it(void **state)
 {
 	struct pier_channel *channel = connected(MINUTE);
 
@@ -212,8 +212,8 @@ static void tells_that_the_peer_refuses_it(void **state)
 	close_channel(channel);
 }
 
-/* A device that takes no request any more will not complete any either. */
-static void stops_where_it_cannot_ask(void **state)
+/* A device that takes no requests will not complete any either. */
+static void stops_if_posting_fails(void **state)
 {
 	struct pier_channel *channel = connected(MINUTE);
 	struct pier_channel_failure failure;
@@ -234,8 +234,8 @@ static void stops_where_it_cannot_ask(void **state)
 	close_channel(channel);
 }
 
-/* Nothing wakes the thread but that the time for it has come. */
-static void looks_while_it_waits(void **state)
+/* Only a keepalive that is due wakes the thread. */
+static void sends_while_a_thread_waits(void **state)
 {
 	struct pier_channel *channel = connected(SOON);
 	int64_t begin = pier_now();
@@ -250,8 +250,8 @@ static void looks_while_it_waits(void **state)
 	close_channel(channel);
 }
 
-/* Who never sleeps looks too. */
-static void looks_while_it_spins(void **state)
+/* A thread that never sleeps sends keepalives too. */
+static void sends_while_a_thread_spins(void **state)
 {
 	struct pier_channel *channel = connected(SOON);
 	int64_t begin = pier_now();
@@ -266,7 +266,7 @@ static void looks_while_it_spins(void **state)
 	close_channel(channel);
 }
 
-static void goes_on_looking(void **state)
+static void repeats_keepalives(void **state)
 {
 	struct pier_channel *channel = connected(SOON);
 	int64_t begin = pier_now();
@@ -279,7 +279,7 @@ static void goes_on_looking(void **state)
 	close_channel(channel);
 }
 
-static void looks_while_a_counter_waits(void **state)
+static void sends_while_a_counter_waits(void **state)
 {
 	struct pier_channel *channel = connected(SOON);
 	struct pier_counter *counter = counter_of(&fake.pd);
@@ -299,8 +299,8 @@ static void looks_while_a_counter_waits(void **state)
 	destroy(counter);
 }
 
-/* Who polls without end does not ask for the time without end. */
-static void looks_rarely_where_it_is_hot(void **state)
+/* A polling loop does not read the clock each time. */
+static void polling_rarely_reads_the_clock(void **state)
 {
 	struct pier_channel *channel = connected(MINUTE);
 	struct pier_work work;
@@ -316,7 +316,7 @@ static void looks_rarely_where_it_is_hot(void **state)
 	close_channel(channel);
 }
 
-static void does_not_outlive_a_reset(void **state)
+static void ends_with_a_reset(void **state)
 {
 	struct pier_channel *channel = connected(MINUTE);
 
@@ -339,19 +339,19 @@ static void does_not_outlive_a_reset(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		counter_case(asks_with_an_empty_write),
-		counter_case(takes_no_room),
-		counter_case(is_silent_unless_asked_for),
-		counter_case(waits_for_silence),
-		counter_case(tells_that_the_peer_is_gone),
-		counter_case(tells_that_the_peer_refuses_it),
-		counter_case(stops_where_it_cannot_ask),
-		counter_case(looks_while_it_waits),
-		counter_case(looks_while_it_spins),
-		counter_case(goes_on_looking),
-		counter_case(looks_while_a_counter_waits),
-		counter_case(looks_rarely_where_it_is_hot),
-		counter_case(does_not_outlive_a_reset),
+		counter_case(sends_an_empty_write),
+		counter_case(takes_no_place_of_the_caller),
+		counter_case(sends_nothing_unless_enabled),
+		counter_case(sends_only_after_silence),
+		counter_case(reports_that_the_peer_is_gone),
+		counter_case(reports_that_the_peer_refuses_it),
+		counter_case(stops_if_posting_fails),
+		counter_case(sends_while_a_thread_waits),
+		counter_case(sends_while_a_thread_spins),
+		counter_case(repeats_keepalives),
+		counter_case(sends_while_a_counter_waits),
+		counter_case(polling_rarely_reads_the_clock),
+		counter_case(ends_with_a_reset),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

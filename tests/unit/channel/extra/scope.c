@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a scope waits for, collects and reports, over a NIC that completes what the test
- * says, when it says. */
+/*
+ * What a scope waits for, collects and reports. The NIC completes what the test says,
+ * when it says.
+ */
 #include "tests/support/cmocka.h"
 #include "tests/support/expect.h"
 
@@ -19,8 +21,8 @@
 
 enum {
 	DEPTH = 4,
-	LONG = 20000, /* milliseconds, for what comes */
-	SHORT = 10,   /* for what does not */
+	LONG = 20000, /* milliseconds, for what happens */
+	SHORT = 10,   /* for what does not happen */
 	ROOM = 8,
 	WAYS_TO_WAIT = 3,
 };
@@ -138,7 +140,7 @@ static void collect_unasked(enum pier_waiting waiting)
 	complete(first);
 	complete(receive);
 	expect_result(pier_work_poll(channel, first, NULL), 1);
-	/* The end of the scope has to wait for the last one. */
+	/* The end of the scope must wait for the last one. */
 	complete(second);
 	fake.complete_at_poll = fake.polls + 30;
 	expect_ok(pier_scope_end(&scope, 0, &report));
@@ -156,15 +158,15 @@ static void collect_unasked(enum pier_waiting waiting)
 	destroy(channel);
 }
 
-static void collects_what_nobody_asked_for(void **state)
+static void collects_unwatched_requests(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < WAYS_TO_WAIT; i++)
 		collect_unasked(ways_to_wait[i]);
 }
 
-/* A receive that never comes does not hold up a scope that posted none. */
-static void leaves_alone_what_was_before(void **state)
+/* A receive that never completes does not delay a scope that posted none. */
+static void ignores_requests_posted_before(void **state)
 {
 	struct pier_channel *channel = connected();
 	struct pier_work receive = post_recv(channel), send;
@@ -177,13 +179,13 @@ static void leaves_alone_what_was_before(void **state)
 	expect_ok(pier_scope_end(&scope, 0, NULL));
 	assert_int_equal(pier_channel_outstanding(channel), 1);
 	expect_result(pier_work_poll(channel, receive, NULL), 0);
-	/* Nor one in which nothing happened. */
+	/* A scope in which nothing happened is not delayed either. */
 	expect_ok(pier_scope_begin(channel, NULL, &scope));
 	expect_ok(pier_scope_end(&scope, 0, NULL));
 	destroy(channel);
 }
 
-static void stops_what_is_late(void **state)
+static void stops_a_late_scope(void **state)
 {
 	struct pier_channel *channel = connected();
 	struct pier_work send, receive;
@@ -215,8 +217,8 @@ static void stops_what_is_late(void **state)
 	destroy(channel);
 }
 
-/* Whoever has what it needs is not late, however long its body took. */
-static void looks_once_more_when_the_time_is_up(void **state)
+/* A scope whose requests have completed is not late, however long its body took. */
+static void polls_once_more_at_the_deadline(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < WAYS_TO_WAIT; i++) {
@@ -234,7 +236,7 @@ static void looks_once_more_when_the_time_is_up(void **state)
 	}
 }
 
-static void collects_what_a_dead_device_owes(void **state)
+static void ends_despite_a_dead_device(void **state)
 {
 	struct pier_channel *channel = connected();
 	struct pier_scope_report report;
@@ -273,8 +275,8 @@ static void stops_when_waiting_fails(void **state)
 	destroy(channel);
 }
 
-/* The first that failed and was not flushed is the cause, wherever it stands. */
-static void tells_every_failure(void **state)
+/* The first failure that is not a flush is the cause, wherever it is. */
+static void reports_every_failure(void **state)
 {
 	struct pier_channel *channel = connected();
 	struct pier_work first, taken, third, receive;
@@ -315,8 +317,8 @@ static void tells_every_failure(void **state)
 	destroy(channel);
 }
 
-/* Where the cause was told to the body, the end tells it again in words. */
-static void knows_why_it_was_flushed(void **state)
+/* The body got the cause, and the end repeats its sentence. */
+static void reports_the_cause_of_a_flush(void **state)
 {
 	struct pier_channel *channel = connected();
 	struct pier_scope_report report;
@@ -337,7 +339,7 @@ static void knows_why_it_was_flushed(void **state)
 	destroy(channel);
 }
 
-static void tells_the_body_apart(void **state)
+static void reports_failures_of_the_body_separately(void **state)
 {
 	struct pier_channel *channel = connected();
 	struct pier_scope_report report;
@@ -358,8 +360,7 @@ static void tells_the_body_apart(void **state)
 	assert_int_equal(report.body_error, -ENODATA);
 	assert_int_equal(report.drain_error, -EREMOTEIO);
 	destroy(channel);
-	/* Without anything else its sentence stays, whatever the end itself looked for.
-	 */
+	/* Without another error the sentence of the body stays, whatever the end did. */
 	channel = connected();
 	expect_ok(pier_scope_begin(channel, NULL, &scope));
 	complete(post_send(channel));
@@ -370,8 +371,8 @@ static void tells_the_body_apart(void **state)
 	destroy(channel);
 }
 
-/* What does not fit is counted, and of what fits nothing is lost by what came later. */
-static void lists_as_many_as_there_is_room_for(void **state)
+/* What does not fit is counted; later failures do not displace earlier ones. */
+static void lists_failures_up_to_the_limit(void **state)
 {
 	(void)state;
 	for (uint32_t room = 0; room <= DEPTH; room++) {
@@ -403,8 +404,8 @@ static void lists_as_many_as_there_is_room_for(void **state)
 	}
 }
 
-/* Given up after it failed: then nobody but the scope knows. */
-static void keeps_failures_that_are_dropped(void **state)
+/* Dropped after it failed: only the scope can report it. */
+static void reports_failures_of_dropped_requests(void **state)
 {
 	struct pier_channel *channel = connected();
 	struct pier_scope_report report;
@@ -432,7 +433,7 @@ static struct pier_scope_attr manual(void)
 	return attr;
 }
 
-static void reports_what_a_manual_body_forgot(void **state)
+static void reports_requests_a_manual_body_forgot(void **state)
 {
 	struct pier_scope_attr attr = manual();
 	struct pier_channel *channel = connected();
@@ -455,7 +456,7 @@ static void reports_what_a_manual_body_forgot(void **state)
 	test_assert_sentence("of the send queue");
 	assert_int_equal(report.unpolled, 2);
 	assert_int_equal(report.first_unpolled.id, second.id);
-	/* And collected even so. */
+	/* Its completion is collected all the same. */
 	assert_int_equal(report.drain_error, 0);
 	assert_int_equal(pier_channel_outstanding(channel), 0);
 	expect_stale(channel, second);
@@ -475,7 +476,7 @@ static void lets_a_manual_body_fail(void **state)
 	complete(post_send(channel));
 	expect_result(pier_scope_end(&scope, -EIO, &report), -EIO);
 	assert_int_equal(report.unpolled, 1);
-	/* Nobody asks for what has no handle, or gave it up. */
+	/* Nobody polls a request without a handle, or one that was dropped. */
 	expect_ok(pier_scope_begin(channel, &attr, &scope));
 	expect_ok(pier_post_send(channel, NULL, 0, NULL));
 	work = post_send(channel);
@@ -483,7 +484,7 @@ static void lets_a_manual_body_fail(void **state)
 	complete(work);
 	expect_ok(pier_scope_end(&scope, 0, &report));
 	assert_int_equal(report.unpolled, 0);
-	/* A failure is the work's before it is the body's mistake. */
+	/* A failed request takes precedence over the body's mistake. */
 	expect_ok(pier_scope_begin(channel, &attr, &scope));
 	complete_with(post_send(channel), IBV_WC_REM_OP_ERR);
 	expect_result(pier_scope_end(&scope, 0, &report), -EREMOTEIO);
@@ -491,8 +492,11 @@ static void lets_a_manual_body_fail(void **state)
 	destroy(channel);
 }
 
-/* The ring comes round: what was put aside is found, what was not posted is not. */
-static void finds_what_was_put_aside(void **state)
+/*
+ * The ring wraps around: results set aside are found, requests that were not posted are
+ * not.
+ */
+static void finds_results_set_aside(void **state)
 {
 	struct pier_scope_attr attr = manual();
 	struct pier_channel *channel = connected();
@@ -518,7 +522,7 @@ static void finds_what_was_put_aside(void **state)
 	destroy(channel);
 }
 
-static void counts_no_request_that_was_refused(void **state)
+static void does_not_count_refused_requests(void **state)
 {
 	struct pier_scope_attr attr = manual();
 	struct pier_channel *channel = connected();
@@ -540,7 +544,7 @@ static void counts_no_request_that_was_refused(void **state)
 	destroy(channel);
 }
 
-static void nests(void **state)
+static void can_be_nested(void **state)
 {
 	struct pier_channel *channel = connected();
 	struct pier_scope_report outer_report, inner_report;
@@ -563,7 +567,7 @@ static void nests(void **state)
 	assert_int_equal(inner_report.posted, 2);
 	assert_int_equal(inner_report.failed, 2);
 	expect_result(pier_post_send(channel, NULL, 0, &late), -EPIPE);
-	/* The failures were the inner one's to tell. */
+	/* The inner scope has reported the failures. */
 	expect_ok(pier_scope_end(&outer, 0, &outer_report));
 	assert_int_equal(outer_report.posted, 1);
 	assert_int_equal(outer_report.failed, 0);
@@ -572,8 +576,8 @@ static void nests(void **state)
 	destroy(channel);
 }
 
-/* What fails while an inner one is open is of the one that it was posted in. */
-static void finds_the_scope_of_a_failure(void **state)
+/* A failure while an inner scope is open belongs to the scope that posted the request. */
+static void assigns_failures_to_their_scope(void **state)
 {
 	struct pier_channel *channel = connected();
 	struct pier_scope_report outer_report, inner_report;
@@ -596,8 +600,8 @@ static void finds_the_scope_of_a_failure(void **state)
 	destroy(channel);
 }
 
-/* One within another has no later deadline. */
-static void keeps_to_the_deadline_around_it(void **state)
+/* An inner scope has no later deadline. */
+static void respects_the_outer_deadline(void **state)
 {
 	struct pier_scope_attr attr;
 	struct pier_channel *channel = connected();
@@ -616,7 +620,7 @@ static void keeps_to_the_deadline_around_it(void **state)
 	destroy(channel);
 }
 
-static void refuses_the_wrong_order(void **state)
+static void refuses_to_end_out_of_order(void **state)
 {
 	struct pier_channel *channel = connected();
 	struct pier_scope_report report;
@@ -632,14 +636,14 @@ static void refuses_the_wrong_order(void **state)
 	assert_int_equal(pier_channel_outstanding(channel), 0);
 	expect_result(pier_scope_end(&inner, 0, &report), -EALREADY);
 	expect_result(pier_scope_end(&outer, 0, &report), -EALREADY);
-	/* Also within one that goes on. */
+	/* Also within one that continues. */
 	expect_ok(pier_scope_begin(channel, NULL, &outermost));
 	expect_ok(pier_scope_begin(channel, NULL, &outer));
 	expect_ok(pier_scope_begin(channel, NULL, &inner));
 	expect_result(pier_scope_end(&outer, 0, NULL), -EBUSY);
 	expect_result(pier_scope_end(&inner, 0, NULL), -EALREADY);
 	expect_ok(pier_scope_end(&outermost, 0, NULL));
-	/* The channel is as it was. */
+	/* The channel is as before. */
 	expect_ok(pier_scope_begin(channel, NULL, &outer));
 	complete(post_send(channel));
 	expect_ok(pier_scope_end(&outer, 0, &report));
@@ -647,7 +651,7 @@ static void refuses_the_wrong_order(void **state)
 	destroy(channel);
 }
 
-static void keeps_a_window(void **state)
+static void limits_requests_in_flight(void **state)
 {
 	struct pier_scope_attr attr;
 	struct pier_channel *channel = connected();
@@ -656,7 +660,7 @@ static void keeps_a_window(void **state)
 
 	pier_scope_attr_init(&attr);
 	(void)state;
-	/* Those from before count: the window begins overfull. */
+	/* Requests from before count: the window begins overfull. */
 	for (int i = 0; i < 3; i++)
 		expect_ok(pier_post_send(channel, NULL, 0, NULL));
 	attr.window = 2;
@@ -669,7 +673,7 @@ static void keeps_a_window(void **state)
 		expect_ok(pier_post_send(channel, NULL, 0, NULL));
 		assert_true(fake.sends <= 2);
 	}
-	/* A scope within it waits for the same window, and may have a smaller one. */
+	/* An inner scope waits for the same window, and may have a smaller one. */
 	attr.window = 1;
 	{
 		struct pier_scope inner;
@@ -689,7 +693,7 @@ static void keeps_a_window(void **state)
 	expect_ok(pier_scope_end(&scope, 0, &report));
 	assert_int_equal(report.posted, 20);
 	fake.completes = false;
-	/* And without a scope the queue is full when it is full. */
+	/* Without a scope a full queue is an error. */
 	assert_int_equal(pier_channel_send_room(channel), DEPTH);
 	for (int i = 0; i < DEPTH; i++)
 		expect_ok(pier_post_send(channel, NULL, 0, NULL));
@@ -697,7 +701,7 @@ static void keeps_a_window(void **state)
 	destroy(channel);
 }
 
-static void waits_for_its_window_until_its_deadline(void **state)
+static void waits_for_room_until_its_deadline(void **state)
 {
 	struct pier_scope_attr attr;
 	struct pier_channel *channel = connected();
@@ -711,20 +715,23 @@ static void waits_for_its_window_until_its_deadline(void **state)
 	attr.window = 2;
 	attr.timeout_ms = SHORT;
 	expect_ok(pier_scope_begin(channel, &attr, &scope));
-	/* What never fits is refused at once. */
+	/* What can never fit is refused at once. */
 	expect_result(pier_post_batch(channel, batch, 3, NULL), -E2BIG);
 	expect_ok(pier_post_batch(channel, batch, 2, NULL));
 	expect_result(pier_post_send(channel, NULL, 0, NULL), -ETIMEDOUT);
 	test_assert_sentence("window of 2 within the 10 ms");
-	/* Nothing is stopped by that. */
+	/* That stops nothing. */
 	assert_int_equal(fake.state, IBV_QPS_RTS);
-	/* Receives are not of the window: who waits for them waits for the peer. */
+	/*
+	 * Receives do not count in the window: waiting for them would be waiting for
+	 * the peer.
+	 */
 	for (int i = 0; i < DEPTH; i++)
 		expect_ok(pier_post_recv(channel, NULL, 0, NULL));
 	expect_result(pier_post_recv(channel, NULL, 0, NULL), -EAGAIN);
 	expect_result(pier_scope_end(&scope, 0, NULL), -ETIMEDOUT);
 	destroy(channel);
-	/* More than there is is all there is. */
+	/* A window cannot exceed the queue. */
 	channel = connected();
 	attr.window = 1000;
 	attr.timeout_ms = LONG;
@@ -737,7 +744,7 @@ static void waits_for_its_window_until_its_deadline(void **state)
 	expect_result(pier_scope_end(&scope, 0, NULL), -ECANCELED);
 }
 
-/* A handle is of a request, not of the place that it had. */
+/* A handle identifies a request, not its place. */
 static void keeps_more_results_than_its_window(void **state)
 {
 	struct pier_scope_attr attr;
@@ -786,14 +793,14 @@ static void outlives_its_channel(void **state)
 	assert_int_equal(report.unpolled, 1);
 	expect_listed(&list, 0, late, -ECANCELED);
 	expect_untouched(&list, 2);
-	/* Of this one all had completed. */
+	/* All requests of this one had completed. */
 	expect_ok(pier_scope_end(&outer, 0, &report));
 	assert_int_equal(report.posted, 1);
 	assert_int_equal(report.unpolled, 1);
 	expect_result(pier_scope_end(&outer, 0, &report), -EALREADY);
 }
 
-static void refuses_attributes(void **state)
+static void refuses_invalid_attributes(void **state)
 {
 	struct pier_scope_attr attr;
 	struct pier_channel *channel = connected();
@@ -818,7 +825,7 @@ static void refuses_attributes(void **state)
 	destroy(channel);
 }
 
-static void is_the_parents_after_a_fork(void **state)
+static void child_cannot_use_the_scope(void **state)
 {
 	struct pier_channel *channel;
 	struct pier_scope scope;
@@ -908,7 +915,7 @@ static void ends_on_every_way_out(void **state)
 	}
 }
 
-static void evaluates_once(void **state)
+static void evaluates_its_arguments_once(void **state)
 {
 	struct pier_channel *channels[] = { connected(), NULL }, **at = channels;
 	struct pier_scope_report reports[2], *report = reports;
@@ -920,7 +927,7 @@ static void evaluates_once(void **state)
 	PIER_SCOPE(*at++, attr++, report++)
 	{
 		runs++;
-		/* Within another, and on the same channel. */
+		/* Within another scope on the same channel. */
 		PIER_SCOPE(channels[0], NULL, &reports[1])
 		complete(post_send(channels[0]));
 		assert_int_equal(reports[1].posted, 1);
@@ -931,7 +938,7 @@ static void evaluates_once(void **state)
 	assert_ptr_equal(report, reports + 1);
 	assert_int_equal(reports[0].error, 0);
 	assert_int_equal(reports[0].posted, 0);
-	/* One that cannot begin does not run. */
+	/* A scope that cannot begin does not run. */
 	PIER_SCOPE(channels[0], &attrs[1], &reports[0])
 	runs++;
 	assert_int_equal(runs, 1);
@@ -942,33 +949,33 @@ static void evaluates_once(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(collects_what_nobody_asked_for),
-		cmocka_unit_test(leaves_alone_what_was_before),
-		cmocka_unit_test(stops_what_is_late),
-		cmocka_unit_test(looks_once_more_when_the_time_is_up),
-		cmocka_unit_test(collects_what_a_dead_device_owes),
+		cmocka_unit_test(collects_unwatched_requests),
+		cmocka_unit_test(ignores_requests_posted_before),
+		cmocka_unit_test(stops_a_late_scope),
+		cmocka_unit_test(polls_once_more_at_the_deadline),
+		cmocka_unit_test(ends_despite_a_dead_device),
 		cmocka_unit_test(stops_when_waiting_fails),
-		cmocka_unit_test(tells_every_failure),
-		cmocka_unit_test(knows_why_it_was_flushed),
-		cmocka_unit_test(tells_the_body_apart),
-		cmocka_unit_test(lists_as_many_as_there_is_room_for),
-		cmocka_unit_test(keeps_failures_that_are_dropped),
-		cmocka_unit_test(reports_what_a_manual_body_forgot),
+		cmocka_unit_test(reports_every_failure),
+		cmocka_unit_test(reports_the_cause_of_a_flush),
+		cmocka_unit_test(reports_failures_of_the_body_separately),
+		cmocka_unit_test(lists_failures_up_to_the_limit),
+		cmocka_unit_test(reports_failures_of_dropped_requests),
+		cmocka_unit_test(reports_requests_a_manual_body_forgot),
 		cmocka_unit_test(lets_a_manual_body_fail),
-		cmocka_unit_test(finds_what_was_put_aside),
-		cmocka_unit_test(counts_no_request_that_was_refused),
-		cmocka_unit_test(nests),
-		cmocka_unit_test(finds_the_scope_of_a_failure),
-		cmocka_unit_test(keeps_to_the_deadline_around_it),
-		cmocka_unit_test(refuses_the_wrong_order),
-		cmocka_unit_test(keeps_a_window),
-		cmocka_unit_test(waits_for_its_window_until_its_deadline),
+		cmocka_unit_test(finds_results_set_aside),
+		cmocka_unit_test(does_not_count_refused_requests),
+		cmocka_unit_test(can_be_nested),
+		cmocka_unit_test(assigns_failures_to_their_scope),
+		cmocka_unit_test(respects_the_outer_deadline),
+		cmocka_unit_test(refuses_to_end_out_of_order),
+		cmocka_unit_test(limits_requests_in_flight),
+		cmocka_unit_test(waits_for_room_until_its_deadline),
 		cmocka_unit_test(keeps_more_results_than_its_window),
 		cmocka_unit_test(outlives_its_channel),
-		cmocka_unit_test(refuses_attributes),
-		cmocka_unit_test(is_the_parents_after_a_fork),
+		cmocka_unit_test(refuses_invalid_attributes),
+		cmocka_unit_test(child_cannot_use_the_scope),
 		cmocka_unit_test(ends_on_every_way_out),
-		cmocka_unit_test(evaluates_once),
+		cmocka_unit_test(evaluates_its_arguments_once),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The thread rules of channels, shared receive queues and receive pools, on soft0 and for
- * the thread sanitizer: everything that the headers allow goes on at once.
+ * The thread rules of channels, shared receive queues and receive pools, on soft0 and
+ * for the thread sanitizer: everything that the headers allow happens at once.
  */
 #include "tests/support/cmocka.h"
 #include "tests/support/census.h"
@@ -25,7 +25,7 @@ enum {
 	MEMORY = 4096,
 };
 
-/* In threads nothing asserts: the first failure is kept, and told at the end. */
+/* Threads do not assert: the first failure is kept, and reported at the end. */
 struct world {
 	struct test_census before;
 	struct pier_device *devices[2];
@@ -132,7 +132,7 @@ static uint8_t byte_of(int pair, uint32_t number)
 	return (uint8_t)(number * 3 + (uint32_t)pair);
 }
 
-/* From memory that is registered for each message, and not longer. */
+/* From memory that is registered for each message. */
 static int send_one(struct world *world, int pair, uint32_t number, uint8_t *bytes)
 {
 	uint32_t length = length_of(pair, number);
@@ -180,7 +180,7 @@ static int post_slot(struct world *world, uint8_t *slot)
 	return error ? error : pier_post_srq_recv(world->srq, &element, 1, slot);
 }
 
-/* One channel of the queue; what it takes, others may get next. */
+/* One channel of the queue; other channels may get the receives that it posts. */
 static void *receive_all(void *argument)
 {
 	struct task *task = argument;
@@ -201,7 +201,7 @@ static void *receive_all(void *argument)
 	return NULL;
 }
 
-/* Channels come and go, and take messages with them that nobody has asked for. */
+/* Channels come and go with messages that nobody has taken. */
 static void *come_and_go(void *argument)
 {
 	struct task *task = argument;
@@ -217,7 +217,7 @@ static void *come_and_go(void *argument)
 	return NULL;
 }
 
-/* Of regions that others post with, and of others. */
+/* Regions that others post with, and other regions. */
 static void *deregister(void *argument)
 {
 	struct task *task = argument;
@@ -245,7 +245,7 @@ static void join(pthread_t *threads, int count)
 		assert_int_equal(pthread_join(threads[i], NULL), 0);
 }
 
-static void channels_of_threads_share_a_queue(void **state)
+static void threads_share_a_receive_queue(void **state)
 {
 	static struct world world;
 	struct pier_srq_attr attr;
@@ -286,7 +286,7 @@ static bool is_plain(const struct pier_pool_message *message)
 	return plain;
 }
 
-/* The next message, unless all are taken; with the lock. */
+/* The next message, unless all were taken. The caller holds the lock. */
 static bool take_next(struct task *task, struct pier_pool_message *ret_message)
 {
 	int error;
@@ -300,7 +300,7 @@ static bool take_next(struct task *task, struct pier_pool_message *ret_message)
 	return error == 0;
 }
 
-/* The pool moves on to the next thread behind every message. */
+/* The pool moves to another thread after every message. */
 static void *take_turns(void *argument)
 {
 	struct task *task = argument;
@@ -320,8 +320,8 @@ static void *take_turns(void *argument)
 	}
 }
 
-/* Many senders, and a pool that is handed on by a mutex. */
-static void a_pool_moves_by_a_mutex(void **state)
+/* Many senders, and a pool whose threads take turns under a mutex. */
+static void threads_share_a_pool_under_a_mutex(void **state)
 {
 	static struct world world;
 	pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -349,7 +349,7 @@ static void a_pool_moves_by_a_mutex(void **state)
 	close_world(&world);
 }
 
-/* All of it in one thread after another: make, connect, receive, destroy. */
+/* Each step in another thread: create, connect, receive, destroy. */
 static void *receive_one(void *argument)
 {
 	struct task *task = argument;
@@ -386,7 +386,7 @@ static void *destroy_first_pair(void *argument)
 	return NULL;
 }
 
-static void a_channel_moves_by_joining(void **state)
+static void channel_moves_between_joined_threads(void **state)
 {
 	static struct world world;
 	struct task task = { .world = &world };
@@ -410,9 +410,9 @@ static void a_channel_moves_by_joining(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(channels_of_threads_share_a_queue),
-		cmocka_unit_test(a_pool_moves_by_a_mutex),
-		cmocka_unit_test(a_channel_moves_by_joining),
+		cmocka_unit_test(threads_share_a_receive_queue),
+		cmocka_unit_test(threads_share_a_pool_under_a_mutex),
+		cmocka_unit_test(channel_moves_between_joined_threads),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Shared receive queues, over a NIC that completes what the test says. */
+/* Shared receive queues. The NIC completes what the test says. */
 #include "tests/support/cmocka.h"
 #include "tests/support/census.h"
 #include "tests/support/expect.h"
@@ -30,7 +30,7 @@ static const struct pier_endpoint peer = {
 };
 static const struct pier_scatter target = { 0x1000, 8, KEY };
 
-/* A queue, and a channel that is connected; the channel is stopped by its own end. */
+/* A queue and a connected channel, which is stopped when it is destroyed. */
 struct scene {
 	struct test_census before;
 	struct pier_srq *srq;
@@ -57,7 +57,7 @@ static struct pier_channel *make_channel(struct pier_srq *srq)
 	pier_channel_attr_init(&attr);
 	attr.max_send_wr = SENDS;
 	attr.max_send_sge = 2;
-	/* Not looked at. */
+	/* Ignored. */
 	attr.max_recv_wr = attr.max_recv_sge = UINT32_MAX;
 	attr.srq = srq;
 	expect_ok(pier_channel_create(&fake.pd, &attr, &channel));
@@ -116,7 +116,7 @@ static void expect_none(struct pier_channel *channel)
 	assert_ptr_equal(message.context, &message);
 }
 
-static void tells_the_device(void **state)
+static void passes_attributes_to_the_device(void **state)
 {
 	struct pier_scatter two[] = { { 1, 2, 3 }, { 0x1234, 5, KEY } };
 	struct scene scene = open_scene();
@@ -125,7 +125,7 @@ static void tells_the_device(void **state)
 	assert_int_equal(fake.last_srq.max_wr, DEPTH);
 	assert_int_equal(fake.last_srq.max_sge, 2);
 	assert_ptr_equal(fake.last_qp.srq, scene.srq->srq);
-	/* None overruns, whoever gets everything. */
+	/* No CQ overruns, whichever channel gets everything. */
 	assert_int_equal(fake.cq->cqe, SENDS + DEPTH);
 	expect_ok(pier_post_srq_recv(scene.srq, two, 2, NULL));
 	assert_int_equal(fake.last_recv.num_sge, 2);
@@ -139,8 +139,8 @@ static void tells_the_device(void **state)
 	close_scene(&scene);
 }
 
-/* Messages keep the order of their channel; receives come back in any. */
-static void hands_messages_out_in_order(void **state)
+/* Messages keep the order of their channel; receives complete in any order. */
+static void delivers_messages_in_order(void **state)
 {
 	struct scene scene = open_scene();
 	int contexts[3];
@@ -160,7 +160,7 @@ static void hands_messages_out_in_order(void **state)
 	close_scene(&scene);
 }
 
-static void tells_what_arrived(void **state)
+static void reports_the_message(void **state)
 {
 	struct scene scene = open_scene();
 	struct pier_message message;
@@ -177,8 +177,8 @@ static void tells_what_arrived(void **state)
 	close_scene(&scene);
 }
 
-/* Whoever collects: a wait for something else too. */
-static void keeps_what_others_collect(void **state)
+/* Also if a wait for something else collects them. */
+static void keeps_messages_collected_by_other_waits(void **state)
 {
 	struct pier_gather source = { 0x1000, 8, KEY };
 	struct scene scene = open_scene();
@@ -195,8 +195,8 @@ static void keeps_what_others_collect(void **state)
 	close_scene(&scene);
 }
 
-/* A place is used until its message was taken, so no CQ can overrun. */
-static void has_a_place_for_each(void **state)
+/* A place is used until its message is taken, so no CQ can overrun. */
+static void untaken_messages_occupy_places(void **state)
 {
 	struct scene scene = open_scene();
 
@@ -217,8 +217,8 @@ static void has_a_place_for_each(void **state)
 	close_scene(&scene);
 }
 
-/* Each number is used once, and a completion of another finds nothing. */
-static void knows_its_own(void **state)
+/* Each number is used once, and a stale completion finds nothing. */
+static void recognizes_its_own_receives(void **state)
 {
 	struct scene scene = open_scene();
 	uint64_t old;
@@ -253,7 +253,7 @@ static void expect_use(uint32_t key, bool used)
 		assert_string_equal(use, "receive");
 }
 
-static void keeps_regions(void **state)
+static void keeps_regions_of_posted_receives(void **state)
 {
 	struct pier_scatter two[] = { { 0, 0, OTHER }, { 0x1000, 8, KEY } };
 	struct scene scene = open_scene();
@@ -272,7 +272,7 @@ static void keeps_regions(void **state)
 	expect_use(KEY, false);
 }
 
-static void gives_back_what_failed(void **state)
+static void reports_receives_that_failed(void **state)
 {
 	struct scene scene = open_scene();
 	struct pier_message message;
@@ -291,7 +291,7 @@ static void gives_back_what_failed(void **state)
 	expect_result(pier_message_poll(scene.channel, &message), -EPIPE);
 	assert_non_null(strstr(pier_error_message(), "longer"));
 	expect_result(pier_message_wait(scene.channel, 1, &message), -EPIPE);
-	/* The queue is not. */
+	/* The queue does not. */
 	post(scene.srq, NULL);
 	assert_int_equal(pier_srq_outstanding(scene.srq), 2);
 	close_scene(&scene);
@@ -310,7 +310,7 @@ static void serves_several_channels(void **state)
 	assert_non_null(strstr(pier_error_message(), "2 channels"));
 	post(scene.srq, &contexts[0]);
 	post(scene.srq, &contexts[1]);
-	/* The fake has one queue of completions: who polls gets them. */
+	/* The fake has one CQ: the polling channel gets the completions. */
 	arrive(1, 1);
 	expect_message(other, &contexts[1], 1);
 	arrive(0, 2);
@@ -322,7 +322,7 @@ static void serves_several_channels(void **state)
 	close_scene(&scene);
 }
 
-/* What arrived on a channel that goes is posted again, as it was. */
+/* Messages of a channel that is destroyed are posted again, unchanged. */
 static void loses_no_receive(void **state)
 {
 	struct scene scene = open_scene();
@@ -352,7 +352,7 @@ static void loses_no_receive(void **state)
 	close_scene(&scene);
 }
 
-static void bears_a_device_that_takes_nothing_back(void **state)
+static void survives_a_device_that_returns_no_receives(void **state)
 {
 	struct scene scene = open_scene();
 
@@ -360,7 +360,7 @@ static void bears_a_device_that_takes_nothing_back(void **state)
 	post(scene.srq, NULL);
 	arrive(0, 1);
 	expect_result(pier_channel_poll(scene.channel), 1);
-	/* After the queue pair was brought to the error state. */
+	/* After the queue pair went to the error state. */
 	fake.fail_call = fake.calls + 2;
 	expect_ok(pier_channel_destroy(scene.channel));
 	fake.fail_call = 0;
@@ -370,7 +370,7 @@ static void bears_a_device_that_takes_nothing_back(void **state)
 	close_scene(&scene);
 }
 
-static void refuses(void **state)
+static void refuses_invalid_receives(void **state)
 {
 	struct scene scene = open_scene();
 	struct pier_scatter three[3] = { { 0 } };
@@ -414,7 +414,7 @@ static void refuses_other_sizes(uint32_t max_wr, uint32_t max_sge, const char *w
 	assert_int_equal(fake.srqs, 0);
 }
 
-static void checks_attributes(void **state)
+static void refuses_invalid_attributes(void **state)
 {
 	struct pier_srq_attr attr;
 	struct pier_srq *srq = NULL;
@@ -431,7 +431,7 @@ static void checks_attributes(void **state)
 	fake.device.limits.max_srq_wr = 64;
 	attr.size--;
 	expect_result(pier_create_srq(&fake.pd, &attr, &srq), -EINVAL);
-	/* Who gives none gets what there is. */
+	/* Without attributes the queue gets what the device has. */
 	expect_ok(pier_create_srq(&fake.pd, NULL, &srq));
 	assert_int_equal(fake.last_srq.max_wr, 64);
 	assert_int_equal(fake.last_srq.max_sge, 1);
@@ -441,7 +441,7 @@ static void checks_attributes(void **state)
 	assert_non_null(strstr(pier_error_message(), "max_srq 0"));
 }
 
-static void checks_channels(void **state)
+static void refuses_unsuitable_channels(void **state)
 {
 	struct pier_channel_attr attr;
 	struct pier_channel *channel = NULL;
@@ -467,7 +467,7 @@ static void checks_channels(void **state)
 	expect_ok(pier_destroy_srq(srq));
 }
 
-static void takes_back_what_failed(void **state)
+static void undoes_a_failed_creation(void **state)
 {
 	struct pier_channel_attr attr;
 	struct pier_channel *channel = NULL;
@@ -508,8 +508,8 @@ static void takes_back_what_failed(void **state)
 	test_assert_census(&before);
 }
 
-/* Nothing of it is outstanding that would be flushed. */
-static void asks_for_the_state_when_late(void **state)
+/* Nothing outstanding would be flushed. */
+static void queries_the_state_at_the_timeout(void **state)
 {
 	struct scene scene = open_scene();
 	struct pier_message message;
@@ -520,7 +520,7 @@ static void asks_for_the_state_when_late(void **state)
 	expect_result(pier_message_poll(scene.channel, &message), 0);
 	expect_result(pier_message_wait(scene.channel, 1, &message), -EPIPE);
 	assert_non_null(strstr(pier_error_message(), "error state"));
-	/* A completion may say more. */
+	/* A later completion may give the cause. */
 	post(scene.srq, &context);
 	fake_complete(fake.shared_ids[0], IBV_WC_LOC_PROT_ERR, IBV_WC_BIND_MW, 0);
 	expect_result(pier_message_poll(scene.channel, &message), 1);
@@ -529,7 +529,7 @@ static void asks_for_the_state_when_late(void **state)
 	close_scene(&scene);
 }
 
-/* Random posts, arrivals and taking, beside a model that is two arrays. */
+/* Random posts, arrivals and takes, beside a model of two arrays. */
 static void agrees_with_a_model(void **state)
 {
 	struct test_random random = test_random_start();
@@ -570,22 +570,22 @@ static void agrees_with_a_model(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(tells_the_device),
-		cmocka_unit_test(hands_messages_out_in_order),
-		cmocka_unit_test(tells_what_arrived),
-		cmocka_unit_test(keeps_what_others_collect),
-		cmocka_unit_test(has_a_place_for_each),
-		cmocka_unit_test(knows_its_own),
-		cmocka_unit_test(keeps_regions),
-		cmocka_unit_test(gives_back_what_failed),
+		cmocka_unit_test(passes_attributes_to_the_device),
+		cmocka_unit_test(delivers_messages_in_order),
+		cmocka_unit_test(reports_the_message),
+		cmocka_unit_test(keeps_messages_collected_by_other_waits),
+		cmocka_unit_test(untaken_messages_occupy_places),
+		cmocka_unit_test(recognizes_its_own_receives),
+		cmocka_unit_test(keeps_regions_of_posted_receives),
+		cmocka_unit_test(reports_receives_that_failed),
 		cmocka_unit_test(serves_several_channels),
 		cmocka_unit_test(loses_no_receive),
-		cmocka_unit_test(bears_a_device_that_takes_nothing_back),
-		cmocka_unit_test(refuses),
-		cmocka_unit_test(checks_attributes),
-		cmocka_unit_test(checks_channels),
-		cmocka_unit_test(takes_back_what_failed),
-		cmocka_unit_test(asks_for_the_state_when_late),
+		cmocka_unit_test(survives_a_device_that_returns_no_receives),
+		cmocka_unit_test(refuses_invalid_receives),
+		cmocka_unit_test(refuses_invalid_attributes),
+		cmocka_unit_test(refuses_unsuitable_channels),
+		cmocka_unit_test(undoes_a_failed_creation),
+		cmocka_unit_test(queries_the_state_at_the_timeout),
 		cmocka_unit_test(agrees_with_a_model),
 	};
 

@@ -48,7 +48,7 @@ static void assert_same(const struct pier_endpoint *a, const struct pier_endpoin
 	assert_memory_equal(a->address, b->address, sizeof(a->address));
 }
 
-static void comes_back(void **state)
+static void unpacks_what_was_packed(void **state)
 {
 	(void)state;
 	for (uint16_t length = 0; length <= PIER_ENDPOINT_ADDRESS_MAX; length++) {
@@ -87,8 +87,8 @@ static void has_the_documented_form(void **state)
 	assert_memory_equal(wire, expected, sizeof(expected));
 }
 
-/* What the first version wrote is read, and written, for ever. */
-static void keeps_to_the_golden_text(void **state)
+/* The first version stays readable and writable. */
+static void matches_the_golden_text(void **state)
 {
 	struct pier_endpoint endpoint = sample(2), back;
 	char golden[PIER_ENDPOINT_TEXT_MAX + 1], text[PIER_ENDPOINT_TEXT_MAX];
@@ -129,7 +129,7 @@ static void refuses_fields_out_of_range(void **state)
 	}
 }
 
-/* Exact heap copies, so that a sanitizer sees a byte read too many. */
+/* Exact heap copies, so that a sanitizer sees any byte read beyond them. */
 static int unpack_copy(const uint8_t *wire, size_t size, struct pier_endpoint *ret)
 {
 	uint8_t *copy = malloc(size ? size : 1);
@@ -161,7 +161,7 @@ static void refuses_every_other_length(void **state)
 	}
 }
 
-/* What is accepted is the only way of writing what it says. */
+/* An accepted endpoint has only one wire form. */
 static void survives_every_flipped_byte(void **state)
 {
 	struct pier_endpoint endpoint = sample(5), result;
@@ -190,7 +190,7 @@ static void survives_every_flipped_byte(void **state)
 	}
 }
 
-static void tells_the_errors_apart(void **state)
+static void reports_different_errors(void **state)
 {
 	struct pier_endpoint endpoint = sample(0), result;
 	uint8_t wire[PIER_ENDPOINT_WIRE_MAX];
@@ -203,16 +203,16 @@ static void tells_the_errors_apart(void **state)
 	wire[0] = 'X';
 	assert_int_equal(pier_endpoint_unpack(wire, size, &result), -EBADMSG);
 	wire[0] = 'P';
-	wire[11] = 1; /* qpn of 25 bits */
+	wire[11] = 1; /* a qpn of 25 bits */
 	assert_int_equal(pier_endpoint_unpack(wire, size, &result), -EBADMSG);
 	wire[11] = 0;
-	wire[44] = 1; /* an address that is not there */
+	wire[44] = 1; /* a missing address */
 	assert_int_equal(pier_endpoint_unpack(wire, size, &result), -EBADMSG);
 	wire[44] = 0;
 	assert_int_equal(pier_endpoint_unpack(wire, size, &result), 0);
 }
 
-static void refuses_other_texts(void **state)
+static void rejects_malformed_texts(void **state)
 {
 	struct pier_endpoint endpoint = sample(0), result;
 	char text[PIER_ENDPOINT_TEXT_MAX], changed[sizeof(text) + 1200];
@@ -236,7 +236,7 @@ static void refuses_other_texts(void **state)
 	assert_int_equal(pier_endpoint_from_text(changed, &result), -EBADMSG);
 	snprintf(changed, sizeof(changed), "%s%01000d", text, 0);
 	assert_int_equal(pier_endpoint_from_text(changed, &result), -EBADMSG);
-	/* As of getenv(3). */
+	/* As getenv(3) returns it. */
 	assert_int_equal(pier_endpoint_from_text(NULL, &result), -EBADMSG);
 	assert_int_equal(pier_endpoint_from_text("", &result), -EBADMSG);
 	assert_int_equal(pier_endpoint_from_text("pier-endpoint:", &result), -EMSGSIZE);
@@ -245,14 +245,14 @@ static void refuses_other_texts(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(comes_back),
+		cmocka_unit_test(unpacks_what_was_packed),
 		cmocka_unit_test(has_the_documented_form),
-		cmocka_unit_test(keeps_to_the_golden_text),
+		cmocka_unit_test(matches_the_golden_text),
 		cmocka_unit_test(refuses_fields_out_of_range),
 		cmocka_unit_test(refuses_every_other_length),
 		cmocka_unit_test(survives_every_flipped_byte),
-		cmocka_unit_test(tells_the_errors_apart),
-		cmocka_unit_test(refuses_other_texts),
+		cmocka_unit_test(reports_different_errors),
+		cmocka_unit_test(rejects_malformed_texts),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

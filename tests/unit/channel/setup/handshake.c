@@ -22,8 +22,8 @@
 #include "core/wire.h"
 
 /*
- * One real end, over a NIC that moves nothing, and a peer that is a row of
- * bytes: its endpoint, its verdict, and four bytes that are not ours to read.
+ * One real end over a NIC that moves nothing, and a scripted peer: its endpoint, its
+ * verdict, and four bytes that belong to the caller.
  */
 
 enum {
@@ -34,7 +34,7 @@ enum {
 
 struct script {
 	uint8_t bytes[SCRIPT_MAX];
-	size_t endpoint, verdict; /* where these begin */
+	size_t endpoint, verdict; /* offset of each of these */
 	size_t length;
 };
 
@@ -93,7 +93,7 @@ static void close_scene(struct scene *scene)
 		close(scene->theirs);
 }
 
-/* The peer says the first `length` bytes of its script and shuts up. */
+/* The peer sends the first `length` bytes of its script and no more. */
 static void say(struct scene *scene, size_t length)
 {
 	assert_int_equal(write(scene->theirs, scene->script.bytes, length), length);
@@ -106,7 +106,7 @@ static int run(struct scene *scene)
 				      PATIENT_MS);
 }
 
-static void connects_and_leaves_the_rest(void **state)
+static void reads_only_its_own_messages(void **state)
 {
 	struct scene scene = open_scene();
 	uint8_t rest[16], sent[SCRIPT_MAX];
@@ -121,7 +121,7 @@ static void connects_and_leaves_the_rest(void **state)
 	assert_memory_equal(rest, "rest", REST);
 	assert_int_equal(pier_post_send(scene.channel, NULL, 0, NULL), 0);
 	assert_int_equal(run(&scene), -EISCONN);
-	/* What we said has the same form, and ends with the verdict. */
+	/* Our messages have the same form, and end with the verdict. */
 	length = read(scene.theirs, sent, sizeof(sent));
 	assert_int_equal(length, scene.script.length);
 	assert_memory_equal(sent, "PIER\1\0\1\0", 8);
@@ -130,7 +130,7 @@ static void connects_and_leaves_the_rest(void **state)
 	close_scene(&scene);
 }
 
-static void notices_an_end_at_every_byte(void **state)
+static void detects_end_of_stream_at_every_byte(void **state)
 {
 	size_t length = 1;
 
@@ -146,8 +146,8 @@ static void notices_an_end_at_every_byte(void **state)
 	}
 }
 
-/* The same where the peer is gone altogether, so that writing fails too. */
-static void notices_a_peer_that_is_gone(void **state)
+/* A peer that has closed its end, so that writing fails too. */
+static void detects_a_closed_peer(void **state)
 {
 	size_t length = 1;
 
@@ -178,7 +178,7 @@ static void survives_every_flipped_byte(void **state)
 			scene.script.bytes[at] ^= (uint8_t)(1 << bit);
 			say(&scene, length);
 			error = run(&scene);
-			/* What an endpoint says may be changed; no frame may. */
+			/* The contents of an endpoint may change; frames may not. */
 			if (at < PIER_MESSAGE_HEADER + 8 || at >= scene.script.verdict)
 				assert_true(error == -EBADMSG || error == -ECONNRESET ||
 					    error == -EPROTONOSUPPORT ||
@@ -270,7 +270,7 @@ static void two_endpoints(struct script *script)
 	script->length = 2 * script->verdict;
 }
 
-static void tells_what_is_wrong(void **state)
+static void reports_each_kind_of_error(void **state)
 {
 	(void)state;
 	expect(other_protocol, -EBADMSG, "not pier");
@@ -288,8 +288,8 @@ static void tells_what_is_wrong(void **state)
 	expect(two_endpoints, -EBADMSG, "second endpoint");
 }
 
-/* The peer was given what this end was before. */
-static void knows_its_own_old_endpoints(void **state)
+/* The peer has the endpoint from before the reset. */
+static void refuses_a_stale_endpoint_of_itself(void **state)
 {
 	(void)state;
 	for (int age = 0; age < 4; age++) {
@@ -309,8 +309,8 @@ static void knows_its_own_old_endpoints(void **state)
 	}
 }
 
-/* Both ends must know: who cannot connect says so, and why. */
-static void tells_the_peer_of_a_failure(void **state)
+/* Both ends must know: an end that cannot connect sends the reason. */
+static void sends_its_failure_to_the_peer(void **state)
 {
 	struct scene scene = open_scene();
 	uint8_t sent[SCRIPT_MAX];
@@ -335,7 +335,7 @@ static int64_t milliseconds(void)
 	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-static void does_not_wait_for_ever(void **state)
+static void gives_up_after_the_timeout(void **state)
 {
 	static const size_t silent_after[] = { 0, 5, 12, 40, 58, 60 };
 
@@ -378,7 +378,7 @@ static void *speak_slowly(void *argument)
 	return NULL;
 }
 
-static void takes_a_slow_peer(void **state)
+static void accepts_a_slow_peer(void **state)
 {
 	struct scene scene = open_scene();
 	struct speaker speaker = { scene.theirs, &scene.script };
@@ -393,7 +393,10 @@ static void takes_a_slow_peer(void **state)
 	close_scene(&scene);
 }
 
-/* Nobody reads the other pipe: no signal, and what the peer said is still told. */
+/*
+ * The other pipe has no reader: no signal is raised, and the peer's message is still
+ * reported.
+ */
 static void survives_a_closed_pipe(void **state)
 {
 	struct scene scene = open_scene();
@@ -426,7 +429,7 @@ static void survives_a_closed_pipe(void **state)
 	close_scene(&scene);
 }
 
-/* The peer says nothing and reads nothing, and the pipe to it is full. */
+/* The peer neither sends nor reads, and the pipe to it is full. */
 static void does_not_hang_on_a_full_pipe(void **state)
 {
 	struct scene scene = open_scene();
@@ -456,7 +459,7 @@ static void reports_bad_fds(void **state)
 	close_scene(&scene);
 }
 
-/* poll(2) passes over negative fds, and would wait for them to the end. */
+/* poll(2) ignores negative fds, and would wait until the timeout. */
 static void reports_negative_fds(void **state)
 {
 	struct scene scene = open_scene();
@@ -483,15 +486,15 @@ static void reports_negative_fds(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(connects_and_leaves_the_rest),
-		cmocka_unit_test(notices_an_end_at_every_byte),
-		cmocka_unit_test(notices_a_peer_that_is_gone),
+		cmocka_unit_test(reads_only_its_own_messages),
+		cmocka_unit_test(detects_end_of_stream_at_every_byte),
+		cmocka_unit_test(detects_a_closed_peer),
 		cmocka_unit_test(survives_every_flipped_byte),
-		cmocka_unit_test(tells_what_is_wrong),
-		cmocka_unit_test(knows_its_own_old_endpoints),
-		cmocka_unit_test(tells_the_peer_of_a_failure),
-		cmocka_unit_test(does_not_wait_for_ever),
-		cmocka_unit_test(takes_a_slow_peer),
+		cmocka_unit_test(reports_each_kind_of_error),
+		cmocka_unit_test(refuses_a_stale_endpoint_of_itself),
+		cmocka_unit_test(sends_its_failure_to_the_peer),
+		cmocka_unit_test(gives_up_after_the_timeout),
+		cmocka_unit_test(accepts_a_slow_peer),
 		cmocka_unit_test(survives_a_closed_pipe),
 		cmocka_unit_test(does_not_hang_on_a_full_pipe),
 		cmocka_unit_test(reports_bad_fds),

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef PIER_SOFT_PIECES_H
-#define PIER_SOFT_PIECES_H
+#ifndef PIER_SOFT_SEGMENTS_H
+#define PIER_SOFT_SEGMENTS_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "region.h"
 
-/* The pieces of a region. */
+/* The segments of a region. */
 
-/* A region without a key and without pieces, with room for `count`; NULL: no memory. */
+/* A region without a key and without segments, with room for `count`; NULL: no memory. */
 struct soft_mr *pier_soft_allocate_mr(const struct pier_provider_part *parts,
 				      uint32_t count, uint64_t iova, int access);
 /* Maps `parts` into an empty region. 0 or -errno; pier_soft_free_mr() frees in any case.
@@ -17,8 +17,9 @@ struct soft_mr *pier_soft_allocate_mr(const struct pier_provider_part *parts,
 int pier_soft_attach_parts(struct soft_mr *mr, const struct pier_provider_part *parts,
 			   uint32_t count);
 void pier_soft_free_mr(struct soft_mr *mr);
-/* The piece that contains `offset` of the region. */
-const struct soft_piece *pier_soft_find_piece(const struct soft_mr *mr, uint64_t offset);
+/* The segment that contains `offset` of the region. */
+const struct soft_segment *pier_soft_find_segment(const struct soft_mr *mr,
+						  uint64_t offset);
 /*
  * Whether all pages of a range that pier_soft_find_mr() allows are mapped. Pinned memory
  * counts as mapped.

@@ -9,13 +9,10 @@
 #include "announce.h"
 #include "channel/channel.h"
 #include "region/mr.h"
-#include "region/bounce.h"
-#include "region/sync.h"
-#include "rail.h"
-#include "core/checked.h"
+#include "send_rail_init.h"
 #include "core/error.h"
 
-/* What a caller gives of a rail: checked, and copied. */
+/* Checks the caller's description of a rail, and copies it. */
 
 enum {
 	DEFAULT_CHUNK = 1 << 20,
@@ -47,21 +44,7 @@ static int check_channel(const struct pier_channel *channel, bool reads)
 	return 0;
 }
 
-int pier_rail_check_memory(const struct pier_channel *channel, const struct pier_mr *mr,
-			   uint64_t offset, uint64_t length)
-{
-	if (pier_mr_pd(mr) != channel->pd)
-		return pier_fail(EINVAL, "the region is in another protection domain "
-					 "than the channel");
-	if (!pier_range_fits(offset, length, pier_mr_length(mr)))
-		return pier_fail(ERANGE,
-				 "offset %" PRIu64 " and length %" PRIu64
-				 " leave the region of %zu bytes",
-				 offset, length, pier_mr_length(mr));
-	return 0;
-}
-
-/* The memory here: rights, and that the bytes lie in it. */
+/* The memory at this end: access rights and bounds. */
 static int check_region(const struct pier_rail *given, uint64_t length, bool reads)
 {
 	uint64_t addr = pier_mr_iova(given->mr);
@@ -76,7 +59,7 @@ static int check_region(const struct pier_rail *given, uint64_t length, bool rea
 		     : pier_mr_gather(given->mr, addr, 0, &source);
 }
 
-static int copy_parts(struct pier_rail_state *rail, const struct pier_rail *given,
+static int copy_parts(struct pier_send_rail *rail, const struct pier_rail *given,
 		      uint64_t length)
 {
 	struct pier_remote *copy = calloc(given->count + 1u, sizeof(*copy));
@@ -107,32 +90,36 @@ static uint32_t choose_window(uint32_t wanted, uint32_t max_send_wr)
 	return half < DEFAULT_WINDOW ? half : DEFAULT_WINDOW;
 }
 
-static int allocate(struct pier_rail_state *rail, const struct pier_transfer_attr *attr)
+static int allocate_ring(struct pier_send_rail *rail,
+			 const struct pier_transfer_attr *attr)
 {
-	const struct pier_channel *channel = rail->channel;
+	const struct pier_channel *channel = rail->base.channel;
 
 	rail->max_chunk = attr->chunk ? attr->chunk : DEFAULT_CHUNK;
 	if (rail->max_chunk > channel->max_msg_size)
 		rail->max_chunk = channel->max_msg_size;
 	rail->max_sge = rail->reads ? channel->max_read_sge : channel->attr.max_send_sge;
-	rail->window = choose_window(attr->window, channel->attr.max_send_wr);
+	rail->base.size = choose_window(attr->window, channel->attr.max_send_wr);
 	rail->elements = calloc(rail->max_sge, sizeof(*rail->elements));
-	rail->ring = calloc(rail->window, sizeof(*rail->ring));
+	rail->ring = calloc(rail->base.size, sizeof(*rail->ring));
 	if (!rail->elements || !rail->ring)
 		return pier_fail(ENOMEM, "no memory for %u chunks of %u elements",
-				 rail->window, rail->max_sge);
+				 rail->base.size, rail->max_sge);
 	return 0;
 }
 
-int pier_rail_init(struct pier_rail_state *rail, uint32_t index,
-		   const struct pier_rail *given, const struct pier_transfer_attr *attr)
+int pier_send_rail_init(struct pier_send_rail *rail, uint32_t index,
+			const struct pier_rail *given,
+			const struct pier_transfer_attr *attr)
 {
 	int stall_ms = attr->stall_ms, error;
 
-	*rail = (struct pier_rail_state){
-		.channel = given->channel,
-		.mr = given->mr,
-		.offset = given->offset,
+	*rail = (struct pier_send_rail){
+		.base = {
+			.channel = given->channel,
+			.mr = given->mr,
+			.offset = given->offset,
+		},
 		.addr = pier_mr_iova(given->mr) + given->offset,
 		.length = attr->length,
 		.reads = attr->direction == PIER_TRANSFER_READ,
@@ -145,25 +132,24 @@ int pier_rail_init(struct pier_rail_state *rail, uint32_t index,
 	if (!error)
 		error = copy_parts(rail, given, attr->length);
 	if (!error)
-		error = allocate(rail, attr);
+		error = allocate_ring(rail, attr);
 	if (!error && rail->announces)
 		error = pier_check_announced_rail(rail);
 	if (error) {
-		pier_rail_free(rail);
+		pier_send_rail_free(rail);
 		return pier_fail_because(-error, "rail %u of a transfer", index);
 	}
-	rail->staged = pier_has_bounce(given->mr);
-	rail->direct = pier_has_direct(given->mr);
+	pier_rail_classify_memory(&rail->base);
 	if (stall_ms == PIER_TIMEOUT_DEFAULT)
 		stall_ms = given->channel->attr.timeout_ms;
 	rail->stall_ns = (int64_t)stall_ms * 1000000;
 	return 0;
 }
 
-void pier_rail_free(struct pier_rail_state *rail)
+void pier_send_rail_free(struct pier_send_rail *rail)
 {
 	free(rail->parts);
 	free(rail->elements);
 	free(rail->ring);
-	*rail = (struct pier_rail_state){ 0 };
+	*rail = (struct pier_send_rail){ 0 };
 }

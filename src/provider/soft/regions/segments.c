@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <stdlib.h>
 
-#include "pieces.h"
+#include "segments.h"
 #include "dmabuf.h"
 #include "host.h"
 #include "provider/provider.h"
 #include "region.h"
 
-const struct soft_piece *pier_soft_find_piece(const struct soft_mr *mr, uint64_t offset)
+const struct soft_segment *pier_soft_find_segment(const struct soft_mr *mr,
+						  uint64_t offset)
 {
-	const struct soft_piece *first = mr->pieces;
+	const struct soft_segment *first = mr->segments;
 
 	for (uint32_t count = mr->count; count > 1;) {
 		uint32_t half = count / 2;
@@ -27,15 +28,15 @@ const struct soft_piece *pier_soft_find_piece(const struct soft_mr *mr, uint64_t
 bool pier_soft_is_present(const struct soft_mr *mr, uint64_t address, uint64_t length)
 {
 	uint64_t offset = address - mr->iova, end = offset + length;
-	const struct soft_piece *piece = pier_soft_find_piece(mr, offset);
+	const struct soft_segment *segment = pier_soft_find_segment(mr, offset);
 	bool present = true;
 
 	if (!(mr->access & IBV_ACCESS_ON_DEMAND))
 		return true;
-	for (; offset < end && present; piece++) {
-		uint64_t stop = piece->end < end ? piece->end : end;
+	for (; offset < end && present; segment++) {
+		uint64_t stop = segment->end < end ? segment->end : end;
 
-		present = pier_soft_is_mapped(piece->memory + (offset - piece->start),
+		present = pier_soft_is_mapped(segment->memory + (offset - segment->start),
 					      stop - offset);
 		offset = stop;
 	}
@@ -45,7 +46,7 @@ bool pier_soft_is_present(const struct soft_mr *mr, uint64_t address, uint64_t l
 void pier_soft_free_mr(struct soft_mr *mr)
 {
 	for (uint32_t i = 0; i < mr->count; i++)
-		pier_soft_detach(&mr->pieces[i]);
+		pier_soft_detach(&mr->segments[i]);
 	free(mr);
 }
 
@@ -55,7 +56,7 @@ static int find_kept_fd(const struct soft_mr *mr, const struct pier_provider_par
 {
 	for (uint32_t i = mr->count; i-- > 0;) {
 		if (parts[i].fd == fd)
-			return mr->pieces[i].fd;
+			return mr->segments[i].fd;
 	}
 	return -1;
 }
@@ -63,17 +64,17 @@ static int find_kept_fd(const struct soft_mr *mr, const struct pier_provider_par
 static int attach_part(struct soft_mr *mr, const struct pier_provider_part *parts)
 {
 	const struct pier_provider_part *part = &parts[mr->count];
-	struct soft_piece *piece = &mr->pieces[mr->count];
+	struct soft_segment *segment = &mr->segments[mr->count];
 
-	piece->start = mr->ibv.length;
-	piece->end = piece->start + part->length;
-	piece->fd = part->fd < 0 ? -1 : find_kept_fd(mr, parts, part->fd);
-	piece->fd_shared = piece->fd >= 0;
-	mr->ibv.length = piece->end;
+	segment->start = mr->ibv.length;
+	segment->end = segment->start + part->length;
+	segment->fd = part->fd < 0 ? -1 : find_kept_fd(mr, parts, part->fd);
+	segment->fd_shared = segment->fd >= 0;
+	mr->ibv.length = segment->end;
 	mr->count++;
 	if (part->fd == -1)
-		return pier_soft_attach_host(piece, part, mr->access);
-	return pier_soft_attach_fd(piece, part, mr->access);
+		return pier_soft_attach_host(segment, part, mr->access);
+	return pier_soft_attach_fd(segment, part, mr->access);
 }
 
 /* As libibverbs sets it: the offset in the fd, not the iova. */
@@ -85,7 +86,7 @@ static void *first_address(const struct pier_provider_part *part)
 struct soft_mr *pier_soft_allocate_mr(const struct pier_provider_part *parts,
 				      uint32_t count, uint64_t iova, int access)
 {
-	struct soft_mr *mr = calloc(1, sizeof(*mr) + count * sizeof(mr->pieces[0]));
+	struct soft_mr *mr = calloc(1, sizeof(*mr) + count * sizeof(mr->segments[0]));
 
 	if (!mr)
 		return NULL;

@@ -2,10 +2,10 @@
 /*
  * Transfers between two processes whose memory no NIC reaches, as a benchmark:
  *
- *	PIER_BACKEND_PATH=FOLDER pier-staging-perf DEVICE LENGTH CHUNK WINDOW ROUNDS
+ *	PIER_BACKEND_PATH=FOLDER pier-bounce-perf DEVICE LENGTH CHUNK WINDOW ROUNDS
  *
  * FOLDER has gpu.so of the unit tests. Each round moves LENGTH bytes from memory that is
- * registered directly to such memory, then from staged memory to staged memory with
+ * registered directly to such memory, then from bounce buffer to bounce buffer with
  * WINDOW chunks in flight, and then with one, so that nothing flies while something is
  * copied. Until all has landed. soft0 moves bytes where they are posted, by the same
  * processor that copies: a NIC that works beside it is "fault:late@1+=1ms:soft0", whose
@@ -23,13 +23,13 @@
 
 #include "../unit/plugins/gpu.h"
 
-#define PROGRAM "pier-staging-perf"
+#define PROGRAM "pier-bounce-perf"
 #include "bench.h"
 #include "pair.h"
 
 enum {
 	DIRECT,
-	STAGED,
+	BOUNCED,
 	IN_TURN,
 	WAYS,
 };
@@ -79,7 +79,7 @@ static void open_memory(struct side *side, const struct plan *plan)
 	free(bytes);
 	control = find_control();
 	for (int i = 0; i < 2; i++) {
-		control->export_error = i == STAGED ? EPERM : 0;
+		control->export_error = i == BOUNCED ? EPERM : 0;
 		if (pier_reg_buffer_mr(side->pd, side->buffer, 0, plan->length,
 				       PIER_ACCESS_SHARED, PIER_POLICY_BOUNCE,
 				       &side->mrs[i]))
@@ -196,8 +196,8 @@ static void measure(struct side *side, const struct plan *plan, int fd)
 	for (uint32_t round = 0; round < plan->rounds; round++) {
 		for (int way = 0; way < WAYS; way++)
 			values[way][round] = send_all(side, plan, way, fd);
-		values[WAYS][round] = values[STAGED][round] / values[DIRECT][round];
-		values[WAYS + 1][round] = values[STAGED][round] / values[IN_TURN][round];
+		values[WAYS][round] = values[BOUNCED][round] / values[DIRECT][round];
+		values[WAYS + 1][round] = values[BOUNCED][round] / values[IN_TURN][round];
 	}
 	for (int i = 0; i < WAYS + 2; i++) {
 		printf(i < WAYS ? "%.0f " : "%.3f ", median(values[i], plan->rounds));

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_DEVICE_PROBE_H
+#define PIER_DEVICE_PROBE_H
+
+#include <stdbool.h>
+
+struct pier_device;
+
+/*
+ * Find out what a device can do, once its context is open: its limits, whether it
+ * registers dma-bufs, and which access flags it lacks.
+ *
+ * 0, or a negative errno with a sentence.
+ */
+int pier_probe_device(struct pier_device *device);
+
+/* Whether a port is active. Of a device that pier_probe_device() has looked at. */
+bool pier_has_active_port(const struct pier_device *device);
+
+#endif

@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "channel/wait.h"
+#include "drive.h"
+#include "core/deadline.h"
+#include "core/error.h"
+#include "core/log.h"
+
+int pier_drive_check_time(const struct pier_drive_ops *ops, const char *member, int ms)
+{
+	if (ms > 0 || ms == PIER_TIMEOUT_DEFAULT)
+		return 0;
+	return pier_fail(EINVAL, "%s: %s %d is neither more than 0 nor the default",
+			 ops->name, member, ms);
+}
+
+int pier_drive_check_rail_count(const struct pier_drive_ops *ops, uint32_t count)
+{
+	if (count >= 1 && count <= PIER_RAILS_MAX)
+		return 0;
+	return pier_fail(EINVAL, "%s: %u rails; it has 1 to %d", ops->name, count,
+			 PIER_RAILS_MAX);
+}
+
+int pier_drive_reserve_fds(struct pier_drive *drive, uint32_t count)
+{
+	struct pollfd *fds = reallocarray(drive->fds, count, sizeof(*fds));
+
+	if (!fds)
+		return pier_fail(ENOMEM, "no memory for %u rails", count);
+	drive->fds = fds;
+	return 0;
+}
+
+/* Bytes that arrived earlier may not have been flushed. */
+static void doubt_visibility(struct pier_drive *drive)
+{
+	for (uint32_t i = 0; i < drive->rail_count; i++) {
+		struct pier_rail_base *rail = pier_drive_rail(drive, i);
+
+		rail->unflushed = drive->incoming && drive->done > 0 &&
+				  (rail->direct || drive->owes_flush);
+		rail->doubtful = rail->unflushed;
+	}
+}
+
+void pier_drive_start(struct pier_drive *drive)
+{
+	drive->ended = false;
+	drive->stop = drive->error = drive->flush_error = 0;
+	drive->deadline = drive->timeout_ms == PIER_TIMEOUT_DEFAULT
+				  ? INT64_MAX
+				  : pier_deadline(drive->timeout_ms);
+	doubt_visibility(drive);
+}
+
+void pier_drive_stop(struct pier_drive *drive, int error, const char *reason)
+{
+	if (drive->stop)
+		return;
+	drive->stop = error;
+	snprintf(drive->reason, sizeof(drive->reason), "%s", reason);
+}
+
+uint32_t pier_drive_count_working(const struct pier_drive *drive)
+{
+	uint32_t count = 0;
+
+	for (uint32_t i = 0; i < drive->rail_count; i++)
+		count += !pier_drive_rail(drive, i)->error;
+	return count;
+}
+
+void pier_drive_note_failure(struct pier_drive *drive, uint32_t index)
+{
+	const struct pier_rail_base *rail = pier_drive_rail(drive, index);
+	uint32_t working = pier_drive_count_working(drive);
+	char reason[640];
+
+	if (!rail->error)
+		return;
+	snprintf(reason, sizeof(reason), "rail %u of %u failed: %s", index,
+		 drive->rail_count, rail->sentence);
+	if (working > 0 && !drive->fail_fast)
+		pier_warning("%s of %" PRIu64 " bytes: %s; %u others continue",
+			     drive->ops->name, drive->length, reason, working);
+	else
+		pier_drive_stop(drive, rail->error, reason);
+}
+
+void pier_drive_check_deadline(struct pier_drive *drive, int64_t now)
+{
+	char reason[64];
+
+	if (now < drive->deadline)
+		return;
+	snprintf(reason, sizeof(reason), "the %d ms were over", drive->timeout_ms);
+	pier_drive_stop(drive, -ETIMEDOUT, reason);
+}
+
+int pier_drive_flush(struct pier_drive *drive, uint32_t *ret_index)
+{
+	int error = 0;
+
+	for (uint32_t i = 0; i < drive->rail_count && !error; i++) {
+		error = pier_rail_flush(pier_drive_rail(drive, i), drive->length);
+		*ret_index = i;
+	}
+	return error;
+}
+
+void pier_drive_settle_flushes(struct pier_drive *drive)
+{
+	bool owes = drive->flush_error;
+
+	for (uint32_t i = 0; i < drive->rail_count; i++)
+		owes |= pier_rail_flush(pier_drive_rail(drive, i), drive->length) != 0;
+	drive->owes_flush = owes;
+}
+
+void pier_drive_conclude(struct pier_drive *drive, bool complete)
+{
+	drive->ended = complete || drive->stop;
+	if (complete || !drive->stop)
+		return;
+	/* Now, while the regions exist: it may be resumed with others. */
+	pier_drive_settle_flushes(drive);
+	drive->error = drive->stop;
+	snprintf(drive->sentence, sizeof(drive->sentence),
+		 "%s: %" PRIu64 " of %" PRIu64 " bytes have arrived: %s",
+		 drive->ops->name, drive->done, drive->length, drive->reason);
+}
+
+static int drive_result(const struct pier_drive *drive)
+{
+	if (!drive->ended)
+		return 0;
+	return drive->error ? pier_fail(-drive->error, "%s", drive->sentence) : 1;
+}
+
+static int step_drive(struct pier_drive *drive, int64_t deadline)
+{
+	if (!drive->ended)
+		drive->ops->step(drive, deadline);
+	return drive_result(drive);
+}
+
+int pier_drive_progress(struct pier_drive *drive)
+{
+	int error = pier_check_process(&drive->object);
+
+	return error ? error : step_drive(drive, INT64_MAX);
+}
+
+struct drive_wait {
+	struct pier_drive *drive;
+	int64_t deadline;
+};
+
+static int check_drive(void *subject)
+{
+	const struct drive_wait *wait = subject;
+	struct pier_drive *drive = wait->drive;
+	uint64_t done = drive->done;
+
+	step_drive(drive, wait->deadline);
+	if (drive->ended)
+		return PIER_CONDITION_HOLDS;
+	return drive->done != done || drive->leftovers ? PIER_CONDITION_PROGRESS
+						       : PIER_CONDITION_PENDING;
+}
+
+/* If a rail cannot be armed, do not sleep: the next step finds the cause. */
+static int pass_rails(void *subject, struct pier_wait_pass *pass)
+{
+	const struct pier_drive *drive = ((const struct drive_wait *)subject)->drive;
+
+	for (uint32_t i = 0; i < drive->rail_count; i++) {
+		const struct pier_rail_base *rail = pier_drive_rail(drive, i);
+
+		if (!drive->ops->needs_rail(rail) ||
+		    pier_wait_pass_channel(pass, rail->channel) == 0)
+			continue;
+		pier_debug("%s: rail %u: %s", drive->ops->name, i, pier_error_message());
+		pass->again = true;
+	}
+	pier_wait_pass_until(pass, drive->ops->wake_at(drive));
+	return 0;
+}
+
+int pier_drive_wait(struct pier_drive *drive, int timeout_ms)
+{
+	struct drive_wait wait = { drive, pier_deadline(timeout_ms) };
+	const struct pier_wait_condition condition = {
+		.check = check_drive,
+		.pass = pass_rails,
+		.subject = &wait,
+		.fds = drive->fds,
+	};
+	int error = pier_check_process(&drive->object);
+
+	if (error)
+		return error;
+	if (timeout_ms < 0)
+		return pier_fail(EINVAL, "waiting for a %s: timeout_ms %d is negative",
+				 drive->ops->name, timeout_ms);
+	if (timeout_ms == 0)
+		return step_drive(drive, wait.deadline);
+	/* If poll(2) fails, the caller waits again. */
+	pier_wait_until(&condition, wait.deadline);
+	return drive_result(drive);
+}
+
+int pier_drive_cancel(struct pier_drive *drive)
+{
+	int error = pier_check_process(&drive->object);
+
+	if (error)
+		return error;
+	if (drive->ended)
+		return pier_fail(EALREADY, "cancelling a %s that has ended",
+				 drive->ops->name);
+	pier_drive_stop(drive, -ECANCELED, "it was cancelled");
+	return 0;
+}
+
+int pier_drive_query_rail(const struct pier_drive *drive, uint32_t index,
+			  struct pier_rail_status *ret_status)
+{
+	const struct pier_rail_base *rail;
+
+	if (index >= drive->rail_count)
+		return pier_fail(ERANGE, "rail %u of a %s of %u", index, drive->ops->name,
+				 drive->rail_count);
+	rail = pier_drive_rail(drive, index);
+	*ret_status = (struct pier_rail_status){
+		.channel = rail->channel,
+		.done = rail->done,
+		.in_flight = rail->count,
+		.error = rail->error,
+	};
+	snprintf(ret_status->sentence, sizeof(ret_status->sentence), "%s",
+		 rail->error ? rail->sentence : "");
+	return 0;
+}

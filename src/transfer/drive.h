@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_TRANSFER_DRIVE_H
+#define PIER_TRANSFER_DRIVE_H
+
+#include <poll.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include <pier/transfer.h>
+
+#include "rail.h"
+#include "core/object.h"
+
+/*
+ * The loop that drives a transfer or a receiver to its end, and what both need for it:
+ * rails, times, the reason to stop, and the result. `ops` has what differs.
+ */
+struct pier_drive {
+	struct pier_object object;
+	const struct pier_drive_ops *ops;
+	uint64_t length, done; /* bytes */
+
+	void *rails; /* an array; each element begins with a struct pier_rail_base */
+	uint32_t rail_count;
+	struct pollfd *fds; /* one for each rail */
+	bool incoming;	    /* the peer's bytes arrive in memory at this end */
+	bool fail_fast;	    /* the first rail that fails ends everything */
+	bool leftovers;	    /* the last step left work that no event announces */
+
+	int timeout_ms;
+	int64_t deadline; /* INT64_MAX: none */
+	int flush_error;  /* all bytes arrived, but could not be made visible */
+	bool owes_flush;  /* some could not be made visible when it ended last */
+
+	int stop; /* 0, or why it is to end: -errno */
+	char reason[640];
+
+	bool ended;
+	int error; /* 0, or how it ended: -errno */
+	char sentence[768];
+};
+
+struct pier_drive_ops {
+	const char *name; /* "transfer" or "receiver", for error sentences */
+	size_t rail_size;
+	/*
+	 * Make some progress, and end it through pier_drive_conclude() if that is
+	 * possible. Take no longer than the deadline, unless one piece of work does.
+	 */
+	void (*step)(struct pier_drive *drive, int64_t deadline);
+	/* Whether completions of the rail are awaited. */
+	bool (*needs_rail)(const struct pier_rail_base *rail);
+	/* When a step is due at the latest; INT64_MAX: never. */
+	int64_t (*wake_at)(const struct pier_drive *drive);
+};
+
+static inline struct pier_rail_base *pier_drive_rail(const struct pier_drive *drive,
+						     uint32_t index)
+{
+	return (struct pier_rail_base *)((char *)drive->rails +
+					 index * drive->ops->rail_size);
+}
+
+/* Errors: -EINVAL. */
+int pier_drive_check_time(const struct pier_drive_ops *ops, const char *member, int ms);
+int pier_drive_check_rail_count(const struct pier_drive_ops *ops, uint32_t count);
+
+/*
+ * Replace the rails; the caller has released the old ones. Errors: -ENOMEM, with nothing
+ * changed.
+ */
+int pier_drive_reserve_fds(struct pier_drive *drive, uint32_t count);
+
+/* Begin, or begin again: no result, and the deadline counts from now. */
+void pier_drive_start(struct pier_drive *drive);
+
+/* It is to end. The first reason stays. */
+void pier_drive_stop(struct pier_drive *drive, int error, const char *reason);
+
+/* If a rail has failed just now: the others continue, or everything is to end. */
+void pier_drive_note_failure(struct pier_drive *drive, uint32_t index);
+
+/* Stop if the deadline has passed. */
+void pier_drive_check_deadline(struct pier_drive *drive, int64_t now);
+
+/* Flush the rails, until one fails. 0, or its error, and *ret_index. */
+int pier_drive_flush(struct pier_drive *drive, uint32_t *ret_index);
+
+/* Flush what is possible, whether or not it succeeds; sets owes_flush. */
+void pier_drive_settle_flushes(struct pier_drive *drive);
+
+/* End it: successfully if it is complete, or with the reason to stop if there is one. */
+void pier_drive_conclude(struct pier_drive *drive, bool complete);
+
+uint32_t pier_drive_count_working(const struct pier_drive *drive);
+
+/* The public calls of both. */
+int pier_drive_progress(struct pier_drive *drive);
+int pier_drive_wait(struct pier_drive *drive, int timeout_ms);
+int pier_drive_cancel(struct pier_drive *drive);
+int pier_drive_query_rail(const struct pier_drive *drive, uint32_t index,
+			  struct pier_rail_status *ret_status);
+
+#endif

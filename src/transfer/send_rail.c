@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <stdio.h>
+
+#include <pier/element.h>
+#include <pier/sync.h>
+
+#include "announce.h"
+#include "channel/channel.h"
+#include "region/mr.h"
+#include "region/sync.h"
+#include "send_rail.h"
+#include "core/deadline.h"
+#include "core/error.h"
+
+/* The peer's part that contains the byte at `offset`. */
+static const struct pier_rail_part *find_part(const struct pier_send_rail *rail,
+					      uint64_t offset)
+{
+	uint32_t first = 0, count = rail->part_count;
+
+	while (count > 1) {
+		uint32_t half = count / 2;
+
+		if (rail->parts[first + half].start <= offset) {
+			first += half;
+			count -= half;
+		} else {
+			count = half;
+		}
+	}
+	return &rail->parts[first];
+}
+
+/* An element of at most `length` bytes, which ends at the end of a part of the region. */
+static struct ibv_sge make_element(const struct pier_mr *mr, uint64_t addr,
+				   uint32_t length)
+{
+	struct pier_gather element;
+
+	if (mr->parts) {
+		uint64_t offset = addr - mr->iova;
+		const struct pier_mr_part *part = pier_mr_find_part(mr, offset);
+		uint64_t left = part->length - (offset - part->start);
+
+		if (length > left)
+			length = (uint32_t)left;
+	}
+	element = pier_mr_gather_unchecked(mr, addr, length);
+	return (struct ibv_sge){ element.addr, element.length, element.lkey };
+}
+
+/* Returns the number of elements, and sets *length to the bytes in them. */
+static int make_elements(const struct pier_send_rail *rail, uint64_t offset,
+			 uint32_t *length)
+{
+	uint32_t left = *length, count = 0;
+
+	while (left > 0 && count < rail->max_sge) {
+		struct ibv_sge sge = make_element(
+			rail->base.mr, rail->addr + offset + (*length - left), left);
+
+		rail->elements[count++] = sge;
+		left -= sge.length;
+	}
+	*length -= left;
+	return (int)count;
+}
+
+/* An announced chunk ends at a block, even if its elements could hold more. */
+static int make_chunk(const struct pier_send_rail *rail, struct pier_rail_chunk *chunk)
+{
+	int count = make_elements(rail, chunk->offset, &chunk->length);
+
+	if (!rail->announces || chunk->offset + chunk->length == rail->length ||
+	    chunk->length % PIER_ANNOUNCE_BLOCK == 0)
+		return count;
+	chunk->length -= chunk->length % PIER_ANNOUNCE_BLOCK;
+	return make_elements(rail, chunk->offset, &chunk->length);
+}
+
+static int post_elements(struct pier_send_rail *rail, int count,
+			 const struct pier_remote *remote, struct pier_rail_chunk *chunk)
+{
+	const struct pier_gather *source = (const struct pier_gather *)rail->elements;
+
+	if (rail->reads)
+		return pier_post_read(rail->base.channel,
+				      (const struct pier_scatter *)rail->elements, count,
+				      remote, &chunk->work);
+	if (rail->announces)
+		return pier_post_write_imm(rail->base.channel, source, count, remote,
+					   pier_announce_chunk(chunk->offset),
+					   &chunk->work);
+	return pier_post_write(rail->base.channel, source, count, remote, &chunk->work);
+}
+
+/* A chunk that a full queue refused is not copied again: its source does not change. */
+static int copy_source(struct pier_send_rail *rail, const struct pier_rail_chunk *chunk)
+{
+	struct pier_range range = { chunk->offset, chunk->length };
+	int error;
+
+	if (range.offset == rail->copied.offset && range.length <= rail->copied.length)
+		return 0;
+	error = pier_mr_sync_for_nic(rail->base.mr, rail->base.offset + range.offset,
+				     range.length);
+	if (!error)
+		rail->copied = range;
+	return error;
+}
+
+static void add_chunk(struct pier_send_rail *rail, struct pier_rail_chunk chunk,
+		      int64_t now)
+{
+	if (rail->base.count == 0)
+		rail->active_at = now;
+	rail->queue_full_at = 0;
+	rail->ring[(rail->base.first + rail->base.count++) % rail->base.size] = chunk;
+}
+
+/* A full queue drains; every other error fails the rail. */
+static int handle_refused_post(struct pier_send_rail *rail, int error, int64_t now)
+{
+	if (error == -EAGAIN) {
+		if (rail->base.count == 0 && rail->queue_full_at == 0)
+			rail->queue_full_at = now;
+		return 0;
+	}
+	pier_rail_record_failure(&rail->base, error, pier_error_message());
+	return error;
+}
+
+/* The peer's bytes for the longest chunk that starts at range.offset. */
+static struct pier_remote find_remote(const struct pier_send_rail *rail,
+				      struct pier_range range)
+{
+	const struct pier_rail_part *part = find_part(rail, range.offset);
+	uint64_t skipped = range.offset - part->start;
+	uint64_t left = part->remote.length - skipped;
+
+	if (left > range.length)
+		left = range.length;
+	if (left > rail->max_chunk)
+		left = rail->max_chunk;
+	return pier_remote_sub_unchecked(&part->remote, skipped, left);
+}
+
+int64_t pier_send_rail_post(struct pier_send_rail *rail, struct pier_range range,
+			    int64_t now)
+{
+	struct pier_rail_chunk chunk = { .offset = range.offset };
+	struct pier_remote remote;
+	int count, error = 0;
+
+	if (rail->base.error || rail->base.count == rail->base.size)
+		return rail->base.error;
+	remote = find_remote(rail, range);
+	chunk.length = (uint32_t)remote.length;
+	count = make_chunk(rail, &chunk);
+	remote.length = chunk.length;
+	if (rail->base.bounced && !rail->reads) {
+		error = copy_source(rail, &chunk);
+		now = pier_now();
+	}
+	if (!error)
+		error = post_elements(rail, count, &remote, &chunk);
+	if (error)
+		return handle_refused_post(rail, error, now);
+	add_chunk(rail, chunk, now);
+	return chunk.length;
+}
+
+int pier_send_rail_notify(struct pier_send_rail *rail, uint32_t immediate, int64_t now)
+{
+	struct pier_rail_chunk chunk = { .length = 0 };
+	int error;
+
+	if (rail->base.error || rail->base.count == rail->base.size)
+		return rail->base.error;
+	error = pier_post_write_imm(rail->base.channel, NULL, 0, NULL, immediate,
+				    &chunk.work);
+	if (error)
+		return handle_refused_post(rail, error, now);
+	add_chunk(rail, chunk, now);
+	return 1;
+}
+
+/*
+ * Cancel the requests in flight: pier_work_wait() with no time stops everything on the
+ * channel and returns a result for each. Requests that a reset channel has forgotten did
+ * not arrive.
+ */
+static void cancel_requests(struct pier_send_rail *rail)
+{
+	for (uint32_t i = 0; i < rail->base.count; i++) {
+		struct pier_rail_chunk *chunk =
+			&rail->ring[(rail->base.first + i) % rail->base.size];
+		struct pier_result result = { .error = -ESTALE };
+
+		if (chunk->stopped)
+			continue;
+		pier_work_wait(rail->base.channel, chunk->work, 0, &result);
+		chunk->stopped = true;
+		chunk->error = result.error;
+	}
+}
+
+/* Returns 1 if the chunk has ended, otherwise 0. */
+static int poll_chunk(struct pier_send_rail *rail, struct pier_rail_chunk *chunk)
+{
+	struct pier_result result;
+	int done;
+
+	if (chunk->stopped)
+		return 1;
+	done = pier_work_poll(rail->base.channel, chunk->work, &result);
+	if (done < 0) {
+		pier_rail_record_failure(&rail->base, done, pier_error_message());
+		cancel_requests(rail);
+		return 1;
+	}
+	if (done && result.error)
+		pier_rail_record_failure(&rail->base, result.error, pier_error_message());
+	if (done)
+		chunk->error = result.error;
+	return done;
+}
+
+int pier_send_rail_take(struct pier_send_rail *rail, int64_t now,
+			struct pier_rail_chunk *ret_chunk)
+{
+	struct pier_rail_chunk *chunk = &rail->ring[rail->base.first];
+
+	if (rail->base.count == 0 || !poll_chunk(rail, chunk))
+		return 0;
+	rail->base.first = (rail->base.first + 1) % rail->base.size;
+	rail->base.count--;
+	rail->active_at = now;
+	*ret_chunk = *chunk;
+	return 1;
+}
+
+bool pier_send_rail_copies(const struct pier_send_rail *rail,
+			   const struct pier_rail_chunk *chunk)
+{
+	return rail->reads && rail->base.bounced && !chunk->error && chunk->length > 0;
+}
+
+int pier_send_rail_deliver(struct pier_send_rail *rail,
+			   const struct pier_rail_chunk *chunk)
+{
+	struct pier_range range = { chunk->offset, chunk->length };
+	int error = 0;
+
+	if (rail->reads && chunk->length > 0)
+		error = pier_rail_deliver(&rail->base, range);
+	if (pier_send_rail_copies(rail, chunk))
+		rail->active_at = pier_now();
+	if (error)
+		pier_rail_record_failure(&rail->base, error, pier_error_message());
+	else
+		rail->base.done += chunk->length;
+	return error;
+}
+
+static int64_t late_at(int64_t since, int64_t stall_ns)
+{
+	return since ? since + stall_ns : INT64_MAX;
+}
+
+int64_t pier_send_rail_deadline(const struct pier_send_rail *rail)
+{
+	return late_at(rail->base.count > 0 ? rail->active_at : rail->queue_full_at,
+		       rail->stall_ns);
+}
+
+void pier_send_rail_check(struct pier_send_rail *rail, int64_t now)
+{
+	char sentence[PIER_RAIL_SENTENCE_SIZE];
+	int ms = (int)(rail->stall_ns / 1000000);
+
+	if (now < pier_send_rail_deadline(rail))
+		return;
+	rail->queue_full_at = 0;
+	if (rail->base.count == 0) {
+		snprintf(sentence, sizeof(sentence),
+			 "the send queue was full of other requests for %d ms", ms);
+		pier_rail_record_failure(&rail->base, -EAGAIN, sentence);
+		return;
+	}
+	snprintf(sentence, sizeof(sentence),
+		 "transfer: no chunk completed within %d ms; everything outstanding was "
+		 "stopped",
+		 ms);
+	pier_rail_record_failure(&rail->base, -ETIMEDOUT, sentence);
+	pier_break_channel(rail->base.channel, -ETIMEDOUT, sentence);
+	cancel_requests(rail);
+}

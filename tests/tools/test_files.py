@@ -1,0 +1,260 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""pier cp and file systems: names, modes, errors, and sources that change."""
+
+import os
+import pwd
+import resource
+import shutil
+import signal
+import stat
+import subprocess
+
+from harness import Case, MIB, default_signals, main
+
+
+class Destinations(Case):
+    """The path and the mode of the destination."""
+
+    def test_a_directory_gets_a_file_of_the_same_name(self):
+        source = self.file("source", 100)
+        (self.folder / "directory").mkdir()
+        for target in ("directory", "directory/", "."):
+            cwd = self.folder / "directory" if target == "." else None
+            self.copy(source, target, cwd=cwd)
+            self.check_same(source, self.folder / "directory/source")
+            (self.folder / "directory/source").unlink()
+
+    def test_a_name_with_a_colon_is_copied(self):
+        source = self.file("a:b", 100)
+        self.copy("./a:b", "./c:d")
+        self.check_same(source, self.folder / "c:d")
+
+    def test_a_name_like_an_option_is_copied(self):
+        source = self.file("-p", 100)
+        self.copy("--", "-p", "-q")
+        self.check_same(source, self.folder / "-q")
+
+    def test_unusual_names_are_copied(self):
+        for name in ("a b", "a'b", 'a"b', "$(x)", "a\nb", "~", "é", "\udcff", "*", "a" * 255):
+            with self.subTest(name):
+                source = self.file("source", self.bytes(10))
+                self.copy(source, "./" + name)
+                self.check_same(source, self.folder / name)
+
+    def test_an_old_file_is_replaced_and_keeps_its_mode(self):
+        source = self.file("source", 1000)
+        target = self.file("target", 5000)
+        target.chmod(0o640)
+        inode = target.stat().st_ino
+        self.copy(source, target)
+        self.check_same(source, target)
+        self.assertEqual(stat.S_IMODE(target.stat().st_mode), 0o640)
+        self.assertNotEqual(target.stat().st_ino, inode, "it was replaced in one step")
+
+    def test_a_file_of_another_user_does_not_set_the_mode(self):
+        if os.geteuid() != 0:
+            self.skipTest("only root can make a file that belongs to another user")
+        source = self.file("secret", 100)
+        place = self.folder / "place"
+        place.mkdir()
+        place.chmod(0o1777)
+        for mode in (0o600, 0o640, 0o755):
+            with self.subTest("%o" % mode):
+                source.chmod(mode)
+                target = place / ("target-%o" % mode)
+                target.write_bytes(b"planted")
+                target.chmod(0o666)
+                os.chown(target, pwd.getpwnam("nobody").pw_uid, -1)
+                self.copy(source, target)
+                self.check_same(source, target)
+                facts = target.stat()
+                self.assertEqual((stat.S_IMODE(facts.st_mode), facts.st_uid), (mode, 0))
+
+    def test_the_mode_is_the_source_mode_without_the_umask(self):
+        source = self.file("source", 10)
+        for mode in (0o755, 0o666, 0o400, 0o4711):
+            source.chmod(mode)
+            self.copy(source, "target-%o" % mode)
+            self.assertEqual(stat.S_IMODE((self.folder / ("target-%o" % mode)).stat().st_mode),
+                             mode & 0o755)
+
+    def test_preserve_keeps_mode_and_modification_time(self):
+        source = self.file("source", 10)
+        source.chmod(0o666)
+        os.utime(source, ns=(1, 1234567890123456789))
+        self.file("target", 10).chmod(0o600)
+        self.copy("-p", source, "target")
+        facts = (self.folder / "target").stat()
+        self.assertEqual(stat.S_IMODE(facts.st_mode), 0o666)
+        self.assertEqual(facts.st_mtime_ns, 1234567890123456789)
+
+    def test_a_symbolic_link_to_a_file_is_followed(self):
+        source = self.file("source", 10)
+        (self.folder / "directory").mkdir()
+        target = self.file("directory/target", 20)
+        (self.folder / "link").symlink_to("directory/target")
+        self.copy(source, "link")
+        self.assertTrue((self.folder / "link").is_symlink())
+        self.check_same(source, target)
+
+    def test_unsuitable_destinations_are_refused(self):
+        self.file("source", 10)
+        os.mkfifo(self.folder / "fifo")
+        (self.folder / "dangling").symlink_to("nowhere")
+        os.link(self.folder / "source", self.folder / "hard")
+        (self.folder / "soft").symlink_to("source")
+        for target, pattern in (("fifo", "not a regular file"), ("source", "same file"),
+                                ("./source", "same file"), ("hard", "same file"),
+                                ("soft", "same file"), (".", "same file"),
+                                ("dangling", "symbolic link"), ("no/target", "No such file"),
+                                ("no/", "no such directory"),
+                                ("source/target", "Not a directory"),
+                                ("b" * 256, "too long")):
+            with self.subTest(target):
+                self.refused(1, pattern, "cp", "source", target)
+        self.assertEqual(sorted(p.name for p in self.folder.iterdir()),
+                         ["dangling", "fifo", "hard", "soft", "source"])
+
+    def test_unsuitable_sources_are_refused(self):
+        os.mkfifo(self.folder / "fifo")
+        (self.folder / "directory").mkdir()
+        for source, pattern in (("fifo", "not a regular file"), ("directory", "a directory"),
+                                ("none", "No such file"), ("/dev/zero", "not a regular file")):
+            with self.subTest(source):
+                self.refused(1, pattern, "cp", source, "target")
+                self.assertFalse((self.folder / "target").exists())
+
+
+class FileSystemErrors(Case):
+    """Errors of file systems, and sources that change."""
+
+    def test_permissions_are_respected(self):
+        self.file("source", 10).chmod(0)
+        self.file("readable", 10)
+        (self.folder / "directory").mkdir(mode=0o500)
+        before = ()
+        if os.geteuid() == 0:
+            before = ("setpriv", "--bounding-set", "-dac_override,-dac_read_search")
+        probe = subprocess.run([*before, "cat", self.folder / "source"], capture_output=True)
+        if b"Permission denied" not in probe.stderr:
+            self.skipTest("every file is readable here: %s" % probe.stderr.decode())
+        self.refused(1, "source: Permission denied", "cp", "source", "target", before=before)
+        self.refused(1, "directory/x: Permission denied", "cp", "readable", "directory/x",
+                     before=before)
+
+    def test_the_file_size_limit_fails_the_copy(self):
+        def limit():
+            default_signals()
+            resource.setrlimit(resource.RLIMIT_FSIZE, (MIB, MIB))
+        self.file("source", 2 * MIB)
+        # The limit also applies to memfds.
+        self.refused(1, "target: File too large", "cp", "--src-mem", "host", "--dst-mem", "host",
+                     "source", "target", preexec_fn=limit)
+        self.assertFalse((self.folder / "target").exists())
+
+    def test_a_full_disk_fails_the_copy_at_once(self):
+        disk = self.folder / "disk"
+        disk.mkdir()
+        source = self.file("source", 4 * MIB)
+        script = 'mount -t tmpfs -o size=2m none "$1" && shift && exec "$@"'
+        before = ["unshare", *(["-m"] if os.geteuid() == 0 else ["-r", "-m"]),
+                  "sh", "-c", script, "sh", disk]
+        if subprocess.run([*before, "true"], capture_output=True).returncode != 0:
+            self.skipTest("no small file system can be mounted here")
+        (disk / "target").write_text("old")
+        self.refused(1, "not enough space for the 4194304 bytes of .*target: No space left",
+                     "cp", source, disk / "target", before=before)
+        self.assertEqual((disk / "target").read_text(), "old")
+
+    def changed(self, change, source=None, pattern="changed while|became shorter"):
+        source = source or self.file("slow", 3 * MIB)
+        process = self.start_slowly(source=source)
+        change(source)
+        self.failure_of(process, 1, pattern, patience=30)
+
+    def test_a_growing_source_fails_the_copy(self):
+        def grow(source):
+            with open(source, "ab") as file:
+                file.write(b"more")
+        self.changed(grow)
+
+    def test_a_shrinking_source_fails_the_copy(self):
+        self.changed(lambda source: os.truncate(source, MIB))
+
+    def test_a_modified_source_fails_the_copy(self):
+        def write(source):
+            with open(source, "r+b") as file:
+                file.write(b"other")
+        self.changed(write)
+
+    def test_a_modified_source_with_restored_mtime_fails_the_copy(self):
+        def write(source):
+            times = source.stat()
+            with open(source, "r+b") as file:
+                file.write(b"other")
+            os.utime(source, ns=(times.st_atime_ns, times.st_mtime_ns))
+        self.changed(write)
+
+    def test_a_replaced_source_fails_the_copy(self):
+        def replace(source):
+            other = self.file("other", source.read_bytes())
+            shutil.copystat(source, other)
+            other.rename(source)
+        self.changed(replace)
+
+    def test_a_replaced_source_directory_fails_the_copy(self):
+        def replace(source):
+            # The open file stays as it was.
+            source.parent.rename(self.folder / "old")
+            source.parent.mkdir()
+            shutil.copy2(self.folder / "old/slow", source)
+        (self.folder / "directory").mkdir()
+        self.changed(replace, self.file("directory/slow", 3 * MIB), "was replaced while")
+
+
+class NamedTemporaries(Case):
+    """On file systems without O_TMPFILE the file has a temporary name."""
+
+    def setUp(self):
+        super().setUp()
+        # LD_PRELOAD is split at blanks, and the path of the build may contain one.
+        self.preloaded = shutil.copy(os.environ["NO_TMPFILE"], self.folder)
+
+    def environment(self, **more):
+        # The address sanitizer complains unless its runtime is loaded first.
+        return super().environment(
+            LD_PRELOAD=self.preloaded,
+            ASAN_OPTIONS=os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0",
+            **more)
+
+    def temporaries(self):
+        return [p.name for p in self.folder.glob(".*.pier-*")]
+
+    def test_no_temporary_file_is_left(self):
+        source = self.file("source", 2 * MIB + 1)
+        self.file("old", 10)
+        for name in ("new", "old", "n" * 255):
+            self.copy(source, name)
+            self.check_same(source, self.folder / name)
+            self.assertEqual(self.temporaries(), [])
+
+    def test_an_interrupted_copy_removes_its_temporary_file(self):
+        for role in ("client", "server"):
+            with self.subTest(role):
+                process = self.start_slowly()
+                name, = self.temporaries()
+                self.assertRegex(name, r"\A\.copy\.pier-tmp-[0-9a-f]{16}\Z")
+                os.kill(process.pid if role == "client" else self.server_of(process),
+                        signal.SIGINT)
+                self.failure_of(process, 130, "interrupted")
+                self.assertEqual(self.temporaries(), [])
+
+    def test_the_receiver_removes_its_file_when_the_sender_is_killed(self):
+        process = self.start_slowly()
+        process.kill()
+        self.finish(process)
+        self.wait_for(lambda: not self.temporaries(), "the temporary file is left")
+
+
+main()
