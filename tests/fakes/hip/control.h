@@ -75,6 +75,7 @@ struct fake_hip {
 	size_t references;    /* of HSA, with that of HIP */
 	size_t registrations; /* of hipHostRegister() */
 	size_t streams;	      /* alive */
+	size_t events;	      /* alive */
 	size_t hangs;	      /* calls that would have waited for the kernel that polls */
 	size_t breaks;	      /* calls that broke the capture */
 	/*
@@ -104,6 +105,9 @@ void fake_hip_unmap(void *space);
 
 /* What hipDeviceReset() does to a device's streams. */
 void fake_hip_reset(int device);
+
+/* The devices do all that is under way, which nothing waited for. */
+void fake_hip_catch_up(void);
 
 /*
  * What a kernel on the device would do: reach [pointer, pointer + length), which the
