@@ -8,7 +8,7 @@
 struct CUstream_st {
 	CUstream next;
 	CUcontext context;
-	bool blocking; /* waits for the default stream, and that for it */
+	bool blocking; /* the stream and the default stream wait for each other */
 };
 
 struct CUevent_st {

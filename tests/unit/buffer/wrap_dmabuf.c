@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Buffers of a caller's dma-buf. This file answers fstatfs(2) and DMA_BUF_IOCTL_SYNC. */
+/*
+ * Buffers that wrap a caller's dma-buf. This file replaces fstatfs(2) and
+ * DMA_BUF_IOCTL_SYNC.
+ */
 #include "tests/support/cmocka.h"
 #include "tests/support/census.h"
 #include "tests/support/expect.h"
@@ -79,8 +82,8 @@ static struct pier_buffer *wrap(uint64_t offset, size_t length)
 	return buffer;
 }
 
-/* The bytes are those of the fd, whose position does not move. */
-static void reaches_the_bytes(void **state)
+/* The fd has the same bytes, and its position does not move. */
+static void copies_through_a_mapping(void **state)
 {
 	struct pier_buffer *buffer = wrap(OFFSET, LENGTH);
 	uint64_t page = pier_host_page();
@@ -102,7 +105,7 @@ static void reaches_the_bytes(void **state)
 	expect_ok(pier_buffer_free(buffer));
 }
 
-/* The caller's fd may go at once. */
+/* The caller may close its fd at once. */
 static void keeps_a_duplicate(void **state)
 {
 	struct pier_buffer *buffer = wrap(OFFSET, LENGTH);
@@ -133,7 +136,7 @@ static void check_owner(bool dmabuf, const char *name)
 	expect_ok(pier_buffer_map(buffer, &mapped));
 	expect_ok(pier_buffer_wrap((char *)mapped + 10, 10, &inside));
 	assert_string_equal(pier_buffer_backend(inside), name);
-	/* The inner one keeps the memory. */
+	/* The inner buffer keeps the memory. */
 	expect_ok(pier_buffer_free(buffer));
 	expect_ok(pier_buffer_copy_to(inside, 0, "i", 1));
 	assert_int_equal(((char *)mapped)[10], 'i');
@@ -146,11 +149,11 @@ static void finds_pointers_into_it(void **state)
 	check_owner(false, "memfd");
 	assert_int_equal(rig.syncs, 0);
 	check_owner(true, "dmabuf");
-	/* Before and after the copy. */
+	/* One sync before the copy and one after it. */
 	assert_int_equal(rig.syncs, 2);
 }
 
-/* As of an exporter without mmap(2), or of a read-only fd. */
+/* Like an exporter without mmap(2), or a read-only fd. */
 static void works_without_a_mapping(void **state)
 {
 	struct pier_buffer *buffer, *other;
@@ -190,7 +193,7 @@ static void expect_refused(int fd, uint64_t offset, size_t length, int error,
 	assert_ptr_equal(buffer, (void *)0x1);
 }
 
-static void refuses_what_is_wrong(void **state)
+static void refuses_invalid_arguments(void **state)
 {
 	int pipes[2];
 
@@ -215,9 +218,9 @@ static void refuses_what_is_wrong(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		CASE(reaches_the_bytes),      CASE(keeps_a_duplicate),
-		CASE(finds_pointers_into_it), CASE(works_without_a_mapping),
-		CASE(refuses_what_is_wrong),
+		CASE(copies_through_a_mapping),	 CASE(keeps_a_duplicate),
+		CASE(finds_pointers_into_it),	 CASE(works_without_a_mapping),
+		CASE(refuses_invalid_arguments),
 	};
 
 	unsetenv("PIER_BACKEND_PATH");

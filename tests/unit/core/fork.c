@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Children of fork(2): what they are refused, what they may do, and that neither
- * they nor their parents suffer. */
+/*
+ * Children of fork(2): the calls they are refused, the calls they may make, and that
+ * neither they nor their parents are harmed.
+ */
 #include "tests/support/cmocka.h"
 #include "tests/support/census.h"
 #include "tests/support/expect.h"
@@ -22,12 +24,13 @@
 enum {
 	LENGTH = 4096,
 	TIME_MS = 30000,
-	HANGS_AFTER_S = 60, /* in a child: far beyond what it takes */
+	HANGS_AFTER_S = 60, /* in a child: far more than it needs */
 };
 
 /*
- * What gcc 12's sanitizers cannot: one starts no thread in a child of a process with
- * several, as soft0 does; locks of the other's malloc() are not held over fork(2).
+ * Limits of gcc 12's sanitizers. One cannot start threads in a child of a process with
+ * several threads, as soft0 does; the other does not hold its malloc() locks over
+ * fork(2).
  */
 #ifdef __SANITIZE_THREAD__
 static const bool children_have_threads = false;
@@ -47,8 +50,8 @@ struct scene {
 	struct pier_buffer *buffer;
 	struct pier_mr *mr;
 	struct pier_channel *a, *b;
-	struct pier_work work; /* a receive of b, outstanding */
-	/* In parents of children that make all calls. */
+	struct pier_work work; /* an outstanding receive of b */
+	/* In parents whose children make all calls. */
 	struct pier_counter *counter;
 	struct pier_mr_cache *cache;
 	struct pier_mr *cached;
@@ -61,7 +64,7 @@ struct scene {
 	struct pier_recv_pool *pool;
 };
 
-/* Nothing here asserts: it runs in children too. */
+/* Nothing here asserts, since it also runs in children. */
 static int open_scene(struct scene *scene)
 {
 	int error = pier_open_device("soft0", &scene->device);
@@ -103,7 +106,7 @@ static int post_receive(struct scene *scene)
 	return error ? error : pier_post_recv(scene->b, &target, 1, &scene->work);
 }
 
-/* Writes the text from the beginning of the buffer to its end, by the channel. */
+/* Write the text from the start of the buffer to its end, through the channel. */
 static int move_bytes(struct scene *scene, const char *text)
 {
 	size_t length = strlen(text) + 1, last = LENGTH - length;
@@ -212,7 +215,7 @@ static int begin_receiver(struct scene *scene, struct pier_receiver **ret_receiv
 	return pier_receiver_begin(&attr, ret_receiver);
 }
 
-/* One of each kind. */
+/* One object of each kind. */
 static int add_more(struct scene *scene)
 {
 	struct pier_mr_cache_attr unwatched;
@@ -255,7 +258,7 @@ static struct scene made(void)
 	return scene;
 }
 
-/* Runs in a child of its own; that it returned 0, which it does in time. */
+/* Run the function in a child. It must return 0 in time. */
 static void expect_child(int (*body)(struct scene *scene), struct scene *scene)
 {
 	int status = -1;
@@ -274,7 +277,7 @@ static void expect_child(int (*body)(struct scene *scene), struct scene *scene)
 	assert_int_equal(WEXITSTATUS(status), 0);
 }
 
-/* Each call, as the child makes it with what its parent made. */
+/* Every call, as the child makes it with the objects of its parent. */
 struct call {
 	const char *name, *object;
 	int (*make)(struct scene *scene);
@@ -524,7 +527,7 @@ static int make_all_calls(struct scene *scene)
 
 	for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++)
 		failures += make_call(&calls[i], scene);
-	/* Plain questions are answered. */
+	/* Queries work. */
 	failures += pier_mr_length(scene->mr) != LENGTH;
 	failures += strcmp(pier_device_name(scene->device), "soft0") != 0;
 	failures += pier_channel_outstanding(scene->b) != 1;
@@ -534,22 +537,22 @@ static int make_all_calls(struct scene *scene)
 	return failures;
 }
 
-static void refuses_what_is_the_parents(void **state)
+static void refuses_objects_of_the_parent(void **state)
 {
 	struct test_census before = test_take_census();
 	struct scene scene = made();
 
 	(void)state;
 	expect_child(make_all_calls, &scene);
-	/* The channel of the parent is as good as before. */
+	/* The channel of the parent still works. */
 	expect_ok(move_bytes(&scene, "after the child"));
 	expect_result(pier_work_poll(scene.b, scene.work, &result), 0);
 	expect_ok(close_scene(&scene));
 	test_assert_census(&before);
 }
 
-/* A mutex that another thread of the parent would hold is never asked for. */
-static void refuses_with_locks_held(void **state)
+/* A mutex that another thread of the parent may hold is never taken. */
+static void refuses_while_the_parent_holds_locks(void **state)
 {
 	struct scene scene = made();
 
@@ -600,7 +603,7 @@ static int have_a_child(struct scene *inherited)
 	return move_bytes(&scene, "above the grandchild") || close_scene(&scene);
 }
 
-static void lets_children_begin_anew(void **state)
+static void child_can_create_its_own_objects(void **state)
 {
 	struct test_census before = test_take_census();
 	struct scene scene;
@@ -636,13 +639,13 @@ static int use_and_free_buffers(struct scene *scene)
 		error = pier_buffer_free(private_buffer);
 	if (!error)
 		error = pier_buffer_free(shared_buffer);
-	/* Of this one a region of the parent would be left without memory. */
+	/* Copy-on-write of this one would leave a region of the parent without memory. */
 	if (pier_buffer_free(scene->buffer) != -EBUSY)
 		return 1;
 	return error || pier_object_count(PIER_OBJECT_BUFFER) != buffers - 2;
 }
 
-static void lets_children_use_and_free_buffers(void **state)
+static void child_can_use_and_free_buffers(void **state)
 {
 	struct test_census before = test_take_census();
 	struct scene scene = made();
@@ -664,7 +667,7 @@ static void lets_children_use_and_free_buffers(void **state)
 	test_assert_census(&before);
 }
 
-/* A mutex of the process, and what it guards: two numbers that are equal. */
+/* A mutex of the process, and the data it guards: two equal numbers. */
 static struct pier_fork_mutex mutex = PIER_FORK_MUTEX;
 static volatile unsigned int first, second;
 static atomic_bool stop;
@@ -694,7 +697,7 @@ static int take_mutex(struct scene *scene)
 	return !equal;
 }
 
-static void finds_mutexes_of_the_process_free(void **state)
+static void child_finds_mutexes_unlocked(void **state)
 {
 	pthread_t thread;
 
@@ -707,7 +710,7 @@ static void finds_mutexes_of_the_process_free(void **state)
 	assert_int_equal(pthread_join(thread, NULL), 0);
 }
 
-/* What takes the mutexes of the process, as long as it is let. */
+/* Call functions that take the mutexes of the process, until told to stop. */
 static void *use_pier_again_and_again(void *argument)
 {
 	bool *failed = argument;
@@ -717,7 +720,7 @@ static void *use_pier_again_and_again(void *argument)
 	return NULL;
 }
 
-static void forks_while_other_threads_are_in_pier(void **state)
+static void can_fork_while_threads_call_pier(void **state)
 {
 	pthread_t threads[2];
 	bool failed[2] = { false, false };
@@ -745,12 +748,12 @@ static void forks_while_other_threads_are_in_pier(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(refuses_what_is_the_parents),
-		cmocka_unit_test(refuses_with_locks_held),
-		cmocka_unit_test(lets_children_begin_anew),
-		cmocka_unit_test(lets_children_use_and_free_buffers),
-		cmocka_unit_test(finds_mutexes_of_the_process_free),
-		cmocka_unit_test(forks_while_other_threads_are_in_pier),
+		cmocka_unit_test(refuses_objects_of_the_parent),
+		cmocka_unit_test(refuses_while_the_parent_holds_locks),
+		cmocka_unit_test(child_can_create_its_own_objects),
+		cmocka_unit_test(child_can_use_and_free_buffers),
+		cmocka_unit_test(child_finds_mutexes_unlocked),
+		cmocka_unit_test(can_fork_while_threads_call_pier),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Memory that the CPU does not reach, of a backend that does what the test says: which
- * path a region takes and what it says of that, which mapping, segments, bounce buffers,
- * and who sees whose writes when.
+ * Registration of memory that the CPU cannot reach, with a backend scripted by the test:
+ * the path of a region and how it is reported, mappings, segments, bounce buffers, and
+ * which side sees a write when.
  */
 #include "tests/support/cmocka.h"
 #include "tests/support/census.h"
@@ -84,7 +84,7 @@ static int reg(size_t offset, size_t length, enum pier_policy policy,
 				  policy, ret_mr);
 }
 
-static void takes_the_default_mapping(void **state)
+static void uses_the_default_mapping(void **state)
 {
 	struct pier_mr *mr = NULL;
 
@@ -98,7 +98,7 @@ static void takes_the_default_mapping(void **state)
 	expect_ok(pier_dereg_mr(mr));
 }
 
-/* The backend is told which NIC imports the range, and what for. */
+/* The backend learns which NIC imports the range, and with which access. */
 static void names_the_importer_and_its_access(void **state)
 {
 	struct pier_dmabuf dmabuf;
@@ -117,14 +117,17 @@ static void names_the_importer_and_its_access(void **state)
 				     PIER_POLICY_DIRECT, &mr));
 	expect_ok(pier_dereg_mr(mr));
 	assert_int_equal(rig.gpu->request.access, PIER_BACKEND_READ);
-	/* The caller's own export is for an unknown importer, which may do all. */
+	/* The caller's own export names no importer and allows every access. */
 	expect_ok(pier_dmabuf_export(rig.buffer, 0, 1, &dmabuf));
 	pier_dmabuf_close(&dmabuf);
 	assert_string_equal(rig.gpu->importer, "");
 	assert_int_equal(rig.gpu->request.access, PIER_BACKEND_READ | PIER_BACKEND_WRITE);
 }
 
-/* In steps of the granularity from the allocation's start on, and to its end. */
+/*
+ * Exports cover whole steps of the granularity, counted from the start of the allocation
+ * and cut at its end.
+ */
 static void exports_whole_steps(void **state)
 {
 	struct pier_dmabuf dmabuf;
@@ -162,7 +165,7 @@ static void refuses_a_false_granularity(void **state)
 	assert_int_equal(rig.gpu->exports, 0);
 }
 
-/* The backend "gpu" without segment(), whose exports report how far they reach. */
+/* The backend "gpu" without segment(); its exports report where they end. */
 static void register_partial(void)
 {
 	static bool registered;
@@ -178,7 +181,7 @@ static void register_partial(void)
 	registered = true;
 }
 
-/* One range, several fds: a region of parts. */
+/* One range with several fds: a region of parts. */
 static void registers_a_part_for_each_dmabuf(void **state)
 {
 	struct pier_dmabuf dmabuf;
@@ -209,7 +212,10 @@ static void refuses_a_short_export(void **state)
 	test_assert_sentence("the backend exported ");
 }
 
-/* What worked for the NIC is tried first the next time; what did not is not forbidden. */
+/*
+ * The mapping that worked for the NIC is tried first the next time; one that failed is
+ * not ruled out.
+ */
 static void finds_and_remembers_the_mapping(void **state)
 {
 	struct pier_mr *mr = NULL;
@@ -253,7 +259,7 @@ static void remembers_the_mapping_for_each_nic(void **state)
 	expect_ok(pier_close_device(other));
 }
 
-static void tells_of_both_mappings(void **state)
+static void reports_why_both_mappings_failed(void **state)
 {
 	struct pier_mr *mr = (void *)1;
 
@@ -282,7 +288,7 @@ static int reg_mapped(enum pier_mapping mapping, uint32_t reserved,
 	return pier_reg_mr_attr(rig.pd, &attr, ret_mr);
 }
 
-static void takes_the_mapping_that_is_asked_for(void **state)
+static void uses_the_requested_mapping(void **state)
 {
 	struct pier_mr *mr = NULL;
 
@@ -322,7 +328,7 @@ static void exports_with_a_mapping(void **state)
 	assert_string_equal(pier_mapping_name((enum pier_mapping)9), "unknown");
 }
 
-/* A part of each segment that the range touches. */
+/* One part for each segment that the range touches. */
 static void registers_by_segments(void **state)
 {
 	struct pier_mr_part_info part;
@@ -346,13 +352,13 @@ static void registers_by_segments(void **state)
 	assert_string_equal(pier_mr_reason(mr), "");
 	assert_int_equal(rig.gpu->exports_by[PIER_MAPPING_PCIE], 0);
 	expect_ok(pier_dereg_mr(mr));
-	/* Inside of one. */
+	/* Within one segment. */
 	expect_ok(reg(2 * page, 2 * page, PIER_POLICY_DIRECT, &mr));
 	assert_int_equal(pier_mr_parts(mr), 1);
 	expect_ok(pier_dereg_mr(mr));
 }
 
-static void makes_no_parts_where_none_may_be(void **state)
+static void makes_no_parts_if_forbidden(void **state)
 {
 	struct pier_mr_range range;
 	struct pier_mr_attr attr;
@@ -374,8 +380,8 @@ static void makes_no_parts_where_none_may_be(void **state)
 	test_assert_sentence("no segment");
 }
 
-/* Some parts are made, then one fails: nothing stays. */
-static void takes_back_the_segments_before(void **state)
+/* Some parts succeed, then one fails: nothing remains. */
+static void undoes_earlier_segments_on_failure(void **state)
 {
 	struct pier_mr *mr = (void *)1;
 
@@ -388,9 +394,10 @@ static void takes_back_the_segments_before(void **state)
 	assert_ptr_equal(mr, (void *)1);
 }
 
-/* A driver that runs out of memory in the middle: what is there is not asked for again.
+/*
+ * The driver runs out of memory in the middle: parts that exist are not registered again.
  */
-static void goes_on_behind_segments(void **state)
+static void appends_ranges_after_segments(void **state)
 {
 	struct pier_mr_attr attr;
 	struct pier_mr_part_info part;
@@ -402,7 +409,7 @@ static void goes_on_behind_segments(void **state)
 	start("gpu:3");
 	rig.gpu->seams = true;
 	rig.gpu->export_error = ENOMEM;
-	/* All at once, the first segment, and the second. */
+	/* All segments at once, then the first, then the second. */
 	rig.gpu->fail_export_at = 3;
 	range = pier_mr_range_buffer(rig.buffer, 0, 6 * rig.page);
 	attr.ranges = &range;
@@ -417,8 +424,8 @@ static void goes_on_behind_segments(void **state)
 	expect_ok(pier_dereg_mr(mr));
 }
 
-/* Several ranges, of which one has segments: the device joins none of them. */
-static void has_segments_among_ranges(void **state)
+/* Several ranges, one of them with segments: the device does not join them. */
+static void accepts_segments_among_ranges(void **state)
 {
 	static char host[100];
 	struct pier_mr *mr = NULL;
@@ -435,7 +442,7 @@ static void has_segments_among_ranges(void **state)
 	expect_ok(pier_dereg_mr(mr));
 }
 
-/* One of several ranges has no direct path: it alone gets a bounce buffer. */
+/* Only the range without a direct path gets a bounce buffer. */
 static void bounces_one_of_several_ranges(void **state)
 {
 	static char host[100];
@@ -464,7 +471,7 @@ static void bounces_one_of_several_ranges(void **state)
 	expect_ok(pier_dereg_mr(mr));
 }
 
-static void gives_host_memory_as_host_memory(void **state)
+static void registers_host_memory_as_host_memory(void **state)
 {
 	struct pier_mr *mr = NULL;
 
@@ -485,7 +492,10 @@ static void bounces_only_if_the_policy_allows_it(void **state)
 	start("gpu");
 	rig.gpu->export_error = EPERM;
 	expect_result(reg(0, 100, PIER_POLICY_DIRECT, &mr), -EPERM);
-	/* The address is mapped without any rights, as a GPU's is not mapped at all. */
+	/*
+	 * The address is mapped without any access, since the CPU cannot reach a GPU's
+	 * memory.
+	 */
 	expect_result(reg(0, 100, PIER_POLICY_ANY, &mr), -EFAULT);
 	test_assert_sentence("as peer memory");
 	test_assert_sentence("before that, as a dma-buf: ");
@@ -499,8 +509,8 @@ static void bounces_only_if_the_policy_allows_it(void **state)
 	expect_ok(pier_dereg_mr(mr));
 }
 
-/* What the backend says is all that is said, once, and the driver is not asked. */
-static void names_what_cannot_be_exported(void **state)
+/* The sentence is the backend's, once, and the driver is not asked. */
+static void names_the_range_that_cannot_be_exported(void **state)
 {
 	struct pier_dmabuf dmabuf;
 	struct pier_mr *mr = NULL;
@@ -520,7 +530,7 @@ static void names_what_cannot_be_exported(void **state)
 	assert_null(strstr(why + 1, "do otherwise"));
 	assert_non_null(strstr(why, "as peer memory"));
 	expect_ok(pier_dereg_mr(mr));
-	/* Whose pages move is not registered by its address. */
+	/* Memory whose pages move is not registered by its address. */
 	rig.gpu->moves = true;
 	expect_result(reg(0, 100, PIER_POLICY_ANY, &mr), -EOPNOTSUPP);
 	expect_ok(reg(0, 100, PIER_POLICY_BOUNCE, &mr));
@@ -528,8 +538,11 @@ static void names_what_cannot_be_exported(void **state)
 	expect_ok(pier_dereg_mr(mr));
 }
 
-/* Host memory of a driver that the NIC cannot pin: by its dma-buf, or a copy. */
-static void steps_down_from_host_memory(void **state)
+/*
+ * Host memory of a driver that the NIC cannot pin: by its dma-buf, or with a bounce
+ * buffer.
+ */
+static void falls_back_from_host_memory(void **state)
 {
 	struct pier_mr *mr = NULL;
 	void *cpu = NULL;
@@ -563,7 +576,7 @@ static void connect_ends(struct pier_channel **ret_a, struct pier_channel **ret_
 	expect_ok(pier_channel_connect(*ret_b, &a));
 }
 
-/* All bytes of the device's memory, beside what they must be. */
+/* Compare all bytes of the device's memory with the expected ones. */
 static void expect_device(const uint8_t *image, size_t length)
 {
 	uint8_t *found = malloc(length);
@@ -598,7 +611,7 @@ static void write_at(struct pier_channel *channel, struct pier_mr *to, uint64_t 
 	expect_ok(pier_channel_write(channel, &source, 1, &part, PATIENT));
 }
 
-/* Bytes go between the two when they are told to: those, and no others. */
+/* A sync copies the bytes it names between the two memories, and no others. */
 static void check_bounce(struct pier_mr *mr, uint64_t begin, uint64_t skew)
 {
 	struct pier_channel *a = NULL, *b = NULL;
@@ -613,13 +626,13 @@ static void check_bounce(struct pier_mr *mr, uint64_t begin, uint64_t skew)
 	expect_ok(pier_reg_mr(rig.pd, plain, sizeof(plain), PIER_ACCESS_LOCAL_WRITE,
 			      &host));
 	connect_ends(&a, &b);
-	/* The NIC sees 16 of 64 bytes, and zeroes around them. */
+	/* The NIC sees 16 of 64 bytes, with zeroes around them. */
 	expect_ok(pier_mr_sync_for_nic(mr, begin + 16, 16));
 	read_at(a, mr, begin, host, plain, 64);
 	for (int i = 0; i < 64; i++)
 		assert_int_equal(plain[i],
 				 i >= 16 && i < 32 ? image[skew + begin + i] : 0);
-	/* The device sees what the peer wrote, of the bytes that are told. */
+	/* The device sees the bytes of the peer that the sync names. */
 	memset(plain, 0xee, sizeof(plain));
 	write_at(a, mr, begin, host, plain, 64);
 	expect_device(image, length);
@@ -631,7 +644,7 @@ static void check_bounce(struct pier_mr *mr, uint64_t begin, uint64_t skew)
 	expect_ok(pier_dereg_mr(host));
 }
 
-static void copies_what_is_told(void **state)
+static void sync_copies_the_named_bytes(void **state)
 {
 	struct pier_mr *mr = NULL;
 
@@ -646,7 +659,7 @@ static void copies_what_is_told(void **state)
 	expect_ok(pier_dereg_mr(mr));
 }
 
-/* Over the seam between two bounce buffers. */
+/* Across the seam between two bounce buffers. */
 static void bounces_by_segments(void **state)
 {
 	struct pier_mr_part_info part;
@@ -672,7 +685,7 @@ static void bounces_by_segments(void **state)
 	expect_ok(pier_dereg_mr(mr));
 }
 
-/* What a sub-region's NIC sees is what its base's NIC sees. */
+/* The NIC sees the same bytes through a sub-region as through its base. */
 static void shares_the_bounce_buffer_with_sub_regions(void **state)
 {
 	struct pier_mr *mr = NULL, *sub = NULL;
@@ -690,7 +703,7 @@ static void shares_the_bounce_buffer_with_sub_regions(void **state)
 	expect_ok(pier_dereg_mr(mr));
 }
 
-/* Also where it lies in several, and something else would do for it alone. */
+/* Also if the sub-region spans several parts and could do without one itself. */
 static void shares_several_bounce_buffers(void **state)
 {
 	struct pier_mr *mr = NULL, *sub = NULL;
@@ -713,7 +726,7 @@ static void shares_several_bounce_buffers(void **state)
 	expect_ok(pier_dereg_mr(mr));
 }
 
-/* Nothing but what a NIC wrote to directly wants a flush. */
+/* Only memory that a NIC wrote to directly needs a flush. */
 static void flushes_no_bounce_buffer(void **state)
 {
 	static char host[100];
@@ -758,7 +771,7 @@ static void flushes_direct_memory(void **state)
 	expect_ok(pier_dereg_mr(mr));
 }
 
-/* The backend is told the bytes and the NIC. */
+/* The backend learns the bytes and the NIC. */
 static void flushes_the_range_that_was_written(void **state)
 {
 	struct pier_mr *mr = NULL;
@@ -774,7 +787,7 @@ static void flushes_the_range_that_was_written(void **state)
 	expect_ok(pier_dereg_mr(mr));
 }
 
-static void tells_what_syncs_cannot_do(void **state)
+static void refuses_invalid_syncs(void **state)
 {
 	static char host[100];
 	struct pier_mr *mr = NULL;
@@ -791,16 +804,15 @@ static void tells_what_syncs_cannot_do(void **state)
 	test_assert_sentence("device lost");
 	expect_result(pier_mr_sync_for_device(mr, 0, 100), -EIO);
 	expect_ok(pier_dereg_mr(mr));
-	/* Memory of the program needs neither. */
+	/* The program's own memory needs neither. */
 	expect_ok(pier_reg_mr(rig.pd, host, sizeof(host), 0, &mr));
 	expect_ok(pier_mr_sync_for_nic(mr, 0, 100));
 	expect_ok(pier_mr_sync_for_device(mr, 0, 100));
 	expect_ok(pier_dereg_mr(mr));
 }
 
-/* The very byte, which is what this is about: soft0 would tell of another key or place.
- */
-static void reads_back(void **state)
+/* soft0 would refuse another key or address, so the read used exactly this byte. */
+static void flush_reads_the_byte_back(void **state)
 {
 	struct pier_reader *reader = NULL;
 	struct pier_mr *mr = NULL, *other = NULL;
@@ -835,7 +847,7 @@ static void reads_back(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		CASE(takes_the_default_mapping),
+		CASE(uses_the_default_mapping),
 		CASE(names_the_importer_and_its_access),
 		CASE(exports_whole_steps),
 		CASE(refuses_a_false_granularity),
@@ -843,28 +855,28 @@ int main(void)
 		CASE(refuses_a_short_export),
 		CASE(finds_and_remembers_the_mapping),
 		CASE(remembers_the_mapping_for_each_nic),
-		CASE(tells_of_both_mappings),
-		CASE(takes_the_mapping_that_is_asked_for),
+		CASE(reports_why_both_mappings_failed),
+		CASE(uses_the_requested_mapping),
 		CASE(exports_with_a_mapping),
 		CASE(registers_by_segments),
-		CASE(makes_no_parts_where_none_may_be),
-		CASE(takes_back_the_segments_before),
-		CASE(goes_on_behind_segments),
-		CASE(has_segments_among_ranges),
+		CASE(makes_no_parts_if_forbidden),
+		CASE(undoes_earlier_segments_on_failure),
+		CASE(appends_ranges_after_segments),
+		CASE(accepts_segments_among_ranges),
 		CASE(bounces_one_of_several_ranges),
-		CASE(gives_host_memory_as_host_memory),
+		CASE(registers_host_memory_as_host_memory),
 		CASE(bounces_only_if_the_policy_allows_it),
-		CASE(names_what_cannot_be_exported),
-		CASE(steps_down_from_host_memory),
-		CASE(copies_what_is_told),
+		CASE(names_the_range_that_cannot_be_exported),
+		CASE(falls_back_from_host_memory),
+		CASE(sync_copies_the_named_bytes),
 		CASE(bounces_by_segments),
 		CASE(shares_the_bounce_buffer_with_sub_regions),
 		CASE(shares_several_bounce_buffers),
 		CASE(flushes_no_bounce_buffer),
 		CASE(flushes_direct_memory),
 		CASE(flushes_the_range_that_was_written),
-		CASE(tells_what_syncs_cannot_do),
-		CASE(reads_back),
+		CASE(refuses_invalid_syncs),
+		CASE(flush_reads_the_byte_back),
 	};
 
 	return cmocka_run_group_tests_name("device_memory", tests, make_folder,

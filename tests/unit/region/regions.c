@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Regions by attributes, of several ranges, in pieces, and sub-regions: on soft0,
- * whose provider is replaced by one that lacks what the test says.
+ * Regions by attributes, of several ranges, in pieces, and sub-regions. They are on
+ * soft0, whose provider the test wraps to take capabilities away.
  */
 #include "tests/support/cmocka.h"
 #include "tests/support/census.h"
@@ -31,11 +31,12 @@ static struct {
 	struct test_census before;
 	uint64_t page;
 	char *memory;			    /* PAGES pages of host memory */
-	struct pier_buffer *buffer, *other; /* as long, of memfds */
+	struct pier_buffer *buffer, *other; /* the same length, from memfds */
 	/* Longer host registrations are refused with ENOMEM. */
 	uint64_t longest;
-	int failing;	  /* the registration of this number fails with EIO, from 1 */
-	uint64_t padding; /* what the provider was told last */
+	int failing; /* the registration with this number fails with EIO, counted from 1
+		      */
+	uint64_t padding; /* arguments of the last call of the provider */
 } rig;
 
 static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
@@ -141,7 +142,7 @@ static void reads_structs_of_other_sizes(void **state)
 	newer.attr.size = sizeof(newer) - 1;
 	mr = reg(&newer.attr);
 	expect_ok(pier_dereg_mr(mr));
-	/* As it was before `mapping`. */
+	/* The struct as it was before `mapping` was added. */
 	newer.attr.size = offsetof(struct pier_mr_attr, mapping);
 	mr = reg(&newer.attr);
 	expect_ok(pier_dereg_mr(mr));
@@ -158,7 +159,7 @@ static void reads_structs_of_other_sizes(void **state)
 		refuse(&wrong, (error), (sentence));            \
 	} while (0)
 
-static void names_what_is_wrong(void **state)
+static void names_the_wrong_attribute(void **state)
 {
 	struct pier_mr_range range = pier_mr_range_host(rig.memory, 100);
 	struct pier_mr_range none = pier_mr_range_host(rig.memory, 0);
@@ -201,7 +202,7 @@ static void names_what_is_wrong(void **state)
 	       EINVAL, "overflow 64 bits");
 }
 
-static void takes_every_source(void **state)
+static void registers_every_kind_of_source(void **state)
 {
 	struct pier_dmabuf dmabuf;
 	int context;
@@ -247,8 +248,8 @@ static void takes_every_source(void **state)
 	pier_dmabuf_close(&dmabuf);
 }
 
-/* The pointer's owner is a buffer that the region wraps, keeps and lets go. */
-static void keeps_what_a_pointer_is_in(void **state)
+/* A wrapped buffer owns the pointer; the region keeps it and releases it. */
+static void keeps_the_buffer_that_a_pointer_is_in(void **state)
 {
 	struct pier_mr_range range = pier_mr_range_pointer(NULL, 100);
 	struct pier_mr_attr attr = attr_of(&range, 1);
@@ -261,7 +262,7 @@ static void keeps_what_a_pointer_is_in(void **state)
 	expect_ok(pier_buffer_map(buffer, &mapped));
 	range.addr = mapped;
 	mr = reg(&attr);
-	/* Memory of a memfd outlives its buffer while a wrapped one is there. */
+	/* A memfd's memory outlives its buffer as long as a buffer wraps it. */
 	expect_ok(pier_buffer_free(buffer));
 	memset(mapped, 1, rig.page);
 	expect_ok(pier_dereg_mr(mr));
@@ -271,7 +272,7 @@ static void keeps_what_a_pointer_is_in(void **state)
 	refuse(&attr, ERANGE, "leave their allocation");
 }
 
-static void begins_where_it_is_told(void **state)
+static void begins_at_the_requested_iova(void **state)
 {
 	struct pier_mr_range range = pier_mr_range_host(rig.memory + rig.page + 5, 100);
 	struct pier_mr_attr attr = attr_of(&range, 1);
@@ -293,7 +294,7 @@ static void begins_where_it_is_told(void **state)
 	mr = reg(&attr);
 	assert_int_equal(pier_mr_iova(mr), 0x7000000000005);
 	expect_ok(pier_dereg_mr(mr));
-	/* Right modulo the host's page, wrong modulo the hinted one. */
+	/* Aligned to the host's page, but not to the hinted one. */
 	attr.page_size = 4 * rig.page;
 	attr.iova = ((uintptr_t)range.addr + rig.page) % (4 * rig.page);
 	refuse(&attr, EINVAL, "modulo page_size");
@@ -305,7 +306,7 @@ static void begins_where_it_is_told(void **state)
 	refuse(&attr, EINVAL, "overflow 64 bits");
 }
 
-/* Elements of a range in one part, as the memory's own addresses and key. */
+/* Elements of a range in one part have the address and key of the memory. */
 static void expect_element(const struct pier_mr *mr, uint64_t offset, uint32_t part)
 {
 	struct pier_mr_part_info info;
@@ -358,7 +359,7 @@ static void joins_ranges_as_parts(void **state)
 	expect_ok(pier_dereg_mr(mr));
 }
 
-static void refuses_parts_where_told(void **state)
+static void refuses_parts_if_forbidden(void **state)
 {
 	struct pier_mr_range ranges[] = {
 		pier_mr_range_host(rig.memory, 10),
@@ -373,7 +374,7 @@ static void refuses_parts_where_told(void **state)
 	expect_ok(pier_dereg_mr(reg(&attr)));
 }
 
-static void leaves_nothing_of_a_vector_that_failed(void **state)
+static void failed_vector_leaves_nothing_behind(void **state)
 {
 	struct pier_mr_range ranges[] = {
 		pier_mr_range_host(rig.memory, 10),
@@ -388,11 +389,11 @@ static void leaves_nothing_of_a_vector_that_failed(void **state)
 		rig.failing = failing;
 		refuse(&attr, EIO, "as host memory on soft0");
 	}
-	/* The buffer is free, and so is every key: all can be made. */
+	/* The buffer and all keys are free again: everything can be registered anew. */
 	expect_ok(pier_dereg_mr(reg(&attr)));
 }
 
-/* That the parts follow each other, and cover the memory from `address` on. */
+/* The parts must be consecutive and cover the memory from `address` on. */
 static void expect_pieces(const struct pier_mr *mr, uint64_t longest)
 {
 	uint64_t offset = 0;
@@ -413,7 +414,7 @@ static void expect_pieces(const struct pier_mr *mr, uint64_t longest)
 	assert_int_equal(offset, pier_mr_length(mr));
 }
 
-static void registers_in_pieces_what_is_too_long(void **state)
+static void registers_long_ranges_in_pieces(void **state)
 {
 	struct pier_mr_range range = pier_mr_range_host(rig.memory + 5,
 							(PAGES - 1) * rig.page);
@@ -430,7 +431,7 @@ static void registers_in_pieces_what_is_too_long(void **state)
 	assert_int_equal(pier_mr_parts(mr), 4);
 	expect_pieces(mr, 4 * rig.page + 100);
 	expect_ok(pier_dereg_mr(mr));
-	/* Of a buffer, piece by piece exported; and with another range behind it. */
+	/* A buffer exported in pieces, alone and followed by another range. */
 	{
 		struct pier_mr_range two[] = {
 			pier_mr_range_buffer(rig.buffer, 0, 9 * rig.page),
@@ -448,7 +449,7 @@ static void registers_in_pieces_what_is_too_long(void **state)
 	}
 }
 
-static void tries_smaller_pieces_without_memory(void **state)
+static void tries_smaller_pieces_when_out_of_memory(void **state)
 {
 	struct pier_mr_range range = pier_mr_range_host(rig.memory, PAGES * rig.page);
 	struct pier_mr_attr attr = attr_of(&range, 1);
@@ -544,7 +545,7 @@ static void has_sub_regions_over_seams(void **state)
 	expect_element(sub, 12, 1);
 	expect_element(sub, 299, 2);
 	expect_ok(pier_dereg_mr(sub));
-	/* In one range whose memory does not agree with the region's addresses. */
+	/* Within one range, memory whose offsets do not match the region's addresses. */
 	expect_ok(pier_reg_sub_mr(mr, 1003, 500, PIER_ACCESS_SHARED, &sub));
 	assert_int_equal(pier_mr_parts(sub), 1);
 	assert_int_equal(pier_mr_iova(sub), pier_mr_iova(mr) + 1003);
@@ -579,8 +580,8 @@ static void has_no_sub_regions_of_an_fd(void **state)
 	expect_ok(pier_dereg_mr(mr));
 }
 
-/* Random ranges and sub-regions against a table of where each byte lies. */
-static void property(void **state)
+/* Random ranges and sub-regions, compared with a table of each byte's place. */
+static void sub_regions_match_a_table_of_bytes(void **state)
 {
 	enum {
 		RANGES = 12,
@@ -626,7 +627,7 @@ static void property(void **state)
 
 			expect_ok(pier_mr_gather(sub, pier_mr_iova(sub) + k, 1, &one));
 			expect_ok(pier_mr_gather(mr, pier_mr_iova(sub) + k, 1, &same));
-			/* An iova may differ from the address, by whole pages. */
+			/* An iova may differ from the address by whole pages. */
 			assert_int_equal(one.addr % rig.page,
 					 where[offset + k] % rig.page);
 			assert_int_equal(same.addr % rig.page,
@@ -651,8 +652,8 @@ static void expect_padding(struct pier_buffer *buffer, size_t offset, size_t len
 	expect_ok(pier_dereg_mr(mr));
 }
 
-/* Only what was allocated behind the buffer, and not what the caller left out. */
-static void tells_what_lies_behind_a_buffer(void **state)
+/* Only bytes that were allocated after the buffer, not those that the caller left out. */
+static void reports_padding_behind_a_buffer(void **state)
 {
 	const size_t lengths[] = { 1, 100, rig.page - 1, rig.page, 2 * rig.page + 7 };
 	struct pier_buffer *buffer, *wrapped;
@@ -683,21 +684,21 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		CASE(reads_structs_of_other_sizes),
-		CASE(names_what_is_wrong),
-		CASE(takes_every_source),
-		CASE(keeps_what_a_pointer_is_in),
-		CASE(begins_where_it_is_told),
+		CASE(names_the_wrong_attribute),
+		CASE(registers_every_kind_of_source),
+		CASE(keeps_the_buffer_that_a_pointer_is_in),
+		CASE(begins_at_the_requested_iova),
 		CASE(joins_ranges_as_parts),
-		CASE(refuses_parts_where_told),
-		CASE(leaves_nothing_of_a_vector_that_failed),
-		CASE(registers_in_pieces_what_is_too_long),
-		CASE(tries_smaller_pieces_without_memory),
+		CASE(refuses_parts_if_forbidden),
+		CASE(failed_vector_leaves_nothing_behind),
+		CASE(registers_long_ranges_in_pieces),
+		CASE(tries_smaller_pieces_when_out_of_memory),
 		CASE(has_a_limit_of_parts),
 		CASE(has_sub_regions),
 		CASE(has_sub_regions_over_seams),
 		CASE(has_no_sub_regions_of_an_fd),
-		CASE(tells_what_lies_behind_a_buffer),
-		CASE(property),
+		CASE(reports_padding_behind_a_buffer),
+		CASE(sub_regions_match_a_table_of_bytes),
 	};
 
 	return cmocka_run_group_tests_name("regions", tests, NULL, NULL);

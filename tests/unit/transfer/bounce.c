@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Transfers from and to memory that the NIC does not reach, or that wants a flush. */
+/* Transfers to and from memory that the NIC cannot reach, or that needs a flush. */
 #include "bounce_fixture.h"
 
 static const uint64_t lengths[] = { 0, 1, CHUNK, CHUNK + 1, LENGTH };
@@ -26,8 +26,8 @@ static void moves_bounced_bytes(void **state)
 	}
 }
 
-/* Of both ends; who owns the other one says what its NIC is to see. */
-static void reads_the_bounce_buffers_of_a_peer(void **state)
+/* At both ends. The owner of remote memory decides what its NIC sees. */
+static void reads_bounce_buffers_of_a_peer(void **state)
 {
 	struct pier_transfer_attr attr;
 
@@ -41,7 +41,7 @@ static void reads_the_bounce_buffers_of_a_peer(void **state)
 	expect_moved(LENGTH, true);
 }
 
-/* At each copy: how many chunks are in flight, and how many had come. */
+/* For each copy: the chunks in flight, and those that had arrived. */
 static struct {
 	int copies, in_flight[32], landed[32];
 } seen;
@@ -67,7 +67,10 @@ static void watch(const struct pier_transfer_attr *attr)
 	assert_int_equal(rig.gpu->copies, 20);
 }
 
-/* A chunk is copied just before it is posted: those before it are, none behind it is. */
+/*
+ * A chunk is copied just before it is posted: all chunks before it have been posted, and
+ * none behind it has been copied.
+ */
 static void copies_before_each_post(void **state)
 {
 	struct pier_transfer_attr attr;
@@ -85,10 +88,10 @@ static void copies_before_each_post(void **state)
 }
 
 /*
- * What is read is copied while the NIC has as much to do as there is: its window is full
- * at each copy, or all has been posted.
+ * A read chunk is copied while the NIC stays busy: at each copy its window is full, or
+ * all chunks have been posted.
  */
-static void copies_beside_what_flies(void **state)
+static void copies_while_chunks_are_in_flight(void **state)
 {
 	struct pier_transfer_attr attr;
 
@@ -99,14 +102,14 @@ static void copies_beside_what_flies(void **state)
 	attr.window = 4;
 	watch(&attr);
 	for (int i = 0; i < 20; i++) {
-		/* Of those that had come up to 4 may not have been copied yet. */
+		/* At most 4 chunks that have arrived are still to be copied. */
 		if (seen.landed[i] < 12)
 			assert_int_equal(seen.in_flight[i], 4);
 	}
 	expect_moved(20 * CHUNK, true);
 }
 
-static void does_nothing_for_direct_memory(void **state)
+static void does_not_copy_direct_memory(void **state)
 {
 	struct pier_transfer_attr attr;
 
@@ -131,7 +134,7 @@ static int expect_flushed(void *context, uint64_t done, uint64_t length)
 	return 0;
 }
 
-/* Once for each rail that has brought something, before anybody is told. */
+/* Once for each rail that brought something, before completion is reported. */
 static void flushes_direct_memory_once(void **state)
 {
 	struct pier_transfer_attr attr;
@@ -168,8 +171,10 @@ static int never_at_end(void *context, uint64_t done, uint64_t length)
 	return 0;
 }
 
-/* All is here and nobody can see it: that is no success, until it can be seen. */
-static void tells_what_cannot_be_flushed(void **state)
+/*
+ * All bytes have arrived but are not visible: the transfer fails until a flush succeeds.
+ */
+static void reports_failed_flush(void **state)
 {
 	struct pier_transfer_attr attr;
 
@@ -212,8 +217,8 @@ static int cancel_half(void *context, uint64_t done, uint64_t length)
 	return cancels;
 }
 
-/* It ends in the middle, and goes on by a rail whose memory needs no flush. */
-static void flushes_before_it_is_resumed(void **state)
+/* It ends in the middle, and resumes on a rail whose memory needs no flush. */
+static void flushes_before_it_resumes(void **state)
 {
 	(void)state;
 	make_rails(2, false, false);
@@ -250,7 +255,7 @@ static void flushes_before_it_is_resumed(void **state)
 	}
 }
 
-/* The device is lost in the middle, and comes back. */
+/* The device is lost in the middle, and returns. */
 static void fails_and_resumes_with_the_device(void **state)
 {
 	(void)state;
@@ -282,8 +287,8 @@ static void fails_and_resumes_with_the_device(void **state)
 	}
 }
 
-/* The copies of one rail fail; another, which needs none, moves what that one had. */
-static void others_take_over(void **state)
+/* The copies of one rail fail; another rail, which needs none, moves its chunks. */
+static void other_rails_take_over(void **state)
 {
 	(void)state;
 	make_rails(2, true, false);
@@ -307,7 +312,7 @@ static void others_take_over(void **state)
 	}
 }
 
-/* From the callback: the far end of the first rail dies when so much has arrived. */
+/* From the callback: the far end of the first rail dies after this many bytes. */
 static int kill_rail(void *context, uint64_t done, uint64_t length)
 {
 	uint64_t *at = context;
@@ -320,7 +325,7 @@ static int kill_rail(void *context, uint64_t done, uint64_t length)
 	return 0;
 }
 
-static void survives_the_death_of_a_rail(void **state)
+static void survives_a_dead_rail(void **state)
 {
 	(void)state;
 	for (uint64_t at = CHUNK; at < 18 * CHUNK; at += 5 * CHUNK) {
@@ -340,8 +345,8 @@ static void survives_the_death_of_a_rail(void **state)
 	}
 }
 
-/* What a full queue refuses is copied once, however often it is asked for a place. */
-static void copies_once_while_the_queue_is_full(void **state)
+/* A chunk that a full queue refuses is copied once, however often it is tried again. */
+static void copies_once_although_the_queue_is_full(void **state)
 {
 	struct pier_transfer_attr attr;
 
@@ -363,8 +368,8 @@ static void copies_once_while_the_queue_is_full(void **state)
 	expect_moved(LENGTH, false);
 }
 
-/* Chunks go over the seams, and only the parts with bounce buffers are copied. */
-static void moves_regions_bounced_in_part(void **state)
+/* Chunks cross seams; only parts with bounce buffers are copied. */
+static void moves_partly_bounced_regions(void **state)
 {
 	static uint8_t plain[5 * CHUNK + 333];
 	struct pier_transfer_attr attr;
@@ -400,18 +405,18 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		CASE(moves_bounced_bytes),
-		CASE(reads_the_bounce_buffers_of_a_peer),
+		CASE(reads_bounce_buffers_of_a_peer),
 		CASE(copies_before_each_post),
-		CASE(copies_beside_what_flies),
-		CASE(does_nothing_for_direct_memory),
+		CASE(copies_while_chunks_are_in_flight),
+		CASE(does_not_copy_direct_memory),
 		CASE(flushes_direct_memory_once),
-		CASE(tells_what_cannot_be_flushed),
-		CASE(flushes_before_it_is_resumed),
+		CASE(reports_failed_flush),
+		CASE(flushes_before_it_resumes),
 		CASE(fails_and_resumes_with_the_device),
-		CASE(others_take_over),
-		CASE(survives_the_death_of_a_rail),
-		CASE(copies_once_while_the_queue_is_full),
-		CASE(moves_regions_bounced_in_part),
+		CASE(other_rails_take_over),
+		CASE(survives_a_dead_rail),
+		CASE(copies_once_although_the_queue_is_full),
+		CASE(moves_partly_bounced_regions),
 	};
 
 	return cmocka_run_group_tests_name("bounce", tests, make_folder, remove_folder);

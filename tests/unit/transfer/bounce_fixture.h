@@ -15,15 +15,14 @@
 #include <pier/pier.h>
 
 /*
- * Two ends on soft0 with memory that the CPU does not reach, and channels between them.
- * Each rail has a region of its own at either end, and so a shadow of its own where these
- * have bounce buffers.
+ * Two ends on soft0 with memory that the CPU cannot reach, and channels between them.
+ * Each rail has its own region at either end, and thus its own bounce buffers.
  */
 
 enum {
 	CHUNK = 16 << 10,
 	LENGTH = 20 * CHUNK + 777,
-	GUARD = 8192, /* before and behind the bytes that are moved */
+	GUARD = 8192, /* guard bytes before and behind the bytes that are moved */
 	AREA = GUARD + LENGTH + GUARD,
 	MAX_RAILS = 4,
 	PATIENT = 60000,
@@ -36,14 +35,14 @@ struct side {
 	struct pier_buffer *buffer;
 	struct pier_mr *mrs[MAX_RAILS];
 	struct pier_channel *channels[MAX_RAILS];
-	uint8_t *image; /* what is in the buffer, or must be */
+	uint8_t *image; /* the contents of the buffer, or the expected ones */
 };
 
 static struct {
 	char folder[32];
 	struct gpu_control *gpu;
 	struct side here, there;
-	struct pier_channel_attr attr; /* of channels that are made */
+	struct pier_channel_attr attr; /* number of channels created */
 	struct pier_remote remotes[MAX_RAILS];
 	struct pier_rail rails[MAX_RAILS];
 	struct pier_receiver_rail receiver_rails[MAX_RAILS];
@@ -117,7 +116,7 @@ static inline int teardown(void **state)
 	return 0;
 }
 
-/* A region of all of an end's memory; what was there in its place goes. */
+/* A region of all of an end's memory; it replaces the previous one. */
 static inline void reg(struct side *side, uint32_t index, bool bounced)
 {
 	expect_ok(pier_dereg_mr(side->mrs[index]));
@@ -129,8 +128,10 @@ static inline void reg(struct side *side, uint32_t index, bool bounced)
 	rig.gpu->export_error = 0;
 }
 
-/* A rail's region: host memory, and segments of the device behind it which have bounce
- * buffers. */
+/*
+ * The region of a rail: host memory, followed by segments of the device with bounce
+ * buffers.
+ */
 static inline void reg_parts(struct side *side, uint8_t *plain, size_t length)
 {
 	struct pier_mr_attr attr;
@@ -183,7 +184,7 @@ static inline void name_rail(uint32_t index)
 					     .offset = GUARD };
 }
 
-/* Rails whose regions have bounce buffers, here and there. */
+/* Rails whose regions have bounce buffers at the local end, the remote end, or both. */
 static inline void make_rails(uint32_t count, bool here, bool there)
 {
 	for (uint32_t i = 0; i < count; i++) {
@@ -226,7 +227,7 @@ static inline void expect_image(const struct side *side)
 				 LENGTH);
 }
 
-/* That so many bytes have arrived, and nothing else has changed. */
+/* Expect this many bytes to have arrived, and nothing else to have changed. */
 static inline void expect_moved(uint64_t length, bool reading)
 {
 	struct side *from = reading ? &rig.there : &rig.here;
@@ -237,7 +238,7 @@ static inline void expect_moved(uint64_t length, bool reading)
 	expect_image(&rig.there);
 }
 
-/* What the NIC sees of the other end's memory is what is in it. */
+/* Copy the other end's memory to where its NIC sees it. */
 static inline void publish_there(uint32_t count)
 {
 	for (uint32_t i = 0; i < count; i++)

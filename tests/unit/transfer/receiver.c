@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The other end of transfers that announce their chunks: both ends with bounce buffers,
- * over soft0. */
+/*
+ * The receiving end of transfers that announce their chunks: both ends with bounce
+ * buffers, over soft0.
+ */
 #include "bounce_fixture.h"
 
 #include <pthread.h>
@@ -55,7 +57,10 @@ static struct pier_transfer_attr announced(uint32_t count, uint64_t length)
 	return attr;
 }
 
-/* Both ends in turn, by one thread, until both have ended: how they did. */
+/*
+ * Drive both ends in turn from one thread until both have ended, and return their
+ * results.
+ */
 static void drive(int *ret_transfer, int *ret_receiver)
 {
 	*ret_transfer = *ret_receiver = 0;
@@ -78,8 +83,8 @@ static void expect_both_arrive(void)
 
 static const uint64_t lengths[] = { 0, 1, 4096, CHUNK, CHUNK + 1, LENGTH };
 
-/* Few receives and many; the next receiver takes those that are left. */
-static void lands_any_length(void **state)
+/* Few receives and many; the next receiver uses those that are left. */
+static void receives_any_length(void **state)
 {
 	static const uint32_t depths[] = { 1, 3, 40 };
 
@@ -131,8 +136,8 @@ static void flushes_direct_memory_once(void **state)
 		      -ERANGE);
 }
 
-/* What has come is copied while the rest is still under way. */
-static void copies_as_chunks_come(void **state)
+/* Chunks that have arrived are copied while the others are in flight. */
+static void copies_as_chunks_arrive(void **state)
 {
 	struct pier_transfer_attr attr;
 	uint64_t last = 0;
@@ -148,7 +153,7 @@ static void copies_as_chunks_come(void **state)
 	begin(&attr);
 	while (pier_transfer_progress(rig.transfer) == 0) {
 		expect_result(pier_receiver_progress(rig.receiver) < 0, 0);
-		/* The sender is never further ahead than what it has in flight. */
+		/* The sender is ahead by no more than its window. */
 		assert_true(landed().done + 2 * CHUNK + 777 >= status().done);
 		steps += landed().done != last;
 		last = landed().done;
@@ -171,8 +176,8 @@ static int stop_rail(void *context, uint64_t done, uint64_t length)
 	return 0;
 }
 
-/* Chunks are moved again by the other rail; each byte is counted once. */
-static void counts_once_what_comes_twice(void **state)
+/* The other rail moves chunks again; each byte is counted once. */
+static void counts_repeated_chunks_once(void **state)
 {
 	(void)state;
 	for (uint64_t at = CHUNK; at < 14 * CHUNK; at += 4 * CHUNK) {
@@ -197,8 +202,8 @@ static void counts_once_what_comes_twice(void **state)
 	}
 }
 
-/* All rails die; both ends go on with others, and with exactly what is missing. */
-static void resumes_after_all_rails_died(void **state)
+/* All rails die; both ends continue on others with exactly the missing bytes. */
+static void resumes_after_all_rails_fail(void **state)
 {
 	(void)state;
 	for (uint64_t at = CHUNK; at < 16 * CHUNK; at += 4 * CHUNK) {
@@ -219,7 +224,10 @@ static void resumes_after_all_rails_died(void **state)
 		assert_int_equal(came, -ECANCELED);
 		expect_result(pier_receiver_progress(rig.receiver), -ECANCELED);
 		test_assert_sentence("bytes have arrived: rail 0 of 1 failed: ");
-		/* All that the sender knows to have come was taken, and some more. */
+		/*
+		 * The receiver has all that the sender knows to have arrived, and
+		 * possibly more.
+		 */
 		assert_true(landed().done >= status().done);
 		missing = LENGTH - landed().done;
 		expect_result(pier_receiver_resume(rig.receiver, rig.receiver_rails, 1),
@@ -242,7 +250,7 @@ static void resumes_after_all_rails_died(void **state)
 	}
 }
 
-/* A receiver that was cancelled goes on: what came to its receives meanwhile counts. */
+/* A cancelled receiver is resumed: chunks that used its receives meanwhile count. */
 static void loses_nothing_between_end_and_resume(void **state)
 {
 	struct pier_receiver_rail moved;
@@ -268,8 +276,8 @@ static void loses_nothing_between_end_and_resume(void **state)
 	expect_moved(LENGTH, false);
 }
 
-/* Also where its channel is gone before the receiver is resumed, on another one. */
-static void loses_nothing_of_a_channel_that_broke(void **state)
+/* Also if the channel is gone before the receiver is resumed on another one. */
+static void loses_nothing_of_a_broken_channel(void **state)
 {
 	struct pier_transfer_attr attr;
 	int sent = 0;
@@ -289,7 +297,7 @@ static void loses_nothing_of_a_channel_that_broke(void **state)
 	while (sent == 0)
 		sent = pier_transfer_progress(rig.transfer);
 	assert_true(sent < 0);
-	/* It is found to have failed, and to have brought something before. */
+	/* Its failure is detected, and the chunks that it brought before count. */
 	reg(&rig.there, 1, true);
 	connect_rail(1);
 	rig.here.mrs[1] = rig.here.mrs[0];
@@ -302,8 +310,8 @@ static void loses_nothing_of_a_channel_that_broke(void **state)
 	expect_moved(LENGTH, false);
 }
 
-/* The device at the receiving end is lost: bytes came that nobody moves again. */
-static void ends_with_the_device(void **state)
+/* The device at the receiving end is lost: it held bytes that will not be moved again. */
+static void fails_with_its_device(void **state)
 {
 	(void)state;
 	for (int at = 0; at < 20; at += 6) {
@@ -333,7 +341,7 @@ static void ends_with_the_device(void **state)
 	}
 }
 
-static void tells_what_cannot_be_flushed(void **state)
+static void reports_failed_flush(void **state)
 {
 	struct pier_transfer_attr attr;
 	int sent, came;
@@ -351,8 +359,8 @@ static void tells_what_cannot_be_flushed(void **state)
 	test_assert_sentence("no flush");
 }
 
-/* All is here, and the caller may have another way to make it visible. */
-static void goes_on_without_a_flush(void **state)
+/* All bytes have arrived, and the caller may have another way to make them visible. */
+static void continues_without_a_flush(void **state)
 {
 	struct pier_transfer_attr attr;
 	int sent, came;
@@ -374,7 +382,7 @@ static void goes_on_without_a_flush(void **state)
 		assert_int_equal(landed().done, 0);
 		expect_moved(LENGTH, false);
 	}
-	/* Or it can be flushed after all. */
+	/* Or the flush succeeds later. */
 	begin(&attr);
 	drive(&sent, &came);
 	assert_int_equal(came, -EOPNOTSUPP);
@@ -385,8 +393,11 @@ static void goes_on_without_a_flush(void **state)
 	assert_int_equal(rig.gpu->flushes, 1);
 }
 
-/* The same of a receiver: half comes straight to the memory, and half by a copy. */
-static void flushes_before_it_is_resumed(void **state)
+/*
+ * The same for a receiver: half arrives directly in the memory, half through a bounce
+ * buffer.
+ */
+static void flushes_before_it_resumes(void **state)
 {
 	(void)state;
 	for (int error = 0; error <= EOPNOTSUPP; error += EOPNOTSUPP) {
@@ -417,8 +428,8 @@ static void flushes_before_it_is_resumed(void **state)
 	}
 }
 
-/* What came directly after the end, by a rail that lives, is flushed as well. */
-static void flushes_what_came_after_the_end(void **state)
+/* Bytes that arrived directly after the end, on a working rail, are flushed too. */
+static void flushes_bytes_that_arrived_after_the_end(void **state)
 {
 	struct pier_transfer_attr attr;
 
@@ -443,10 +454,10 @@ static void flushes_what_came_after_the_end(void **state)
 	expect_moved(LENGTH, false);
 }
 
-/* Chunks are copied if they have a bounce buffer; and the device, not written to, not
- * flushed.
+/*
+ * Chunks in bounce buffers are copied; the device was not written to and is not flushed.
  */
-static void lands_regions_bounced_in_part(void **state)
+static void receives_into_partly_bounced_regions(void **state)
 {
 	static uint8_t plain[5 * CHUNK];
 	struct pier_remote parts[4];
@@ -480,8 +491,8 @@ static void lands_regions_bounced_in_part(void **state)
 	expect_image(&rig.there);
 }
 
-/* Two receives, and nobody who looks at them for a while: the sender waits for them. */
-static void is_waited_for(void **state)
+/* Two receives, and a receiver that does not poll for a while: the sender waits. */
+static void sender_waits_for_receives(void **state)
 {
 	struct pier_transfer_attr attr;
 
@@ -502,8 +513,8 @@ static void is_waited_for(void **state)
 	expect_moved(LENGTH, false);
 }
 
-/* Unless its channel gives up. */
-static void is_given_up_by_the_impatient(void **state)
+/* Unless the channel's retries run out. */
+static void sender_gives_up_without_retries(void **state)
 {
 	struct pier_transfer_attr attr;
 
@@ -516,8 +527,11 @@ static void is_given_up_by_the_impatient(void **state)
 	expect_result(pier_transfer_run(&attr), -EAGAIN);
 }
 
-/* The nth receive is refused: what came until then counts, and the other rail goes on. */
-static void outlives_receives_that_are_refused(void **state)
+/*
+ * The nth receive is refused: chunks that arrived before count, and the other rail
+ * continues.
+ */
+static void survives_refused_receives(void **state)
 {
 	static const int nths[] = { 1, 4, 5, 9 };
 
@@ -548,7 +562,7 @@ static void outlives_receives_that_are_refused(void **state)
 			expect_moved(LENGTH, false);
 		expect_ok(pier_receiver_destroy(rig.receiver));
 		rig.receiver = NULL;
-		/* Nothing of it is left on the channels. */
+		/* The channels hold nothing of it. */
 		for (uint32_t r = 0; r < rails; r++)
 			assert_int_equal(pier_channel_outstanding(rig.there.channels[r]),
 					 0);
@@ -568,19 +582,19 @@ static void announce(uint32_t immediate, uint64_t offset, uint32_t length)
 					 length ? &target : NULL, immediate, PATIENT));
 }
 
-static void believes_no_number(void **state)
+static void rejects_invalid_announcements(void **state)
 {
 	static const struct {
 		uint32_t immediate, length;
 	} hostile[] = {
 		{ 0, 0 },			   /* no bytes */
-		{ LENGTH / 4096, 0 },		   /* of the last block neither */
-		{ 1 + LENGTH / 4096, 1 },	   /* behind the end */
-		{ UINT32_MAX, 4096 },		   /* far behind it */
+		{ LENGTH / 4096, 0 },		   /* nor of the last block */
+		{ 1 + LENGTH / 4096, 1 },	   /* starts at the end */
+		{ UINT32_MAX, 4096 },		   /* far behind the end */
 		{ 0, 4095 },			   /* no whole blocks */
-		{ 3, 4097 },			   /* nor these */
-		{ LENGTH / 4096, 778 + 4 * 4096 }, /* over the end */
-		{ LENGTH / 4096 - 1, 4096 + LENGTH % 4096 + 1 }, /* by one */
+		{ 3, 4097 },			   /* no whole blocks either */
+		{ LENGTH / 4096, 778 + 4 * 4096 }, /* beyond the end */
+		{ LENGTH / 4096 - 1, 4096 + LENGTH % 4096 + 1 }, /* beyond it by one */
 	};
 	(void)state;
 	for (size_t i = 0; i < sizeof(hostile) / sizeof(hostile[0]); i++) {
@@ -596,7 +610,7 @@ static void believes_no_number(void **state)
 	}
 }
 
-static void takes_no_message_for_a_chunk(void **state)
+static void rejects_messages_as_chunks(void **state)
 {
 	(void)state;
 	for (int i = 0; i < 2; i++) {
@@ -614,9 +628,8 @@ static void takes_no_message_for_a_chunk(void **state)
 	}
 }
 
-/* Again, in part, and in blocks that lie crosswise: what is counted is a sum of blocks.
- */
-static void counts_blocks(void **state)
+/* The same blocks again, in part, and overlapping: a block counts once. */
+static void counts_each_block_once(void **state)
 {
 	static const struct {
 		uint32_t block, count;
@@ -637,8 +650,8 @@ static void counts_blocks(void **state)
 	}
 }
 
-/* A late chunk of what has landed: the memory is not touched any more. */
-static void leaves_alone_what_has_landed(void **state)
+/* A late chunk after completion: the memory is not touched again. */
+static void ignores_late_chunks(void **state)
 {
 	struct pier_transfer_attr attr;
 
@@ -656,8 +669,8 @@ static void leaves_alone_what_has_landed(void **state)
 	expect_image(&rig.there);
 }
 
-/* No receive is left behind, and nobody is led to believe that his comes next. */
-static void leaves_no_receives_behind(void **state)
+/* No receive is left behind to take the message of a later one. */
+static void stops_channels_with_unused_receives(void **state)
 {
 	struct pier_channel *channel;
 	struct pier_work work;
@@ -672,7 +685,7 @@ static void leaves_no_receives_behind(void **state)
 	assert_int_equal(pier_channel_outstanding(channel), 0);
 	expect_result(pier_post_recv(channel, NULL, 0, &work), -EPIPE);
 	test_assert_sentence("receiver was destroyed");
-	/* After a reset it is as new: all places are free. */
+	/* After a reset the channel is as new: all places are free. */
 	expect_ok(pier_channel_reset(channel));
 	for (uint32_t i = 0; i < rig.attr.max_recv_wr; i++)
 		expect_ok(pier_post_recv(channel, NULL, 0, &work));
@@ -698,8 +711,8 @@ static int stop_at(void *context, uint64_t done, uint64_t length)
 	return done == *at;
 }
 
-/* Its channel was reset after the end, with some of its receives used, or all of them. */
-static void is_resumed_after_a_reset(void **state)
+/* The channel was reset after the end, with some or all of its receives used. */
+static void resumes_after_a_reset(void **state)
 {
 	(void)state;
 	rig.attr.max_recv_wr = 5;
@@ -731,8 +744,8 @@ static void is_resumed_after_a_reset(void **state)
 	}
 }
 
-/* While it goes on, that is how the rail fails. */
-static void fails_by_a_reset(void **state)
+/* While the receiver runs, a reset makes the rail fail. */
+static void reset_fails_its_rail(void **state)
 {
 	(void)state;
 	rig.attr.max_recv_wr = 5;
@@ -750,7 +763,7 @@ static void fails_by_a_reset(void **state)
 }
 
 /* Both ends of a channel were reset between two receivers. */
-static void goes_on_after_a_reset(void **state)
+static void continues_after_a_reset(void **state)
 {
 	struct pier_transfer_attr attr;
 
@@ -760,7 +773,7 @@ static void goes_on_after_a_reset(void **state)
 	begin_receiver(1, LENGTH);
 	begin(&attr);
 	expect_both_arrive();
-	/* It would be taken for one of the next. */
+	/* It would be taken for a chunk of the next transfer. */
 	announce(0, 0, CHUNK);
 	reset_rail();
 	shuffle();
@@ -772,8 +785,8 @@ static void goes_on_after_a_reset(void **state)
 	expect_moved(LENGTH, false);
 }
 
-/* The next receiver is over another channel: the one of before is stopped. */
-static void leaves_channels_that_it_does_not_need(void **state)
+/* The next receiver uses another channel: the earlier one is stopped. */
+static void stops_channels_it_does_not_need(void **state)
 {
 	struct pier_transfer_attr attr;
 
@@ -793,7 +806,7 @@ static void leaves_channels_that_it_does_not_need(void **state)
 	expect_moved(LENGTH, false);
 }
 
-static void ends_in_time(void **state)
+static void ends_at_its_deadline(void **state)
 {
 	struct pier_receiver_attr attr;
 
@@ -821,8 +834,8 @@ static void ends_in_time(void **state)
 	test_assert_sentence("the 20 ms were over");
 }
 
-/* Who sends again and again what has come keeps nobody waiting. */
-static void stalls_without_new_bytes(void **state)
+/* A sender that repeats chunks which have arrived makes no progress. */
+static void stalls_if_no_new_bytes_arrive(void **state)
 {
 	struct pier_receiver_attr attr;
 	int result = 0;
@@ -840,7 +853,7 @@ static void stalls_without_new_bytes(void **state)
 	assert_int_equal(landed().done, 4096);
 }
 
-/* Each copy lasts until one more chunk has come: three are always there. */
+/* Each copy lasts until one more chunk has arrived: three are always waiting. */
 static uint32_t announced_blocks, blocks_to_announce;
 static void announce_next(void)
 {
@@ -861,8 +874,11 @@ static void announce_while_copying(uint32_t count)
 	rig.gpu->before_copy = announce_next;
 }
 
-/* A call comes back, and what it left is not slept over, though no event tells of it. */
-static void returns_while_chunks_come(void **state)
+/*
+ * The call returns. A later wait must not sleep over the chunks left, although no event
+ * announces them.
+ */
+static void returns_while_chunks_arrive(void **state)
 {
 	struct pier_channel *channel;
 	uint64_t done;
@@ -875,7 +891,7 @@ static void returns_while_chunks_come(void **state)
 	expect_result(pier_receiver_progress(rig.receiver), 0);
 	done = landed().done / 4096;
 	assert_in_range(done, 1, announced_blocks - 1);
-	/* None comes any more, and all that have come are collected. */
+	/* No more chunks arrive, and all have been collected. */
 	rig.gpu->before_copy = NULL;
 	assert_true(pier_channel_arm(channel) > 0);
 	for (int i = 0; i < 5 && landed().done / 4096 < announced_blocks; i++) {
@@ -887,8 +903,8 @@ static void returns_while_chunks_come(void **state)
 	assert_int_equal(pier_channel_arm(channel), 0);
 }
 
-/* Also where all completions were collected before the call came back. */
-static void forgets_nothing_that_was_collected(void **state)
+/* Also if all completions were collected before the call returned. */
+static void keeps_chunks_that_were_collected(void **state)
 {
 	struct pier_channel *channel;
 	uint64_t count = 0;
@@ -899,7 +915,9 @@ static void forgets_nothing_that_was_collected(void **state)
 	begin_receiver(1, LENGTH);
 	for (uint32_t i = 0; i < 10; i++)
 		announce(i, i * 4096ul, 4096);
-	/* Whose time is up at once does the least there is, and collects all. */
+	/*
+	 * A call whose time is up at once does one small step, and collects everything.
+	 */
 	while (pier_channel_arm(channel) > 0) {
 		expect_result(pier_receiver_wait(rig.receiver, 0), 0);
 		if (count < 10)
@@ -909,8 +927,8 @@ static void forgets_nothing_that_was_collected(void **state)
 	assert_int_equal(count, 10);
 }
 
-/* Time is up while there is still something to copy. */
-static void ends_in_time_while_chunks_come(void **state)
+/* The time is up while chunks are still to be copied. */
+static void ends_at_its_deadline_while_chunks_arrive(void **state)
 {
 	struct pier_receiver_attr attr;
 	int64_t begun;
@@ -930,7 +948,7 @@ static void ends_in_time_while_chunks_come(void **state)
 	assert_int_equal(rig.gpu->copies, 1);
 }
 
-static void hears_that_the_peer_is_gone(void **state)
+static void reports_that_the_peer_is_gone(void **state)
 {
 	(void)state;
 	make_rails(1, true, true);
@@ -942,7 +960,7 @@ static void hears_that_the_peer_is_gone(void **state)
 	assert_int_equal(landed().receives, 0);
 }
 
-/* Whether there is something to be looked at before sleeping. */
+/* Whether there is something to poll before sleeping. */
 static bool arm(int epoll)
 {
 	struct epoll_event event;
@@ -953,8 +971,8 @@ static bool arm(int epoll)
 	return collected > 0 || epoll_wait(epoll, &event, 1, PATIENT) > 0;
 }
 
-/* By epoll, as the header says; both ends by one thread. */
-static void is_driven_by_epoll(void **state)
+/* By epoll, as the header documents; both ends in one thread. */
+static void can_be_driven_by_epoll(void **state)
 {
 	struct epoll_event event = { .events = EPOLLIN };
 	int epoll = epoll_create1(EPOLL_CLOEXEC), result;
@@ -987,7 +1005,7 @@ static void *send_all(void *argument)
 	return (void *)(intptr_t)(pier_transfer_run(argument) != 0);
 }
 
-/* Each end in a thread of its own, one receiver after the other. */
+/* Each end in its own thread, one receiver after the other. */
 static void runs_in_threads(void **state)
 {
 	struct pier_transfer_attr attr;
@@ -1013,8 +1031,8 @@ static void runs_in_threads(void **state)
 	}
 }
 
-/* What a transfer that announces cannot be. */
-static void refuses_what_cannot_be_announced(void **state)
+/* Transfers that cannot be announced. */
+static void refuses_transfers_that_cannot_be_announced(void **state)
 {
 	struct pier_transfer_attr attr, good;
 	struct pier_transfer *transfer = NULL;
@@ -1048,7 +1066,7 @@ static void refuses_what_cannot_be_announced(void **state)
 	rig.rails[0].count = 2;
 	attr = good;
 	refuse("a remote part ends 4097 bytes from the beginning");
-	/* The end of the last one may be anywhere. */
+	/* The last chunk may end anywhere. */
 	parts[0].length--;
 	parts[1].addr--;
 	parts[1].length++;
@@ -1056,8 +1074,8 @@ static void refuses_what_cannot_be_announced(void **state)
 	expect_ok(pier_transfer_destroy(transfer));
 }
 
-/* A state that was not announced has ranges that cannot be. */
-static void refuses_the_state_of_others(void **state)
+/* A state without announcements has ranges that are invalid here. */
+static void refuses_foreign_states(void **state)
 {
 	static uint8_t wire[64] = { 'P', 'r', 'T', 'S', 1, 0, 0, 0, 1 };
 	struct pier_transfer *transfer = NULL;
@@ -1084,7 +1102,7 @@ static void refuses_the_state_of_others(void **state)
 	expect_ok(pier_transfer_destroy(transfer));
 }
 
-/* Whether a source in parts that begin there, from 100 on, can be announced. */
+/* Whether a source can be announced whose parts begin at these offsets, from 100 on. */
 static int check_parts(const uint64_t *starts, uint32_t count)
 {
 	struct pier_mr_part parts[8] = { { 0 } };
@@ -1105,25 +1123,25 @@ static int check_parts(const uint64_t *starts, uint32_t count)
 	return error;
 }
 
-/* A block in more parts than a request has elements cannot be one chunk. */
+/* A block with more parts than a request has elements does not fit one chunk. */
 static void refuses_blocks_of_too_many_parts(void **state)
 {
 	(void)state;
 	expect_ok(check_parts((uint64_t[]){ 101, 4195 }, 2));
 	expect_result(check_parts((uint64_t[]){ 101, 102, 4195 }, 3), -EINVAL);
 	test_assert_sentence("in more parts than the 3 elements");
-	/* A part that begins with the block takes no part in the one before. */
+	/* A part that begins with the block does not count in the one before. */
 	expect_ok(check_parts((uint64_t[]){ 101, 102, 4196, 4197, 4198 }, 5));
 	expect_result(check_parts((uint64_t[]){ 4196, 4197, 4198, 4199 }, 4), -EINVAL);
 	expect_result(check_parts((uint64_t[]){ 4195, 4197, 4198, 4199 }, 4), -EINVAL);
 	expect_ok(check_parts((uint64_t[]){ 4195, 4197, 4198, 8292 }, 4));
-	/* What lies before the transfer and behind it does not matter. */
+	/* Parts before and behind the transfer do not matter. */
 	expect_ok(check_parts((uint64_t[]){ 50, 60, 70, 100, 101, 102 }, 6));
 	expect_ok(check_parts((uint64_t[]){ 12388, 12389, 12390, 12391 }, 4));
 }
 
-/* A page a part, and few elements in a request: chunks still end on blocks. */
-static void cuts_chunks_of_many_parts_to_blocks(void **state)
+/* Parts of one page, and few elements in a request: chunks still end on blocks. */
+static void ends_chunks_of_many_parts_on_blocks(void **state)
 {
 	struct pier_transfer_attr attr;
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -1153,7 +1171,7 @@ static void cuts_chunks_of_many_parts_to_blocks(void **state)
 	expect_image(&rig.there);
 }
 
-static void refuses_what_cannot_land(void **state)
+static void refuses_invalid_arguments(void **state)
 {
 	struct pier_receiver_rail twice[2];
 	struct pier_receiver_attr attr, good;
@@ -1204,11 +1222,11 @@ static void refuses_what_cannot_land(void **state)
 	refuse_receiver(EBUSY, "1 receives posted");
 	expect_ok(pier_channel_cancel(rig.there.channels[0]));
 	refuse_receiver(EPIPE, "rail 0 of a receiver");
-	/* Nothing was posted by any of these. */
+	/* None of these posted anything. */
 	assert_int_equal(pier_channel_outstanding(rig.there.channels[1]), 0);
 }
 
-static void takes_no_shared_receives(void **state)
+static void refuses_channels_with_shared_receives(void **state)
 {
 	struct pier_recv_pool *pool = NULL;
 	struct pier_receiver *receiver = NULL;
@@ -1226,45 +1244,45 @@ static void takes_no_shared_receives(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		CASE(lands_any_length),
+		CASE(receives_any_length),
 		CASE(flushes_direct_memory_once),
-		CASE(copies_as_chunks_come),
-		CASE(counts_once_what_comes_twice),
-		CASE(resumes_after_all_rails_died),
+		CASE(copies_as_chunks_arrive),
+		CASE(counts_repeated_chunks_once),
+		CASE(resumes_after_all_rails_fail),
 		CASE(loses_nothing_between_end_and_resume),
-		CASE(loses_nothing_of_a_channel_that_broke),
-		CASE(ends_with_the_device),
-		CASE(tells_what_cannot_be_flushed),
-		CASE(goes_on_without_a_flush),
-		CASE(flushes_before_it_is_resumed),
-		CASE(flushes_what_came_after_the_end),
-		CASE(lands_regions_bounced_in_part),
-		CASE(is_waited_for),
-		CASE(is_given_up_by_the_impatient),
-		CASE(outlives_receives_that_are_refused),
-		CASE(believes_no_number),
-		CASE(takes_no_message_for_a_chunk),
-		CASE(counts_blocks),
-		CASE(leaves_alone_what_has_landed),
-		CASE(leaves_no_receives_behind),
-		CASE(goes_on_after_a_reset),
-		CASE(is_resumed_after_a_reset),
-		CASE(fails_by_a_reset),
-		CASE(leaves_channels_that_it_does_not_need),
-		CASE(ends_in_time),
-		CASE(stalls_without_new_bytes),
-		CASE(returns_while_chunks_come),
-		CASE(forgets_nothing_that_was_collected),
-		CASE(ends_in_time_while_chunks_come),
-		CASE(hears_that_the_peer_is_gone),
-		CASE(is_driven_by_epoll),
+		CASE(loses_nothing_of_a_broken_channel),
+		CASE(fails_with_its_device),
+		CASE(reports_failed_flush),
+		CASE(continues_without_a_flush),
+		CASE(flushes_before_it_resumes),
+		CASE(flushes_bytes_that_arrived_after_the_end),
+		CASE(receives_into_partly_bounced_regions),
+		CASE(sender_waits_for_receives),
+		CASE(sender_gives_up_without_retries),
+		CASE(survives_refused_receives),
+		CASE(rejects_invalid_announcements),
+		CASE(rejects_messages_as_chunks),
+		CASE(counts_each_block_once),
+		CASE(ignores_late_chunks),
+		CASE(stops_channels_with_unused_receives),
+		CASE(continues_after_a_reset),
+		CASE(resumes_after_a_reset),
+		CASE(reset_fails_its_rail),
+		CASE(stops_channels_it_does_not_need),
+		CASE(ends_at_its_deadline),
+		CASE(stalls_if_no_new_bytes_arrive),
+		CASE(returns_while_chunks_arrive),
+		CASE(keeps_chunks_that_were_collected),
+		CASE(ends_at_its_deadline_while_chunks_arrive),
+		CASE(reports_that_the_peer_is_gone),
+		CASE(can_be_driven_by_epoll),
 		CASE(runs_in_threads),
-		CASE(refuses_what_cannot_be_announced),
-		CASE(refuses_the_state_of_others),
+		CASE(refuses_transfers_that_cannot_be_announced),
+		CASE(refuses_foreign_states),
 		CASE(refuses_blocks_of_too_many_parts),
-		CASE(cuts_chunks_of_many_parts_to_blocks),
-		CASE(refuses_what_cannot_land),
-		CASE(takes_no_shared_receives),
+		CASE(ends_chunks_of_many_parts_on_blocks),
+		CASE(refuses_invalid_arguments),
+		CASE(refuses_channels_with_shared_receives),
 	};
 
 	return cmocka_run_group_tests_name("receiver", tests, make_folder, remove_folder);

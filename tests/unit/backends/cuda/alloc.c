@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Memory that the backend allocates: every kind, and what is refused. */
+/* Memory that the backend allocates: every kind, and every refusal. */
 #include "cuda_fixture.h"
 
 static struct pier_memory_facts facts_of(const struct pier_memory *memory)
@@ -24,7 +24,7 @@ static void assert_zero(const struct pier_memory *memory)
 	free(bytes);
 }
 
-/* Copies in and out at odd places, with what is around them left alone. */
+/* Copies in and out at odd offsets leave the bytes around them alone. */
 static void assert_copies(const struct pier_memory *memory)
 {
 	char in[] = "what the host wrote", out[sizeof(in)];
@@ -43,7 +43,7 @@ static void assert_copies(const struct pier_memory *memory)
 	assert_int_equal(guards[1], 0);
 }
 
-/* NULL for the unit that pier takes where none is said. */
+/* NULL for the default unit. */
 static void check_kind(const char *unit, uint64_t length, const char *kind,
 		       const char *number, uint64_t granularity, bool host)
 {
@@ -67,7 +67,7 @@ static void check_kind(const char *unit, uint64_t length, const char *kind,
 	assert_null(rig_current());
 }
 
-static void test_kinds(void **state)
+static void allocates_every_kind(void **state)
 {
 	(void)state;
 	check_kind(NULL, 1, "cuMemAlloc", "0", RIG_BLOCK, false);
@@ -81,8 +81,8 @@ static void test_kinds(void **state)
 	check_kind("1:host", 100, "page-locked host", "1", pier_host_page(), true);
 }
 
-/* As the application sees the devices that pier allocated on. */
-static void test_device(void **state)
+/* pier allocates on the devices as the application numbers them. */
+static void allocates_on_the_chosen_device(void **state)
 {
 	static const char *const units[] = { "1", "1:vmm", "1:host" };
 	struct pier_memory memory;
@@ -100,7 +100,7 @@ static void test_device(void **state)
 	}
 }
 
-static void test_bad_units(void **state)
+static void refuses_invalid_units(void **state)
 {
 	static const char *const units[] = {
 		"x",
@@ -132,7 +132,7 @@ static void test_bad_units(void **state)
 	test_assert_sentence("multiples of 2097152");
 }
 
-static void test_no_such_device(void **state)
+static void refuses_a_missing_device(void **state)
 {
 	static const char *const units[] = {
 		"2", "2:vmm", "4294967296", "18446744073709551615", "2:host",
@@ -146,7 +146,7 @@ static void test_no_such_device(void **state)
 	}
 }
 
-static void test_exhausted(void **state)
+static void reports_exhausted_memory(void **state)
 {
 	struct pier_memory memory;
 
@@ -157,20 +157,20 @@ static void test_exhausted(void **state)
 	test_assert_sentence("CUDA_ERROR_OUT_OF_MEMORY");
 	expect_result(cuda->alloc("0:vmm", 9 * RIG_MIB, &memory), -ENOMEM);
 	test_assert_sentence("cuMemCreate");
-	/* Four segments there are, and the fifth is not: all are given back. */
+	/* Four segments succeed and the fifth fails: all are freed. */
 	expect_result(cuda->alloc("0:vmm:2M", 9 * RIG_MIB, &memory), -ENOMEM);
 	assert_int_equal(app.control->device[0].memory_used, 0);
 	expect_result(cuda->alloc("0", UINT64_MAX, &memory), -ENOMEM);
 	expect_result(cuda->alloc("0:vmm", UINT64_MAX, &memory), -ENOMEM);
 	expect_result(cuda->alloc("0:vmm:2M", UINT64_MAX, &memory), -ENOMEM);
 	expect_result(cuda->alloc("0:host", UINT64_MAX, &memory), -ENOMEM);
-	/* The other device has its own. */
+	/* The other device has its own memory. */
 	expect_ok(cuda->alloc("1", 9 * RIG_MIB, &memory));
 	cuda->free(&memory);
 }
 
-/* Every call that allocates, at its first and its second time. */
-static void test_failures(void **state)
+/* Every call that allocates fails, the first time and the second time. */
+static void failures_leave_nothing_behind(void **state)
 {
 	static const struct {
 		const char *unit, *call;
@@ -205,7 +205,7 @@ static void test_failures(void **state)
 	test_assert_sentence("cuMemMap");
 }
 
-static void test_no_vmm(void **state)
+static void reports_a_driver_without_vmm(void **state)
 {
 	struct pier_memory_facts facts;
 	struct pier_memory memory;
@@ -214,7 +214,10 @@ static void test_no_vmm(void **state)
 	app.control->device[0].vmm = false;
 	expect_result(cuda->alloc("0:vmm", 1, &memory), -EOPNOTSUPP);
 	test_assert_sentence("no virtual memory management");
-	/* Without the flag's support memory can be had, and is told to be of no use. */
+	/*
+	 * Without support for the flag the memory can be allocated, but is reported as
+	 * unusable.
+	 */
 	app.control->device[1].vmm_rdma = false;
 	expect_ok(cuda->alloc("1:vmm", 1, &memory));
 	facts = facts_of(&memory);
@@ -222,8 +225,8 @@ static void test_no_vmm(void **state)
 	cuda->free(&memory);
 }
 
-/* The application's own contexts are above nothing of pier's, before and after. */
-static void test_own_context(void **state)
+/* pier leaves nothing on the application's context stack, before or after. */
+static void keeps_the_context_of_the_application(void **state)
 {
 	CUcontext context = rig_context(1);
 	struct pier_memory memory;
@@ -241,8 +244,8 @@ static void test_own_context(void **state)
 	rig_destroy(context);
 }
 
-/* A pointer into a buffer that is freed keeps the memory until it is released. */
-static void test_outlives(void **state)
+/* A wrapped pointer keeps the memory of a freed buffer until it is released. */
+static void wrapped_pointer_keeps_freed_memory(void **state)
 {
 	struct pier_memory memory, found;
 	char byte = 7;
@@ -258,8 +261,8 @@ static void test_outlives(void **state)
 	expect_result(call_find(cuda, found.address, 1, &memory), -ENOENT);
 }
 
-/* By the public calls, of which one frees what the other wrapped. */
-static void test_buffers(void **state)
+/* Through the public calls: one buffer is freed while another wraps its memory. */
+static void wraps_and_frees_buffers(void **state)
 {
 	char in[] = "by the public calls", out[sizeof(in)];
 	struct pier_buffer *buffer, *wrapped;
@@ -277,7 +280,7 @@ static void test_buffers(void **state)
 	expect_ok(pier_buffer_free(wrapped));
 }
 
-static void test_units(void **state)
+static void lists_units(void **state)
 {
 	struct pier_backend_unit unit;
 
@@ -301,7 +304,7 @@ static void test_units(void **state)
 	expect_result(cuda->unit(UINT32_MAX, &unit), -ENOENT);
 }
 
-static void test_locate(void **state)
+static void locates_memory(void **state)
 {
 	struct pier_memory memory;
 	char pci[16];
@@ -322,7 +325,7 @@ static void test_locate(void **state)
 	cuda->free(&memory);
 }
 
-static void test_probe(void **state)
+static void probes_the_driver(void **state)
 {
 	char detail[512];
 
@@ -336,11 +339,19 @@ int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, rig_setup, rig_teardown)
 	const struct CMUnitTest tests[] = {
-		CASE(test_kinds),	   CASE(test_device),	   CASE(test_bad_units),
-		CASE(test_no_such_device), CASE(test_exhausted),   CASE(test_failures),
-		CASE(test_no_vmm),	   CASE(test_own_context), CASE(test_outlives),
-		CASE(test_buffers),	   CASE(test_units),	   CASE(test_locate),
-		CASE(test_probe),
+		CASE(allocates_every_kind),
+		CASE(allocates_on_the_chosen_device),
+		CASE(refuses_invalid_units),
+		CASE(refuses_a_missing_device),
+		CASE(reports_exhausted_memory),
+		CASE(failures_leave_nothing_behind),
+		CASE(reports_a_driver_without_vmm),
+		CASE(keeps_the_context_of_the_application),
+		CASE(wrapped_pointer_keeps_freed_memory),
+		CASE(wraps_and_frees_buffers),
+		CASE(lists_units),
+		CASE(locates_memory),
+		CASE(probes_the_driver),
 	};
 
 	return cmocka_run_group_tests(tests, rig_begin, NULL);

@@ -3,13 +3,13 @@
 
 struct fake_cuda_calls app;
 
-/* What a test must leave as it found it. */
+/* The state that a test must leave unchanged. */
 static struct {
 	struct test_census census;
 	uint64_t live[FAKE_CUDA_KINDS];
 } before;
 
-/* Not pier's to be given back: primary contexts are kept for the process. */
+/* pier need not release primary contexts: they are kept for the process. */
 static bool is_kept(int kind)
 {
 	return kind == FAKE_CUDA_PRIMARY;
@@ -29,7 +29,7 @@ int rig_setup(void **state)
 
 	(void)state;
 	app.control->restore();
-	/* What is retained once is retained now. */
+	/* A context counts once, however often it is retained. */
 	for (int i = 0; i < (int)app.control->devices; i++) {
 		char unit[16];
 
@@ -81,7 +81,7 @@ CUcontext rig_current(void)
 	return context;
 }
 
-/* For the device, or the first one where the memory is on the host. */
+/* On the device, or on the first one if the memory is on the host. */
 static void map_one(uint64_t address, uint64_t length, CUmemLocation location, bool rdma)
 {
 	CUmemAllocationProp prop = {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Exports: which range is asked for, by which mapping, and each refusal. */
+/* Exports: the range requested, the mapping used, and each refusal. */
 #include "cuda_fixture.h"
 
 #include <fcntl.h>
@@ -28,7 +28,7 @@ static int teardown(void **state)
 	return rig_teardown(state);
 }
 
-/* The bytes at that offset of what was exported are those at the address. */
+/* The export has, at that offset, the bytes of the address. */
 static void assert_same_bytes(const struct pier_backend_export *dmabuf, uint64_t address,
 			      uint64_t length)
 {
@@ -74,7 +74,7 @@ static void expect_refusal(const struct pier_memory *memory, uint64_t address,
 	assert_null(rig_current());
 }
 
-static void test_own(void **state)
+static void exports_its_own_memory(void **state)
 {
 	static const char *const units[] = { "0", "1", "0:vmm", "1:vmm:2M", "1:host" };
 	struct pier_memory memory;
@@ -88,8 +88,8 @@ static void test_own(void **state)
 	}
 }
 
-/* A part is asked for as such; and by the base where that alone is taken. */
-static void test_part(void **state)
+/* A part is exported as such, or from the base if only that is accepted. */
+static void exports_parts(void **state)
 {
 	uint64_t base = rig_alloc(context, 4 * RIG_MIB), page = pier_host_page();
 	struct fake_cuda_call *call;
@@ -111,8 +111,8 @@ static void test_part(void **state)
 	rig_free(context, base);
 }
 
-/* Where any part is taken no more than that is exported. */
-static void test_no_more(void **state)
+/* If any part is accepted, no more than that is exported. */
+static void exports_no_more_than_requested(void **state)
 {
 	uint64_t base = rig_alloc(context, 4 * RIG_MIB), page = pier_host_page();
 	struct pier_backend_export dmabuf = { .fd = -1 };
@@ -134,8 +134,8 @@ static void test_no_more(void **state)
 	rig_free(context, base);
 }
 
-/* A small allocation in the middle of a page, with others beside it. */
-static void test_small(void **state)
+/* A small allocation in the middle of a page, beside others. */
+static void exports_small_allocations(void **state)
 {
 	uint64_t a = rig_alloc(context, 600), b = rig_alloc(context, 600);
 	uint64_t page = pier_host_page();
@@ -148,7 +148,7 @@ static void test_small(void **state)
 	expect_ok(call_export(cuda, &memory, b & ~(page - 1), page, PIER_MAPPING_DEFAULT,
 			      &dmabuf));
 	assert_int_equal(dmabuf.offset, 0);
-	/* The range in it, as it would be registered: offset in the page, and length. */
+	/* The range as it would be registered: offset in the page, and length. */
 	dmabuf.offset = b % page;
 	assert_same_bytes(&dmabuf, b, 600);
 	cuda->close_export(&dmabuf);
@@ -157,7 +157,7 @@ static void test_small(void **state)
 	rig_free(context, b);
 }
 
-static void test_seams(void **state)
+static void refuses_ranges_across_seams(void **state)
 {
 	struct rig_vmm range = rig_map(1, RIG_BLOCK, 3, true);
 	struct pier_backend_export dmabuf = { .fd = -1 };
@@ -177,11 +177,11 @@ static void test_seams(void **state)
 		assert_int_equal(start, at);
 		check_export(&memory, start, length, 0);
 	}
-	/* A part of one is refused for being a part, not for a seam. */
+	/* A part of one segment is refused for being a part, not for a seam. */
 	app.control->device[1].ranges = FAKE_CUDA_RANGES_WHOLE;
 	check_export(&memory, range.address + RIG_BLOCK + page, page, page);
 	app.control->device[1].ranges = FAKE_CUDA_RANGES_ANY;
-	/* A driver that joins them. */
+	/* A driver that joins segments. */
 	app.control->device[1].seams = FAKE_CUDA_SEAMS_JOINED;
 	app.control->windows = FAKE_CUDA_WINDOWS_COPIED;
 	expect_ok(call_export(cuda, &memory, range.address, range.length,
@@ -193,8 +193,8 @@ static void test_seams(void **state)
 	rig_unmap(&range);
 }
 
-/* One's own segments, by the public calls of memory that has seams. */
-static void test_own_seams(void **state)
+/* pier's own segments, through the public calls for memory with seams. */
+static void exports_its_own_segments(void **state)
 {
 	struct pier_memory memory;
 	uint64_t start, length;
@@ -209,7 +209,7 @@ static void test_own_seams(void **state)
 	cuda->free(&memory);
 }
 
-static void test_mappings(void **state)
+static void uses_the_requested_mapping(void **state)
 {
 	struct pier_backend_export dmabuf = { .fd = -1 };
 	struct pier_memory memory;
@@ -243,8 +243,11 @@ static bool sync_memops(uint64_t address)
 	return on;
 }
 
-/* Of the allocation; of cuMemCreate() memory its context, which keeps its other flags. */
-static void test_synchronous(void **state)
+/*
+ * The context of the allocation; for cuMemCreate() memory, one that keeps its other
+ * flags.
+ */
+static void makes_the_context_synchronous(void **state)
 {
 	uint64_t address = rig_alloc(context, 4 * RIG_MIB), page = pier_host_page();
 	struct fake_cuda_call *set = fake_cuda_call(app.control, "cuPointerSetAttribute");
@@ -277,7 +280,7 @@ static void test_synchronous(void **state)
 	assert_int_equal(app.cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
 }
 
-static void test_not_synchronous(void **state)
+static void refuses_to_export_unsynchronised_memory(void **state)
 {
 	struct pier_memory memory;
 
@@ -289,7 +292,7 @@ static void test_not_synchronous(void **state)
 	cuda->free(&memory);
 }
 
-static void test_no_dmabuf(void **state)
+static void reports_missing_dmabuf_support(void **state)
 {
 	struct pier_memory_facts facts = { 0 };
 	struct pier_memory memory, other;
@@ -302,7 +305,7 @@ static void test_no_dmabuf(void **state)
 		       "CUDA device 1 exports no dma-bufs");
 	cuda->describe(&memory, &facts);
 	assert_non_null(strstr(facts.no_export, "open kernel modules"));
-	/* Each device is asked for itself. */
+	/* Each device is queried separately. */
 	expect_ok(cuda->alloc("0", 1, &other));
 	check_export(&other, other.address, other.length, 0);
 	cuda->free(&other);
@@ -313,8 +316,11 @@ static void test_no_dmabuf(void **state)
 	cuda->free(&memory);
 }
 
-/* BAR1 has room for one of two; closing it does not tell the driver, freeing does. */
-static void test_bar(void **state)
+/*
+ * BAR1 has room for one of two. Closing an export does not release its room; freeing the
+ * memory does.
+ */
+static void reports_a_full_bar1(void **state)
 {
 	struct pier_memory first, second;
 
@@ -329,8 +335,8 @@ static void test_bar(void **state)
 	cuda->free(&second);
 }
 
-/* Freed after it was wrapped, and something else there or nothing. */
-static void test_freed(void **state)
+/* Freed after it was wrapped, with new memory or nothing at the address. */
+static void refuses_freed_memory(void **state)
 {
 	uint64_t address = rig_alloc(context, 4 * RIG_MIB), again;
 	struct pier_memory memory;
@@ -346,8 +352,8 @@ static void test_freed(void **state)
 	rig_free(context, again);
 }
 
-/* Nobody can tell, and nothing is refused for it. */
-static void test_without_identity(void **state)
+/* Freed memory cannot be detected, and nothing is refused for that reason. */
+static void works_without_allocation_ids(void **state)
 {
 	struct rig_vmm range = rig_map(1, RIG_BLOCK, 1, true);
 	struct pier_memory memory;
@@ -363,7 +369,7 @@ static void test_without_identity(void **state)
 	rig_unmap(&range);
 }
 
-static void test_failures(void **state)
+static void reports_failures_of_the_driver(void **state)
 {
 	static const struct {
 		int result, error;
@@ -391,7 +397,7 @@ static void test_failures(void **state)
 	cuda->free(&memory);
 }
 
-static void test_ordering(void **state)
+static void flushes_if_the_device_requires_it(void **state)
 {
 	static const struct {
 		int ordering, options, result;
@@ -428,7 +434,7 @@ static void test_ordering(void **state)
 	cuda->free(&memory);
 }
 
-static void test_lock_host(void **state)
+static void locks_host_memory(void **state)
 {
 	uint64_t page = pier_host_page();
 	void *plain = mmap(NULL, 4 * page, PROT_READ | PROT_WRITE,
@@ -449,7 +455,7 @@ static void test_lock_host(void **state)
 	munmap(plain, 4 * page);
 }
 
-static void test_lost(void **state)
+static void reports_a_lost_device(void **state)
 {
 	static const struct {
 		int result, error;
@@ -471,24 +477,24 @@ static void test_lost(void **state)
 			      cases[i].error);
 		assert_int_equal(dmabuf.fd, -1);
 		expect_result(cuda->alloc("0", 1, &other), cases[i].error);
-		/* The other device goes on. */
+		/* The other device still works. */
 		expect_ok(cuda->alloc("1", 1, &other));
 		expect_ok(cuda->copy_to(&other, 0, &byte, 1));
 		cuda->free(&other);
 		assert_null(rig_current());
-		/* Comes back, for the fake to be empty at the end. */
+		/* Restore the device, so that the fake ends empty. */
 		app.control->device[0].lost_in = 0;
 		cuda->free(&memory);
 	}
-	/* Lost while it is freed: no context stays behind. */
+	/* Lost while freeing: no context stays current. */
 	expect_ok(cuda->alloc("0:vmm:2M", 5 * RIG_MIB, &memory));
 	app.control->device[0].lost_in = 1;
 	cuda->free(&memory);
 	assert_null(rig_current());
 }
 
-/* Copies of pageable memory are over when they return. */
-static void test_complete(void **state)
+/* Copies of pageable memory are complete when they return. */
+static void copies_are_complete_on_return(void **state)
 {
 	struct fake_cuda_call *wait;
 	struct pier_memory memory;
@@ -511,12 +517,24 @@ int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
-		CASE(test_own),	      CASE(test_part),	      CASE(test_no_more),
-		CASE(test_small),     CASE(test_seams),	      CASE(test_own_seams),
-		CASE(test_mappings),  CASE(test_synchronous), CASE(test_not_synchronous),
-		CASE(test_no_dmabuf), CASE(test_bar),	      CASE(test_freed),
-		CASE(test_failures),  CASE(test_ordering),    CASE(test_lock_host),
-		CASE(test_lost),      CASE(test_complete),    CASE(test_without_identity),
+		CASE(exports_its_own_memory),
+		CASE(exports_parts),
+		CASE(exports_no_more_than_requested),
+		CASE(exports_small_allocations),
+		CASE(refuses_ranges_across_seams),
+		CASE(exports_its_own_segments),
+		CASE(uses_the_requested_mapping),
+		CASE(makes_the_context_synchronous),
+		CASE(refuses_to_export_unsynchronised_memory),
+		CASE(reports_missing_dmabuf_support),
+		CASE(reports_a_full_bar1),
+		CASE(refuses_freed_memory),
+		CASE(reports_failures_of_the_driver),
+		CASE(flushes_if_the_device_requires_it),
+		CASE(locks_host_memory),
+		CASE(reports_a_lost_device),
+		CASE(copies_are_complete_on_return),
+		CASE(works_without_allocation_ids),
 	};
 
 	return cmocka_run_group_tests(tests, rig_begin, NULL);

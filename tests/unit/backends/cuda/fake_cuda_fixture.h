@@ -21,7 +21,7 @@ static inline void load_driver(void)
 	fake = driver.control;
 }
 
-/* A test begins with the context of device 0 current, and must leave nothing else. */
+/* Each test starts with the context of device 0 current, and must leave nothing else. */
 static inline int begin(void **state)
 {
 	(void)state;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Pointers that others made: whose they are, of what kind, and how far they reach. */
+/* Pointers that others allocated: owner, kind, and bounds. */
 #include "cuda_fixture.h"
 
 #include <sys/mman.h>
@@ -52,7 +52,7 @@ static void assert_facts(const struct pier_memory *memory, const char *kind,
 		fail_msg("\"%s\" is not in: %s", no_export, facts.no_export);
 }
 
-/* As the export of the page around the memory's start. */
+/* Like the export of the page around the start of the memory. */
 static void assert_not_exported(const struct pier_memory *memory, const char *sentence)
 {
 	struct pier_backend_export dmabuf = { .fd = -1 };
@@ -65,7 +65,7 @@ static void assert_not_exported(const struct pier_memory *memory, const char *se
 	assert_int_equal(dmabuf.fd, -1);
 }
 
-/* What was found is what the application has, and copies reach it. */
+/* The result matches the application's memory, and copies reach it. */
 static void assert_reaches(const struct pier_memory *memory, uint64_t address)
 {
 	uint64_t offset = address - memory->address;
@@ -79,8 +79,8 @@ static void assert_reaches(const struct pier_memory *memory, uint64_t address)
 	assert_memory_equal(in, out, sizeof(in));
 }
 
-/* A tensor in the middle of a cached block of PyTorch's. */
-static void test_interior(void **state)
+/* A tensor in the middle of a cached block of PyTorch. */
+static void finds_interior_pointers(void **state)
 {
 	uint64_t block = rig_alloc(contexts[1], 20 * RIG_MIB);
 	uint64_t live = app.control->live[FAKE_CUDA_DEVICE_MEMORY];
@@ -95,13 +95,13 @@ static void test_interior(void **state)
 	assert_reaches(&memory, block + 3 * RIG_MIB + 513);
 	assert_null(rig_current());
 	cuda->release(&memory);
-	/* It is the application's to free. */
+	/* The application must free it. */
 	assert_int_equal(app.control->live[FAKE_CUDA_DEVICE_MEMORY], live);
 	rig_free(contexts[1], block);
 }
 
-/* Small ones lie beside each other in one page: the page counts to both. */
-static void test_small(void **state)
+/* Small allocations share a page: the page belongs to both. */
+static void finds_small_allocations(void **state)
 {
 	uint64_t a = rig_alloc(contexts[0], 1000), b = rig_alloc(contexts[0], 1000);
 	uint64_t page = pier_host_page();
@@ -115,7 +115,10 @@ static void test_small(void **state)
 	assert_true(memory.address + memory.length >= b + 1000);
 	assert_reaches(&memory, b + 500);
 	cuda->release(&memory);
-	/* What leaves the allocation learns its bounds, not those of pages. */
+	/*
+	 * A range that leaves the allocation is refused with its bounds, not those of
+	 * pages.
+	 */
 	expect_ok(call_find(cuda, b + 500, 501, &memory));
 	assert_int_equal(memory.address, b);
 	assert_int_equal(memory.length, 1000);
@@ -124,7 +127,7 @@ static void test_small(void **state)
 	rig_free(contexts[0], a);
 }
 
-static void test_pool(void **state)
+static void finds_memory_of_pools(void **state)
 {
 	struct pier_memory memory;
 	CUdeviceptr address;
@@ -145,7 +148,7 @@ static void test_pool(void **state)
 	pop();
 }
 
-/* In the middle of a page it is refused for what it is, and not for that. */
+/* In the middle of a page it is refused because of its kind, not its place. */
 static void check_small(uint64_t address, uint64_t length, const char *sentence)
 {
 	struct pier_dmabuf dmabuf;
@@ -161,7 +164,7 @@ static void check_small(uint64_t address, uint64_t length, const char *sentence)
 	expect_ok(pier_buffer_free(buffer));
 }
 
-static void test_small_others(void **state)
+static void finds_small_memory_of_other_kinds(void **state)
 {
 	CUdeviceptr pool, managed;
 
@@ -178,7 +181,7 @@ static void test_small_others(void **state)
 	pop();
 }
 
-static void test_managed(void **state)
+static void finds_managed_memory(void **state)
 {
 	struct pier_memory memory;
 	CUdeviceptr address;
@@ -190,7 +193,7 @@ static void test_managed(void **state)
 	expect_ok(call_find(cuda, address + 5, 6, &memory));
 	assert_int_equal(memory.address, address);
 	assert_int_equal(memory.length, 4 * RIG_MIB);
-	/* The CPU can reach it, but no NIC may by that address: its pages move. */
+	/* The CPU can reach it, but no NIC may use the address: its pages move. */
 	assert_null(memory.cpu);
 	assert_facts(&memory, "managed memory", "0", false, "cudaMalloc");
 	assert_not_exported(&memory, "managed memory");
@@ -199,7 +202,7 @@ static void test_managed(void **state)
 	rig_free(contexts[0], address);
 }
 
-static void test_host(void **state)
+static void finds_host_memory(void **state)
 {
 	struct pier_memory memory;
 	void *host;
@@ -219,7 +222,7 @@ static void test_host(void **state)
 	pop();
 }
 
-static void test_registered(void **state)
+static void finds_registered_memory(void **state)
 {
 	char *plain = malloc(10000);
 	struct pier_memory memory;
@@ -244,7 +247,7 @@ static void test_registered(void **state)
 }
 
 /* A piece of an array is registered: the array can be wrapped as before. */
-static void test_around_registered(void **state)
+static void wraps_memory_around_a_registered_piece(void **state)
 {
 	uint64_t page = pier_host_page();
 	char *plain = aligned_alloc(page, 4 * page);
@@ -271,8 +274,8 @@ static void test_around_registered(void **state)
 	free(plain);
 }
 
-/* Expandable segments: as many as are asked for, and are there. */
-static void test_segments(void **state)
+/* Expandable segments: as many as requested and present. */
+static void finds_segments(void **state)
 {
 	struct rig_vmm range = rig_map(1, RIG_BLOCK, 4, true);
 	uint64_t second = range.address + RIG_BLOCK, start, length;
@@ -295,7 +298,7 @@ static void test_segments(void **state)
 	assert_int_equal(length, RIG_BLOCK);
 	cuda->release(&memory);
 
-	/* Past the end of what is mapped: the caller's mistake. */
+	/* Past the end of the mapping: the caller's mistake. */
 	expect_ok(call_find(cuda, second, 4 * RIG_BLOCK, &memory));
 	assert_int_equal(memory.length, 3 * RIG_BLOCK);
 	cuda->release(&memory);
@@ -305,8 +308,8 @@ static void test_segments(void **state)
 	rig_unmap(&range);
 }
 
-/* Neighbours that differ are no whole: another device, another flag, a hole. */
-static void test_unlike_segments(void **state)
+/* Adjacent segments that differ are not joined: another device, another flag, a hole. */
+static void does_not_join_unlike_segments(void **state)
 {
 	struct rig_vmm range = rig_map(0, RIG_BLOCK, 4, true);
 	uint64_t at = range.address;
@@ -326,7 +329,7 @@ static void test_unlike_segments(void **state)
 	expect_ok(call_find(cuda, at + 2 * RIG_BLOCK, RIG_BLOCK + 1, &memory));
 	assert_int_equal(memory.length, RIG_BLOCK);
 	cuda->release(&memory);
-	/* Reserved, and nothing there. */
+	/* Reserved, with nothing mapped. */
 	expect_result(call_find(cuda, at + 3 * RIG_BLOCK, 1, &memory), -ENOENT);
 	rig_map_one(at + 3 * RIG_BLOCK, RIG_BLOCK, 0, false);
 	expect_ok(call_find(cuda, at + 2 * RIG_BLOCK, RIG_BLOCK + 1, &memory));
@@ -339,7 +342,7 @@ static void test_unlike_segments(void **state)
 	rig_unmap(&range);
 }
 
-/* The CPU's part of cuMemSetAccess(): of the host, or of one of its nodes. */
+/* cuMemSetAccess() for the CPU: of the host, or of one of its nodes. */
 static void grant(uint64_t address, uint64_t length, unsigned int type)
 {
 	CUmemAccessDesc access = {
@@ -350,7 +353,7 @@ static void grant(uint64_t address, uint64_t length, unsigned int type)
 	assert_int_equal(app.cuMemSetAccess(address, length, &access, 1), CUDA_SUCCESS);
 }
 
-/* cuMemCreate() memory on the host is host memory, where the CPU was granted it. */
+/* cuMemCreate() memory on the host is host memory if the CPU was granted access. */
 static void check_vmm_on_host(unsigned int type)
 {
 	struct rig_vmm range = rig_map_on(type, RIG_BLOCK, 3);
@@ -365,14 +368,14 @@ static void check_vmm_on_host(unsigned int type)
 	grant(range.address, 2 * RIG_BLOCK, type);
 	expect_ok(call_find(cuda, range.address + 5, range.length - 5, &memory));
 	assert_ptr_equal(memory.cpu, (void *)(uintptr_t)range.address);
-	/* What the CPU does not reach is no part of what it reaches. */
+	/* Memory that the CPU cannot reach is not joined with memory that it can. */
 	assert_int_equal(memory.length, 2 * RIG_BLOCK);
 	assert_facts(&memory, "VMM on the host, 2 segments", "0", true, NULL);
 	assert_reaches(&memory, range.address + RIG_BLOCK - 4);
 	assert_memory_equal((char *)memory.cpu + RIG_BLOCK - 4, "reached", 8);
 	expect_ok(call_flush(cuda, &memory));
 	cuda->release(&memory);
-	/* Where that cannot be asked, it is not. */
+	/* If access cannot be queried, it counts as missing. */
 	rig_fail("cuMemGetAccess", CUDA_ERROR_NOT_SUPPORTED);
 	fake_cuda_call(app.control, "cuMemGetAccess")->fail_more = 100;
 	expect_ok(call_find(cuda, range.address, 1, &memory));
@@ -382,14 +385,14 @@ static void check_vmm_on_host(unsigned int type)
 	rig_unmap(&range);
 }
 
-static void test_vmm_on_host(void **state)
+static void finds_vmm_memory_on_the_host(void **state)
 {
 	(void)state;
 	check_vmm_on_host(CU_MEM_LOCATION_TYPE_HOST);
 	check_vmm_on_host(CU_MEM_LOCATION_TYPE_HOST_NUMA);
 }
 
-static void test_foreign(void **state)
+static void ignores_foreign_memory(void **state)
 {
 	static char data[64];
 	struct pier_memory memory;
@@ -409,7 +412,7 @@ static void test_foreign(void **state)
 }
 
 /* The same address, allocated anew. */
-static void test_identity(void **state)
+static void identifies_allocations(void **state)
 {
 	uint64_t address = rig_alloc(contexts[0], 3 * RIG_MIB), again, first, second;
 	struct rig_vmm range = rig_map(0, RIG_BLOCK, 2, true);
@@ -434,8 +437,8 @@ static void test_identity(void **state)
 	rig_unmap(&range);
 }
 
-/* By the public calls: owners, bounds, and what is not CUDA's. */
-static void test_wrap(void **state)
+/* Through the public calls: owners, bounds, and memory that is not CUDA's. */
+static void wraps_memory_of_the_application(void **state)
 {
 	uint64_t address = rig_alloc(contexts[1], 3 * RIG_MIB);
 	struct pier_buffer *buffer;
@@ -457,8 +460,8 @@ static void test_wrap(void **state)
 	rig_free(contexts[1], address);
 }
 
-/* The context of the allocation, not the primary one, and not that of the thread. */
-static void test_context(void **state)
+/* The context of the allocation, neither the primary one nor that of the thread. */
+static void uses_the_context_of_the_allocation(void **state)
 {
 	uint64_t address = rig_alloc(contexts[1], 3 * RIG_MIB);
 	struct pier_memory memory;
@@ -473,8 +476,10 @@ static void test_context(void **state)
 	rig_free(contexts[1], address);
 }
 
-/* The driver that knows a pointer and then fails does not make host memory of it. */
-static void test_failures(void **state)
+/*
+ * If the driver knows a pointer and then fails, the memory is not taken for host memory.
+ */
+static void reports_failures_of_the_driver(void **state)
 {
 	static const char *const calls[] = { "cuCtxPushCurrent",
 					     "cuPointerGetAttribute" };
@@ -502,22 +507,22 @@ int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
-		CASE(test_interior),
-		CASE(test_small),
-		CASE(test_pool),
-		CASE(test_managed),
-		CASE(test_host),
-		CASE(test_registered),
-		CASE(test_segments),
-		CASE(test_unlike_segments),
-		CASE(test_vmm_on_host),
-		CASE(test_small_others),
-		CASE(test_around_registered),
-		CASE(test_foreign),
-		CASE(test_identity),
-		CASE(test_wrap),
-		CASE(test_context),
-		CASE(test_failures),
+		CASE(finds_interior_pointers),
+		CASE(finds_small_allocations),
+		CASE(finds_memory_of_pools),
+		CASE(finds_managed_memory),
+		CASE(finds_host_memory),
+		CASE(finds_registered_memory),
+		CASE(finds_segments),
+		CASE(does_not_join_unlike_segments),
+		CASE(finds_vmm_memory_on_the_host),
+		CASE(finds_small_memory_of_other_kinds),
+		CASE(wraps_memory_around_a_registered_piece),
+		CASE(ignores_foreign_memory),
+		CASE(identifies_allocations),
+		CASE(wraps_memory_of_the_application),
+		CASE(uses_the_context_of_the_allocation),
+		CASE(reports_failures_of_the_driver),
 	};
 
 	return cmocka_run_group_tests(tests, rig_begin, NULL);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What pier asks of a device beside the application's own work on it. */
+/* The calls that pier makes to a device while the application uses it. */
 #include "cuda_fixture.h"
 
-/* While a kernel of the application polls, for these bytes or for others. */
+/* While a kernel of the application polls for these or other bytes. */
 static void check_beside_kernel(const struct pier_memory *memory)
 {
 	char in[] = "for the kernel", out[sizeof(in)] = "";
@@ -16,7 +16,7 @@ static void check_beside_kernel(const struct pier_memory *memory)
 	assert_int_equal(app.control->live[FAKE_CUDA_STREAM], streams);
 }
 
-static void test_beside_kernel(void **state)
+static void does_not_wait_for_a_kernel(void **state)
 {
 	static const char *const units[] = { "0", "1", "1:vmm:2M" };
 	struct pier_memory memory;
@@ -31,8 +31,8 @@ static void test_beside_kernel(void **state)
 	assert_int_equal(app.control->hangs, 0);
 }
 
-/* A context of the application's has a stream for as long as the copy takes. */
-static void test_own_context(void **state)
+/* An application's context has a stream of pier's only during a copy. */
+static void removes_its_stream_after_the_copy(void **state)
 {
 	CUcontext context = rig_context(1), popped;
 	struct fake_cuda_call *made = fake_cuda_call(app.control, "cuStreamCreate");
@@ -56,8 +56,8 @@ static void test_own_context(void **state)
 	rig_destroy(context);
 }
 
-/* The runtime's is the primary one, in which pier has a stream already. */
-static void test_primary(void **state)
+/* The runtime uses the primary context, in which pier keeps a stream. */
+static void keeps_its_stream_in_the_primary_context(void **state)
 {
 	struct fake_cuda_call *made = fake_cuda_call(app.control, "cuStreamCreate");
 	struct pier_memory memory;
@@ -113,7 +113,7 @@ static CUstreamCaptureMode exchange(CUstreamCaptureMode mode)
 	return mode;
 }
 
-static void test_beside_capture(void **state)
+static void does_not_end_a_capture(void **state)
 {
 	static const char *const units[] = { "0", "1:vmm", "0:host" };
 
@@ -124,8 +124,8 @@ static void test_beside_capture(void **state)
 	assert_int_equal(app.control->breaks, 0);
 }
 
-/* The thread's mode is what it was, after what failed too. */
-static void test_capture_mode(void **state)
+/* The thread's mode is restored, also after a failure. */
+static void restores_the_capture_mode(void **state)
 {
 	struct pier_memory memory, other;
 	char byte = 1;
@@ -142,7 +142,7 @@ static void test_capture_mode(void **state)
 		rig_fail("cuMemAlloc", CUDA_ERROR_OUT_OF_MEMORY);
 		expect_result(cuda->alloc("0", 1, &other), -ENOMEM);
 		assert_int_equal(exchange(mode), mode);
-		/* What cannot be changed is not given back either. */
+		/* If the mode cannot be changed, it is not restored either. */
 		rig_fail("cuThreadExchangeStreamCaptureMode", CUDA_ERROR_UNKNOWN);
 		expect_ok(cuda->copy_to(&memory, 0, &byte, 1));
 		assert_int_equal(exchange(mode), mode);
@@ -155,8 +155,11 @@ int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, rig_setup, rig_teardown)
 	const struct CMUnitTest tests[] = {
-		CASE(test_beside_kernel),  CASE(test_own_context),  CASE(test_primary),
-		CASE(test_beside_capture), CASE(test_capture_mode),
+		CASE(does_not_wait_for_a_kernel),
+		CASE(removes_its_stream_after_the_copy),
+		CASE(keeps_its_stream_in_the_primary_context),
+		CASE(does_not_end_a_capture),
+		CASE(restores_the_capture_mode),
 	};
 
 	return cmocka_run_group_tests(tests, rig_begin, NULL);

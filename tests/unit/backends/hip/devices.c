@@ -7,11 +7,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A runtime without a device, and why; the driver's file is played by this file. */
+/* A runtime without a device, and the reason; this file replaces the driver's file. */
 
 static const struct pier_backend *const backend = &pier_hip_backend;
 
-static int kfd_error; /* of opening it; 0: it can be */
+static int kfd_error; /* errno of opening it, or 0 */
 
 int __real_open(const char *path, int flags, ...);
 int __wrap_open(const char *path, int flags, ...);
@@ -51,7 +51,7 @@ static void expect_reason(int error, int result, const char *reason)
 	assert_int_equal(rig.hipPeekAtLastError(), 0);
 }
 
-static void test_no_device(void **state)
+static void reports_why_no_device_works(void **state)
 {
 	(void)state;
 	expect_reason(ENOENT, EOPNOTSUPP,
@@ -68,7 +68,7 @@ static void test_no_device(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		rig_test(test_no_device),
+		rig_test(reports_why_no_device_works),
 	};
 
 	return cmocka_run_group_tests_name("hip_devices", tests, rig_open, NULL);

@@ -12,18 +12,19 @@
 #include <pier/device.h>
 #include <pier/mr.h>
 
-/* Exporting: dma-bufs, their offsets, and every way in which it is refused. */
+/* Exports: dma-bufs, their offsets, and every refusal. */
 
 static const struct pier_backend *const backend = &pier_hip_backend;
 
 enum {
-	SMALL = 64 << 10, /* a piece of what the driver has for several */
+	SMALL = 64 << 10, /* part of a memory object that the driver keeps for several
+			     allocations */
 	LARGE = 5 << 20,
 };
 
 /*
- * Bytes that were copied to `offset` of the memory are found in the dma-buf where the
- * export of pages from `start` on says.
+ * Bytes copied to `offset` of the memory are in the dma-buf where the export of pages
+ * from `start` on reports them.
  */
 static void check_offset(const struct pier_memory *memory, uint64_t start,
 			 uint64_t offset)
@@ -46,8 +47,8 @@ static void check_offset(const struct pier_memory *memory, uint64_t start,
 	expect_ok(backend->copy_to(memory, offset, none, sizeof(none)));
 }
 
-/* Interior pages, in memory that is itself in the middle of the driver's. */
-static void test_offset_is_used_once(void **state)
+/* Interior pages of memory that is itself in the middle of the driver's memory. */
+static void applies_the_offset_once(void **state)
 {
 	static const uint64_t sizes[] = { SMALL, LARGE };
 	size_t before = rig.fake->exports;
@@ -69,8 +70,8 @@ static void test_offset_is_used_once(void **state)
 	assert_int_equal(rig.fake->exports, before + 10);
 }
 
-/* The same through the library, whose own offsets come on top. */
-static void test_buffer_export(void **state)
+/* The same through the library, which adds its own offsets. */
+static void exports_buffers(void **state)
 {
 	struct pier_buffer *before, *buffer, *wrapped;
 	struct pier_dmabuf dmabuf;
@@ -98,8 +99,8 @@ static void test_buffer_export(void **state)
 	expect_ok(pier_buffer_free(before));
 }
 
-/* Registered from the dma-buf, of which the region needs no fd of the backend's. */
-static void test_region(void **state)
+/* Registered from the dma-buf; the region needs no fd of the backend. */
+static void registers_an_export(void **state)
 {
 	struct pier_device *device;
 	struct pier_buffer *buffer;
@@ -138,7 +139,7 @@ static void expect_refused(const struct pier_memory *memory, uint64_t address,
 	assert_int_equal(rig.hipPeekAtLastError(), 0);
 }
 
-static void test_ranges_refused(void **state)
+static void refuses_invalid_ranges(void **state)
 {
 	struct pier_memory memory, other;
 	void *freed = NULL;
@@ -146,7 +147,7 @@ static void test_ranges_refused(void **state)
 	(void)state;
 	expect_ok(backend->alloc("0", SMALL, &memory));
 	expect_ok(backend->alloc("0", 4096, &other));
-	/* The next allocation lies right behind it in the driver's memory. */
+	/* The next allocation follows it directly in the driver's memory. */
 	expect_refused(&memory, memory.address, SMALL + 4096, PIER_MAPPING_DEFAULT,
 		       ERANGE, "69632 bytes at");
 	test_assert_sentence("leave the allocation, which is now 65536 bytes at");
@@ -165,7 +166,7 @@ static void test_ranges_refused(void **state)
 	backend->free(&memory);
 }
 
-static void test_kinds_refused(void **state)
+static void refuses_other_kinds_of_memory(void **state)
 {
 	void *managed = NULL, *pool = NULL, *host = NULL, *other = NULL, *mapped = NULL;
 	struct pier_memory memory;
@@ -210,7 +211,7 @@ static void test_kinds_refused(void **state)
 	assert_int_equal(rig.hipFree(mapped), 0);
 }
 
-static void test_driver_refuses(void **state)
+static void reports_a_refusal_of_the_driver(void **state)
 {
 	struct pier_backend_export dmabuf[2];
 	struct pier_memory memory;
@@ -256,7 +257,7 @@ static bool is_eventfd(int fd)
 	       strstr(target, "eventfd");
 }
 
-static void test_mappings(void **state)
+static void uses_the_requested_mapping(void **state)
 {
 	static const struct {
 		enum fake_hip_pcie pcie;
@@ -291,8 +292,8 @@ static void test_mappings(void **state)
 	backend->free(&memory);
 }
 
-/* HSA is kept by each export that is open, and closed by its own call. */
-static void test_references(void **state)
+/* Each open export holds a reference to HSA; closing the export releases it. */
+static void exports_hold_a_reference_to_hsa(void **state)
 {
 	struct pier_backend_export dmabuf[3];
 	struct pier_memory memory;
@@ -328,7 +329,7 @@ static void *export_often(void *argument)
 	return NULL;
 }
 
-static void test_threads(void **state)
+static void threads_can_export_at_once(void **state)
 {
 	struct pier_memory memory;
 	pthread_t threads[4];
@@ -346,15 +347,15 @@ static void test_threads(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		rig_test(test_offset_is_used_once),
-		rig_test(test_buffer_export),
-		rig_test(test_region),
-		rig_test(test_ranges_refused),
-		rig_test(test_kinds_refused),
-		rig_test(test_driver_refuses),
-		rig_test(test_mappings),
-		rig_test(test_references),
-		rig_test(test_threads),
+		rig_test(applies_the_offset_once),
+		rig_test(exports_buffers),
+		rig_test(registers_an_export),
+		rig_test(refuses_invalid_ranges),
+		rig_test(refuses_other_kinds_of_memory),
+		rig_test(reports_a_refusal_of_the_driver),
+		rig_test(uses_the_requested_mapping),
+		rig_test(exports_hold_a_reference_to_hsa),
+		rig_test(threads_can_export_at_once),
 	};
 
 	return cmocka_run_group_tests_name("hip_export", tests, rig_open, NULL);

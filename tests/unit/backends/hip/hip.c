@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* Allocating, copying, and what a thread keeps. */
+/* Allocating, copying, and the state of the calling thread. */
 
 static const struct pier_backend *const backend = &pier_hip_backend;
 
@@ -33,7 +33,7 @@ static void expect_facts(const struct pier_memory *memory, const char *kind,
 	assert_int_equal(facts.no_export[0] != '\0', host);
 }
 
-static void test_kinds(void **state)
+static void allocates_every_kind(void **state)
 {
 	static const struct {
 		const char *unit, *kind, *device;
@@ -60,8 +60,8 @@ static void test_kinds(void **state)
 	}
 }
 
-/* Read by other means than a copy, which would wait for what is not finished. */
-static void test_zeroed(void **state)
+/* Read directly: a copy would wait for unfinished work. */
+static void zeroes_new_memory(void **state)
 {
 	static const char *const units[] = { "0", "0:fine", "0:host" };
 	static const char zeros[3 << 20];
@@ -78,7 +78,7 @@ static void test_zeroed(void **state)
 	}
 }
 
-static void test_units_refused(void **state)
+static void refuses_invalid_units(void **state)
 {
 	static const char *const wrong[] = {
 		"x",  "-1",    "+1",   "00",  "01",	 "0x1",	     "1 ",  " 1",
@@ -101,7 +101,7 @@ static void test_units_refused(void **state)
 	expect_alloc_fails("1:fine", 100, EINVAL, "one device, 0, but \"1:fine\"");
 }
 
-static void test_copies(void **state)
+static void copies_both_ways(void **state)
 {
 	char source[5000], back[5000], guards[5002];
 	struct pier_memory memory;
@@ -120,7 +120,7 @@ static void test_copies(void **state)
 	backend->free(&memory);
 }
 
-static void test_host_memory_needs_no_hip(void **state)
+static void host_memory_needs_no_hip(void **state)
 {
 	struct pier_memory memory;
 	char back[4];
@@ -138,8 +138,8 @@ static void test_host_memory_needs_no_hip(void **state)
 	backend->free(&memory);
 }
 
-/* The thread's device is that of before after each call, also one that failed. */
-static void test_current_device(void **state)
+/* After each call, also a failed one, the thread's current device is as before. */
+static void keeps_the_current_device(void **state)
 {
 	char byte = 'x', pci[16];
 	struct pier_memory memory;
@@ -176,8 +176,8 @@ static void test_current_device(void **state)
 	assert_int_equal(rig.hipSetDevice(0), 0);
 }
 
-/* An error of the application's own is not taken away by calls that succeed. */
-static void test_last_error_is_kept(void **state)
+/* Successful calls do not clear an error of the application. */
+static void keeps_the_last_error(void **state)
 {
 	struct pier_memory memory;
 
@@ -188,7 +188,7 @@ static void test_last_error_is_kept(void **state)
 	assert_int_equal(rig.hipGetLastError(), 101);
 }
 
-static void test_memory_exhausted(void **state)
+static void reports_exhausted_memory(void **state)
 {
 	struct pier_memory memory;
 
@@ -203,8 +203,8 @@ static void test_memory_exhausted(void **state)
 	backend->free(&memory);
 }
 
-/* Whatever fails in the middle leaves nothing. */
-static void test_alloc_faults(void **state)
+/* A failure at any step leaves nothing behind. */
+static void failed_allocation_leaves_nothing_behind(void **state)
 {
 	static const struct {
 		const char *function;
@@ -227,7 +227,7 @@ static void test_alloc_faults(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
-		/* So that there is one to make. */
+		/* So that there is one to create. */
 		rig.reset(1);
 		rig_fail(faults[i].function, faults[i].error);
 		expect_alloc_fails("1", 4096, faults[i].result, faults[i].sentence);
@@ -237,7 +237,7 @@ static void test_alloc_faults(void **state)
 	}
 }
 
-static void test_device_lost(void **state)
+static void reports_a_lost_device(void **state)
 {
 	struct pier_memory memory;
 	char byte = 1;
@@ -256,7 +256,7 @@ static void test_device_lost(void **state)
 	rig.hipGetLastError();
 }
 
-static void test_flush(void **state)
+static void flushes_writes_of_the_nic(void **state)
 {
 	struct pier_memory memory;
 
@@ -277,7 +277,7 @@ static void test_flush(void **state)
 	backend->free(&memory);
 }
 
-static void test_units(void **state)
+static void lists_units(void **state)
 {
 	struct pier_backend_unit unit;
 	struct pier_memory memory;
@@ -305,7 +305,7 @@ static void test_units(void **state)
 	backend->free(&memory);
 }
 
-static void test_probe(void **state)
+static void probes_the_runtime(void **state)
 {
 	char detail[256] = "";
 
@@ -321,7 +321,7 @@ static void test_probe(void **state)
 				    "driver is too old for them");
 }
 
-static void test_host_locking(void **state)
+static void locks_host_memory(void **state)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
 	void *pages = aligned_alloc(page, 4 * page);
@@ -361,7 +361,7 @@ static void *churn(void *argument)
 	return NULL;
 }
 
-static void test_threads(void **state)
+static void threads_can_share_the_backend(void **state)
 {
 	pthread_t threads[4];
 	int devices[4] = { 0, 1, 0, 1 };
@@ -377,21 +377,21 @@ static void test_threads(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		rig_test(test_kinds),
-		rig_test(test_zeroed),
-		rig_test(test_units_refused),
-		rig_test(test_copies),
-		rig_test(test_host_memory_needs_no_hip),
-		rig_test(test_current_device),
-		rig_test(test_last_error_is_kept),
-		rig_test(test_memory_exhausted),
-		rig_test(test_alloc_faults),
-		rig_test(test_device_lost),
-		rig_test(test_flush),
-		rig_test(test_units),
-		rig_test(test_probe),
-		rig_test(test_host_locking),
-		rig_test(test_threads),
+		rig_test(allocates_every_kind),
+		rig_test(zeroes_new_memory),
+		rig_test(refuses_invalid_units),
+		rig_test(copies_both_ways),
+		rig_test(host_memory_needs_no_hip),
+		rig_test(keeps_the_current_device),
+		rig_test(keeps_the_last_error),
+		rig_test(reports_exhausted_memory),
+		rig_test(failed_allocation_leaves_nothing_behind),
+		rig_test(reports_a_lost_device),
+		rig_test(flushes_writes_of_the_nic),
+		rig_test(lists_units),
+		rig_test(probes_the_runtime),
+		rig_test(locks_host_memory),
+		rig_test(threads_can_share_the_backend),
 	};
 
 	return cmocka_run_group_tests_name("hip", tests, rig_open, NULL);

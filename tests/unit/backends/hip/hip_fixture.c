@@ -24,7 +24,7 @@ int rig_open(void **state)
 	void *runtime;
 
 	(void)state;
-	/* Whoever wants the soname gets the one that is there. */
+	/* A request for the soname gets the library that is present. */
 	if (hsa && !dlopen(hsa, RTLD_NOW))
 		fail_msg("%s", dlerror());
 	runtime = dlopen("libamdhip64.so.6", RTLD_NOW);
@@ -52,7 +52,7 @@ int rig_before(void **state)
 	return 0;
 }
 
-/* Restores the settings, which stand before the counters. */
+/* Restore the settings, which precede the counters. */
 int rig_after(void **state)
 {
 	int device = -1;
@@ -66,7 +66,7 @@ int rig_after(void **state)
 	assert_int_equal(rig.fake->misuses, 0);
 	assert_int_equal(rig.fake->hangs, 0);
 	assert_int_equal(rig.fake->breaks, 0);
-	/* HIP's own reference is left, and none of pier's. */
+	/* HIP's own reference remains, and none of pier's. */
 	assert_int_equal(rig.fake->references, rig.fake->initialised);
 	assert_int_equal(rig.hipPeekAtLastError(), 0);
 	if (rig.fake->initialised) {
@@ -85,7 +85,7 @@ char *rig_map(int device, size_t segment, size_t count, size_t reserved)
 	int current;
 
 	assert_ptr_not_equal(address, MAP_FAILED);
-	/* Whoever maps has used HIP. */
+	/* A mapping counts as a use of HIP. */
 	assert_int_equal(rig.hipGetDevice(&current), 0);
 	for (size_t i = 0; i < count; i++)
 		assert_true(rig.map(device, address + i * segment, segment));

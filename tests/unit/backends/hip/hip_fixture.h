@@ -12,8 +12,8 @@
 struct ihipStream_t;
 
 /*
- * The HIP backend on the fake runtimes, which LD_LIBRARY_PATH finds. What a test calls
- * of HIP itself, as an application would, it calls through `hip`.
+ * The HIP backend on the fake runtimes, which LD_LIBRARY_PATH finds. A test makes the HIP
+ * calls of an application through `hip`.
  */
 #define RIG_FUNCTIONS(X)                                                                 \
 	X(hipMalloc, (void **pointer, size_t size))                                      \
@@ -44,28 +44,28 @@ struct hip_rig {
 	bool (*map)(int device, void *space, size_t size);
 	void (*unmap)(void *space);
 	struct fake_hip *fake;
-	struct fake_hip settings; /* as they were */
+	struct fake_hip settings; /* as they were before */
 	struct test_census census;
 };
 
 extern struct hip_rig rig;
 
-/* Of a group, and of each test: nothing is left of anything. */
+/* Setup and teardown of a group and of each test: nothing may be left behind. */
 int rig_open(void **state);
 int rig_before(void **state);
 int rig_after(void **state);
 
 /*
- * Segments of hipMemMap() side by side: the first `count` of `reserved`, whose address is
- * returned. The segments are on a device.
+ * Adjacent segments of hipMemMap(): the first `count` of `reserved`, whose address is
+ * returned. The segments are on one device.
  */
 char *rig_map(int device, size_t segment, size_t count, size_t reserved);
 void rig_unmap(char *address, size_t segment, size_t count, size_t reserved);
 
-/* The next call of a function fails. */
+/* Make the next call of a function fail. */
 void rig_fail(const char *function, unsigned int error);
 
-/* That an export's fd has these bytes at an offset. */
+/* Expect these bytes at an offset of an export's fd. */
 void rig_expect_bytes(int fd, uint64_t offset, const void *expected, size_t length);
 
 #define rig_test(function) \

@@ -8,7 +8,7 @@
 
 /*
  * Runtimes that lack functions: RIG_HSA names one without the second version of the
- * export, or without any.
+ * export, or without any export.
  */
 
 static const struct pier_backend *const backend = &pier_hip_backend;
@@ -24,7 +24,7 @@ static bool has(const char *function)
 	return found;
 }
 
-static void test_it_is_old(void **state)
+static void loads_an_old_runtime(void **state)
 {
 	(void)state;
 	assert_false(has("hsa_amd_portable_export_dmabuf_v2"));
@@ -46,7 +46,7 @@ static void expect_refused(const struct pier_memory *memory, enum pier_mapping m
 	assert_int_equal(rig.fake->references, references);
 }
 
-static void test_export(void **state)
+static void exports_as_far_as_the_runtime_can(void **state)
 {
 	struct pier_backend_export dmabuf;
 	struct pier_memory memory;
@@ -78,8 +78,8 @@ static void test_export(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		rig_test(test_it_is_old),
-		rig_test(test_export),
+		rig_test(loads_an_old_runtime),
+		rig_test(exports_as_far_as_the_runtime_can),
 	};
 
 	return cmocka_run_group_tests_name("hip_old", tests, rig_open, NULL);

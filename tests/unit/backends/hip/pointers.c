@@ -9,12 +9,14 @@
 
 #include <pier/buffer.h>
 
-/* Pointers that others made: whose they are, and whether they are still the same. */
+/*
+ * Pointers that others allocated: their owner, and whether the memory is still the same.
+ */
 
 static const struct pier_backend *const backend = &pier_hip_backend;
 
-/* First, before anything has used HIP: a host pointer does not begin with it. */
-static void test_host_pointers_initialise_nothing(void **state)
+/* Must run first, before anything uses HIP: a host pointer does not initialise it. */
+static void host_pointers_initialise_nothing(void **state)
 {
 	struct pier_buffer *buffer;
 	struct pier_memory memory;
@@ -52,7 +54,7 @@ static void expect_found(void *pointer, uint64_t offset, uint64_t length,
 	backend->release(&memory);
 }
 
-static void test_found(void **state)
+static void finds_memory_of_the_application(void **state)
 {
 	void *device = NULL, *large = NULL, *fine = NULL, *host = NULL, *managed = NULL,
 	     *pool = NULL;
@@ -74,12 +76,12 @@ static void test_found(void **state)
 	expect_found(fine, 5, 4096, "fine-grained device memory", "1");
 	expect_found(host, 4999, 5000, "page-locked host memory", "1");
 	expect_found(managed, 4000, 4096, "managed memory", "1");
-	/* Most versions do not tell of pools. */
+	/* Most versions do not report pools. */
 	expect_found(pool, 4000, 4096, "hipMalloc", "1");
 	rig.fake->pools = true;
 	expect_found(pool, 4000, 4096, "hipMallocAsync", "1");
 	rig.set_type(large, 6);
-	/* HSA takes any pointer into it for its base; HIP does not. */
+	/* HSA accepts any interior pointer as a base; HIP does not. */
 	expect_found(large, 1 << 20, 3 << 20, "hipMemMap", "1");
 
 	expect_result(call_find(backend, (uint64_t)(uintptr_t)bytes, UINT64_MAX, &memory),
@@ -98,7 +100,7 @@ static void test_found(void **state)
 	assert_int_equal(rig.hipHostFree(host), 0);
 }
 
-static void test_wrapping(void **state)
+static void wraps_memory_of_the_application(void **state)
 {
 	struct pier_buffer *buffer;
 	void *device = NULL;
@@ -117,8 +119,8 @@ static void test_wrapping(void **state)
 	assert_int_equal(rig.hipFree(device), 0);
 }
 
-/* What lies around it was never HIP's, so who wants more has plain host memory. */
-static void test_registered_host_memory(void **state)
+/* The memory around it never belonged to HIP, so a larger range is plain host memory. */
+static void finds_registered_host_memory(void **state)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
 	char *pages = mmap(NULL, 4 * page, PROT_READ | PROT_WRITE,
@@ -143,8 +145,8 @@ static void test_registered_host_memory(void **state)
 	munmap(pages, 4 * page);
 }
 
-/* With HMM, clr knows of each pointer that it is in the process. */
-static void test_host_pointers_with_hmm(void **state)
+/* With HMM, clr reports every pointer as memory of the process. */
+static void finds_host_pointers_with_hmm(void **state)
 {
 	struct pier_buffer *buffer = NULL;
 	void *device = NULL;
@@ -160,7 +162,7 @@ static void test_host_pointers_with_hmm(void **state)
 	assert_int_equal(rig.hipFree(device), 0);
 }
 
-static void test_identity(void **state)
+static void identifies_allocations(void **state)
 {
 	void *first = NULL, *second = NULL;
 	uint64_t before = 0, same = 0, after = 0;
@@ -179,8 +181,8 @@ static void test_identity(void **state)
 	assert_int_equal(rig.hipFree(second), 0);
 }
 
-/* A fault is told, and not taken for somebody else's memory. */
-static void test_faults(void **state)
+/* A failure is reported, and does not turn the memory into someone else's. */
+static void reports_failures_of_the_runtime(void **state)
 {
 	struct pier_memory memory;
 	void *device = NULL;
@@ -193,7 +195,7 @@ static void test_faults(void **state)
 		call_find(backend, (uint64_t)(uintptr_t)device, UINT64_MAX, &memory),
 		-EIO);
 	test_assert_sentence("hipErrorLaunchFailure");
-	/* Of what HSA does not know either it says nothing. */
+	/* Memory that HSA does not know is not claimed either. */
 	expect_result(
 		call_find(backend, (uint64_t)(uintptr_t)&memory, UINT64_MAX, &memory),
 		-ENOENT);
@@ -202,7 +204,7 @@ static void test_faults(void **state)
 	rig.hipGetLastError();
 }
 
-/* A child cannot use HIP, and what it gives back is the parent's still. */
+/* A child cannot use HIP; what it frees still belongs to the parent. */
 static int in_child(struct pier_memory *memory, struct pier_backend_export *dmabuf)
 {
 	struct pier_backend_export other = { .fd = -1 };
@@ -227,7 +229,7 @@ static int in_child(struct pier_memory *memory, struct pier_backend_export *dmab
 	return rig.fake->allocations == 1 ? 0 : 6;
 }
 
-static void test_fork(void **state)
+static void child_leaves_hip_alone(void **state)
 {
 	struct pier_backend_export dmabuf;
 	struct pier_memory memory;
@@ -252,14 +254,14 @@ static void test_fork(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		rig_test(test_host_pointers_initialise_nothing),
-		rig_test(test_found),
-		rig_test(test_wrapping),
-		rig_test(test_registered_host_memory),
-		rig_test(test_host_pointers_with_hmm),
-		rig_test(test_identity),
-		rig_test(test_faults),
-		rig_test(test_fork),
+		rig_test(host_pointers_initialise_nothing),
+		rig_test(finds_memory_of_the_application),
+		rig_test(wraps_memory_of_the_application),
+		rig_test(finds_registered_host_memory),
+		rig_test(finds_host_pointers_with_hmm),
+		rig_test(identifies_allocations),
+		rig_test(reports_failures_of_the_runtime),
+		rig_test(child_leaves_hip_alone),
 	};
 
 	return cmocka_run_group_tests_name("hip_pointers", tests, rig_open, NULL);

@@ -6,7 +6,7 @@
 
 #include <pier/pier.h>
 
-/* Memory of hipMemMap(): segments side by side, of which each is exported alone. */
+/* Memory of hipMemMap(): adjacent segments, each exported separately. */
 
 static const struct pier_backend *const backend = &pier_hip_backend;
 
@@ -28,14 +28,14 @@ static void expect_kind(const struct pier_memory *memory, const char *kind)
 	assert_string_equal(facts.unit, "1");
 }
 
-static void test_found(void **state)
+static void finds_segments(void **state)
 {
 	char *address = rig_map(1, SEGMENT, 3, 4);
 	struct pier_memory memory;
 	uint64_t start, length;
 
 	(void)state;
-	/* As many as are asked for. */
+	/* As many as requested. */
 	expect_ok(call_find(backend, number(address) + 5, SEGMENT - 5, &memory));
 	assert_int_equal(memory.address, number(address));
 	assert_int_equal(memory.length, SEGMENT);
@@ -56,7 +56,7 @@ static void test_found(void **state)
 	test_assert_sentence("nothing is mapped at");
 	backend->release(&memory);
 
-	/* And as there are. */
+	/* As many as there are. */
 	expect_ok(call_find(backend, number(address), 4 * SEGMENT, &memory));
 	assert_int_equal(memory.length, 3 * SEGMENT);
 	backend->release(&memory);
@@ -66,8 +66,8 @@ static void test_found(void **state)
 	rig_unmap(address, SEGMENT, 3, 4);
 }
 
-/* On another device, or none of hipMemMap(): it ends there. */
-static void test_unlike(void **state)
+/* It ends at memory of another device, or memory not from hipMemMap(). */
+static void does_not_join_unlike_segments(void **state)
 {
 	char *address = rig_map(1, SEGMENT, 2, 4);
 	struct pier_memory memory;
@@ -84,7 +84,7 @@ static void test_unlike(void **state)
 	rig_unmap(address, SEGMENT, 3, 4);
 }
 
-static void test_export(void **state)
+static void exports_each_segment(void **state)
 {
 	char *address = rig_map(1, SEGMENT, 3, 3);
 	struct pier_backend_export dmabuf = { .fd = -1 };
@@ -111,8 +111,8 @@ static void test_export(void **state)
 	rig_unmap(address, SEGMENT, 3, 3);
 }
 
-/* By the public calls, over the seams. */
-static void test_copies(void **state)
+/* Through the public calls, across the seams. */
+static void copies_across_seams(void **state)
 {
 	static char bytes[SEGMENT + 8192], back[sizeof(bytes)];
 	char *address = rig_map(1, SEGMENT, 3, 3);
@@ -128,7 +128,7 @@ static void test_copies(void **state)
 	assert_memory_equal(rig.reach(address + SEGMENT - 4096, 4096), bytes, 4096);
 	assert_memory_equal(rig.reach(address + 2 * SEGMENT, 4096),
 			    bytes + SEGMENT + 4096, 4096);
-	/* Unmapped meanwhile: not a byte behind it. */
+	/* Unmapped in the meantime: not a byte behind it is copied. */
 	rig.unmap(address + SEGMENT);
 	expect_result(pier_buffer_copy_to(buffer, SEGMENT - 4096, bytes, sizeof(bytes)),
 		      -EFAULT);
@@ -138,8 +138,8 @@ static void test_copies(void **state)
 	rig_unmap(address, SEGMENT, 3, 3);
 }
 
-/* One region, of a part for each segment. */
-static void test_region(void **state)
+/* One region, with a part for each segment. */
+static void registers_a_part_for_each_segment(void **state)
 {
 	char *address = rig_map(1, SEGMENT, 3, 3);
 	struct pier_buffer *buffer;
@@ -166,8 +166,11 @@ static void test_region(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		rig_test(test_found),  rig_test(test_unlike), rig_test(test_export),
-		rig_test(test_copies), rig_test(test_region),
+		rig_test(finds_segments),
+		rig_test(does_not_join_unlike_segments),
+		rig_test(exports_each_segment),
+		rig_test(copies_across_seams),
+		rig_test(registers_a_part_for_each_segment),
 	};
 
 	return cmocka_run_group_tests(tests, rig_open, NULL);

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* What an application does with streams and graphs meanwhile. */
+/* The calls that pier makes while an application uses streams and graphs. */
 
 static const struct pier_backend *const backend = &pier_hip_backend;
 
@@ -24,9 +24,11 @@ static void expect_copies(const struct pier_memory *memory)
 	assert_string_equal(back, "bytes");
 }
 
-/* A kernel that waits for these bytes would wait for ever for a copy that waits for it.
+/*
+ * A kernel that polls for these bytes would deadlock with a copy that waits for the
+ * kernel.
  */
-static void test_beside_kernel(void **state)
+static void does_not_wait_for_a_kernel(void **state)
 {
 	struct pier_memory memory, found;
 	void *pointer = NULL;
@@ -44,8 +46,8 @@ static void test_beside_kernel(void **state)
 	assert_int_equal(rig.hipFree(pointer), 0);
 }
 
-/* One for each device, however many copies. */
-static void test_streams_are_kept(void **state)
+/* One stream for each device, however many copies. */
+static void keeps_its_streams(void **state)
 {
 	struct pier_memory memory;
 	size_t streams;
@@ -57,7 +59,7 @@ static void test_streams_are_kept(void **state)
 	for (int i = 0; i < 3; i++)
 		expect_copies(&memory);
 	assert_int_equal(rig.fake->streams, streams + 1);
-	/* hipDeviceReset() takes it away. */
+	/* hipDeviceReset() destroys it. */
 	rig.reset(0);
 	assert_int_equal(rig.fake->streams, streams);
 	expect_copies(&memory);
@@ -65,8 +67,8 @@ static void test_streams_are_kept(void **state)
 	backend->free(&memory);
 }
 
-/* That of a device which is lost is no reason for another one. */
-static void test_failing_streams(void **state)
+/* A lost device does not cause another stream to be created. */
+static void survives_failing_streams(void **state)
 {
 	struct pier_memory memory;
 	size_t streams;
@@ -112,7 +114,7 @@ static void use_all(const char *unit, char *plain, size_t page)
 }
 
 /* Everything that pier does, while another thread captures. */
-static void test_beside_capture(void **state)
+static void does_not_end_a_capture(void **state)
 {
 	static const char *const units[] = { "0", "1:fine", "0:host" };
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -137,8 +139,8 @@ static unsigned int exchange(unsigned int mode)
 	return mode;
 }
 
-/* The thread's mode is what it was, after what failed too. */
-static void test_capture_mode(void **state)
+/* The thread's mode is restored, also after a failure. */
+static void restores_the_capture_mode(void **state)
 {
 	struct pier_memory memory, other;
 	char byte = 1;
@@ -154,7 +156,7 @@ static void test_capture_mode(void **state)
 		rig_fail("hipMalloc", 2);
 		expect_result(backend->alloc("0", 1, &other), -ENOMEM);
 		assert_int_equal(exchange(mode), mode);
-		/* What cannot be changed is not given back either. */
+		/* If the mode cannot be changed, it is not restored either. */
 		rig_fail("hipThreadExchangeStreamCaptureMode", 999);
 		expect_ok(backend->copy_to(&memory, 0, &byte, 1));
 		assert_int_equal(exchange(mode), mode);
@@ -163,8 +165,8 @@ static void test_capture_mode(void **state)
 	}
 }
 
-/* Freed memory is told from what took its place. */
-static void test_freed(void **state)
+/* Freed memory is distinguished from new memory at its address. */
+static void refuses_freed_memory(void **state)
 {
 	void *pointer = NULL, *again = NULL;
 	struct pier_memory memory;
@@ -185,8 +187,8 @@ static void test_freed(void **state)
 	assert_int_equal(rig.hipFree(again), 0);
 }
 
-/* And a device that was lost from memory that was freed. */
-static void test_lost(void **state)
+/* A lost device is distinguished from freed memory. */
+static void reports_a_lost_device(void **state)
 {
 	struct pier_memory memory;
 	void *pointer = NULL;
@@ -196,7 +198,7 @@ static void test_lost(void **state)
 	assert_int_equal(rig.hipMalloc(&pointer, 4096), 0);
 	expect_ok(call_find(backend, (uint64_t)(uintptr_t)pointer, UINT64_MAX, &memory));
 	rig.fake->lost_error = 719;
-	/* From each of the calls on, of which a copy makes five or more. */
+	/* Fail from each of the calls on; a copy makes at least five. */
 	for (unsigned int call = 1; call <= 5; call++) {
 		rig.fake->lost_call = call;
 		expect_result(backend->copy_to(&memory, 0, &byte, 1), -EIO);
@@ -211,13 +213,10 @@ static void test_lost(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		rig_test(test_beside_kernel),
-		rig_test(test_streams_are_kept),
-		rig_test(test_failing_streams),
-		rig_test(test_beside_capture),
-		rig_test(test_capture_mode),
-		rig_test(test_freed),
-		rig_test(test_lost),
+		rig_test(does_not_wait_for_a_kernel), rig_test(keeps_its_streams),
+		rig_test(survives_failing_streams),   rig_test(does_not_end_a_capture),
+		rig_test(restores_the_capture_mode),  rig_test(refuses_freed_memory),
+		rig_test(reports_a_lost_device),
 	};
 
 	return cmocka_run_group_tests(tests, rig_open, NULL);

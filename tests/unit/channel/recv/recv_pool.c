@@ -103,13 +103,13 @@ static uint64_t *ids_of(const struct scene *scene)
 	return scene->shared ? fake.shared_ids : fake.recv_ids;
 }
 
-/* The receives that the device has. */
+/* Receives that the device holds. */
 static int posted(const struct scene *scene)
 {
 	return scene->shared ? fake.shared : fake.recvs;
 }
 
-/* The next message, which writes these bytes into the slot that it takes. */
+/* The next message arrives and writes these bytes into the slot that it uses. */
 static void arrive(const struct scene *scene, uint32_t length)
 {
 	assert_true(posted(scene) > 0);
@@ -163,7 +163,7 @@ static void posts_all_at_once_body(bool shared)
 	close_scene(&scene);
 }
 
-static void posts_all_at_once(void **state)
+static void posts_all_slots_at_once(void **state)
 {
 	(void)state;
 	on_both(posts_all_at_once_body);
@@ -176,7 +176,7 @@ static void hands_out_in_order_body(bool shared)
 
 	expect_none(&scene);
 	for (uint32_t i = 0; i < 5 * COUNT; i++) {
-		/* Empty, as long as a slot, and in between. */
+		/* Empty, as long as a slot, and lengths between. */
 		uint32_t length = i % (LENGTH + 1);
 
 		arrive(&scene, length);
@@ -189,7 +189,7 @@ static void hands_out_in_order_body(bool shared)
 	close_scene(&scene);
 }
 
-static void hands_out_in_order(void **state)
+static void delivers_in_order(void **state)
 {
 	(void)state;
 	on_both(hands_out_in_order_body);
@@ -205,7 +205,7 @@ static void tells_immediates_body(bool shared)
 	assert_true(message.result.has_immediate);
 	assert_int_equal(message.result.immediate, 0x80000001);
 	expect_ok(pier_recv_pool_release(scene.pool, &message));
-	/* A write, which put its bytes elsewhere. */
+	/* A write, whose bytes went elsewhere. */
 	fake_complete_imm(ids_of(&scene)[0], IBV_WC_RECV_RDMA_WITH_IMM, 9999, htonl(7));
 	message = expect_next(&scene, 0);
 	assert_int_equal(message.result.opcode, PIER_OP_RECV_WRITE_IMM);
@@ -215,7 +215,7 @@ static void tells_immediates_body(bool shared)
 	close_scene(&scene);
 }
 
-static void tells_immediates(void **state)
+static void reports_immediate_data(void **state)
 {
 	(void)state;
 	on_both(tells_immediates_body);
@@ -246,7 +246,7 @@ static void posts_in_batches_body(bool shared)
 	close_scene(&scene);
 }
 
-static void posts_in_batches(void **state)
+static void reposts_slots_in_batches(void **state)
 {
 	(void)state;
 	on_both(posts_in_batches_body);
@@ -275,14 +275,14 @@ static void posts_the_last_at_once_body(bool shared)
 	close_scene(&scene);
 }
 
-static void posts_the_last_at_once(void **state)
+static void reposts_the_last_slot_at_once(void **state)
 {
 	(void)state;
 	on_both(posts_the_last_at_once_body);
 }
 
 /* More slots than the receive queue has places. */
-static void fills_a_shorter_queue(void **state)
+static void fills_a_queue_with_fewer_places(void **state)
 {
 	struct pier_recv_pool_attr attr = usual();
 	struct scene scene = open_with(OWN, &attr, 3);
@@ -305,7 +305,7 @@ static void fills_a_shorter_queue(void **state)
 }
 
 /* The user's own receives alternate with the pool's. */
-static void stands_beside_other_receives(void **state)
+static void works_beside_other_receives(void **state)
 {
 	struct pier_recv_pool_attr attr = usual();
 	struct scene scene = open_with(OWN, &attr, COUNT + 1);
@@ -350,14 +350,14 @@ static void delivers_before_it_fails_body(bool shared)
 	close_scene(&scene);
 }
 
-static void delivers_before_it_fails(void **state)
+static void delivers_messages_before_an_error(void **state)
 {
 	(void)state;
 	on_both(delivers_before_it_fails_body);
 }
 
 /* The other channels continue. */
-static void tells_once_of_each_channel(void **state)
+static void reports_each_broken_channel_once(void **state)
 {
 	struct scene scene = open_scene(SHARED);
 	struct pier_pool_message message;
@@ -389,7 +389,7 @@ static void tells_once_of_each_channel(void **state)
 }
 
 /* A channel with endless messages does not starve the others. */
-static void takes_turns(void **state)
+static void serves_channels_in_turn(void **state)
 {
 	struct scene scene = open_scene(SHARED);
 	struct pier_pool_message messages[COUNT];
@@ -417,7 +417,7 @@ static void takes_turns(void **state)
 	close_scene(&scene);
 }
 
-/* Messages that nobody took go back into the queue. */
+/* Messages that were not taken go back into the queue. */
 static void outlives_shared_channels(void **state)
 {
 	struct scene scene = open_scene(SHARED);
@@ -460,7 +460,7 @@ static void outlives_its_channel(void **state)
 }
 
 /* A receive cannot be withdrawn: the channel is stopped, and frees its places. */
-static void stops_the_channel_that_it_leaves(void **state)
+static void destroying_it_stops_its_channel(void **state)
 {
 	struct scene scene = open_scene(OWN);
 	struct pier_scatter target = { 0x1000, 8, 99 };
@@ -535,7 +535,7 @@ static void delivers_to_a_function(void **state)
 }
 
 /* A channel that breaks behind a message is reported, although another one works. */
-static void delivers_before_it_tells(void **state)
+static void delivers_messages_before_reporting_a_channel(void **state)
 {
 	struct pier_recv_pool_attr attr = usual();
 	struct delivery delivery = { .keep = UINT32_MAX };
@@ -576,7 +576,7 @@ static void asks_again_for_what_was_not_posted_body(bool shared)
 	expect_ok(pier_recv_pool_release(scene.pool, &messages[0]));
 	expect_ok(pier_recv_pool_release(scene.pool, &messages[1]));
 	assert_int_equal(posted(&scene), COUNT - 2);
-	/* What arrived comes first. */
+	/* Messages that have arrived come first. */
 	messages[2] = expect_next(&scene, 1);
 	fake.fail_call = fake.calls + 1;
 	expect_result(pier_recv_pool_poll(scene.pool, &none), -ENOSPC);
@@ -592,14 +592,14 @@ static void asks_again_for_what_was_not_posted_body(bool shared)
 	close_scene(&scene);
 }
 
-static void asks_again_for_what_was_not_posted(void **state)
+static void retries_receives_that_were_not_posted(void **state)
 {
 	(void)state;
 	on_both(asks_again_for_what_was_not_posted_body);
 }
 
 /* Each call of the device fails, with everything before it undone. */
-static void takes_back_what_failed(void **state)
+static void undoes_a_failed_creation(void **state)
 {
 	struct pier_recv_pool_attr attr = usual();
 	struct pier_recv_pool *pool = NULL;
@@ -649,7 +649,7 @@ static void takes_back_what_failed(void **state)
 	expect_ok(pier_channel_destroy(channel));
 }
 
-static void uses_a_region_of_the_caller(void **state)
+static void uses_the_region_of_the_caller(void **state)
 {
 	struct pier_recv_pool_attr attr = usual();
 	struct pier_pool_message message;
@@ -681,7 +681,7 @@ static void uses_a_region_of_the_caller(void **state)
 	assert_ptr_equal(message.mr, mr);
 	assert_int_equal(message.offset, 100);
 	assert_int_equal(message.iova, (uintptr_t)memory + 100);
-	/* Also while only a held slot is not posted. */
+	/* Also while a slot in the caller's hands is the only one not posted. */
 	expect_result(pier_dereg_mr(mr), -EBUSY);
 	assert_non_null(strstr(pier_error_message(), "receive of a pool"));
 	expect_ok(pier_recv_pool_release(scene.pool, &message));
@@ -700,7 +700,7 @@ static void uses_a_region_of_the_caller(void **state)
 		assert_null(pool);                                                    \
 	} while (0)
 
-static void checks_attributes(void **state)
+static void refuses_invalid_attributes(void **state)
 {
 	struct pier_recv_pool *pool = NULL, *other = NULL;
 	struct pier_recv_pool_attr attr = usual();
@@ -789,25 +789,25 @@ static void agrees_with_a_model(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(posts_all_at_once),
-		cmocka_unit_test(hands_out_in_order),
-		cmocka_unit_test(tells_immediates),
-		cmocka_unit_test(posts_in_batches),
-		cmocka_unit_test(posts_the_last_at_once),
-		cmocka_unit_test(fills_a_shorter_queue),
-		cmocka_unit_test(stands_beside_other_receives),
-		cmocka_unit_test(delivers_before_it_fails),
-		cmocka_unit_test(tells_once_of_each_channel),
-		cmocka_unit_test(takes_turns),
+		cmocka_unit_test(posts_all_slots_at_once),
+		cmocka_unit_test(delivers_in_order),
+		cmocka_unit_test(reports_immediate_data),
+		cmocka_unit_test(reposts_slots_in_batches),
+		cmocka_unit_test(reposts_the_last_slot_at_once),
+		cmocka_unit_test(fills_a_queue_with_fewer_places),
+		cmocka_unit_test(works_beside_other_receives),
+		cmocka_unit_test(delivers_messages_before_an_error),
+		cmocka_unit_test(reports_each_broken_channel_once),
+		cmocka_unit_test(serves_channels_in_turn),
 		cmocka_unit_test(outlives_shared_channels),
 		cmocka_unit_test(outlives_its_channel),
-		cmocka_unit_test(stops_the_channel_that_it_leaves),
+		cmocka_unit_test(destroying_it_stops_its_channel),
 		cmocka_unit_test(delivers_to_a_function),
-		cmocka_unit_test(delivers_before_it_tells),
-		cmocka_unit_test(asks_again_for_what_was_not_posted),
-		cmocka_unit_test(takes_back_what_failed),
-		cmocka_unit_test(uses_a_region_of_the_caller),
-		cmocka_unit_test(checks_attributes),
+		cmocka_unit_test(delivers_messages_before_reporting_a_channel),
+		cmocka_unit_test(retries_receives_that_were_not_posted),
+		cmocka_unit_test(undoes_a_failed_creation),
+		cmocka_unit_test(uses_the_region_of_the_caller),
+		cmocka_unit_test(refuses_invalid_attributes),
 		cmocka_unit_test(agrees_with_a_model),
 	};
 

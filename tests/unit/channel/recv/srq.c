@@ -116,7 +116,7 @@ static void expect_none(struct pier_channel *channel)
 	assert_ptr_equal(message.context, &message);
 }
 
-static void tells_the_device(void **state)
+static void passes_attributes_to_the_device(void **state)
 {
 	struct pier_scatter two[] = { { 1, 2, 3 }, { 0x1234, 5, KEY } };
 	struct scene scene = open_scene();
@@ -140,7 +140,7 @@ static void tells_the_device(void **state)
 }
 
 /* Messages keep the order of their channel; receives complete in any order. */
-static void hands_messages_out_in_order(void **state)
+static void delivers_messages_in_order(void **state)
 {
 	struct scene scene = open_scene();
 	int contexts[3];
@@ -160,7 +160,7 @@ static void hands_messages_out_in_order(void **state)
 	close_scene(&scene);
 }
 
-static void tells_what_arrived(void **state)
+static void reports_the_message(void **state)
 {
 	struct scene scene = open_scene();
 	struct pier_message message;
@@ -178,7 +178,7 @@ static void tells_what_arrived(void **state)
 }
 
 /* Also if a wait for something else collects them. */
-static void keeps_what_others_collect(void **state)
+static void keeps_messages_collected_by_other_waits(void **state)
 {
 	struct pier_gather source = { 0x1000, 8, KEY };
 	struct scene scene = open_scene();
@@ -196,7 +196,7 @@ static void keeps_what_others_collect(void **state)
 }
 
 /* A place is used until its message is taken, so no CQ can overrun. */
-static void has_a_place_for_each(void **state)
+static void untaken_messages_occupy_places(void **state)
 {
 	struct scene scene = open_scene();
 
@@ -218,7 +218,7 @@ static void has_a_place_for_each(void **state)
 }
 
 /* Each number is used once, and a stale completion finds nothing. */
-static void knows_its_own(void **state)
+static void recognizes_its_own_receives(void **state)
 {
 	struct scene scene = open_scene();
 	uint64_t old;
@@ -253,7 +253,7 @@ static void expect_use(uint32_t key, bool used)
 		assert_string_equal(use, "receive");
 }
 
-static void keeps_regions(void **state)
+static void keeps_regions_of_posted_receives(void **state)
 {
 	struct pier_scatter two[] = { { 0, 0, OTHER }, { 0x1000, 8, KEY } };
 	struct scene scene = open_scene();
@@ -272,7 +272,7 @@ static void keeps_regions(void **state)
 	expect_use(KEY, false);
 }
 
-static void gives_back_what_failed(void **state)
+static void reports_receives_that_failed(void **state)
 {
 	struct scene scene = open_scene();
 	struct pier_message message;
@@ -352,7 +352,7 @@ static void loses_no_receive(void **state)
 	close_scene(&scene);
 }
 
-static void bears_a_device_that_takes_nothing_back(void **state)
+static void survives_a_device_that_returns_no_receives(void **state)
 {
 	struct scene scene = open_scene();
 
@@ -370,7 +370,7 @@ static void bears_a_device_that_takes_nothing_back(void **state)
 	close_scene(&scene);
 }
 
-static void refuses(void **state)
+static void refuses_invalid_receives(void **state)
 {
 	struct scene scene = open_scene();
 	struct pier_scatter three[3] = { { 0 } };
@@ -414,7 +414,7 @@ static void refuses_other_sizes(uint32_t max_wr, uint32_t max_sge, const char *w
 	assert_int_equal(fake.srqs, 0);
 }
 
-static void checks_attributes(void **state)
+static void refuses_invalid_attributes(void **state)
 {
 	struct pier_srq_attr attr;
 	struct pier_srq *srq = NULL;
@@ -441,7 +441,7 @@ static void checks_attributes(void **state)
 	assert_non_null(strstr(pier_error_message(), "max_srq 0"));
 }
 
-static void checks_channels(void **state)
+static void refuses_unsuitable_channels(void **state)
 {
 	struct pier_channel_attr attr;
 	struct pier_channel *channel = NULL;
@@ -467,7 +467,7 @@ static void checks_channels(void **state)
 	expect_ok(pier_destroy_srq(srq));
 }
 
-static void takes_back_what_failed(void **state)
+static void undoes_a_failed_creation(void **state)
 {
 	struct pier_channel_attr attr;
 	struct pier_channel *channel = NULL;
@@ -509,7 +509,7 @@ static void takes_back_what_failed(void **state)
 }
 
 /* Nothing outstanding would be flushed. */
-static void asks_for_the_state_when_late(void **state)
+static void queries_the_state_at_the_timeout(void **state)
 {
 	struct scene scene = open_scene();
 	struct pier_message message;
@@ -570,22 +570,22 @@ static void agrees_with_a_model(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(tells_the_device),
-		cmocka_unit_test(hands_messages_out_in_order),
-		cmocka_unit_test(tells_what_arrived),
-		cmocka_unit_test(keeps_what_others_collect),
-		cmocka_unit_test(has_a_place_for_each),
-		cmocka_unit_test(knows_its_own),
-		cmocka_unit_test(keeps_regions),
-		cmocka_unit_test(gives_back_what_failed),
+		cmocka_unit_test(passes_attributes_to_the_device),
+		cmocka_unit_test(delivers_messages_in_order),
+		cmocka_unit_test(reports_the_message),
+		cmocka_unit_test(keeps_messages_collected_by_other_waits),
+		cmocka_unit_test(untaken_messages_occupy_places),
+		cmocka_unit_test(recognizes_its_own_receives),
+		cmocka_unit_test(keeps_regions_of_posted_receives),
+		cmocka_unit_test(reports_receives_that_failed),
 		cmocka_unit_test(serves_several_channels),
 		cmocka_unit_test(loses_no_receive),
-		cmocka_unit_test(bears_a_device_that_takes_nothing_back),
-		cmocka_unit_test(refuses),
-		cmocka_unit_test(checks_attributes),
-		cmocka_unit_test(checks_channels),
-		cmocka_unit_test(takes_back_what_failed),
-		cmocka_unit_test(asks_for_the_state_when_late),
+		cmocka_unit_test(survives_a_device_that_returns_no_receives),
+		cmocka_unit_test(refuses_invalid_receives),
+		cmocka_unit_test(refuses_invalid_attributes),
+		cmocka_unit_test(refuses_unsuitable_channels),
+		cmocka_unit_test(undoes_a_failed_creation),
+		cmocka_unit_test(queries_the_state_at_the_timeout),
 		cmocka_unit_test(agrees_with_a_model),
 	};
 

@@ -34,7 +34,7 @@ enum {
 
 struct script {
 	uint8_t bytes[SCRIPT_MAX];
-	size_t endpoint, verdict; /* where each of these begins */
+	size_t endpoint, verdict; /* offset of each of these */
 	size_t length;
 };
 
@@ -106,7 +106,7 @@ static int run(struct scene *scene)
 				      PATIENT_MS);
 }
 
-static void connects_and_leaves_the_rest(void **state)
+static void reads_only_its_own_messages(void **state)
 {
 	struct scene scene = open_scene();
 	uint8_t rest[16], sent[SCRIPT_MAX];
@@ -130,7 +130,7 @@ static void connects_and_leaves_the_rest(void **state)
 	close_scene(&scene);
 }
 
-static void notices_an_end_at_every_byte(void **state)
+static void detects_end_of_stream_at_every_byte(void **state)
 {
 	size_t length = 1;
 
@@ -146,8 +146,8 @@ static void notices_an_end_at_every_byte(void **state)
 	}
 }
 
-/* The same with a peer that is gone, so that writing fails too. */
-static void notices_a_peer_that_is_gone(void **state)
+/* A peer that has closed its end, so that writing fails too. */
+static void detects_a_closed_peer(void **state)
 {
 	size_t length = 1;
 
@@ -270,7 +270,7 @@ static void two_endpoints(struct script *script)
 	script->length = 2 * script->verdict;
 }
 
-static void tells_what_is_wrong(void **state)
+static void reports_each_kind_of_error(void **state)
 {
 	(void)state;
 	expect(other_protocol, -EBADMSG, "not pier");
@@ -289,7 +289,7 @@ static void tells_what_is_wrong(void **state)
 }
 
 /* The peer has the endpoint from before the reset. */
-static void knows_its_own_old_endpoints(void **state)
+static void refuses_a_stale_endpoint_of_itself(void **state)
 {
 	(void)state;
 	for (int age = 0; age < 4; age++) {
@@ -310,7 +310,7 @@ static void knows_its_own_old_endpoints(void **state)
 }
 
 /* Both ends must know: an end that cannot connect sends the reason. */
-static void tells_the_peer_of_a_failure(void **state)
+static void sends_its_failure_to_the_peer(void **state)
 {
 	struct scene scene = open_scene();
 	uint8_t sent[SCRIPT_MAX];
@@ -335,7 +335,7 @@ static int64_t milliseconds(void)
 	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-static void does_not_wait_for_ever(void **state)
+static void gives_up_after_the_timeout(void **state)
 {
 	static const size_t silent_after[] = { 0, 5, 12, 40, 58, 60 };
 
@@ -378,7 +378,7 @@ static void *speak_slowly(void *argument)
 	return NULL;
 }
 
-static void takes_a_slow_peer(void **state)
+static void accepts_a_slow_peer(void **state)
 {
 	struct scene scene = open_scene();
 	struct speaker speaker = { scene.theirs, &scene.script };
@@ -394,8 +394,8 @@ static void takes_a_slow_peer(void **state)
 }
 
 /*
- * Nobody reads the other pipe: no signal is raised, and the message of the peer is
- * still reported.
+ * The other pipe has no reader: no signal is raised, and the peer's message is still
+ * reported.
  */
 static void survives_a_closed_pipe(void **state)
 {
@@ -486,15 +486,15 @@ static void reports_negative_fds(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(connects_and_leaves_the_rest),
-		cmocka_unit_test(notices_an_end_at_every_byte),
-		cmocka_unit_test(notices_a_peer_that_is_gone),
+		cmocka_unit_test(reads_only_its_own_messages),
+		cmocka_unit_test(detects_end_of_stream_at_every_byte),
+		cmocka_unit_test(detects_a_closed_peer),
 		cmocka_unit_test(survives_every_flipped_byte),
-		cmocka_unit_test(tells_what_is_wrong),
-		cmocka_unit_test(knows_its_own_old_endpoints),
-		cmocka_unit_test(tells_the_peer_of_a_failure),
-		cmocka_unit_test(does_not_wait_for_ever),
-		cmocka_unit_test(takes_a_slow_peer),
+		cmocka_unit_test(reports_each_kind_of_error),
+		cmocka_unit_test(refuses_a_stale_endpoint_of_itself),
+		cmocka_unit_test(sends_its_failure_to_the_peer),
+		cmocka_unit_test(gives_up_after_the_timeout),
+		cmocka_unit_test(accepts_a_slow_peer),
 		cmocka_unit_test(survives_a_closed_pipe),
 		cmocka_unit_test(does_not_hang_on_a_full_pipe),
 		cmocka_unit_test(reports_bad_fds),

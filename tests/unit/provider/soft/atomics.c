@@ -83,7 +83,7 @@ static void set_word(struct rig *rig, uint64_t offset, uint64_t word)
 	memcpy(rig->memory + offset, &word, sizeof(word));
 }
 
-/* All but [at, at + length) is still `fill`. */
+/* All bytes except [at, at + length) are still `fill`. */
 static void expect_untouched(const struct rig *rig, uint64_t at, uint64_t length,
 			     uint8_t fill)
 {
@@ -145,7 +145,7 @@ static void check_values(const struct rig_options *options)
 	close_pair(&a, &b);
 }
 
-static void test_values(void **state)
+static void changes_the_word_and_returns_the_old_value(void **state)
 {
 	struct rig_options options = stepped;
 
@@ -155,8 +155,8 @@ static void test_values(void **state)
 	check_values(&options);
 }
 
-/* The old value over elements of 1, 5 and 2 bytes. */
-static void test_many_elements(void **state)
+/* The old value is scattered over elements of 1, 5 and 2 bytes. */
+static void scatters_the_old_value(void **state)
 {
 	const uint8_t was[8] = { 1, 2, 3, 4, 5, 6, 7, 8 };
 	struct atomic atomic;
@@ -181,7 +181,7 @@ static void test_many_elements(void **state)
 	close_pair(&a, &b);
 }
 
-/* One request that fails, on a pair of its own; the word stays. */
+/* One request that fails, on a pair of its own; the word is unchanged. */
 static void check_refused(const struct rig_options *options,
 			  void (*spoil)(struct rig *a, struct rig *b,
 					struct atomic *atomic),
@@ -258,7 +258,7 @@ static void forbid_in_region(struct rig *a, struct rig *b, struct atomic *atomic
 	atomic->key = b->mr->rkey;
 }
 
-static void test_refusals(void **state)
+static void refuses_invalid_atomics(void **state)
 {
 	const struct {
 		void (*spoil)(struct rig *a, struct rig *b, struct atomic *atomic);
@@ -285,14 +285,14 @@ static void allow_none(struct rig *a, struct rig *b, struct atomic *atomic)
 	((struct soft_qp *)a->qp)->attr.max_rd_atomic = 0;
 }
 
-static void test_without_resources(void **state)
+static void refuses_atomics_without_resources(void **state)
 {
 	(void)state;
 	check_refused(&stepped, allow_none, IBV_WC_LOC_QP_OP_ERR);
 }
 
-/* What the peer's words land in is only readable. */
-static void test_local_rights(void **state)
+/* The memory for the peer's word is read-only. */
+static void needs_local_write(void **state)
 {
 	struct atomic atomic;
 	struct ibv_mr *mr;
@@ -311,7 +311,7 @@ static void test_local_rights(void **state)
 	close_pair(&a, &b);
 }
 
-/* Two pages of which the second goes; the word is its first. */
+/* Two pages; the second one vanishes. The word is the first of it. */
 struct vanishing {
 	char *memory;
 	struct ibv_mr *mr;
@@ -357,7 +357,7 @@ static int protect(void *memory, size_t length)
 	return mprotect(memory, length, PROT_READ);
 }
 
-static void test_memory_that_vanished(void **state)
+static void survives_vanished_memory(void **state)
 {
 	(void)state;
 	check_vanished(0, munmap);
@@ -365,8 +365,8 @@ static void test_memory_that_vanished(void **state)
 	check_vanished(IBV_ACCESS_ON_DEMAND, munmap);
 }
 
-/* Where a write would be SIGBUS. */
-static void test_file_that_became_shorter(void **state)
+/* An access would raise SIGBUS. */
+static void survives_a_truncated_file(void **state)
 {
 	size_t page = sysconf(_SC_PAGESIZE);
 	int fd = memfd_create("test", MFD_CLOEXEC);
@@ -392,8 +392,8 @@ static void test_file_that_became_shorter(void **state)
 	close_pair(&a, &b);
 }
 
-/* What the old value lands in went: the word has changed, and the request fails. */
-static void test_landing_that_vanished(void **state)
+/* The memory for the old value vanished: the word has changed, and the request fails. */
+static void survives_a_vanished_local_buffer(void **state)
 {
 	size_t page = sysconf(_SC_PAGESIZE);
 	char *memory = mmap(NULL, page, PROT_READ | PROT_WRITE,
@@ -417,8 +417,8 @@ static void test_landing_that_vanished(void **state)
 	close_pair(&a, &b);
 }
 
-/* Of pieces that begin anywhere: the word must lie in one, and aligned. */
-static void test_pieces(void **state)
+/* Of pieces that begin at any offset: the word must be aligned and lie in one of them. */
+static void works_within_one_piece(void **state)
 {
 	uint8_t *memory = aligned_alloc(64, 64);
 	const struct pier_provider_part parts[] = {
@@ -426,7 +426,7 @@ static void test_pieces(void **state)
 		{ .fd = -1, .addr = memory + 16, .length = 12 },
 		{ .fd = -1, .addr = memory + 32, .length = 16 },
 	};
-	/* Over a seam; in the second at 4 bytes; aligned in the third. */
+	/* Across a seam; at offset 4 of the second piece; aligned in the third. */
 	const struct {
 		uint64_t address;
 		enum ibv_wc_status status;
@@ -459,8 +459,8 @@ static void test_pieces(void **state)
 	free(memory);
 }
 
-/* Those behind a SEND that finds no receive are done once, when it is sent again. */
-static void test_once_behind_rnr(void **state)
+/* Atomics behind a SEND that finds no receive are executed once when it is repeated. */
+static void executes_once_behind_an_rnr_nak(void **state)
 {
 	struct rig_options options = stepped;
 	struct atomic atomic;
@@ -490,8 +490,8 @@ static void test_once_behind_rnr(void **state)
 	close_pair(&a, &b);
 }
 
-/* Among reads and writes of the same word, all of them in the order of posting. */
-static void test_order(void **state)
+/* Between reads and writes of the same word, all in the order of posting. */
+static void keeps_the_order_of_posting(void **state)
 {
 	struct rig_endpoint to_b;
 	struct atomic atomic;
@@ -528,7 +528,7 @@ struct adder {
 	pthread_t thread;
 };
 
-/* No cmocka in here: it would jump into the wrong stack. */
+/* No cmocka asserts here: they would jump into the wrong stack. */
 static void *add_by_nic(void *argument)
 {
 	struct adder *adder = argument;
@@ -554,7 +554,7 @@ struct processor {
 	pthread_t thread;
 };
 
-/* All the time that the others add, so that it is in between. */
+/* Runs while the others add, so that it is in between. */
 static void *add_by_processor(void *argument)
 {
 	struct processor *processor = argument;
@@ -581,10 +581,10 @@ static void open_adder(struct adder *adder, struct rig *target, struct rig *ends
 }
 
 /*
- * Contexts of their own, one engine each, that have registered the same memory; and
- * the processor. No addition is lost: the atomic_cap says GLOB.
+ * Several contexts, each with its own engine, have registered the same memory; the CPU
+ * adds too. No addition is lost: atomic_cap is GLOB.
  */
-static void test_among_everybody(void **state)
+static void loses_no_addition_among_many(void **state)
 {
 	struct adder adders[ADDERS];
 	struct rig ends[ADDERS], shared[ADDERS];
@@ -635,8 +635,8 @@ static void send_atomic(int fd, const struct fake *fake, uint32_t msn)
 	rig_write_all(fd, operands, sizeof(operands));
 }
 
-/* More at once than max_dest_rd_atomic; READs and atomics count together. */
-static void test_too_many_at_once(void **state)
+/* More than max_dest_rd_atomic at once; READs and atomics count together. */
+static void refuses_too_many_at_once(void **state)
 {
 	struct rig_options options = stepped;
 	struct soft_header answer;
@@ -651,7 +651,7 @@ static void test_too_many_at_once(void **state)
 	fake_make(&fake, &rig);
 	fake_connect(&rig, &fake);
 	fd = fake_call_stepped(&fake, &rig);
-	/* So that no response goes out before all requests are in. */
+	/* So that no response leaves before all requests have arrived. */
 	((struct soft_qp *)rig.qp)->link.tx_broken = true;
 	send_atomic(fd, &fake, 0);
 	fake_send(fd, (struct soft_header){ .opcode = SOFT_READ,
@@ -678,8 +678,8 @@ static void test_too_many_at_once(void **state)
 	rig_close(&rig);
 }
 
-/* The region goes between the header and the operands. */
-static void test_region_that_goes(void **state)
+/* The region is deregistered between the header and the operands. */
+static void survives_a_deregistered_region(void **state)
 {
 	const uint64_t operands[2] = { htole64(3), 0 };
 	struct soft_header answer;
@@ -711,7 +711,7 @@ static void test_region_that_goes(void **state)
 	rig_close(&rig);
 }
 
-static void test_fence(void **state)
+static void fence_waits_for_atomics(void **state)
 {
 	struct rig_options options = stepped;
 	struct pollfd waited = { .events = POLLIN };
@@ -741,7 +741,7 @@ static void test_fence(void **state)
 		rig_read_all(waited.fd, operands, sizeof(operands));
 		assert_int_equal(operands[0], 1); /* little-endian: compare, swap */
 		assert_int_equal(operands[8], 2);
-		/* One is max_rd_atomic, and the SEND is fenced. */
+		/* max_rd_atomic is 1, and the SEND is fenced. */
 		assert_int_equal(poll(&waited, 1, 0), 0);
 		fake_send(waited.fd, (struct soft_header){ .opcode = SOFT_ATOMIC_RESPONSE,
 							   .msn = i,
@@ -755,8 +755,11 @@ static void test_fence(void **state)
 	rig_close(&rig);
 }
 
-/* To an atomic operation the data of a READ, and the other way around, and an ACK. */
-static void test_wrong_answers(void **state)
+/*
+ * An atomic operation gets the data of a READ, a READ gets an atomic's answer, and both
+ * get an ACK.
+ */
+static void rejects_wrong_answers(void **state)
 {
 	const struct soft_header answers[] = {
 		{ .opcode = SOFT_READ_RESPONSE, .length = 8 },
@@ -788,7 +791,7 @@ static void test_wrong_answers(void **state)
 	}
 }
 
-static void test_not_inline(void **state)
+static void refuses_inline_atomics(void **state)
 {
 	struct atomic atomic;
 	struct rig a, b;
@@ -804,23 +807,23 @@ static void test_not_inline(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_values),
-		cmocka_unit_test(test_many_elements),
-		cmocka_unit_test(test_refusals),
-		cmocka_unit_test(test_without_resources),
-		cmocka_unit_test(test_local_rights),
-		cmocka_unit_test(test_memory_that_vanished),
-		cmocka_unit_test(test_file_that_became_shorter),
-		cmocka_unit_test(test_landing_that_vanished),
-		cmocka_unit_test(test_pieces),
-		cmocka_unit_test(test_once_behind_rnr),
-		cmocka_unit_test(test_order),
-		cmocka_unit_test(test_among_everybody),
-		cmocka_unit_test(test_too_many_at_once),
-		cmocka_unit_test(test_region_that_goes),
-		cmocka_unit_test(test_fence),
-		cmocka_unit_test(test_wrong_answers),
-		cmocka_unit_test(test_not_inline),
+		cmocka_unit_test(changes_the_word_and_returns_the_old_value),
+		cmocka_unit_test(scatters_the_old_value),
+		cmocka_unit_test(refuses_invalid_atomics),
+		cmocka_unit_test(refuses_atomics_without_resources),
+		cmocka_unit_test(needs_local_write),
+		cmocka_unit_test(survives_vanished_memory),
+		cmocka_unit_test(survives_a_truncated_file),
+		cmocka_unit_test(survives_a_vanished_local_buffer),
+		cmocka_unit_test(works_within_one_piece),
+		cmocka_unit_test(executes_once_behind_an_rnr_nak),
+		cmocka_unit_test(keeps_the_order_of_posting),
+		cmocka_unit_test(loses_no_addition_among_many),
+		cmocka_unit_test(refuses_too_many_at_once),
+		cmocka_unit_test(survives_a_deregistered_region),
+		cmocka_unit_test(fence_waits_for_atomics),
+		cmocka_unit_test(rejects_wrong_answers),
+		cmocka_unit_test(refuses_inline_atomics),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

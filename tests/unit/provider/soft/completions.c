@@ -5,7 +5,7 @@
 #include "soft_fixture.h"
 
 /*
- * Every way a request can end, in one process and single-stepped, so that
+ * Every way in which a request can end, in one process and single-stepped, so that
  * nothing depends on timing. A sends, B receives.
  */
 
@@ -24,7 +24,7 @@ static void close_ends(struct rig *a, struct rig *b)
 	rig_close(b);
 }
 
-static void test_send(void **state)
+static void sends_and_receives(void **state)
 {
 	struct rig a, b;
 	struct rig_endpoint to_b;
@@ -58,7 +58,7 @@ static void test_send(void **state)
 	close_ends(&a, &b);
 }
 
-static void test_gather_and_scatter(void **state)
+static void gathers_and_scatters(void **state)
 {
 	struct rig a, b;
 	struct rig_endpoint to_b;
@@ -74,7 +74,8 @@ static void test_gather_and_scatter(void **state)
 	for (int i = 0; i < 256; i++)
 		a.memory[i] = (uint8_t)i;
 	from[0] = rig_sge(&a, 0, 10);
-	from[1] = (struct ibv_sge){ .lkey = 0xdead }; /* length 0: nobody looks */
+	from[1] =
+		(struct ibv_sge){ .lkey = 0xdead }; /* length 0: the address is ignored */
 	from[2] = rig_sge(&a, 100, 50);
 	to[0] = rig_sge(&b, 0, 7);
 	to[1] = rig_sge(&b, 1000, 100);
@@ -91,7 +92,7 @@ static void test_gather_and_scatter(void **state)
 	close_ends(&a, &b);
 }
 
-static void test_inline_is_copied(void **state)
+static void copies_inline_data(void **state)
 {
 	struct rig a, b;
 	struct rig_endpoint to_b;
@@ -114,7 +115,7 @@ static void test_inline_is_copied(void **state)
 	close_ends(&a, &b);
 }
 
-static void test_write_with_immediate(void **state)
+static void write_with_immediate_uses_a_receive(void **state)
 {
 	struct rig a, b;
 	struct rig_endpoint to_b;
@@ -137,7 +138,7 @@ static void test_write_with_immediate(void **state)
 	close_ends(&a, &b);
 }
 
-static void test_unsignalled(void **state)
+static void unsignalled_request_has_no_completion(void **state)
 {
 	struct rig a, b;
 	struct rig_endpoint to_b;
@@ -150,7 +151,7 @@ static void test_unsignalled(void **state)
 	assert_int_equal(
 		rig_post(&a, IBV_WR_RDMA_WRITE, 99, 0, 8, &to_b, 0, IBV_SEND_SIGNALED),
 		0);
-	/* Full until the signalled one has been polled. */
+	/* Full until the signalled request has been polled. */
 	assert_int_equal(rig_post(&a, IBV_WR_RDMA_WRITE, 100, 0, 8, &to_b, 0, 0), ENOMEM);
 	rig_expect(&a, a.send_cq, &b, 99, IBV_WC_SUCCESS);
 	rig_expect_none(&a, a.send_cq);
@@ -158,7 +159,7 @@ static void test_unsignalled(void **state)
 	close_ends(&a, &b);
 }
 
-static void test_bad_wr(void **state)
+static void bad_wr_is_the_first_refused_request(void **state)
 {
 	struct rig a, b;
 	struct rig_endpoint to_b;
@@ -186,7 +187,7 @@ static void test_bad_wr(void **state)
 	close_ends(&a, &b);
 }
 
-/* Three in line: the first fails with `status`, the others are flushed. */
+/* Three in a row: the first fails with `status`, the others are flushed. */
 static void expect_refused(struct rig *a, struct rig *b, enum ibv_wc_status status)
 {
 	struct rig_endpoint to_b;
@@ -201,7 +202,7 @@ static void expect_refused(struct rig *a, struct rig *b, enum ibv_wc_status stat
 	rig_expect(a, a->send_cq, b, 3, IBV_WC_WR_FLUSH_ERR);
 	rig_expect(a, a->recv_cq, b, 20, IBV_WC_WR_FLUSH_ERR);
 	rig_expect(b, b->recv_cq, a, 30, IBV_WC_WR_FLUSH_ERR);
-	/* Later posts come back flushed as well. */
+	/* Later posts are flushed as well. */
 	assert_int_equal(rig_post(a, IBV_WR_SEND, 4, 0, 8, NULL, 0, 0), 0);
 	assert_int_equal(rig_post_recv(b, 31, 0, 8), 0);
 	rig_expect(a, a->send_cq, b, 4, IBV_WC_WR_FLUSH_ERR);
@@ -226,7 +227,7 @@ static void check_remote_access(enum ibv_wr_opcode opcode, int access, uint64_t 
 	close_ends(&a, &b);
 }
 
-static void test_remote_access(void **state)
+static void checks_remote_access(void **state)
 {
 	const int local = IBV_ACCESS_LOCAL_WRITE;
 
@@ -240,7 +241,7 @@ static void test_remote_access(void **state)
 	check_remote_access(IBV_WR_RDMA_READ, local | IBV_ACCESS_REMOTE_WRITE, 0, 8, 0);
 }
 
-static void test_other_pd(void **state)
+static void refuses_keys_of_another_pd(void **state)
 {
 	const struct pier_provider *soft = &pier_soft_provider;
 	struct rig_endpoint to_b;
@@ -261,7 +262,7 @@ static void test_other_pd(void **state)
 	close_ends(&a, &b);
 }
 
-static void test_stale_key(void **state)
+static void refuses_stale_keys(void **state)
 {
 	const struct pier_provider *soft = &pier_soft_provider;
 	struct rig_endpoint to_b;
@@ -272,7 +273,7 @@ static void test_stale_key(void **state)
 	assert_int_equal(soft->dereg_mr(b.mr), 0);
 	b.mr = soft->reg_mr(b.pd, b.memory, RIG_MEMORY, (uintptr_t)b.memory,
 			    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-	/* Slots are used again, keys are not. */
+	/* Slots are reused, keys are not. */
 	for (int i = 0; i < 500; i++) {
 		assert_int_not_equal(b.mr->rkey, to_b.rkey);
 		assert_int_equal(soft->dereg_mr(b.mr), 0);
@@ -284,7 +285,7 @@ static void test_stale_key(void **state)
 	close_ends(&a, &b);
 }
 
-static void test_local_protection(void **state)
+static void checks_local_access(void **state)
 {
 	struct rig_endpoint to_b;
 	struct ibv_sge sge;
@@ -298,7 +299,7 @@ static void test_local_protection(void **state)
 	sge = rig_sge(&a, RIG_MEMORY - 10, 11);
 	wr.wr.rdma.remote_addr = to_b.address;
 	wr.wr.rdma.rkey = to_b.rkey;
-	/* One before it still succeeds, and is reported first. */
+	/* A request before it still succeeds, and is reported first. */
 	assert_int_equal(
 		rig_post(&a, IBV_WR_RDMA_WRITE, 7, 0, 8, &to_b, 0, IBV_SEND_SIGNALED), 0);
 	assert_int_equal(ibv_post_send(a.qp, &wr, &bad), 0);
@@ -309,7 +310,7 @@ static void test_local_protection(void **state)
 	close_ends(&a, &b);
 }
 
-static void test_receive_too_small(void **state)
+static void reports_a_receive_that_is_too_small(void **state)
 {
 	struct rig_endpoint to_b;
 	struct rig a, b;
@@ -324,7 +325,7 @@ static void test_receive_too_small(void **state)
 	close_ends(&a, &b);
 }
 
-static void test_receive_protection(void **state)
+static void checks_access_to_receives(void **state)
 {
 	struct rig_options options = { .stepped = 1, .access = IBV_ACCESS_REMOTE_READ };
 	struct rig_endpoint to_b;
@@ -344,7 +345,7 @@ static void test_receive_protection(void **state)
 	close_ends(&a, &b);
 }
 
-static void test_rnr_then_success(void **state)
+static void repeats_a_send_without_a_receive(void **state)
 {
 	struct rig_options options = { .stepped = 1, .rnr_retry = 7, .min_rnr_timer = 1 };
 	struct rig_endpoint to_b;
@@ -372,7 +373,7 @@ static void test_rnr_then_success(void **state)
 	close_ends(&a, &b);
 }
 
-static void test_rnr_exhausted(void **state)
+static void gives_up_after_the_rnr_retries(void **state)
 {
 	struct rig_options options = { .stepped = 1, .rnr_retry = 2, .min_rnr_timer = 1 };
 	struct rig_endpoint to_b;
@@ -390,7 +391,7 @@ static void test_rnr_exhausted(void **state)
 	close_ends(&a, &b);
 }
 
-static void test_reads_and_fence(void **state)
+static void fence_waits_for_reads(void **state)
 {
 	struct rig_options options = { .stepped = 1, .max_rd_atomic = 2 };
 	struct rig_endpoint to_b;
@@ -404,7 +405,7 @@ static void test_reads_and_fence(void **state)
 		assert_int_equal(rig_post(&a, IBV_WR_RDMA_READ, i, i * 1000, 1000, &to_b,
 					  i * 1000, IBV_SEND_SIGNALED),
 				 0);
-	/* Not before the old bytes are safe. */
+	/* Not before the old bytes are copied. */
 	assert_int_equal(rig_post(&a, IBV_WR_RDMA_WRITE, 8, 40000, 8000, &to_b, 0,
 				  IBV_SEND_SIGNALED | IBV_SEND_FENCE),
 			 0);
@@ -418,7 +419,7 @@ static void test_reads_and_fence(void **state)
 	close_ends(&a, &b);
 }
 
-static void test_cq_overrun(void **state)
+static void reports_a_cq_overrun(void **state)
 {
 	struct rig_options options = { .stepped = 1, .cq_depth = 2 };
 	struct rig_endpoint to_b;
@@ -440,7 +441,7 @@ static void test_cq_overrun(void **state)
 	close_ends(&a, &b);
 }
 
-static void test_modify_to_error(void **state)
+static void error_state_flushes_requests(void **state)
 {
 	struct rig_endpoint to_b;
 	struct rig a, b;
@@ -461,8 +462,8 @@ static void test_modify_to_error(void **state)
 	close_ends(&a, &b);
 }
 
-/* After RESET both ends can be used again, as if new. */
-static void test_reset_and_again(void **state)
+/* After RESET both ends can be used again like new ones. */
+static void works_again_after_reset(void **state)
 {
 	struct rig_endpoint to_a, to_b;
 	struct rig a, b;
@@ -485,7 +486,7 @@ static void test_reset_and_again(void **state)
 	close_ends(&a, &b);
 }
 
-static void test_talks_to_itself(void **state)
+static void can_connect_to_itself(void **state)
 {
 	struct rig_endpoint self;
 	struct rig a;
@@ -509,8 +510,8 @@ static void test_talks_to_itself(void **state)
 	rig_close(&a);
 }
 
-/* Both write more than any socket holds, at each other. */
-static void test_both_ways(void **state)
+/* Both write to each other more than any socket holds. */
+static void moves_large_data_both_ways(void **state)
 {
 	struct rig_endpoint to_a, to_b;
 	struct rig a, b;
@@ -540,40 +541,40 @@ static void test_both_ways(void **state)
 	close_ends(&a, &b);
 }
 
-static void test_no_fd_left(void **state)
+static void leaves_no_fd_open(void **state)
 {
 	int before = rig_count_fds();
 
-	test_send(state);
-	test_remote_access(state);
-	test_talks_to_itself(state);
+	sends_and_receives(state);
+	checks_remote_access(state);
+	can_connect_to_itself(state);
 	assert_int_equal(rig_count_fds(), before);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_send),
-		cmocka_unit_test(test_gather_and_scatter),
-		cmocka_unit_test(test_inline_is_copied),
-		cmocka_unit_test(test_write_with_immediate),
-		cmocka_unit_test(test_unsignalled),
-		cmocka_unit_test(test_bad_wr),
-		cmocka_unit_test(test_remote_access),
-		cmocka_unit_test(test_other_pd),
-		cmocka_unit_test(test_stale_key),
-		cmocka_unit_test(test_local_protection),
-		cmocka_unit_test(test_receive_too_small),
-		cmocka_unit_test(test_receive_protection),
-		cmocka_unit_test(test_rnr_then_success),
-		cmocka_unit_test(test_rnr_exhausted),
-		cmocka_unit_test(test_reads_and_fence),
-		cmocka_unit_test(test_cq_overrun),
-		cmocka_unit_test(test_modify_to_error),
-		cmocka_unit_test(test_reset_and_again),
-		cmocka_unit_test(test_talks_to_itself),
-		cmocka_unit_test(test_both_ways),
-		cmocka_unit_test(test_no_fd_left),
+		cmocka_unit_test(sends_and_receives),
+		cmocka_unit_test(gathers_and_scatters),
+		cmocka_unit_test(copies_inline_data),
+		cmocka_unit_test(write_with_immediate_uses_a_receive),
+		cmocka_unit_test(unsignalled_request_has_no_completion),
+		cmocka_unit_test(bad_wr_is_the_first_refused_request),
+		cmocka_unit_test(checks_remote_access),
+		cmocka_unit_test(refuses_keys_of_another_pd),
+		cmocka_unit_test(refuses_stale_keys),
+		cmocka_unit_test(checks_local_access),
+		cmocka_unit_test(reports_a_receive_that_is_too_small),
+		cmocka_unit_test(checks_access_to_receives),
+		cmocka_unit_test(repeats_a_send_without_a_receive),
+		cmocka_unit_test(gives_up_after_the_rnr_retries),
+		cmocka_unit_test(fence_waits_for_reads),
+		cmocka_unit_test(reports_a_cq_overrun),
+		cmocka_unit_test(error_state_flushes_requests),
+		cmocka_unit_test(works_again_after_reset),
+		cmocka_unit_test(can_connect_to_itself),
+		cmocka_unit_test(moves_large_data_both_ways),
+		cmocka_unit_test(leaves_no_fd_open),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,7 +10,7 @@
 #include "provider/soft/soft.h"
 #include "soft_fixture.h"
 
-/* Connecting to another process under difficulties. */
+/* Connecting to another process under adverse conditions. */
 
 enum {
 	CALLERS = 300
@@ -22,7 +22,7 @@ struct caller {
 	int result;
 };
 
-/* The lower name calls; names are random, so it is a matter of a few tries. */
+/* The lower name calls. Names are random, so it takes a few tries. */
 static void open_as(struct rig *rig, bool caller, const union ibv_gid *gid)
 {
 	struct ibv_gid_entry mine;
@@ -37,7 +37,7 @@ static void open_as(struct rig *rig, bool caller, const union ibv_gid *gid)
 	}
 }
 
-/* More queue pairs beside the first one; all share what else is in `base`. */
+/* More queue pairs beside the first one; all share the other objects of `base`. */
 static void open_more(struct caller *callers, const struct rig *base)
 {
 	for (int i = 0; i < CALLERS; i++) {
@@ -136,8 +136,8 @@ static void send_gid(const struct rig *rig, int fd)
 	rig_write_all(fd, &mine.gid, sizeof(mine.gid));
 }
 
-/* More at once than there are places at the door; none is turned away. */
-static void test_crowd_of_peers(void **state)
+/* More callers at once than the listener has places; none is turned away. */
+static void accepts_many_peers_at_once(void **state)
 {
 	struct caller *callers = calloc(CALLERS, sizeof(*callers));
 	struct rig base;
@@ -161,7 +161,7 @@ static void test_crowd_of_peers(void **state)
 	close(fd);
 }
 
-/* Another user's process; root and it must find each other. */
+/* A process of another user; root and that user must be able to connect. */
 static void other_user_body(int fd)
 {
 	struct rig_endpoint mine, its;
@@ -208,8 +208,8 @@ static void check_other_user(const char *calls)
 	close(fd);
 }
 
-/* `sudo pier cp FILE user@localhost:`, say; and whoever of the two calls. */
-static void test_root_and_user(void **state)
+/* As with `sudo pier cp FILE user@localhost:`, whichever of the two calls. */
+static void connects_root_and_another_user(void **state)
 {
 	(void)state;
 	if (geteuid() != 0) {
@@ -242,8 +242,8 @@ static void check_any_address(const char *any)
 	unsetenv("PIER_SOFT_ADDRESS");
 }
 
-/* Listening everywhere is no address that a peer could call. */
-static void test_any_address(void **state)
+/* A wildcard address is not one that a peer could call. */
+static void refuses_a_wildcard_address(void **state)
 {
 	(void)state;
 	check_any_address("::");
@@ -253,9 +253,9 @@ static void test_any_address(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_crowd_of_peers),
-		cmocka_unit_test(test_root_and_user),
-		cmocka_unit_test(test_any_address),
+		cmocka_unit_test(accepts_many_peers_at_once),
+		cmocka_unit_test(connects_root_and_another_user),
+		cmocka_unit_test(refuses_a_wildcard_address),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

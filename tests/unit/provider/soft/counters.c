@@ -8,12 +8,12 @@
 
 #include "soft_fixture.h"
 
-/* Counters of remote writes: exactly those that are in memory. */
+/* Counters of remote writes count exactly the writes that are in memory. */
 
 static const struct pier_provider *const soft = &pier_soft_provider;
 
 struct counter {
-	struct pier_provider_counter base; /* first: notify() gets it */
+	struct pier_provider_counter base; /* must be first: notify() gets it */
 	atomic_uint calls;
 	atomic_uint_fast64_t seen;
 };
@@ -43,7 +43,10 @@ static void expect_count(struct counter *counter, uint64_t count)
 	assert_int_equal(atomic_load(&counter->seen), count);
 }
 
-/* Of a to what b described, to its end; on both sides where b gets told. */
+/*
+ * Write from a to the memory that b described, until it completes; at both sides if b is
+ * notified.
+ */
 static void transfer(struct rig *a, struct rig *b, const struct rig_endpoint *peer,
 		     enum ibv_wr_opcode opcode, uint32_t length)
 {
@@ -59,7 +62,7 @@ static void transfer(struct rig *a, struct rig *b, const struct rig_endpoint *pe
 	rig_expect(a, a->send_cq, b, 1, IBV_WC_SUCCESS);
 }
 
-static void test_what_counts(void **state)
+static void counts_only_remote_writes(void **state)
 {
 	static const struct {
 		enum ibv_wr_opcode opcode;
@@ -92,7 +95,7 @@ static void test_what_counts(void **state)
 		expected += transfers[i].counts;
 		expect_count(&counter, expected);
 	}
-	/* Where it is the source, or what a READ fills, nothing was written to it. */
+	/* Reading from a region, or a READ into it, is not a write to it. */
 	expect_count(&other, 0);
 	transfer(&b, &a, &to_a, IBV_WR_RDMA_WRITE, 10);
 	transfer(&b, &a, &to_a, IBV_WR_RDMA_READ, 10);
@@ -104,8 +107,8 @@ static void test_what_counts(void **state)
 	rig_close(&b);
 }
 
-/* What waits for a receive is sent again, and is one write all the same. */
-static void test_once(void **state)
+/* A write that waits for a receive is sent again, and counts once. */
+static void counts_a_repeated_write_once(void **state)
 {
 	struct rig_options options = { .rnr_retry = 7, .min_rnr_timer = 1, .stepped = 1 };
 	struct counter counter = new_counter();
@@ -134,7 +137,7 @@ static void test_once(void **state)
 	rig_close(&b);
 }
 
-static void test_refused_write(void **state)
+static void does_not_count_refused_writes(void **state)
 {
 	struct counter counter = new_counter();
 	struct rig_endpoint to_b;
@@ -154,7 +157,7 @@ static void test_refused_write(void **state)
 }
 
 /* The second piece has vanished. */
-static void test_write_that_fails_half_way(void **state)
+static void does_not_count_partial_writes(void **state)
 {
 	size_t page = sysconf(_SC_PAGESIZE);
 	int fd = memfd_create("counted", MFD_CLOEXEC);
@@ -187,8 +190,8 @@ static void test_write_that_fails_half_way(void **state)
 	close(fd);
 }
 
-/* The writer goes away when the first byte is there and the last one is not. */
-static void test_writer_that_dies(void **state)
+/* The writer dies after the first byte and before the last. */
+static void does_not_count_writes_of_a_dead_peer(void **state)
 {
 	enum {
 		LENGTH = 8 << 20
@@ -240,7 +243,7 @@ static void test_writer_that_dies(void **state)
 	munmap(sink, LENGTH);
 }
 
-static void test_binding(void **state)
+static void region_has_at_most_one_counter(void **state)
 {
 	struct counter counter = new_counter(), other = new_counter();
 	struct rig_endpoint first, second;
@@ -260,7 +263,7 @@ static void test_binding(void **state)
 	bind(b.mr, &counter);
 	transfer(&a, &b, &second, IBV_WR_RDMA_WRITE, 10);
 	expect_count(&counter, 0);
-	/* One counter of two regions, but a region has one counter. */
+	/* A counter may cover two regions, but a region has one counter. */
 	bind(mr, &counter);
 	transfer(&a, &b, &first, IBV_WR_RDMA_WRITE, 10);
 	transfer(&a, &b, &second, IBV_WR_RDMA_WRITE, 10);
@@ -286,8 +289,8 @@ static void test_binding(void **state)
 	rig_close(&b);
 }
 
-/* Nobody has to be told. */
-static void test_silent_counter(void **state)
+/* The counter has no listener. */
+static void counts_without_a_listener(void **state)
 {
 	struct pier_provider_counter counter = { 0 };
 	struct rig_endpoint to_b;
@@ -304,8 +307,11 @@ static void test_silent_counter(void **state)
 	rig_close(&b);
 }
 
-/* Counters come and go while writes arrive: none is touched after it has gone. */
-static void test_unbinding_under_load(void **state)
+/*
+ * Counters are bound and unbound while writes arrive: none is touched after it was
+ * destroyed.
+ */
+static void can_be_unbound_under_load(void **state)
 {
 	enum {
 		ROUNDS = 200,
@@ -353,14 +359,14 @@ static void test_unbinding_under_load(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_what_counts),
-		cmocka_unit_test(test_once),
-		cmocka_unit_test(test_refused_write),
-		cmocka_unit_test(test_write_that_fails_half_way),
-		cmocka_unit_test(test_writer_that_dies),
-		cmocka_unit_test(test_binding),
-		cmocka_unit_test(test_silent_counter),
-		cmocka_unit_test(test_unbinding_under_load),
+		cmocka_unit_test(counts_only_remote_writes),
+		cmocka_unit_test(counts_a_repeated_write_once),
+		cmocka_unit_test(does_not_count_refused_writes),
+		cmocka_unit_test(does_not_count_partial_writes),
+		cmocka_unit_test(does_not_count_writes_of_a_dead_peer),
+		cmocka_unit_test(region_has_at_most_one_counter),
+		cmocka_unit_test(counts_without_a_listener),
+		cmocka_unit_test(can_be_unbound_under_load),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

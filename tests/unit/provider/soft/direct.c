@@ -18,7 +18,7 @@
 #include "provider/soft/soft.h"
 #include "soft_fixture.h"
 
-/* Copies straight into and out of a peer's region, and when there are none. */
+/* Direct copies into and out of a peer's region, and the cases without them. */
 
 static const struct pier_provider *const soft = &pier_soft_provider;
 static const struct rig_options stepped = { .stepped = 1 };
@@ -31,7 +31,7 @@ enum {
 	IOVA = 4096
 };
 
-/* A memfd, and a region of all of it. */
+/* A memfd, and a region that covers it. */
 struct area {
 	int fd;
 	uint8_t *memory;
@@ -96,7 +96,7 @@ static bool has_leave(const struct rig *rig, uint32_t key)
 	return taken && taken->state == SOFT_GRANT_RECEIVED;
 }
 
-/* As if the engine had not got round to it yet. */
+/* As if the engine had not run yet. */
 static void miss_events(struct rig *rig)
 {
 	struct epoll_event events[8];
@@ -120,7 +120,7 @@ static void transfer(struct rig *a, struct rig *b, enum ibv_wr_opcode opcode,
 	rig_expect(a, a->send_cq, b, 1, status);
 }
 
-/* Two requests by the ring, at the second of which it asks. */
+/* Two requests through the ring; at the second the NIC asks for a grant. */
 static void use_twice(struct rig *a, struct rig *b, const struct rig_endpoint *remote,
 		      enum ibv_wr_opcode opcode)
 {
@@ -173,7 +173,7 @@ static int count_areas(void)
 	return count;
 }
 
-/* Bytes and guards, and that nothing went through the rings. */
+/* Expect the bytes and guards, and no traffic in the rings. */
 static void check_both_ways(struct pair *pair)
 {
 	struct rig *a = &pair->a;
@@ -197,8 +197,8 @@ static void check_both_ways(struct pair *pair)
 	assert_int_equal(ring_of(a)->taken, taken);
 }
 
-/* From memory of ours that may vanish, which the kernel copies. */
-static void test_host_elements(void **state)
+/* From local memory that may vanish, which the kernel copies. */
+static void copies_from_host_memory(void **state)
 {
 	struct pair pair;
 
@@ -208,8 +208,8 @@ static void test_host_elements(void **state)
 	close_pair(&pair);
 }
 
-/* From memory that stays. */
-static void test_steady_elements(void **state)
+/* From memory that cannot vanish. */
+static void copies_from_steady_memory(void **state)
 {
 	struct area ours;
 	struct pair pair;
@@ -234,7 +234,7 @@ static void test_steady_elements(void **state)
 	close_pair(&pair);
 }
 
-static void test_inline(void **state)
+static void copies_inline_data(void **state)
 {
 	struct pair pair;
 	uint64_t put;
@@ -253,8 +253,8 @@ static void test_inline(void **state)
 	close_pair(&pair);
 }
 
-/* Two whole files in unaligned pieces: each edge is crossed by each message. */
-static void test_pieces(void **state)
+/* Two whole files in unaligned pieces: every message crosses every kind of edge. */
+static void copies_pieces_of_any_alignment(void **state)
 {
 	struct pier_provider_part parts[5];
 	struct rig_endpoint remote = { .address = 0x5000 };
@@ -303,8 +303,8 @@ static void test_pieces(void **state)
 	close_pair(&pair);
 }
 
-/* Memory that could shrink, that has no file, that nobody may reach. */
-static void test_no_grant(void **state)
+/* Memory that could shrink, that has no file, or that no peer may access. */
+static void grants_only_suitable_memory(void **state)
 {
 	struct rig_endpoint host;
 	struct area loose;
@@ -332,8 +332,8 @@ static void check_no_leave(struct pair *pair, struct ibv_mr *mr, uint64_t addres
 	assert_int_equal(soft->dereg_mr(mr), 0);
 }
 
-/* An fd gives both rights, so the key has to give both. */
-static void test_one_right(void **state)
+/* An fd gives both rights, so the key must give both. */
+static void does_not_grant_a_single_right(void **state)
 {
 	struct pair pair;
 
@@ -351,8 +351,8 @@ static void test_one_right(void **state)
 	close_pair(&pair);
 }
 
-/* An fd gives the whole file, so the region has to have all of it. */
-static void test_part_of_file(void **state)
+/* An fd gives the whole file, so the region must cover all of it. */
+static void does_not_grant_part_of_a_file(void **state)
 {
 	const struct pier_provider_part lists[][2] = {
 		{ { .length = AREA - 1 } },
@@ -377,8 +377,8 @@ static void test_part_of_file(void **state)
 	}
 }
 
-/* What belongs to nobody need not be in the region. */
-static void test_padding(void **state)
+/* Padding that holds no data need not be in the region. */
+static void grants_a_file_with_padding(void **state)
 {
 	struct pair pair;
 
@@ -395,7 +395,7 @@ static void test_padding(void **state)
 		soft->set_padding(mr, 100 - missing);
 		use_twice(&pair.a, &pair.b, &remote, IBV_WR_RDMA_WRITE);
 		assert_int_equal(has_leave(&pair.a, mr->rkey), missing == 0);
-		/* It is still no part of the region. */
+		/* The padding is still not part of the region. */
 		transfer(&pair.a, &pair.b, IBV_WR_RDMA_WRITE, &remote, AREA - 100, 1,
 			 IBV_WC_REM_ACCESS_ERR);
 		assert_int_equal(pair.area.memory[AREA - 100], 0);
@@ -404,8 +404,8 @@ static void test_padding(void **state)
 	}
 }
 
-/* Without the last seal, the file could still grow beyond the region. */
-static void test_growing_file(void **state)
+/* Without the last seal the file could still grow beyond the region. */
+static void does_not_grant_a_growing_file(void **state)
 {
 	const int seals[] = { F_SEAL_SHRINK, F_SEAL_SHRINK | F_SEAL_GROW,
 			      F_SEAL_SHRINK | F_SEAL_SEAL, F_SEAL_GROW | F_SEAL_SEAL };
@@ -426,7 +426,7 @@ static void test_growing_file(void **state)
 }
 
 /* The peer refuses what it would refuse without a grant. */
-static void test_refused(void **state)
+static void refuses_invalid_copies(void **state)
 {
 	const struct {
 		uint64_t at;
@@ -454,8 +454,8 @@ static void test_refused(void **state)
 	}
 }
 
-/* Rights that a queue pair loses, its peer loses with it. */
-static void test_queue_pair_rights(void **state)
+/* When a queue pair loses a right, its peer loses it too. */
+static void follows_the_rights_of_the_queue_pair(void **state)
 {
 	struct ibv_qp_attr attr = { .qp_access_flags = IBV_ACCESS_REMOTE_READ };
 	struct pair pair;
@@ -469,15 +469,15 @@ static void test_queue_pair_rights(void **state)
 	close_pair(&pair);
 }
 
-/* The key is stale, the memory is the owner's, and nothing of it stays mapped. */
-static void test_deregistered(void **state)
+/* The key is stale, the owner may reuse the memory, and no mapping of it remains. */
+static void deregistration_revokes_the_grant(void **state)
 {
 	int before = rig_count_fds();
 	struct pair pair;
 
 	(void)state;
 	open_with_leave(&pair, &stepped);
-	assert_int_equal(count_areas(), 3); /* the owner's, the region's, the peer's */
+	assert_int_equal(count_areas(), 3); /* of the owner, the region, and the peer */
 	assert_int_equal(soft->dereg_mr(pair.area.mr), 0);
 	pair.area.mr = NULL;
 	memset(pair.area.memory, 'o', AREA);
@@ -492,8 +492,8 @@ static void test_deregistered(void **state)
 	assert_int_equal(count_areas(), 0);
 }
 
-/* Between two parts of a message that goes in several turns. */
-static void test_deregistered_midway(void **state)
+/* Between two parts of a message that is copied in several steps. */
+static void deregistration_ends_a_running_message(void **state)
 {
 	struct ibv_mr *mr;
 	uint8_t *source = aligned_alloc(4096, 2 << 20);
@@ -523,7 +523,7 @@ static void test_deregistered_midway(void **state)
 	assert_int_equal(soft->dereg_mr(pair.area.mr), 0);
 	pair.area.mr = NULL;
 	memset(pair.area.memory, 'o', AREA);
-	miss_events(&pair.a); /* the message that revokes it */
+	miss_events(&pair.a); /* the message that revokes the grant */
 	rig_expect(&pair.a, pair.a.send_cq, &pair.b, 1, IBV_WC_REM_ACCESS_ERR);
 	for (int k = 0; k < AREA; k++)
 		assert_int_equal(pair.area.memory[k], 'o');
@@ -532,7 +532,7 @@ static void test_deregistered_midway(void **state)
 	free(source);
 }
 
-/* As an initiator that is in the middle of a copy. */
+/* Like an initiator in the middle of a copy. */
 static void mark_busy(struct pair *pair)
 {
 	const struct soft_received_grant *taken = grant_for(&pair->a,
@@ -546,7 +546,7 @@ static void *finish_copy(void *argument)
 	struct pair *pair = argument;
 	struct soft_direction *direction = ring_of(&pair->a)->out;
 
-	/* The owner does not go on before it is told. */
+	/* The owner does not continue before the copy has ended. */
 	while (atomic_load(&direction->valid[atomic_load(&direction->busy) - 1]))
 		;
 	pair->area.memory[0] = 'l';
@@ -554,7 +554,7 @@ static void *finish_copy(void *argument)
 	return NULL;
 }
 
-static void test_waits_for_copy(void **state)
+static void deregistration_waits_for_a_copy(void **state)
 {
 	pthread_t thread;
 	struct pair pair;
@@ -571,8 +571,8 @@ static void test_waits_for_copy(void **state)
 	close_pair(&pair);
 }
 
-/* One that was stopped in it does not hold up the owner for ever. */
-static void test_stopped_copy(void **state)
+/* A peer stopped in a copy does not block the owner forever. */
+static void stopped_copy_does_not_block_the_owner(void **state)
 {
 	struct pair pair;
 	uint64_t start;
@@ -590,8 +590,8 @@ static void test_stopped_copy(void **state)
 	close_pair(&pair);
 }
 
-/* Nor one that was killed in it. */
-static void test_killed_in_copy(void **state)
+/* Nor does a peer that was killed in a copy. */
+static void killed_copy_does_not_block_the_owner(void **state)
 {
 	struct pair pair;
 	uint64_t start;
@@ -608,8 +608,10 @@ static void test_killed_in_copy(void **state)
 	close_pair(&pair);
 }
 
-/* The bytes are there before the receive is; the receive comes once, with them. */
-static void test_not_ready(void **state)
+/*
+ * The bytes arrive before the receive is posted; the receive completes once, with them.
+ */
+static void waits_for_a_receive(void **state)
 {
 	struct rig_options options = { .stepped = 1, .rnr_retry = 7, .min_rnr_timer = 1 };
 	struct pair pair;
@@ -621,7 +623,7 @@ static void test_not_ready(void **state)
 	assert_int_equal(rig_post(&pair.a, IBV_WR_RDMA_WRITE_WITH_IMM, 1, 0, 1000,
 				  &pair.area.remote, 0, IBV_SEND_SIGNALED),
 			 0);
-	/* What follows is not to be seen before. */
+	/* Later requests must not be visible before. */
 	assert_int_equal(rig_post(&pair.a, IBV_WR_RDMA_WRITE, 2, 0, 10, &pair.area.remote,
 				  2000, IBV_SEND_SIGNALED),
 			 0);
@@ -649,8 +651,8 @@ static void test_not_ready(void **state)
 	close_pair(&pair);
 }
 
-/* No byte of a write is to be seen while a message before it is not received. */
-static void test_behind_a_send(void **state)
+/* No byte of a write is visible while a message before it has no receive. */
+static void write_waits_behind_a_send(void **state)
 {
 	struct rig_options options = { .stepped = 1, .rnr_retry = 7, .min_rnr_timer = 1 };
 	const uint32_t lengths[] = { 10, 60000 };
@@ -676,9 +678,8 @@ static void test_behind_a_send(void **state)
 	}
 }
 
-/* A queue pair in ERR takes nothing any more, also while its last answer is on the way.
- */
-static void test_refusal_takes_back(void **state)
+/* A queue pair in ERR accepts nothing more, also while its last answer is in flight. */
+static void refusal_ends_direct_copies(void **state)
 {
 	struct pair pair;
 
@@ -698,7 +699,7 @@ static void test_refusal_takes_back(void **state)
 	close_pair(&pair);
 }
 
-static void test_counted(void **state)
+static void counts_direct_writes(void **state)
 {
 	struct pier_provider_counter counter = { 0 };
 	struct pair pair;
@@ -728,8 +729,8 @@ static void test_counted(void **state)
 	close_pair(&pair);
 }
 
-/* A SKIP goes before the next header, for requests that needed none. */
-static void test_numbers(void **state)
+/* A SKIP precedes the next header, and stands for requests that needed none. */
+static void sends_skips_for_direct_copies(void **state)
 {
 	const enum ibv_wr_opcode opcodes[] = { IBV_WR_SEND, IBV_WR_RDMA_WRITE_WITH_IMM,
 					       IBV_WR_RDMA_READ };
@@ -751,22 +752,22 @@ static void test_numbers(void **state)
 			rig_post(&pair.a, opcode, 2, 0, 8, &host, 100, IBV_SEND_SIGNALED),
 			0);
 		step_often(&pair.a, &pair.b);
-		if (receives) /* it was not ready, and hears it twice */
+		if (receives) /* it was not ready, and gets it twice */
 			assert_int_equal(rig_post_recv(&pair.b, 11, 0, 8), 0);
 		rig_expect(&pair.a, pair.a.send_cq, &pair.b, 2, IBV_WC_SUCCESS);
 		if (receives)
 			rig_expect(&pair.b, pair.b.recv_cq, &pair.a, 11, IBV_WC_SUCCESS);
 		rig_expect_none(&pair.b, pair.b.recv_cq);
 	}
-	/* Nor did it do anything to the other direction. */
+	/* It did not affect the other direction either. */
 	rig_describe(&pair.a, &host);
 	for (int i = 0; i < 3; i++)
 		transfer(&pair.b, &pair.a, opcodes[2], &host, 0, 8, IBV_WC_SUCCESS);
 	close_pair(&pair);
 }
 
-/* Nobody has to answer a copy, but a peer that has died has no memory. */
-static void test_dead_peer(void **state)
+/* A copy needs no answer, but a dead peer has no memory. */
+static void detects_a_dead_peer(void **state)
 {
 	uint64_t deadline;
 	struct pair pair;
@@ -782,7 +783,7 @@ static void test_dead_peer(void **state)
 	assert_int_equal(rig_post(&pair.a, IBV_WR_RDMA_WRITE, 1, 0, 8, &pair.area.remote,
 				  0, IBV_SEND_SIGNALED),
 			 0);
-	/* Long before the peer has been silent for too long. */
+	/* Long before the peer's silence would exceed its limit. */
 	deadline = rig_milliseconds() + 5000;
 	while (ibv_poll_cq(pair.a.send_cq, 1, &wc) == 0) {
 		assert_true(rig_milliseconds() < deadline);
@@ -793,8 +794,8 @@ static void test_dead_peer(void **state)
 	close_pair(&pair);
 }
 
-/* Our own memory vanishes: the request fails, and nothing worse happens. */
-static void test_vanished_elements(void **state)
+/* The local memory vanishes: the request fails, and nothing else happens. */
+static void survives_vanished_local_memory(void **state)
 {
 	const enum ibv_wr_opcode opcodes[] = { IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ };
 
@@ -829,8 +830,8 @@ static void test_vanished_elements(void **state)
 	}
 }
 
-/* More regions than there may be grants: the oldest grant is returned. */
-static void test_many_regions(void **state)
+/* More regions than grants allowed: the oldest grant is returned. */
+static void returns_the_oldest_grant(void **state)
 {
 	enum {
 		COUNT = SOFT_MAX_GRANTS + 6
@@ -862,7 +863,7 @@ static void test_many_regions(void **state)
 }
 
 /* Grants from a hostile peer: none is accepted, and nothing else happens. */
-static void test_false_grants(void **state)
+static void rejects_false_grants(void **state)
 {
 	int sealed = memfd_create("false", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	int loose = memfd_create("false", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -908,7 +909,7 @@ static void test_false_grants(void **state)
 			pier_soft_accept_grant(qp_of(&pair.a), &message, &grants[i].fd));
 		assert_int_equal(taken->state, SOFT_GRANT_DENIED);
 		assert_null(taken->mapped);
-		/* Nobody asks any more. */
+		/* No grant is requested any more. */
 		assert_false(
 			pier_soft_accept_grant(qp_of(&pair.a), &message, &grants[i].fd));
 	}
@@ -922,7 +923,7 @@ static void test_false_grants(void **state)
 }
 
 /* Without shared rings a header with SOFT_FLAG_COPIED violates the protocol. */
-static void test_copied_flag_on_a_socket(void **state)
+static void rejects_the_copied_flag_on_a_socket(void **state)
 {
 	struct soft_header header = {
 		.opcode = SOFT_WRITE,
@@ -950,8 +951,8 @@ static void test_copied_flag_on_a_socket(void **state)
 	unsetenv("PIER_SOFT_SHARED");
 }
 
-/* An end that talks to itself grants its memory to itself. */
-static void test_self(void **state)
+/* An end that is connected to itself grants its memory to itself. */
+static void grants_memory_to_itself(void **state)
 {
 	struct rig_endpoint self;
 	struct area area;
@@ -974,33 +975,33 @@ static void test_self(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_host_elements),
-		cmocka_unit_test(test_steady_elements),
-		cmocka_unit_test(test_inline),
-		cmocka_unit_test(test_pieces),
-		cmocka_unit_test(test_no_grant),
-		cmocka_unit_test(test_one_right),
-		cmocka_unit_test(test_part_of_file),
-		cmocka_unit_test(test_padding),
-		cmocka_unit_test(test_growing_file),
-		cmocka_unit_test(test_refused),
-		cmocka_unit_test(test_queue_pair_rights),
-		cmocka_unit_test(test_deregistered),
-		cmocka_unit_test(test_deregistered_midway),
-		cmocka_unit_test(test_waits_for_copy),
-		cmocka_unit_test(test_stopped_copy),
-		cmocka_unit_test(test_killed_in_copy),
-		cmocka_unit_test(test_not_ready),
-		cmocka_unit_test(test_behind_a_send),
-		cmocka_unit_test(test_refusal_takes_back),
-		cmocka_unit_test(test_counted),
-		cmocka_unit_test(test_numbers),
-		cmocka_unit_test(test_dead_peer),
-		cmocka_unit_test(test_vanished_elements),
-		cmocka_unit_test(test_many_regions),
-		cmocka_unit_test(test_false_grants),
-		cmocka_unit_test(test_copied_flag_on_a_socket),
-		cmocka_unit_test(test_self),
+		cmocka_unit_test(copies_from_host_memory),
+		cmocka_unit_test(copies_from_steady_memory),
+		cmocka_unit_test(copies_inline_data),
+		cmocka_unit_test(copies_pieces_of_any_alignment),
+		cmocka_unit_test(grants_only_suitable_memory),
+		cmocka_unit_test(does_not_grant_a_single_right),
+		cmocka_unit_test(does_not_grant_part_of_a_file),
+		cmocka_unit_test(grants_a_file_with_padding),
+		cmocka_unit_test(does_not_grant_a_growing_file),
+		cmocka_unit_test(refuses_invalid_copies),
+		cmocka_unit_test(follows_the_rights_of_the_queue_pair),
+		cmocka_unit_test(deregistration_revokes_the_grant),
+		cmocka_unit_test(deregistration_ends_a_running_message),
+		cmocka_unit_test(deregistration_waits_for_a_copy),
+		cmocka_unit_test(stopped_copy_does_not_block_the_owner),
+		cmocka_unit_test(killed_copy_does_not_block_the_owner),
+		cmocka_unit_test(waits_for_a_receive),
+		cmocka_unit_test(write_waits_behind_a_send),
+		cmocka_unit_test(refusal_ends_direct_copies),
+		cmocka_unit_test(counts_direct_writes),
+		cmocka_unit_test(sends_skips_for_direct_copies),
+		cmocka_unit_test(detects_a_dead_peer),
+		cmocka_unit_test(survives_vanished_local_memory),
+		cmocka_unit_test(returns_the_oldest_grant),
+		cmocka_unit_test(rejects_false_grants),
+		cmocka_unit_test(rejects_the_copied_flag_on_a_socket),
+		cmocka_unit_test(grants_memory_to_itself),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

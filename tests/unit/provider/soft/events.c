@@ -23,7 +23,7 @@ static void step_both(struct rig *a, struct rig *b)
 		rig_step(a, b);
 }
 
-static void test_solicited_only(void **state)
+static void wakes_for_solicited_events_only(void **state)
 {
 	struct rig_options options = { .stepped = 1, .with_channel = 1 };
 	struct ibv_cq *cq;
@@ -45,7 +45,7 @@ static void test_solicited_only(void **state)
 			 0);
 	step_both(&a, &b);
 	assert_int_equal(is_readable(&b), 1);
-	/* Armed once, one event, however many completions. */
+	/* Armed once: one event, however many completions. */
 	assert_int_equal(rig_post(&a, IBV_WR_SEND, 3, 0, 8, NULL, 0, IBV_SEND_SOLICITED),
 			 0);
 	step_both(&a, &b);
@@ -58,7 +58,7 @@ static void test_solicited_only(void **state)
 	assert_int_equal(ibv_req_notify_cq(b.recv_cq, 1), 0);
 	assert_int_equal(rig_to(&b, IBV_QPS_ERR), 0);
 	assert_int_equal(is_readable(&b), 1);
-	/* Destroying the CQ forgets the event nobody took. */
+	/* Destroying the CQ discards the pending event. */
 	rig_close(&a);
 	rig_close(&b);
 }
@@ -68,7 +68,7 @@ struct consumer {
 	int total;
 };
 
-/* Sleeps on the channel, and never polls a CQ that it was not woken for. */
+/* Sleep on the channel, and poll a CQ only after its event. */
 static void *consume(void *argument)
 {
 	struct consumer *consumer = argument;
@@ -93,7 +93,7 @@ static void *consume(void *argument)
 	return NULL;
 }
 
-static void test_no_wakeup_lost(void **state)
+static void loses_no_wakeup(void **state)
 {
 	struct rig_options options = { .with_channel = 1,
 				       .rnr_retry = 7,
@@ -122,10 +122,10 @@ static void test_no_wakeup_lost(void **state)
 }
 
 /*
- * Posted while the engine is locked: who unlocks it sees to it. In ERR, where no
- * event of a link could do so instead, and without anybody polling.
+ * Posted while the engine is locked: the thread that unlocks it must handle the doorbell.
+ * The queue pair is in ERR, so no event of a link can do so instead, and no thread polls.
  */
-static void test_doorbell_left_behind(void **state)
+static void handles_doorbells_left_at_the_lock(void **state)
 {
 	struct rig_options options = { .with_channel = 1 };
 	struct pollfd waited = { .events = POLLIN };
@@ -190,7 +190,7 @@ static void *register_many(void *argument)
 	return NULL;
 }
 
-static void test_threads(void **state)
+static void threads_can_post_and_register(void **state)
 {
 	struct rig_endpoint to_b;
 	struct poster posters[2];
@@ -217,10 +217,10 @@ static void test_threads(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_solicited_only),
-		cmocka_unit_test(test_no_wakeup_lost),
-		cmocka_unit_test(test_doorbell_left_behind),
-		cmocka_unit_test(test_threads),
+		cmocka_unit_test(wakes_for_solicited_events_only),
+		cmocka_unit_test(loses_no_wakeup),
+		cmocka_unit_test(handles_doorbells_left_at_the_lock),
+		cmocka_unit_test(threads_can_post_and_register),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -14,7 +14,7 @@
 #include "provider/soft/soft.h"
 #include "soft_fixture.h"
 
-/* What came before a peer went away still counts, and its going is noticed. */
+/* Data that arrived before a peer hung up still counts, and the hangup is detected. */
 
 static const struct rig_options stepped = { .stepped = 1 };
 
@@ -35,7 +35,7 @@ static void destroy_qp(struct rig *rig)
 	rig->qp = NULL;
 }
 
-/* As if the engine had not got round to it yet. */
+/* As if the engine had not run yet. */
 static void miss_events(struct rig *rig)
 {
 	struct epoll_event events[8];
@@ -44,8 +44,8 @@ static void miss_events(struct rig *rig)
 		;
 }
 
-/* A send that fails finds the answers to those before it on the stream. */
-static void test_answers_before_hangup(void **state)
+/* A failing send finds the answers to earlier requests on the stream. */
+static void finds_answers_before_a_hangup(void **state)
 {
 	const struct rig_options impatient = { .stepped = 1, .timeout = RIG_IMPATIENT };
 	struct rig a, b;
@@ -87,8 +87,8 @@ static void receive_only(struct rig *rig)
 		link->ring->put = put;
 }
 
-/* An answer to a READ that waits for room is not skipped by the last ACK. */
-static void test_goodbye_with_answers(void **state)
+/* The last ACK does not overtake a READ's answer that waits for room. */
+static void sends_pending_answers_before_the_last_ack(void **state)
 {
 	struct rig_endpoint to_b;
 	struct rig a, b;
@@ -119,8 +119,8 @@ static void test_goodbye_with_answers(void **state)
 	rig_close(&b);
 }
 
-/* A child that was forked meanwhile has copies of all fds. */
-static void test_copies_in_a_child(void **state)
+/* A child forked in the meantime has copies of all fds. */
+static void detects_a_hangup_despite_a_child(void **state)
 {
 	struct rig a, b;
 	int status;
@@ -144,7 +144,10 @@ static void test_copies_in_a_child(void **state)
 	rig_close(&b);
 }
 
-/* As if all had happened so much earlier, and the process was stopped since. */
+/*
+ * As if everything had happened that much earlier, and the process had been stopped
+ * since.
+ */
 static void sleep_through(struct rig *rig, uint64_t seconds)
 {
 	struct soft_engine *engine = &soft_context(rig->context)->engine;
@@ -156,8 +159,11 @@ static void sleep_through(struct rig *rig, uint64_t seconds)
 	soft_qp(rig)->last_progress -= slept;
 }
 
-/* Who was stopped itself (Ctrl-Z, a debugger) cannot blame the peer for silence. */
-static void test_stopped_ourselves(void **state)
+/*
+ * A process that was stopped itself (Ctrl-Z, a debugger) cannot blame the peer for
+ * silence.
+ */
+static void does_not_blame_the_peer_after_a_stop(void **state)
 {
 	struct rig_endpoint to_b;
 	struct rig a, b;
@@ -169,7 +175,7 @@ static void test_stopped_ourselves(void **state)
 		rig_post(&a, IBV_WR_RDMA_WRITE, 1, 0, 8, &to_b, 0, IBV_SEND_SIGNALED), 0);
 	step_often(&a);
 	sleep_through(&a, 60);
-	/* The peer was stopped as well, and comes to life after us. */
+	/* The peer was stopped as well, and continues after us. */
 	step_often(&a);
 	rig_expect_none(&a, a.send_cq);
 	step_often(&b);
@@ -178,8 +184,8 @@ static void test_stopped_ourselves(void **state)
 	rig_close(&b);
 }
 
-/* The limit is 2 s, and not the 9 s of the rig: the peer may wait for our answers. */
-static void test_stream_that_broke(void **state)
+/* The limit is 2 s, not the 9 s of the fixture: the peer may wait for our answers. */
+static void times_out_on_a_broken_stream(void **state)
 {
 	struct rig_endpoint to_b;
 	struct rig a, b;
@@ -201,11 +207,11 @@ static void test_stream_that_broke(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_stream_that_broke),
-		cmocka_unit_test(test_answers_before_hangup),
-		cmocka_unit_test(test_goodbye_with_answers),
-		cmocka_unit_test(test_copies_in_a_child),
-		cmocka_unit_test(test_stopped_ourselves),
+		cmocka_unit_test(times_out_on_a_broken_stream),
+		cmocka_unit_test(finds_answers_before_a_hangup),
+		cmocka_unit_test(sends_pending_answers_before_the_last_ack),
+		cmocka_unit_test(detects_a_hangup_despite_a_child),
+		cmocka_unit_test(does_not_blame_the_peer_after_a_stop),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

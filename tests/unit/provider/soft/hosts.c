@@ -14,8 +14,8 @@
 #include "soft_fixture.h"
 
 /*
- * Two hosts, played by two network namespaces with a cable between them: the
- * abstract Unix sockets of one are not in the other, so this is TCP.
+ * Two network namespaces with a virtual cable between them act as two hosts: the abstract
+ * Unix sockets of one do not exist in the other, so the NICs use TCP.
  */
 
 static const char *reason;
@@ -52,7 +52,7 @@ static bool leave_network(void)
 	return false;
 }
 
-/* The other host: serves until told to go. */
+/* The other host: serves until told to stop. */
 static void far_body(int fd, const struct plan *plan)
 {
 	struct rig_endpoint mine, its;
@@ -89,7 +89,7 @@ static bool lay_cable(pid_t far)
 	       run("ip link set near up");
 }
 
-/* Neither end listens, so whichever calls learns it. */
+/* Neither end listens, so whichever end calls gets the error. */
 static void be_refused(struct rig *rig, const struct rig_endpoint *its)
 {
 	struct rig_endpoint other = *its;
@@ -169,7 +169,7 @@ static void check_hosts(const struct plan *plan)
 	close(fds[0]);
 }
 
-static void test_both_listen(void **state)
+static void connects_if_both_listen(void **state)
 {
 	(void)state;
 	check_hosts(&(struct plan){ .near_address = "::", .far_address = "0.0.0.0" });
@@ -178,7 +178,7 @@ static void test_both_listen(void **state)
 }
 
 /* Whatever the order of their names. */
-static void test_one_listens(void **state)
+static void connects_if_one_listens(void **state)
 {
 	(void)state;
 	for (int i = 0; i < 4; i++)
@@ -187,7 +187,7 @@ static void test_one_listens(void **state)
 					.far_address = "10.99.0.2" });
 }
 
-static void test_neither_listens(void **state)
+static void reports_that_neither_listens(void **state)
 {
 	(void)state;
 	check_hosts(&(struct plan){ .refused = true });
@@ -196,9 +196,9 @@ static void test_neither_listens(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_both_listen),
-		cmocka_unit_test(test_one_listens),
-		cmocka_unit_test(test_neither_listens),
+		cmocka_unit_test(connects_if_both_listen),
+		cmocka_unit_test(connects_if_one_listens),
+		cmocka_unit_test(reports_that_neither_listens),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

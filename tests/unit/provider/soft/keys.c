@@ -9,7 +9,7 @@
 
 #include "soft_fixture.h"
 
-/* Keys that are asked for, and every way in which reg_parts() refuses. */
+/* Requested keys, and every way in which reg_parts() refuses. */
 
 static const struct pier_provider *const soft = &pier_soft_provider;
 
@@ -34,7 +34,7 @@ static void refuse_key(struct rig *rig, uint32_t key, int error)
 	assert_int_equal(errno, error);
 }
 
-static void test_range_of_keys(void **state)
+static void accepts_the_documented_keys(void **state)
 {
 	const uint32_t most = soft->max_key;
 	struct ibv_mr *first, *last;
@@ -64,8 +64,8 @@ static void test_range_of_keys(void **state)
 	rig_close(&rig);
 }
 
-/* One that the provider chooses is never one that somebody may ask for. */
-static void test_chosen_keys(void **state)
+/* The provider never chooses a key that a caller may request. */
+static void chosen_keys_are_never_requestable(void **state)
 {
 	enum {
 		MANY = 200
@@ -101,7 +101,7 @@ static void write_to_key(struct rig *a, struct rig *b, uint64_t wr_id, uint32_t 
 	rig_expect(a, a->send_cq, b, wr_id, status);
 }
 
-static void test_transfer(void **state)
+static void transfers_with_a_requested_key(void **state)
 {
 	struct rig a, b;
 	struct ibv_mr *mr;
@@ -121,7 +121,7 @@ static void test_transfer(void **state)
 	rig_close(&b);
 }
 
-static void test_freed_key(void **state)
+static void freed_key_can_be_requested_again(void **state)
 {
 	struct rig a, b;
 
@@ -133,8 +133,8 @@ static void test_freed_key(void **state)
 	rig_close(&b);
 }
 
-/* In use is a key in the whole context, but it opens only what is of its PD. */
-static void test_other_pd(void **state)
+/* A key is taken in the whole context, but gives access only within its PD. */
+static void refuses_keys_of_another_pd(void **state)
 {
 	const uint32_t key = 12;
 	const struct pier_provider_part part = { .fd = -1, .length = RIG_MEMORY };
@@ -159,7 +159,7 @@ static void test_other_pd(void **state)
 	rig_close(&b);
 }
 
-/* Of the memfds of this file; all others come and go with a sanitizer's allocator. */
+/* Only the memfds of this file; sanitizers create and remove other mappings. */
 static int count_mappings(void)
 {
 	FILE *maps = fopen("/proc/self/maps", "re");
@@ -174,7 +174,7 @@ static int count_mappings(void)
 }
 
 static const struct refusal {
-	struct pier_provider_part last; /* behind three good ones */
+	struct pier_provider_part last; /* behind three valid ones */
 	uint64_t iova;
 	int access, error;
 } refusals[] = {
@@ -203,8 +203,8 @@ static int open_again(int fd, int flags)
 	return open(path, flags | O_CLOEXEC);
 }
 
-/* Nothing is left behind, whichever piece is refused, and why. */
-static void test_refused_parts(void **state)
+/* Nothing is left behind, whichever piece is refused, and for whatever reason. */
+static void refused_part_leaves_nothing_behind(void **state)
 {
 	int memfd = memfd_create("parts", MFD_CLOEXEC), fds;
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC), readable;
@@ -244,8 +244,8 @@ static void test_refused_parts(void **state)
 	close(memfd);
 }
 
-/* A key that is in use is noticed last, and nothing is left of it either. */
-static void test_refused_whole(void **state)
+/* A key in use is detected last; nothing is left behind in that case either. */
+static void refused_region_leaves_nothing_behind(void **state)
 {
 	const uint32_t count = soft->max_parts + 1, key = 5, bad_key = 0;
 	struct pier_provider_part *parts = calloc(count, sizeof(*parts));
@@ -274,7 +274,7 @@ static void test_refused_whole(void **state)
 	assert_int_equal(errno, EKEYREJECTED);
 	assert_null(soft->reg_parts(rig.pd, parts, count - 1, 0, WRITABLE, &key));
 	assert_int_equal(errno, ENOKEY);
-	/* One piece keeps to the page rule, several need not. */
+	/* A single piece must keep to the page rule; several need not. */
 	assert_null(soft->reg_parts(rig.pd, parts, 1, 1, WRITABLE, NULL));
 	assert_int_equal(errno, EINVAL);
 	assert_int_equal(rig_count_fds(), fds);
@@ -283,7 +283,8 @@ static void test_refused_whole(void **state)
 	mr = soft->reg_parts(rig.pd, parts, count - 1, 1, WRITABLE, &key);
 	assert_non_null(mr);
 	assert_int_equal(mr->length, count - 1);
-	assert_int_equal(rig_count_fds(), fds + 1); /* for peers; of all the pieces */
+	assert_int_equal(rig_count_fds(),
+			 fds + 1); /* for peers; the sum over all pieces */
 	assert_true(count_mappings() > 0);
 	assert_int_equal(soft->dereg_mr(mr), 0);
 	assert_int_equal(rig_count_fds(), fds);
@@ -296,13 +297,13 @@ static void test_refused_whole(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_range_of_keys),
-		cmocka_unit_test(test_chosen_keys),
-		cmocka_unit_test(test_transfer),
-		cmocka_unit_test(test_freed_key),
-		cmocka_unit_test(test_other_pd),
-		cmocka_unit_test(test_refused_parts),
-		cmocka_unit_test(test_refused_whole),
+		cmocka_unit_test(accepts_the_documented_keys),
+		cmocka_unit_test(chosen_keys_are_never_requestable),
+		cmocka_unit_test(transfers_with_a_requested_key),
+		cmocka_unit_test(freed_key_can_be_requested_again),
+		cmocka_unit_test(refuses_keys_of_another_pd),
+		cmocka_unit_test(refused_part_leaves_nothing_behind),
+		cmocka_unit_test(refused_region_leaves_nothing_behind),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

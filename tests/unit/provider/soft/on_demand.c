@@ -7,19 +7,19 @@
 #include "provider/soft/limits.h"
 #include "soft_fixture.h"
 
-/* Host memory of which the pages are looked for when they are accessed. */
+/* Host memory whose pages are looked up when they are accessed. */
 
 static const struct pier_provider *const soft = &pier_soft_provider;
 
 enum {
-	PAGES = 256, /* more than a socket takes at once */
+	PAGES = 256, /* more than a socket holds */
 	ON_DEMAND = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
 		    IBV_ACCESS_REMOTE_READ | IBV_ACCESS_ON_DEMAND
 };
 
 static const struct rig_options stepped = { .stepped = 1 };
 
-/* Two ends, and a region of the second one that only has addresses. */
+/* Two ends, and a region of the second one that is only a range of addresses. */
 struct demand {
 	struct rig a, b;
 	char *memory;
@@ -39,7 +39,7 @@ static void punch_hole(struct demand *demand, size_t offset, size_t length)
 	assert_int_equal(munmap(demand->memory + offset, length), 0);
 }
 
-/* Fails where something else was mapped meanwhile, so as not to unmap that. */
+/* Fails if something else was mapped there in the meantime, so as not to unmap it. */
 static void plug_hole(struct demand *demand, size_t offset, size_t length)
 {
 	assert_ptr_equal(mmap(demand->memory + offset, length, PROT_NONE,
@@ -48,8 +48,8 @@ static void plug_hole(struct demand *demand, size_t offset, size_t length)
 }
 
 /*
- * The NICs are stepped: a thread of theirs might map something into a hole. Else the
- * range is reserved, but not accessible.
+ * Remove the mapping if the NICs are stepped; a thread of theirs might map something into
+ * the hole. Otherwise keep the range reserved but inaccessible.
  */
 static void set_up(struct demand *demand)
 {
@@ -85,7 +85,7 @@ static void transfer(struct demand *demand, enum ibv_wr_opcode opcode, uint64_t 
 	rig_expect(&demand->a, demand->a.send_cq, &demand->b, 1, status);
 }
 
-static void test_refusals(void **state)
+static void refuses_invalid_registrations(void **state)
 {
 	int fd = memfd_create("demand", MFD_CLOEXEC);
 	size_t page = sysconf(_SC_PAGESIZE);
@@ -130,8 +130,8 @@ static unsigned int count_resident(char *memory, size_t pages)
 	return count;
 }
 
-/* Other than without the flag, registering brings in no page. */
-static void test_pages_stay_away(void **state)
+/* Unlike a registration without the flag, this one brings in no page. */
+static void registration_brings_in_no_page(void **state)
 {
 	struct demand demand;
 	struct ibv_mr *pinned;
@@ -139,7 +139,7 @@ static void test_pages_stay_away(void **state)
 	(void)state;
 	set_up(&demand);
 	map(&demand, 0, demand.length, PROT_READ | PROT_WRITE);
-	/* One page at a time; EINVAL: the kernel knows no others. */
+	/* One page at a time; EINVAL: the kernel knows no other page sizes. */
 	assert_true(madvise(demand.memory, demand.length, MADV_NOHUGEPAGE) == 0 ||
 		    errno == EINVAL);
 	assert_int_equal(count_resident(demand.memory, PAGES), 0);
@@ -154,7 +154,7 @@ static void test_pages_stay_away(void **state)
 	tear_down(&demand);
 }
 
-static void test_before_mapping(void **state)
+static void can_be_registered_before_mapping(void **state)
 {
 	const enum ibv_wr_opcode opcodes[] = { IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ };
 
@@ -174,7 +174,7 @@ static void test_before_mapping(void **state)
 	}
 }
 
-static void test_after_mapping(void **state)
+static void sees_pages_mapped_later(void **state)
 {
 	struct demand demand;
 	size_t at;
@@ -187,21 +187,21 @@ static void test_after_mapping(void **state)
 	assert_int_equal(demand.memory[at - 1], 0);
 	assert_memory_equal(demand.memory + at, demand.a.memory, 50);
 	assert_int_equal(demand.memory[at + 50], 0);
-	/* Other pages at the same place are other memory. */
+	/* Other pages at the same address are other memory. */
 	map(&demand, 2 * demand.page, 2 * demand.page, PROT_READ | PROT_WRITE);
 	memset(demand.memory + at, 'n', 50);
 	transfer(&demand, IBV_WR_RDMA_READ, at, 50, IBV_WC_SUCCESS);
 	assert_memory_equal(demand.memory + at, demand.a.memory, 50);
 	assert_int_equal(demand.a.memory[50], 'd');
-	/* Read-only memory is registered for writing, and refuses it. */
+	/* Read-only memory can be registered for writing; the write is refused. */
 	mprotect(demand.memory, demand.length, PROT_READ);
 	transfer(&demand, IBV_WR_RDMA_READ, at, 50, IBV_WC_SUCCESS);
 	transfer(&demand, IBV_WR_RDMA_WRITE, at, 50, IBV_WC_REM_ACCESS_ERR);
 	tear_down(&demand);
 }
 
-/* A response cannot be taken back when it has begun: it must not begin. */
-static void test_read_with_late_hole(void **state)
+/* A response cannot be taken back once it has begun, so it must not begin. */
+static void read_with_a_late_hole_sends_nothing(void **state)
 {
 	struct demand demand;
 	struct ibv_mr *mr;
@@ -231,8 +231,8 @@ static void test_read_with_late_hole(void **state)
 	tear_down(&demand);
 }
 
-/* The region is on the side of `demand->b`, which sends here. */
-static void test_local_source(void **state)
+/* The region belongs to `demand->b`, which is the sender here. */
+static void survives_holes_in_the_source(void **state)
 {
 	struct demand demand;
 	struct ibv_sge sge;
@@ -258,7 +258,7 @@ static void test_local_source(void **state)
 	tear_down(&demand);
 }
 
-static void test_local_target(void **state)
+static void survives_holes_in_the_target(void **state)
 {
 	struct demand demand;
 	struct ibv_sge sge;
@@ -275,10 +275,10 @@ static void test_local_target(void **state)
 }
 
 /*
- * Only what a message touches has to be there; and what comes after the first
- * vector of pieces is looked at before that one leaves.
+ * Only pages that a message touches must exist. Pages behind the first vector of pieces
+ * are checked before that vector leaves.
  */
-static void test_pieces(void **state)
+static void checks_only_touched_pages(void **state)
 {
 	enum {
 		MAPPED = 2 * SOFT_MAX_VECTOR
@@ -313,14 +313,14 @@ static void test_pieces(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_refusals),
-		cmocka_unit_test(test_pages_stay_away),
-		cmocka_unit_test(test_before_mapping),
-		cmocka_unit_test(test_after_mapping),
-		cmocka_unit_test(test_read_with_late_hole),
-		cmocka_unit_test(test_local_source),
-		cmocka_unit_test(test_local_target),
-		cmocka_unit_test(test_pieces),
+		cmocka_unit_test(refuses_invalid_registrations),
+		cmocka_unit_test(registration_brings_in_no_page),
+		cmocka_unit_test(can_be_registered_before_mapping),
+		cmocka_unit_test(sees_pages_mapped_later),
+		cmocka_unit_test(read_with_a_late_hole_sends_nothing),
+		cmocka_unit_test(survives_holes_in_the_source),
+		cmocka_unit_test(survives_holes_in_the_target),
+		cmocka_unit_test(checks_only_touched_pages),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,7 +8,7 @@
 #include "soft_fixture.h"
 #include "tests/support/random.h"
 
-/* Regions of many pieces, against one plain array of bytes. */
+/* Regions of many pieces, compared with one plain array of bytes. */
 
 static const struct pier_provider *const soft = &pier_soft_provider;
 
@@ -26,8 +26,8 @@ enum {
 static const uint64_t IOVA = 0x7654321000007;
 
 /*
- * Memory that some pieces of belong to a region. Byte i of the region is
- * memory[at[i]] and should be expected[at[i]]; all bytes between are guards.
+ * Memory of which some pieces belong to a region. Byte i of the region is memory[at[i]]
+ * and should be expected[at[i]]; all bytes between are guards.
  */
 struct scattered {
 	uint8_t *memory, *expected;
@@ -97,7 +97,7 @@ static void add_parts(struct scattered *region, struct test_random *random,
 	}
 }
 
-/* Of one piece only the page rule holds. */
+/* The page rule applies to a single piece only. */
 static uint64_t iova_of(const struct scattered *region)
 {
 	uint64_t page = sysconf(_SC_PAGESIZE);
@@ -135,13 +135,13 @@ static void free_region(struct scattered *region)
 	free(region->parts);
 }
 
-/* Also the guards between the pieces. */
+/* Including the guards between the pieces. */
 static void check_bytes(const struct scattered *region)
 {
 	assert_memory_equal(region->memory, region->expected, ALL);
 }
 
-/* Ranges of a region, in [from, to), of `total` bytes together. */
+/* Ranges of a region in [from, to), of `total` bytes together. */
 struct ranges {
 	struct ibv_sge sges[SGES];
 	int count;
@@ -166,7 +166,7 @@ static void choose_ranges(const struct scattered *region, struct test_random *ra
 	}
 }
 
-/* What the copy does to the plain arrays. */
+/* The effect of the copy on the plain arrays. */
 static void expect_copy(const struct scattered *from, const struct ranges *source,
 			const struct scattered *to, const struct ranges *target,
 			uint32_t total)
@@ -214,7 +214,7 @@ static void post(struct rig *rig, enum ibv_wr_opcode opcode, uint64_t wr_id,
 struct side {
 	struct rig *rig;
 	struct scattered *region;
-	uint32_t from, to; /* what it writes to */
+	uint32_t from, to; /* the target of the writes */
 };
 
 static struct ranges one_range(const struct scattered *region, struct test_random *random,
@@ -247,7 +247,7 @@ static void post_recv(struct rig *rig, uint64_t wr_id, struct ranges *into)
 	assert_int_equal(ibv_post_recv(rig->qp, &wr, &bad), 0);
 }
 
-/* From the lower half of one to [from, to) of the other, pushed or pulled. */
+/* From the lower half of one region to [from, to) of the other, by WRITE or READ. */
 static bool move(const struct side *source, const struct side *target,
 		 struct test_random *random, uint64_t wr_id, bool pull)
 {
@@ -278,8 +278,8 @@ static bool move(const struct side *source, const struct side *target,
 }
 
 /*
- * `a` pushes into the third quarter of `b` while `b` pulls into its last one, so
- * that answers and requests share the stream; and neither sees a race.
+ * `a` pushes into the third quarter of `b` while `b` pulls into its last one. Answers and
+ * requests share the stream, and there is no race.
  */
 static void run_batch(struct rig *a, struct rig *b, struct scattered *from,
 		      struct scattered *to, struct test_random *random)
@@ -341,20 +341,20 @@ static void run_random(int stepped, int rounds)
 	rig_close(&b);
 }
 
-static void test_random_ranges(void **state)
+static void copies_random_ranges(void **state)
 {
 	(void)state;
 	run_random(0, 20);
 }
 
-static void test_random_ranges_stepped(void **state)
+static void copies_random_ranges_stepped(void **state)
 {
 	(void)state;
 	run_random(1, 10);
 }
 
 /* Around the length of a vector, with a header before and one behind. */
-static void test_vector_borders(void **state)
+static void handles_the_ends_of_a_vector(void **state)
 {
 	struct rig_options options = { .stepped = 1 };
 	struct test_random random = test_random_start();
@@ -386,8 +386,8 @@ static void test_vector_borders(void **state)
 	rig_close(&b);
 }
 
-/* Rights and bounds are those of the whole region. */
-static void test_bounds(void **state)
+/* Rights and bounds apply to the whole region. */
+static void checks_rights_and_bounds(void **state)
 {
 	struct test_random random = test_random_start();
 
@@ -420,10 +420,10 @@ static void test_bounds(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_random_ranges),
-		cmocka_unit_test(test_random_ranges_stepped),
-		cmocka_unit_test(test_vector_borders),
-		cmocka_unit_test(test_bounds),
+		cmocka_unit_test(copies_random_ranges),
+		cmocka_unit_test(copies_random_ranges_stepped),
+		cmocka_unit_test(handles_the_ends_of_a_vector),
+		cmocka_unit_test(checks_rights_and_bounds),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

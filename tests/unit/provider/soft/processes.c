@@ -10,7 +10,7 @@
 
 #include "soft_fixture.h"
 
-/* A child that is the other end; forked before any device is opened. */
+/* A child is the other end. It is forked before any device is opened. */
 struct child {
 	pid_t pid;
 	int fd;
@@ -47,7 +47,7 @@ static void join_child(const struct child *child, bool killed)
 		assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
-/* Connects and then does nothing but wait for the last word. */
+/* Connect, and then only wait for the last message. */
 static void passive_body(int fd)
 {
 	struct rig rig;
@@ -80,7 +80,7 @@ static void deregister_body(int fd)
 	memset(rig.memory, 0, RIG_MEMORY);
 	rig.mr = NULL;
 	rig_read_all(fd, &word, 1);
-	/* Nothing was written after it. */
+	/* The bytes behind it were not written. */
 	for (int i = 0; i < RIG_MEMORY; i++)
 		assert_int_equal(rig.memory[i], 0);
 	rig_close(&rig);
@@ -125,13 +125,13 @@ static void check_write_and_read(void)
 	rig_close(&rig);
 }
 
-static void test_unix_socket(void **state)
+static void connects_by_unix_socket(void **state)
 {
 	(void)state;
 	check_write_and_read();
 }
 
-static void test_tcp(void **state)
+static void connects_by_tcp(void **state)
 {
 	(void)state;
 	setenv("PIER_SOFT_UNIX", "off", 1);
@@ -141,7 +141,7 @@ static void test_tcp(void **state)
 	unsetenv("PIER_SOFT_ADDRESS");
 }
 
-static void test_killed_peer(void **state)
+static void detects_a_killed_peer(void **state)
 {
 	struct child child = fork_child(passive_body);
 	struct rig_endpoint peer;
@@ -156,7 +156,7 @@ static void test_killed_peer(void **state)
 	rig_close(&rig);
 }
 
-static void test_stopped_peer(void **state)
+static void detects_a_stopped_peer(void **state)
 {
 	const struct rig_options impatient = { .timeout = RIG_IMPATIENT };
 	struct child child = fork_child(passive_body);
@@ -178,7 +178,7 @@ static void test_stopped_peer(void **state)
 	rig_close(&rig);
 }
 
-/* Larger than what sockets hold, from both sides at once. */
+/* Larger than sockets hold, from both sides at once. */
 enum {
 	LARGE = 8 << 20
 };
@@ -224,7 +224,7 @@ static void exchange_large(int fd)
 	free(memory);
 }
 
-static void test_large_both_ways(void **state)
+static void moves_large_data_both_ways(void **state)
 {
 	struct child child = fork_child(exchange_large);
 
@@ -233,8 +233,8 @@ static void test_large_both_ways(void **state)
 	join_child(&child, false);
 }
 
-/* The region goes away in the middle of a stream of writes into it. */
-static void test_deregister_under_fire(void **state)
+/* The region is deregistered in the middle of a stream of writes into it. */
+static void deregistration_stops_writes(void **state)
 {
 	struct child child = fork_child(deregister_body);
 	struct rig_endpoint peer;
@@ -257,7 +257,7 @@ static void test_deregister_under_fire(void **state)
 	rig_close(&rig);
 }
 
-static void test_nobody_there(void **state)
+static void reports_a_missing_peer(void **state)
 {
 	const struct rig_options impatient = { .timeout = RIG_IMPATIENT };
 	struct child child = fork_child(passive_body);
@@ -274,7 +274,9 @@ static void test_nobody_there(void **state)
 		pier_soft_provider.set_qp_address(rig.qp, peer.blob, peer.blob_length),
 		0);
 	assert_int_equal(rig_to_init(&rig), 0);
-	/* Whoever calls learns it at once, the other by its first request. */
+	/*
+	 * The calling end gets the error at once, the other one with its first request.
+	 */
 	if (memcmp(&mine.gid, &peer.gid, sizeof(mine.gid)) < 0) {
 		assert_int_not_equal(rig_to_rtr(&rig, &peer), 0);
 		assert_int_equal(rig.qp->state, IBV_QPS_INIT);
@@ -287,7 +289,7 @@ static void test_nobody_there(void **state)
 	rig_close(&rig);
 }
 
-static void test_no_fd_left(void **state)
+static void leaves_no_fd_open(void **state)
 {
 	int before = rig_count_fds();
 
@@ -299,14 +301,14 @@ static void test_no_fd_left(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_unix_socket),
-		cmocka_unit_test(test_tcp),
-		cmocka_unit_test(test_killed_peer),
-		cmocka_unit_test(test_stopped_peer),
-		cmocka_unit_test(test_large_both_ways),
-		cmocka_unit_test(test_deregister_under_fire),
-		cmocka_unit_test(test_nobody_there),
-		cmocka_unit_test(test_no_fd_left),
+		cmocka_unit_test(connects_by_unix_socket),
+		cmocka_unit_test(connects_by_tcp),
+		cmocka_unit_test(detects_a_killed_peer),
+		cmocka_unit_test(detects_a_stopped_peer),
+		cmocka_unit_test(moves_large_data_both_ways),
+		cmocka_unit_test(deregistration_stops_writes),
+		cmocka_unit_test(reports_a_missing_peer),
+		cmocka_unit_test(leaves_no_fd_open),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

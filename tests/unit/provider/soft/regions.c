@@ -18,8 +18,8 @@ enum {
 };
 
 /*
- * Accesses fail as after munmap(2), but the address stays reserved. Else a thread that
- * starts meanwhile may map its stack there, and the access succeeds.
+ * Accesses fail as after munmap(2), but the address stays reserved. Otherwise a thread
+ * that starts in the meantime may map its stack there, and the access succeeds.
  */
 static void vanish(char *memory, size_t length)
 {
@@ -36,7 +36,7 @@ static void refuse_host(struct ibv_pd *pd, void *addr, size_t length, uint64_t i
 	assert_int_equal(errno, error);
 }
 
-static void test_host_refusals(void **state)
+static void refuses_invalid_host_memory(void **state)
 {
 	size_t page = sysconf(_SC_PAGESIZE);
 	char *memory = mmap(NULL, 4 * page, PROT_READ | PROT_WRITE,
@@ -75,8 +75,8 @@ static void refuse_dmabuf(struct ibv_pd *pd, uint64_t offset, size_t length,
 	assert_int_equal(errno, error);
 }
 
-/* Where two rules are broken at once, the kernel's order decides. */
-static void test_dmabuf_refusals(void **state)
+/* If two rules are broken at once, the error follows the kernel's order. */
+static void refuses_invalid_dmabufs(void **state)
 {
 	size_t page = sysconf(_SC_PAGESIZE);
 	int file = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -101,7 +101,7 @@ static void test_dmabuf_refusals(void **state)
 	rig_close(&rig);
 }
 
-static void test_memfd_is_target(void **state)
+static void accesses_a_memfd_by_its_iova(void **state)
 {
 	size_t page = sysconf(_SC_PAGESIZE);
 	uint64_t offset = page + 100, iova = 0x123400000000 + 100;
@@ -129,7 +129,7 @@ static void test_memfd_is_target(void **state)
 	assert_int_equal(bytes[0], 0);
 	assert_memory_equal(bytes + 1, a.memory, 100);
 	assert_int_equal(bytes[101], 0);
-	/* The address of the mapping, which is not the iova, means nothing. */
+	/* The address of the mapping has no meaning; only the iova does. */
 	to_b.address = (uintptr_t)mr->addr;
 	assert_int_equal(rig_post(&a, IBV_WR_RDMA_WRITE, 2, 0, 100, &to_b, 0, 0), 0);
 	rig_expect(&a, a.send_cq, &b, 2, IBV_WC_REM_ACCESS_ERR);
@@ -140,8 +140,8 @@ static void test_memfd_is_target(void **state)
 	close(fd);
 }
 
-/* Memory that goes away under a region is an error, not a signal. */
-static void test_vanished_memory(void **state)
+/* Memory that vanishes under a region causes an error, not a signal. */
+static void survives_vanished_memory(void **state)
 {
 	size_t page = sysconf(_SC_PAGESIZE);
 	int fd = memfd_create("test", MFD_CLOEXEC);
@@ -166,7 +166,7 @@ static void test_vanished_memory(void **state)
 	close(fd);
 }
 
-static void test_vanished_source(void **state)
+static void survives_a_vanished_source(void **state)
 {
 	size_t page = sysconf(_SC_PAGESIZE);
 	char *memory = mmap(NULL, page, PROT_READ | PROT_WRITE,
@@ -202,7 +202,7 @@ enum {
 	KEPT = 2 * SOFT_MAX_VECTOR
 };
 
-/* Every other byte of the rig's memory, and behind them a piece that is gone. */
+/* Every other byte of the fixture's memory, followed by a piece that has vanished. */
 static struct ibv_mr *make_vanishing(struct rig *rig)
 {
 	size_t page = sysconf(_SC_PAGESIZE);
@@ -223,8 +223,8 @@ static struct ibv_mr *make_vanishing(struct rig *rig)
 	return mr;
 }
 
-/* What was moved before stays moved, and the bytes between are not touched. */
-static void test_vanished_piece_of_target(void **state)
+/* Bytes moved before stay moved, and the bytes between are not touched. */
+static void survives_a_vanished_piece_of_the_target(void **state)
 {
 	struct ibv_sge sge;
 	struct ibv_send_wr *bad, wr = {
@@ -248,8 +248,8 @@ static void test_vanished_piece_of_target(void **state)
 	rig_close(&b);
 }
 
-/* The peer has the header, and half of the payload, for which nobody vouches. */
-static void test_vanished_piece_of_source(void **state)
+/* The peer has the header and half of the payload, which is not valid. */
+static void survives_a_vanished_piece_of_the_source(void **state)
 {
 	struct ibv_sge sge = { .length = KEPT + 1 };
 	struct ibv_send_wr *bad,
@@ -273,13 +273,13 @@ static void test_vanished_piece_of_source(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_host_refusals),
-		cmocka_unit_test(test_dmabuf_refusals),
-		cmocka_unit_test(test_memfd_is_target),
-		cmocka_unit_test(test_vanished_memory),
-		cmocka_unit_test(test_vanished_source),
-		cmocka_unit_test(test_vanished_piece_of_target),
-		cmocka_unit_test(test_vanished_piece_of_source),
+		cmocka_unit_test(refuses_invalid_host_memory),
+		cmocka_unit_test(refuses_invalid_dmabufs),
+		cmocka_unit_test(accesses_a_memfd_by_its_iova),
+		cmocka_unit_test(survives_vanished_memory),
+		cmocka_unit_test(survives_a_vanished_source),
+		cmocka_unit_test(survives_a_vanished_piece_of_the_target),
+		cmocka_unit_test(survives_a_vanished_piece_of_the_source),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

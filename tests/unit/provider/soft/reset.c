@@ -13,8 +13,8 @@
 #include "provider/soft/soft.h"
 
 /*
- * A queue pair that went to RESET and comes up again is another one: who has an
- * endpoint of before does not reach it, and nothing of before arrives.
+ * After RESET a queue pair is a new one: its earlier endpoint no longer reaches it, and
+ * data from before does not arrive.
  */
 
 static const struct pier_provider *const soft = &pier_soft_provider;
@@ -23,7 +23,7 @@ static const struct rig_options stepped = { .stepped = 1 };
 
 struct pair {
 	struct rig a, b;
-	struct rig_endpoint to_a, to_b; /* as they were described last */
+	struct rig_endpoint to_a, to_b; /* their latest descriptions */
 };
 
 static void describe(struct pair *pair)
@@ -57,7 +57,7 @@ static void connect_both(struct pair *pair)
 	rig_connect(&pair->b, &pair->to_a);
 }
 
-/* As far as it gets: what going to RTR with that endpoint says. */
+/* Go as far as possible: returns the result of going to RTR with that endpoint. */
 static int try_connect(struct rig *rig, const struct rig_endpoint *peer)
 {
 	assert_int_equal(soft->set_qp_address(rig->qp, peer->blob, peer->blob_length), 0);
@@ -84,7 +84,7 @@ static const uint8_t *secret_of(const struct rig_endpoint *endpoint)
 	return endpoint->blob + 4; /* version, count, port */
 }
 
-static void test_a_secret_of_its_own(void **state)
+static void reset_draws_a_new_secret(void **state)
 {
 	struct rig_endpoint before;
 	struct pair pair;
@@ -109,8 +109,8 @@ static void test_a_secret_of_its_own(void **state)
 	close_pair(&pair);
 }
 
-/* The endpoint of before, and none: the peer's is forgotten too. */
-static void test_stale_endpoint(void **state)
+/* With the earlier endpoint, and with none: the peer's endpoint is forgotten too. */
+static void refuses_stale_endpoints(void **state)
 {
 	struct rig_endpoint stale;
 	struct pair pair;
@@ -131,8 +131,8 @@ static void test_stale_endpoint(void **state)
 	close_pair(&pair);
 }
 
-/* To itself it is a peer as any other. */
-static void test_stale_endpoint_of_its_own(void **state)
+/* Its own endpoint is treated like any other. */
+static void refuses_its_own_stale_endpoint(void **state)
 {
 	struct rig_endpoint stale, self;
 	struct rig rig;
@@ -153,8 +153,8 @@ static void test_stale_endpoint_of_its_own(void **state)
 	rig_close(&rig);
 }
 
-/* One that waits for the peer of before does not take the stream of the one after. */
-static void test_stale_peer(void **state)
+/* An end that waits for the earlier peer does not accept the stream of the new one. */
+static void does_not_accept_a_stale_peer(void **state)
 {
 	const struct rig_options impatient = { .stepped = 1, .timeout = RIG_IMPATIENT };
 	struct pair pair;
@@ -163,7 +163,7 @@ static void test_stale_peer(void **state)
 	rig_open(&pair.a, &impatient);
 	rig_open(&pair.b, &impatient);
 	describe(&pair);
-	/* It gives the other a stream, which goes when that is reset. */
+	/* It gives the other end a stream, which is closed by the reset. */
 	rig_connect(&pair.a, &pair.to_b);
 	pier_soft_lock(soft_context(pair.a.context));
 	pier_soft_close_link((struct soft_qp *)pair.a.qp);
@@ -178,8 +178,8 @@ static void test_stale_peer(void **state)
 	close_pair(&pair);
 }
 
-/* What was sent, half received, posted and completed before, is of before. */
-static void test_nothing_of_before(void **state)
+/* Data sent, half received, posted or completed before the reset is discarded. */
+static void discards_data_from_before(void **state)
 {
 	struct pair pair;
 	struct ibv_wc wc;
@@ -189,7 +189,7 @@ static void test_nothing_of_before(void **state)
 	memset(pair.a.memory, 0xbb, 40000);
 	for (uint64_t i = 0; i < 4; i++)
 		assert_int_equal(rig_post_recv(&pair.b, i, 0, 20000), 0);
-	/* One is complete, though nobody has polled it; the next is on its way. */
+	/* One request is complete but not polled; the next is in flight. */
 	assert_int_equal(
 		rig_post(&pair.a, IBV_WR_SEND, 1, 0, 8, NULL, 0, IBV_SEND_SIGNALED), 0);
 	settle(&pair);
@@ -219,8 +219,8 @@ static void test_nothing_of_before(void **state)
 	close_pair(&pair);
 }
 
-/* One end alone is reset: the other hears of it, and is none of the new one's. */
-static void test_one_end_alone(void **state)
+/* Only one end is reset: the other detects it, and is no peer of the new one. */
+static void detects_the_reset_of_one_end(void **state)
 {
 	struct pair pair;
 
@@ -231,15 +231,15 @@ static void test_one_end_alone(void **state)
 	assert_int_equal(rig_to(&pair.b, IBV_QPS_RESET), 0);
 	rig_expect(&pair.a, pair.a.recv_cq, &pair.b, 5, IBV_WC_WR_FLUSH_ERR);
 	assert_int_equal(pair.a.qp->state, IBV_QPS_ERR);
-	/* Both are, then. */
+	/* Now both are reset. */
 	assert_int_equal(rig_to(&pair.a, IBV_QPS_RESET), 0);
 	connect_both(&pair);
 	expect_write(&pair, 2);
 	close_pair(&pair);
 }
 
-/* Of streams that wait: one that was taken in, and one whose proof is under way. */
-static void test_streams_that_wait(void **state)
+/* Of waiting streams: one that was accepted, and one whose proof is pending. */
+static void closes_waiting_streams(void **state)
 {
 	uint8_t transcript[SOFT_MAC_SIZE];
 	struct fake fake, stale;
@@ -256,7 +256,7 @@ static void test_streams_that_wait(void **state)
 	assert_true(fake_hangs_up(parked));
 	fake_prove(&fake, begun, transcript);
 	assert_true(fake_hangs_up(begun));
-	/* And who comes with the secret of before. */
+	/* A peer that presents the earlier secret. */
 	stale = fake;
 	rig_describe(&rig, &fake.to_rig);
 	fake_connect(&rig, &fake);
@@ -265,7 +265,7 @@ static void test_streams_that_wait(void **state)
 	fake_prove(&stale, fd, transcript);
 	assert_true(fake_hangs_up(fd));
 	close(fd);
-	/* Whoever knows the new one is let in. */
+	/* A peer that knows the new secret is accepted. */
 	fd = fake_call(&fake, &rig);
 	fake_send(fd, (struct soft_header){ .opcode = SOFT_WRITE });
 	assert_int_equal(fake_next(fd).opcode, SOFT_ACK);
@@ -275,8 +275,8 @@ static void test_streams_that_wait(void **state)
 	rig_close(&rig);
 }
 
-/* The endpoint of a peer that comes back is checked anew, by its secret of now. */
-static void test_peer_that_comes_back(void **state)
+/* The endpoint of a returning peer is checked anew, with its current secret. */
+static void checks_a_returning_peer_anew(void **state)
 {
 	struct fake fake;
 	struct rig rig;
@@ -291,9 +291,9 @@ static void test_peer_that_comes_back(void **state)
 	assert_true(fake_hangs_up(fd));
 	close(fd);
 	rig_describe(&rig, &fake.to_rig);
-	fake.address.secret[0] ^= 1; /* the peer's own is another one too */
+	fake.address.secret[0] ^= 1; /* the peer's own endpoint is new too */
 	fake_connect(&rig, &fake);
-	fake.address.secret[0] ^= 1; /* and this is the one of before */
+	fake.address.secret[0] ^= 1; /* and this is the earlier one */
 	fd = fake_call(&fake, &rig);
 	assert_true(fake_hangs_up(fd));
 	close(fd);
@@ -305,8 +305,8 @@ static void test_peer_that_comes_back(void **state)
 	rig_close(&rig);
 }
 
-/* A request that fails on its way out costs the link; an answer waits behind it. */
-static void test_answer_that_waited(void **state)
+/* A request that fails while it is sent closes the link; an answer waits behind it. */
+static void drops_an_answer_behind_a_failed_request(void **state)
 {
 	struct ibv_sge sge;
 	struct ibv_send_wr wr = { .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND };
@@ -323,7 +323,7 @@ static void test_answer_that_waited(void **state)
 	sge = rig_sge(&pair.a, 0, 8);
 	sge.lkey ^= 1;
 	assert_int_equal(ibv_post_send(pair.a.qp, &wr, &bad), 0);
-	qp->link.answers_first = true; /* so that this time the request is */
+	qp->link.answers_first = true; /* so that this time the request is sent */
 	for (int i = 0; i < 50; i++)
 		rig_step(&pair.a, NULL);
 	rig_expect(&pair.a, pair.a.send_cq, NULL, 0, IBV_WC_LOC_PROT_ERR);
@@ -334,8 +334,8 @@ static void test_answer_that_waited(void **state)
 	close_pair(&pair);
 }
 
-/* With the engines' own threads, again and again. */
-static void test_many_times(void **state)
+/* With the engines' own threads, repeatedly. */
+static void can_be_reset_many_times(void **state)
 {
 	struct pair pair;
 	int fds;
@@ -363,16 +363,16 @@ static void test_many_times(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_a_secret_of_its_own),
-		cmocka_unit_test(test_stale_endpoint),
-		cmocka_unit_test(test_stale_endpoint_of_its_own),
-		cmocka_unit_test(test_stale_peer),
-		cmocka_unit_test(test_nothing_of_before),
-		cmocka_unit_test(test_one_end_alone),
-		cmocka_unit_test(test_streams_that_wait),
-		cmocka_unit_test(test_peer_that_comes_back),
-		cmocka_unit_test(test_answer_that_waited),
-		cmocka_unit_test(test_many_times),
+		cmocka_unit_test(reset_draws_a_new_secret),
+		cmocka_unit_test(refuses_stale_endpoints),
+		cmocka_unit_test(refuses_its_own_stale_endpoint),
+		cmocka_unit_test(does_not_accept_a_stale_peer),
+		cmocka_unit_test(discards_data_from_before),
+		cmocka_unit_test(detects_the_reset_of_one_end),
+		cmocka_unit_test(closes_waiting_streams),
+		cmocka_unit_test(checks_a_returning_peer_anew),
+		cmocka_unit_test(drops_an_answer_behind_a_failed_request),
+		cmocka_unit_test(can_be_reset_many_times),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -18,9 +18,9 @@
 #include "soft_fixture.h"
 
 /*
- * A region is deregistered while a peer copies straight into it, and what is written
- * there afterwards stays. The peer is a thread with a device of its own, or another
- * process, which in the end is killed.
+ * A region is deregistered while a peer copies directly into it; bytes written there
+ * afterwards must stay. The peer is a thread with its own device or another process,
+ * which is killed at the end.
  */
 
 static const struct pier_provider *const soft = &pier_soft_provider;
@@ -57,7 +57,7 @@ static void close_area(const struct area *area, size_t size)
 	close(area->fd);
 }
 
-/* Writes until it may not any more; how that ended. */
+/* Write until refused, and return the final status. */
 static enum ibv_wc_status write_until_refused(struct rig *rig, struct ibv_mr *source,
 					      uint64_t address, uint32_t key,
 					      struct test_random *random)
@@ -93,7 +93,7 @@ static enum ibv_wc_status write_until_refused(struct rig *rig, struct ibv_mr *so
 	}
 }
 
-/* Of a steady or of a host source, in turn: one is copied by us, one by the kernel. */
+/* From a steady and a host source in turn: the NIC copies one, the kernel the other. */
 static enum ibv_wc_status be_peer(struct rig *rig, uint32_t key, unsigned int turn,
 				  struct test_random *random)
 {
@@ -145,7 +145,7 @@ static bool has_given(struct owner *owner)
 	return given;
 }
 
-/* Until it has a grant and uses it, and a bit longer. */
+/* Until it has used a grant for a while. */
 static void let_peer_write(struct owner *owner, struct test_random *random)
 {
 	uint64_t deadline = rig_milliseconds() + RIG_DEADLINE_MS;
@@ -160,7 +160,7 @@ static void let_peer_write(struct owner *owner, struct test_random *random)
 		(void)*middle;
 }
 
-/* In time; nothing comes after it. */
+/* In time; no write arrives after it. */
 static void take_back(struct owner *owner)
 {
 	uint64_t start = rig_milliseconds();
@@ -194,7 +194,7 @@ static void *run_peer(void *argument)
 	return NULL;
 }
 
-static void test_threads(void **state)
+static void revokes_from_a_thread(void **state)
 {
 	struct test_random random = test_random_start();
 
@@ -273,7 +273,9 @@ static void check_process(unsigned int turn, bool killed, struct test_random *ra
 	close_owner(&owner);
 }
 
-/* Who is not allowed our files gets none; all else works for it, by the ring. */
+/*
+ * A peer that may not have our files gets none; everything else works through the ring.
+ */
 static void other_user_body(int fd)
 {
 	struct rig_endpoint mine, its;
@@ -301,7 +303,7 @@ static void other_user_body(int fd)
 	_exit(0);
 }
 
-static void test_other_user(void **state)
+static void does_not_grant_to_another_user(void **state)
 {
 	struct rig_endpoint mine, its;
 	struct owner owner;
@@ -338,7 +340,7 @@ static void test_other_user(void **state)
 	close_owner(&owner);
 }
 
-static void test_processes(void **state)
+static void revokes_from_another_process(void **state)
 {
 	struct test_random random = test_random_start();
 
@@ -347,7 +349,7 @@ static void test_processes(void **state)
 		check_process(turn, false, &random);
 }
 
-static void test_killed(void **state)
+static void revokes_from_a_killed_process(void **state)
 {
 	struct test_random random = test_random_start();
 
@@ -359,10 +361,10 @@ static void test_killed(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_other_user),
-		cmocka_unit_test(test_processes),
-		cmocka_unit_test(test_killed),
-		cmocka_unit_test(test_threads),
+		cmocka_unit_test(does_not_grant_to_another_user),
+		cmocka_unit_test(revokes_from_another_process),
+		cmocka_unit_test(revokes_from_a_killed_process),
+		cmocka_unit_test(revokes_from_a_thread),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

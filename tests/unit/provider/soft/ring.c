@@ -16,7 +16,7 @@
 #include "provider/soft/soft.h"
 #include "soft_fixture.h"
 
-/* The memory that two ends share, and what is said beside it. */
+/* The memory that two ends share, and the control messages beside it. */
 
 static const struct rig_options stepped = { .stepped = 1 };
 
@@ -33,7 +33,7 @@ static struct soft_ring *ring_of(const struct rig *rig)
 	return ring;
 }
 
-/* As if so many bytes had gone through the ring from one to the other. */
+/* As if this many bytes had gone through the ring in that direction. */
 static void move_ring(struct rig *from, struct rig *to, uint64_t position)
 {
 	struct soft_direction *direction = ring_of(from)->out;
@@ -74,8 +74,8 @@ static void read_and_check(struct rig *a, struct rig *b, const struct rig_endpoi
 	assert_int_equal(a->memory[100 + length], 0);
 }
 
-/* The end of the ring lies at each byte of a frame once, also that of the counter. */
-static void test_wraps(void **state)
+/* The end of the ring falls on each byte of a frame once, including the counter. */
+static void wraps_at_every_byte(void **state)
 {
 	const uint64_t ends[] = { SOFT_RING_SIZE, 0 };
 	struct rig_endpoint to_b;
@@ -98,8 +98,8 @@ static void test_wraps(void **state)
 	rig_close(&b);
 }
 
-/* More than the ring holds, from each of its quarters on. */
-static void test_larger_than_ring(void **state)
+/* More than the ring holds, starting at each of its quarters. */
+static void moves_messages_larger_than_the_ring(void **state)
 {
 	const uint32_t length = 3 * SOFT_RING_SIZE + 5;
 	uint8_t *memory = malloc(2 * (size_t)length);
@@ -158,8 +158,8 @@ static void step_until_broken(struct rig *a, struct rig *b)
 	}
 }
 
-/* A position that cannot be breaks the link; not a byte is taken from it. */
-static void test_false_head(void **state)
+/* An impossible position breaks the link; no byte is read from it. */
+static void rejects_an_impossible_head(void **state)
 {
 	const uint64_t beyond[] = { SOFT_RING_SIZE + 1, UINT64_MAX, UINT64_MAX / 2 };
 	const struct soft_header send = { .opcode = SOFT_SEND };
@@ -170,7 +170,7 @@ static void test_false_head(void **state)
 
 		rig_open_pair(&a, &b, &stepped);
 		assert_int_equal(rig_post_recv(&b, 11, 0, 100), 0);
-		/* What would be a message if the position were one. */
+		/* Would be a message if the position were valid. */
 		pier_soft_pack_header(&send,
 				      (uint8_t *)ring_of(&a)->memory->layout +
 					      SOFT_RINGS_OFFSET +
@@ -187,7 +187,7 @@ static void test_false_head(void **state)
 	}
 }
 
-static void test_false_tail(void **state)
+static void rejects_an_impossible_tail(void **state)
 {
 	const uint64_t before[] = { 1, SOFT_RING_SIZE, UINT64_MAX / 2 };
 
@@ -207,7 +207,7 @@ static void test_false_tail(void **state)
 	}
 }
 
-/* Sends control messages over the socket of `from` that its engine never would. */
+/* Sends control messages over the socket of `from` that its engine would never send. */
 static void check_bad_messages(const void *bytes, size_t length, int fd_count)
 {
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))] = { 0 };
@@ -236,10 +236,10 @@ static void check_bad_messages(const void *bytes, size_t length, int fd_count)
 	assert_int_equal(rig_count_fds(), before);
 }
 
-static void test_nonsense(void **state)
+static void rejects_invalid_control_messages(void **state)
 {
 	const uint8_t no_word[] = { 77 }, wake[] = { 1 };
-	/* A grant that was not requested, and one with more pieces than fit. */
+	/* A grant that was not requested, and one with too many pieces. */
 	uint8_t grant[40] = { 5, 1 }, large[40] = { 5, 1 };
 
 	(void)state;
@@ -252,7 +252,7 @@ static void test_nonsense(void **state)
 	check_bad_messages(large, sizeof(large), 0);
 }
 
-/* Without shared memory all works as well, over the socket. */
+/* Without shared memory everything works as well, through the socket. */
 static void check_without(void)
 {
 	struct rig_endpoint to_b;
@@ -268,7 +268,7 @@ static void check_without(void)
 	rig_close(&b);
 }
 
-static void test_switched_off(void **state)
+static void works_without_shared_memory(void **state)
 {
 	(void)state;
 	setenv("PIER_SOFT_SHARED", "off", 1);
@@ -276,8 +276,8 @@ static void test_switched_off(void **state)
 	unsetenv("PIER_SOFT_SHARED");
 }
 
-/* Half of the fds are left for others. */
-static void test_few_fds(void **state)
+/* Half of the fds are left for other uses. */
+static void limits_shared_fds(void **state)
 {
 	struct rlimit old, few;
 
@@ -303,8 +303,8 @@ static int count_shared_memories(void)
 	return count;
 }
 
-/* Both ends of one process share one mapping; nothing is left when they go. */
-static void test_nothing_left(void **state)
+/* Both ends in one process share one mapping; nothing is left afterwards. */
+static void leaves_nothing_behind(void **state)
 {
 	int before = rig_count_fds();
 	struct rig_endpoint self;
@@ -337,8 +337,8 @@ static void test_nothing_left(void **state)
 	assert_int_equal(rig_count_fds(), before);
 }
 
-/* An end that sleeps is woken, for bytes and for room; asked for at each byte once. */
-static void test_wakes(void **state)
+/* A sleeping end is woken for bytes and for room; the request comes at each byte once. */
+static void wakes_a_sleeping_reader(void **state)
 {
 	struct rig_endpoint to_b;
 	struct rig a, b;
@@ -355,7 +355,7 @@ static void test_wakes(void **state)
 	assert_int_equal(atomic_load(&ring_of(&b)->in->reader_sleeps), 1);
 	write_and_check(&a, &b, &to_b, 60, 0);
 	assert_true(ring_of(&b)->is_polled);
-	/* What came just before is found, and it does not sleep. */
+	/* Finds bytes that arrived just before, and does not sleep. */
 	rig_post(&a, IBV_WR_RDMA_WRITE, 5, 0, 8, &to_b, 0, IBV_SEND_SIGNALED);
 	rig_step(&a, NULL);
 	pier_soft_lock(soft_context(b.context));
@@ -368,8 +368,8 @@ static void test_wakes(void **state)
 	rig_close(&b);
 }
 
-/* A writer that sleeps until there is room. */
-static void test_wakes_writer(void **state)
+/* A writer sleeps until there is room. */
+static void wakes_a_sleeping_writer(void **state)
 {
 	struct soft_link *link;
 	struct rig_endpoint to_b;
@@ -379,7 +379,7 @@ static void test_wakes_writer(void **state)
 	rig_open_pair(&a, &b, &stepped);
 	rig_describe(&b, &to_b);
 	link = link_of(&a);
-	/* A ring so full that nothing fits, of which the other end knows nothing yet. */
+	/* A ring so full that nothing fits; the other end has not noticed yet. */
 	move_ring(&a, &b, SOFT_RING_SIZE);
 	atomic_store(&link->ring->out->tail, 0);
 	assert_int_equal(
@@ -391,7 +391,7 @@ static void test_wakes_writer(void **state)
 	assert_true(pier_soft_sleep_on_ring((struct soft_qp *)a.qp));
 	pier_soft_unlock(soft_context(a.context));
 	assert_int_equal(atomic_load(&link->ring->out->writer_sleeps), 1);
-	/* The reader takes out, and sees who waits for that. */
+	/* The reader drains the ring, and sees the waiting writer. */
 	atomic_store(&link->ring->out->tail, SOFT_RING_SIZE);
 	pier_soft_lock(soft_context(b.context));
 	pier_soft_wake_peer((struct soft_qp *)b.qp, &ring_of(&b)->in->writer_sleeps);
@@ -404,16 +404,16 @@ static void test_wakes_writer(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_wraps),
-		cmocka_unit_test(test_larger_than_ring),
-		cmocka_unit_test(test_false_head),
-		cmocka_unit_test(test_false_tail),
-		cmocka_unit_test(test_nonsense),
-		cmocka_unit_test(test_switched_off),
-		cmocka_unit_test(test_few_fds),
-		cmocka_unit_test(test_nothing_left),
-		cmocka_unit_test(test_wakes),
-		cmocka_unit_test(test_wakes_writer),
+		cmocka_unit_test(wraps_at_every_byte),
+		cmocka_unit_test(moves_messages_larger_than_the_ring),
+		cmocka_unit_test(rejects_an_impossible_head),
+		cmocka_unit_test(rejects_an_impossible_tail),
+		cmocka_unit_test(rejects_invalid_control_messages),
+		cmocka_unit_test(works_without_shared_memory),
+		cmocka_unit_test(limits_shared_fds),
+		cmocka_unit_test(leaves_nothing_behind),
+		cmocka_unit_test(wakes_a_sleeping_reader),
+		cmocka_unit_test(wakes_a_sleeping_writer),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

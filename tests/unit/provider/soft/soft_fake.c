@@ -16,7 +16,7 @@
 void fake_make(struct fake *fake, struct rig *rig)
 {
 	memset(fake, 0, sizeof(*fake));
-	/* The lowest name of soft0's form, so it is the one to call. */
+	/* The lowest name of soft0's form, so the other end calls it. */
 	memcpy(fake->gid.raw, soft_context(rig->context)->gid.raw, 8);
 	fake->gid.raw[15] = 1;
 	fake->qpn = 77;

@@ -6,7 +6,7 @@
 #include "provider/soft/link/frame.h"
 #include "soft_fixture.h"
 
-/* A peer made of bytes: it knows the secrets, but sends what it likes. */
+/* A peer made of raw bytes: it knows the secrets, but sends anything it likes. */
 struct fake {
 	union ibv_gid gid;
 	uint32_t qpn;
@@ -24,7 +24,7 @@ void fake_prove(const struct fake *fake, int fd, const uint8_t *transcript);
 int fake_call(const struct fake *fake, const struct rig *rig);
 void fake_send(int fd, struct soft_header header);
 void fake_step(struct rig *rig);
-/* With a caller that does not wait for the welcome: the rig must be stepped. */
+/* With a caller that does not wait for the welcome: the fixture must be stepped. */
 int fake_call_stepped(const struct fake *fake, struct rig *rig);
 struct soft_header fake_next(int fd);
 

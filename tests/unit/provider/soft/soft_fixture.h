@@ -10,12 +10,12 @@
 
 #include "provider/provider.h"
 
-/* What the tests of the software NIC share: one end of a connection. */
+/* Shared by the tests of the software NIC: one end of a connection. */
 
 enum {
 	RIG_MEMORY = 1 << 16,
 	RIG_DEADLINE_MS = 20000,
-	/* Of rig_options.timeout: the shortest that soft0 has, 2 s. */
+	/* For rig_options.timeout: the shortest that soft0 supports, 2 s. */
 	RIG_IMPATIENT = 10
 };
 
@@ -27,12 +27,12 @@ struct rig_options {
 	uint8_t rnr_retry, min_rnr_timer, max_rd_atomic;
 	/*
 	 * How long the peer may be silent, as in ibv_modify_qp(3). 0: 21, which is 9 s; a
-	 * busy machine may keep the peer's thread waiting for seconds.
+	 * busy machine may delay the peer's thread for seconds.
 	 */
 	uint8_t timeout;
 	int stepped;
 	int with_channel;
-	uint32_t srq_depth; /* 0: receives of the queue pair's own */
+	uint32_t srq_depth; /* 0: the queue pair has its own receives */
 };
 
 struct rig {
@@ -47,7 +47,7 @@ struct rig {
 	uint8_t *memory;
 };
 
-/* How a peer is told about an end. */
+/* The description of an end for its peer. */
 struct rig_endpoint {
 	union ibv_gid gid;
 	uint32_t qpn;
@@ -61,7 +61,7 @@ void rig_open(struct rig *rig, const struct rig_options *options);
 void rig_close(struct rig *rig);
 void rig_create_qp(struct rig *rig);
 void rig_describe(const struct rig *rig, struct rig_endpoint *ret_endpoint);
-/* RESET to RTS; each returns what modify_qp() does. */
+/* RESET to RTS; each returns the result of modify_qp(). */
 int rig_to_init(struct rig *rig);
 int rig_to_rtr(struct rig *rig, const struct rig_endpoint *peer);
 int rig_to_rts(struct rig *rig);
@@ -71,13 +71,13 @@ void rig_connect(struct rig *rig, const struct rig_endpoint *peer);
 void rig_open_pair(struct rig *a, struct rig *b, const struct rig_options *options);
 
 struct ibv_sge rig_sge(const struct rig *rig, uint64_t offset, uint32_t length);
-/* Posting one request; the result of the post. */
+/* Post one request, and return the result. */
 int rig_post(struct rig *rig, enum ibv_wr_opcode opcode, uint64_t wr_id, uint64_t offset,
 	     uint32_t length, const struct rig_endpoint *peer, uint64_t peer_offset,
 	     unsigned int flags);
 int rig_post_recv(struct rig *rig, uint64_t wr_id, uint64_t offset, uint32_t length);
 
-/* Steps both where they are stepped. */
+/* Step both if they are stepped. */
 void rig_step(struct rig *a, struct rig *b);
 /* The next completion; fails the test at the deadline. */
 struct ibv_wc rig_wait(struct rig *rig, struct ibv_cq *cq, struct rig *other);
@@ -88,7 +88,7 @@ void rig_expect_none(struct rig *rig, struct ibv_cq *cq);
 int rig_count_fds(void);
 uint64_t rig_milliseconds(void);
 
-/* Over a stream of this host, both ways at once. */
+/* Over a stream on this host, both ways at once. */
 void rig_exchange(int fd, const struct rig_endpoint *mine, struct rig_endpoint *ret_its);
 void rig_write_all(int fd, const void *bytes, size_t length);
 void rig_read_all(int fd, void *ret_bytes, size_t length);

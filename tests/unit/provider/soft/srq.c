@@ -23,7 +23,7 @@ enum {
 
 static const struct rig_options stepped = { .stepped = 1, .srq_depth = DEPTH };
 
-/* Queue pairs of one context, which share all but themselves; a peer for each. */
+/* Queue pairs of one context, which share everything else; a peer for each. */
 struct hub {
 	struct rig ends[PEERS], peers[PEERS];
 };
@@ -94,8 +94,8 @@ static void expect_recv(struct hub *hub, int end, uint64_t wr_id,
 	rig_expect(rig, rig->recv_cq, &hub->peers[end], wr_id, status);
 }
 
-/* In the order in which they were posted, to whoever needs one. */
-static void test_in_order(void **state)
+/* In the order in which they were posted, whichever queue pair needs one. */
+static void takes_receives_in_order(void **state)
 {
 	static const int order[] = { 1, 0, 2, 2, 1 };
 	struct hub hub;
@@ -116,7 +116,7 @@ static void test_in_order(void **state)
 	close_hub(&hub);
 }
 
-static void test_empty_is_rnr(void **state)
+static void empty_queue_is_rnr(void **state)
 {
 	struct rig_options options = stepped;
 	struct hub hub;
@@ -140,8 +140,10 @@ static void test_empty_is_rnr(void **state)
 	close_hub(&hub);
 }
 
-/* A receive counts until its completion was polled, and its room is used again. */
-static void test_depth(void **state)
+/*
+ * A receive occupies its place until its completion was polled; then the place is reused.
+ */
+static void limits_outstanding_receives(void **state)
 {
 	struct hub hub;
 
@@ -164,8 +166,8 @@ static void test_depth(void **state)
 	close_hub(&hub);
 }
 
-/* Completions that are polled in another order than the receives were posted. */
-static void test_out_of_order(void **state)
+/* Completions are polled in another order than the receives were posted. */
+static void accepts_completions_out_of_order(void **state)
 {
 	struct hub hub;
 	struct ibv_cq *other;
@@ -173,7 +175,7 @@ static void test_out_of_order(void **state)
 
 	(void)state;
 	open_hub(&hub, &stepped);
-	/* Its completions go elsewhere. */
+	/* Its completions go to another CQ. */
 	other = soft->create_cq(end->context, 16, NULL, NULL, 0);
 	assert_int_equal(soft->destroy_qp(hub.ends[1].qp), 0);
 	hub.ends[1].recv_cq = other;
@@ -199,8 +201,11 @@ static void test_out_of_order(void **state)
 	close_hub(&hub);
 }
 
-/* The receive in use fails with the queue pair; those in the queue are the others'. */
-static void test_error_keeps_the_queue(void **state)
+/*
+ * The receive in use fails with the queue pair; those in the queue stay available to
+ * others.
+ */
+static void error_keeps_the_queue(void **state)
 {
 	struct hub hub;
 
@@ -225,7 +230,7 @@ static void test_error_keeps_the_queue(void **state)
 	close_hub(&hub);
 }
 
-/* A peer that has sent the half of a message when it goes. */
+/* A peer that hangs up after half of a message. */
 struct half {
 	struct fake fake;
 	struct rig rig;
@@ -253,7 +258,7 @@ static void expect_one_place(struct half *half)
 	assert_int_equal(post_srq(&half->rig, 99, 0, PIECE), ENOMEM);
 }
 
-static void test_half_of_a_message(void **state)
+static void half_a_message_frees_its_place(void **state)
 {
 	struct half half;
 
@@ -267,8 +272,8 @@ static void test_half_of_a_message(void **state)
 	rig_close(&half.rig);
 }
 
-/* A queue pair that is reset, or goes, takes what it was at along. */
-static void test_reset_in_a_message(void **state)
+/* A reset or destroyed queue pair takes its current receive with it. */
+static void reset_frees_the_current_receive(void **state)
 {
 	struct half half;
 
@@ -287,8 +292,8 @@ static void test_reset_in_a_message(void **state)
 	rig_close(&half.rig);
 }
 
-/* A completion that nobody polled goes with its queue pair; the place does not. */
-static void test_purged_completions(void **state)
+/* An unpolled completion goes with its queue pair; the place does not. */
+static void purged_completions_free_their_places(void **state)
 {
 	struct hub hub;
 
@@ -311,8 +316,8 @@ static void test_purged_completions(void **state)
 	close_hub(&hub);
 }
 
-/* What did not fit into a CQ takes no place of the SRQ along. */
-static void test_overrun(void **state)
+/* Completions that did not fit into a CQ do not keep places of the SRQ. */
+static void cq_overrun_frees_the_places(void **state)
 {
 	struct rig_options options = stepped;
 	struct hub hub;
@@ -336,8 +341,8 @@ static void test_overrun(void **state)
 	close_hub(&hub);
 }
 
-/* Immediates and solicited events are as without an SRQ. */
-static void test_solicited(void **state)
+/* Immediates and solicited events work as without an SRQ. */
+static void reports_immediates_and_solicited_events(void **state)
 {
 	struct rig_options options = stepped;
 	struct pollfd waited = { .events = POLLIN };
@@ -374,8 +379,8 @@ static void test_solicited(void **state)
 	close_hub(&hub);
 }
 
-/* The target of a WRITE with immediate is not to be written: its receive is flushed. */
-static void test_refused_write(void **state)
+/* The target of a WRITE with immediate is not writable: its receive is flushed. */
+static void refused_write_flushes_its_receive(void **state)
 {
 	struct rig_endpoint to_end;
 	struct hub hub;
@@ -396,7 +401,7 @@ static void test_refused_write(void **state)
 	close_hub(&hub);
 }
 
-static void test_refusals(void **state)
+static void refuses_invalid_queues(void **state)
 {
 	struct ibv_srq_init_attr attr = { .attr = { .max_wr = 4, .max_sge = 2 } };
 	struct ibv_srq_init_attr zero = { 0 }, deep = { .attr.max_wr = SOFT_MAX_WR + 1 };
@@ -449,7 +454,7 @@ static void test_refusals(void **state)
 	rig_close(&rig);
 }
 
-static void test_queue_pair_with_one(void **state)
+static void queue_pair_ignores_its_own_receive_limits(void **state)
 {
 	struct ibv_qp_init_attr init = {
 		.qp_type = IBV_QPT_RC,
@@ -482,7 +487,7 @@ enum {
 	MESSAGES = 3000
 };
 
-/* No cmocka in here: it would jump into the wrong stack. */
+/* No cmocka asserts here: they would jump into the wrong stack. */
 static void *send_many(void *argument)
 {
 	struct rig *rig = argument;
@@ -507,7 +512,7 @@ struct poster {
 	atomic_uint_fast64_t *slot_free; /* how often each was received */
 };
 
-/* The slot of a receive is its wr_id; the poller says which are free. */
+/* A receive's slot is its wr_id; the polling thread reports the free ones. */
 static void *post_many(void *argument)
 {
 	struct poster *poster = argument;
@@ -523,8 +528,8 @@ static void *post_many(void *argument)
 	return NULL;
 }
 
-/* Posting in one thread, polling in another; every message comes once and in order. */
-static void test_threads(void **state)
+/* One thread posts, another polls; every message arrives once and in order. */
+static void threads_can_post_and_poll(void **state)
 {
 	struct rig_options options = { .srq_depth = DEPTH,
 				       .rnr_retry = 7,
@@ -565,20 +570,20 @@ static void test_threads(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_in_order),
-		cmocka_unit_test(test_empty_is_rnr),
-		cmocka_unit_test(test_depth),
-		cmocka_unit_test(test_out_of_order),
-		cmocka_unit_test(test_error_keeps_the_queue),
-		cmocka_unit_test(test_half_of_a_message),
-		cmocka_unit_test(test_reset_in_a_message),
-		cmocka_unit_test(test_purged_completions),
-		cmocka_unit_test(test_overrun),
-		cmocka_unit_test(test_solicited),
-		cmocka_unit_test(test_refused_write),
-		cmocka_unit_test(test_refusals),
-		cmocka_unit_test(test_queue_pair_with_one),
-		cmocka_unit_test(test_threads),
+		cmocka_unit_test(takes_receives_in_order),
+		cmocka_unit_test(empty_queue_is_rnr),
+		cmocka_unit_test(limits_outstanding_receives),
+		cmocka_unit_test(accepts_completions_out_of_order),
+		cmocka_unit_test(error_keeps_the_queue),
+		cmocka_unit_test(half_a_message_frees_its_place),
+		cmocka_unit_test(reset_frees_the_current_receive),
+		cmocka_unit_test(purged_completions_free_their_places),
+		cmocka_unit_test(cq_overrun_frees_the_places),
+		cmocka_unit_test(reports_immediates_and_solicited_events),
+		cmocka_unit_test(refused_write_flushes_its_receive),
+		cmocka_unit_test(refuses_invalid_queues),
+		cmocka_unit_test(queue_pair_ignores_its_own_receive_limits),
+		cmocka_unit_test(threads_can_post_and_poll),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -64,7 +64,7 @@ static int mask_of(enum ibv_qp_state from, enum ibv_qp_state to)
 	return IBV_QP_STATE;
 }
 
-static void test_every_transition(void **state)
+static void allows_only_valid_transitions(void **state)
 {
 	const enum ibv_qp_state states[] = { IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPS_RTR,
 					     IBV_QPS_RTS,   IBV_QPS_SQD,  IBV_QPS_ERR };
@@ -123,7 +123,7 @@ static void check_each_bit(enum ibv_qp_state from, enum ibv_qp_state to, int mas
 	rig_close(&rig);
 }
 
-static void test_every_mask_bit(void **state)
+static void checks_every_mask_bit(void **state)
 {
 	(void)state;
 	check_each_bit(IBV_QPS_RESET, IBV_QPS_INIT, TO_INIT);
@@ -131,7 +131,7 @@ static void test_every_mask_bit(void **state)
 	check_each_bit(IBV_QPS_RTR, IBV_QPS_RTS, TO_RTS);
 }
 
-static void test_values(void **state)
+static void refuses_values_out_of_range(void **state)
 {
 	struct ibv_qp_attr attr;
 	struct rig rig;
@@ -153,7 +153,7 @@ static void test_values(void **state)
 	assert_int_equal(soft->modify_qp(rig.qp, &attr, TO_RTR), EINVAL);
 	attr = valid_attr(&rig, IBV_QPS_RTR);
 	attr.ah_attr.grh.dgid.raw[15] ^= 1;
-	/* A peer of another process, and no address of it: RESET forgets it. */
+	/* A peer of another process, whose address we do not have: RESET forgets it. */
 	assert_int_equal(rig_to(&rig, IBV_QPS_RESET), 0);
 	assert_int_equal(rig_to_init(&rig), 0);
 	assert_int_equal(soft->modify_qp(rig.qp, &attr, TO_RTR), ENOTCONN);
@@ -161,7 +161,7 @@ static void test_values(void **state)
 	rig_close(&rig);
 }
 
-static void test_posting_by_state(void **state)
+static void checks_the_state_when_posting(void **state)
 {
 	const enum ibv_qp_state states[] = { IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPS_RTR,
 					     IBV_QPS_RTS, IBV_QPS_ERR };
@@ -181,7 +181,7 @@ static void test_posting_by_state(void **state)
 	rig_close(&rig);
 }
 
-static void test_lifetimes(void **state)
+static void objects_in_use_cannot_be_destroyed(void **state)
 {
 	struct rig rig;
 	int before = rig_count_fds();
@@ -200,7 +200,7 @@ static void test_lifetimes(void **state)
 	assert_int_equal(rig_count_fds(), before);
 }
 
-static void test_create_refusals(void **state)
+static void refuses_invalid_creations(void **state)
 {
 	struct ibv_qp_init_attr attr = { .qp_type = IBV_QPT_UD };
 	struct rig rig;
@@ -219,7 +219,7 @@ static void test_create_refusals(void **state)
 	rig_close(&rig);
 }
 
-static void test_queries(void **state)
+static void queries_return_the_attributes(void **state)
 {
 	struct ibv_device_attr device;
 	struct ibv_port_attr port;
@@ -247,13 +247,13 @@ static void test_queries(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_every_transition),
-		cmocka_unit_test(test_every_mask_bit),
-		cmocka_unit_test(test_values),
-		cmocka_unit_test(test_posting_by_state),
-		cmocka_unit_test(test_lifetimes),
-		cmocka_unit_test(test_create_refusals),
-		cmocka_unit_test(test_queries),
+		cmocka_unit_test(allows_only_valid_transitions),
+		cmocka_unit_test(checks_every_mask_bit),
+		cmocka_unit_test(refuses_values_out_of_range),
+		cmocka_unit_test(checks_the_state_when_posting),
+		cmocka_unit_test(objects_in_use_cannot_be_destroyed),
+		cmocka_unit_test(refuses_invalid_creations),
+		cmocka_unit_test(queries_return_the_attributes),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -16,19 +16,18 @@
 #include "soft_fixture.h"
 
 /*
- * Two ends, each with a random script that both know. In rounds: an end posts
- * the requests of one round, in random portions; the other receives, late and
- * in random portions too, so that there are RNR NAKs. The last request of a
- * round is a SEND, so when it has arrived, the bytes of the whole round can be
- * compared. The ends give each other leave for the next round by a pipe.
- *
- * PIER_SEED plays the scripts of a run again, PIER_STRESS_MS lets it run longer.
+ * Two ends, each with a random script that both know, in rounds. One end posts the
+ * requests of a round in random portions; the other posts receives late and in random
+ * portions, so that RNR NAKs occur. The last request of a round is a SEND: when it has
+ * arrived, the bytes of the whole round are compared. Each end allows the next round
+ * through a pipe. PIER_SEED repeats the scripts of a run, PIER_STRESS_MS sets the
+ * duration.
  */
 
 enum {
 	DEPTH = 16,
 	ROUND = 24,
-	/* More than a socket holds: a NAK comes while a frame is leaving. */
+	/* More than a socket holds: a NAK arrives while a frame is being sent. */
 	MAX_BYTES = 500000,
 	GUARD = 64,
 	STRIDE = MAX_BYTES + 2 * GUARD,
@@ -36,7 +35,7 @@ enum {
 	AREA = (ROUND * STRIDE + 4095) / 4096 * 4096,
 	GUARD_BYTE = 0xee,
 	STALL_MS = 15000,
-	LEAST_ROUNDS = 2 /* a busy machine may take all the time for the first */
+	LEAST_ROUNDS = 2 /* a busy machine may spend all the time on the first */
 };
 
 enum area {
@@ -48,7 +47,7 @@ enum area {
 	AREAS
 };
 
-/* In a thread or a child, where cmocka's own would jump into the wrong stack. */
+/* In a thread or child, where cmocka's asserts would jump into the wrong stack. */
 #define CHECK(condition)                                                          \
 	do {                                                                      \
 		if (!(condition)) {                                               \
@@ -153,10 +152,10 @@ struct end {
 	uint8_t *memory;
 	struct rig_endpoint peer;
 	int pipe;
-	uint64_t random; /* for what need not be the same twice */
+	uint64_t random; /* for choices that need not repeat */
 	uint64_t stop_at;
 	struct script out, in;
-	/* As initiator: of this round. */
+	/* As initiator, in this round. */
 	uint32_t posted, known_done;
 	bool running, compared;
 	/* As target. */
@@ -188,7 +187,7 @@ static void check_bytes(const struct end *end, const uint8_t *at, uint32_t lengt
 		CHECK(at[length + i] == GUARD_BYTE);
 }
 
-/* At most 4 elements, some of them perhaps empty. */
+/* At most 4 elements, some of which may be empty. */
 static int split(struct end *end, uint8_t *at, uint32_t length, struct ibv_sge *ret_sges)
 {
 	int count = 1 + (int)below(&end->random, 4);
@@ -281,7 +280,7 @@ static bool poll_sends(struct end *end)
 	if (wc.status != IBV_WC_SUCCESS)
 		fprintf(stderr, "status %d of request %d\n", wc.status, (int)wc.wr_id);
 	CHECK(wc.status == IBV_WC_SUCCESS);
-	/* In order, and none but the signalled. */
+	/* In order, and only the signalled ones. */
 	while (end->known_done < wc.wr_id)
 		CHECK(!(end->out.ops[end->known_done++].flags & IBV_SEND_SIGNALED));
 	CHECK(wc.wr_id == end->known_done && end->known_done < end->posted);
@@ -335,7 +334,7 @@ static void check_received(struct end *end, const struct ibv_wc *wc, const struc
 	}
 }
 
-/* All before a request that was received are in place. */
+/* All requests before one that was received have taken effect. */
 static void check_landed(struct end *end, uint32_t index)
 {
 	const struct op *op = &end->in.ops[index];
@@ -364,8 +363,8 @@ static bool poll_recvs(struct end *end)
 		write_round(&end->in);
 		end->arrived = 0;
 		/*
-		 * The peer writes again only after it has read this, but the way
-		 * through its process is one that ThreadSanitizer cannot see.
+		 * The peer writes again only after it has read this, but ThreadSanitizer
+		 * cannot see the order through the peer's process.
 		 */
 		pier_soft_lock(soft_context(end->rig.context));
 		pier_soft_unlock(soft_context(end->rig.context));
@@ -374,7 +373,7 @@ static bool poll_recvs(struct end *end)
 	return true;
 }
 
-/* 'n': our last round was compared. 's': the peer begins no more rounds. */
+/* 'n': our last round was compared. 's': the peer starts no more rounds. */
 static bool hear(struct end *end)
 {
 	char word;
@@ -440,8 +439,8 @@ static bool turn(struct end *end)
 }
 
 /*
- * Without a poll, so that only an event can end it. Waits only where one must
- * come: all receives are posted, and something is awaited of the peer.
+ * Without a poll, so that only an event can end the wait. Waits only if an event must
+ * come: all receives are posted, and the peer has something to send.
  */
 static void sleep_on_channel(struct end *end)
 {
@@ -510,7 +509,7 @@ static void open_end(struct end *end)
 	rig_connect(&end->rig, &end->peer);
 }
 
-/* With requests under way: each comes back once, in order, and none is missing. */
+/* With requests in flight: each returns once, in order, and none is missing. */
 static void check_flush(struct end *end)
 {
 	uint32_t flushed_from = UINT32_MAX;
@@ -531,7 +530,7 @@ static void check_flush(struct end *end)
 			flushed_from = (uint32_t)wc.wr_id;
 		CHECK((wc.status == IBV_WC_SUCCESS) == (wc.wr_id < flushed_from));
 	}
-	/* Those at the end that succeeded unsignalled say nothing. */
+	/* The last ones may have succeeded unsignalled, which leaves no completion. */
 	for (; end->known_done < end->posted; end->known_done++)
 		CHECK(!(end->out.ops[end->known_done].flags & IBV_SEND_SIGNALED) &&
 		      flushed_from == UINT32_MAX);
@@ -600,7 +599,7 @@ static void make_ends(struct end *ends)
 		ends[i] = (struct end){ .number = i, .pipe = fds[i], .stop_at = stop_at };
 }
 
-static void test_threads(void **state)
+static void survives_stress_between_threads(void **state)
 {
 	struct end *ends = calloc(2, sizeof(*ends));
 	pthread_t thread;
@@ -638,13 +637,13 @@ static void run_processes(void)
 	free(ends);
 }
 
-static void test_unix_socket(void **state)
+static void survives_stress_over_a_unix_socket(void **state)
 {
 	(void)state;
 	run_processes();
 }
 
-static void test_tcp(void **state)
+static void survives_stress_over_tcp(void **state)
 {
 	(void)state;
 	setenv("PIER_SOFT_UNIX", "off", 1);
@@ -658,9 +657,9 @@ int main(void)
 {
 	const char *wanted = getenv("PIER_SEED");
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_threads),
-		cmocka_unit_test(test_unix_socket),
-		cmocka_unit_test(test_tcp),
+		cmocka_unit_test(survives_stress_between_threads),
+		cmocka_unit_test(survives_stress_over_a_unix_socket),
+		cmocka_unit_test(survives_stress_over_tcp),
 	};
 
 	if (wanted)

@@ -14,9 +14,8 @@
 #include "soft_fixture.h"
 
 /*
- * What soft0 does with dma-bufs: the brackets around its accesses, and those that it
- * cannot map. Here memfds pose as dma-bufs: this file answers fstatfs(2), ioctl(2) and
- * mmap(2).
+ * soft0 and dma-bufs: the brackets around its accesses, and dma-bufs that it cannot map.
+ * Here memfds pose as dma-bufs: this file replaces fstatfs(2), ioctl(2) and mmap(2).
  */
 
 static const struct pier_provider *const soft = &pier_soft_provider;
@@ -94,7 +93,7 @@ static void close_buffers(void)
 	}
 }
 
-/* Ten bytes each of: one buffer, the other, the first again, plain memory. */
+/* Ten bytes from each of: one buffer, the other, the first again, plain memory. */
 static void fill_parts(const struct rig *rig, struct pier_provider_part *parts)
 {
 	for (uint32_t i = 0; i < 4; i++)
@@ -106,8 +105,8 @@ static void fill_parts(const struct rig *rig, struct pier_provider_part *parts)
 		};
 }
 
-/* Each buffer is held open once, however many pieces it gives. */
-static void test_fds(void **state)
+/* Each buffer is held open once, however many pieces it has. */
+static void holds_each_buffer_open_once(void **state)
 {
 	struct pier_provider_part parts[5];
 	struct ibv_mr *mr;
@@ -135,7 +134,7 @@ static void test_fds(void **state)
 	close_buffers();
 }
 
-/* In `calls` from `first` on: both begin, both end; in one direction. */
+/* In `calls` from `first` on: both begin, then both end, with one direction. */
 static void expect_bracket(size_t first, uint64_t direction)
 {
 	assert_true(call_count >= first + 4);
@@ -148,7 +147,7 @@ static void expect_bracket(size_t first, uint64_t direction)
 	assert_int_not_equal(calls[first].fd, calls[first + 1].fd);
 }
 
-static void test_brackets(void **state)
+static void brackets_every_access(void **state)
 {
 	struct rig_options options = { .stepped = 1 };
 	struct pier_provider_part parts[4];
@@ -192,8 +191,8 @@ static void test_brackets(void **state)
 	close_buffers();
 }
 
-/* Of the one buffer that has the word, and in both directions at once. */
-static void test_bracket_of_an_atomic(void **state)
+/* The buffer that has the word gets one bracket, for both directions. */
+static void brackets_an_atomic_in_both_directions(void **state)
 {
 	struct rig_options options = {
 		.stepped = 1,
@@ -248,8 +247,10 @@ static void refuse_mapping(const struct rig *rig, int given, int expected)
 	no_mapping = 0;
 }
 
-/* As those of GPUs: ENOTSUPP has no name in user space, and must not come out of pier. */
-static void test_without_mapping(void **state)
+/*
+ * As with those of GPUs. ENOTSUPP has no name in user space, and pier must not return it.
+ */
+static void refuses_dmabufs_that_cannot_be_mapped(void **state)
 {
 	struct rig rig;
 
@@ -271,10 +272,10 @@ static void test_without_mapping(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_without_mapping),
-		cmocka_unit_test(test_fds),
-		cmocka_unit_test(test_brackets),
-		cmocka_unit_test(test_bracket_of_an_atomic),
+		cmocka_unit_test(refuses_dmabufs_that_cannot_be_mapped),
+		cmocka_unit_test(holds_each_buffer_open_once),
+		cmocka_unit_test(brackets_every_access),
+		cmocka_unit_test(brackets_an_atomic_in_both_directions),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Memory vanishes at any moment while two NICs transfer it. Each request completes, with
- * its bytes moved or with an error, and no NIC has to wait for its peer to be silent for
- * too long. The NICs are stepped, and the orders of steps, posts and the vanishing are
- * explored: all that differ from the usual order at a few moments. PIER_DEVIATIONS says
- * at how many; 2 takes minutes.
+ * its bytes moved or with an error, and neither NIC runs into the limit on its peer's
+ * silence. The NICs are stepped; the test explores the orders of steps, posts and the
+ * vanishing that differ from the usual order at a few moments. PIER_DEVIATIONS is their
+ * number; 2 takes minutes.
  */
 #include "vanished_fixture.h"
 
 static void note(struct end *end, const struct ibv_wc *wc)
 {
-	/* In their order, and behind a failure all fail. */
+	/* In order; after one failure all later requests fail. */
 	assert_int_equal(wc->wr_id, end->completed);
 	end->completed++;
 	if (end->failed > 0)
@@ -33,7 +33,7 @@ static void collect(struct scene *scene)
 		assert_int_equal(wc.wr_id, RECEIVES + scene->received++);
 }
 
-/* False: that is not possible now. */
+/* Returns false if the action is not possible now. */
 static bool act(struct scene *scene, enum action action)
 {
 	switch (action) {
@@ -66,7 +66,7 @@ static unsigned int most_deviations(const struct story *story)
 	return wanted ? (unsigned int)atoi(wanted) : story->deviations;
 }
 
-/* False: nothing is possible any more. */
+/* Returns false if no action is possible any more. */
 static bool go_on(struct scene *scene)
 {
 	unsigned int choice;
@@ -150,7 +150,7 @@ static void explore_all_ways(const struct story *story)
 		explore(story, (enum way)way);
 }
 
-static void source_of_a_write(void **state)
+static void survives_loss_of_a_write_source(void **state)
 {
 	const struct story small = {
 		.name = "small write",
@@ -170,7 +170,7 @@ static void source_of_a_write(void **state)
 	explore_all_ways(&large);
 }
 
-static void source_between_others(void **state)
+static void survives_loss_of_a_source_between_others(void **state)
 {
 	const struct request kept = { IBV_WR_RDMA_WRITE, SMALL, .kept = true,
 				      .peer_kept = true };
@@ -188,8 +188,8 @@ static void source_between_others(void **state)
 	explore_all_ways(&story);
 }
 
-/* The peer refuses the send at first, and it has to be sent again. */
-static void source_behind_a_send(void **state)
+/* The peer refuses the send at first, so it must be repeated. */
+static void survives_loss_of_a_source_behind_a_send(void **state)
 {
 	const struct story small = {
 		.name = "small, behind a send",
@@ -213,7 +213,7 @@ static void source_behind_a_send(void **state)
 	explore_all_ways(&large);
 }
 
-static void source_of_a_send(void **state)
+static void survives_loss_of_a_send_source(void **state)
 {
 	const struct story story = {
 		.name = "large send",
@@ -228,7 +228,7 @@ static void source_of_a_send(void **state)
 	explore(&story, BY_RINGS);
 }
 
-static void memory_of_the_peer(void **state)
+static void survives_loss_of_remote_memory(void **state)
 {
 	const enum ibv_wr_opcode opcodes[] = { IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ };
 	const enum size sizes[] = { SMALL, LARGE };
@@ -251,7 +251,7 @@ static void memory_of_the_peer(void **state)
 	}
 }
 
-static void landing_of_a_read(void **state)
+static void survives_loss_of_a_read_target(void **state)
 {
 	const enum size sizes[] = { SMALL, LARGE };
 
@@ -269,7 +269,7 @@ static void landing_of_a_read(void **state)
 	}
 }
 
-static void sources_at_both_ends(void **state)
+static void survives_loss_of_sources_at_both_ends(void **state)
 {
 	const struct request small = { IBV_WR_RDMA_WRITE, SMALL, .kept = true,
 				       .peer_kept = true };
@@ -286,7 +286,7 @@ static void sources_at_both_ends(void **state)
 }
 
 /* The end that refuses a write has begun one of its own, which it cannot finish. */
-static void source_while_refusing(void **state)
+static void survives_loss_of_a_source_while_refusing(void **state)
 {
 	const struct story story = {
 		.name = "while refusing",
@@ -304,14 +304,14 @@ static void source_while_refusing(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(source_of_a_write),
-		cmocka_unit_test(source_between_others),
-		cmocka_unit_test(source_behind_a_send),
-		cmocka_unit_test(source_of_a_send),
-		cmocka_unit_test(memory_of_the_peer),
-		cmocka_unit_test(landing_of_a_read),
-		cmocka_unit_test(sources_at_both_ends),
-		cmocka_unit_test(source_while_refusing),
+		cmocka_unit_test(survives_loss_of_a_write_source),
+		cmocka_unit_test(survives_loss_of_a_source_between_others),
+		cmocka_unit_test(survives_loss_of_a_source_behind_a_send),
+		cmocka_unit_test(survives_loss_of_a_send_source),
+		cmocka_unit_test(survives_loss_of_remote_memory),
+		cmocka_unit_test(survives_loss_of_a_read_target),
+		cmocka_unit_test(survives_loss_of_sources_at_both_ends),
+		cmocka_unit_test(survives_loss_of_a_source_while_refusing),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -16,7 +16,7 @@
 #include "provider/soft/pass.h"
 #include "provider/soft/soft.h"
 
-/* Two stepped NICs, their memory, and what can happen to it. Of vanished.c alone. */
+/* Two stepped NICs, their memory, and the actions on it. For vanished.c only. */
 
 enum {
 	MOST_REQUESTS = 3,
@@ -24,7 +24,7 @@ enum {
 	NEAR_NANOSECONDS = 2000000,
 };
 
-/* What may happen next; the first one that can is the usual one. */
+/* Possible next actions; the first possible one is the usual one. */
 enum action {
 	POST_FIRST,
 	POST_SECOND,
@@ -39,20 +39,20 @@ enum action {
 enum size {
 	NONE, /* there is no such request */
 	SMALL,
-	LARGE, /* takes several turns */
+	LARGE, /* takes several steps */
 };
 
 struct request {
 	enum ibv_wr_opcode opcode;
 	enum size size;
-	bool kept, peer_kept; /* the memory here and there does not vanish */
+	bool kept, peer_kept; /* the local and remote memory that does not vanish */
 };
 
 struct story {
 	const char *name;
 	struct request requests[2][MOST_REQUESTS];
 	bool vanishes[2];
-	unsigned int receives; /* of the second end, when it has refused a send */
+	unsigned int receives; /* of the second end, after it has refused a send */
 	unsigned int deviations;
 };
 
@@ -63,7 +63,9 @@ enum way {
 	WAYS
 };
 
-/* Memory of an end; the NIC of the peer may copy into and out of that with an fd. */
+/*
+ * Memory of an end. If it has an fd, the peer's NIC may copy directly into and out of it.
+ */
 struct area {
 	uint8_t *memory;
 	struct ibv_mr *mr;
@@ -79,7 +81,7 @@ struct end {
 struct scene {
 	const struct story *story;
 	enum way way;
-	size_t behind, area; /* what is behind all requests is for a receive */
+	size_t behind, area; /* offset, behind all requests, of the receive buffer */
 	struct end ends[2];
 	bool vanished[2];
 	unsigned int receives, received;
@@ -90,7 +92,7 @@ struct scene {
 
 static const struct pier_provider *const soft = &pier_soft_provider;
 
-/* Beyond what a socket takes, half of a ring, and what is copied in one go. */
+/* More than a socket holds, half of a ring, and the most that is copied in one step. */
 static const uint32_t large_lengths[WAYS] = {
 	[BY_SOCKETS] = 5 << 18,
 	[BY_RINGS] = SOFT_RING_SIZE + SOFT_RING_SIZE / 2,
@@ -108,7 +110,7 @@ static uint32_t length_of(const struct scene *scene, const struct request *reque
 	return lengths[request->size];
 }
 
-/* In whole pages, so that memory that vanishes is that of no other area. */
+/* In whole pages, so that vanishing memory shares no page with another area. */
 static uint64_t size_of(const struct scene *scene, const struct request *request)
 {
 	const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
@@ -192,7 +194,7 @@ static bool was_refused(const struct scene *scene)
 	return ((const struct soft_qp *)scene->ends[0].rig.qp)->sq.rnr_until > 0;
 }
 
-/* Into kept memory, behind that which the first end writes to. */
+/* Into kept memory, behind the target of the first end. */
 static bool post_receive(struct scene *scene)
 {
 	struct area *area = &scene->ends[1].kept;
@@ -209,7 +211,7 @@ static bool post_receive(struct scene *scene)
 	return true;
 }
 
-/* Its address stays taken: nothing else comes to lie there. */
+/* Its address stays reserved: no other mapping takes its place. */
 static bool vanish(struct scene *scene, unsigned int at)
 {
 	if (!scene->story->vanishes[at] || scene->vanished[at])
@@ -220,7 +222,7 @@ static bool vanish(struct scene *scene, unsigned int at)
 	return true;
 }
 
-/* Timers that ring soon have always rung. */
+/* Timers that expire soon have always expired. */
 static bool step(struct scene *scene, unsigned int at)
 {
 	struct ibv_context *context = scene->ends[at].rig.context;
@@ -232,7 +234,7 @@ static bool step(struct scene *scene, unsigned int at)
 	return pier_soft_step(context);
 }
 
-/* The NIC asks at the second use of a key whether it may copy on its own. */
+/* At the second use of a key the NIC asks whether it may copy directly. */
 static void use_key(struct scene *scene, unsigned int at)
 {
 	const struct request request = { .opcode = IBV_WR_RDMA_WRITE,

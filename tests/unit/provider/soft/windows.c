@@ -30,7 +30,7 @@ static const struct rig_options stepped = {
 	.min_rnr_timer = 1,
 };
 
-/* The owner of windows and its peer. The region beneath gives the peer nothing. */
+/* The owner of windows and its peer. The underlying region gives the peer no access. */
 struct pair {
 	struct rig owner, peer;
 	struct ibv_mr *base;
@@ -136,7 +136,7 @@ static void bind_window(struct pair *pair, int access)
 	pair->mw->rkey = wr.bind_mw.rkey; /* as ibv_bind_mw(3) leaves it to the caller */
 }
 
-/* Of the peer, at an offset in the window. */
+/* By the peer, at an offset in the window. */
 static void try_access(struct pair *pair, enum ibv_wr_opcode opcode, int64_t offset,
 		       uint32_t length, enum ibv_wc_status status)
 {
@@ -169,7 +169,7 @@ static void expect_bytes(const struct rig *rig, uint64_t at, uint64_t length,
 		assert_int_equal(rig->memory[i], i >= at && i < at + length ? value : 0);
 }
 
-static void test_gives_what_it_says(void **state)
+static void gives_the_requested_rights(void **state)
 {
 	struct pair pair;
 
@@ -188,7 +188,7 @@ static void test_gives_what_it_says(void **state)
 	close_pair(&pair);
 }
 
-static void test_gives_no_more(void **state)
+static void gives_no_other_rights(void **state)
 {
 	const struct {
 		enum ibv_wr_opcode opcode;
@@ -222,8 +222,8 @@ static void test_gives_no_more(void **state)
 	}
 }
 
-/* A region counts what is written by its own key. */
-static void test_is_not_counted(void **state)
+/* A region counts writes with its own key. */
+static void writes_through_it_are_not_counted(void **state)
 {
 	struct pier_provider_counter counter = { 0 };
 	struct rig_endpoint to_owner;
@@ -250,8 +250,8 @@ static void test_is_not_counted(void **state)
 	close_pair(&pair);
 }
 
-/* Before it is bound, with the key of before, and after it was invalidated. */
-static void test_key_of_another_time(void **state)
+/* Before it is bound, with the earlier key, and after it was invalidated. */
+static void refuses_stale_keys(void **state)
 {
 	uint32_t key;
 	struct pair pair;
@@ -277,8 +277,8 @@ static void test_key_of_another_time(void **state)
 	close_pair(&pair);
 }
 
-/* Nor as a local key, nor through another queue pair of the same PD. */
-static void test_for_one_peer_alone(void **state)
+/* It is no local key, and does not work through another queue pair of the same PD. */
+static void works_for_one_queue_pair_only(void **state)
 {
 	struct rig other, others_peer;
 	struct rig_endpoint to_other, to_peer;
@@ -309,8 +309,8 @@ static void test_for_one_peer_alone(void **state)
 	close_pair(&pair);
 }
 
-/* All keys that the consumer can choose, one after the other. */
-static void test_every_key(void **state)
+/* Every key that the consumer can choose, one after the other. */
+static void accepts_every_key(void **state)
 {
 	struct pair pair;
 
@@ -325,7 +325,7 @@ static void test_every_key(void **state)
 	close_pair(&pair);
 }
 
-static void test_lifetimes(void **state)
+static void holds_its_region(void **state)
 {
 	struct pair pair;
 	uint32_t key;
@@ -336,7 +336,7 @@ static void test_lifetimes(void **state)
 	bind_window(&pair, ALL);
 	assert_int_equal(soft->dereg_mr(pair.base), EBUSY);
 	try_access(&pair, IBV_WR_RDMA_WRITE, 0, 8, IBV_WC_SUCCESS);
-	/* Bound, and gone all the same. */
+	/* Bound, and still destroyed. */
 	key = pair.mw->rkey;
 	assert_int_equal(soft->dealloc_mw(pair.mw), 0);
 	assert_int_equal(soft->dereg_mr(pair.base), 0);
@@ -352,8 +352,11 @@ static void test_lifetimes(void **state)
 	close_pair(&pair);
 }
 
-/* The same slot, used again and again: keys differ where the consumer has no say. */
-static void test_slot_of_a_window(void **state)
+/*
+ * One slot, reused repeatedly: the keys differ in the part that the consumer does not
+ * choose.
+ */
+static void reused_slot_gets_another_key(void **state)
 {
 	struct soft_context *context;
 	struct pair pair;
@@ -412,7 +415,7 @@ static struct ibv_send_wr *spoiled(struct pair *pair, int which)
 	return &wr;
 }
 
-static void test_bindings_that_cannot_be(void **state)
+static void refuses_invalid_bindings(void **state)
 {
 	struct ibv_send_wr *wr;
 	struct pair pair;
@@ -436,8 +439,10 @@ static void test_bindings_that_cannot_be(void **state)
 	close_pair(&pair);
 }
 
-/* A second binding, a region without local write, windows and regions of another PD. */
-static void test_more_bindings_that_cannot_be(void **state)
+/*
+ * A second binding, a region without local write, and windows and regions of another PD.
+ */
+static void refuses_bindings_of_unsuitable_objects(void **state)
 {
 	struct ibv_send_wr wr;
 	struct pair pair;
@@ -476,8 +481,10 @@ static void test_more_bindings_that_cannot_be(void **state)
 	}
 }
 
-/* What the objects were when it was posted does not matter when it is its turn. */
-static void test_objects_that_go(void **state)
+/*
+ * The state of the objects counts when the request is executed, not when it was posted.
+ */
+static void survives_destroyed_objects(void **state)
 {
 	struct ibv_send_wr wr;
 	struct pair pair;
@@ -492,7 +499,7 @@ static void test_objects_that_go(void **state)
 	close_pair(&pair);
 }
 
-static void test_invalidating_what_is_not_bound(void **state)
+static void refuses_to_invalidate_unbound_keys(void **state)
 {
 	struct pair pair;
 
@@ -503,7 +510,7 @@ static void test_invalidating_what_is_not_bound(void **state)
 		open_pair(&pair);
 		if (i == 0)
 			bind_window(&pair, ALL);
-		/* Another key of a bound one; the one of an unbound one; a region's. */
+		/* Another key of a bound window; that of an unbound one; a region's. */
 		key = i == 2 ? pair.base->rkey : pair.mw->rkey ^ (i == 0);
 		assert_int_equal(post_invalidate(&pair.owner, 7, key), 0);
 		rig_expect(&pair.owner, pair.owner.send_cq, &pair.peer, 7,
@@ -512,7 +519,7 @@ static void test_invalidating_what_is_not_bound(void **state)
 	}
 }
 
-static void test_refusals(void **state)
+static void refuses_invalid_requests(void **state)
 {
 	struct ibv_device_attr attr;
 	struct ibv_send_wr wr;
@@ -534,9 +541,11 @@ static void test_refusals(void **state)
 	close_pair(&pair);
 }
 
-/* Bind, tell, and the peer uses it: all posted at once, with RNR in between, once each.
+/*
+ * Bind, send the key, and the peer uses it: all posted at once, with RNR NAKs in between.
+ * Each is executed once.
  */
-static void test_order_and_replay(void **state)
+static void executes_each_request_once_in_order(void **state)
 {
 	struct ibv_send_wr bind, more;
 	struct pair pair;
@@ -547,7 +556,7 @@ static void test_order_and_replay(void **state)
 	more = bind;
 	more.wr_id = 103;
 	more.bind_mw.rkey = ibv_inc_rkey(bind.bind_mw.rkey);
-	/* Refused at first; the local ones behind it wait, or are not done again. */
+	/* Refused at first; the local requests behind it wait, or are not repeated. */
 	assert_int_equal(
 		rig_post(&pair.owner, IBV_WR_SEND, 1, 0, 8, NULL, 0, IBV_SEND_SIGNALED),
 		0);
@@ -571,8 +580,8 @@ static void test_order_and_replay(void **state)
 	close_pair(&pair);
 }
 
-/* Without a peer's doing, even before there is one. */
-static void test_without_a_link(void **state)
+/* Without the peer, and even before there is one. */
+static void works_without_a_link(void **state)
 {
 	struct rig_endpoint nowhere;
 	struct pair pair;
@@ -581,7 +590,7 @@ static void test_without_a_link(void **state)
 	open_pair(&pair);
 	assert_int_equal(rig_to(&pair.owner, IBV_QPS_RESET), 0);
 	rig_describe(&pair.owner, &nowhere);
-	memset(nowhere.gid.raw + 8, 0, 8); /* in no context; the lowest name is to call */
+	memset(nowhere.gid.raw + 8, 0, 8); /* in no context; the lowest name is called */
 	assert_int_equal(
 		soft->set_qp_address(pair.owner.qp, nowhere.blob, nowhere.blob_length),
 		0);
@@ -594,9 +603,8 @@ static void test_without_a_link(void **state)
 	close_pair(&pair);
 }
 
-/* Local requests have no number on the wire; an invalidation waits, a binding does not.
- */
-static void test_on_the_wire(void **state)
+/* Local requests have no sequence number; an invalidation waits, a binding does not. */
+static void local_requests_are_not_on_the_wire(void **state)
 {
 	struct pollfd waited = { .events = POLLIN };
 	struct ibv_send_wr bind;
@@ -636,7 +644,7 @@ static void test_on_the_wire(void **state)
 	assert_int_equal(fake_next(waited.fd).msn, 2);
 	fake_send(waited.fd, (struct soft_header){ .opcode = SOFT_ACK, .msn = 3 });
 	rig_expect(rig, rig->send_cq, NULL, 4, IBV_WC_SUCCESS);
-	/* Of numbers that nothing has: the last binding has none either. */
+	/* Sequence numbers are unused up to here: the last binding has none either. */
 	bind.bind_mw.rkey++;
 	assert_int_equal(post(rig, &bind), 0);
 	expect_local(rig, NULL, 100, IBV_WC_BIND_MW);
@@ -650,7 +658,7 @@ static void test_on_the_wire(void **state)
 }
 
 /* A fenced binding waits for the READ before it. */
-static void test_fenced_binding(void **state)
+static void fenced_binding_waits_for_reads(void **state)
 {
 	struct rig_endpoint to_peer;
 	struct ibv_send_wr bind;
@@ -674,7 +682,7 @@ static void test_fenced_binding(void **state)
 	close_pair(&pair);
 }
 
-static void test_send_with_invalidate(void **state)
+static void send_invalidates_the_window(void **state)
 {
 	struct pair pair;
 	struct ibv_wc wc;
@@ -696,7 +704,7 @@ static void test_send_with_invalidate(void **state)
 	assert_int_equal(wc.status, IBV_WC_SUCCESS);
 	assert_int_equal(wc.opcode, IBV_WC_SEND);
 	expect_bytes(&pair.owner, 0, 16, 6);
-	/* It is free: the region can go, and it can be bound again. */
+	/* It is free: the region can be deregistered, and the window bound again. */
 	assert_int_equal(soft->dereg_mr(pair.base), 0);
 	pair.base = register_base(&pair.owner,
 				  IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
@@ -707,8 +715,8 @@ static void test_send_with_invalidate(void **state)
 	close_pair(&pair);
 }
 
-/* Not bound; a region's key; and of a window that is another queue pair's. */
-static void test_invalidating_what_may_not_be(void **state)
+/* Not bound; a region's key; and that of another queue pair's window. */
+static void refuses_to_invalidate_foreign_keys(void **state)
 {
 	struct pair pair;
 	struct rig other;
@@ -749,8 +757,8 @@ static void test_invalidating_what_may_not_be(void **state)
 	}
 }
 
-/* The window is there when the message begins, and not when it ends. */
-static void test_invalidated_meanwhile(void **state)
+/* The window is valid when the message begins, and not when it ends. */
+static void survives_invalidation_during_a_message(void **state)
 {
 	struct pair pair = { 0 };
 	struct rig *rig = &pair.owner;
@@ -789,7 +797,7 @@ enum {
 	REQUESTS = 600
 };
 
-/* One random request of the owner; what it must complete as. */
+/* One random request of the owner, and its expected status. */
 static enum ibv_wc_opcode post_any(struct pair *pair, struct test_random *random,
 				   const struct rig_endpoint *to_peer, bool *bound,
 				   uint64_t wr_id)
@@ -818,8 +826,8 @@ static enum ibv_wc_opcode post_any(struct pair *pair, struct test_random *random
 	return IBV_WC_BIND_MW;
 }
 
-/* Everything mixed, with receives that come late: all done, in order, once. */
-static void test_any_mixture(void **state)
+/* Everything mixed, with late receives: all done in order and once. */
+static void survives_random_requests(void **state)
 {
 	struct test_random random = test_random_start();
 	enum ibv_wc_opcode expected[16];
@@ -859,27 +867,27 @@ static void test_any_mixture(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_gives_what_it_says),
-		cmocka_unit_test(test_gives_no_more),
-		cmocka_unit_test(test_is_not_counted),
-		cmocka_unit_test(test_key_of_another_time),
-		cmocka_unit_test(test_for_one_peer_alone),
-		cmocka_unit_test(test_every_key),
-		cmocka_unit_test(test_lifetimes),
-		cmocka_unit_test(test_slot_of_a_window),
-		cmocka_unit_test(test_bindings_that_cannot_be),
-		cmocka_unit_test(test_more_bindings_that_cannot_be),
-		cmocka_unit_test(test_objects_that_go),
-		cmocka_unit_test(test_invalidating_what_is_not_bound),
-		cmocka_unit_test(test_refusals),
-		cmocka_unit_test(test_order_and_replay),
-		cmocka_unit_test(test_without_a_link),
-		cmocka_unit_test(test_on_the_wire),
-		cmocka_unit_test(test_fenced_binding),
-		cmocka_unit_test(test_send_with_invalidate),
-		cmocka_unit_test(test_invalidating_what_may_not_be),
-		cmocka_unit_test(test_invalidated_meanwhile),
-		cmocka_unit_test(test_any_mixture),
+		cmocka_unit_test(gives_the_requested_rights),
+		cmocka_unit_test(gives_no_other_rights),
+		cmocka_unit_test(writes_through_it_are_not_counted),
+		cmocka_unit_test(refuses_stale_keys),
+		cmocka_unit_test(works_for_one_queue_pair_only),
+		cmocka_unit_test(accepts_every_key),
+		cmocka_unit_test(holds_its_region),
+		cmocka_unit_test(reused_slot_gets_another_key),
+		cmocka_unit_test(refuses_invalid_bindings),
+		cmocka_unit_test(refuses_bindings_of_unsuitable_objects),
+		cmocka_unit_test(survives_destroyed_objects),
+		cmocka_unit_test(refuses_to_invalidate_unbound_keys),
+		cmocka_unit_test(refuses_invalid_requests),
+		cmocka_unit_test(executes_each_request_once_in_order),
+		cmocka_unit_test(works_without_a_link),
+		cmocka_unit_test(local_requests_are_not_on_the_wire),
+		cmocka_unit_test(fenced_binding_waits_for_reads),
+		cmocka_unit_test(send_invalidates_the_window),
+		cmocka_unit_test(refuses_to_invalidate_foreign_keys),
+		cmocka_unit_test(survives_invalidation_during_a_message),
+		cmocka_unit_test(survives_random_requests),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -14,9 +14,9 @@
 #include "provider/soft/link/auth.h"
 #include "provider/soft/link/frame.h"
 
-/* What comes from the network is taken for hostile. */
+/* Everything from the network is treated as hostile. */
 
-static void test_header_round_trip(void **state)
+static void header_survives_a_round_trip(void **state)
 {
 	struct soft_header header = {
 		.opcode = SOFT_WRITE_IMM,
@@ -37,7 +37,7 @@ static void test_header_round_trip(void **state)
 	assert_memory_equal(&header, &again, sizeof(header));
 }
 
-static void test_bad_headers(void **state)
+static void rejects_invalid_headers(void **state)
 {
 	const struct {
 		int at;
@@ -74,7 +74,7 @@ static void test_bad_headers(void **state)
 	assert_false(pier_soft_unpack_header(bytes, &again));
 }
 
-static void test_address_blobs(void **state)
+static void checks_address_blobs(void **state)
 {
 	struct soft_address address = { .port = 1234, .count = 2 }, again;
 	uint8_t bytes[PIER_PROVIDER_ADDRESS_MAX];
@@ -91,7 +91,7 @@ static void test_address_blobs(void **state)
 	assert_memory_equal(&again, &address, sizeof(address));
 	for (int cut = 0; cut < length; cut++)
 		assert_int_equal(pier_soft_unpack_address(bytes, cut, &again), -EINVAL);
-	bytes[0] = 2; /* of versions that bind no sealing into the transcript */
+	bytes[0] = 2; /* of versions that do not bind the sealing into the transcript */
 	assert_int_equal(pier_soft_unpack_address(bytes, length, &again),
 			 -EPROTONOSUPPORT);
 	bytes[0] = 3;
@@ -105,7 +105,7 @@ static void test_address_blobs(void **state)
 	assert_int_equal(pier_soft_unpack_address(bytes, length, &again), -EINVAL);
 	memset(bytes + 20, 0, 16);
 	bytes[30] = bytes[31] = 0xff;
-	bytes[32] = 10; /* 10.0.0.0 is an address as any other */
+	bytes[32] = 10; /* 10.0.0.0 is an address like any other */
 	assert_int_equal(pier_soft_unpack_address(bytes, length, &again), 0);
 	bytes[32] = 0; /* 0.0.0.0 is this host */
 	assert_int_equal(pier_soft_unpack_address(bytes, length, &again), -EINVAL);
@@ -113,7 +113,7 @@ static void test_address_blobs(void **state)
 	assert_int_equal(pier_soft_unpack_address(bytes, length, &again), -EINVAL);
 }
 
-static void test_fake_can_write(void **state)
+static void valid_frames_are_accepted(void **state)
 {
 	uint8_t bytes[SOFT_HEADER_SIZE];
 	struct soft_header answer;
@@ -158,7 +158,7 @@ static void check_nonsense(struct soft_header header)
 	rig_close(&rig);
 }
 
-static void test_nonsense_frames(void **state)
+static void rejects_invalid_frames(void **state)
 {
 	(void)state;
 	check_nonsense((struct soft_header){ .opcode = 99 });
@@ -171,7 +171,7 @@ static void test_nonsense_frames(void **state)
 	check_nonsense((struct soft_header){ .opcode = SOFT_READ_RESPONSE, .length = 9 });
 }
 
-/* Answers to a real request, all of them wrong. */
+/* Answers to a real request, all of them invalid. */
 static void check_wrong_answer(struct soft_header header)
 {
 	uint8_t bytes[SOFT_HEADER_SIZE];
@@ -193,7 +193,7 @@ static void check_wrong_answer(struct soft_header header)
 	rig_close(&rig);
 }
 
-static void test_wrong_answers(void **state)
+static void rejects_wrong_answers(void **state)
 {
 	(void)state;
 	check_wrong_answer((struct soft_header){ .opcode = SOFT_ACK, .msn = 1 });
@@ -208,8 +208,8 @@ static void test_wrong_answers(void **state)
 		.opcode = SOFT_READ_RESPONSE, .msn = 1, .length = 100 });
 }
 
-/* On the wire: a fenced request is held back until the READ before it is done. */
-static void test_fence(void **state)
+/* On the wire: a fenced request is held back until the READ before it has completed. */
+static void fence_holds_requests_back(void **state)
 {
 	struct rig_options options = { .stepped = 1, .max_rd_atomic = 2 };
 	struct pollfd waited = { .events = POLLIN };
@@ -228,7 +228,7 @@ static void test_fence(void **state)
 	assert_int_equal(rig_post(&rig, IBV_WR_SEND, 3, 0, 0, NULL, 0, IBV_SEND_FENCE),
 			 0);
 	fake_step(&rig);
-	/* Two READs, which is max_rd_atomic, and no more. */
+	/* Two READs, the limit of max_rd_atomic, and no more. */
 	assert_int_equal(fake_next(waited.fd).opcode, SOFT_READ);
 	assert_int_equal(fake_next(waited.fd).opcode, SOFT_READ);
 	assert_int_equal(poll(&waited, 1, 0), 0);
@@ -260,7 +260,7 @@ static unsigned int chosen_seed(void)
 }
 
 /* Plausible headers with random fields, then silence. */
-static void test_random_frames(void **state)
+static void survives_random_frames(void **state)
 {
 	const uint8_t opcodes[] = { SOFT_SEND,	       SOFT_WRITE,
 				    SOFT_READ,	       SOFT_ACK,
@@ -305,7 +305,7 @@ static void test_random_frames(void **state)
 	}
 }
 
-static void test_wrong_secret(void **state)
+static void rejects_a_wrong_secret(void **state)
 {
 	uint8_t transcript[SOFT_MAC_SIZE];
 	struct fake fake;
@@ -323,12 +323,12 @@ static void test_wrong_secret(void **state)
 	assert_true(fake_hangs_up(fd));
 	close(fd);
 	fake.to_rig.blob[4] ^= 1;
-	/* Knows the listener's, but is not who it says it is. */
+	/* Knows the listener's secret, but is not the peer that it claims to be. */
 	fake.address.secret[0] ^= 1;
 	fd = fake_call(&fake, &rig);
 	assert_true(fake_hangs_up(fd));
 	close(fd);
-	/* And the queue pair is none the worse for it. */
+	/* The queue pair is not affected. */
 	fake.address.secret[0] ^= 1;
 	fd = fake_call(&fake, &rig);
 	assert_int_equal(
@@ -341,8 +341,8 @@ static void test_wrong_secret(void **state)
 	rig_close(&rig);
 }
 
-/* A peer of version 2, which does not say whether it seals the link. */
-static void test_hello_of_another_version(void **state)
+/* A peer of version 2, which does not state whether it seals the link. */
+static void rejects_another_version(void **state)
 {
 	uint8_t bytes[SOFT_HELLO_SIZE] = "piersof\2";
 	struct fake fake;
@@ -361,7 +361,7 @@ static void test_hello_of_another_version(void **state)
 	rig_close(&rig);
 }
 
-static void test_replay(void **state)
+static void rejects_replayed_messages(void **state)
 {
 	uint8_t transcript[SOFT_MAC_SIZE], other[SOFT_MAC_SIZE];
 	struct fake fake;
@@ -376,15 +376,15 @@ static void test_replay(void **state)
 	fake_say_hello(&fake, first, transcript);
 	fake_say_hello(&fake, second, other);
 	assert_memory_not_equal(transcript, other, SOFT_MAC_SIZE);
-	fake_prove(&fake, second, transcript); /* what was good on the first */
+	fake_prove(&fake, second, transcript); /* valid on the first link */
 	assert_true(fake_hangs_up(second));
 	close(first);
 	close(second);
 	rig_close(&rig);
 }
 
-/* Strangers that say little or nothing, more than there is room for. */
-static void test_crowd_at_the_door(void **state)
+/* More strangers than there are places, which send little or nothing. */
+static void survives_a_crowd_of_strangers(void **state)
 {
 	int before = rig_count_fds(), strangers[100];
 	struct fake fake;
@@ -417,18 +417,18 @@ static void test_crowd_at_the_door(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_header_round_trip),
-		cmocka_unit_test(test_bad_headers),
-		cmocka_unit_test(test_address_blobs),
-		cmocka_unit_test(test_fake_can_write),
-		cmocka_unit_test(test_nonsense_frames),
-		cmocka_unit_test(test_wrong_answers),
-		cmocka_unit_test(test_fence),
-		cmocka_unit_test(test_random_frames),
-		cmocka_unit_test(test_wrong_secret),
-		cmocka_unit_test(test_hello_of_another_version),
-		cmocka_unit_test(test_replay),
-		cmocka_unit_test(test_crowd_at_the_door),
+		cmocka_unit_test(header_survives_a_round_trip),
+		cmocka_unit_test(rejects_invalid_headers),
+		cmocka_unit_test(checks_address_blobs),
+		cmocka_unit_test(valid_frames_are_accepted),
+		cmocka_unit_test(rejects_invalid_frames),
+		cmocka_unit_test(rejects_wrong_answers),
+		cmocka_unit_test(fence_holds_requests_back),
+		cmocka_unit_test(survives_random_frames),
+		cmocka_unit_test(rejects_a_wrong_secret),
+		cmocka_unit_test(rejects_another_version),
+		cmocka_unit_test(rejects_replayed_messages),
+		cmocka_unit_test(survives_a_crowd_of_strangers),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -11,10 +11,10 @@
 #include <sys/epoll.h>
 
 enum {
-	CLOSED_FD = 1 << 20, /* beyond any limit on open files */
+	CLOSED_FD = 1 << 20, /* more than any limit on open files */
 };
 
-static void tells_of_a_region(void **state)
+static void delivers_a_region(void **state)
 {
 	struct rig *rig = *state;
 	struct pier_registration *registration;
@@ -34,8 +34,8 @@ static void tells_of_a_region(void **state)
 	expect_ok(pier_dereg_mr(event.mr));
 }
 
-/* The driver's refusal, in the words of the call that waits. */
-static void tells_of_a_failure(void **state)
+/* The waiting call repeats the sentence of the driver's refusal. */
+static void delivers_a_failure(void **state)
 {
 	struct rig *rig = *state;
 	struct pier_registration *registration;
@@ -51,7 +51,7 @@ static void tells_of_a_failure(void **state)
 	rig_expect_no_event(rig);
 }
 
-static void takes_keys_and_ranges(void **state)
+static void registers_keys_and_ranges(void **state)
 {
 	struct rig *rig = *state;
 	struct pier_mr_range ranges[] = { pier_mr_range_host(rig->memory, 100),
@@ -84,7 +84,7 @@ static void expect_refusal(struct rig *rig, int error)
 	test_assert_census(&before);
 }
 
-/* No handle, no event, and no room taken. */
+/* A refused submission yields no handle and no event, and takes no room. */
 static void refuses_mistakes_at_once(void **state)
 {
 	struct rig *rig = *state;
@@ -122,8 +122,8 @@ static void refuses_mistakes_at_once(void **state)
 	expect_ok(pier_registration_close(registration));
 }
 
-/* The extensible struct: what only a newer library knows must be zero. */
-static void reads_the_tail(void **state)
+/* Extensible struct: fields that only a newer library knows must be zero. */
+static void refuses_unknown_nonzero_attributes(void **state)
 {
 	struct rig *rig = *state;
 	struct {
@@ -141,7 +141,7 @@ static void reads_the_tail(void **state)
 	expect_ok(pier_registration_close(registration));
 }
 
-/* Others may be under way, so nothing is counted. */
+/* Other registrations may be in progress, so nothing is counted. */
 static void expect_full(struct rig *rig)
 {
 	struct pier_registration *registration = (void *)rig;
@@ -151,7 +151,7 @@ static void expect_full(struct rig *rig)
 	assert_ptr_equal(registration, rig);
 }
 
-static void is_full_when_it_is(void **state)
+static void refuses_submissions_when_full(void **state)
 {
 	struct rig *rig = *state;
 	struct pier_registration *first, *second;
@@ -161,13 +161,13 @@ static void is_full_when_it_is(void **state)
 	first = rig_submit(rig);
 	second = rig_submit(rig);
 	expect_full(rig);
-	/* Reading makes room, whether or not it is closed. */
+	/* Reading an event makes room, whether or not its handle is closed. */
 	event = rig_expect_event(rig, first, 0);
 	expect_ok(pier_dereg_mr(event.mr));
 	expect_ok(pier_registration_close(first));
 	first = rig_submit(rig);
 	expect_full(rig);
-	/* And closing does, in whatever state. */
+	/* Closing makes room too, in every state. */
 	expect_ok(pier_registration_close(second));
 	second = rig_submit(rig);
 	expect_full(rig);
@@ -175,7 +175,7 @@ static void is_full_when_it_is(void **state)
 	expect_ok(pier_registration_close(first));
 }
 
-static void closes_what_is_over(void **state)
+static void closes_finished_registrations(void **state)
 {
 	struct rig *rig = *state;
 	struct pier_registration *kept = rig_submit(rig), *closed = rig_submit(rig);
@@ -192,7 +192,7 @@ static void closes_what_is_over(void **state)
 	expect_ok(pier_registration_close(NULL));
 }
 
-static void keeps_a_handle_that_cannot_be_closed(void **state)
+static void keeps_the_handle_when_closing_fails(void **state)
 {
 	struct rig *rig = *state;
 	struct pier_registration *registration = rig_submit(rig);
@@ -206,7 +206,7 @@ static void keeps_a_handle_that_cannot_be_closed(void **state)
 	expect_ok(pier_registration_close(registration));
 }
 
-static void cancels_nothing_that_is_over(void **state)
+static void refuses_to_cancel_finished_registrations(void **state)
 {
 	struct rig *rig = *state;
 	struct pier_registration *registration = rig_submit(rig);
@@ -222,7 +222,7 @@ static void cancels_nothing_that_is_over(void **state)
 	expect_ok(pier_registration_close(registration));
 }
 
-static void keeps_the_queue(void **state)
+static void refuses_to_destroy_a_queue_in_use(void **state)
 {
 	struct rig *rig = *state;
 	struct pier_registration *registration = rig_submit(rig);
@@ -234,15 +234,15 @@ static void keeps_the_queue(void **state)
 	event = rig_expect_event(rig, registration, 0);
 	expect_result(pier_event_queue_destroy(rig->queue), -EBUSY);
 	expect_ok(pier_registration_close(registration));
-	/* The region does without. */
+	/* The region does not need the queue. */
 	expect_ok(pier_event_queue_destroy(rig->queue));
 	rig->queue = NULL;
 	expect_ok(pier_dereg_mr(event.mr));
 	expect_ok(pier_event_queue_destroy(NULL));
 }
 
-/* Readable as long as there is anything, and an edge for what comes afterwards. */
-static void is_polled(void **state)
+/* The fd is readable while an event is left; each later event makes a new edge. */
+static void can_be_polled(void **state)
 {
 	struct rig *rig = *state;
 	struct pier_registration *registrations[3];
@@ -262,13 +262,13 @@ static void is_polled(void **state)
 			expect_ok(pier_registration_close(registrations[i]));
 		}
 		rig_expect_no_event(rig);
-		/* Takes an edge that a later event of the three may have made. */
+		/* Consume an edge that a later one of the three events may have made. */
 		epoll_wait(epoll, &seen, 1, 0);
 	}
 	close(epoll);
 }
 
-static void waits_as_long_as_told(void **state)
+static void waits_until_the_timeout(void **state)
 {
 	struct rig *rig = *state;
 	int64_t start = pier_now();
@@ -279,7 +279,7 @@ static void waits_as_long_as_told(void **state)
 	expect_result(pier_event_queue_wait(rig->queue, -1, &event), -EINVAL);
 }
 
-static void refuses_attributes(void **state)
+static void refuses_invalid_attributes(void **state)
 {
 	struct pier_event_queue_attr attr;
 	struct pier_event_queue *queue = NULL;
@@ -303,7 +303,10 @@ static void refuses_attributes(void **state)
 	expect_ok(pier_event_queue_destroy(queue));
 }
 
-/* A line of a file in /proc/self/task/TID, without its end; false: it is gone. */
+/*
+ * Find a line of a file in /proc/self/task/TID, without the newline. Returns false if the
+ * thread is gone.
+ */
 static bool read_task(const char *task, const char *file, const char *begin,
 		      char *ret_line, int size)
 {
@@ -321,10 +324,10 @@ static bool read_task(const char *task, const char *file, const char *begin,
 	return found;
 }
 
-/* The threads of event queues, which take no signal of the application's. */
+/* The threads of event queues block the application's signals. */
 static int count_workers(void)
 {
-	/* SIGKILL and SIGSTOP cannot be blocked; 32 and 33 are the C library's. */
+	/* SIGKILL and SIGSTOP cannot be blocked; the C library uses 32 and 33. */
 	const uint64_t others = 1ull << 8 | 1ull << 18 | 3ull << 31;
 	DIR *folder = opendir("/proc/self/task");
 	char line[128];
@@ -343,7 +346,7 @@ static int count_workers(void)
 	return count;
 }
 
-/* A thread that was joined can be seen for a moment more. */
+/* A joined thread stays visible for a moment. */
 static void expect_workers(int expected)
 {
 	int64_t deadline = pier_deadline(RIG_DEADLINE_MS);
@@ -353,7 +356,7 @@ static void expect_workers(int expected)
 	assert_int_equal(count_workers(), expected);
 }
 
-static void has_threads_of_its_own(void **state)
+static void threads_block_signals(void **state)
 {
 	struct rig *rig = *state;
 
@@ -370,20 +373,20 @@ static void has_threads_of_its_own(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		rig_case(tells_of_a_region),
-		rig_case(tells_of_a_failure),
-		rig_case(takes_keys_and_ranges),
+		rig_case(delivers_a_region),
+		rig_case(delivers_a_failure),
+		rig_case(registers_keys_and_ranges),
 		rig_case(refuses_mistakes_at_once),
-		rig_case(reads_the_tail),
-		rig_case(is_full_when_it_is),
-		rig_case(closes_what_is_over),
-		rig_case(keeps_a_handle_that_cannot_be_closed),
-		rig_case(cancels_nothing_that_is_over),
-		rig_case(keeps_the_queue),
-		rig_case(is_polled),
-		rig_case(waits_as_long_as_told),
-		rig_case(refuses_attributes),
-		rig_case(has_threads_of_its_own),
+		rig_case(refuses_unknown_nonzero_attributes),
+		rig_case(refuses_submissions_when_full),
+		rig_case(closes_finished_registrations),
+		rig_case(keeps_the_handle_when_closing_fails),
+		rig_case(refuses_to_cancel_finished_registrations),
+		rig_case(refuses_to_destroy_a_queue_in_use),
+		rig_case(can_be_polled),
+		rig_case(waits_until_the_timeout),
+		rig_case(refuses_invalid_attributes),
+		rig_case(threads_block_signals),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

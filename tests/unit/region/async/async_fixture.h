@@ -20,8 +20,8 @@
 #include "core/deadline.h"
 
 /*
- * soft0 behind a gate: its driver calls that register wait at a gate that is shut
- * until the test lets them through, and can be made to fail.
+ * soft0 behind a gate. Driver calls that register wait while the gate is shut, until the
+ * test lets them through; the test can also make them fail.
  */
 
 enum {
@@ -31,16 +31,16 @@ enum {
 	RIG_DEADLINE_MS = 60000,
 };
 
-/* All under the lock. */
+/* The lock protects all fields. */
 struct gate {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	bool shut;
-	int permits;	 /* calls that may pass although it is shut */
-	int inside;	 /* calls that wait, now */
-	int most;	 /* at once, ever */
-	int reg_error;	 /* what the next registrations fail with; 0 */
-	int dereg_error; /* and the next deregistration, once */
+	int permits;	 /* calls that may pass the shut gate */
+	int inside;	 /* calls that are waiting now */
+	int most;	 /* most calls that ever waited at once */
+	int reg_error;	 /* errno of the next registrations, or 0 */
+	int dereg_error; /* errno of the next deregistration, or 0 */
 	int registrations, deregistrations;
 };
 
@@ -49,14 +49,14 @@ struct rig {
 	struct pier_device *device;
 	struct pier_pd *pd;
 	struct pier_event_queue *queue;
-	uint8_t *memory; /* RIG_LENGTH bytes, and a page that is forbidden */
+	uint8_t *memory; /* RIG_LENGTH bytes, followed by an inaccessible page */
 	struct pier_mr_range range;
-	struct pier_mr_attr attr; /* of `range`, which is all of the memory */
+	struct pier_mr_attr attr; /* covers all of `range` */
 };
 
 static struct gate gate = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
-/* 0, or the errno that the call is to fail with. */
+/* Returns 0, or the errno that the call fails with. */
 static int pass_gate(void)
 {
 	int error;
@@ -146,7 +146,7 @@ static inline void rig_use_queue(struct rig *rig, uint32_t workers, uint32_t dep
 	expect_ok(pier_event_queue_create(&attr, &rig->queue));
 }
 
-/* With a queue of one thread, so that what is queued behind a gate stays queued. */
+/* A queue of one thread: a job behind one that waits at the gate stays queued. */
 static inline int rig_setup(void **state)
 {
 	static struct pier_provider gated;
@@ -181,7 +181,7 @@ static inline int rig_setup(void **state)
 	return 0;
 }
 
-/* What a driver still works on comes to its end by itself. */
+/* Calls in the driver finish on their own. */
 static inline void rig_destroy_queue(struct rig *rig)
 {
 	int64_t deadline = pier_deadline(RIG_DEADLINE_MS);
@@ -226,7 +226,7 @@ static inline bool rig_readable(const struct rig *rig)
 	return poll(&fd, 1, 0) == 1;
 }
 
-/* Nothing to read, by all ways of asking. */
+/* No event, by any way of asking. */
 static inline void rig_expect_no_event(struct rig *rig)
 {
 	struct pier_event event;
@@ -236,7 +236,7 @@ static inline void rig_expect_no_event(struct rig *rig)
 	expect_result(pier_event_queue_wait(rig->queue, 0, &event), -ETIMEDOUT);
 }
 
-/* The next event, which is that of this registration. */
+/* The next event, which must belong to this registration. */
 static inline struct pier_event rig_expect_event(struct rig *rig,
 						 struct pier_registration *registration,
 						 int error)

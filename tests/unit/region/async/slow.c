@@ -6,7 +6,7 @@
  */
 #include "async_fixture.h"
 
-/* One that is in the driver, where it stays until the gate lets it through. */
+/* A registration in the driver, which stays there until the gate opens. */
 static struct pier_registration *begin(struct rig *rig)
 {
 	struct pier_registration *registration;
@@ -32,7 +32,7 @@ static void read_and_close(struct rig *rig, struct pier_registration *registrati
 	expect_ok(pier_registration_close(registration));
 }
 
-static void cancels_what_waits(void **state)
+static void cancels_a_waiting_registration(void **state)
 {
 	struct rig *rig = *state;
 	struct pier_registration *running = begin(rig), *queued = rig_submit(rig);
@@ -48,7 +48,7 @@ static void cancels_what_waits(void **state)
 	assert_int_equal(gate.registrations, 1);
 }
 
-static void cancels_what_runs(void **state)
+static void cancels_a_running_registration(void **state)
 {
 	struct rig *rig = *state;
 	struct pier_registration *registration = begin(rig);
@@ -66,7 +66,7 @@ static void cancels_what_runs(void **state)
 	expect_ok(pier_registration_close(registration));
 }
 
-static void cancels_what_fails(void **state)
+static void cancels_a_failing_registration(void **state)
 {
 	struct rig *rig = *state;
 	struct pier_registration *registration = begin(rig);
@@ -79,8 +79,8 @@ static void cancels_what_fails(void **state)
 	assert_int_equal(gate.deregistrations, 0);
 }
 
-/* Nothing is lost: who cancelled in vain has the region. */
-static void gives_what_cannot_be_cancelled(void **state)
+/* The cancel came too late: the caller gets the region. */
+static void delivers_the_region_if_cancel_is_late(void **state)
 {
 	struct rig *rig = *state;
 	struct pier_registration *registration = begin(rig);
@@ -91,7 +91,7 @@ static void gives_what_cannot_be_cancelled(void **state)
 	read_and_close(rig, registration);
 }
 
-static void closes_what_waits(void **state)
+static void closes_a_waiting_registration(void **state)
 {
 	struct rig *rig = *state;
 	struct pier_registration *running = begin(rig);
@@ -105,8 +105,8 @@ static void closes_what_waits(void **state)
 	assert_int_equal(gate.registrations, 1);
 }
 
-/* Closing returns while the driver works, and what came of it is gone afterwards. */
-static void closes_what_runs(void **state)
+/* Closing returns while the driver works; the result is released afterwards. */
+static void closes_a_running_registration(void **state)
 {
 	struct rig *rig = *state;
 	struct pier_registration *registration = begin(rig);
@@ -124,7 +124,7 @@ static void closes_what_runs(void **state)
 	rig_expect_no_event(rig);
 }
 
-static void closes_what_is_cancelled(void **state)
+static void closes_a_cancelled_registration(void **state)
 {
 	struct rig *rig = *state;
 	struct pier_registration *registration = begin(rig);
@@ -136,7 +136,10 @@ static void closes_what_is_cancelled(void **state)
 	expect_regions(rig, 0);
 }
 
-/* What is closed takes no room in the queue, but the thread until it is over. */
+/*
+ * A closed handle takes no room in the queue, but occupies the thread until the driver
+ * returns.
+ */
 static void makes_room_when_closed(void **state)
 {
 	struct rig *rig = *state;
@@ -150,7 +153,7 @@ static void makes_room_when_closed(void **state)
 	read_and_close(rig, registration);
 }
 
-static void has_so_many_threads(void **state)
+static void uses_the_requested_number_of_threads(void **state)
 {
 	enum {
 		WORKERS = 3,
@@ -164,7 +167,7 @@ static void has_so_many_threads(void **state)
 	for (int i = 0; i < COUNT; i++)
 		registrations[i] = rig_submit(rig);
 	wait_for_gate(WORKERS);
-	/* One that is let through is followed by another. */
+	/* When one is let through, another takes its place. */
 	let_one_through();
 	rig_wait_for_event(rig);
 	wait_for_gate(WORKERS);
@@ -183,8 +186,8 @@ static void has_so_many_threads(void **state)
 	assert_int_equal(gate.registrations, COUNT);
 }
 
-/* From the call on, also of one that waits behind another. */
-static void keeps_its_buffer(void **state)
+/* From the call on, also while the registration waits behind another. */
+static void registration_keeps_its_buffer_busy(void **state)
 {
 	struct rig *rig = *state;
 	struct pier_registration *running = begin(rig), *registration;
@@ -215,7 +218,7 @@ static void keeps_its_buffer(void **state)
 	expect_ok(pier_registration_close(registration));
 }
 
-static void keeps_its_pd(void **state)
+static void registration_keeps_its_pd_busy(void **state)
 {
 	struct rig *rig = *state;
 	struct pier_registration *running = begin(rig), *queued = rig_submit(rig);
@@ -227,15 +230,15 @@ static void keeps_its_pd(void **state)
 	gate.reg_error = ENOMEM;
 	set_gate(false);
 	rig_expect_event(rig, running, -ENOMEM);
-	/* Whoever has read the event may go: the handles need no PD. */
+	/* Once its event has been read a handle can be closed without the PD. */
 	expect_ok(pier_dealloc_pd(rig->pd));
 	expect_ok(pier_registration_close(running));
 	expect_ok(pier_registration_close(queued));
 	expect_ok(pier_alloc_pd(rig->device, &rig->pd));
 }
 
-/* What the attributes point to is the caller's again when the call is over. */
-static void borrows_only_for_the_call(void **state)
+/* The caller may reuse the memory that the attributes point to once the call returns. */
+static void borrows_attributes_only_for_the_call(void **state)
 {
 	struct rig *rig = *state;
 	struct pier_registration *running = begin(rig), *registration;
@@ -260,8 +263,10 @@ static void borrows_only_for_the_call(void **state)
 	expect_ok(pier_registration_close(registration));
 }
 
-/* The duplicate of an fd goes with what it was for, in all ways that can end. */
-static void closes_its_fds(void **state)
+/*
+ * The duplicate of an fd is closed with its registration, in every way that one can end.
+ */
+static void closes_its_duplicate_fds(void **state)
 {
 	struct rig *rig = *state;
 	struct pier_registration *running = begin(rig);
@@ -288,19 +293,19 @@ static void closes_its_fds(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		rig_case(cancels_what_waits),
-		rig_case(cancels_what_runs),
-		rig_case(cancels_what_fails),
-		rig_case(gives_what_cannot_be_cancelled),
-		rig_case(closes_what_waits),
-		rig_case(closes_what_runs),
-		rig_case(closes_what_is_cancelled),
+		rig_case(cancels_a_waiting_registration),
+		rig_case(cancels_a_running_registration),
+		rig_case(cancels_a_failing_registration),
+		rig_case(delivers_the_region_if_cancel_is_late),
+		rig_case(closes_a_waiting_registration),
+		rig_case(closes_a_running_registration),
+		rig_case(closes_a_cancelled_registration),
 		rig_case(makes_room_when_closed),
-		rig_case(has_so_many_threads),
-		rig_case(keeps_its_buffer),
-		rig_case(keeps_its_pd),
-		rig_case(borrows_only_for_the_call),
-		rig_case(closes_its_fds),
+		rig_case(uses_the_requested_number_of_threads),
+		rig_case(registration_keeps_its_buffer_busy),
+		rig_case(registration_keeps_its_pd_busy),
+		rig_case(borrows_attributes_only_for_the_call),
+		rig_case(closes_its_duplicate_fds),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -9,7 +9,7 @@
 
 #include <stdatomic.h>
 
-/* The caller's variable, as it lies there: no atomic, so that TSan looks at it. */
+/* The caller's plain variable. It is not atomic, so that TSan checks the access. */
 struct order {
 	struct rig *rig;
 	struct pier_registration *handle;
@@ -75,14 +75,14 @@ enum {
 	MEDDLERS = 2,
 };
 
-/* One registration, under its lock but for the outcome that is to come. */
+/* One registration. Its lock protects everything except the outcome. */
 struct slot {
 	pthread_mutex_t lock;
-	struct pier_registration *handle; /* NULL: not yet, or closed */
+	struct pier_registration *handle; /* NULL: not submitted yet, or closed */
 	bool submitted, closed, cancelled;
-	int error;	     /* what is to come if nobody cancels */
-	int events, outcome; /* that came */
-	uint64_t closed_at;  /* on the crowd's clock; 0: not */
+	int error;	     /* the expected outcome if nobody cancels */
+	int events, outcome; /* the event that came */
+	uint64_t closed_at;  /* the crowd's clock at the time, or 0 */
 };
 
 struct crowd {
@@ -90,12 +90,12 @@ struct crowd {
 	struct slot *slots;
 	struct pier_buffer *buffer;
 	uint64_t seed;
-	atomic_uint next;     /* slot to submit */
+	atomic_uint next;     /* next slot to submit */
 	atomic_uint settled;  /* slots whose event was read or that were closed before */
-	atomic_bool ended;    /* nothing is submitted any more */
-	atomic_ullong clock;  /* goes up with everything that is closed */
+	atomic_bool ended;    /* the submitters have finished */
+	atomic_ullong clock;  /* increases with each closed handle */
 	atomic_int threads;   /* for seeds */
-	atomic_uint problems; /* what must not be: told on stderr */
+	atomic_uint problems; /* violated rules: reported on stderr */
 	int64_t deadline;
 };
 
@@ -115,7 +115,7 @@ static struct test_random crowd_random(struct crowd *crowd)
 	return (struct test_random){ (crowd->seed ^ (thread << 40)) | 1 };
 }
 
-/* Memory of some kind; sometimes with a page too many, which is not mapped. */
+/* Memory of some kind; sometimes one page too many, which is not mapped. */
 static struct pier_mr_range choose_range(struct crowd *crowd, struct test_random *random,
 					 int *ret_error)
 {
@@ -147,7 +147,7 @@ static void close_slot(struct crowd *crowd, struct slot *slot)
 		atomic_fetch_add(&crowd->settled, 1);
 }
 
-/* The slot is locked. */
+/* The caller holds the slot's lock. */
 static void meddle(struct crowd *crowd, struct slot *slot, struct test_random *random)
 {
 	int error;
@@ -193,7 +193,7 @@ static void *run_submitter(void *argument)
 	return NULL;
 }
 
-/* One that was submitted lately is the most likely to be anywhere. */
+/* A recently submitted one can be in any state. */
 static void *run_meddler(void *argument)
 {
 	struct crowd *crowd = argument;
@@ -214,7 +214,7 @@ static void *run_meddler(void *argument)
 	return NULL;
 }
 
-/* `asked_at`: the clock before the event was asked for. */
+/* `asked_at`: the clock before the event was requested. */
 static void take_event(struct crowd *crowd, const struct pier_event *event,
 		       uint64_t asked_at)
 {
@@ -284,7 +284,7 @@ static void run_crowd(struct crowd *crowd)
 	join(readers, READERS);
 }
 
-/* What meddlers did at all, so that a run in which they did nothing is seen. */
+/* Count what the meddlers achieved, to detect a run in which they did nothing. */
 struct tally {
 	int closed, silent, cancelled, failed, registered;
 };
@@ -309,7 +309,7 @@ static void count_slot(struct crowd *crowd, struct tally *tally, size_t index)
 	tally->registered += slot->outcome == 0;
 }
 
-static void accounts_for_all(void **state)
+static void accounts_for_every_registration(void **state)
 {
 	struct rig *rig = *state;
 	struct crowd crowd = { .rig = rig,
@@ -351,7 +351,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		rig_case(writes_the_handle_before_the_event),
-		rig_case(accounts_for_all),
+		rig_case(accounts_for_every_registration),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

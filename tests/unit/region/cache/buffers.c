@@ -13,7 +13,7 @@
 
 static char folder[] = "/tmp/pier-unit-XXXXXX";
 
-/* Memory of backends: whose it is, and what happens when it is freed. */
+/* Memory of backends: which backend owns it, and what happens when it is freed. */
 
 static struct pier_buffer *alloc(const char *spec, size_t length)
 {
@@ -31,7 +31,7 @@ static char *pointer_of(struct pier_buffer *buffer)
 	return pointer;
 }
 
-static void test_buffer_hits(void **state)
+static void finds_regions_of_buffers(void **state)
 {
 	static const char *const specs[] = { "host", "memfd" };
 
@@ -44,7 +44,7 @@ static void test_buffer_hits(void **state)
 		buffer = alloc(specs[i], 3 * rig.page);
 		mr = rig_get_buffer(buffer, 10, rig.page, PIER_ACCESS_SHARED);
 		assert_ptr_equal(rig_get_buffer(buffer, 20, 5, PIER_ACCESS_SHARED), mr);
-		/* The same memory by a pointer. */
+		/* The same memory, by pointer. */
 		assert_ptr_equal(rig_get(pointer_of(buffer) + 30, 5, 0), mr);
 		assert_int_equal(rig_stats().hits, 2);
 		for (int j = 0; j < 3; j++)
@@ -55,7 +55,7 @@ static void test_buffer_hits(void **state)
 	}
 }
 
-static void test_buffer_errors(void **state)
+static void refuses_invalid_buffer_requests(void **state)
 {
 	struct pier_mr *mr = (struct pier_mr *)0x1;
 	struct pier_buffer *buffer;
@@ -74,7 +74,7 @@ static void test_buffer_errors(void **state)
 	rig_end();
 }
 
-/* Handed out: busy. Only kept: the region goes, then the buffer. */
+/* A region in use keeps the buffer busy. An idle one goes first, then the buffer. */
 static void check_free(const char *spec, bool by_pointer)
 {
 	struct pier_buffer *buffer;
@@ -99,7 +99,7 @@ static void check_free(const char *spec, bool by_pointer)
 	rig_end();
 }
 
-static void test_freeing(void **state)
+static void free_drops_idle_regions(void **state)
 {
 	(void)state;
 	check_free("host", false);
@@ -108,7 +108,7 @@ static void test_freeing(void **state)
 }
 
 /* The memory is gone too: a wrapped pointer had kept it. */
-static void test_freed_memory_is_gone(void **state)
+static void freed_memory_is_released(void **state)
 {
 	struct pier_buffer *buffer, *wrapped;
 	char *memory;
@@ -125,8 +125,8 @@ static void test_freed_memory_is_gone(void **state)
 	rig_end();
 }
 
-/* Two caches keep it, one of them in use: busy until that is put. */
-static void test_free_of_two_caches(void **state)
+/* Two caches keep it, one of them in use: busy until that one is put. */
+static void free_drops_regions_of_two_caches(void **state)
 {
 	struct pier_mr_cache *other;
 	struct pier_buffer *buffer;
@@ -146,8 +146,8 @@ static void test_free_of_two_caches(void **state)
 	rig_end();
 }
 
-/* A region that could not be deregistered keeps its buffer. */
-static void test_free_of_stuck(void **state)
+/* A region that could not be deregistered keeps its buffer busy. */
+static void stuck_region_keeps_its_buffer(void **state)
 {
 	struct pier_buffer *buffer;
 
@@ -162,14 +162,14 @@ static void test_free_of_stuck(void **state)
 	rig_end();
 }
 
-/* While another thread deregisters the region the buffer waits, and is not busy. */
+/* While another thread deregisters the region, freeing waits and does not report busy. */
 static struct pier_buffer *waiting;
 static pthread_t freeing;
 static atomic_int begun, result;
 
 enum {
 	NO_RESULT = 1,
-	LOOKS = 20000, /* for what must not come */
+	LOOKS = 20000, /* wait this long for an event that must not come */
 };
 
 static void *free_waiting(void *argument)
@@ -192,7 +192,7 @@ static void free_meanwhile(void *addr)
 	assert_int_equal(atomic_load(&result), NO_RESULT);
 }
 
-static void test_free_waits(void **state)
+static void free_waits_for_a_deregistration(void **state)
 {
 	(void)state;
 	rig_deadline(60);
@@ -210,7 +210,7 @@ static void test_free_waits(void **state)
 }
 
 /* Regions of wrapped memory go with the buffer that wraps it. */
-static void test_free_of_wrapped(void **state)
+static void free_drops_regions_of_wrapped_memory(void **state)
 {
 	struct pier_buffer *buffer;
 	char *memory;
@@ -228,7 +228,7 @@ static void test_free_of_wrapped(void **state)
 	rig_end();
 }
 
-static void test_identity(void **state)
+static void new_allocation_is_not_a_hit(void **state)
 {
 	struct pier_buffer *first, *second;
 	struct pier_mr *mr;
@@ -244,13 +244,13 @@ static void test_identity(void **state)
 	rig_put(mr);
 	assert_int_equal(rig_stats().hits, 1);
 
-	second = alloc("reuse", 10000); /* and the first is gone */
+	second = alloc("reuse", 10000); /* the first region is gone */
 	rig_tag(memory, 2, 2);
 	rig_touch(memory + 100, 10, 1);
 	assert_int_equal(rig_stats().hits, 1);
 	assert_int_equal(rig_stats().misses, 2);
 	assert_int_equal(rig_stats().invalidations, 1);
-	/* In use, so it went only when it was put. */
+	/* The region was in use, so it was deregistered when it was put. */
 	assert_int_equal(atomic_load(&rig.live), 2);
 	rig_put(mr);
 	assert_int_equal(atomic_load(&rig.live), 1);
@@ -278,8 +278,11 @@ static void revoke_by_plugin(uint64_t address, uint64_t length)
 	dlclose(object);
 }
 
-/* By a backend without a number: idle regions go at once, others when they are put. */
-static void test_revoked(void **state)
+/*
+ * A backend without allocation numbers: idle regions go at once, others when they are
+ * put.
+ */
+static void revocation_drops_overlapping_regions(void **state)
 {
 	struct pier_mr *used, *idle;
 	struct pier_buffer *buffer;
@@ -307,8 +310,8 @@ static void test_revoked(void **state)
 	rig_end();
 }
 
-/* Of several segments one number does not tell: such a range is not kept. */
-static void test_identity_of_segments(void **state)
+/* One number cannot identify several segments, so such a range is not kept. */
+static void range_of_several_segments_is_not_kept(void **state)
 {
 	enum {
 		HALF = 32 << 10 /* a segment of "reuse" */
@@ -332,7 +335,7 @@ static void test_identity_of_segments(void **state)
 	rig_end();
 }
 
-/* Replaced while it is registered: known by the number of before. */
+/* Replaced during registration: the cache knows it by the earlier number. */
 static void replace(void *addr)
 {
 	struct pier_buffer *buffer = alloc("reuse", 1);
@@ -342,7 +345,7 @@ static void replace(void *addr)
 	expect_ok(pier_buffer_free(buffer));
 }
 
-static void test_identity_changes_meanwhile(void **state)
+static void allocation_replaced_while_registering(void **state)
 {
 	struct pier_buffer *buffer;
 	char *memory;
@@ -362,8 +365,10 @@ static void test_identity_changes_meanwhile(void **state)
 	rig_end();
 }
 
-/* Who can neither tell allocations apart nor hold one is not cached by pointer. */
-static void test_no_identity(void **state)
+/*
+ * A backend that can neither identify allocations nor hold them is not cached by pointer.
+ */
+static void unidentified_memory_is_not_cached(void **state)
 {
 	struct pier_mr_cache_attr attr;
 
@@ -381,7 +386,7 @@ static void test_no_identity(void **state)
 		rig_touch(memory, 100, 1);
 		assert_int_equal(rig_stats().hits, by_hand);
 		assert_int_equal(rig_stats().unwatched, by_hand ? 0 : 2);
-		/* As a buffer it is pier's to free. */
+		/* As a buffer, pier frees it. */
 		rig_put(rig_get_buffer(buffer, 0, 100, 1));
 		rig_put(rig_get_buffer(buffer, 0, 100, 1));
 		assert_int_equal(rig_stats().hits, by_hand ? 3 : 1);
@@ -417,19 +422,19 @@ static int remove_folder(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_buffer_hits),
-		cmocka_unit_test(test_buffer_errors),
-		cmocka_unit_test(test_freeing),
-		cmocka_unit_test(test_freed_memory_is_gone),
-		cmocka_unit_test(test_free_of_two_caches),
-		cmocka_unit_test(test_free_of_stuck),
-		cmocka_unit_test(test_free_waits),
-		cmocka_unit_test(test_free_of_wrapped),
-		cmocka_unit_test(test_identity),
-		cmocka_unit_test(test_identity_of_segments),
-		cmocka_unit_test(test_identity_changes_meanwhile),
-		cmocka_unit_test(test_no_identity),
-		cmocka_unit_test(test_revoked),
+		cmocka_unit_test(finds_regions_of_buffers),
+		cmocka_unit_test(refuses_invalid_buffer_requests),
+		cmocka_unit_test(free_drops_idle_regions),
+		cmocka_unit_test(freed_memory_is_released),
+		cmocka_unit_test(free_drops_regions_of_two_caches),
+		cmocka_unit_test(stuck_region_keeps_its_buffer),
+		cmocka_unit_test(free_waits_for_a_deregistration),
+		cmocka_unit_test(free_drops_regions_of_wrapped_memory),
+		cmocka_unit_test(new_allocation_is_not_a_hit),
+		cmocka_unit_test(range_of_several_segments_is_not_kept),
+		cmocka_unit_test(allocation_replaced_while_registering),
+		cmocka_unit_test(unidentified_memory_is_not_cached),
+		cmocka_unit_test(revocation_drops_overlapping_regions),
 	};
 
 	return cmocka_run_group_tests_name("cache_buffers", tests, make_folder,

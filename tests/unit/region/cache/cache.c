@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-/* The rules of the registration cache, on memory that the caller looks after. */
+/* The rules of the registration cache, for memory that the caller manages. */
 
 static struct pier_mr_cache_attr by_hand(size_t max_count, uint64_t max_bytes)
 {
@@ -36,7 +36,7 @@ static void expect_counts(uint64_t hits, uint64_t misses, size_t count)
 	assert_int_equal(stats.count, count);
 }
 
-static void test_attr_errors(void **state)
+static void refuses_invalid_attributes(void **state)
 {
 	struct {
 		struct pier_mr_cache_attr attr;
@@ -71,7 +71,7 @@ static void test_attr_errors(void **state)
 	rig_end();
 }
 
-static void test_request_errors(void **state)
+static void refuses_invalid_requests(void **state)
 {
 	struct pier_mr *mr = (struct pier_mr *)0x1;
 
@@ -94,7 +94,7 @@ static void test_request_errors(void **state)
 	rig_end();
 }
 
-static void test_hit_and_enclosed(void **state)
+static void enclosed_range_is_a_hit(void **state)
 {
 	struct pier_mr *whole, *part;
 
@@ -104,14 +104,14 @@ static void test_hit_and_enclosed(void **state)
 	rig_put(whole);
 	expect_counts(0, 1, 1);
 	assert_int_equal(rig_stats().bytes, 1000);
-	/* All, in the middle, and at both ends. */
+	/* The whole range, its middle, and both ends. */
 	assert_ptr_equal(rig_get(bytes + 100, 1000, PIER_ACCESS_SHARED), whole);
 	assert_ptr_equal(rig_get(bytes + 500, 1, PIER_ACCESS_SHARED), whole);
 	assert_ptr_equal(rig_get(bytes + 100, 1, PIER_ACCESS_SHARED), whole);
 	assert_ptr_equal(rig_get(bytes + 1099, 1, PIER_ACCESS_SHARED), whole);
 	expect_counts(4, 1, 1);
 	assert_int_equal(rig_stats().in_use, 1);
-	/* One byte too far, on either side. */
+	/* One byte too far on either side. */
 	part = rig_get(bytes + 99, 2, PIER_ACCESS_SHARED);
 	assert_ptr_not_equal(part, whole);
 	rig_put(part);
@@ -126,8 +126,11 @@ static void test_hit_and_enclosed(void **state)
 	rig_end();
 }
 
-/* Every pair of rights: a hit exactly if the cached one has all that is wanted. */
-static void test_rights(void **state)
+/*
+ * For every pair of access rights: a hit if and only if the cached region has all the
+ * rights requested.
+ */
+static void hit_needs_all_rights(void **state)
 {
 	static const int flags[] = { 0,
 				     PIER_ACCESS_REMOTE_READ,
@@ -158,7 +161,7 @@ static void test_rights(void **state)
 	}
 }
 
-static void test_larger_replaces_smaller(void **state)
+static void larger_region_replaces_smaller(void **state)
 {
 	struct pier_mr *used, *large;
 
@@ -167,11 +170,14 @@ static void test_larger_replaces_smaller(void **state)
 	rig_touch(bytes + 100, 10, 1);
 	rig_touch(bytes + 200, 10, 1);
 	used = rig_get(bytes + 300, 10, 1);
-	rig_touch(bytes + 395, 10, 1);		/* sticks out */
-	rig_touch(bytes + 100, 10, 0);		/* of other rights: not touched */
+	rig_touch(bytes + 395, 10, 1);		/* extends past the range */
+	rig_touch(bytes + 100, 10, 0);		/* other rights: not touched */
 	assert_int_equal(rig_stats().count, 4); /* the last one was a hit */
 	large = rig_get(bytes + 100, 300, 1);
-	/* Gone: two. In use: only loose. Kept: the large, and what sticks out. */
+	/*
+	 * Two idle regions are gone; one in use is only detached. The larger region and
+	 * the one that extends past the range are kept.
+	 */
 	assert_int_equal(rig_stats().count, 2);
 	assert_int_equal(rig_stats().in_use, 2);
 	assert_int_equal(atomic_load(&rig.live), 3);
@@ -183,7 +189,7 @@ static void test_larger_replaces_smaller(void **state)
 	rig_end();
 }
 
-static void test_least_recently_used_goes_first(void **state)
+static void least_recently_used_goes_first(void **state)
 {
 	struct pier_mr *first, *held;
 
@@ -193,7 +199,7 @@ static void test_least_recently_used_goes_first(void **state)
 		rig_touch(bytes + 100 * i, 100, 1);
 	first = rig_get(bytes, 100, 1);
 	rig_put(first);			     /* 1, 2, 0 */
-	held = rig_get(bytes + 100, 100, 1); /* in use: 2, 0 can go */
+	held = rig_get(bytes + 100, 100, 1); /* in use: 2 and 0 can go */
 	rig_touch(bytes + 300, 100, 1);	     /* 2 goes */
 	assert_int_equal(rig_stats().evictions, 1);
 	assert_int_equal(atomic_load(&rig.live), 3);
@@ -211,7 +217,7 @@ static void test_least_recently_used_goes_first(void **state)
 	rig_end();
 }
 
-static void test_bytes_are_bounded(void **state)
+static void cached_bytes_are_bounded(void **state)
 {
 	struct pier_mr *large;
 
@@ -223,7 +229,7 @@ static void test_bytes_are_bounded(void **state)
 	rig_touch(bytes + 5000, 350, 1);
 	assert_int_equal(rig_stats().evictions, 4);
 	assert_int_equal(rig_stats().bytes, 950);
-	/* Longer than all: nothing goes for it, and it is not kept. */
+	/* Longer than the limit: it evicts nothing and is not kept. */
 	large = rig_get(bytes, 1001, 1);
 	assert_int_equal(rig_stats().evictions, 4);
 	assert_int_equal(rig_stats().bytes, 950);
@@ -237,7 +243,7 @@ static void test_bytes_are_bounded(void **state)
 	rig_end();
 }
 
-static void test_used_ones_stay(void **state)
+static void regions_in_use_stay(void **state)
 {
 	struct pier_mr *mr[4], *again;
 
@@ -248,7 +254,7 @@ static void test_used_ones_stay(void **state)
 	assert_int_equal(rig_stats().count, 3);
 	assert_int_equal(rig_stats().uncached, 1);
 	assert_int_equal(rig_stats().in_use, 4);
-	/* What is not kept serves nobody else. */
+	/* A region that is not kept serves no other request. */
 	again = rig_get(bytes + 300, 100, 1);
 	assert_ptr_not_equal(again, mr[3]);
 	rig_put(again);
@@ -257,7 +263,7 @@ static void test_used_ones_stay(void **state)
 		rig_put(mr[i]);
 	assert_int_equal(atomic_load(&rig.live), 3);
 	rig_end();
-	/* None at all. */
+	/* A limit of zero. */
 	start(0, 100000);
 	rig_touch(bytes, 1, 1);
 	rig_touch(bytes, 1, 1);
@@ -266,7 +272,7 @@ static void test_used_ones_stay(void **state)
 	rig_end();
 }
 
-static void test_invalidate(void **state)
+static void invalidate_drops_overlapping_regions(void **state)
 {
 	struct pier_mr *used;
 
@@ -275,7 +281,7 @@ static void test_invalidate(void **state)
 	rig_touch(bytes, 100, 1);
 	used = rig_get(bytes + 150, 100, 1);
 	rig_touch(bytes + 300, 100, 1);
-	/* Nothing overlaps: next to, and empty. */
+	/* No overlap: adjacent and empty ranges. */
 	expect_ok(pier_mr_cache_invalidate(rig.cache, bytes + 100, 50));
 	expect_ok(pier_mr_cache_invalidate(rig.cache, bytes + 250, 50));
 	expect_ok(pier_mr_cache_invalidate(rig.cache, bytes + 350, 0));
@@ -283,7 +289,8 @@ static void test_invalidate(void **state)
 	expect_ok(pier_mr_cache_invalidate(rig.cache, bytes + 99, 52));
 	assert_int_equal(rig_stats().invalidations, 2);
 	assert_int_equal(rig_stats().count, 1);
-	assert_int_equal(atomic_load(&rig.live), 2); /* at once, but for the used */
+	assert_int_equal(atomic_load(&rig.live),
+			 2); /* at once, except for the region in use */
 	rig_touch(bytes + 150, 100, 1);
 	expect_counts(0, 4, 2);
 	rig_put(used);
@@ -293,7 +300,7 @@ static void test_invalidate(void **state)
 	rig_end();
 }
 
-static void test_flush(void **state)
+static void flush_drops_idle_regions(void **state)
 {
 	struct pier_mr *used;
 
@@ -309,7 +316,7 @@ static void test_flush(void **state)
 	rig_end();
 }
 
-static void test_lifetime(void **state)
+static void refuses_misuse_of_cache_and_regions(void **state)
 {
 	struct pier_mr_cache *other;
 	struct pier_mr_cache_attr attr = by_hand(10, 100);
@@ -337,8 +344,8 @@ static void test_lifetime(void **state)
 	rig_end();
 }
 
-/* A registration that finds no room has what is only kept. */
-static void test_out_of_memory(void **state)
+/* A registration that runs out of memory evicts idle regions. */
+static void out_of_memory_evicts_idle_regions(void **state)
 {
 	struct pier_mr *mr = (struct pier_mr *)0x1, *used;
 
@@ -353,7 +360,7 @@ static void test_out_of_memory(void **state)
 	atomic_store(&rig.fails, 2);
 	expect_result(pier_mr_cache_get(rig.cache, bytes + 300, 100, 1, &mr), -ENOMEM);
 	assert_ptr_equal(mr, (void *)0x1);
-	/* Nothing to give: not tried again. */
+	/* Nothing left to evict: no retry. */
 	atomic_store(&rig.fails, 2);
 	expect_result(pier_mr_cache_get(rig.cache, bytes + 300, 100, 1, &mr), -ENOMEM);
 	assert_int_equal(atomic_load(&rig.fails), 1);
@@ -364,14 +371,14 @@ static void test_out_of_memory(void **state)
 	rig_end();
 }
 
-/* What cannot be deregistered is tried again, and keeps the cache. */
-static void test_stuck(void **state)
+/* A failed deregistration is retried, and keeps the cache alive. */
+static void failed_deregistration_is_retried(void **state)
 {
 	(void)state;
 	start(1, 100000);
 	rig_touch(bytes, 100, 1);
 	atomic_store(&rig.sticks, 3);
-	rig_touch(bytes + 100, 100, 1); /* evicts, in vain */
+	rig_touch(bytes + 100, 100, 1); /* tries to evict, in vain */
 	assert_int_equal(atomic_load(&rig.live), 2);
 	assert_int_equal(rig_stats().count, 1);
 	expect_result(pier_mr_cache_flush(rig.cache), -EBUSY);
@@ -384,7 +391,7 @@ static void test_stuck(void **state)
 	rig_end();
 }
 
-/* In the middle of a registration: the same again, which gets there first. */
+/* Another thread registers the same range first, in the middle of this registration. */
 static void get_the_same(void *addr)
 {
 	rig.on_register = NULL;
@@ -403,7 +410,7 @@ static void go_meanwhile(void *addr)
 	expect_ok(pier_mr_cache_invalidate(rig.cache, addr, 1));
 }
 
-static void test_two_misses_at_once(void **state)
+static void two_equal_misses_keep_one_region(void **state)
 {
 	struct pier_mr *mr;
 
@@ -422,8 +429,8 @@ static void test_two_misses_at_once(void **state)
 	rig_end();
 }
 
-/* What encloses the range came first: the smaller one is not kept beside it. */
-static void test_larger_miss_at_once(void **state)
+/* The enclosing region came first: the smaller one is not kept beside it. */
+static void larger_concurrent_miss_wins(void **state)
 {
 	struct pier_mr *mr;
 
@@ -439,7 +446,7 @@ static void test_larger_miss_at_once(void **state)
 	rig_end();
 }
 
-static void test_invalidated_while_registering(void **state)
+static void invalidated_while_registering(void **state)
 {
 	struct pier_mr *mr;
 
@@ -455,8 +462,8 @@ static void test_invalidated_while_registering(void **state)
 	rig_end();
 }
 
-/* What needs more kinds of regions than there is room for is not kept. */
-static void test_many_access_sets(void **state)
+/* A request that needs more access sets than the cache has room for is not kept. */
+static void region_beyond_the_set_limit_is_not_kept(void **state)
 {
 	(void)state;
 	start(1000, 1000000);
@@ -473,23 +480,23 @@ static void test_many_access_sets(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_attr_errors),
-		cmocka_unit_test(test_request_errors),
-		cmocka_unit_test(test_hit_and_enclosed),
-		cmocka_unit_test(test_rights),
-		cmocka_unit_test(test_larger_replaces_smaller),
-		cmocka_unit_test(test_least_recently_used_goes_first),
-		cmocka_unit_test(test_bytes_are_bounded),
-		cmocka_unit_test(test_used_ones_stay),
-		cmocka_unit_test(test_invalidate),
-		cmocka_unit_test(test_flush),
-		cmocka_unit_test(test_lifetime),
-		cmocka_unit_test(test_out_of_memory),
-		cmocka_unit_test(test_stuck),
-		cmocka_unit_test(test_two_misses_at_once),
-		cmocka_unit_test(test_larger_miss_at_once),
-		cmocka_unit_test(test_invalidated_while_registering),
-		cmocka_unit_test(test_many_access_sets),
+		cmocka_unit_test(refuses_invalid_attributes),
+		cmocka_unit_test(refuses_invalid_requests),
+		cmocka_unit_test(enclosed_range_is_a_hit),
+		cmocka_unit_test(hit_needs_all_rights),
+		cmocka_unit_test(larger_region_replaces_smaller),
+		cmocka_unit_test(least_recently_used_goes_first),
+		cmocka_unit_test(cached_bytes_are_bounded),
+		cmocka_unit_test(regions_in_use_stay),
+		cmocka_unit_test(invalidate_drops_overlapping_regions),
+		cmocka_unit_test(flush_drops_idle_regions),
+		cmocka_unit_test(refuses_misuse_of_cache_and_regions),
+		cmocka_unit_test(out_of_memory_evicts_idle_regions),
+		cmocka_unit_test(failed_deregistration_is_retried),
+		cmocka_unit_test(two_equal_misses_keep_one_region),
+		cmocka_unit_test(larger_concurrent_miss_wins),
+		cmocka_unit_test(invalidated_while_registering),
+		cmocka_unit_test(region_beyond_the_set_limit_is_not_kept),
 	};
 
 	unsetenv("PIER_BACKEND_PATH");

@@ -17,8 +17,8 @@ struct pinned {
 };
 
 /*
- * Where nobody maps who does not ask for it: what is unmapped here stays free until
- * the test maps it again. A hint, which sanitizers have other ideas about.
+ * An address outside those that mmap(2) chooses: what the test unmaps here stays free
+ * until the test maps it again. Sanitizers may ignore the hint.
  */
 #ifdef __SANITIZE_THREAD__
 #define PLACE ((void *)0x4000000000)
@@ -26,7 +26,7 @@ struct pinned {
 #define PLACE ((void *)0x200000000000)
 #endif
 
-/* The tag that the page has now; it may lie before what the program calls its own. */
+/* The tag that the page holds now. The page may begin before the program's own object. */
 __attribute__((no_sanitize("address", "thread"))) static uint64_t tag_at(uint64_t address)
 {
 	return *(volatile uint64_t *)(uintptr_t)(address & ~((uint64_t)rig.page - 1));
@@ -84,7 +84,7 @@ void rig_start(const struct pier_mr_cache_attr *attr)
 	snprintf(rig.device.name, sizeof(rig.device.name), "pins0");
 	rig.pd.device = &rig.device;
 	rig.pd.pd = &rig.verbs_pd;
-	/* Also in a child, as if it had been made there. */
+	/* The current generation, so that a child can use the PD as its own. */
 	rig.pd.object.generation = pier_fork_generation;
 	pthread_mutex_init(&rig.pd.lock, NULL);
 	pier_list_init(&rig.pd.users);

@@ -14,9 +14,9 @@
 #include "region/mr.h"
 
 /*
- * A NIC that pins: a region remembers the bytes that its first page had when it
- * was registered. Memory that came back at the same address has others, so a
- * region that stands for what was there before is told from a fresh one.
+ * A NIC that pins. A region remembers the bytes of its first page at registration. New
+ * memory at the same address has different bytes, so a stale region can be told from a
+ * fresh one.
  */
 struct cache_rig {
 	struct test_census before;
@@ -26,23 +26,26 @@ struct cache_rig {
 	struct pier_pd pd;
 	struct pier_mr_cache *cache;
 	size_t page;
-	atomic_int live, registered;	 /* regions, now and ever */
-	atomic_int fails;		 /* so many registrations fail with ENOMEM */
-	atomic_int sticks;		 /* so many deregistrations with EBUSY */
-	void (*on_register)(void *addr); /* in the middle of one */
+	atomic_int live, registered;	 /* regions now, and in total */
+	atomic_int fails;		 /* this many registrations fail with ENOMEM */
+	atomic_int sticks;		 /* this many deregistrations fail with EBUSY */
+	void (*on_register)(void *addr); /* called in the middle of a registration */
 	void (*on_deregister)(void *addr);
 };
 
 extern struct cache_rig rig;
 
-/* A cache with these attributes; NULL: the defaults. Nothing of it may be left. */
+/*
+ * Create a cache with these attributes, or the defaults if NULL. The test must leave
+ * nothing of it behind.
+ */
 void rig_start(const struct pier_mr_cache_attr *attr);
 void rig_end(void);
 
-/* Skips the test where the kernel does not let memory be watched. */
+/* Skip the test where the kernel does not allow memory to be watched. */
 void rig_need_watch(void);
 
-/* New pages, each of which begins with the tag. */
+/* Map new pages, each of which begins with the tag. */
 void *rig_map(size_t pages, uint64_t tag);
 void rig_tag(void *memory, size_t pages, uint64_t tag);
 
@@ -54,13 +57,13 @@ void rig_put(struct pier_mr *mr);
 void rig_touch(void *addr, size_t length, int access);
 struct pier_mr_cache_stats rig_stats(void);
 
-/* Whether a region stands for what is in memory now. */
+/* Whether the region refers to the memory that is there now. */
 bool rig_is_fresh(const struct pier_mr *mr);
 
-/* Ends the program, as failed, when it takes so long: a deadlock. */
+/* End the program as failed after this many seconds: a deadlock. */
 void rig_deadline(unsigned int seconds);
 
-/* Waits until as many regions are registered, or fails. */
+/* Wait until this many regions are registered, or fail. */
 void rig_await_live(int count);
 
 #endif

@@ -5,15 +5,15 @@
 #include <sys/mman.h>
 
 /*
- * Random operations beside a model that is as simple as can be: a list of what is
- * kept, searched from end to end, and of what is handed out.
+ * Random operations beside a simple model: linear lists of the regions that are kept and
+ * of those in use.
  */
 
 enum {
-	SPOTS = 6, /* mappings, each of so many pages */
+	SPOTS = 6, /* mappings, and the pages of each */
 	PAGES = 4,
-	MOST = 12, /* regions that are kept */
-	HELD = 10, /* and that are handed out at most */
+	MOST = 12, /* most regions that are kept */
+	HELD = 10, /* most regions in use */
 	STEPS = 4000,
 	MOST_BYTES = 40000,
 };
@@ -22,7 +22,7 @@ struct region {
 	const struct pier_mr *mr;
 	uint64_t start, end;
 	int access;
-	uint64_t used; /* when it was put last */
+	uint64_t used; /* when it was last put */
 	int users;
 };
 
@@ -157,7 +157,7 @@ static void step_put(struct test_random *random)
 	held[index] = held[--held_count];
 }
 
-/* The program unmaps some pages or all, and others come there. */
+/* The program unmaps some or all pages, and maps others there. */
 static void step_change(struct test_random *random)
 {
 	char *spot = spots[test_random_below(random, SPOTS)];
@@ -227,7 +227,7 @@ static void run(struct test_random *random)
 	}
 }
 
-static void test_against_a_model(void **state)
+static void agrees_with_a_model(void **state)
 {
 	struct pier_mr_cache_attr attr;
 	struct test_random random = test_random_start();
@@ -254,7 +254,7 @@ static void test_against_a_model(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_against_a_model),
+		cmocka_unit_test(agrees_with_a_model),
 	};
 
 	unsetenv("PIER_BACKEND_PATH");

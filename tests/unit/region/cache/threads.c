@@ -6,13 +6,13 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-/* All at once. A deadlock is a failure: the alarm ends the program. */
+/* All operations at once. A deadlock is a failure: the alarm ends the program. */
 
 enum {
 	THREADS = 4,
 	ROUNDS = 400,
 	PAGES = 4,
-	COMMON = 16, /* regions of memory that stays */
+	COMMON = 16, /* regions of memory that stays mapped */
 	MOST = 24,
 };
 
@@ -20,7 +20,7 @@ static char *common;
 static atomic_int stale, failed;
 static atomic_ullong tags;
 
-/* tagged: whoever wrote its tag has mapped the memory anew. */
+/* tagged: a thread that has written its tag has mapped the memory anew. */
 static void get_and_put_any(char *memory, size_t length, int access, bool tagged)
 {
 	struct pier_mr *mr;
@@ -40,7 +40,7 @@ static void get_and_put(char *memory, size_t length, int access)
 	get_and_put_any(memory, length, access, true);
 }
 
-/* Like a program whose buffers come and go, and get each other's addresses. */
+/* Like a program that allocates and frees buffers which reuse each other's addresses. */
 static void *come_and_go(void *argument)
 {
 	struct test_random random = { (uint64_t)(uintptr_t)argument };
@@ -68,8 +68,8 @@ static void *come_and_go(void *argument)
 }
 
 /*
- * malloc(3) and free(3), which unmap and empty when they like, and most of the
- * time do not: then a hit is right whatever the bytes were.
+ * malloc(3) and free(3) may unmap or empty memory at any time. Mostly they do not, and
+ * then a hit is right whatever the bytes were.
  */
 static void *allocate(void *argument)
 {
@@ -107,7 +107,10 @@ static void *tell(void *argument)
 	return NULL;
 }
 
-/* Buffers are never busy for a region that is only kept, whoever deregisters it. */
+/*
+ * Freeing a buffer never fails with busy because of an idle region, whichever thread
+ * deregisters it.
+ */
 static void *free_buffers(void *argument)
 {
 	(void)argument;
@@ -123,7 +126,7 @@ static void *free_buffers(void *argument)
 	return NULL;
 }
 
-/* Caches that come and go share the watch with the one that stays. */
+/* Short-lived caches share the watch with the one that stays. */
 static void *make_caches(void *argument)
 {
 	(void)argument;
@@ -174,7 +177,7 @@ static void run(void *(*const *jobs)(void *), size_t count)
 	munmap(common, COMMON * rig.page);
 }
 
-static void test_all_at_once(void **state)
+static void survives_all_operations_at_once(void **state)
 {
 	void *(*const jobs[])(void *) = { come_and_go, come_and_go,  allocate,	 allocate,
 					  tell,	       free_buffers, make_caches };
@@ -200,8 +203,8 @@ static void *same_range(void *argument)
 	return NULL;
 }
 
-/* However many register the same at once, one region of it is left. */
-static void test_no_duplicates(void **state)
+/* However many threads register the same range at once, one region of it remains. */
+static void concurrent_misses_keep_one_region(void **state)
 {
 	void *(*const jobs[])(void *) = { same_range, same_range, same_range,
 					  same_range };
@@ -218,8 +221,8 @@ static void test_no_duplicates(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_all_at_once),
-		cmocka_unit_test(test_no_duplicates),
+		cmocka_unit_test(survives_all_operations_at_once),
+		cmocka_unit_test(concurrent_misses_keep_one_region),
 	};
 
 	unsetenv("PIER_BACKEND_PATH");

@@ -13,7 +13,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Host memory of the program: what is freed and comes back is registered anew. */
+/*
+ * Host memory of the program: memory that was freed and mapped again is registered anew.
+ */
 
 enum {
 	PAGES = 8,
@@ -35,8 +37,8 @@ static void end(void)
 }
 
 /*
- * Pages that were registered and kept, then made other ones at the same place by
- * `change`: what is handed out then must stand for those, and not be a hit.
+ * Register and keep pages, then let `change` replace them at the same address. The next
+ * request must get a region of the new pages, not a hit.
  */
 static void check_change(void (*change)(char *memory))
 {
@@ -56,7 +58,7 @@ static void check_change(void (*change)(char *memory))
 	assert_true(rig_is_fresh(mr));
 	assert_int_equal(rig_stats().hits, 1);
 	assert_int_equal(rig_stats().invalidations, 1);
-	/* The old one does not wait for anybody to come by. */
+	/* The old region is deregistered without a further request. */
 	rig_await_live(1);
 	rig_put(mr);
 	assert_ptr_equal(rig_get(memory, PAGES * rig.page, PIER_ACCESS_SHARED), mr);
@@ -111,7 +113,7 @@ static void move_away(char *memory)
 {
 	moved = mremap(memory, PAGES * rig.page, 2 * PAGES * rig.page, MREMAP_MAYMOVE);
 	assert_ptr_not_equal(moved, MAP_FAILED);
-	if (moved == memory) { /* it grew where it was: make it move */
+	if (moved == memory) { /* it grew in place: force it to move */
 		void *place = mmap(NULL, 2 * PAGES * rig.page, PROT_NONE,
 				   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
@@ -149,23 +151,23 @@ static void shrink(char *memory)
 			     MAP_FAILED);
 }
 
-#define CHANGE_TEST(change)                     \
-	static void test_##change(void **state) \
-	{                                       \
-		(void)state;                    \
-		check_change(change);           \
+#define CHANGE_TEST(change, name)      \
+	static void name(void **state) \
+	{                              \
+		(void)state;           \
+		check_change(change);  \
 	}
-CHANGE_TEST(unmap_and_map)
-CHANGE_TEST(unmap_last_page)
-CHANGE_TEST(map_over)
-CHANGE_TEST(empty_by_dontneed)
-CHANGE_TEST(empty_by_free)
-CHANGE_TEST(move_away)
-CHANGE_TEST(move_pages_alone)
-CHANGE_TEST(move_onto)
-CHANGE_TEST(shrink)
+CHANGE_TEST(unmap_and_map, remapped_pages_are_registered_anew)
+CHANGE_TEST(unmap_last_page, unmapping_the_last_page_is_noticed)
+CHANGE_TEST(map_over, mapping_over_pages_is_noticed)
+CHANGE_TEST(empty_by_dontneed, madvise_dontneed_is_noticed)
+CHANGE_TEST(empty_by_free, madvise_free_is_noticed)
+CHANGE_TEST(move_away, moving_memory_away_is_noticed)
+CHANGE_TEST(move_pages_alone, moving_pages_alone_is_noticed)
+CHANGE_TEST(move_onto, moving_memory_onto_pages_is_noticed)
+CHANGE_TEST(shrink, shrinking_a_mapping_is_noticed)
 
-static void test_brk(void **state)
+static void moving_the_break_is_noticed(void **state)
 {
 	struct pier_mr *mr;
 	char *first, *memory;
@@ -191,8 +193,8 @@ static void test_brk(void **state)
 	end();
 }
 
-/* What malloc(3) gives again and again; most of the time at the same place. */
-static void test_heap(void **state)
+/* Memory that malloc(3) hands out repeatedly, usually at the same address. */
+static void heap_reuse_is_noticed(void **state)
 {
 	enum {
 		LENGTH = 1 << 20,
@@ -221,15 +223,15 @@ static void test_heap(void **state)
 	}
 	assert_int_equal(rig_stats().misses, ROUNDS);
 	assert_int_equal(rig_stats().hits, ROUNDS);
-#ifndef __SANITIZE_ADDRESS__ /* which keeps what was freed for a while */
+#ifndef __SANITIZE_ADDRESS__ /* which keeps freed memory for a while */
 	assert_true(same > 0);
 	rig_await_live(0);
 #endif
 	end();
 }
 
-/* In use when its memory goes: not for others, and deregistered when put. */
-static void test_in_use(void **state)
+/* In use when its memory goes: not handed out again, and deregistered when put. */
+static void region_in_use_is_deregistered_when_put(void **state)
 {
 	struct pier_mr *old, *fresh;
 	char *memory;
@@ -255,8 +257,8 @@ static void test_in_use(void **state)
 }
 
 /*
- * Between the kernel's taking memory away and the listener's hearing of it another
- * thread can be given the same addresses.
+ * After the kernel takes memory away, another thread can get the same addresses before
+ * the listener reads the event.
  */
 static void *unmap_it(void *memory)
 {
@@ -272,7 +274,7 @@ static void await_unmapped(char *memory)
 		sched_yield();
 }
 
-static void test_before_the_event_was_read(void **state)
+static void remapping_before_the_event_is_read(void **state)
 {
 	pthread_t other;
 	struct pier_mr *mr;
@@ -290,7 +292,7 @@ static void test_before_the_event_was_read(void **state)
 	mr = rig_get(memory, PAGES * rig.page, 1);
 	assert_true(rig_is_fresh(mr));
 	assert_int_equal(rig_stats().hits, 0);
-	/* Not kept, since the event may mean it. */
+	/* Not kept, since the event may refer to it. */
 	assert_int_equal(rig_stats().uncached, 1);
 	pier_watch_resume();
 	pthread_join(other, NULL);
@@ -304,7 +306,7 @@ static void test_before_the_event_was_read(void **state)
 }
 
 /* Pages of two regions stay watched until both are gone. */
-static void test_shared_pages(void **state)
+static void pages_of_two_regions_stay_watched(void **state)
 {
 	struct pier_mr_cache *cache = NULL;
 	struct pier_mr *mr;
@@ -316,7 +318,7 @@ static void test_shared_pages(void **state)
 	memory = rig_map(PAGES, OLD);
 	rig_touch(memory, rig.page + 10, 1);
 	rig_touch(memory + rig.page + 100, 10, 1);
-	/* The other cache of this process, which watches the same. */
+	/* The other cache of this process, which watches the same pages. */
 	expect_ok(pier_mr_cache_get(cache, memory, 3 * rig.page, 1, &mr));
 	expect_ok(pier_mr_cache_put(cache, mr));
 	expect_ok(pier_mr_cache_destroy(cache));
@@ -331,7 +333,7 @@ static void test_shared_pages(void **state)
 	end();
 }
 
-/* A userfaultfd of the program's own; -1: cannot be had. */
+/* A userfaultfd of the program itself, or -1 if it cannot have one. */
 static int own_userfaultfd(char *memory)
 {
 	int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | 1);
@@ -359,7 +361,7 @@ static void check_unwatched(char *memory, uint64_t before)
 	assert_int_equal(rig_stats().bytes, 0);
 }
 
-static void test_what_cannot_be_watched(void **state)
+static void unwatchable_memory_is_not_kept(void **state)
 {
 	static const char constant[100] = "x";
 	char *memory;
@@ -377,7 +379,7 @@ static void test_what_cannot_be_watched(void **state)
 	rig_touch(memory, 100, 0);
 	rig_touch(memory, 100, 0);
 	assert_int_equal(rig_stats().hits, 1);
-	/* And the other way round, only as long as it is kept. */
+	/* In the other order, only as long as the region is kept. */
 	assert_int_equal(own_userfaultfd(memory), -1);
 	expect_ok(pier_mr_cache_flush(rig.cache));
 	fd = own_userfaultfd(memory);
@@ -387,8 +389,8 @@ static void test_what_cannot_be_watched(void **state)
 	end();
 }
 
-/* All that the parent still holds does not keep the child, nor the other way. */
-static void test_fork(void **state)
+/* Regions that the parent still holds do not affect the child, and vice versa. */
+static void fork_disturbs_neither_process(void **state)
 {
 	char *memory;
 	int pipes[2], status;
@@ -400,7 +402,10 @@ static void test_fork(void **state)
 	start();
 	memory = rig_map(PAGES, OLD);
 	rig_touch(memory, PAGES * rig.page, 1);
-	/* Grown in place or moved: watched where nobody knows of it. */
+	/*
+	 * Growing in place or moving makes the kernel watch ranges that the cache does
+	 * not know.
+	 */
 	memory = mremap(memory, PAGES * rig.page, 2 * PAGES * rig.page, MREMAP_MAYMOVE);
 	assert_ptr_not_equal(memory, MAP_FAILED);
 	child = fork();
@@ -420,8 +425,8 @@ static void test_fork(void **state)
 	assert_int_equal(status, 0);
 }
 
-/* A program that ends with a cache, from any thread, just ends. */
-static void test_exit(void **state)
+/* A program with a cache can exit from any thread. */
+static void exits_from_any_thread(void **state)
 {
 	int status;
 	pid_t child = fork();
@@ -441,8 +446,8 @@ static void test_exit(void **state)
 	assert_int_equal(status, 0);
 }
 
-/* Again and again: no fd, no thread, no region is left. */
-static void test_cycles(void **state)
+/* Repeated cycles leave no fd, thread or region behind. */
+static void cycles_leave_nothing_behind(void **state)
 {
 	(void)state;
 	for (int i = 0; i < 50; i++) {
@@ -463,24 +468,24 @@ static void test_cycles(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_unmap_and_map),
-		cmocka_unit_test(test_unmap_last_page),
-		cmocka_unit_test(test_map_over),
-		cmocka_unit_test(test_empty_by_dontneed),
-		cmocka_unit_test(test_empty_by_free),
-		cmocka_unit_test(test_move_away),
-		cmocka_unit_test(test_move_pages_alone),
-		cmocka_unit_test(test_move_onto),
-		cmocka_unit_test(test_shrink),
-		cmocka_unit_test(test_brk),
-		cmocka_unit_test(test_heap),
-		cmocka_unit_test(test_in_use),
-		cmocka_unit_test(test_before_the_event_was_read),
-		cmocka_unit_test(test_shared_pages),
-		cmocka_unit_test(test_what_cannot_be_watched),
-		cmocka_unit_test(test_fork),
-		cmocka_unit_test(test_exit),
-		cmocka_unit_test(test_cycles),
+		cmocka_unit_test(remapped_pages_are_registered_anew),
+		cmocka_unit_test(unmapping_the_last_page_is_noticed),
+		cmocka_unit_test(mapping_over_pages_is_noticed),
+		cmocka_unit_test(madvise_dontneed_is_noticed),
+		cmocka_unit_test(madvise_free_is_noticed),
+		cmocka_unit_test(moving_memory_away_is_noticed),
+		cmocka_unit_test(moving_pages_alone_is_noticed),
+		cmocka_unit_test(moving_memory_onto_pages_is_noticed),
+		cmocka_unit_test(shrinking_a_mapping_is_noticed),
+		cmocka_unit_test(moving_the_break_is_noticed),
+		cmocka_unit_test(heap_reuse_is_noticed),
+		cmocka_unit_test(region_in_use_is_deregistered_when_put),
+		cmocka_unit_test(remapping_before_the_event_is_read),
+		cmocka_unit_test(pages_of_two_regions_stay_watched),
+		cmocka_unit_test(unwatchable_memory_is_not_kept),
+		cmocka_unit_test(fork_disturbs_neither_process),
+		cmocka_unit_test(exits_from_any_thread),
+		cmocka_unit_test(cycles_leave_nothing_behind),
 	};
 
 	unsetenv("PIER_BACKEND_PATH");
