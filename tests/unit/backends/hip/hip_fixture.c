@@ -35,6 +35,7 @@ int rig_open(void **state)
 	find_symbol(runtime, "fake_hip_set_type", &rig.set_type);
 	find_symbol(runtime, "fake_hip_reach", &rig.reach);
 	find_symbol(runtime, "fake_hip_reset", &rig.reset);
+	find_symbol(runtime, "fake_hip_catch_up", &rig.catch_up);
 	find_symbol(runtime, "fake_hip_map", &rig.map);
 	find_symbol(runtime, "fake_hip_unmap", &rig.unmap);
 #define FIND(name, parameters) find_symbol(runtime, #name, &rig.name);
@@ -61,6 +62,7 @@ int rig_after(void **state)
 	assert_int_equal(rig.fake->allocations, 0);
 	assert_int_equal(rig.fake->exports_open, 0);
 	assert_int_equal(rig.fake->registrations, 0);
+	assert_int_equal(rig.fake->events, 0);
 	assert_int_equal(rig.fake->misuses, 0);
 	assert_int_equal(rig.fake->hangs, 0);
 	assert_int_equal(rig.fake->breaks, 0);
