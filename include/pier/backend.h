@@ -194,6 +194,23 @@ struct pier_backend_flush {
 	const char *device;
 };
 
+/** A copy for copy_start(). */
+struct pier_backend_copy {
+	size_t size;
+	uint64_t offset; /**< of the first byte, from the allocation's `address` on */
+	uint64_t length; /**< in bytes, not 0 */
+	/** Host memory; with `to_host` it is written, otherwise only read. */
+	void *host;
+	/** Copy from the allocation to `host`, not from `host` to the allocation. */
+	bool to_host;
+	/**
+	 * The caller's stream, as the backend documents it (a CUstream, a hipStream_t).
+	 * NULL: one of the backend's own, in which the copy waits for no work of the
+	 * caller.
+	 */
+	void *stream;
+};
+
 struct pier_backend {
 	/** PIER_BACKEND_ABI. */
 	uint32_t abi;
@@ -268,7 +285,8 @@ struct pier_backend {
 
 	/**
 	 * Copy between the allocation and host memory. Optional if `cpu` is set: then the
-	 * library uses memcpy(), between begin_cpu() and end_cpu().
+	 * library uses memcpy(), between begin_cpu() and end_cpu(). Also optional with
+	 * copy_start(): then the library starts a copy and waits for it.
 	 */
 	int (*copy_to)(const struct pier_memory *memory, uint64_t offset,
 		       const void *source, uint64_t length);
@@ -349,6 +367,40 @@ struct pier_backend {
 	 * which saves the library an export for each part.
 	 */
 	bool parts;
+
+	/**
+	 * Optional, both or neither: copy in the order of a stream, and report when the
+	 * copy is done. A backend with both may leave out copy_to() and copy_from().
+	 *
+	 * copy_start() puts a copy behind all work that is in the stream already. It may
+	 * wait, but must not return before the backend needs nothing more of `copy`
+	 * itself. Until the copy is done the library keeps the allocation and the host
+	 * memory, and does not free(), release() or unlock_host() them.
+	 *
+	 * With CUDA and HIP these are an asynchronous copy and an event behind it
+	 * (cuMemcpyHtoDAsync() and cuEventRecord(), hipMemcpyAsync() and
+	 * hipEventRecord()). Copies to host memory that is not page-locked return only
+	 * when they are done ("API synchronization behavior" in the reference of the CUDA
+	 * driver API).
+	 *
+	 * ret_copy  for copy_query(); NULL: the copy is done already
+	 *
+	 * Errors: nothing was started, and nothing of the copy is under way.
+	 */
+	int (*copy_start)(const struct pier_memory *memory,
+			  const struct pier_backend_copy *copy, void **ret_copy);
+
+	/**
+	 * Any thread may call it, but only one at a time for one copy.
+	 *
+	 * wait  return only when the copy is done or has failed
+	 *
+	 * Returns 1 if the copy is done, and the bytes are where they belong; 0 if it is
+	 * not (never with `wait`); or -errno. After 1 and after an error `copy` is
+	 * released, and the library does not use it again. After an error no part of the
+	 * copy is under way, and the destination has any bytes.
+	 */
+	int (*copy_query)(void *copy, bool wait);
 };
 
 /** Element `index` of an array whose elements may be longer than this header's. */

@@ -11,7 +11,7 @@ enum {
 	SYMBOL_SIZE = 128,
 };
 
-_Thread_local const void *pier_caller;
+PIER_THREAD_LOCAL const void *pier_caller;
 
 /* Print the offset of the call: the return address may belong to the next line. */
 static void print_symbol(uintptr_t call, const Dl_info *info, const struct link_map *map,

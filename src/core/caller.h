@@ -4,6 +4,8 @@
 
 #include <stddef.h>
 
+#include "thread.h"
+
 /*
  * The caller: the address in the user's code that the public call of this thread
  * returns to. pier_object_track() stores it in the objects that the call creates.
@@ -24,8 +26,8 @@
 	__attribute__((cleanup(pier_leave_entry), unused)) \
 	const void **pier_entry = pier_enter(caller)
 
-/* NULL outside of public functions. Hidden here too: no detour through the GOT. */
-extern _Thread_local const void *pier_caller __attribute__((visibility("hidden")));
+/* NULL outside of public functions. */
+extern PIER_THREAD_LOCAL const void *pier_caller;
 
 /* Returns what pier_leave_entry() resets; NULL if a caller was set already. */
 static inline const void **pier_enter(const void *caller)

@@ -16,16 +16,11 @@ enum {
 };
 
 static _Thread_local char sentence[SENTENCE_SIZE];
-static _Thread_local bool fresh; /* left since pier_clear_error() */
+PIER_THREAD_LOCAL bool pier_error_fresh;
 
 const char *pier_error_message(void)
 {
 	return sentence;
-}
-
-void pier_clear_error(void)
-{
-	fresh = false;
 }
 
 /*
@@ -49,7 +44,7 @@ int pier_fail(int error, const char *format, ...)
 	vsnprintf(text, sizeof(text), format, args);
 	va_end(args);
 	memcpy(sentence, text, sizeof(text));
-	fresh = true;
+	pier_error_fresh = true;
 	error = negative_errno(error);
 	pier_debug("%s (errno %d)", sentence, -error);
 	return error;
@@ -69,12 +64,12 @@ int pier_fail_because(int error, const char *format, ...)
 	va_end(args);
 	if (used >= SENTENCE_SIZE)
 		used = SENTENCE_SIZE - 1;
-	if (!fresh)
+	if (!pier_error_fresh)
 		cause = strerror_r(-error, unknown, sizeof(unknown));
 	snprintf(text + used, sizeof(text) - (size_t)used, ": %s", cause);
 	text[SENTENCE_SIZE - 1] = '\0';
 	memcpy(sentence, text, SENTENCE_SIZE);
-	fresh = true;
+	pier_error_fresh = true;
 	pier_debug("%s (errno %d)", sentence, -error);
 	return error;
 }

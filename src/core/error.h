@@ -6,6 +6,8 @@
 #include <pier/backend.h>
 #include <pier/error.h>
 
+#include "thread.h"
+
 /*
  * pier_fail() for a step that was built on a call that failed: the sentence of
  * that call, if it left one since pier_clear_error(), is appended as the cause;
@@ -16,10 +18,16 @@ int pier_fail_because(int error, const char *format, ...) PIER_PRINTF(2, 3);
 #define pier_fail_because(...) pier_analyze_failure(pier_fail_because(__VA_ARGS__))
 #endif
 
+/* Whether pier_fail() has left a sentence since pier_clear_error(). */
+extern PIER_THREAD_LOCAL bool pier_error_fresh;
+
 /*
- * Take the sentence for an old one, before calling what may fail without leaving
- * one. pier_error_message() still gives it: success does not clear it.
+ * Treat the sentence as an old one, before a call that may fail without leaving one.
+ * pier_error_message() still returns it: success does not clear it.
  */
-void pier_clear_error(void);
+static inline void pier_clear_error(void)
+{
+	pier_error_fresh = false;
+}
 
 #endif

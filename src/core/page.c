@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <stdatomic.h>
 #include <unistd.h>
 
 #include "page.h"
@@ -24,15 +23,12 @@ bool pier_page_range(uint64_t address, uint64_t length, uint64_t page,
 	return true;
 }
 
-/* Does not change, and is asked for several times by every registration. */
-uint64_t pier_host_page(void)
-{
-	static _Atomic(uint64_t) known;
-	uint64_t page = atomic_load_explicit(&known, memory_order_relaxed);
+_Atomic(uint64_t) pier_known_page;
 
-	if (!page) {
-		page = (uint64_t)sysconf(_SC_PAGESIZE);
-		atomic_store_explicit(&known, page, memory_order_relaxed);
-	}
+uint64_t pier_ask_host_page(void)
+{
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+
+	atomic_store_explicit(&pier_known_page, page, memory_order_relaxed);
 	return page;
 }

@@ -2,6 +2,7 @@
 #ifndef PIER_CORE_PAGE_H
 #define PIER_CORE_PAGE_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -32,7 +33,18 @@ static inline bool pier_page_agree(uint64_t offset, uint64_t iova, uint64_t page
 	return ((offset ^ iova) & (page - 1)) == 0;
 }
 
-/* The page of the host: 4, 16 or 64 KiB. */
-uint64_t pier_host_page(void);
+/* Asks the kernel for the page of the host, and keeps it in pier_known_page. */
+uint64_t pier_ask_host_page(void);
+
+/* 0: not asked yet. Hidden here too: no detour through the GOT. */
+extern _Atomic(uint64_t) pier_known_page __attribute__((visibility("hidden")));
+
+/* The page of the host: 4, 16 or 64 KiB. Every registration needs it several times. */
+static inline uint64_t pier_host_page(void)
+{
+	uint64_t page = atomic_load_explicit(&pier_known_page, memory_order_relaxed);
+
+	return page ? page : pier_ask_host_page();
+}
 
 #endif

@@ -5,6 +5,14 @@
 #include <pthread.h>
 
 /*
+ * For a thread-local variable of a few bytes: reading it takes no call of
+ * __tls_get_addr(). A library that dlopen(3) loads shares 1664 bytes of such variables
+ * with all others (glibc's TLS_STATIC_SURPLUS), so large ones are plain _Thread_local.
+ */
+#define PIER_THREAD_LOCAL \
+	__attribute__((tls_model("initial-exec"), visibility("hidden"))) _Thread_local
+
+/*
  * Start a thread of the library's own: one that takes no signals, since these are
  * the application's.
  *

@@ -158,7 +158,7 @@ int pier_check_host(const struct pier_check_limits *limits, uint64_t address,
 				 " leave the address space",
 				 address, length);
 	/* ib_umem_get(): npages > UINT_MAX. */
-	if (pages.length / limits->page > UINT32_MAX)
+	if (pages.length > limits->page * UINT32_MAX)
 		return pier_fail(EINVAL,
 				 "length %" PRIu64 " takes more than the %" PRIu32
 				 " pages that the kernel pins for a region",
@@ -192,11 +192,8 @@ static int check_fd_kind(const struct pier_check_limits *limits, int fd,
 static int check_fd(const struct pier_check_limits *limits, int fd, uint64_t end)
 {
 	uint64_t size;
-	int error;
+	int error = check_fd_kind(limits, fd, &size);
 
-	if (limits->trust_fd)
-		return 0;
-	error = check_fd_kind(limits, fd, &size);
 	if (error || end <= size)
 		return error;
 	return pier_fail(EINVAL,
@@ -209,8 +206,8 @@ static int check_fd(const struct pier_check_limits *limits, int fd, uint64_t end
  * In the order of the kernel: UVERBS_METHOD_REG_DMABUF_MR in uverbs_std_types_mr.c, then
  * ib_umem_dmabuf_get() in umem_dmabuf.c, which checks the sum before it looks up the fd.
  */
-int pier_check_dmabuf(const struct pier_check_limits *limits, uint64_t offset,
-		      uint64_t length, uint64_t iova, int fd, int access)
+static int check_dmabuf(const struct pier_check_limits *limits, uint64_t offset,
+			uint64_t length, uint64_t iova, int fd, int access, bool trust_fd)
 {
 	uint64_t end;
 	int error;
@@ -227,7 +224,8 @@ int pier_check_dmabuf(const struct pier_check_limits *limits, uint64_t offset,
 				 "offset %" PRIu64 " and length %" PRIu64
 				 " overflow 64 bits",
 				 offset, length);
-	error = check_fd(limits, fd, end);
+	if (!trust_fd)
+		error = check_fd(limits, fd, end);
 	if (error)
 		return error;
 	if (length == 0)
@@ -236,13 +234,16 @@ int pier_check_dmabuf(const struct pier_check_limits *limits, uint64_t offset,
 	return error ? error : check_size(limits, length);
 }
 
+int pier_check_dmabuf(const struct pier_check_limits *limits, uint64_t offset,
+		      uint64_t length, uint64_t iova, int fd, int access)
+{
+	return check_dmabuf(limits, offset, length, iova, fd, access, false);
+}
+
 int pier_check_dmabuf_numbers(const struct pier_check_limits *limits, uint64_t offset,
 			      uint64_t length, uint64_t iova, int fd, int access)
 {
-	struct pier_check_limits trusting = *limits;
-
-	trusting.trust_fd = true;
-	if (pier_check_dmabuf(&trusting, offset, length, iova, fd, access) == 0)
+	if (check_dmabuf(limits, offset, length, iova, fd, access, true) == 0)
 		return 0;
-	return pier_check_dmabuf(limits, offset, length, iova, fd, access);
+	return check_dmabuf(limits, offset, length, iova, fd, access, false);
 }

@@ -20,12 +20,7 @@ struct pier_check_limits {
 	int lacking_access;   /* flags of enum pier_access that the device lacks */
 	bool dmabuf;	      /* it registers dma-bufs */
 	bool takes_memfd;     /* and takes memfds for them */
-	/*
-	 * Leave out the checks of the fd's type and size, which cost system calls. A
-	 * caller that sets it checks again without it if the registration fails.
-	 */
-	bool trust_fd;
-	const char *device; /* its name, for sentences */
+	const char *device;   /* its name, for sentences */
 };
 
 /* The kinds of fds that matter to a registration. */

@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/object.h"
 #include "dereg.h"
+#include "device/pd.h"
 #include "window.h"
 
 /* Deregistering, and cleaning up after a registration that failed. */
@@ -28,6 +29,9 @@ void pier_forget_fds(struct pier_mr *region)
 
 static void drop_part(struct pier_mr_part *part)
 {
+	/* Most regions have neither, and the calls are not free. */
+	if (!part->bounce && !part->reason)
+		return;
 	pier_bounce_put(part->bounce);
 	free(part->reason);
 	part->bounce = NULL;
@@ -51,9 +55,10 @@ void pier_free_region(struct pier_mr *region)
 	drop_part(&region->first);
 	for (uint32_t i = 0; i < region->range_count; i++)
 		release_range(&region->ranges[i]);
-	if (region->parts != &region->first)
+	if (region->parts && region->parts != &region->first)
 		free(region->parts);
-	free(region->window);
+	if (region->window)
+		free(region->window);
 	free(region);
 }
 

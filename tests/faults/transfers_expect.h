@@ -8,10 +8,10 @@
 
 #include "core/wire.h"
 
-/* How both ends are when they have ended, and what is in memory. */
+/* Checks the state of both ends after they have ended, and their memory. */
 
 enum {
-	STATE_HEADER = 24, /* of pier_transfer_pack(): docs/wire.md */
+	STATE_HEADER = 24, /* of pier_transfer_pack(): see docs/wire.md */
 	STATE_RANGE = 16,
 };
 
@@ -26,7 +26,9 @@ static void expect_error(const char *end, int found, const char *sentence, int e
 		fail_msg("%s: \"%s\" is not in: %s", end, part, sentence);
 }
 
-/* Exactly, or at most where it may have stalled before something went wrong. */
+/*
+ * Exactly this number, or at most, if the transfer may have stalled before the failure.
+ */
 static void expect_chunks(uint64_t done, int chunks, bool stalls)
 {
 	if (chunks == ANY)
@@ -67,7 +69,10 @@ static void expect_there(const struct transfer_outcome *outcome)
 	assert_true(landed().ended);
 	assert_int_equal(landed().error,
 			 stage.receiver_error < 0 ? stage.receiver_error : 0);
-	/* A rail that failed has no receives left; what others have came, or is there. */
+	/*
+	 * A failed rail has no receives left. Those of other rails have completed or are
+	 * posted.
+	 */
 	assert_in_range(rail.in_flight, pier_channel_outstanding(channel),
 			rail.error ? 0 : MANY_RECEIVES);
 	assert_int_equal(landed().receives, rail.in_flight);
@@ -94,7 +99,7 @@ static uint8_t *read_memory(const struct side *side)
 	return bytes;
 }
 
-/* What is there of [from, to): the new bytes, the old ones, or of each some. */
+/* The contents of [from, to): the new bytes, the old ones, or a mixture. */
 static void expect_bytes(const uint8_t *now, const struct side *source,
 			 const struct side *target, uint64_t from, uint64_t to,
 			 bool may_be_old, bool may_be_new)
@@ -113,8 +118,8 @@ static void expect_guards(const uint8_t *now, const struct side *target)
 }
 
 /*
- * What the transfer counts has come, and what it does not count either may have, or not
- * where its own copies are what brings it.
+ * Counted bytes have arrived. Uncounted ones may have, except where the transfer's own
+ * copies would bring them.
  */
 static void expect_counted(const struct side *source, const struct side *target)
 {
@@ -168,7 +173,7 @@ static void expect_all_memory(void)
 	}
 }
 
-/* Both have all, and nothing else has changed. */
+/* Both ends have all bytes, and no other byte has changed. */
 static void expect_all(void)
 {
 	assert_int_equal(status().done, LENGTH);

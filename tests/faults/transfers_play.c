@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* How transfers of memory that the NIC does not reach end when something fails. */
+/* Runs transfers of memory that the NIC cannot reach, with a failure. */
 #include "transfers_expect.h"
 
 #include "core/deadline.h"
@@ -20,7 +20,7 @@ static void wait_receiver(void)
 		      stage.receiver_error);
 }
 
-/* Until so many chunks have landed, or time is up. */
+/* Drives the receiver until enough chunks have arrived, or the timeout expires. */
 static void land_some(void)
 {
 	int64_t deadline = pier_deadline(PATIENT);
@@ -30,7 +30,7 @@ static void land_some(void)
 		result = pier_receiver_wait(fixture.receiver, 1);
 }
 
-/* In a thread, where nothing can be asserted. */
+/* Runs in a thread and must not assert. */
 static void *land(void *argument)
 {
 	struct pier_work work;
@@ -55,7 +55,7 @@ static void wait_transfer(void)
 	keep_sentence(stage.sentence, sizeof(stage.sentence), stage.error);
 }
 
-/* Both ends, each in a thread of its own, until they have ended. */
+/* Drives both ends, each in its own thread, until they have ended. */
 static void run_both(bool later)
 {
 	pthread_t lander;
@@ -69,7 +69,7 @@ static void run_both(bool later)
 		wait_receiver();
 }
 
-/* The sender's process dies when some of its chunks have landed. */
+/* The sender's process dies when some of its chunks have arrived. */
 static void run_receiver(void)
 {
 	land_some();
@@ -78,7 +78,7 @@ static void run_receiver(void)
 	wait_receiver();
 }
 
-/* What was wrong is right from now on. */
+/* Ends the cause of the failure. */
 static void mend(void)
 {
 	fixture.gpu->lost_at_to = fixture.gpu->lost_at_from = fixture.gpu->flush_error =
@@ -89,7 +89,7 @@ static void mend(void)
 	stage.forged_lkey = stage.forged_rkey = 0;
 }
 
-/* Reset; or another one, where that is no use: what overran says so. */
+/* Resets the channel, or replaces it if a reset fails, as after a CQ overrun. */
 static void remake(struct side *side, const char *plan, bool another,
 		   struct pier_channel_attr attr)
 {
@@ -105,7 +105,7 @@ static void remake(struct side *side, const char *plan, bool another,
 	expect_ok(pier_channel_create(side->pd, &attr, channel));
 }
 
-/* The peer of who gave up is waited for longer from now on. */
+/* From now on both ends wait longer. */
 static void remake_both(void)
 {
 	struct pier_channel_attr here = attr_here();
@@ -138,7 +138,7 @@ static void resume_ends(void)
 	resume_transfer();
 }
 
-/* On a busy machine those that stall soon may do so again. */
+/* On a busy machine, an end with a short stall timeout may stall again. */
 static bool stalled_again(void)
 {
 	return (by(STALLS_HERE | OVER_IN_TIME) && stage.error == -ETIMEDOUT) ||
@@ -161,7 +161,10 @@ static void expect_both_end(void)
 	expect_all();
 }
 
-/* What the transfer counts the receiver has, where its device told it of all. */
+/*
+ * The receiver has all chunks that the transfer counts, if its device reported all of
+ * them.
+ */
 static void resume_both(void)
 {
 	resume_receiver();
@@ -171,7 +174,7 @@ static void resume_both(void)
 	expect_both_end();
 }
 
-/* A channel that is broken is told so. */
+/* Resuming on a broken channel is refused. */
 static void expect_refused(void)
 {
 	if (status().error && pier_channel_error(fixture.here.channels[0], NULL))
@@ -184,7 +187,9 @@ static void expect_refused(void)
 			-EPIPE);
 }
 
-/* What the transfer believes to be missing comes; the receiver is driven beside it. */
+/*
+ * The transfer sends the chunks that it counts as missing, while the receiver is driven.
+ */
 static void send_missing(void)
 {
 	int64_t deadline = pier_deadline(PATIENT);
@@ -208,8 +213,7 @@ static void begin_anew(void)
 	expect_both_end();
 }
 
-/* Where that was not all the receiver waits for the rest, and never says that it has all.
- */
+/* If more is missing, the receiver waits for the rest and never reports completion. */
 static void lack_some(void)
 {
 	uint64_t counted = status().done;
@@ -218,7 +222,7 @@ static void lack_some(void)
 	remake_both();
 	resume_receiver();
 	lacks = counted > landed().done;
-	/* What came behind it is not lost by the reset. */
+	/* The reset loses no chunk that arrived behind the lost one. */
 	if (strstr(stage.fault->there, "lost"))
 		assert_int_equal(landed().done, LENGTH - CHUNK);
 	if (status().error)
@@ -285,7 +289,7 @@ void play_transfer(const struct kind *kind, const struct transfer_fault *fault)
 	expect_sequel(outcome->sequel);
 }
 
-/* Nothing is left of a region that was not made, nor of the steps down to one. */
+/* A failed registration, and each failed step of it, must leave nothing behind. */
 static int register_here(bool reaches, const char *plan)
 {
 	struct test_census before;
@@ -313,7 +317,10 @@ static int register_here(bool reaches, const char *plan)
 	return error;
 }
 
-/* One path that is refused is left for the next; all are, from the first or second on. */
+/*
+ * If one path is refused, the next one is tried. All paths from the first or the second
+ * on are refused in turn.
+ */
 void refuse_registrations(void **state)
 {
 	static const int refused[] = { 2, 1 }; /* peer memory and the copy; the dma-buf */

@@ -16,13 +16,11 @@
 
 #include "transfers.h"
 
-/* Both ends of a case, and what goes wrong at them. Of transfers.c alone, as the fixture
- * is.
- */
+/* Both ends of a case and their faults. Only transfers_play.c includes this file. */
 
 enum {
-	FORGED = 0x01010100, /* added to a key: that of no region */
-	MANY_RECEIVES = 64,  /* more than there are chunks, in all rounds */
+	FORGED = 0x01010100, /* added to a key to get that of no region */
+	MANY_RECEIVES = 64,  /* more than the chunks of all rounds */
 	SALT_HERE = 0xaaaa,
 	SALT_THERE = 0xbbbb0000,
 };
@@ -31,15 +29,15 @@ static struct {
 	const struct kind *kind;
 	const struct transfer_fault *fault;
 	struct test_random seed;
-	pid_t peer;	     /* its process; 0: this one */
-	int stream;	     /* to it; -1 */
-	bool hit, hit_there; /* what happens after HIT chunks has happened */
-	bool remade;	     /* the channels, after that */
-	sem_t gate;	     /* it has, at the receiver */
+	pid_t peer;	     /* the end's process; 0: this one */
+	int stream;	     /* to that process, or -1 */
+	bool hit, hit_there; /* the failure after HIT chunks has happened */
+	bool remade;	     /* the channels were made anew after that */
+	sem_t gate;	     /* posted when HIT chunks have arrived at the receiver */
 	struct pier_remote parts[2];
 	uint32_t forged_lkey, forged_rkey;
 	int error, receiver_error;
-	int broken; /* how another request there ended */
+	int broken; /* result of the other request at the receiver */
 	char sentence[1024], receiver_sentence[1024];
 } stage = { .stream = -1 };
 
@@ -92,14 +90,14 @@ static void open_there(void)
 	open_end(&fixture.there, stage.fault->there, is(BOUNCED_THERE), SALT_THERE);
 }
 
-/* An end that another process has: what is in it. */
+/* The expected bytes of an end in another process. */
 static void imagine(struct side *side, uint64_t salt)
 {
 	side->image = malloc(AREA);
 	fill(side, salt);
 }
 
-/* In two parts, of which the second may have a wrong key. */
+/* Two parts, the second of which may have a wrong key. */
 static void name_parts(const struct pier_remote *whole)
 {
 	expect_ok(pier_remote_sub(whole, GUARD, PARTED * CHUNK, &stage.parts[0]));
@@ -191,7 +189,7 @@ static int wait_for_gate(void)
 	return sem_timedwait(&stage.gate, &until);
 }
 
-/* The transfer's callback: 0 goes on. */
+/* The transfer's callback. 0 continues. */
 static int hit(void *context, uint64_t done, uint64_t length)
 {
 	uint8_t byte;
@@ -230,7 +228,7 @@ static void begin_transfer(void)
 	begin(&attr);
 }
 
-/* With a sender in another process. */
+/* Connects to a sender in another process. */
 static void meet_sender(void)
 {
 	uint8_t wire[PIER_REMOTE_WIRE_SIZE];
@@ -265,7 +263,7 @@ static void meet_receiver(void)
 	name_parts(&remote);
 }
 
-/* The other process: until it is killed, or its parent is gone. */
+/* The other process: runs until it is killed or its parent is gone. */
 static void play_peer(void)
 {
 	uint8_t byte;
@@ -284,7 +282,7 @@ static void play_peer(void)
 		continue;
 }
 
-/* Before anything is opened here. What it asserts aborts it. */
+/* Must be called before anything is opened here. A failed assertion aborts the child. */
 static void start_peer(void)
 {
 	int fds[2];
@@ -337,7 +335,7 @@ static void begin_both(void)
 	begin_transfer();
 }
 
-/* Of elements here. */
+/* Forges the key of this end's elements. */
 static void forge_lkey(void)
 {
 	stage.forged_lkey = by(FORGE_LKEY) ? FORGED : 0;

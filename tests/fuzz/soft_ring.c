@@ -25,8 +25,8 @@
 #include "provider/soft/soft.h"
 
 enum {
-	FORMS = 4,	       /* before the messages */
-	LONGEST_INPUT = 65536, /* fits the socket and the ring, so that nothing waits */
+	FORMS = 4,	       /* bytes before the messages */
+	LONGEST_INPUT = 65536, /* fits the socket and the ring, so nothing blocks */
 	MAX_STEPS = 100000,
 	GUARD = 4096,
 	REGION = 4096,
@@ -35,13 +35,16 @@ enum {
 	LANDING = 3 * RECEIVE,
 	PATTERN = 0x5a,
 	/* Flags */
-	WITH_FD = 1,	/* a file comes with the messages, as large as our region */
-	FALSE_HEAD = 2, /* the ring has 8 bytes of position before its own */
-	MORE_FDS = 4,	/* the file comes three times */
-	LOOSE_FD = 8	/* a file whose size is not final */
+	WITH_FD = 1,	/* the messages carry a file as large as our region */
+	FALSE_HEAD = 2, /* the ring's bytes begin with 8 bytes of position */
+	MORE_FDS = 4,	/* the file is sent three times */
+	LOOSE_FD = 8	/* a file without a final size (unsealed) */
 };
 
-/* In an input: the key of a region inside a file, and that of a whole file. */
+/*
+ * Marks in an input: replaced by the key of a region inside a file, and by that of a
+ * whole file.
+ */
 static const uint8_t part_mark[4] = { 'r', 'k', 'e', 'y' };
 static const uint8_t whole_mark[4] = { 'w', 'k', 'e', 'y' };
 
@@ -49,7 +52,7 @@ struct stage {
 	struct soft_fixture fixture;
 	struct ibv_mr *mr, *whole;
 	int file, whole_file;
-	int theirs, loose; /* memory of a region of the peer's */
+	int theirs, loose; /* memory of one of the peer's regions */
 	uint8_t *guarded;
 	struct soft_shared_memory *memory;
 	int peer;
@@ -89,7 +92,7 @@ static void open_stage(struct stage *stage)
 	FUZZ_CHECK(stage->mr && stage->whole);
 }
 
-/* In place of the queue pair's link to itself; our side is that of the halves[1]. */
+/* Replaces the queue pair's link to itself. Our side is that of the halves[1]. */
 static void attach_peer(struct stage *stage)
 {
 	struct soft_context *context = (struct soft_context *)stage->fixture.context;
@@ -110,7 +113,7 @@ static void attach_peer(struct stage *stage)
 	stage->peer = fds[1];
 }
 
-/* Requests of our own: answers have something to answer, and keys are asked for. */
+/* Post requests of our own, so that answers match something and keys are requested. */
 static void post_requests(struct stage *stage)
 {
 	struct fixture_endpoint nowhere = { .rkey = 1, .address = IOVA };
@@ -194,13 +197,13 @@ static void feed(struct stage *stage, const uint8_t *data, size_t size)
 		messages = size - FORMS;
 	for (int i = 0; i < SOFT_MAX_GRANTS; i++)
 		atomic_store(&stage->memory->layout->directions[0].valid[i], copy[1]);
-	run(stage); /* it requests a grant */
+	run(stage); /* the request asks for a grant */
 	fill_ring(stage, copy + FORMS + messages, size - FORMS - messages,
 		  copy[0] & FALSE_HEAD);
 	send_messages(stage, copy + FORMS, messages, copy[0]);
 	free(copy);
 	run(stage);
-	/* It uses whatever grants it has. */
+	/* The queue pair uses the grants that it has. */
 	post_requests(stage);
 	run(stage);
 	close(stage->peer);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A connected queue pair of the software NIC whose peer writes anything into the
- * stream. It may write into the region that it was given the key of, and into
- * receives; not into a byte beside them.
+ * A connected queue pair of the software NIC whose peer writes arbitrary bytes into the
+ * stream. The peer may write into the region whose key it has, and into receives, but
+ * into no other byte.
  */
 #include <fcntl.h>
 #include <string.h>
@@ -18,29 +18,29 @@
 #include "provider/soft/soft.h"
 
 enum {
-	LONGEST_INPUT = 65536, /* fits a socket's buffer, so that writing never waits */
+	LONGEST_INPUT = 65536, /* fits a socket's buffer, so writing never blocks */
 	MAX_STEPS = 100000,
 	GUARD = 4096,
 	REGION = 4096,
 	IOVA = 0x10000,
-	WINDOW_AT = 64, /* in the region */
+	WINDOW_AT = 64, /* offset in the region */
 	WINDOW = 1024,
-	/* In the fixture's memory: two receives, and what a read brings. */
+	/* In the fixture's memory: two receives, and the target of a read. */
 	RECEIVE = 256,
 	LANDING = 3 * RECEIVE,
 	PATTERN = 0x5a
 };
 
-/* Keys are random: where an input has this, the region's key is put. */
+/* Keys are random: this mark in an input is replaced by the region's key. */
 static const uint8_t key_mark[4] = { 'r', 'k', 'e', 'y' };
-/* And here that of a window, which is bound to a piece of the region. */
+/* And this mark by the key of a window on a part of the region. */
 static const uint8_t window_mark[4] = { 'w', 'k', 'e', 'y' };
 
 struct stage {
 	struct soft_fixture fixture;
 	struct ibv_mr *mr;
 	struct ibv_mw *mw;
-	uint8_t *guarded; /* the region, and a guard on either side */
+	uint8_t *guarded; /* the region with a guard on either side */
 	int peer;	  /* the other end of the queue pair's stream */
 };
 
@@ -107,7 +107,7 @@ static void bind_window(struct stage *stage)
 	FUZZ_CHECK(((struct soft_mr *)stage->mr)->windows == 1);
 }
 
-/* In place of the queue pair's stream to itself. */
+/* Replaces the queue pair's stream to itself. */
 static void attach_peer(struct stage *stage)
 {
 	struct soft_context *context = (struct soft_context *)stage->fixture.context;
@@ -136,7 +136,7 @@ static void post_atomic(struct soft_fixture *fixture)
 	FUZZ_CHECK(!ibv_post_send(fixture->qp, &wr, &bad));
 }
 
-/* Requests of our own, so that answers have something to answer. */
+/* Post requests of our own, so that answers match something. */
 static void post_requests(struct stage *stage)
 {
 	struct fixture_endpoint nowhere = { .rkey = 1, .address = IOVA };
@@ -161,7 +161,7 @@ static void feed(struct stage *stage, const uint8_t *data, size_t size)
 			memcpy(copy + i, &stage->mr->rkey, sizeof(key_mark));
 		else if (!memcmp(copy + i, window_mark, sizeof(window_mark)))
 			memcpy(copy + i, &stage->mw->rkey, sizeof(window_mark));
-	/* Not SIGPIPE, should the queue pair have hung up already. */
+	/* No SIGPIPE if the queue pair has already closed the stream. */
 	send(stage->peer, copy, size, MSG_NOSIGNAL);
 	free(copy);
 	run(stage);

@@ -4,7 +4,7 @@
 
 #include "call.h"
 
-/* Copies, and the streams that they are made in. */
+/* Copies and their streams. */
 
 enum {
 	SUCCESS = 0,
@@ -18,7 +18,7 @@ enum {
 	RELAXED = 2,
 };
 
-/* What is under way: done when it is waited for, and not before. */
+/* A pending operation, which is only executed when it is waited for. */
 struct operation {
 	struct operation *next;
 	char *to;
@@ -31,7 +31,7 @@ struct ihipStream_t {
 	struct ihipStream_t *next;
 	struct operation *first, **last;
 	int device;
-	bool blocking; /* waits for the default stream, and that for it */
+	bool blocking; /* the stream and the default stream wait for each other */
 };
 
 static struct ihipStream_t *streams;
@@ -56,7 +56,7 @@ FAKE_API unsigned int hipThreadExchangeStreamCaptureMode(unsigned int *mode)
 	return fake_end(error);
 }
 
-/* Which the application may name by an address that was another's: only pointers. */
+/* Compares pointers only, because the application may pass a stale stream. */
 static struct ihipStream_t **find(struct ihipStream_t *stream)
 {
 	struct ihipStream_t **link = &streams;
@@ -139,7 +139,7 @@ FAKE_API void fake_hip_reset(int device)
 	fake_unlock();
 }
 
-/* A kernel that polls ends never, so neither does what waits for it. */
+/* A polling kernel never ends, so waiting for it would not end either. */
 static unsigned int check(struct ihipStream_t *stream)
 {
 	if (stream && !find(stream))
@@ -152,7 +152,7 @@ static unsigned int check(struct ihipStream_t *stream)
 	return NOT_READY;
 }
 
-/* In the default stream it is done at once. */
+/* In the default stream the operation is executed immediately. */
 static unsigned int add(struct ihipStream_t *stream, const struct operation *operation)
 {
 	struct ihipStream_t now = { .last = &now.first };
@@ -170,7 +170,10 @@ static unsigned int add(struct ihipStream_t *stream, const struct operation *ope
 	return SUCCESS;
 }
 
-/* Where the driver reaches what the application names; NULL: not all in an allocation. */
+/*
+ * Returns the driver's address for the application's, or NULL if the range is not inside
+ * one allocation.
+ */
 static char *reach(const void *pointer, size_t size)
 {
 	struct fake_allocation *allocation = fake_find(pointer);
@@ -238,7 +241,7 @@ static void forget(struct ihipStream_t *stream)
 	stream->last = &stream->first;
 }
 
-/* What was under way when it fails never happens. */
+/* If the call fails, pending operations are never executed. */
 FAKE_API unsigned int hipStreamSynchronize(struct ihipStream_t *stream)
 {
 	unsigned int error = fake_begin_unsafe("hipStreamSynchronize");

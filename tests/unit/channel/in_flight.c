@@ -13,6 +13,7 @@
 
 #include <pier/channel.h>
 
+#include "device/pd.h"
 #include "nic.h"
 
 enum {
