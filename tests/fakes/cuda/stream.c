@@ -3,11 +3,7 @@
 
 #include "fake.h"
 
-<<<<<<< HEAD
-/* Operations of a stream are executed immediately, so there is nothing to wait for. */
-=======
 /* Streams and events. Only copies can be under way: see queue.c. */
->>>>>>> copies
 
 struct CUstream_st {
 	CUstream next;
