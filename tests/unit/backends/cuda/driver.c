@@ -470,7 +470,7 @@ static void supports_every_driver_version(void **state)
 	run_in_child(of_12_8);
 }
 
-/* What a child may do with a driver that its parent initialised. */
+/* The calls that a child may make with a driver that its parent initialised. */
 static void use_in_child(const struct pier_memory *memory)
 {
 	struct pier_backend_export dmabuf = { .fd = -1 };

@@ -319,7 +319,7 @@ static CUdeviceptr touched;
 
 static void touch_memory(void)
 {
-	/* What happens if a copy was forgotten. */
+	/* A copy that was forgotten ends like this. */
 	*(volatile char *)(uintptr_t)touched = 1;
 }
 
