@@ -15,7 +15,7 @@ static void keep_sentence(char *ret_sentence, size_t size, int error)
 
 static void wait_receiver(void)
 {
-	stage.receiver_error = pier_receiver_wait(rig.receiver, PATIENT);
+	stage.receiver_error = pier_receiver_wait(fixture.receiver, PATIENT);
 	keep_sentence(stage.receiver_sentence, sizeof(stage.receiver_sentence),
 		      stage.receiver_error);
 }
@@ -27,7 +27,7 @@ static void land_some(void)
 	int result = 0;
 
 	while (result == 0 && landed().done < HIT * CHUNK && pier_now() < deadline)
-		result = pier_receiver_wait(rig.receiver, 1);
+		result = pier_receiver_wait(fixture.receiver, 1);
 }
 
 /* Runs in a thread and must not assert. */
@@ -36,11 +36,11 @@ static void *land(void *argument)
 	struct pier_work work;
 
 	if (by(BREAK_THERE) && !stage.hit_there) {
-		struct pier_channel *channel = rig.there.channels[0];
+		struct pier_channel *channel = fixture.there.channels[0];
 
 		stage.hit_there = true;
 		land_some();
-		stage.broken = post_forged(channel, rig.there.mrs[0], &work);
+		stage.broken = post_forged(channel, fixture.there.mrs[0], &work);
 		if (!stage.broken)
 			stage.broken = pier_work_wait(channel, work, PATIENT, NULL);
 		sem_post(&stage.gate);
@@ -51,7 +51,7 @@ static void *land(void *argument)
 
 static void wait_transfer(void)
 {
-	stage.error = pier_transfer_wait(rig.transfer, PATIENT);
+	stage.error = pier_transfer_wait(fixture.transfer, PATIENT);
 	keep_sentence(stage.sentence, sizeof(stage.sentence), stage.error);
 }
 
@@ -60,12 +60,12 @@ static void run_both(bool later)
 {
 	pthread_t lander;
 
-	if (rig.receiver && !later)
+	if (fixture.receiver && !later)
 		assert_int_equal(pthread_create(&lander, NULL, land, NULL), 0);
 	wait_transfer();
-	if (rig.receiver && !later)
+	if (fixture.receiver && !later)
 		assert_int_equal(pthread_join(lander, NULL), 0);
-	else if (rig.receiver)
+	else if (fixture.receiver)
 		wait_receiver();
 }
 
@@ -81,9 +81,10 @@ static void run_receiver(void)
 /* Ends the cause of the failure. */
 static void mend(void)
 {
-	rig.gpu->lost_at_to = rig.gpu->lost_at_from = rig.gpu->flush_error = 0;
-	if (rig.here.mrs[0])
-		pier_mr_verbs(rig.here.mrs[0])->lkey -= stage.forged_lkey;
+	fixture.gpu->lost_at_to = fixture.gpu->lost_at_from = fixture.gpu->flush_error =
+		0;
+	if (fixture.here.mrs[0])
+		pier_mr_verbs(fixture.here.mrs[0])->lkey -= stage.forged_lkey;
 	stage.parts[1].rkey -= stage.forged_rkey;
 	stage.forged_lkey = stage.forged_rkey = 0;
 }
@@ -110,24 +111,25 @@ static void remake_both(void)
 	struct pier_channel_attr here = attr_here();
 
 	here.rnr_retry_count = 7;
-	remake(&rig.here, stage.fault->here, by(GIVES_UP_RNR), here);
-	remake(&rig.there, stage.fault->there, false, attr_there());
+	remake(&fixture.here, stage.fault->here, by(GIVES_UP_RNR), here);
+	remake(&fixture.there, stage.fault->there, false, attr_there());
 	stage.remade = true;
 	connect_ends();
-	rig.rails[0].channel = rig.here.channels[0];
+	fixture.rails[0].channel = fixture.here.channels[0];
 	name_receiver();
 }
 
 static void resume_receiver(void)
 {
 	if (is(LANDS) && landed().error)
-		expect_ok(pier_receiver_resume(rig.receiver, rig.receiver_rails, 1));
+		expect_ok(pier_receiver_resume(fixture.receiver, fixture.receiver_rails,
+					       1));
 }
 
 static void resume_transfer(void)
 {
 	if (status().error)
-		expect_ok(pier_transfer_resume(rig.transfer, rig.rails, 1));
+		expect_ok(pier_transfer_resume(fixture.transfer, fixture.rails, 1));
 }
 
 static void resume_ends(void)
@@ -175,12 +177,14 @@ static void resume_both(void)
 /* Resuming on a broken channel is refused. */
 static void expect_refused(void)
 {
-	if (status().error && pier_channel_error(rig.here.channels[0], NULL))
-		expect_result(pier_transfer_resume(rig.transfer, rig.rails, 1), -EPIPE);
-	if (is(LANDS) && landed().error &&
-	    pier_channel_error(rig.there.channels[0], NULL))
-		expect_result(pier_receiver_resume(rig.receiver, rig.receiver_rails, 1),
+	if (status().error && pier_channel_error(fixture.here.channels[0], NULL))
+		expect_result(pier_transfer_resume(fixture.transfer, fixture.rails, 1),
 			      -EPIPE);
+	if (is(LANDS) && landed().error &&
+	    pier_channel_error(fixture.there.channels[0], NULL))
+		expect_result(
+			pier_receiver_resume(fixture.receiver, fixture.receiver_rails, 1),
+			-EPIPE);
 }
 
 /*
@@ -192,18 +196,18 @@ static void send_missing(void)
 
 	resume_transfer();
 	while (!status().ended && pier_now() < deadline) {
-		assert_true(pier_receiver_wait(rig.receiver, 1) >= 0);
-		pier_transfer_wait(rig.transfer, 1);
+		assert_true(pier_receiver_wait(fixture.receiver, 1) >= 0);
+		pier_transfer_wait(fixture.transfer, 1);
 	}
-	expect_result(pier_transfer_progress(rig.transfer), 1);
+	expect_result(pier_transfer_progress(fixture.transfer), 1);
 }
 
 static void begin_anew(void)
 {
-	expect_ok(pier_receiver_destroy(rig.receiver));
-	rig.receiver = NULL;
-	assert_true(pier_channel_error(rig.there.channels[0], NULL) < 0);
-	assert_int_equal(pier_channel_outstanding(rig.there.channels[0]), 0);
+	expect_ok(pier_receiver_destroy(fixture.receiver));
+	fixture.receiver = NULL;
+	assert_true(pier_channel_error(fixture.there.channels[0], NULL) < 0);
+	assert_int_equal(pier_channel_outstanding(fixture.there.channels[0]), 0);
 	remake_both();
 	begin_both();
 	expect_both_end();
@@ -223,7 +227,7 @@ static void lack_some(void)
 		assert_int_equal(landed().done, LENGTH - CHUNK);
 	if (status().error)
 		send_missing();
-	expect_result(pier_receiver_wait(rig.receiver, BRIEF), !lacks);
+	expect_result(pier_receiver_wait(fixture.receiver, BRIEF), !lacks);
 	assert_int_equal(landed().done < LENGTH, lacks);
 	if (lacks)
 		begin_anew();
@@ -233,10 +237,12 @@ static void lack_some(void)
 
 static void lose_some(void)
 {
-	expect_result(pier_receiver_resume(rig.receiver, rig.receiver_rails, 1), -EIO);
+	expect_result(pier_receiver_resume(fixture.receiver, fixture.receiver_rails, 1),
+		      -EIO);
 	test_assert_sentence("the peer will not send them again");
-	expect_result(pier_receiver_next(rig.receiver, rig.receiver_rails, 1, LENGTH),
-		      -EBUSY);
+	expect_result(
+		pier_receiver_next(fixture.receiver, fixture.receiver_rails, 1, LENGTH),
+		-EBUSY);
 	begin_anew();
 }
 
@@ -244,8 +250,8 @@ static void expect_sequel(enum sequel sequel)
 {
 	mend();
 	if (sequel == RESUMED) {
-		expect_result(pier_channel_error(rig.here.channels[0], NULL), 0);
-		expect_result(pier_channel_error(rig.there.channels[0], NULL), 0);
+		expect_result(pier_channel_error(fixture.here.channels[0], NULL), 0);
+		expect_result(pier_channel_error(fixture.there.channels[0], NULL), 0);
 		resume_both();
 	} else if (sequel == AFTER_RESET) {
 		expect_refused();
@@ -275,7 +281,7 @@ void play_transfer(const struct kind *kind, const struct transfer_fault *fault)
 		run_both(by(LANDS_LATER));
 		expect_here(outcome);
 	}
-	if (rig.receiver) {
+	if (fixture.receiver) {
 		expect_there(outcome);
 		assert_int_equal(stage.broken, by(BREAK_THERE) ? -EACCES : 0);
 	}
@@ -292,22 +298,22 @@ static int register_here(bool reaches, const char *plan)
 	int error;
 
 	snprintf(device, sizeof(device), "fault:%s=ENOMEM:soft0", plan);
-	open_side(&rig.here, device);
+	open_side(&fixture.here, device);
 	before = test_take_census();
-	rig.gpu->export_error = reaches ? 0 : EPERM;
-	error = pier_reg_buffer_mr(rig.here.pd, rig.here.buffer, 0, AREA,
+	fixture.gpu->export_error = reaches ? 0 : EPERM;
+	error = pier_reg_buffer_mr(fixture.here.pd, fixture.here.buffer, 0, AREA,
 				   PIER_ACCESS_SHARED, PIER_POLICY_BOUNCE, &mr);
-	rig.gpu->export_error = 0;
+	fixture.gpu->export_error = 0;
 	if (error)
 		test_assert_sentence("strikes reg_");
 	assert_int_equal(!error, mr != NULL);
-	assert_int_equal(rig.gpu->locks - rig.gpu->unlocks,
+	assert_int_equal(fixture.gpu->locks - fixture.gpu->unlocks,
 			 mr && pier_mr_path(mr) == PIER_PATH_BOUNCE);
 	expect_ok(pier_dereg_mr(mr));
-	assert_int_equal(rig.gpu->open_exports, 0);
-	assert_int_equal(rig.gpu->locks, rig.gpu->unlocks);
+	assert_int_equal(fixture.gpu->open_exports, 0);
+	assert_int_equal(fixture.gpu->locks, fixture.gpu->unlocks);
 	test_assert_census(&before);
-	close_side(&rig.here);
+	close_side(&fixture.here);
 	return error;
 }
 
@@ -337,7 +343,7 @@ int transfers_begin(void **state)
 {
 	int error = make_folder(state);
 
-	stage.seed = rig.random;
+	stage.seed = fixture.random;
 	return error || sem_init(&stage.gate, 0, 0);
 }
 
@@ -350,16 +356,16 @@ int transfers_end(void **state)
 int transfer_setup(void **state)
 {
 	(void)state;
-	memset(rig.gpu, 0, sizeof(*rig.gpu));
-	rig.before = test_take_census();
-	pier_channel_attr_init(&rig.attr);
-	rig.attr.rnr_retry_count = 7;
-	rig.attr.min_rnr_timer = 1;
-	rig.attr.retry_count = 1;
-	rig.attr.timeout_ms = PATIENT;
-	rig.attr.max_recv_wr = MANY_RECEIVES;
-	rig.transfer = NULL;
-	rig.receiver = NULL;
+	memset(fixture.gpu, 0, sizeof(*fixture.gpu));
+	fixture.before = test_take_census();
+	pier_channel_attr_init(&fixture.attr);
+	fixture.attr.rnr_retry_count = 7;
+	fixture.attr.min_rnr_timer = 1;
+	fixture.attr.retry_count = 1;
+	fixture.attr.timeout_ms = PATIENT;
+	fixture.attr.max_recv_wr = MANY_RECEIVES;
+	fixture.transfer = NULL;
+	fixture.receiver = NULL;
 	return 0;
 }
 

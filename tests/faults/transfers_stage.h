@@ -82,12 +82,12 @@ static void open_end(struct side *side, const char *plan, bool bounced, uint64_t
 
 static void open_here(void)
 {
-	open_end(&rig.here, stage.fault->here, is(BOUNCED_HERE), SALT_HERE);
+	open_end(&fixture.here, stage.fault->here, is(BOUNCED_HERE), SALT_HERE);
 }
 
 static void open_there(void)
 {
-	open_end(&rig.there, stage.fault->there, is(BOUNCED_THERE), SALT_THERE);
+	open_end(&fixture.there, stage.fault->there, is(BOUNCED_THERE), SALT_THERE);
 }
 
 /* The expected bytes of an end in another process. */
@@ -105,23 +105,24 @@ static void name_parts(const struct pier_remote *whole)
 				  &stage.parts[1]));
 	stage.forged_rkey = by(FORGE_RKEY) ? FORGED : 0;
 	stage.parts[1].rkey += stage.forged_rkey;
-	rig.rails[0] = (struct pier_rail){ .channel = rig.here.channels[0],
-					   .mr = rig.here.mrs[0],
-					   .parts = stage.parts,
-					   .count = 2 };
-	rig.rails[0].offset = GUARD;
+	fixture.rails[0] = (struct pier_rail){ .channel = fixture.here.channels[0],
+					       .mr = fixture.here.mrs[0],
+					       .parts = stage.parts,
+					       .count = 2 };
+	fixture.rails[0].offset = GUARD;
 }
 
 static void name_receiver(void)
 {
-	rig.receiver_rails[0] = (struct pier_receiver_rail){
-		.channel = rig.there.channels[0], .mr = rig.there.mrs[0], .offset = GUARD
-	};
+	fixture.receiver_rails[0] =
+		(struct pier_receiver_rail){ .channel = fixture.there.channels[0],
+					     .mr = fixture.there.mrs[0],
+					     .offset = GUARD };
 }
 
 static struct pier_channel_attr attr_here(void)
 {
-	struct pier_channel_attr attr = rig.attr;
+	struct pier_channel_attr attr = fixture.attr;
 
 	if (by(GIVES_UP_RNR))
 		attr.rnr_retry_count = 1;
@@ -130,7 +131,7 @@ static struct pier_channel_attr attr_here(void)
 
 static struct pier_channel_attr attr_there(void)
 {
-	struct pier_channel_attr attr = rig.attr;
+	struct pier_channel_attr attr = fixture.attr;
 
 	if (by(FEW_RECEIVES))
 		attr.max_recv_wr = RECEIVES;
@@ -142,21 +143,21 @@ static void begin_receiver(void)
 	struct pier_receiver_attr attr;
 
 	pier_receiver_attr_init(&attr);
-	attr.rails = rig.receiver_rails;
+	attr.rails = fixture.receiver_rails;
 	attr.rail_count = 1;
 	attr.length = LENGTH;
 	if (by(STALLS_THERE))
 		attr.stall_ms = STALL_MS;
 	if (by(OVER_IN_TIME_THERE))
 		attr.timeout_ms = STALL_MS;
-	expect_ok(pier_receiver_begin(&attr, &rig.receiver));
+	expect_ok(pier_receiver_begin(&attr, &fixture.receiver));
 }
 
 static struct pier_receiver_status landed(void)
 {
 	struct pier_receiver_status now;
 
-	pier_receiver_query(rig.receiver, &now);
+	pier_receiver_query(fixture.receiver, &now);
 	return now;
 }
 
@@ -164,7 +165,7 @@ static struct pier_rail_status receiver_rail(void)
 {
 	struct pier_rail_status now;
 
-	expect_ok(pier_receiver_query_rail(rig.receiver, 0, &now));
+	expect_ok(pier_receiver_query_rail(fixture.receiver, 0, &now));
 	return now;
 }
 
@@ -199,7 +200,7 @@ static int hit(void *context, uint64_t done, uint64_t length)
 		return 0;
 	stage.hit = true;
 	if (by(BREAK_HERE))
-		return post_forged(rig.here.channels[0], rig.here.mrs[0], NULL);
+		return post_forged(fixture.here.channels[0], fixture.here.mrs[0], NULL);
 	if (by(BREAK_THERE) && is(LANDS))
 		return wait_for_gate();
 	if (by(KILL_THERE))
@@ -235,13 +236,14 @@ static void meet_sender(void)
 	struct pier_remote remote;
 
 	open_there();
-	expect_ok(pier_channel_create(rig.there.pd, &attr, &rig.there.channels[0]));
+	expect_ok(
+		pier_channel_create(fixture.there.pd, &attr, &fixture.there.channels[0]));
 	name_receiver();
 	if (is(LANDS))
 		begin_receiver();
-	expect_ok(pier_channel_handshake(rig.there.channels[0], stage.stream,
+	expect_ok(pier_channel_handshake(fixture.there.channels[0], stage.stream,
 					 stage.stream, PATIENT));
-	expect_ok(pier_mr_remote(rig.there.mrs[0], &remote));
+	expect_ok(pier_mr_remote(fixture.there.mrs[0], &remote));
 	pier_remote_pack(&remote, wire);
 	assert_int_equal(write(stage.stream, wire, sizeof(wire)), sizeof(wire));
 }
@@ -252,9 +254,9 @@ static void meet_receiver(void)
 	struct pier_channel_attr attr = attr_here();
 	struct pier_remote remote;
 
-	expect_ok(pier_channel_create(rig.here.pd, &attr, &rig.here.channels[0]));
-	expect_ok(pier_channel_handshake(rig.here.channels[0], stage.stream, stage.stream,
-					 PATIENT));
+	expect_ok(pier_channel_create(fixture.here.pd, &attr, &fixture.here.channels[0]));
+	expect_ok(pier_channel_handshake(fixture.here.channels[0], stage.stream,
+					 stage.stream, PATIENT));
 	assert_int_equal(recv(stage.stream, wire, sizeof(wire), MSG_WAITALL),
 			 sizeof(wire));
 	expect_ok(pier_remote_unpack(wire, sizeof(wire), &remote));
@@ -270,11 +272,11 @@ static void play_peer(void)
 		open_here();
 		meet_receiver();
 		begin_transfer();
-		pier_transfer_wait(rig.transfer, PATIENT);
+		pier_transfer_wait(fixture.transfer, PATIENT);
 	} else {
 		meet_sender();
 		if (is(LANDS))
-			pier_receiver_wait(rig.receiver, PATIENT);
+			pier_receiver_wait(fixture.receiver, PATIENT);
 	}
 	while (read(stage.stream, &byte, 1) > 0)
 		continue;
@@ -301,18 +303,19 @@ static void connect_ends(void)
 {
 	struct pier_endpoint here, there;
 
-	expect_ok(pier_channel_endpoint(rig.here.channels[0], &here));
-	expect_ok(pier_channel_endpoint(rig.there.channels[0], &there));
-	expect_ok(pier_channel_connect(rig.here.channels[0], &there));
-	expect_ok(pier_channel_connect(rig.there.channels[0], &here));
+	expect_ok(pier_channel_endpoint(fixture.here.channels[0], &here));
+	expect_ok(pier_channel_endpoint(fixture.there.channels[0], &there));
+	expect_ok(pier_channel_connect(fixture.here.channels[0], &there));
+	expect_ok(pier_channel_connect(fixture.there.channels[0], &here));
 }
 
 static void make_channels(void)
 {
 	struct pier_channel_attr here = attr_here(), there = attr_there();
 
-	expect_ok(pier_channel_create(rig.here.pd, &here, &rig.here.channels[0]));
-	expect_ok(pier_channel_create(rig.there.pd, &there, &rig.there.channels[0]));
+	expect_ok(pier_channel_create(fixture.here.pd, &here, &fixture.here.channels[0]));
+	expect_ok(pier_channel_create(fixture.there.pd, &there,
+				      &fixture.there.channels[0]));
 	connect_ends();
 	name_receiver();
 }
@@ -321,7 +324,7 @@ static void name_ends(void)
 {
 	struct pier_remote whole;
 
-	expect_ok(pier_mr_remote(rig.there.mrs[0], &whole));
+	expect_ok(pier_mr_remote(fixture.there.mrs[0], &whole));
 	name_parts(&whole);
 }
 
@@ -336,20 +339,20 @@ static void begin_both(void)
 static void forge_lkey(void)
 {
 	stage.forged_lkey = by(FORGE_LKEY) ? FORGED : 0;
-	pier_mr_verbs(rig.here.mrs[0])->lkey += stage.forged_lkey;
+	pier_mr_verbs(fixture.here.mrs[0])->lkey += stage.forged_lkey;
 }
 
 static void lose_devices(void)
 {
-	rig.gpu->copies_to = rig.gpu->copies_from = 0;
+	fixture.gpu->copies_to = fixture.gpu->copies_from = 0;
 	if (by(LOSE_DEVICE_HERE) && is(READS))
-		rig.gpu->lost_at_to = STRUCK;
+		fixture.gpu->lost_at_to = STRUCK;
 	else if (by(LOSE_DEVICE_HERE))
-		rig.gpu->lost_at_from = STRUCK;
+		fixture.gpu->lost_at_from = STRUCK;
 	if (by(LOSE_DEVICE_THERE))
-		rig.gpu->lost_at_to = STRUCK;
+		fixture.gpu->lost_at_to = STRUCK;
 	if (by(NO_FLUSH_THERE))
-		rig.gpu->flush_error = EOPNOTSUPP;
+		fixture.gpu->flush_error = EOPNOTSUPP;
 }
 
 static void open_stage(void)
@@ -357,13 +360,13 @@ static void open_stage(void)
 	if (by(KILL_THERE | KILL_HERE))
 		start_peer();
 	if (by(KILL_HERE)) {
-		imagine(&rig.here, SALT_HERE);
+		imagine(&fixture.here, SALT_HERE);
 		meet_sender();
 		return;
 	}
 	open_here();
 	if (by(KILL_THERE)) {
-		imagine(&rig.there, SALT_THERE);
+		imagine(&fixture.there, SALT_THERE);
 		meet_receiver();
 		begin_transfer();
 		return;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Started copies, on backends of the program: "lazy" copies when it is queried, "plain"
- * has copy_to() and copy_from() alone, and "old" has a table that ends before
+ * Started copies, with backends of the test: "lazy" copies when it is queried, "plain"
+ * has only copy_to() and copy_from(), and "old" has a table that ends before
  * copy_start().
  */
 #include "tests/support/cmocka.h"
@@ -27,7 +27,7 @@ static char device[LENGTH];
 
 static struct {
 	int starts, queries, ends, frees;
-	int busy; /* this many queries without `wait` find the copy under way */
+	int busy; /* this many queries without `wait` report an unfinished copy */
 	int start_error, query_error;
 	bool done_at_start;
 	bool lies; /* a wait returns 0 */
@@ -136,7 +136,7 @@ static const struct pier_backend plain_backend = {
 	.copy_from = copy_from_plain,
 };
 
-/* Its table ends before copy_start(): what is there is not the library's to use. */
+/* Its table ends before copy_start(): the library must not use the bytes behind it. */
 static const struct pier_backend old_backend = {
 	COMMON,
 	.size = offsetof(struct pier_backend, copy_start),
@@ -228,14 +228,17 @@ static void query_reports_each_state(void **state)
 	assert_int_equal(device[0], '.');
 	assert_int_equal(pier_copy_query(copy), 1);
 	assert_int_equal(device[0], 'x');
-	/* The backend is not asked for a copy that it has released. */
+	/*
+	 * The library does not query the backend for a copy that the backend has
+	 * released.
+	 */
 	assert_int_equal(pier_copy_query(copy), 1);
 	expect_ok(pier_copy_wait(copy));
 	assert_int_equal(lazy.queries, 3);
 	expect_ok(pier_buffer_free(buffer));
 }
 
-static void keeps_the_buffer(void **state)
+static void copy_keeps_its_buffer_busy(void **state)
 {
 	struct pier_buffer *buffer = alloc_buffer("lazy");
 	struct pier_copy *copies[2];
@@ -248,7 +251,7 @@ static void keeps_the_buffer(void **state)
 	expect_result(pier_buffer_free(buffer), -EBUSY);
 	test_assert_sentence("it still has 2 copy requests");
 	expect_ok(pier_copy_wait(copies[0]));
-	/* Done, and not yet waited for. */
+	/* Done, but not waited for yet. */
 	assert_int_equal(pier_copy_query(copies[1]), 1);
 	expect_result(pier_buffer_free(buffer), -EBUSY);
 	expect_ok(pier_copy_wait(copies[1]));
@@ -257,7 +260,7 @@ static void keeps_the_buffer(void **state)
 	expect_ok(pier_copy_wait(NULL));
 }
 
-static void failed_start_leaves_nothing(void **state)
+static void failed_start_leaves_nothing_behind(void **state)
 {
 	struct pier_buffer *buffer = alloc_buffer("lazy");
 	struct pier_copy *copy = (struct pier_copy *)0x1;
@@ -299,7 +302,7 @@ static void failed_copy_is_reported_each_time(void **state)
 	expect_ok(pier_buffer_free(buffer));
 }
 
-static void done_at_start(void **state)
+static void copy_may_finish_at_start(void **state)
 {
 	struct pier_buffer *buffer = alloc_buffer("lazy");
 	struct pier_copy *copy = NULL;
@@ -309,7 +312,7 @@ static void done_at_start(void **state)
 	expect_ok(pier_buffer_copy_start_to(buffer, 1, "x", 1, NULL, &copy));
 	assert_int_equal(pier_copy_query(copy), 1);
 	expect_ok(pier_copy_wait(copy));
-	/* And of no bytes. */
+	/* A copy of no bytes too. */
 	expect_ok(pier_buffer_copy_start_to(buffer, LENGTH, NULL, 0, NULL, &copy));
 	assert_int_equal(pier_copy_query(copy), 1);
 	expect_ok(pier_copy_wait(copy));
@@ -319,8 +322,8 @@ static void done_at_start(void **state)
 	expect_ok(pier_buffer_free(buffer));
 }
 
-/* "old": what is past the size of its table counts as NULL. */
-static void backends_without_it_copy_at_once(void **state)
+/* "old": functions past the size of its table count as NULL. */
+static void backends_without_copy_start_copy_at_once(void **state)
 {
 	static const char *const specs[] = { "plain", "old", "host", "memfd" };
 
@@ -344,7 +347,7 @@ static void backends_without_it_copy_at_once(void **state)
 	assert_int_equal(lazy.starts, 0);
 }
 
-static void failed_copy_at_once(void **state)
+static void reports_a_copy_that_failed_at_once(void **state)
 {
 	struct pier_buffer *buffer = alloc_buffer("plain");
 	struct pier_copy *copy = NULL;
@@ -357,14 +360,14 @@ static void failed_copy_at_once(void **state)
 	expect_ok(pier_buffer_free(buffer));
 }
 
-static void one_member_alone_is_refused(void **state)
+static void refuses_a_table_with_one_member_only(void **state)
 {
 	(void)state;
 	expect_result(pier_backend_register(&half_backend), -EINVAL);
 	test_assert_sentence("copy_start");
 }
 
-/* The library builds the copies that wait on those that are started. */
+/* The library implements blocking copies with started ones. */
 static void waiting_copies_need_no_other_members(void **state)
 {
 	struct pier_buffer *buffer = alloc_buffer("lazy");
@@ -453,13 +456,13 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		CASE(copies_both_ways),
 		CASE(query_reports_each_state),
-		CASE(keeps_the_buffer),
-		CASE(failed_start_leaves_nothing),
+		CASE(copy_keeps_its_buffer_busy),
+		CASE(failed_start_leaves_nothing_behind),
 		CASE(failed_copy_is_reported_each_time),
-		CASE(done_at_start),
-		CASE(backends_without_it_copy_at_once),
-		CASE(failed_copy_at_once),
-		CASE(one_member_alone_is_refused),
+		CASE(copy_may_finish_at_start),
+		CASE(backends_without_copy_start_copy_at_once),
+		CASE(reports_a_copy_that_failed_at_once),
+		CASE(refuses_a_table_with_one_member_only),
 		CASE(waiting_copies_need_no_other_members),
 		CASE(unfinished_wait_is_an_error),
 		CASE(region_bounces_through_them),

@@ -109,7 +109,7 @@ struct pier_channel *test_make_channel(struct pier_pd *pd)
 }
 
 /* One object of each kind. */
-struct scene {
+struct fixture {
 	struct pier_device *device;
 	struct pier_pd *pd;
 	struct pier_buffer *buffer, *wrapped;
@@ -119,35 +119,35 @@ struct scene {
 	char memory[100];
 };
 
-static struct scene *make_scene(void)
+static struct fixture *make_fixture(void)
 {
-	struct scene *scene = calloc(1, sizeof(*scene));
+	struct fixture *fixture = calloc(1, sizeof(*fixture));
 
-	assert_non_null(scene);
-	scene->device = test_make_device();
-	scene->pd = test_make_pd(scene->device);
-	scene->buffer = test_make_buffer();
-	scene->wrapped = test_make_wrapped(scene->memory);
-	scene->dmabuf = test_make_dmabuf(scene->buffer);
-	scene->region = test_make_region(scene->pd, scene->memory);
-	scene->dmabuf_region = test_make_dmabuf_region(scene->pd, scene->dmabuf.fd);
-	scene->buffer_region = test_make_buffer_region(scene->pd, scene->buffer);
-	scene->channel = test_make_channel(scene->pd);
-	return scene;
+	assert_non_null(fixture);
+	fixture->device = test_make_device();
+	fixture->pd = test_make_pd(fixture->device);
+	fixture->buffer = test_make_buffer();
+	fixture->wrapped = test_make_wrapped(fixture->memory);
+	fixture->dmabuf = test_make_dmabuf(fixture->buffer);
+	fixture->region = test_make_region(fixture->pd, fixture->memory);
+	fixture->dmabuf_region = test_make_dmabuf_region(fixture->pd, fixture->dmabuf.fd);
+	fixture->buffer_region = test_make_buffer_region(fixture->pd, fixture->buffer);
+	fixture->channel = test_make_channel(fixture->pd);
+	return fixture;
 }
 
-static void close_scene(struct scene *scene)
+static void close_fixture(struct fixture *fixture)
 {
-	expect_ok(pier_channel_destroy(scene->channel));
-	expect_ok(pier_dereg_mr(scene->region));
-	expect_ok(pier_dereg_mr(scene->dmabuf_region));
-	expect_ok(pier_dereg_mr(scene->buffer_region));
-	pier_dmabuf_close(&scene->dmabuf);
-	expect_ok(pier_buffer_free(scene->wrapped));
-	expect_ok(pier_buffer_free(scene->buffer));
-	expect_ok(pier_dealloc_pd(scene->pd));
-	expect_ok(pier_close_device(scene->device));
-	free(scene);
+	expect_ok(pier_channel_destroy(fixture->channel));
+	expect_ok(pier_dereg_mr(fixture->region));
+	expect_ok(pier_dereg_mr(fixture->dmabuf_region));
+	expect_ok(pier_dereg_mr(fixture->buffer_region));
+	pier_dmabuf_close(&fixture->dmabuf);
+	expect_ok(pier_buffer_free(fixture->wrapped));
+	expect_ok(pier_buffer_free(fixture->buffer));
+	expect_ok(pier_dealloc_pd(fixture->pd));
+	expect_ok(pier_close_device(fixture->device));
+	free(fixture);
 }
 
 static void expect_text(const char *text, const char *part)
@@ -184,7 +184,7 @@ static void expect_info(const struct pier_object_info *info,
 
 static void lists_all_in_order(void **state)
 {
-	struct scene *s = make_scene();
+	struct fixture *s = make_fixture();
 	struct expected all[] = {
 		{ PIER_OBJECT_DEVICE, s->device, NULL, "device soft0",
 		  "test_make_device" },
@@ -214,7 +214,7 @@ static void lists_all_in_order(void **state)
 	for (size_t i = 0; i < expected; i++)
 		expect_info(&list[i], &all[i]);
 	pier_object_list_free(list);
-	close_scene(s);
+	close_fixture(s);
 	expect_ok(pier_object_list(&list, &count));
 	assert_int_equal(count, 0);
 	pier_object_list_free(list);
@@ -289,21 +289,21 @@ static void names_every_kind(void **state)
 
 static void counts_objects_that_keep_a_parent(void **state)
 {
-	struct scene *scene = make_scene();
-	struct pier_channel *second = test_make_channel(scene->pd);
+	struct fixture *fixture = make_fixture();
+	struct pier_channel *second = test_make_channel(fixture->pd);
 
 	(void)state;
-	expect_result(pier_close_device(scene->device), -EBUSY);
+	expect_result(pier_close_device(fixture->device), -EBUSY);
 	test_assert_sentence("closing soft0: it still has 1 protection domain, 3 regions "
 			     "and 2 channels");
-	expect_result(pier_dealloc_pd(scene->pd), -EBUSY);
+	expect_result(pier_dealloc_pd(fixture->pd), -EBUSY);
 	test_assert_sentence("it still has 3 regions and 2 channels");
 	expect_ok(pier_channel_destroy(second));
-	expect_result(pier_dealloc_pd(scene->pd), -EBUSY);
+	expect_result(pier_dealloc_pd(fixture->pd), -EBUSY);
 	test_assert_sentence("it still has 3 regions and 1 channel");
-	expect_result(pier_buffer_free(scene->buffer), -EBUSY);
+	expect_result(pier_buffer_free(fixture->buffer), -EBUSY);
 	test_assert_sentence("it still has 1 dma-buf and 1 region");
-	close_scene(scene);
+	close_fixture(fixture);
 }
 
 /* The log's lines as one text. */
@@ -327,14 +327,14 @@ static void logs_objects_that_keep_a_device(void **state)
 	struct lines lines = { .text = "" };
 	struct pier_device *other = test_make_device();
 	struct pier_pd *other_pd = test_make_pd(other);
-	struct scene *scene = make_scene();
+	struct fixture *fixture = make_fixture();
 
 	(void)state;
 	pier_log_set(PIER_LOG_INFO, take_line, &lines);
-	expect_result(pier_close_device(scene->device), -EBUSY);
+	expect_result(pier_close_device(fixture->device), -EBUSY);
 	assert_int_equal(lines.alive, 0);
 	pier_log_set(PIER_LOG_DEBUG, take_line, &lines);
-	expect_result(pier_close_device(scene->device), -EBUSY);
+	expect_result(pier_close_device(fixture->device), -EBUSY);
 	/* Its own objects: neither buffers nor objects of other devices. */
 	assert_int_equal(lines.alive, 5);
 	expect_text(lines.text, "alive: protection domain on soft0, made at ");
@@ -350,7 +350,7 @@ static void logs_objects_that_keep_a_device(void **state)
 	expect_ok(pier_close_device(other));
 	assert_int_equal(lines.alive, 0);
 	pier_log_set(PIER_LOG_NONE, NULL, NULL);
-	close_scene(scene);
+	close_fixture(fixture);
 }
 
 struct churn {

@@ -35,20 +35,20 @@ static enum pier_barrier_algorithm algorithm; /* of the running test */
 
 static struct crew *connected(void **state, uint32_t size)
 {
-	struct scene *scene = *state;
+	struct group_fixture *fixture = *state;
 
-	expect_ok(crew_open(&scene->crew, size, "soft0", "soft0", "host", NULL, seed));
-	expect_ok(crew_exchange(&scene->crew));
-	expect_ok(crew_connect(&scene->crew));
-	return &scene->crew;
+	expect_ok(crew_open(&fixture->crew, size, "soft0", "soft0", "host", NULL, seed));
+	expect_ok(crew_exchange(&fixture->crew));
+	expect_ok(crew_connect(&fixture->crew));
+	return &fixture->crew;
 }
 
 static void disconnect(void **state)
 {
-	struct scene *scene = *state;
+	struct group_fixture *fixture = *state;
 
-	expect_ok(crew_close(&scene->crew));
-	scene->crew.size = 0;
+	expect_ok(crew_close(&fixture->crew));
+	fixture->crew.size = 0;
 }
 
 /* How many ranks have come to each barrier. */
@@ -415,24 +415,24 @@ static void invalid_calls_break_nothing(void **state)
 	expect_ok(crew_run(crew, pass_one));
 }
 
-#define scene_test(body) cmocka_unit_test_setup_teardown(body, setup, teardown)
+#define fixture_test(body) cmocka_unit_test_setup_teardown(body, setup, teardown)
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		scene_test(no_rank_passes_before_all_have_come),
-		scene_test(random_sets_and_algorithms_work),
-		scene_test(rank_may_leave_right_after_a_barrier),
-		scene_test(waiting_ranks_sleep),
-		scene_test(first_rank_names_the_missing_rank),
-		scene_test(all_missing_ranks_are_named),
-		scene_test(no_rank_waits_beyond_its_deadline),
-		scene_test(every_rank_names_a_dead_member),
-		scene_test(ranks_must_agree),
-		scene_test(ranks_must_agree_on_ranks),
-		scene_test(rejects_hostile_notices),
-		scene_test(send_without_immediate_is_no_notice),
-		scene_test(invalid_calls_break_nothing),
+		fixture_test(no_rank_passes_before_all_have_come),
+		fixture_test(random_sets_and_algorithms_work),
+		fixture_test(rank_may_leave_right_after_a_barrier),
+		fixture_test(waiting_ranks_sleep),
+		fixture_test(first_rank_names_the_missing_rank),
+		fixture_test(all_missing_ranks_are_named),
+		fixture_test(no_rank_waits_beyond_its_deadline),
+		fixture_test(every_rank_names_a_dead_member),
+		fixture_test(ranks_must_agree),
+		fixture_test(ranks_must_agree_on_ranks),
+		fixture_test(rejects_hostile_notices),
+		fixture_test(send_without_immediate_is_no_notice),
+		fixture_test(invalid_calls_break_nothing),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -27,11 +27,11 @@ enum {
 static struct crew *prepared(void **state, uint32_t size,
 			     const struct pier_group_attr *attr)
 {
-	struct scene *scene = *state;
+	struct group_fixture *fixture = *state;
 
-	expect_ok(crew_open(&scene->crew, size, "soft0", "soft0", "host", attr, seed));
-	expect_ok(crew_exchange(&scene->crew));
-	return &scene->crew;
+	expect_ok(crew_open(&fixture->crew, size, "soft0", "soft0", "host", attr, seed));
+	expect_ok(crew_exchange(&fixture->crew));
+	return &fixture->crew;
 }
 
 static struct crew *connected_with(void **state, uint32_t size,
@@ -848,32 +848,32 @@ static void rejects_hostile_blobs(void **state)
 	}
 }
 
-#define scene_test(body) cmocka_unit_test_setup_teardown(body, setup, teardown)
+#define fixture_test(body) cmocka_unit_test_setup_teardown(body, setup, teardown)
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		scene_test(scatters_to_all_and_to_itself),
-		scene_test(gathers_from_some),
-		scene_test(multicasts_one_piece),
-		scene_test(exchanges_messages_with_all),
-		scene_test(waits_for_late_receives),
-		scene_test(lists_may_exceed_the_queue),
-		scene_test(names_the_failing_rank_and_serves_others),
-		scene_test(failing_rank_does_not_end_other_waits),
-		scene_test(one_deadline_covers_all_ranks),
-		scene_test(full_queue_does_not_outlast_the_deadline),
-		scene_test(waits_for_requests_of_the_user),
-		scene_test(misses_no_collected_completion),
-		scene_test(refuses_invalid_requests_before_posting),
-		scene_test(rejects_impossible_attributes),
-		scene_test(is_listed_with_its_channels),
-		scene_test(refuses_requests_before_it_is_connected),
-		scene_test(works_with_a_single_member),
-		scene_test(names_the_rank_that_does_not_connect),
-		scene_test(detects_swapped_blobs),
-		scene_test(connects_without_a_launcher),
-		scene_test(names_silent_and_dead_ranks),
+		fixture_test(scatters_to_all_and_to_itself),
+		fixture_test(gathers_from_some),
+		fixture_test(multicasts_one_piece),
+		fixture_test(exchanges_messages_with_all),
+		fixture_test(waits_for_late_receives),
+		fixture_test(lists_may_exceed_the_queue),
+		fixture_test(names_the_failing_rank_and_serves_others),
+		fixture_test(failing_rank_does_not_end_other_waits),
+		fixture_test(one_deadline_covers_all_ranks),
+		fixture_test(full_queue_does_not_outlast_the_deadline),
+		fixture_test(waits_for_requests_of_the_user),
+		fixture_test(misses_no_collected_completion),
+		fixture_test(refuses_invalid_requests_before_posting),
+		fixture_test(rejects_impossible_attributes),
+		fixture_test(is_listed_with_its_channels),
+		fixture_test(refuses_requests_before_it_is_connected),
+		fixture_test(works_with_a_single_member),
+		fixture_test(names_the_rank_that_does_not_connect),
+		fixture_test(detects_swapped_blobs),
+		fixture_test(connects_without_a_launcher),
+		fixture_test(names_silent_and_dead_ranks),
 		cmocka_unit_test(blobs_have_the_documented_form),
 		cmocka_unit_test(rejects_hostile_blobs),
 	};

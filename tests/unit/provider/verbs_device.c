@@ -335,7 +335,7 @@ static void does_not_remember_transient_failures(void **state)
 	assert_int_equal(pier_object_count(PIER_OBJECT_DEVICE), 0);
 }
 
-struct scene {
+struct fixture {
 	struct pier_device *device;
 	struct pier_pd *pd;
 	struct pier_buffer *buffer;
@@ -343,56 +343,56 @@ struct scene {
 	struct pier_mr *mr;
 };
 
-static struct scene open_scene(const char *spec, int probe_error)
+static struct fixture open_fixture(const char *spec, int probe_error)
 {
-	struct scene scene = { .mr = NULL };
+	struct fixture fixture = { .mr = NULL };
 
 	add_nic("nic0", (struct nic){ .probe_error = probe_error });
-	scene.device = open_device("nic0", "nic0");
-	assert_int_equal(pier_alloc_pd(scene.device, &scene.pd), 0);
-	assert_int_equal(pier_buffer_alloc(spec, LENGTH, &scene.buffer), 0);
-	scene.before = test_take_census();
-	return scene;
+	fixture.device = open_device("nic0", "nic0");
+	assert_int_equal(pier_alloc_pd(fixture.device, &fixture.pd), 0);
+	assert_int_equal(pier_buffer_alloc(spec, LENGTH, &fixture.buffer), 0);
+	fixture.before = test_take_census();
+	return fixture;
 }
 
-static int reg(struct scene *scene, int access, enum pier_policy policy)
+static int reg(struct fixture *fixture, int access, enum pier_policy policy)
 {
-	return pier_reg_buffer_mr(scene->pd, scene->buffer, 0, LENGTH, access, policy,
-				  &scene->mr);
+	return pier_reg_buffer_mr(fixture->pd, fixture->buffer, 0, LENGTH, access, policy,
+				  &fixture->mr);
 }
 
-static void expect_host(struct scene *scene)
+static void expect_host(struct fixture *fixture)
 {
-	assert_int_equal(pier_mr_path(scene->mr), PIER_PATH_HOST);
-	assert_int_equal(pier_buffer_free(scene->buffer), -EBUSY);
-	assert_int_equal(pier_dealloc_pd(scene->pd), -EBUSY);
-	assert_int_equal(pier_dereg_mr(scene->mr), 0);
-	scene->mr = NULL;
+	assert_int_equal(pier_mr_path(fixture->mr), PIER_PATH_HOST);
+	assert_int_equal(pier_buffer_free(fixture->buffer), -EBUSY);
+	assert_int_equal(pier_dealloc_pd(fixture->pd), -EBUSY);
+	assert_int_equal(pier_dereg_mr(fixture->mr), 0);
+	fixture->mr = NULL;
 }
 
-static void close_scene(struct scene *scene)
+static void close_fixture(struct fixture *fixture)
 {
-	assert_null(scene->mr);
-	test_assert_census(&scene->before);
-	assert_int_equal(pier_buffer_free(scene->buffer), 0);
-	assert_int_equal(pier_dealloc_pd(scene->pd), 0);
-	assert_int_equal(pier_close_device(scene->device), 0);
+	assert_null(fixture->mr);
+	test_assert_census(&fixture->before);
+	assert_int_equal(pier_buffer_free(fixture->buffer), 0);
+	assert_int_equal(pier_dealloc_pd(fixture->pd), 0);
+	assert_int_equal(pier_close_device(fixture->device), 0);
 }
 
 static void registers_memfds_as_host_memory(void **state)
 {
-	struct scene scene = open_scene("memfd", EBADF);
+	struct fixture fixture = open_fixture("memfd", EBADF);
 
 	(void)state;
-	assert_int_equal(reg(&scene, PIER_ACCESS_SHARED, PIER_POLICY_DIRECT), 0);
-	expect_host(&scene);
+	assert_int_equal(reg(&fixture, PIER_ACCESS_SHARED, PIER_POLICY_DIRECT), 0);
+	expect_host(&fixture);
 	assert_int_equal(verbs.warnings, 0);
-	close_scene(&scene);
+	close_fixture(&fixture);
 }
 
 static void suggests_a_remedy(void **state)
 {
-	struct scene scene = open_scene("host", EBADF);
+	struct fixture fixture = open_fixture("host", EBADF);
 	struct rlimit limit;
 
 	(void)state;
@@ -402,115 +402,115 @@ static void suggests_a_remedy(void **state)
 		limit.rlim_cur = limit.rlim_max;
 	assert_int_equal(setrlimit(RLIMIT_MEMLOCK, &limit), 0);
 	verbs.reg_error = ENOMEM;
-	assert_int_equal(reg(&scene, 0, PIER_POLICY_DIRECT), -ENOMEM);
+	assert_int_equal(reg(&fixture, 0, PIER_POLICY_DIRECT), -ENOMEM);
 	test_assert_sentence("RLIMIT_MEMLOCK is");
 	/* can_do_mlock() of the kernel, where the limit is 0. */
 	verbs.reg_error = EPERM;
-	assert_int_equal(reg(&scene, 0, PIER_POLICY_DIRECT), -EPERM);
+	assert_int_equal(reg(&fixture, 0, PIER_POLICY_DIRECT), -EPERM);
 	test_assert_sentence("RLIMIT_MEMLOCK is");
 	verbs.reg_error = EFAULT;
-	assert_int_equal(reg(&scene, 0, PIER_POLICY_DIRECT), -EFAULT);
+	assert_int_equal(reg(&fixture, 0, PIER_POLICY_DIRECT), -EFAULT);
 	test_assert_sentence("a mapping of device memory");
-	close_scene(&scene);
+	close_fixture(&fixture);
 }
 
 static void stays_on_the_direct_path(void **state)
 {
-	struct scene scene = open_scene("liar", EOPNOTSUPP);
+	struct fixture fixture = open_fixture("liar", EOPNOTSUPP);
 
 	(void)state;
-	assert_int_equal(reg(&scene, PIER_ACCESS_SHARED, PIER_POLICY_DIRECT),
+	assert_int_equal(reg(&fixture, PIER_ACCESS_SHARED, PIER_POLICY_DIRECT),
 			 -EOPNOTSUPP);
 	test_assert_sentence("nic0 cannot register dma-bufs");
-	close_scene(&scene);
+	close_fixture(&fixture);
 }
 
 static void falls_back_and_reports_it(void **state)
 {
-	struct scene scene = open_scene("liar", EOPNOTSUPP);
+	struct fixture fixture = open_fixture("liar", EOPNOTSUPP);
 
 	(void)state;
-	assert_int_equal(reg(&scene, PIER_ACCESS_SHARED, PIER_POLICY_ANY), 0);
+	assert_int_equal(reg(&fixture, PIER_ACCESS_SHARED, PIER_POLICY_ANY), 0);
 	assert_int_equal(verbs.warnings, 1);
 	assert_non_null(strstr(verbs.warning, "cannot register dma-bufs"));
-	expect_host(&scene);
-	close_scene(&scene);
+	expect_host(&fixture);
+	close_fixture(&fixture);
 }
 
 /* EINVAL, but no mistake of the caller's. */
 static void falls_back_from_a_bad_export(void **state)
 {
-	struct scene scene = open_scene("liar", EBADF);
+	struct fixture fixture = open_fixture("liar", EBADF);
 
 	(void)state;
-	assert_int_equal(reg(&scene, PIER_ACCESS_SHARED, PIER_POLICY_DIRECT), -EINVAL);
+	assert_int_equal(reg(&fixture, PIER_ACCESS_SHARED, PIER_POLICY_DIRECT), -EINVAL);
 	test_assert_sentence("is a memfd, not a dma-buf");
-	assert_int_equal(reg(&scene, PIER_ACCESS_SHARED, PIER_POLICY_ANY), 0);
+	assert_int_equal(reg(&fixture, PIER_ACCESS_SHARED, PIER_POLICY_ANY), 0);
 	assert_int_equal(verbs.warnings, 1);
-	expect_host(&scene);
-	close_scene(&scene);
+	expect_host(&fixture);
+	close_fixture(&fixture);
 }
 
 static void reports_a_mistake_once(void **state)
 {
-	struct scene scene = open_scene("liar", EOPNOTSUPP);
+	struct fixture fixture = open_fixture("liar", EOPNOTSUPP);
 
 	(void)state;
 	for (int policy = PIER_POLICY_DIRECT; policy <= PIER_POLICY_ANY; policy++) {
 		assert_int_equal(
-			reg(&scene, PIER_ACCESS_REMOTE_WRITE, (enum pier_policy)policy),
+			reg(&fixture, PIER_ACCESS_REMOTE_WRITE, (enum pier_policy)policy),
 			-EINVAL);
 		test_assert_sentence("need LOCAL_WRITE");
 		assert_null(strstr(pier_error_message(), "dma-buf"));
 	}
 	assert_int_equal(verbs.warnings, 0);
-	close_scene(&scene);
+	close_fixture(&fixture);
 }
 
 static void reports_every_attempt(void **state)
 {
-	struct scene scene = open_scene("liar:far", EOPNOTSUPP);
+	struct fixture fixture = open_fixture("liar:far", EOPNOTSUPP);
 
 	(void)state;
 	verbs.reg_error = EFAULT;
-	assert_int_equal(reg(&scene, PIER_ACCESS_SHARED, PIER_POLICY_ANY), -EFAULT);
+	assert_int_equal(reg(&fixture, PIER_ACCESS_SHARED, PIER_POLICY_ANY), -EFAULT);
 	test_assert_sentence("as peer memory");
 	test_assert_sentence("nvidia-peermem");
 	test_assert_sentence("nic0 cannot register dma-bufs");
 	assert_int_equal(verbs.warnings, 0);
-	close_scene(&scene);
+	close_fixture(&fixture);
 }
 
 /* Memory that the CPU cannot reach, by the device's own pointer. */
 static void uses_peer_memory_if_allowed(void **state)
 {
-	struct scene scene = open_scene("liar:far", EOPNOTSUPP);
+	struct fixture fixture = open_fixture("liar:far", EOPNOTSUPP);
 
 	(void)state;
-	assert_int_equal(reg(&scene, PIER_ACCESS_SHARED, PIER_POLICY_DIRECT),
+	assert_int_equal(reg(&fixture, PIER_ACCESS_SHARED, PIER_POLICY_DIRECT),
 			 -EOPNOTSUPP);
 	for (int policy = PIER_POLICY_PEERMEM; policy <= PIER_POLICY_ANY; policy++) {
 		assert_int_equal(
-			reg(&scene, PIER_ACCESS_SHARED, (enum pier_policy)policy), 0);
-		assert_int_equal(pier_mr_path(scene.mr), PIER_PATH_PEERMEM);
-		assert_int_equal(pier_dereg_mr(scene.mr), 0);
+			reg(&fixture, PIER_ACCESS_SHARED, (enum pier_policy)policy), 0);
+		assert_int_equal(pier_mr_path(fixture.mr), PIER_PATH_PEERMEM);
+		assert_int_equal(pier_dereg_mr(fixture.mr), 0);
 	}
 	assert_int_equal(verbs.warnings, 2);
 	assert_non_null(strstr(verbs.warning, "as peer memory, not as a dma-buf: "));
-	scene.mr = NULL;
-	close_scene(&scene);
+	fixture.mr = NULL;
+	close_fixture(&fixture);
 }
 
 /* Memory that the CPU can reach is not peer memory, and host memory is not allowed. */
 static void does_not_treat_host_memory_as_peer_memory(void **state)
 {
-	struct scene scene = open_scene("liar", EOPNOTSUPP);
+	struct fixture fixture = open_fixture("liar", EOPNOTSUPP);
 
 	(void)state;
-	assert_int_equal(reg(&scene, PIER_ACCESS_SHARED, PIER_POLICY_PEERMEM),
+	assert_int_equal(reg(&fixture, PIER_ACCESS_SHARED, PIER_POLICY_PEERMEM),
 			 -EOPNOTSUPP);
 	test_assert_sentence("nic0 cannot register dma-bufs");
-	close_scene(&scene);
+	close_fixture(&fixture);
 }
 
 /* As in a program that does not know pier. */

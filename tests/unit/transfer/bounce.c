@@ -61,10 +61,10 @@ static void watch(const struct pier_transfer_attr *attr)
 	shuffle();
 	begin(attr);
 	memset(&seen, 0, sizeof(seen));
-	rig.gpu->before_copy = look;
-	expect_result(pier_transfer_wait(rig.transfer, PATIENT), 1);
-	rig.gpu->before_copy = NULL;
-	assert_int_equal(rig.gpu->copies, 20);
+	fixture.gpu->before_copy = look;
+	expect_result(pier_transfer_wait(fixture.transfer, PATIENT), 1);
+	fixture.gpu->before_copy = NULL;
+	assert_int_equal(fixture.gpu->copies, 20);
 }
 
 /*
@@ -118,8 +118,8 @@ static void does_not_copy_direct_memory(void **state)
 	attr = attr_of(2, LENGTH);
 	shuffle();
 	expect_ok(pier_transfer_run(&attr));
-	assert_int_equal(rig.gpu->copies, 0);
-	assert_int_equal(rig.gpu->flushes, 0);
+	assert_int_equal(fixture.gpu->copies, 0);
+	assert_int_equal(fixture.gpu->flushes, 0);
 	expect_moved(LENGTH, false);
 }
 
@@ -128,9 +128,9 @@ static int expect_flushed(void *context, uint64_t done, uint64_t length)
 	int *at_end = context;
 
 	if (done == length)
-		*at_end = rig.gpu->flushes;
+		*at_end = fixture.gpu->flushes;
 	else
-		assert_int_equal(rig.gpu->flushes, 0);
+		assert_int_equal(fixture.gpu->flushes, 0);
 	return 0;
 }
 
@@ -148,20 +148,20 @@ static void flushes_direct_memory_once(void **state)
 	attr.context = &at_end;
 	shuffle();
 	begin(&attr);
-	expect_result(pier_transfer_wait(rig.transfer, PATIENT), 1);
+	expect_result(pier_transfer_wait(fixture.transfer, PATIENT), 1);
 	assert_true(rail_status(0).done > 0 && rail_status(1).done > 0);
-	assert_int_equal(rig.gpu->flushes, 2);
+	assert_int_equal(fixture.gpu->flushes, 2);
 	assert_int_equal(at_end, 2);
-	expect_result(pier_transfer_progress(rig.transfer), 1);
-	assert_int_equal(rig.gpu->flushes, 2);
-	assert_int_equal(rig.gpu->copies, 0);
+	expect_result(pier_transfer_progress(fixture.transfer), 1);
+	assert_int_equal(fixture.gpu->flushes, 2);
+	assert_int_equal(fixture.gpu->copies, 0);
 	expect_moved(LENGTH, true);
 	/* One chunk, one rail. */
 	attr.length = 1;
 	attr.progress = NULL;
-	rig.gpu->flushes = 0;
+	fixture.gpu->flushes = 0;
 	expect_ok(pier_transfer_run(&attr));
-	assert_int_equal(rig.gpu->flushes, 1);
+	assert_int_equal(fixture.gpu->flushes, 1);
 }
 
 static int never_at_end(void *context, uint64_t done, uint64_t length)
@@ -185,26 +185,26 @@ static void reports_failed_flush(void **state)
 	attr.progress = never_at_end;
 	shuffle();
 	begin(&attr);
-	rig.gpu->flush_error = EOPNOTSUPP;
-	expect_result(pier_transfer_wait(rig.transfer, PATIENT), -EOPNOTSUPP);
+	fixture.gpu->flush_error = EOPNOTSUPP;
+	expect_result(pier_transfer_wait(fixture.transfer, PATIENT), -EOPNOTSUPP);
 	test_assert_sentence("what rail 0 brought is not visible");
 	test_assert_sentence("no flush");
 	assert_int_equal(status().done, LENGTH);
-	expect_ok(pier_transfer_resume(rig.transfer, rig.rails, 1));
-	expect_result(pier_transfer_wait(rig.transfer, PATIENT), -EOPNOTSUPP);
-	rig.gpu->flush_error = 0;
-	rig.gpu->flushes = 0;
-	expect_ok(pier_transfer_destroy(rig.transfer));
-	rig.transfer = NULL;
+	expect_ok(pier_transfer_resume(fixture.transfer, fixture.rails, 1));
+	expect_result(pier_transfer_wait(fixture.transfer, PATIENT), -EOPNOTSUPP);
+	fixture.gpu->flush_error = 0;
+	fixture.gpu->flushes = 0;
+	expect_ok(pier_transfer_destroy(fixture.transfer));
+	fixture.transfer = NULL;
 	attr.progress = NULL;
 	begin(&attr);
-	rig.gpu->flush_error = EOPNOTSUPP;
-	expect_result(pier_transfer_wait(rig.transfer, PATIENT), -EOPNOTSUPP);
-	rig.gpu->flush_error = 0;
-	rig.gpu->flushes = 0;
-	expect_ok(pier_transfer_resume(rig.transfer, rig.rails, 1));
-	expect_result(pier_transfer_wait(rig.transfer, PATIENT), 1);
-	assert_int_equal(rig.gpu->flushes, 1);
+	fixture.gpu->flush_error = EOPNOTSUPP;
+	expect_result(pier_transfer_wait(fixture.transfer, PATIENT), -EOPNOTSUPP);
+	fixture.gpu->flush_error = 0;
+	fixture.gpu->flushes = 0;
+	expect_ok(pier_transfer_resume(fixture.transfer, fixture.rails, 1));
+	expect_result(pier_transfer_wait(fixture.transfer, PATIENT), 1);
+	assert_int_equal(fixture.gpu->flushes, 1);
 	expect_moved(LENGTH, true);
 }
 
@@ -222,7 +222,7 @@ static void flushes_before_it_resumes(void **state)
 {
 	(void)state;
 	make_rails(2, false, false);
-	reg(&rig.here, 1, true);
+	reg(&fixture.here, 1, true);
 	name_rail(1);
 	for (int error = 0; error <= EOPNOTSUPP; error += EOPNOTSUPP) {
 		struct pier_transfer_attr attr = attr_of(1, LENGTH);
@@ -234,22 +234,23 @@ static void flushes_before_it_resumes(void **state)
 		attr.window = 2;
 		shuffle();
 		publish_there(2);
-		rig.gpu->flush_error = error;
+		fixture.gpu->flush_error = error;
 		begin(&attr);
-		expect_result(pier_transfer_wait(rig.transfer, PATIENT), -ECANCELED);
+		expect_result(pier_transfer_wait(fixture.transfer, PATIENT), -ECANCELED);
 		test_assert_sentence("its progress callback cancelled it");
-		assert_int_equal(rig.gpu->flushes, 1);
+		assert_int_equal(fixture.gpu->flushes, 1);
 		assert_int_equal(rail_status(0).error, 0);
 		assert_in_range(status().done, LENGTH / 2, LENGTH - 1);
-		expect_ok(pier_transfer_resume(rig.transfer, &rig.rails[1], 1));
-		expect_result(pier_transfer_wait(rig.transfer, PATIENT),
+		expect_ok(pier_transfer_resume(fixture.transfer, &fixture.rails[1], 1));
+		expect_result(pier_transfer_wait(fixture.transfer, PATIENT),
 			      error ? -error : 1);
-		assert_int_equal(rig.gpu->flushes, error ? 2 : 1);
-		rig.gpu->flush_error = 0;
+		assert_int_equal(fixture.gpu->flushes, error ? 2 : 1);
+		fixture.gpu->flush_error = 0;
 		if (error) {
-			expect_ok(pier_transfer_resume(rig.transfer, &rig.rails[1], 1));
-			expect_result(pier_transfer_wait(rig.transfer, PATIENT), 1);
-			assert_int_equal(rig.gpu->flushes, 3);
+			expect_ok(pier_transfer_resume(fixture.transfer,
+						       &fixture.rails[1], 1));
+			expect_result(pier_transfer_wait(fixture.transfer, PATIENT), 1);
+			assert_int_equal(fixture.gpu->flushes, 3);
 		}
 		expect_moved(LENGTH, true);
 	}
@@ -268,19 +269,21 @@ static void fails_and_resumes_with_the_device(void **state)
 						 : PIER_TRANSFER_WRITE;
 			attr.window = 3;
 			shuffle();
-			rig.gpu->copy_error = EIO;
-			rig.gpu->fail_copy_at = at;
+			fixture.gpu->copy_error = EIO;
+			fixture.gpu->fail_copy_at = at;
 			begin(&attr);
-			expect_result(pier_transfer_wait(rig.transfer, PATIENT), -EIO);
+			expect_result(pier_transfer_wait(fixture.transfer, PATIENT),
+				      -EIO);
 			test_assert_sentence("rail 0 of 1 failed");
 			test_assert_sentence("device lost");
 			assert_int_equal(status().done, (at - 1) * CHUNK);
 			assert_int_equal(status().in_flight, 0);
 			assert_non_null(strstr(rail_status(0).sentence, "device lost"));
 			expect_moved((uint64_t)(at - 1) * CHUNK, reading);
-			rig.gpu->copy_error = 0;
-			expect_ok(pier_transfer_resume(rig.transfer, rig.rails, 1));
-			expect_result(pier_transfer_wait(rig.transfer, PATIENT), 1);
+			fixture.gpu->copy_error = 0;
+			expect_ok(
+				pier_transfer_resume(fixture.transfer, fixture.rails, 1));
+			expect_result(pier_transfer_wait(fixture.transfer, PATIENT), 1);
 			assert_int_equal(rail_status(0).done, LENGTH - (at - 1) * CHUNK);
 			expect_moved(LENGTH, reading);
 		}
@@ -292,18 +295,18 @@ static void other_rails_take_over(void **state)
 {
 	(void)state;
 	make_rails(2, true, false);
-	reg(&rig.here, 1, false);
+	reg(&fixture.here, 1, false);
 	name_rail(1);
 	for (int reading = 0; reading < 2; reading++) {
 		struct pier_transfer_attr attr = attr_of(2, LENGTH);
 
 		attr.direction = reading ? PIER_TRANSFER_READ : PIER_TRANSFER_WRITE;
 		shuffle();
-		rig.gpu->copy_error = EIO;
-		rig.gpu->fail_copy_at = 3;
+		fixture.gpu->copy_error = EIO;
+		fixture.gpu->fail_copy_at = 3;
 		begin(&attr);
-		expect_result(pier_transfer_wait(rig.transfer, PATIENT), 1);
-		rig.gpu->copy_error = 0;
+		expect_result(pier_transfer_wait(fixture.transfer, PATIENT), 1);
+		fixture.gpu->copy_error = 0;
 		assert_int_equal(rail_status(0).error, -EIO);
 		assert_int_equal(rail_status(0).done, 2 * CHUNK);
 		assert_int_equal(rail_status(1).done, LENGTH - 2 * CHUNK);
@@ -319,8 +322,8 @@ static int kill_rail(void *context, uint64_t done, uint64_t length)
 
 	(void)length;
 	if (done >= *at) {
-		expect_ok(pier_channel_destroy(rig.there.channels[0]));
-		rig.there.channels[0] = NULL;
+		expect_ok(pier_channel_destroy(fixture.there.channels[0]));
+		fixture.there.channels[0] = NULL;
 	}
 	return 0;
 }
@@ -340,7 +343,7 @@ static void survives_a_dead_rail(void **state)
 		attr.window = 3;
 		shuffle();
 		expect_ok(pier_transfer_run(&attr));
-		assert_null(rig.there.channels[0]);
+		assert_null(fixture.there.channels[0]);
 		expect_moved(LENGTH, attr.direction == PIER_TRANSFER_READ);
 	}
 }
@@ -353,18 +356,18 @@ static void copies_once_although_the_queue_is_full(void **state)
 	(void)state;
 	make_rails(1, true, false);
 	/* Sends for which the peer has no receive. */
-	for (uint32_t i = 0; i < rig.attr.max_send_wr; i++)
-		expect_ok(pier_post_send(rig.here.channels[0], NULL, 0, NULL));
+	for (uint32_t i = 0; i < fixture.attr.max_send_wr; i++)
+		expect_ok(pier_post_send(fixture.here.channels[0], NULL, 0, NULL));
 	attr = attr_of(1, LENGTH);
 	shuffle();
 	begin(&attr);
 	for (int i = 0; i < 50; i++)
-		expect_result(pier_transfer_progress(rig.transfer), 0);
-	assert_int_equal(rig.gpu->copies, 1);
-	for (uint32_t i = 0; i < rig.attr.max_send_wr; i++)
-		expect_ok(pier_post_recv(rig.there.channels[0], NULL, 0, NULL));
-	expect_result(pier_transfer_wait(rig.transfer, PATIENT), 1);
-	assert_int_equal(rig.gpu->copies, 21);
+		expect_result(pier_transfer_progress(fixture.transfer), 0);
+	assert_int_equal(fixture.gpu->copies, 1);
+	for (uint32_t i = 0; i < fixture.attr.max_send_wr; i++)
+		expect_ok(pier_post_recv(fixture.there.channels[0], NULL, 0, NULL));
+	expect_result(pier_transfer_wait(fixture.transfer, PATIENT), 1);
+	assert_int_equal(fixture.gpu->copies, 21);
 	expect_moved(LENGTH, false);
 }
 
@@ -375,30 +378,30 @@ static void moves_partly_bounced_regions(void **state)
 	struct pier_transfer_attr attr;
 
 	(void)state;
-	expect_ok(pier_buffer_free(rig.here.buffer));
-	expect_ok(pier_buffer_alloc("gpu:3", AREA, &rig.here.buffer));
-	shuffle_side(&rig.here);
-	memcpy(plain, rig.here.image + GUARD, sizeof(plain));
-	reg(&rig.there, 0, false);
-	reg_parts(&rig.here, plain, sizeof(plain));
-	shuffle_side(&rig.there);
+	expect_ok(pier_buffer_free(fixture.here.buffer));
+	expect_ok(pier_buffer_alloc("gpu:3", AREA, &fixture.here.buffer));
+	shuffle_side(&fixture.here);
+	memcpy(plain, fixture.here.image + GUARD, sizeof(plain));
+	reg(&fixture.there, 0, false);
+	reg_parts(&fixture.here, plain, sizeof(plain));
+	shuffle_side(&fixture.there);
 	connect_rail(0);
 	name_rail(0);
-	rig.rails[0].offset = 0;
+	fixture.rails[0].offset = 0;
 	attr = attr_of(1, LENGTH);
 	expect_ok(pier_transfer_run(&attr));
 	expect_moved(LENGTH, false);
 	attr.direction = PIER_TRANSFER_READ;
-	shuffle_side(&rig.there);
-	rig.gpu->flushes = 0;
+	shuffle_side(&fixture.there);
+	fixture.gpu->flushes = 0;
 	/* No NIC wrote to the device. */
-	rig.gpu->flush_error = EOPNOTSUPP;
+	fixture.gpu->flush_error = EOPNOTSUPP;
 	expect_ok(pier_transfer_run(&attr));
-	assert_int_equal(rig.gpu->flushes, 0);
-	assert_memory_equal(plain, rig.there.image + GUARD, sizeof(plain));
-	memcpy(rig.here.image + GUARD + sizeof(plain),
-	       rig.there.image + GUARD + sizeof(plain), LENGTH - sizeof(plain));
-	expect_image(&rig.here);
+	assert_int_equal(fixture.gpu->flushes, 0);
+	assert_memory_equal(plain, fixture.there.image + GUARD, sizeof(plain));
+	memcpy(fixture.here.image + GUARD + sizeof(plain),
+	       fixture.there.image + GUARD + sizeof(plain), LENGTH - sizeof(plain));
+	expect_image(&fixture.here);
 }
 
 int main(void)

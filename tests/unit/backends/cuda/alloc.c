@@ -62,22 +62,23 @@ static void check_kind(const char *unit, uint64_t length, const char *kind,
 	assert_int_equal(facts.host, host);
 	assert_zero(&memory);
 	assert_copies(&memory);
-	assert_null(rig_current());
+	assert_null(fixture_current());
 	cuda->free(&memory);
-	assert_null(rig_current());
+	assert_null(fixture_current());
 }
 
 static void allocates_every_kind(void **state)
 {
 	(void)state;
-	check_kind(NULL, 1, "cuMemAlloc", "0", RIG_BLOCK, false);
-	check_kind("0", RIG_BLOCK - 1, "cuMemAlloc", "0", RIG_BLOCK, false);
-	check_kind("1", RIG_BLOCK + 1, "cuMemAlloc", "1", 65536, false);
-	check_kind("1:vmm", RIG_BLOCK + 1, "VMM", "1", RIG_BLOCK, false);
-	check_kind("0:vmm:2M", RIG_BLOCK, "VMM", "0", RIG_BLOCK, false);
-	check_kind("0:vmm:2048K", 5 * RIG_MIB, "VMM, 3 segments", "0", RIG_BLOCK, false);
-	check_kind("1:vmm:4194304", 5 * RIG_MIB, "VMM, 2 segments", "1", 4 * RIG_MIB,
+	check_kind(NULL, 1, "cuMemAlloc", "0", FIXTURE_BLOCK, false);
+	check_kind("0", FIXTURE_BLOCK - 1, "cuMemAlloc", "0", FIXTURE_BLOCK, false);
+	check_kind("1", FIXTURE_BLOCK + 1, "cuMemAlloc", "1", 65536, false);
+	check_kind("1:vmm", FIXTURE_BLOCK + 1, "VMM", "1", FIXTURE_BLOCK, false);
+	check_kind("0:vmm:2M", FIXTURE_BLOCK, "VMM", "0", FIXTURE_BLOCK, false);
+	check_kind("0:vmm:2048K", 5 * FIXTURE_MIB, "VMM, 3 segments", "0", FIXTURE_BLOCK,
 		   false);
+	check_kind("1:vmm:4194304", 5 * FIXTURE_MIB, "VMM, 2 segments", "1",
+		   4 * FIXTURE_MIB, false);
 	check_kind("1:host", 100, "page-locked host", "1", pier_host_page(), true);
 }
 
@@ -151,21 +152,21 @@ static void reports_exhausted_memory(void **state)
 	struct pier_memory memory;
 
 	(void)state;
-	app.control->device[0].memory = 8 * RIG_MIB;
-	expect_result(cuda->alloc("0", 9 * RIG_MIB, &memory), -ENOMEM);
+	app.control->device[0].memory = 8 * FIXTURE_MIB;
+	expect_result(cuda->alloc("0", 9 * FIXTURE_MIB, &memory), -ENOMEM);
 	test_assert_sentence("cuMemAlloc of 9437184 bytes");
 	test_assert_sentence("CUDA_ERROR_OUT_OF_MEMORY");
-	expect_result(cuda->alloc("0:vmm", 9 * RIG_MIB, &memory), -ENOMEM);
+	expect_result(cuda->alloc("0:vmm", 9 * FIXTURE_MIB, &memory), -ENOMEM);
 	test_assert_sentence("cuMemCreate");
 	/* Four segments succeed and the fifth fails: all are freed. */
-	expect_result(cuda->alloc("0:vmm:2M", 9 * RIG_MIB, &memory), -ENOMEM);
+	expect_result(cuda->alloc("0:vmm:2M", 9 * FIXTURE_MIB, &memory), -ENOMEM);
 	assert_int_equal(app.control->device[0].memory_used, 0);
 	expect_result(cuda->alloc("0", UINT64_MAX, &memory), -ENOMEM);
 	expect_result(cuda->alloc("0:vmm", UINT64_MAX, &memory), -ENOMEM);
 	expect_result(cuda->alloc("0:vmm:2M", UINT64_MAX, &memory), -ENOMEM);
 	expect_result(cuda->alloc("0:host", UINT64_MAX, &memory), -ENOMEM);
 	/* The other device has its own memory. */
-	expect_ok(cuda->alloc("1", 9 * RIG_MIB, &memory));
+	expect_ok(cuda->alloc("1", 9 * FIXTURE_MIB, &memory));
 	cuda->free(&memory);
 }
 
@@ -191,17 +192,17 @@ static void failures_leave_nothing_behind(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		rig_fail(cases[i].call, 999);
-		expect_result(cuda->alloc(cases[i].unit, 5 * RIG_MIB, &memory), -EIO);
+		fixture_fail(cases[i].call, 999);
+		expect_result(cuda->alloc(cases[i].unit, 5 * FIXTURE_MIB, &memory), -EIO);
 		test_assert_sentence("CUDA_ERROR_UNKNOWN");
-		assert_null(rig_current());
+		assert_null(fixture_current());
 	}
-	rig_fail("cuMemCreate", 999);
+	fixture_fail("cuMemCreate", 999);
 	fake_cuda_call(app.control, "cuMemCreate")->fail_in = 2;
-	expect_result(cuda->alloc("0:vmm:2M", 5 * RIG_MIB, &memory), -EIO);
-	rig_fail("cuMemMap", 205);
+	expect_result(cuda->alloc("0:vmm:2M", 5 * FIXTURE_MIB, &memory), -EIO);
+	fixture_fail("cuMemMap", 205);
 	fake_cuda_call(app.control, "cuMemMap")->fail_in = 3;
-	expect_result(cuda->alloc("0:vmm:2M", 5 * RIG_MIB, &memory), -ENOMEM);
+	expect_result(cuda->alloc("0:vmm:2M", 5 * FIXTURE_MIB, &memory), -ENOMEM);
 	test_assert_sentence("cuMemMap");
 }
 
@@ -228,20 +229,20 @@ static void reports_a_driver_without_vmm(void **state)
 /* pier leaves nothing on the application's context stack, before or after. */
 static void keeps_the_context_of_the_application(void **state)
 {
-	CUcontext context = rig_context(1);
+	CUcontext context = fixture_context(1);
 	struct pier_memory memory;
 	uint64_t pushes = app.control->pushes;
 
 	(void)state;
 	expect_ok(cuda->alloc("0", 1, &memory));
-	assert_ptr_equal(rig_current(), context);
+	assert_ptr_equal(fixture_current(), context);
 	assert_true(app.control->pushes > pushes);
 	assert_copies(&memory);
-	assert_ptr_equal(rig_current(), context);
+	assert_ptr_equal(fixture_current(), context);
 	cuda->free(&memory);
-	assert_ptr_equal(rig_current(), context);
+	assert_ptr_equal(fixture_current(), context);
 	assert_int_equal(app.control->current, 1);
-	rig_destroy(context);
+	fixture_destroy(context);
 }
 
 /* A wrapped pointer keeps the memory of a freed buffer until it is released. */
@@ -268,13 +269,13 @@ static void wraps_and_frees_buffers(void **state)
 	struct pier_buffer *buffer, *wrapped;
 
 	(void)state;
-	expect_ok(pier_buffer_alloc("cuda:1:vmm:2M", 5 * RIG_MIB, &buffer));
+	expect_ok(pier_buffer_alloc("cuda:1:vmm:2M", 5 * FIXTURE_MIB, &buffer));
 	assert_string_equal(pier_buffer_backend(buffer), "cuda");
 	expect_ok(pier_buffer_wrap(
-		(void *)(uintptr_t)(pier_buffer_address(buffer) + 2 * RIG_MIB - 4),
+		(void *)(uintptr_t)(pier_buffer_address(buffer) + 2 * FIXTURE_MIB - 4),
 		sizeof(in), &wrapped));
 	expect_ok(pier_buffer_copy_to(wrapped, 0, in, sizeof(in)));
-	expect_ok(pier_buffer_copy_from(buffer, 2 * RIG_MIB - 4, out, sizeof(out)));
+	expect_ok(pier_buffer_copy_from(buffer, 2 * FIXTURE_MIB - 4, out, sizeof(out)));
 	assert_memory_equal(in, out, sizeof(in));
 	expect_ok(pier_buffer_free(buffer));
 	expect_ok(pier_buffer_free(wrapped));
@@ -337,7 +338,7 @@ static void probes_the_driver(void **state)
 
 int main(void)
 {
-#define CASE(name) cmocka_unit_test_setup_teardown(name, rig_setup, rig_teardown)
+#define CASE(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
 	const struct CMUnitTest tests[] = {
 		CASE(allocates_every_kind),
 		CASE(allocates_on_the_chosen_device),
@@ -354,5 +355,5 @@ int main(void)
 		CASE(probes_the_driver),
 	};
 
-	return cmocka_run_group_tests(tests, rig_begin, NULL);
+	return cmocka_run_group_tests(tests, fixture_begin, NULL);
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Copies that are started in a stream, while the device holds them back. */
+/* Copies started in a stream, while the device holds them back. */
 #include "cuda_fixture.h"
 
 enum {
 	LENGTH = 4096,
 };
 
-/* Page-locked, so that the device reads and writes it when it gets there. */
+/* Page-locked, so that the device accesses it when the copy runs. */
 static char *lock_page(const struct pier_memory *memory)
 {
 	char *page = aligned_alloc(LENGTH, LENGTH);
@@ -47,7 +47,7 @@ static void expect_device(const struct pier_memory *memory, char first, char las
 	assert_int_equal(bytes[9], last);
 }
 
-/* In pier's stream or the caller's, of the primary context or of another one. */
+/* In pier's stream or the caller's, of the primary context or another one. */
 static void check_order(const struct pier_memory *memory, CUstream stream)
 {
 	char *page = lock_page(memory);
@@ -61,7 +61,7 @@ static void check_order(const struct pier_memory *memory, CUstream stream)
 	expect_device(memory, zero, zero);
 	expect_ok(start_copy(memory, page + 100, true, stream, &out));
 	expect_result(cuda->copy_query(out, false), 0);
-	/* The memory is still the device's. */
+	/* The device has not released the memory yet. */
 	page[0] = 'b';
 	expect_result(cuda->copy_query(in, true), 1);
 	expect_device(memory, 'b', 'a');
@@ -81,31 +81,31 @@ static void copies_keep_the_order_of_a_stream(void **state)
 	for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
 		struct pier_memory memory;
 
-		expect_ok(cuda->alloc(units[i], RIG_MIB, &memory));
+		expect_ok(cuda->alloc(units[i], FIXTURE_MIB, &memory));
 		check_order(&memory, NULL);
 		cuda->free(&memory);
 	}
 	for (size_t i = 0; i < 2; i++) {
-		CUcontext context = rig_context(1), popped;
+		CUcontext context = fixture_context(1), popped;
 		struct pier_memory memory;
 		uint64_t address;
 
 		if (i == 1)
 			assert_int_equal(app.cuStreamCreate(&stream, 0), CUDA_SUCCESS);
-		address = rig_alloc(context, 4 * RIG_MIB);
+		address = fixture_alloc(context, 4 * FIXTURE_MIB);
 		assert_int_equal(app.cuMemsetD8_v2(address, 0, LENGTH), CUDA_SUCCESS);
 		assert_int_equal(app.cuCtxPopCurrent_v2(&popped), CUDA_SUCCESS);
 		expect_ok(call_find(cuda, address, 1, &memory));
 		check_order(&memory, stream);
 		cuda->release(&memory);
-		rig_free(context, address);
+		fixture_free(context, address);
 		if (stream)
 			assert_int_equal(app.cuStreamDestroy_v2(stream), CUDA_SUCCESS);
-		rig_destroy(context);
+		fixture_destroy(context);
 	}
 }
 
-/* A kernel of the application polls, and may do so for these bytes. */
+/* A kernel of the application polls, possibly for these very bytes. */
 static void start_does_not_wait_for_kernels(void **state)
 {
 	struct pier_memory memory;
@@ -171,10 +171,10 @@ static void mapped_memory_waits_for_the_stream(void **state)
 	expect_ok(start_copy(&memory, back, true, stream, &copy));
 	assert_int_equal(waits->calls, waited + 1);
 	assert_string_equal(back, "x");
-	rig_fail("cuStreamSynchronize", CUDA_ERROR_ILLEGAL_ADDRESS);
+	fixture_fail("cuStreamSynchronize", CUDA_ERROR_ILLEGAL_ADDRESS);
 	expect_result(start_copy(&memory, bytes, false, stream, &copy), -EIO);
 	test_assert_sentence("waiting for a stream of CUDA device 0");
-	rig_fail("cuCtxPushCurrent", CUDA_ERROR_INVALID_CONTEXT);
+	fixture_fail("cuCtxPushCurrent", CUDA_ERROR_INVALID_CONTEXT);
 	expect_result(start_copy(&memory, bytes, false, stream, &copy), -EINVAL);
 	assert_null(copy);
 	cuda->free(&memory);
@@ -182,7 +182,7 @@ static void mapped_memory_waits_for_the_stream(void **state)
 	assert_int_equal(app.cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
 }
 
-/* The fixture counts events and streams that are left. */
+/* The fixture counts events and streams left behind. */
 static void failed_start_leaves_nothing(void **state)
 {
 	static const char *const calls[] = { "cuCtxPushCurrent", "cuEventCreate",
@@ -197,11 +197,11 @@ static void failed_start_leaves_nothing(void **state)
 	for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
 		void *copy = NULL;
 
-		rig_fail(calls[i], CUDA_ERROR_OUT_OF_MEMORY);
+		fixture_fail(calls[i], CUDA_ERROR_OUT_OF_MEMORY);
 		expect_result(start_copy(&memory, page, true, NULL, &copy), -ENOMEM);
 		test_assert_sentence("CUDA_ERROR_OUT_OF_MEMORY");
 		assert_null(copy);
-		/* What was queued has been made, and comes no more. */
+		/* Copies that were queued have run, and do not run again. */
 		memset(page, '.', LENGTH);
 		app.control->stalled = false;
 		assert_int_equal(app.control->write(memory.address, "xxxxx", 5), 0);
@@ -227,7 +227,7 @@ static void failed_query_ends_the_copy(void **state)
 
 		app.control->stalled = true;
 		expect_ok(start_copy(&memory, page, true, NULL, &copy));
-		rig_fail(calls[i], CUDA_ERROR_UNKNOWN);
+		fixture_fail(calls[i], CUDA_ERROR_UNKNOWN);
 		expect_result(cuda->copy_query(copy, i == 1), -EIO);
 		test_assert_sentence("copying 10 bytes from");
 		app.control->stalled = false;
@@ -261,24 +261,24 @@ static void lost_device_ends_the_copy(void **state)
 
 static void freed_memory_is_refused(void **state)
 {
-	CUcontext context = rig_context(0);
+	CUcontext context = fixture_context(0);
 	struct pier_memory memory;
 	void *copy = NULL;
 	uint64_t address;
 	char bytes[10];
 
 	(void)state;
-	address = rig_alloc(context, 4 * RIG_MIB);
+	address = fixture_alloc(context, 4 * FIXTURE_MIB);
 	expect_ok(call_find(cuda, address, 1, &memory));
-	rig_free(context, address);
+	fixture_free(context, address);
 	expect_result(start_copy(&memory, bytes, true, NULL, &copy), -EINVAL);
 	test_assert_sentence("was freed after it was wrapped");
 	cuda->release(&memory);
-	rig_destroy(context);
+	fixture_destroy(context);
 }
 
-/* As a program does it. */
-static void buffers_are_copied(void **state)
+/* As a program calls it. */
+static void copies_buffers(void **state)
 {
 	struct pier_buffer *buffer = NULL;
 	struct pier_copy *copy = NULL;
@@ -300,7 +300,7 @@ static void buffers_are_copied(void **state)
 
 int main(void)
 {
-#define CASE(name) cmocka_unit_test_setup_teardown(name, rig_setup, rig_teardown)
+#define CASE(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
 	const struct CMUnitTest tests[] = {
 		CASE(copies_keep_the_order_of_a_stream),
 		CASE(start_does_not_wait_for_kernels),
@@ -310,8 +310,8 @@ int main(void)
 		CASE(failed_query_ends_the_copy),
 		CASE(lost_device_ends_the_copy),
 		CASE(freed_memory_is_refused),
-		CASE(buffers_are_copied),
+		CASE(copies_buffers),
 	};
 
-	return cmocka_run_group_tests(tests, rig_begin, NULL);
+	return cmocka_run_group_tests(tests, fixture_begin, NULL);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef TESTS_UNIT_CUDA_RIG_H
-#define TESTS_UNIT_CUDA_RIG_H
+#ifndef TESTS_UNIT_CUDA_FIXTURE_H
+#define TESTS_UNIT_CUDA_FIXTURE_H
 
 /* The backend on the fake driver, with an application beside it. */
 
@@ -21,45 +21,46 @@
 #include "core/page.h"
 
 enum {
-	RIG_MIB = 1 << 20,
-	RIG_BLOCK = 2 << 20, /* the driver's granularity */
+	FIXTURE_MIB = 1 << 20,
+	FIXTURE_BLOCK = 2 << 20, /* the driver's granularity */
 };
 
 /* Driver calls that the application makes itself. */
 extern struct fake_cuda_calls app;
 
 /* cmocka's setup and teardown: find the driver, record its state, and compare. */
-int rig_begin(void **state);
-int rig_setup(void **state);
-int rig_teardown(void **state);
+int fixture_begin(void **state);
+int fixture_setup(void **state);
+int fixture_teardown(void **state);
 
 /* Give the application a context of its own, current in this thread. */
-CUcontext rig_context(int device);
-void rig_destroy(CUcontext context);
+CUcontext fixture_context(int device);
+void fixture_destroy(CUcontext context);
 /* The context that is current in this thread, or NULL. */
-CUcontext rig_current(void);
+CUcontext fixture_current(void);
 
 /* A range of cuMemCreate() memory in segments, like PyTorch's expandable segments. */
-struct rig_vmm {
+struct fixture_vmm {
 	uint64_t address;
 	uint64_t length;
 	uint64_t segment;
 };
-struct rig_vmm rig_map(int device, uint64_t segment, uint32_t count, bool rdma);
+struct fixture_vmm fixture_map(int device, uint64_t segment, uint32_t count, bool rdma);
 /*
  * The same for memory on the host, which the first device can reach and the CPU cannot
  * yet.
  */
-struct rig_vmm rig_map_on(unsigned int location, uint64_t segment, uint32_t count);
-void rig_map_one(uint64_t address, uint64_t length, int device, bool rdma);
-void rig_unmap(const struct rig_vmm *range);
+struct fixture_vmm fixture_map_on(unsigned int location, uint64_t segment,
+				  uint32_t count);
+void fixture_map_one(uint64_t address, uint64_t length, int device, bool rdma);
+void fixture_unmap(const struct fixture_vmm *range);
 
 /* cuMemAlloc() by the application, with that context current during the call. */
-uint64_t rig_alloc(CUcontext context, uint64_t length);
-void rig_free(CUcontext context, uint64_t address);
+uint64_t fixture_alloc(CUcontext context, uint64_t length);
+void fixture_free(CUcontext context, uint64_t address);
 
 /* Make the next call of that name fail. */
-void rig_fail(const char *name, int result);
+void fixture_fail(const char *name, int result);
 
 static const struct pier_backend *const cuda = &pier_cuda_backend;
 

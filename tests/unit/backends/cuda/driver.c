@@ -154,7 +154,7 @@ static void load_later(void)
 
 	CHECK_RESULT(call_find(cuda, (uintptr_t)plain, 1, &memory), -ENOENT);
 	CHECK(fake_cuda_load(&app));
-	CHECK_RESULT(call_find(cuda, allocate(RIG_MIB), 1, &memory), 0);
+	CHECK_RESULT(call_find(cuda, allocate(FIXTURE_MIB), 1, &memory), 0);
 	cuda->release(&memory);
 }
 
@@ -197,7 +197,7 @@ static void own_context(void)
 	CHECK(fake_cuda_load(&app));
 	CHECK_RESULT(app.cuInit(0), CUDA_SUCCESS);
 	CHECK_RESULT(app.cuCtxCreate_v2(&context, 0, 1), CUDA_SUCCESS);
-	CHECK_RESULT(app.cuMemAlloc_v2(&address, 4 * RIG_MIB), CUDA_SUCCESS);
+	CHECK_RESULT(app.cuMemAlloc_v2(&address, 4 * FIXTURE_MIB), CUDA_SUCCESS);
 	CHECK_RESULT(app.cuCtxPopCurrent_v2(&context), CUDA_SUCCESS);
 	CHECK_RESULT(call_find(cuda, address + 5, 1, &memory), 0);
 	CHECK_RESULT(cuda->copy_to(&memory, 5, &byte, 1), 0);
@@ -283,15 +283,16 @@ static void synchronous_at_wrap(void)
 	CUdeviceptr mapped;
 
 	CHECK(fake_cuda_load(&app));
-	address = allocate(4 * RIG_MIB);
+	address = allocate(4 * FIXTURE_MIB);
 	CHECK_RESULT(app.cuDevicePrimaryCtxRetain(&primary, 0), CUDA_SUCCESS);
 	CHECK_RESULT(call_find(cuda, address, 1, &memory), 0);
 	CHECK(flags_of(primary) == CU_CTX_SYNC_MEMOPS);
 	cuda->release(&memory);
 	CHECK_RESULT(app.cuCtxCreate_v2(&own, 1, 0), CUDA_SUCCESS);
-	CHECK_RESULT(app.cuMemAddressReserve(&mapped, RIG_BLOCK, 0, 0, 0), CUDA_SUCCESS);
-	CHECK_RESULT(app.cuMemCreate(&handle, RIG_BLOCK, &prop, 0), CUDA_SUCCESS);
-	CHECK_RESULT(app.cuMemMap(mapped, RIG_BLOCK, 0, handle, 0), CUDA_SUCCESS);
+	CHECK_RESULT(app.cuMemAddressReserve(&mapped, FIXTURE_BLOCK, 0, 0, 0),
+		     CUDA_SUCCESS);
+	CHECK_RESULT(app.cuMemCreate(&handle, FIXTURE_BLOCK, &prop, 0), CUDA_SUCCESS);
+	CHECK_RESULT(app.cuMemMap(mapped, FIXTURE_BLOCK, 0, handle, 0), CUDA_SUCCESS);
 	CHECK_RESULT(call_find(cuda, mapped, 1, &memory), 0);
 	cuda->release(&memory);
 	CHECK(flags_of(own) == (CU_CTX_SYNC_MEMOPS | 1));
@@ -395,9 +396,9 @@ static void of_9_2(void)
 	CHECK_RESULT(cuda->alloc("0:vmm", 1, &memory), -EOPNOTSUPP);
 	CHECK_SENTENCE(
 		"the CUDA driver (9.2) has no cuMemCreate, which came with CUDA 10.2");
-	address = allocate(3 * RIG_MIB);
-	CHECK_RESULT(call_find(cuda, address + RIG_MIB, 1, &memory), 0);
-	CHECK(memory.address == address && memory.length == 3 * RIG_MIB);
+	address = allocate(3 * FIXTURE_MIB);
+	CHECK_RESULT(call_find(cuda, address + FIXTURE_MIB, 1, &memory), 0);
+	CHECK(memory.address == address && memory.length == 3 * FIXTURE_MIB);
 	CHECK_RESULT(cuda->copy_to(&memory, 7, bytes, sizeof(bytes)), 0);
 	CHECK_RESULT(call_export(cuda, &memory, address, pier_host_page(),
 				 PIER_MAPPING_DEFAULT, &dmabuf),
@@ -414,7 +415,7 @@ static void of_11_0(void)
 	struct pier_memory memory, found;
 
 	be_of_version("11000");
-	CHECK_RESULT(cuda->alloc("0:vmm:2M", 5 * RIG_MIB, &memory), 0);
+	CHECK_RESULT(cuda->alloc("0:vmm:2M", 5 * FIXTURE_MIB, &memory), 0);
 	app.control->device[0].ordering = 0;
 	/* The attribute is missing too: neither ordering nor flush is available. */
 	CHECK_RESULT(call_flush(cuda, &memory), -EOPNOTSUPP);
@@ -469,7 +470,7 @@ static void supports_every_driver_version(void **state)
 	run_in_child(of_12_8);
 }
 
-/* What a child may do with a driver that its parent initialised. */
+/* The calls that a child may make with a driver that its parent initialised. */
 static void use_in_child(const struct pier_memory *memory)
 {
 	struct pier_backend_export dmabuf = { .fd = -1 };
@@ -526,7 +527,7 @@ static void fork_before(void)
 	pid_t child;
 
 	CHECK(fake_cuda_load(&app));
-	allocate(RIG_MIB);
+	allocate(FIXTURE_MIB);
 	child = fork();
 	CHECK(child >= 0);
 	if (child == 0) {

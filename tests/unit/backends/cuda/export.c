@@ -16,16 +16,16 @@ static int setup(void **state)
 {
 	CUcontext popped;
 
-	rig_setup(state);
-	context = rig_context(1);
+	fixture_setup(state);
+	context = fixture_context(1);
 	assert_int_equal(app.cuCtxPopCurrent_v2(&popped), CUDA_SUCCESS);
 	return 0;
 }
 
 static int teardown(void **state)
 {
-	rig_destroy(context);
-	return rig_teardown(state);
+	fixture_destroy(context);
+	return fixture_teardown(state);
 }
 
 /* The export has, at that offset, the bytes of the address. */
@@ -56,7 +56,7 @@ static void check_export(const struct pier_memory *memory, uint64_t address,
 	assert_int_equal(fcntl(dmabuf.fd, F_GETFD), FD_CLOEXEC);
 	assert_int_equal(dmabuf.offset, offset);
 	assert_same_bytes(&dmabuf, address, length);
-	assert_null(rig_current());
+	assert_null(fixture_current());
 	cuda->close_export(&dmabuf);
 	assert_int_equal(dmabuf.fd, -1);
 }
@@ -71,7 +71,7 @@ static void expect_refusal(const struct pier_memory *memory, uint64_t address,
 		error);
 	test_assert_sentence(sentence);
 	assert_int_equal(dmabuf.fd, -1);
-	assert_null(rig_current());
+	assert_null(fixture_current());
 }
 
 static void exports_its_own_memory(void **state)
@@ -91,7 +91,7 @@ static void exports_its_own_memory(void **state)
 /* A part is exported as such, or from the base if only that is accepted. */
 static void exports_parts(void **state)
 {
-	uint64_t base = rig_alloc(context, 4 * RIG_MIB), page = pier_host_page();
+	uint64_t base = fixture_alloc(context, 4 * FIXTURE_MIB), page = pier_host_page();
 	struct fake_cuda_call *call;
 	struct pier_memory memory;
 
@@ -106,15 +106,15 @@ static void exports_parts(void **state)
 	app.control->device[1].ranges = FAKE_CUDA_RANGES_WHOLE;
 	check_export(&memory, base + 3 * page, page, 3 * page);
 	check_export(&memory, base, page, 0);
-	check_export(&memory, base, 4 * RIG_MIB, 0);
+	check_export(&memory, base, 4 * FIXTURE_MIB, 0);
 	cuda->release(&memory);
-	rig_free(context, base);
+	fixture_free(context, base);
 }
 
 /* If any part is accepted, no more than that is exported. */
 static void exports_no_more_than_requested(void **state)
 {
-	uint64_t base = rig_alloc(context, 4 * RIG_MIB), page = pier_host_page();
+	uint64_t base = fixture_alloc(context, 4 * FIXTURE_MIB), page = pier_host_page();
 	struct pier_backend_export dmabuf = { .fd = -1 };
 	uint64_t exports = app.control->exports;
 	struct pier_memory memory;
@@ -131,13 +131,13 @@ static void exports_no_more_than_requested(void **state)
 	assert_int_equal(app.control->exports, exports + 1);
 	cuda->close_export(&dmabuf);
 	cuda->release(&memory);
-	rig_free(context, base);
+	fixture_free(context, base);
 }
 
 /* A small allocation in the middle of a page, beside others. */
 static void exports_small_allocations(void **state)
 {
-	uint64_t a = rig_alloc(context, 600), b = rig_alloc(context, 600);
+	uint64_t a = fixture_alloc(context, 600), b = fixture_alloc(context, 600);
 	uint64_t page = pier_host_page();
 	struct pier_backend_export dmabuf = { .fd = -1 };
 	struct pier_memory memory;
@@ -153,13 +153,13 @@ static void exports_small_allocations(void **state)
 	assert_same_bytes(&dmabuf, b, 600);
 	cuda->close_export(&dmabuf);
 	cuda->release(&memory);
-	rig_free(context, a);
-	rig_free(context, b);
+	fixture_free(context, a);
+	fixture_free(context, b);
 }
 
 static void refuses_ranges_across_seams(void **state)
 {
-	struct rig_vmm range = rig_map(1, RIG_BLOCK, 3, true);
+	struct fixture_vmm range = fixture_map(1, FIXTURE_BLOCK, 3, true);
 	struct pier_backend_export dmabuf = { .fd = -1 };
 	uint64_t start, length, page = pier_host_page();
 	struct pier_memory memory;
@@ -169,7 +169,7 @@ static void refuses_ranges_across_seams(void **state)
 	expect_ok(call_find(cuda, range.address, range.length, &memory));
 	expect_refusal(&memory, range.address, range.length, -EXDEV,
 		       "several of 3 segments");
-	expect_refusal(&memory, range.address + RIG_BLOCK - page, 2 * page, -EXDEV,
+	expect_refusal(&memory, range.address + FIXTURE_BLOCK - page, 2 * page, -EXDEV,
 		       "several of 3 segments");
 	for (uint64_t at = range.address; at < range.address + range.length;
 	     at = start + length) {
@@ -179,7 +179,7 @@ static void refuses_ranges_across_seams(void **state)
 	}
 	/* A part of one segment is refused for being a part, not for a seam. */
 	app.control->device[1].ranges = FAKE_CUDA_RANGES_WHOLE;
-	check_export(&memory, range.address + RIG_BLOCK + page, page, page);
+	check_export(&memory, range.address + FIXTURE_BLOCK + page, page, page);
 	app.control->device[1].ranges = FAKE_CUDA_RANGES_ANY;
 	/* A driver that joins segments. */
 	app.control->device[1].seams = FAKE_CUDA_SEAMS_JOINED;
@@ -190,7 +190,7 @@ static void refuses_ranges_across_seams(void **state)
 	assert_int_equal(status.st_size, range.length);
 	cuda->close_export(&dmabuf);
 	cuda->release(&memory);
-	rig_unmap(&range);
+	fixture_unmap(&range);
 }
 
 /* pier's own segments, through the public calls for memory with seams. */
@@ -200,11 +200,12 @@ static void exports_its_own_segments(void **state)
 	uint64_t start, length;
 
 	(void)state;
-	expect_ok(cuda->alloc("0:vmm:2M", 5 * RIG_MIB, &memory));
+	expect_ok(cuda->alloc("0:vmm:2M", 5 * FIXTURE_MIB, &memory));
 	expect_refusal(&memory, memory.address, memory.length, -EXDEV, "3 segments");
-	expect_ok(cuda->segment(&memory, memory.address + 5 * RIG_MIB, &start, &length));
-	assert_int_equal(start, memory.address + 4 * RIG_MIB);
-	assert_int_equal(length, RIG_BLOCK);
+	expect_ok(cuda->segment(&memory, memory.address + 5 * FIXTURE_MIB, &start,
+				&length));
+	assert_int_equal(start, memory.address + 4 * FIXTURE_MIB);
+	assert_int_equal(length, FIXTURE_BLOCK);
 	check_export(&memory, start, length, 0);
 	cuda->free(&memory);
 }
@@ -249,7 +250,8 @@ static bool sync_memops(uint64_t address)
  */
 static void makes_the_context_synchronous(void **state)
 {
-	uint64_t address = rig_alloc(context, 4 * RIG_MIB), page = pier_host_page();
+	uint64_t address = fixture_alloc(context, 4 * FIXTURE_MIB),
+		 page = pier_host_page();
 	struct fake_cuda_call *set = fake_cuda_call(app.control, "cuPointerSetAttribute");
 	unsigned int flags = 0;
 	CUcontext primary;
@@ -265,7 +267,7 @@ static void makes_the_context_synchronous(void **state)
 	check_export(&memory, address, page, 0);
 	assert_int_equal(set->calls, 1);
 	cuda->release(&memory);
-	rig_free(context, address);
+	fixture_free(context, address);
 
 	assert_int_equal(app.cuDevicePrimaryCtxRetain(&primary, 0), CUDA_SUCCESS);
 	assert_int_equal(app.cuCtxPushCurrent_v2(primary), CUDA_SUCCESS);
@@ -286,7 +288,7 @@ static void refuses_to_export_unsynchronised_memory(void **state)
 
 	(void)state;
 	expect_ok(cuda->alloc("0", 1, &memory));
-	rig_fail("cuPointerSetAttribute", 999);
+	fixture_fail("cuPointerSetAttribute", 999);
 	expect_refusal(&memory, memory.address, memory.length, -EIO, "SYNC_MEMOPS");
 	check_export(&memory, memory.address, memory.length, 0);
 	cuda->free(&memory);
@@ -325,9 +327,9 @@ static void reports_a_full_bar1(void **state)
 	struct pier_memory first, second;
 
 	(void)state;
-	app.control->device[0].bar = 3 * RIG_MIB;
-	expect_ok(cuda->alloc("0", 2 * RIG_MIB, &first));
-	expect_ok(cuda->alloc("0", 2 * RIG_MIB, &second));
+	app.control->device[0].bar = 3 * FIXTURE_MIB;
+	expect_ok(cuda->alloc("0", 2 * FIXTURE_MIB, &first));
+	expect_ok(cuda->alloc("0", 2 * FIXTURE_MIB, &second));
 	check_export(&first, first.address, first.length, 0);
 	expect_refusal(&second, second.address, second.length, -ENOMEM, "BAR1");
 	cuda->free(&first);
@@ -338,35 +340,35 @@ static void reports_a_full_bar1(void **state)
 /* Freed after it was wrapped, with new memory or nothing at the address. */
 static void refuses_freed_memory(void **state)
 {
-	uint64_t address = rig_alloc(context, 4 * RIG_MIB), again;
+	uint64_t address = fixture_alloc(context, 4 * FIXTURE_MIB), again;
 	struct pier_memory memory;
 
 	(void)state;
 	expect_ok(call_find(cuda, address, 1, &memory));
-	rig_free(context, address);
+	fixture_free(context, address);
 	expect_refusal(&memory, address, pier_host_page(), -EINVAL, "was freed");
-	again = rig_alloc(context, 4 * RIG_MIB);
+	again = fixture_alloc(context, 4 * FIXTURE_MIB);
 	assert_int_equal(again, address);
 	expect_refusal(&memory, address, pier_host_page(), -EINVAL, "was freed");
 	cuda->release(&memory);
-	rig_free(context, again);
+	fixture_free(context, again);
 }
 
 /* Freed memory cannot be detected, and nothing is refused for that reason. */
 static void works_without_allocation_ids(void **state)
 {
-	struct rig_vmm range = rig_map(1, RIG_BLOCK, 1, true);
+	struct fixture_vmm range = fixture_map(1, FIXTURE_BLOCK, 1, true);
 	struct pier_memory memory;
 	char byte = 1;
 
 	(void)state;
 	app.control->no_mapping_ids = true;
 	expect_ok(call_find(cuda, range.address, 1, &memory));
-	check_export(&memory, range.address, RIG_BLOCK, 0);
+	check_export(&memory, range.address, FIXTURE_BLOCK, 0);
 	expect_ok(cuda->copy_to(&memory, 0, &byte, 1));
 	expect_ok(cuda->expose(&memory));
 	cuda->release(&memory);
-	rig_unmap(&range);
+	fixture_unmap(&range);
 }
 
 static void reports_failures_of_the_driver(void **state)
@@ -384,14 +386,14 @@ static void reports_failures_of_the_driver(void **state)
 	(void)state;
 	expect_ok(cuda->alloc("0", 1, &memory));
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		rig_fail("cuMemGetHandleForAddressRange", cases[i].result);
+		fixture_fail("cuMemGetHandleForAddressRange", cases[i].result);
 		expect_result(call_export(cuda, &memory, memory.address, memory.length,
 					  PIER_MAPPING_DEFAULT, &dmabuf),
 			      cases[i].error);
-		assert_null(rig_current());
+		assert_null(fixture_current());
 	}
 	test_assert_sentence("error 12345 of the CUDA driver");
-	rig_fail("cuCtxPushCurrent", 201);
+	fixture_fail("cuCtxPushCurrent", 201);
 	expect_refusal(&memory, memory.address, memory.length, -EINVAL,
 		       "CUDA_ERROR_INVALID_CONTEXT");
 	cuda->free(&memory);
@@ -419,11 +421,11 @@ static void flushes_if_the_device_requires_it(void **state)
 		assert_int_equal(app.control->flushes, cases[i].flushes);
 		if (cases[i].result)
 			test_assert_sentence("pier_reader_read_back()");
-		assert_null(rig_current());
+		assert_null(fixture_current());
 	}
 	app.control->device[1].ordering = 0;
 	app.control->device[1].flush_options = 1;
-	rig_fail("cuFlushGPUDirectRDMAWrites", 719);
+	fixture_fail("cuFlushGPUDirectRDMAWrites", 719);
 	expect_result(call_flush(cuda, &memory), -EIO);
 	test_assert_sentence("restart the process");
 	cuda->free(&memory);
@@ -450,7 +452,7 @@ static void locks_host_memory(void **state)
 	test_assert_sentence("cuMemHostRegister");
 	cuda->unlock_host(&memory, plain);
 	assert_int_equal(app.control->live[FAKE_CUDA_REGISTERED], before);
-	assert_null(rig_current());
+	assert_null(fixture_current());
 	cuda->free(&memory);
 	munmap(plain, 4 * page);
 }
@@ -481,16 +483,16 @@ static void reports_a_lost_device(void **state)
 		expect_ok(cuda->alloc("1", 1, &other));
 		expect_ok(cuda->copy_to(&other, 0, &byte, 1));
 		cuda->free(&other);
-		assert_null(rig_current());
+		assert_null(fixture_current());
 		/* Restore the device, so that the fake ends empty. */
 		app.control->device[0].lost_in = 0;
 		cuda->free(&memory);
 	}
 	/* Lost while freeing: no context stays current. */
-	expect_ok(cuda->alloc("0:vmm:2M", 5 * RIG_MIB, &memory));
+	expect_ok(cuda->alloc("0:vmm:2M", 5 * FIXTURE_MIB, &memory));
 	app.control->device[0].lost_in = 1;
 	cuda->free(&memory);
-	assert_null(rig_current());
+	assert_null(fixture_current());
 }
 
 /* Copies of pageable memory are complete when they return. */
@@ -507,7 +509,7 @@ static void copies_are_complete_on_return(void **state)
 	calls = wait->calls;
 	expect_ok(cuda->copy_to(&memory, 0, &byte, 1));
 	assert_int_equal(wait->calls, calls + 1);
-	rig_fail("cuStreamSynchronize", 700);
+	fixture_fail("cuStreamSynchronize", 700);
 	expect_result(cuda->copy_to(&memory, 0, &byte, 1), -EIO);
 	test_assert_sentence("CUDA_ERROR_ILLEGAL_ADDRESS");
 	cuda->free(&memory);
@@ -537,5 +539,5 @@ int main(void)
 		CASE(works_without_allocation_ids),
 	};
 
-	return cmocka_run_group_tests(tests, rig_begin, NULL);
+	return cmocka_run_group_tests(tests, fixture_begin, NULL);
 }

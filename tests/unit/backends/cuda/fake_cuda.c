@@ -319,7 +319,7 @@ static CUdeviceptr touched;
 
 static void touch_memory(void)
 {
-	/* What happens if a copy was forgotten. */
+	/* A copy that was forgotten ends like this. */
 	*(volatile char *)(uintptr_t)touched = 1;
 }
 
@@ -357,17 +357,17 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(has_the_abi_of_cuda_h),
 		cmocka_unit_test(requires_initialisation),
-		rig_test(lists_its_devices),
-		rig_test(older_versions_lack_newer_functions),
-		rig_test(version_selects_the_form_of_a_function),
-		rig_test(requires_a_current_context),
-		rig_test(contexts_end_with_their_memory),
-		rig_test(contexts_left_by_threads_are_counted),
-		rig_test(named_calls_can_be_made_to_fail),
-		rig_test(lost_devices_stay_lost),
-		rig_test(children_have_no_driver),
-		rig_test(environment_configures_the_fake),
-		rig_test(device_memory_cannot_be_touched),
+		fixture_test(lists_its_devices),
+		fixture_test(older_versions_lack_newer_functions),
+		fixture_test(version_selects_the_form_of_a_function),
+		fixture_test(requires_a_current_context),
+		fixture_test(contexts_end_with_their_memory),
+		fixture_test(contexts_left_by_threads_are_counted),
+		fixture_test(named_calls_can_be_made_to_fail),
+		fixture_test(lost_devices_stay_lost),
+		fixture_test(children_have_no_driver),
+		fixture_test(environment_configures_the_fake),
+		fixture_test(device_memory_cannot_be_touched),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

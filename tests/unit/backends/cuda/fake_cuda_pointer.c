@@ -162,10 +162,10 @@ static void other_kinds_are_described(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		rig_test(distinguishes_physical_memory),
-		rig_test(foreign_pointers_have_no_attributes),
-		rig_test(device_memory_is_described),
-		rig_test(other_kinds_are_described),
+		fixture_test(distinguishes_physical_memory),
+		fixture_test(foreign_pointers_have_no_attributes),
+		fixture_test(device_memory_is_described),
+		fixture_test(other_kinds_are_described),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -195,11 +195,11 @@ static void dmabufs_are_made_by_udmabuf(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		rig_test(sizes_must_be_multiples_of_the_granularity),
-		rig_test(memory_can_be_mapped_twice),
-		rig_test(detects_seams),
-		rig_test(mappings_must_be_made_for_rdma),
-		rig_test(dmabufs_are_made_by_udmabuf),
+		fixture_test(sizes_must_be_multiples_of_the_granularity),
+		fixture_test(memory_can_be_mapped_twice),
+		fixture_test(detects_seams),
+		fixture_test(mappings_must_be_made_for_rdma),
+		fixture_test(dmabufs_are_made_by_udmabuf),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

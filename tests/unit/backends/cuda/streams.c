@@ -24,7 +24,7 @@ static void does_not_wait_for_a_kernel(void **state)
 	(void)state;
 	for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
 		app.control->kernel_polls = true;
-		expect_ok(cuda->alloc(units[i], RIG_MIB, &memory));
+		expect_ok(cuda->alloc(units[i], FIXTURE_MIB, &memory));
 		check_beside_kernel(&memory);
 		cuda->free(&memory);
 	}
@@ -34,7 +34,7 @@ static void does_not_wait_for_a_kernel(void **state)
 /* An application's context has a stream of pier's only during a copy. */
 static void removes_its_stream_after_the_copy(void **state)
 {
-	CUcontext context = rig_context(1), popped;
+	CUcontext context = fixture_context(1), popped;
 	struct fake_cuda_call *made = fake_cuda_call(app.control, "cuStreamCreate");
 	uint64_t address;
 	struct pier_memory memory;
@@ -42,18 +42,18 @@ static void removes_its_stream_after_the_copy(void **state)
 
 	(void)state;
 	assert_int_equal(app.cuCtxPopCurrent_v2(&popped), CUDA_SUCCESS);
-	address = rig_alloc(context, 4 * RIG_MIB);
+	address = fixture_alloc(context, 4 * FIXTURE_MIB);
 	expect_ok(call_find(cuda, address, 1, &memory));
 	check_beside_kernel(&memory);
 	assert_int_equal(made->calls, 2);
-	rig_fail("cuStreamCreate", CUDA_ERROR_OUT_OF_MEMORY);
+	fixture_fail("cuStreamCreate", CUDA_ERROR_OUT_OF_MEMORY);
 	expect_result(cuda->copy_to(&memory, 0, &byte, 1), -ENOMEM);
 	test_assert_sentence("cuStreamCreate");
-	rig_fail("cuMemcpyDtoHAsync", CUDA_ERROR_ILLEGAL_ADDRESS);
+	fixture_fail("cuMemcpyDtoHAsync", CUDA_ERROR_ILLEGAL_ADDRESS);
 	expect_result(cuda->copy_from(&memory, 0, &byte, 1), -EIO);
 	cuda->release(&memory);
-	rig_free(context, address);
-	rig_destroy(context);
+	fixture_free(context, address);
+	fixture_destroy(context);
 }
 
 /* The runtime uses the primary context, in which pier keeps a stream. */
@@ -66,12 +66,12 @@ static void keeps_its_stream_in_the_primary_context(void **state)
 
 	(void)state;
 	assert_int_equal(app.cuDevicePrimaryCtxRetain(&primary, 0), CUDA_SUCCESS);
-	address = rig_alloc(primary, 4 * RIG_MIB);
+	address = fixture_alloc(primary, 4 * FIXTURE_MIB);
 	expect_ok(call_find(cuda, address, 1, &memory));
 	check_beside_kernel(&memory);
 	assert_int_equal(made->calls, 0);
 	cuda->release(&memory);
-	rig_free(primary, address);
+	fixture_free(primary, address);
 	assert_int_equal(app.cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
 }
 
@@ -98,12 +98,12 @@ static void check_beside_capture(const char *unit)
 	cuda->unlock_host(&memory, plain);
 	cuda->free(&memory);
 	app.control->capturing = false;
-	start = rig_map(0, RIG_BLOCK, 1, true).address;
+	start = fixture_map(0, FIXTURE_BLOCK, 1, true).address;
 	app.control->capturing = true;
 	expect_ok(call_find(cuda, start, 1, &found));
 	cuda->release(&found);
 	app.control->capturing = false;
-	rig_unmap(&(struct rig_vmm){ start, RIG_BLOCK, RIG_BLOCK });
+	fixture_unmap(&(struct fixture_vmm){ start, FIXTURE_BLOCK, FIXTURE_BLOCK });
 	free(plain);
 }
 
@@ -136,14 +136,14 @@ static void restores_the_capture_mode(void **state)
 		exchange(mode);
 		expect_ok(cuda->alloc("1", 1, &memory));
 		assert_int_equal(exchange(mode), mode);
-		rig_fail("cuCtxPushCurrent", CUDA_ERROR_INVALID_CONTEXT);
+		fixture_fail("cuCtxPushCurrent", CUDA_ERROR_INVALID_CONTEXT);
 		expect_result(cuda->copy_to(&memory, 0, &byte, 1), -EINVAL);
 		assert_int_equal(exchange(mode), mode);
-		rig_fail("cuMemAlloc", CUDA_ERROR_OUT_OF_MEMORY);
+		fixture_fail("cuMemAlloc", CUDA_ERROR_OUT_OF_MEMORY);
 		expect_result(cuda->alloc("0", 1, &other), -ENOMEM);
 		assert_int_equal(exchange(mode), mode);
 		/* If the mode cannot be changed, it is not restored either. */
-		rig_fail("cuThreadExchangeStreamCaptureMode", CUDA_ERROR_UNKNOWN);
+		fixture_fail("cuThreadExchangeStreamCaptureMode", CUDA_ERROR_UNKNOWN);
 		expect_ok(cuda->copy_to(&memory, 0, &byte, 1));
 		assert_int_equal(exchange(mode), mode);
 		cuda->free(&memory);
@@ -153,7 +153,7 @@ static void restores_the_capture_mode(void **state)
 
 int main(void)
 {
-#define CASE(name) cmocka_unit_test_setup_teardown(name, rig_setup, rig_teardown)
+#define CASE(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
 	const struct CMUnitTest tests[] = {
 		CASE(does_not_wait_for_a_kernel),
 		CASE(removes_its_stream_after_the_copy),
@@ -162,5 +162,5 @@ int main(void)
 		CASE(restores_the_capture_mode),
 	};
 
-	return cmocka_run_group_tests(tests, rig_begin, NULL);
+	return cmocka_run_group_tests(tests, fixture_begin, NULL);
 }

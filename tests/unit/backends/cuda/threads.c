@@ -73,13 +73,13 @@ static void *work(void *argument)
 
 static void threads_can_share_the_backend(void **state)
 {
-	CUcontext context = rig_context(1), popped;
+	CUcontext context = fixture_context(1), popped;
 	struct worker workers[THREADS];
 	uint64_t shared;
 
 	(void)state;
 	assert_int_equal(app.cuCtxPopCurrent_v2(&popped), CUDA_SUCCESS);
-	shared = rig_alloc(context, 4 * RIG_MIB);
+	shared = fixture_alloc(context, 4 * FIXTURE_MIB);
 	for (unsigned int i = 0; i < THREADS; i++) {
 		workers[i] = (struct worker){ .number = i, .shared = shared };
 		assert_int_equal(
@@ -90,8 +90,8 @@ static void threads_can_share_the_backend(void **state)
 		if (workers[i].problem)
 			fail_msg("thread %u: not: %s", i, workers[i].problem);
 	}
-	rig_free(context, shared);
-	rig_destroy(context);
+	fixture_free(context, shared);
+	fixture_destroy(context);
 }
 
 /* One thread retains it, and the others release it. */
@@ -123,5 +123,5 @@ int main(void)
 		cmocka_unit_test_teardown(primary_context_is_retained_once, teardown),
 	};
 
-	return cmocka_run_group_tests(tests, rig_begin, NULL);
+	return cmocka_run_group_tests(tests, fixture_begin, NULL);
 }

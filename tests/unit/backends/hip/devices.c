@@ -39,7 +39,7 @@ static void expect_reason(int error, int result, const char *reason)
 	struct pier_backend_unit unit;
 	char detail[256]; /* that of pier_backend_info */
 
-	rig.fake->devices = 0;
+	fixture.fake->devices = 0;
 	kfd_error = error;
 	expect_result(backend->alloc("0", 1, &memory), -result);
 	test_assert_sentence("HIP has no device: ");
@@ -48,7 +48,7 @@ static void expect_reason(int error, int result, const char *reason)
 	expect_result(backend->probe(detail, sizeof(detail)), -result);
 	assert_non_null(strstr(detail, reason));
 	expect_result(backend->unit(0, &unit), -ENOENT);
-	assert_int_equal(rig.hipPeekAtLastError(), 0);
+	assert_int_equal(fixture.hipPeekAtLastError(), 0);
 }
 
 static void reports_why_no_device_works(void **state)
@@ -68,8 +68,8 @@ static void reports_why_no_device_works(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		rig_test(reports_why_no_device_works),
+		fixture_test(reports_why_no_device_works),
 	};
 
-	return cmocka_run_group_tests_name("hip_devices", tests, rig_open, NULL);
+	return cmocka_run_group_tests_name("hip_devices", tests, fixture_open, NULL);
 }

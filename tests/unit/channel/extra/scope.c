@@ -371,7 +371,7 @@ static void reports_failures_of_the_body_separately(void **state)
 	destroy(channel);
 }
 
-/* What does not fit is counted; later failures do not displace earlier ones. */
+/* Failures that do not fit are counted; later failures do not displace earlier ones. */
 static void lists_failures_up_to_the_limit(void **state)
 {
 	(void)state;
@@ -715,7 +715,7 @@ static void waits_for_room_until_its_deadline(void **state)
 	attr.window = 2;
 	attr.timeout_ms = SHORT;
 	expect_ok(pier_scope_begin(channel, &attr, &scope));
-	/* What can never fit is refused at once. */
+	/* A request that can never fit is refused at once. */
 	expect_result(pier_post_batch(channel, batch, 3, NULL), -E2BIG);
 	expect_ok(pier_post_batch(channel, batch, 2, NULL));
 	expect_result(pier_post_send(channel, NULL, 0, NULL), -ETIMEDOUT);

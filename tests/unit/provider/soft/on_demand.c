@@ -17,15 +17,15 @@ enum {
 		    IBV_ACCESS_REMOTE_READ | IBV_ACCESS_ON_DEMAND
 };
 
-static const struct rig_options stepped = { .stepped = 1 };
+static const struct fixture_options stepped = { .stepped = 1 };
 
 /* Two ends, and a region of the second one that is only a range of addresses. */
 struct demand {
-	struct rig a, b;
+	struct soft_fixture a, b;
 	char *memory;
 	size_t page, length;
 	struct ibv_mr *mr;
-	struct rig_endpoint peer;
+	struct fixture_endpoint peer;
 };
 
 static char *map(struct demand *demand, size_t offset, size_t length, int protection)
@@ -58,31 +58,31 @@ static void set_up(struct demand *demand)
 	demand->memory = mmap(NULL, demand->length, PROT_NONE,
 			      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	assert_ptr_not_equal(demand->memory, MAP_FAILED);
-	rig_open_pair(&demand->a, &demand->b, &stepped);
+	fixture_open_pair(&demand->a, &demand->b, &stepped);
 	demand->mr = soft->reg_mr(demand->b.pd, demand->memory, demand->length,
 				  (uintptr_t)demand->memory, ON_DEMAND);
 	assert_non_null(demand->mr);
-	rig_describe(&demand->b, &demand->peer);
+	fixture_describe(&demand->b, &demand->peer);
 	demand->peer.rkey = demand->mr->rkey;
 	demand->peer.address = (uintptr_t)demand->memory;
-	memset(demand->a.memory, 'd', RIG_MEMORY);
+	memset(demand->a.memory, 'd', FIXTURE_MEMORY);
 }
 
 static void tear_down(struct demand *demand)
 {
 	assert_int_equal(soft->dereg_mr(demand->mr), 0);
-	rig_close(&demand->a);
-	rig_close(&demand->b);
+	fixture_close(&demand->a);
+	fixture_close(&demand->b);
 	munmap(demand->memory, demand->length);
 }
 
 static void transfer(struct demand *demand, enum ibv_wr_opcode opcode, uint64_t at,
 		     uint32_t length, enum ibv_wc_status status)
 {
-	assert_int_equal(rig_post(&demand->a, opcode, 1, 0, length, &demand->peer, at,
-				  IBV_SEND_SIGNALED),
+	assert_int_equal(fixture_post(&demand->a, opcode, 1, 0, length, &demand->peer, at,
+				      IBV_SEND_SIGNALED),
 			 0);
-	rig_expect(&demand->a, demand->a.send_cq, &demand->b, 1, status);
+	fixture_expect(&demand->a, demand->a.send_cq, &demand->b, 1, status);
 }
 
 static void refuses_invalid_registrations(void **state)
@@ -90,32 +90,32 @@ static void refuses_invalid_registrations(void **state)
 	int fd = memfd_create("demand", MFD_CLOEXEC);
 	size_t page = sysconf(_SC_PAGESIZE);
 	bool on_demand = false;
-	struct rig rig;
+	struct soft_fixture fixture;
 
 	(void)state;
 	assert_int_equal(ftruncate(fd, page), 0);
-	rig_open(&rig, NULL);
-	assert_int_equal(soft->query_on_demand(rig.context, &on_demand), 0);
+	fixture_open(&fixture, NULL);
+	assert_int_equal(soft->query_on_demand(fixture.context, &on_demand), 0);
 	assert_true(on_demand);
 	errno = 0;
-	assert_null(soft->reg_dmabuf_mr(rig.pd, 0, page, 0, fd, ON_DEMAND));
+	assert_null(soft->reg_dmabuf_mr(fixture.pd, 0, page, 0, fd, ON_DEMAND));
 	assert_int_equal(errno, EINVAL);
 	for (int i = 0; i < 2; i++) {
 		struct pier_provider_part parts[2] = {
-			{ .fd = -1, .addr = rig.memory, .length = 5 },
-			{ .fd = -1, .addr = rig.memory, .length = 5 },
+			{ .fd = -1, .addr = fixture.memory, .length = 5 },
+			{ .fd = -1, .addr = fixture.memory, .length = 5 },
 		};
 
 		parts[i].fd = fd;
 		errno = 0;
-		assert_null(soft->reg_parts(rig.pd, parts, 2, 0, ON_DEMAND, NULL));
+		assert_null(soft->reg_parts(fixture.pd, parts, 2, 0, ON_DEMAND, NULL));
 		assert_int_equal(errno, EINVAL);
 	}
 	errno = 0;
-	assert_null(soft->reg_mr(rig.pd, NULL, SIZE_MAX, 0, ON_DEMAND));
+	assert_null(soft->reg_mr(fixture.pd, NULL, SIZE_MAX, 0, ON_DEMAND));
 	assert_int_equal(errno, EINVAL);
 	close(fd);
-	rig_close(&rig);
+	fixture_close(&fixture);
 }
 
 static unsigned int count_resident(char *memory, size_t pages)
@@ -224,7 +224,7 @@ static void read_with_a_late_hole_sends_nothing(void **state)
 	wr.wr.rdma.rkey = demand.peer.rkey;
 	wr.wr.rdma.remote_addr = demand.peer.address;
 	assert_int_equal(ibv_post_send(demand.a.qp, &wr, &bad), 0);
-	rig_expect(&demand.a, demand.a.send_cq, &demand.b, 1, IBV_WC_REM_ACCESS_ERR);
+	fixture_expect(&demand.a, demand.a.send_cq, &demand.b, 1, IBV_WC_REM_ACCESS_ERR);
 	plug_hole(&demand, demand.length - demand.page, demand.page);
 	assert_int_equal(soft->dereg_mr(mr), 0);
 	munmap(sink, demand.length);
@@ -246,14 +246,14 @@ static void survives_holes_in_the_source(void **state)
 	sge = (struct ibv_sge){ (uintptr_t)demand.memory, 10, demand.mr->lkey };
 	map(&demand, 0, demand.page, PROT_READ | PROT_WRITE);
 	memset(demand.memory, 's', 10);
-	assert_int_equal(rig_post_recv(&demand.a, 1, 100, 10), 0);
+	assert_int_equal(fixture_post_recv(&demand.a, 1, 100, 10), 0);
 	assert_int_equal(ibv_post_send(demand.b.qp, &wr, &bad), 0);
-	rig_expect(&demand.b, demand.b.send_cq, &demand.a, 0, IBV_WC_SUCCESS);
-	rig_expect(&demand.a, demand.a.recv_cq, &demand.b, 1, IBV_WC_SUCCESS);
+	fixture_expect(&demand.b, demand.b.send_cq, &demand.a, 0, IBV_WC_SUCCESS);
+	fixture_expect(&demand.a, demand.a.recv_cq, &demand.b, 1, IBV_WC_SUCCESS);
 	assert_memory_equal(demand.a.memory + 100, demand.memory, 10);
 	punch_hole(&demand, 0, demand.page);
 	assert_int_equal(ibv_post_send(demand.b.qp, &wr, &bad), 0);
-	rig_expect(&demand.b, demand.b.send_cq, &demand.a, 0, IBV_WC_LOC_PROT_ERR);
+	fixture_expect(&demand.b, demand.b.send_cq, &demand.a, 0, IBV_WC_LOC_PROT_ERR);
 	plug_hole(&demand, 0, demand.page);
 	tear_down(&demand);
 }
@@ -268,9 +268,9 @@ static void survives_holes_in_the_target(void **state)
 	set_up(&demand);
 	sge = (struct ibv_sge){ (uintptr_t)demand.memory, 10, demand.mr->lkey };
 	assert_int_equal(ibv_post_recv(demand.b.qp, &wr, &bad), 0);
-	assert_int_equal(rig_post(&demand.a, IBV_WR_SEND, 1, 0, 10, NULL, 0, 0), 0);
-	rig_expect(&demand.b, demand.b.recv_cq, &demand.a, 0, IBV_WC_LOC_PROT_ERR);
-	rig_expect(&demand.a, demand.a.send_cq, &demand.b, 1, IBV_WC_REM_OP_ERR);
+	assert_int_equal(fixture_post(&demand.a, IBV_WR_SEND, 1, 0, 10, NULL, 0, 0), 0);
+	fixture_expect(&demand.b, demand.b.recv_cq, &demand.a, 0, IBV_WC_LOC_PROT_ERR);
+	fixture_expect(&demand.a, demand.a.send_cq, &demand.b, 1, IBV_WC_REM_OP_ERR);
 	tear_down(&demand);
 }
 

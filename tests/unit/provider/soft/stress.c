@@ -147,10 +147,10 @@ static uint8_t byte_at(uint8_t content, uint32_t i)
 
 struct end {
 	int number;
-	struct rig rig;
+	struct soft_fixture fixture;
 	struct ibv_mr *mr;
 	uint8_t *memory;
-	struct rig_endpoint peer;
+	struct fixture_endpoint peer;
 	int pipe;
 	uint64_t random; /* for choices that need not repeat */
 	uint64_t stop_at;
@@ -233,7 +233,7 @@ static void post_one(struct end *end)
 				       : remote(end, LANDING, i);
 	if (!reads)
 		fill(at, op->length, op->content);
-	CHECK(ibv_post_send(end->rig.qp, &wr, &bad) == 0);
+	CHECK(ibv_post_send(end->fixture.qp, &wr, &bad) == 0);
 	if (op->flags & IBV_SEND_INLINE)
 		memset(at, 0x55, op->length);
 	end->posted++;
@@ -274,8 +274,8 @@ static bool poll_sends(struct end *end)
 {
 	struct ibv_wc wc;
 
-	CHECK(ibv_poll_cq(end->rig.send_cq, 0, &wc) == 0);
-	if (ibv_poll_cq(end->rig.send_cq, 1, &wc) != 1)
+	CHECK(ibv_poll_cq(end->fixture.send_cq, 0, &wc) == 0);
+	if (ibv_poll_cq(end->fixture.send_cq, 1, &wc) != 1)
 		return false;
 	if (wc.status != IBV_WC_SUCCESS)
 		fprintf(stderr, "status %d of request %d\n", wc.status, (int)wc.wr_id);
@@ -309,7 +309,7 @@ static bool post_recvs(struct end *end)
 			.num_sge = split(end, at, MAX_BYTES, sges),
 		};
 
-		CHECK(ibv_post_recv(end->rig.qp, &wr, &bad) == 0);
+		CHECK(ibv_post_recv(end->fixture.qp, &wr, &bad) == 0);
 		end->recvs_posted++;
 	}
 	return true;
@@ -350,7 +350,7 @@ static bool poll_recvs(struct end *end)
 {
 	struct ibv_wc wc;
 
-	if (ibv_poll_cq(end->rig.recv_cq, 1, &wc) != 1)
+	if (ibv_poll_cq(end->fixture.recv_cq, 1, &wc) != 1)
 		return false;
 	CHECK(wc.status == IBV_WC_SUCCESS);
 	CHECK(wc.wr_id == end->recvs_done);
@@ -366,8 +366,8 @@ static bool poll_recvs(struct end *end)
 		 * The peer writes again only after it has read this, but ThreadSanitizer
 		 * cannot see the order through the peer's process.
 		 */
-		pier_soft_lock(soft_context(end->rig.context));
-		pier_soft_unlock(soft_context(end->rig.context));
+		pier_soft_lock(soft_context(end->fixture.context));
+		pier_soft_unlock(soft_context(end->fixture.context));
 		CHECK(write(end->pipe, "n", 1) == 1);
 	}
 	return true;
@@ -381,7 +381,7 @@ static bool hear(struct end *end)
 	/* 'm' is for meet(). */
 	if (recv(end->pipe, &word, 1, MSG_DONTWAIT | MSG_PEEK) != 1 || word == 'm')
 		return false;
-	rig_read_all(end->pipe, &word, 1);
+	fixture_read_all(end->pipe, &word, 1);
 	CHECK(word == 's' || (word == 'n' && !end->compared && !end->stopped));
 	end->peer_stopped |= word == 's';
 	end->compared |= word == 'n';
@@ -400,7 +400,7 @@ static bool go_on(struct end *end)
 {
 	if (end->running || !end->compared)
 		return false;
-	if (rig_milliseconds() < end->stop_at || end->out.round < LEAST_ROUNDS) {
+	if (fixture_milliseconds() < end->stop_at || end->out.round < LEAST_ROUNDS) {
 		begin_round(end);
 		return true;
 	}
@@ -412,13 +412,13 @@ static bool go_on(struct end *end)
 
 static void take_events(struct end *end)
 {
-	struct pollfd waited = { .fd = end->rig.channel->fd, .events = POLLIN };
+	struct pollfd waited = { .fd = end->fixture.channel->fd, .events = POLLIN };
 	struct ibv_cq *cq;
 	void *context;
 
 	while (poll(&waited, 1, 0) == 1) {
-		CHECK(pier_soft_provider.get_cq_event(end->rig.channel, &cq, &context) ==
-		      0);
+		CHECK(pier_soft_provider.get_cq_event(end->fixture.channel, &cq,
+						      &context) == 0);
 		pier_soft_provider.ack_cq_events(cq, 1);
 	}
 }
@@ -433,8 +433,8 @@ static bool turn(struct end *end)
 	moved |= poll_sends(end);
 	moved |= poll_recvs(end);
 	if (moved)
-		end->last_progress = rig_milliseconds();
-	CHECK(rig_milliseconds() - end->last_progress < STALL_MS);
+		end->last_progress = fixture_milliseconds();
+	CHECK(fixture_milliseconds() - end->last_progress < STALL_MS);
 	return moved | post_recvs(end);
 }
 
@@ -445,20 +445,20 @@ static bool turn(struct end *end)
 static void sleep_on_channel(struct end *end)
 {
 	struct pollfd waited[2] = {
-		{ .fd = end->rig.channel->fd, .events = POLLIN },
+		{ .fd = end->fixture.channel->fd, .events = POLLIN },
 		{ .fd = end->pipe, .events = POLLIN },
 	};
 
 	while (end->recvs_posted - end->recvs_done < DEPTH)
 		post_recvs(end);
-	CHECK(ibv_req_notify_cq(end->rig.send_cq, 0) == 0);
-	CHECK(ibv_req_notify_cq(end->rig.recv_cq, 0) == 0);
+	CHECK(ibv_req_notify_cq(end->fixture.send_cq, 0) == 0);
+	CHECK(ibv_req_notify_cq(end->fixture.recv_cq, 0) == 0);
 	if (turn(end))
 		return;
 	if (poll(waited, 2, STALL_MS) == 0)
 		CHECK(!"woken");
 	take_events(end);
-	end->last_progress = rig_milliseconds();
+	end->last_progress = fixture_milliseconds();
 }
 
 static void dawdle(struct end *end)
@@ -482,7 +482,7 @@ static void dawdle(struct end *end)
 
 static void open_end(struct end *end)
 {
-	const struct rig_options options = {
+	const struct fixture_options options = {
 		.depth = DEPTH,
 		.rnr_retry = 7,
 		.min_rnr_timer = 1,
@@ -491,22 +491,22 @@ static void open_end(struct end *end)
 	};
 	const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
 			   IBV_ACCESS_REMOTE_READ;
-	struct rig_endpoint mine;
+	struct fixture_endpoint mine;
 
-	rig_open(&end->rig, &options);
+	fixture_open(&end->fixture, &options);
 	end->memory = aligned_alloc(4096, (size_t)AREAS * AREA);
 	CHECK(end->memory);
 	memset(end->memory, GUARD_BYTE, (size_t)AREAS * AREA);
 	fill(slot(end, PATTERN, 0), MAX_BYTES, 1);
-	end->mr = pier_soft_provider.reg_mr(end->rig.pd, end->memory,
+	end->mr = pier_soft_provider.reg_mr(end->fixture.pd, end->memory,
 					    (size_t)AREAS * AREA, (uintptr_t)end->memory,
 					    access);
 	CHECK(end->mr);
-	rig_describe(&end->rig, &mine);
+	fixture_describe(&end->fixture, &mine);
 	mine.rkey = end->mr->rkey;
 	mine.address = (uintptr_t)end->memory;
-	rig_exchange(end->pipe, &mine, &end->peer);
-	rig_connect(&end->rig, &end->peer);
+	fixture_exchange(end->pipe, &mine, &end->peer);
+	fixture_connect(&end->fixture, &end->peer);
 }
 
 /* With requests in flight: each returns once, in order, and none is missing. */
@@ -518,9 +518,9 @@ static void check_flush(struct end *end)
 	begin_round(end);
 	while (post_some(end))
 		;
-	CHECK(rig_to(&end->rig, IBV_QPS_ERR) == 0);
+	CHECK(fixture_to(&end->fixture, IBV_QPS_ERR) == 0);
 	while (end->known_done < end->posted &&
-	       ibv_poll_cq(end->rig.send_cq, 1, &wc) == 1) {
+	       ibv_poll_cq(end->fixture.send_cq, 1, &wc) == 1) {
 		for (; end->known_done < wc.wr_id; end->known_done++) {
 			CHECK(!(end->out.ops[end->known_done].flags & IBV_SEND_SIGNALED));
 			CHECK(flushed_from == UINT32_MAX);
@@ -534,20 +534,20 @@ static void check_flush(struct end *end)
 	for (; end->known_done < end->posted; end->known_done++)
 		CHECK(!(end->out.ops[end->known_done].flags & IBV_SEND_SIGNALED) &&
 		      flushed_from == UINT32_MAX);
-	CHECK(ibv_poll_cq(end->rig.send_cq, 1, &wc) == 0);
+	CHECK(ibv_poll_cq(end->fixture.send_cq, 1, &wc) == 0);
 	while (end->recvs_done < end->recvs_posted) {
-		CHECK(ibv_poll_cq(end->rig.recv_cq, 1, &wc) == 1);
+		CHECK(ibv_poll_cq(end->fixture.recv_cq, 1, &wc) == 1);
 		CHECK(wc.wr_id == end->recvs_done++);
 	}
-	CHECK(ibv_poll_cq(end->rig.recv_cq, 1, &wc) == 0);
+	CHECK(ibv_poll_cq(end->fixture.recv_cq, 1, &wc) == 0);
 }
 
 static void meet(const struct end *end)
 {
 	char word;
 
-	rig_write_all(end->pipe, "m", 1);
-	rig_read_all(end->pipe, &word, 1);
+	fixture_write_all(end->pipe, "m", 1);
+	fixture_read_all(end->pipe, &word, 1);
 	CHECK(word == 'm');
 }
 
@@ -561,7 +561,7 @@ static void run_end(struct end *end)
 	end->random = seed * 3 + (uint64_t)end->number;
 	begin_round(end);
 	write_round(&end->in);
-	end->last_progress = rig_milliseconds();
+	end->last_progress = fixture_milliseconds();
 	while (!end->stopped || !end->peer_stopped) {
 		if (!turn(end))
 			dawdle(end);
@@ -571,7 +571,7 @@ static void run_end(struct end *end)
 	check_flush(end);
 	meet(end);
 	CHECK(pier_soft_provider.dereg_mr(end->mr) == 0);
-	rig_close(&end->rig);
+	fixture_close(&end->fixture);
 	free(end->memory);
 	close(end->pipe);
 }
@@ -591,7 +591,7 @@ static uint64_t duration(void)
 
 static void make_ends(struct end *ends)
 {
-	uint64_t stop_at = rig_milliseconds() + duration();
+	uint64_t stop_at = fixture_milliseconds() + duration();
 	int fds[2];
 
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);

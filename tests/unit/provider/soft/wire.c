@@ -118,44 +118,44 @@ static void valid_frames_are_accepted(void **state)
 	uint8_t bytes[SOFT_HEADER_SIZE];
 	struct soft_header answer;
 	struct fake fake;
-	struct rig rig;
+	struct soft_fixture fixture;
 	int fd;
 
 	(void)state;
-	rig_open(&rig, NULL);
-	fake_make(&fake, &rig);
-	fd = fake_call(&fake, &rig); /* before RTR: it waits */
-	fake_connect(&rig, &fake);
+	fixture_open(&fixture, NULL);
+	fake_make(&fake, &fixture);
+	fd = fake_call(&fake, &fixture); /* before RTR: it waits */
+	fake_connect(&fixture, &fake);
 	fake_send(fd, (struct soft_header){ .opcode = SOFT_WRITE,
 					    .length = 4,
-					    .key = fake.to_rig.rkey,
-					    .address = fake.to_rig.address });
-	rig_write_all(fd, "abcd", 4);
-	rig_read_all(fd, bytes, sizeof(bytes));
+					    .key = fake.to_fixture.rkey,
+					    .address = fake.to_fixture.address });
+	fixture_write_all(fd, "abcd", 4);
+	fixture_read_all(fd, bytes, sizeof(bytes));
 	assert_true(pier_soft_unpack_header(bytes, &answer));
 	assert_int_equal(answer.opcode, SOFT_ACK);
 	assert_int_equal(answer.msn, 1);
-	assert_memory_equal(rig.memory, "abcd", 5);
+	assert_memory_equal(fixture.memory, "abcd", 5);
 	close(fd);
-	rig_close(&rig);
+	fixture_close(&fixture);
 }
 
 static void check_nonsense(struct soft_header header)
 {
 	struct fake fake;
-	struct rig rig;
+	struct soft_fixture fixture;
 	int fd;
 
-	rig_open(&rig, NULL);
-	fake_make(&fake, &rig);
-	fake_connect(&rig, &fake);
-	fd = fake_call(&fake, &rig);
-	assert_int_equal(rig_post_recv(&rig, 1, 0, 8), 0);
+	fixture_open(&fixture, NULL);
+	fake_make(&fake, &fixture);
+	fake_connect(&fixture, &fake);
+	fd = fake_call(&fake, &fixture);
+	assert_int_equal(fixture_post_recv(&fixture, 1, 0, 8), 0);
 	fake_send(fd, header);
 	assert_true(fake_hangs_up(fd));
-	rig_expect(&rig, rig.recv_cq, NULL, 1, IBV_WC_WR_FLUSH_ERR);
+	fixture_expect(&fixture, fixture.recv_cq, NULL, 1, IBV_WC_WR_FLUSH_ERR);
 	close(fd);
-	rig_close(&rig);
+	fixture_close(&fixture);
 }
 
 static void rejects_invalid_frames(void **state)
@@ -176,21 +176,22 @@ static void check_wrong_answer(struct soft_header header)
 {
 	uint8_t bytes[SOFT_HEADER_SIZE];
 	struct fake fake;
-	struct rig rig;
+	struct soft_fixture fixture;
 	int fd;
 
-	rig_open(&rig, NULL);
-	fake_make(&fake, &rig);
-	fake_connect(&rig, &fake);
-	fd = fake_call(&fake, &rig);
-	assert_int_equal(rig_post(&rig, IBV_WR_RDMA_READ, 5, 0, 100, &fake.to_rig, 0, 0),
+	fixture_open(&fixture, NULL);
+	fake_make(&fake, &fixture);
+	fake_connect(&fixture, &fake);
+	fd = fake_call(&fake, &fixture);
+	assert_int_equal(fixture_post(&fixture, IBV_WR_RDMA_READ, 5, 0, 100,
+				      &fake.to_fixture, 0, 0),
 			 0);
-	rig_read_all(fd, bytes, sizeof(bytes));
+	fixture_read_all(fd, bytes, sizeof(bytes));
 	fake_send(fd, header);
-	rig_expect(&rig, rig.send_cq, NULL, 5, IBV_WC_BAD_RESP_ERR);
+	fixture_expect(&fixture, fixture.send_cq, NULL, 5, IBV_WC_BAD_RESP_ERR);
 	assert_true(fake_hangs_up(fd));
 	close(fd);
-	rig_close(&rig);
+	fixture_close(&fixture);
 }
 
 static void rejects_wrong_answers(void **state)
@@ -211,23 +212,23 @@ static void rejects_wrong_answers(void **state)
 /* On the wire: a fenced request is held back until the READ before it has completed. */
 static void fence_holds_requests_back(void **state)
 {
-	struct rig_options options = { .stepped = 1, .max_rd_atomic = 2 };
+	struct fixture_options options = { .stepped = 1, .max_rd_atomic = 2 };
 	struct pollfd waited = { .events = POLLIN };
 	struct fake fake;
-	struct rig rig;
+	struct soft_fixture fixture;
 
 	(void)state;
-	rig_open(&rig, &options);
-	fake_make(&fake, &rig);
-	fake_connect(&rig, &fake);
-	waited.fd = fake_call_stepped(&fake, &rig);
+	fixture_open(&fixture, &options);
+	fake_make(&fake, &fixture);
+	fake_connect(&fixture, &fake);
+	waited.fd = fake_call_stepped(&fake, &fixture);
 	for (int i = 0; i < 3; i++)
-		assert_int_equal(rig_post(&rig, IBV_WR_RDMA_READ, i, 0, 4, &fake.to_rig,
-					  0, IBV_SEND_SIGNALED),
+		assert_int_equal(fixture_post(&fixture, IBV_WR_RDMA_READ, i, 0, 4,
+					      &fake.to_fixture, 0, IBV_SEND_SIGNALED),
 				 0);
-	assert_int_equal(rig_post(&rig, IBV_WR_SEND, 3, 0, 0, NULL, 0, IBV_SEND_FENCE),
-			 0);
-	fake_step(&rig);
+	assert_int_equal(
+		fixture_post(&fixture, IBV_WR_SEND, 3, 0, 0, NULL, 0, IBV_SEND_FENCE), 0);
+	fake_step(&fixture);
 	/* Two READs, the limit of max_rd_atomic, and no more. */
 	assert_int_equal(fake_next(waited.fd).opcode, SOFT_READ);
 	assert_int_equal(fake_next(waited.fd).opcode, SOFT_READ);
@@ -236,17 +237,17 @@ static void fence_holds_requests_back(void **state)
 		fake_send(waited.fd, (struct soft_header){ .opcode = SOFT_READ_RESPONSE,
 							   .msn = i,
 							   .length = 4 });
-		rig_write_all(waited.fd, "data", 4);
-		fake_step(&rig);
+		fixture_write_all(waited.fd, "data", 4);
+		fake_step(&fixture);
 		if (i == 0)
 			assert_int_equal(fake_next(waited.fd).opcode, SOFT_READ);
 		if (i < 2)
 			assert_int_equal(poll(&waited, 1, 0), 0);
 	}
 	assert_int_equal(fake_next(waited.fd).opcode, SOFT_SEND);
-	assert_memory_equal(rig.memory, "data", 5);
+	assert_memory_equal(fixture.memory, "data", 5);
 	close(waited.fd);
-	rig_close(&rig);
+	fixture_close(&fixture);
 }
 
 static unsigned int chosen_seed(void)
@@ -273,15 +274,16 @@ static void survives_random_frames(void **state)
 	for (int round = 0; round < 60; round++) {
 		uint8_t bytes[SOFT_HEADER_SIZE * 20];
 		struct fake fake;
-		struct rig rig;
+		struct soft_fixture fixture;
 		int fd;
 
-		rig_open(&rig, NULL);
-		fake_make(&fake, &rig);
-		fake_connect(&rig, &fake);
-		fd = fake_call(&fake, &rig);
-		rig_post_recv(&rig, 1, 0, 64);
-		rig_post(&rig, IBV_WR_RDMA_READ, 2, 0, 32, &fake.to_rig, 0, 0);
+		fixture_open(&fixture, NULL);
+		fake_make(&fake, &fixture);
+		fake_connect(&fixture, &fake);
+		fd = fake_call(&fake, &fixture);
+		fixture_post_recv(&fixture, 1, 0, 64);
+		fixture_post(&fixture, IBV_WR_RDMA_READ, 2, 0, 32, &fake.to_fixture, 0,
+			     0);
 		for (size_t i = 0; i < sizeof(bytes); i++)
 			bytes[i] = (uint8_t)(rand_r(&seed) >> 8);
 		for (uint32_t i = 0; i < 20; i++) {
@@ -289,8 +291,8 @@ static void survives_random_frames(void **state)
 				.opcode = opcodes[rand_r(&seed) % sizeof(opcodes)],
 				.msn = rand_r(&seed) % 3,
 				.length = rand_r(&seed) % 40,
-				.key = fake.to_rig.rkey,
-				.address = fake.to_rig.address + rand_r(&seed) % 100,
+				.key = fake.to_fixture.rkey,
+				.address = fake.to_fixture.address + rand_r(&seed) % 100,
 			};
 
 			pier_soft_pack_header(&header, bytes + i * SOFT_HEADER_SIZE);
@@ -298,10 +300,10 @@ static void survives_random_frames(void **state)
 		send(fd, bytes, sizeof(bytes), MSG_NOSIGNAL);
 		shutdown(fd, SHUT_WR);
 		assert_true(fake_hangs_up(fd));
-		for (int i = 64 + 160; i < RIG_MEMORY; i++)
-			assert_int_equal(rig.memory[i], 0);
+		for (int i = 64 + 160; i < FIXTURE_MEMORY; i++)
+			assert_int_equal(fixture.memory[i], 0);
 		close(fd);
-		rig_close(&rig);
+		fixture_close(&fixture);
 	}
 }
 
@@ -309,36 +311,36 @@ static void rejects_a_wrong_secret(void **state)
 {
 	uint8_t transcript[SOFT_MAC_SIZE];
 	struct fake fake;
-	struct rig rig;
+	struct soft_fixture fixture;
 	int fd;
 
 	(void)state;
-	rig_open(&rig, NULL);
-	fake_make(&fake, &rig);
-	fake_connect(&rig, &fake);
-	fd = fake_dial(&rig);
-	fake.to_rig.blob[4] ^= 1; /* the listener's secret */
+	fixture_open(&fixture, NULL);
+	fake_make(&fake, &fixture);
+	fake_connect(&fixture, &fake);
+	fd = fake_dial(&fixture);
+	fake.to_fixture.blob[4] ^= 1; /* the listener's secret */
 	fake_say_hello(&fake, fd, transcript);
 	fake_prove(&fake, fd, transcript);
 	assert_true(fake_hangs_up(fd));
 	close(fd);
-	fake.to_rig.blob[4] ^= 1;
+	fake.to_fixture.blob[4] ^= 1;
 	/* Knows the listener's secret, but is not the peer that it claims to be. */
 	fake.address.secret[0] ^= 1;
-	fd = fake_call(&fake, &rig);
+	fd = fake_call(&fake, &fixture);
 	assert_true(fake_hangs_up(fd));
 	close(fd);
 	/* The queue pair is not affected. */
 	fake.address.secret[0] ^= 1;
-	fd = fake_call(&fake, &rig);
-	assert_int_equal(
-		rig_post(&rig, IBV_WR_RDMA_WRITE, 1, 0, 0, NULL, 0, IBV_SEND_SIGNALED),
-		0);
-	rig_read_all(fd, transcript, SOFT_HEADER_SIZE);
+	fd = fake_call(&fake, &fixture);
+	assert_int_equal(fixture_post(&fixture, IBV_WR_RDMA_WRITE, 1, 0, 0, NULL, 0,
+				      IBV_SEND_SIGNALED),
+			 0);
+	fixture_read_all(fd, transcript, SOFT_HEADER_SIZE);
 	fake_send(fd, (struct soft_header){ .opcode = SOFT_ACK, .msn = 1 });
-	rig_expect(&rig, rig.send_cq, NULL, 1, IBV_WC_SUCCESS);
+	fixture_expect(&fixture, fixture.send_cq, NULL, 1, IBV_WC_SUCCESS);
 	close(fd);
-	rig_close(&rig);
+	fixture_close(&fixture);
 }
 
 /* A peer of version 2, which does not state whether it seals the link. */
@@ -346,33 +348,33 @@ static void rejects_another_version(void **state)
 {
 	uint8_t bytes[SOFT_HELLO_SIZE] = "piersof\2";
 	struct fake fake;
-	struct rig rig;
+	struct soft_fixture fixture;
 	int fd;
 
 	(void)state;
-	rig_open(&rig, NULL);
-	fake_make(&fake, &rig);
-	fd = fake_dial(&rig);
-	memcpy(bytes + 56, fake.to_rig.gid.raw, 16);
-	bytes[76] = (uint8_t)fake.to_rig.qpn;
-	rig_write_all(fd, bytes, sizeof(bytes));
+	fixture_open(&fixture, NULL);
+	fake_make(&fake, &fixture);
+	fd = fake_dial(&fixture);
+	memcpy(bytes + 56, fake.to_fixture.gid.raw, 16);
+	bytes[76] = (uint8_t)fake.to_fixture.qpn;
+	fixture_write_all(fd, bytes, sizeof(bytes));
 	assert_true(fake_hangs_up(fd));
 	close(fd);
-	rig_close(&rig);
+	fixture_close(&fixture);
 }
 
 static void rejects_replayed_messages(void **state)
 {
 	uint8_t transcript[SOFT_MAC_SIZE], other[SOFT_MAC_SIZE];
 	struct fake fake;
-	struct rig rig;
+	struct soft_fixture fixture;
 	int first, second;
 
 	(void)state;
-	rig_open(&rig, NULL);
-	fake_make(&fake, &rig);
-	first = fake_dial(&rig);
-	second = fake_dial(&rig);
+	fixture_open(&fixture, NULL);
+	fake_make(&fake, &fixture);
+	first = fake_dial(&fixture);
+	second = fake_dial(&fixture);
 	fake_say_hello(&fake, first, transcript);
 	fake_say_hello(&fake, second, other);
 	assert_memory_not_equal(transcript, other, SOFT_MAC_SIZE);
@@ -380,38 +382,38 @@ static void rejects_replayed_messages(void **state)
 	assert_true(fake_hangs_up(second));
 	close(first);
 	close(second);
-	rig_close(&rig);
+	fixture_close(&fixture);
 }
 
 /* More strangers than there are places, which send little or nothing. */
 static void survives_a_crowd_of_strangers(void **state)
 {
-	int before = rig_count_fds(), strangers[100];
+	int before = fixture_count_fds(), strangers[100];
 	struct fake fake;
-	struct rig rig;
+	struct soft_fixture fixture;
 	int fd;
 
 	(void)state;
-	rig_open(&rig, NULL);
-	fake_make(&fake, &rig);
-	fake_connect(&rig, &fake);
+	fixture_open(&fixture, NULL);
+	fake_make(&fake, &fixture);
+	fake_connect(&fixture, &fake);
 	for (int i = 0; i < 100; i++) {
-		strangers[i] = fake_dial(&rig);
+		strangers[i] = fake_dial(&fixture);
 		send(strangers[i], "GET / HTTP/1.0\r\n\r\n", i % 20, MSG_NOSIGNAL);
 	}
-	fd = fake_call(&fake, &rig);
+	fd = fake_call(&fake, &fixture);
 	close(fd);
 	for (int i = 0; i < 100; i++) {
 		assert_true(fake_hangs_up(strangers[i]));
 		close(strangers[i]);
 	}
-	fd = fake_dial(&rig);
+	fd = fake_dial(&fixture);
 	for (int i = 0; i < 10; i++)
 		send(fd, "0123456789012345678901234567890123456789", 40, MSG_NOSIGNAL);
 	assert_true(fake_hangs_up(fd));
 	close(fd);
-	rig_close(&rig);
-	assert_int_equal(rig_count_fds(), before);
+	fixture_close(&fixture);
+	assert_int_equal(fixture_count_fds(), before);
 }
 
 int main(void)

@@ -40,18 +40,19 @@ static void finds_regions_of_buffers(void **state)
 		struct pier_buffer *buffer;
 		struct pier_mr *mr;
 
-		rig_start(NULL);
-		buffer = alloc(specs[i], 3 * rig.page);
-		mr = rig_get_buffer(buffer, 10, rig.page, PIER_ACCESS_SHARED);
-		assert_ptr_equal(rig_get_buffer(buffer, 20, 5, PIER_ACCESS_SHARED), mr);
+		fixture_start(NULL);
+		buffer = alloc(specs[i], 3 * fixture.page);
+		mr = fixture_get_buffer(buffer, 10, fixture.page, PIER_ACCESS_SHARED);
+		assert_ptr_equal(fixture_get_buffer(buffer, 20, 5, PIER_ACCESS_SHARED),
+				 mr);
 		/* The same memory, by pointer. */
-		assert_ptr_equal(rig_get(pointer_of(buffer) + 30, 5, 0), mr);
-		assert_int_equal(rig_stats().hits, 2);
+		assert_ptr_equal(fixture_get(pointer_of(buffer) + 30, 5, 0), mr);
+		assert_int_equal(fixture_stats().hits, 2);
 		for (int j = 0; j < 3; j++)
-			rig_put(mr);
+			fixture_put(mr);
 		expect_ok(pier_buffer_free(buffer));
-		assert_int_equal(atomic_load(&rig.live), 0);
-		rig_end();
+		assert_int_equal(atomic_load(&fixture.live), 0);
+		fixture_end();
 	}
 }
 
@@ -61,17 +62,20 @@ static void refuses_invalid_buffer_requests(void **state)
 	struct pier_buffer *buffer;
 
 	(void)state;
-	rig_start(NULL);
+	fixture_start(NULL);
 	buffer = alloc("host", 100);
-	expect_result(pier_mr_cache_get_buffer(rig.cache, buffer, 0, 0, 1, &mr), -EINVAL);
-	expect_result(pier_mr_cache_get_buffer(rig.cache, buffer, 50, 51, 1, &mr),
+	expect_result(pier_mr_cache_get_buffer(fixture.cache, buffer, 0, 0, 1, &mr),
+		      -EINVAL);
+	expect_result(pier_mr_cache_get_buffer(fixture.cache, buffer, 50, 51, 1, &mr),
 		      -ERANGE);
-	expect_result(pier_mr_cache_get_buffer(rig.cache, buffer, SIZE_MAX, 2, 1, &mr),
-		      -ERANGE);
-	expect_result(pier_mr_cache_get_buffer(rig.cache, buffer, 0, 1, 2, &mr), -EINVAL);
+	expect_result(
+		pier_mr_cache_get_buffer(fixture.cache, buffer, SIZE_MAX, 2, 1, &mr),
+		-ERANGE);
+	expect_result(pier_mr_cache_get_buffer(fixture.cache, buffer, 0, 1, 2, &mr),
+		      -EINVAL);
 	assert_ptr_equal(mr, (void *)0x1);
 	expect_ok(pier_buffer_free(buffer));
-	rig_end();
+	fixture_end();
 }
 
 /* A region in use keeps the buffer busy. An idle one goes first, then the buffer. */
@@ -81,22 +85,23 @@ static void check_free(const char *spec, bool by_pointer)
 	struct pier_mr *mr;
 	char *memory;
 
-	rig_start(NULL);
-	buffer = alloc(spec, 2 * rig.page);
+	fixture_start(NULL);
+	buffer = alloc(spec, 2 * fixture.page);
 	memory = pointer_of(buffer);
-	mr = by_pointer ? rig_get(memory + 7, 100, 1) : rig_get_buffer(buffer, 7, 100, 1);
+	mr = by_pointer ? fixture_get(memory + 7, 100, 1)
+			: fixture_get_buffer(buffer, 7, 100, 1);
 	expect_result(pier_buffer_free(buffer), -EBUSY);
 	test_assert_sentence("handed out a region of its memory");
 	/* Nothing was changed. */
-	assert_ptr_equal(rig_get(memory + 7, 1, 1), mr);
-	rig_put(mr);
+	assert_ptr_equal(fixture_get(memory + 7, 1, 1), mr);
+	fixture_put(mr);
 	expect_result(pier_buffer_free(buffer), -EBUSY);
-	rig_put(mr);
-	assert_int_equal(atomic_load(&rig.live), 1);
+	fixture_put(mr);
+	assert_int_equal(atomic_load(&fixture.live), 1);
 	expect_ok(pier_buffer_free(buffer));
-	assert_int_equal(atomic_load(&rig.live), 0);
-	assert_int_equal(rig_stats().count, 0);
-	rig_end();
+	assert_int_equal(atomic_load(&fixture.live), 0);
+	assert_int_equal(fixture_stats().count, 0);
+	fixture_end();
 }
 
 static void free_drops_idle_regions(void **state)
@@ -114,15 +119,15 @@ static void freed_memory_is_released(void **state)
 	char *memory;
 
 	(void)state;
-	rig_start(NULL);
-	buffer = alloc("memfd", rig.page);
+	fixture_start(NULL);
+	buffer = alloc("memfd", fixture.page);
 	memory = pointer_of(buffer);
-	rig_touch(memory, 100, 1);
+	fixture_touch(memory, 100, 1);
 	expect_ok(pier_buffer_free(buffer));
 	expect_ok(pier_buffer_wrap(memory, 1, &wrapped));
 	assert_string_equal(pier_buffer_backend(wrapped), "host");
 	expect_ok(pier_buffer_free(wrapped));
-	rig_end();
+	fixture_end();
 }
 
 /* Two caches keep it, one of them in use: busy until that one is put. */
@@ -133,17 +138,17 @@ static void free_drops_regions_of_two_caches(void **state)
 	struct pier_mr *mr;
 
 	(void)state;
-	rig_start(NULL);
-	expect_ok(pier_mr_cache_create(&rig.pd, NULL, &other));
-	buffer = alloc("memfd", rig.page);
-	rig_put(rig_get_buffer(buffer, 0, 100, 1));
+	fixture_start(NULL);
+	expect_ok(pier_mr_cache_create(&fixture.pd, NULL, &other));
+	buffer = alloc("memfd", fixture.page);
+	fixture_put(fixture_get_buffer(buffer, 0, 100, 1));
 	expect_ok(pier_mr_cache_get_buffer(other, buffer, 0, 100, 1, &mr));
 	expect_result(pier_buffer_free(buffer), -EBUSY);
 	expect_ok(pier_mr_cache_put(other, mr));
 	expect_ok(pier_buffer_free(buffer));
-	assert_int_equal(atomic_load(&rig.live), 0);
+	assert_int_equal(atomic_load(&fixture.live), 0);
 	expect_ok(pier_mr_cache_destroy(other));
-	rig_end();
+	fixture_end();
 }
 
 /* A region that could not be deregistered keeps its buffer busy. */
@@ -152,14 +157,14 @@ static void stuck_region_keeps_its_buffer(void **state)
 	struct pier_buffer *buffer;
 
 	(void)state;
-	rig_start(NULL);
-	buffer = alloc("memfd", rig.page);
-	rig_put(rig_get_buffer(buffer, 0, 100, 1));
-	atomic_store(&rig.sticks, 1);
+	fixture_start(NULL);
+	buffer = alloc("memfd", fixture.page);
+	fixture_put(fixture_get_buffer(buffer, 0, 100, 1));
+	atomic_store(&fixture.sticks, 1);
 	expect_result(pier_buffer_free(buffer), -EBUSY);
-	expect_ok(pier_mr_cache_flush(rig.cache));
+	expect_ok(pier_mr_cache_flush(fixture.cache));
 	expect_ok(pier_buffer_free(buffer));
-	rig_end();
+	fixture_end();
 }
 
 /* While another thread deregisters the region, freeing waits and does not report busy. */
@@ -183,7 +188,7 @@ static void *free_waiting(void *argument)
 static void free_meanwhile(void *addr)
 {
 	(void)addr;
-	rig.on_deregister = NULL;
+	fixture.on_deregister = NULL;
 	pthread_create(&freeing, NULL, free_waiting, NULL);
 	while (!atomic_load(&begun))
 		sched_yield();
@@ -195,18 +200,18 @@ static void free_meanwhile(void *addr)
 static void free_waits_for_a_deregistration(void **state)
 {
 	(void)state;
-	rig_deadline(60);
-	rig_start(NULL);
-	waiting = alloc("memfd", rig.page);
-	rig_put(rig_get_buffer(waiting, 0, 100, 1));
+	fixture_deadline(60);
+	fixture_start(NULL);
+	waiting = alloc("memfd", fixture.page);
+	fixture_put(fixture_get_buffer(waiting, 0, 100, 1));
 	atomic_store(&begun, 0);
 	atomic_store(&result, NO_RESULT);
-	rig.on_deregister = free_meanwhile;
-	expect_ok(pier_mr_cache_flush(rig.cache));
+	fixture.on_deregister = free_meanwhile;
+	expect_ok(pier_mr_cache_flush(fixture.cache));
 	pthread_join(freeing, NULL);
 	assert_int_equal(atomic_load(&result), 0);
-	rig_end();
-	rig_deadline(0);
+	fixture_end();
+	fixture_deadline(0);
 }
 
 /* Regions of wrapped memory go with the buffer that wraps it. */
@@ -216,16 +221,16 @@ static void free_drops_regions_of_wrapped_memory(void **state)
 	char *memory;
 
 	(void)state;
-	rig_start(NULL);
-	memory = rig_map(2, 1);
-	expect_ok(pier_buffer_wrap(memory, 2 * rig.page, &buffer));
-	rig_put(rig_get_buffer(buffer, 10, 10, 1));
-	assert_int_equal(rig_stats().count, 1);
-	assert_int_equal(rig_stats().watched, 0);
+	fixture_start(NULL);
+	memory = fixture_map(2, 1);
+	expect_ok(pier_buffer_wrap(memory, 2 * fixture.page, &buffer));
+	fixture_put(fixture_get_buffer(buffer, 10, 10, 1));
+	assert_int_equal(fixture_stats().count, 1);
+	assert_int_equal(fixture_stats().watched, 0);
 	expect_ok(pier_buffer_free(buffer));
-	assert_int_equal(rig_stats().count, 0);
-	munmap(memory, 2 * rig.page);
-	rig_end();
+	assert_int_equal(fixture_stats().count, 0);
+	munmap(memory, 2 * fixture.page);
+	fixture_end();
 }
 
 static void new_allocation_is_not_a_hit(void **state)
@@ -235,32 +240,32 @@ static void new_allocation_is_not_a_hit(void **state)
 	char *memory;
 
 	(void)state;
-	rig_start(NULL);
+	fixture_start(NULL);
 	first = alloc("reuse", 10000);
 	memory = pointer_of(first);
-	rig_tag(memory, 2, 1);
-	mr = rig_get(memory, 10000, 1);
-	assert_ptr_equal(rig_get(memory + 100, 10, 1), mr);
-	rig_put(mr);
-	assert_int_equal(rig_stats().hits, 1);
+	fixture_tag(memory, 2, 1);
+	mr = fixture_get(memory, 10000, 1);
+	assert_ptr_equal(fixture_get(memory + 100, 10, 1), mr);
+	fixture_put(mr);
+	assert_int_equal(fixture_stats().hits, 1);
 
 	second = alloc("reuse", 10000); /* the first region is gone */
-	rig_tag(memory, 2, 2);
-	rig_touch(memory + 100, 10, 1);
-	assert_int_equal(rig_stats().hits, 1);
-	assert_int_equal(rig_stats().misses, 2);
-	assert_int_equal(rig_stats().invalidations, 1);
+	fixture_tag(memory, 2, 2);
+	fixture_touch(memory + 100, 10, 1);
+	assert_int_equal(fixture_stats().hits, 1);
+	assert_int_equal(fixture_stats().misses, 2);
+	assert_int_equal(fixture_stats().invalidations, 1);
 	/* The region was in use, so it was deregistered when it was put. */
-	assert_int_equal(atomic_load(&rig.live), 2);
-	rig_put(mr);
-	assert_int_equal(atomic_load(&rig.live), 1);
-	mr = rig_get(memory + 100, 10, 1);
-	assert_true(rig_is_fresh(mr));
-	assert_int_equal(rig_stats().hits, 2);
-	rig_put(mr);
+	assert_int_equal(atomic_load(&fixture.live), 2);
+	fixture_put(mr);
+	assert_int_equal(atomic_load(&fixture.live), 1);
+	mr = fixture_get(memory + 100, 10, 1);
+	assert_true(fixture_is_fresh(mr));
+	assert_int_equal(fixture_stats().hits, 2);
+	fixture_put(mr);
 	expect_ok(pier_buffer_free(first));
 	expect_ok(pier_buffer_free(second));
-	rig_end();
+	fixture_end();
 }
 
 static void revoke_by_plugin(uint64_t address, uint64_t length)
@@ -289,25 +294,25 @@ static void revocation_drops_overlapping_regions(void **state)
 	char *memory;
 
 	(void)state;
-	rig_start(NULL);
-	buffer = alloc("nameless", 3 * rig.page);
+	fixture_start(NULL);
+	buffer = alloc("nameless", 3 * fixture.page);
 	memory = pointer_of(buffer);
-	used = rig_get_buffer(buffer, 0, rig.page, 1);
-	idle = rig_get_buffer(buffer, rig.page, rig.page, 1);
-	rig_put(idle);
-	assert_int_equal(atomic_load(&rig.live), 2);
+	used = fixture_get_buffer(buffer, 0, fixture.page, 1);
+	idle = fixture_get_buffer(buffer, fixture.page, fixture.page, 1);
+	fixture_put(idle);
+	assert_int_equal(atomic_load(&fixture.live), 2);
 	/* Behind the idle one. */
-	pier_backend_revoke((uint64_t)(uintptr_t)memory + 2 * rig.page, rig.page);
-	assert_int_equal(rig_stats().invalidations, 0);
-	revoke_by_plugin((uint64_t)(uintptr_t)memory + rig.page - 1, 2);
-	assert_int_equal(rig_stats().invalidations, 2);
-	assert_int_equal(atomic_load(&rig.live), 1);
-	rig_put(used);
-	assert_int_equal(atomic_load(&rig.live), 0);
-	rig_touch(memory, 1, 1);
-	assert_int_equal(rig_stats().hits, 0);
+	pier_backend_revoke((uint64_t)(uintptr_t)memory + 2 * fixture.page, fixture.page);
+	assert_int_equal(fixture_stats().invalidations, 0);
+	revoke_by_plugin((uint64_t)(uintptr_t)memory + fixture.page - 1, 2);
+	assert_int_equal(fixture_stats().invalidations, 2);
+	assert_int_equal(atomic_load(&fixture.live), 1);
+	fixture_put(used);
+	assert_int_equal(atomic_load(&fixture.live), 0);
+	fixture_touch(memory, 1, 1);
+	assert_int_equal(fixture_stats().hits, 0);
 	expect_ok(pier_buffer_free(buffer));
-	rig_end();
+	fixture_end();
 }
 
 /* One number cannot identify several segments, so such a range is not kept. */
@@ -320,19 +325,19 @@ static void range_of_several_segments_is_not_kept(void **state)
 	char *memory;
 
 	(void)state;
-	rig_start(NULL);
+	fixture_start(NULL);
 	buffer = alloc("reuse", 2 * HALF);
 	memory = pointer_of(buffer);
-	rig_touch(memory + HALF - 10, 10, 1);
-	rig_touch(memory + HALF, 10, 1);
-	assert_int_equal(rig_stats().count, 2);
-	rig_touch(memory + HALF - 10, 11, 1);
-	rig_touch(memory + HALF - 10, 11, 1);
-	assert_int_equal(rig_stats().hits, 0);
-	assert_int_equal(rig_stats().misses, 4);
-	assert_int_equal(rig_stats().uncached, 2);
+	fixture_touch(memory + HALF - 10, 10, 1);
+	fixture_touch(memory + HALF, 10, 1);
+	assert_int_equal(fixture_stats().count, 2);
+	fixture_touch(memory + HALF - 10, 11, 1);
+	fixture_touch(memory + HALF - 10, 11, 1);
+	assert_int_equal(fixture_stats().hits, 0);
+	assert_int_equal(fixture_stats().misses, 4);
+	assert_int_equal(fixture_stats().uncached, 2);
 	expect_ok(pier_buffer_free(buffer));
-	rig_end();
+	fixture_end();
 }
 
 /* Replaced during registration: the cache knows it by the earlier number. */
@@ -341,7 +346,7 @@ static void replace(void *addr)
 	struct pier_buffer *buffer = alloc("reuse", 1);
 
 	(void)addr;
-	rig.on_register = NULL;
+	fixture.on_register = NULL;
 	expect_ok(pier_buffer_free(buffer));
 }
 
@@ -351,18 +356,18 @@ static void allocation_replaced_while_registering(void **state)
 	char *memory;
 
 	(void)state;
-	rig_start(NULL);
+	fixture_start(NULL);
 	buffer = alloc("reuse", 100);
 	memory = pointer_of(buffer);
-	rig.on_register = replace;
-	rig_touch(memory, 100, 1);
-	rig_touch(memory, 100, 1);
-	assert_int_equal(rig_stats().hits, 0);
-	assert_int_equal(rig_stats().misses, 2);
-	rig_touch(memory, 100, 1);
-	assert_int_equal(rig_stats().hits, 1);
+	fixture.on_register = replace;
+	fixture_touch(memory, 100, 1);
+	fixture_touch(memory, 100, 1);
+	assert_int_equal(fixture_stats().hits, 0);
+	assert_int_equal(fixture_stats().misses, 2);
+	fixture_touch(memory, 100, 1);
+	assert_int_equal(fixture_stats().hits, 1);
 	expect_ok(pier_buffer_free(buffer));
-	rig_end();
+	fixture_end();
 }
 
 /*
@@ -379,20 +384,20 @@ static void unidentified_memory_is_not_cached(void **state)
 		char *memory;
 
 		attr.flags = by_hand ? PIER_MR_CACHE_UNWATCHED : 0;
-		rig_start(&attr);
+		fixture_start(&attr);
 		buffer = alloc("nameless", 100);
 		memory = pointer_of(buffer);
-		rig_touch(memory, 100, 1);
-		rig_touch(memory, 100, 1);
-		assert_int_equal(rig_stats().hits, by_hand);
-		assert_int_equal(rig_stats().unwatched, by_hand ? 0 : 2);
+		fixture_touch(memory, 100, 1);
+		fixture_touch(memory, 100, 1);
+		assert_int_equal(fixture_stats().hits, by_hand);
+		assert_int_equal(fixture_stats().unwatched, by_hand ? 0 : 2);
 		/* As a buffer, pier frees it. */
-		rig_put(rig_get_buffer(buffer, 0, 100, 1));
-		rig_put(rig_get_buffer(buffer, 0, 100, 1));
-		assert_int_equal(rig_stats().hits, by_hand ? 3 : 1);
+		fixture_put(fixture_get_buffer(buffer, 0, 100, 1));
+		fixture_put(fixture_get_buffer(buffer, 0, 100, 1));
+		assert_int_equal(fixture_stats().hits, by_hand ? 3 : 1);
 		expect_ok(pier_buffer_free(buffer));
-		assert_int_equal(atomic_load(&rig.live), 0);
-		rig_end();
+		assert_int_equal(atomic_load(&fixture.live), 0);
+		fixture_end();
 	}
 }
 

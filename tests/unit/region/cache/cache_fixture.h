@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef PIER_TESTS_CACHE_RIG_H
-#define PIER_TESTS_CACHE_RIG_H
+#ifndef PIER_TESTS_CACHE_FIXTURE_H
+#define PIER_TESTS_CACHE_FIXTURE_H
 
 #include "tests/support/cmocka.h"
 #include "tests/support/census.h"
@@ -18,7 +18,7 @@
  * memory at the same address has different bytes, so a stale region can be told from a
  * fresh one.
  */
-struct cache_rig {
+struct cache_fixture {
 	struct test_census before;
 	struct pier_device device;
 	struct ibv_context context;
@@ -33,37 +33,37 @@ struct cache_rig {
 	void (*on_deregister)(void *addr);
 };
 
-extern struct cache_rig rig;
+extern struct cache_fixture fixture;
 
 /*
  * Create a cache with these attributes, or the defaults if NULL. The test must leave
  * nothing of it behind.
  */
-void rig_start(const struct pier_mr_cache_attr *attr);
-void rig_end(void);
+void fixture_start(const struct pier_mr_cache_attr *attr);
+void fixture_end(void);
 
 /* Skip the test where the kernel does not allow memory to be watched. */
-void rig_need_watch(void);
+void fixture_need_watch(void);
 
 /* Map new pages, each of which begins with the tag. */
-void *rig_map(size_t pages, uint64_t tag);
-void rig_tag(void *memory, size_t pages, uint64_t tag);
+void *fixture_map(size_t pages, uint64_t tag);
+void fixture_tag(void *memory, size_t pages, uint64_t tag);
 
-struct pier_mr *rig_get(void *addr, size_t length, int access);
-struct pier_mr *rig_get_buffer(struct pier_buffer *buffer, size_t offset, size_t length,
-			       int access);
-void rig_put(struct pier_mr *mr);
+struct pier_mr *fixture_get(void *addr, size_t length, int access);
+struct pier_mr *fixture_get_buffer(struct pier_buffer *buffer, size_t offset,
+				   size_t length, int access);
+void fixture_put(struct pier_mr *mr);
 /* Get and put. */
-void rig_touch(void *addr, size_t length, int access);
-struct pier_mr_cache_stats rig_stats(void);
+void fixture_touch(void *addr, size_t length, int access);
+struct pier_mr_cache_stats fixture_stats(void);
 
 /* Whether the region refers to the memory that is there now. */
-bool rig_is_fresh(const struct pier_mr *mr);
+bool fixture_is_fresh(const struct pier_mr *mr);
 
 /* End the program as failed after this many seconds: a deadlock. */
-void rig_deadline(unsigned int seconds);
+void fixture_deadline(unsigned int seconds);
 
 /* Wait until this many regions are registered, or fail. */
-void rig_await_live(int count);
+void fixture_await_live(int count);
 
 #endif

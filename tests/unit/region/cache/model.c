@@ -120,19 +120,19 @@ static void step_get(struct test_random *random)
 					PIER_ACCESS_SHARED |
 						PIER_ACCESS_RELAXED_ORDERING };
 	char *spot = spots[test_random_below(random, SPOTS)];
-	size_t offset = test_random_below(random, PAGES * rig.page);
-	size_t length = 1 + test_random_below(random, PAGES * rig.page - offset);
+	size_t offset = test_random_below(random, PAGES * fixture.page);
+	size_t length = 1 + test_random_below(random, PAGES * fixture.page - offset);
 	int access = accesses[test_random_below(random, 4)];
-	uint64_t start = (uintptr_t)spot + offset, hits = rig_stats().hits;
+	uint64_t start = (uintptr_t)spot + offset, hits = fixture_stats().hits;
 	bool hit;
 	struct pier_mr *mr;
 
 	if (held_count == HELD)
 		return;
 	hit = model_hits(start, start + length, access);
-	mr = rig_get(spot + offset, length, access);
-	assert_int_equal(rig_stats().hits - hits, hit);
-	assert_true(rig_is_fresh(mr));
+	mr = fixture_get(spot + offset, length, access);
+	assert_int_equal(fixture_stats().hits - hits, hit);
+	assert_true(fixture_is_fresh(mr));
 	held[held_count++] = mr;
 	if (hit) {
 		assert_non_null(find_kept(mr));
@@ -153,7 +153,7 @@ static void step_put(struct test_random *random)
 	region = find_kept(held[index]);
 	if (region && --region->users == 0)
 		region->used = ++now;
-	rig_put(held[index]);
+	fixture_put(held[index]);
 	held[index] = held[--held_count];
 }
 
@@ -163,8 +163,8 @@ static void step_change(struct test_random *random)
 	char *spot = spots[test_random_below(random, SPOTS)];
 	size_t first = test_random_below(random, PAGES);
 	size_t count = 1 + test_random_below(random, PAGES - first);
-	char *memory = spot + first * rig.page;
-	size_t length = count * rig.page;
+	char *memory = spot + first * fixture.page;
+	size_t length = count * fixture.page;
 
 	switch (test_random_below(random, 3)) {
 	case 0:
@@ -178,31 +178,31 @@ static void step_change(struct test_random *random)
 	default:
 		assert_int_equal(madvise(memory, length, MADV_DONTNEED), 0);
 	}
-	rig_tag(memory, count, ++now);
+	fixture_tag(memory, count, ++now);
 	model_drop((uintptr_t)memory, (uintptr_t)memory + length);
 }
 
 static void step_tell(struct test_random *random)
 {
 	char *spot = spots[test_random_below(random, SPOTS)];
-	size_t offset = test_random_below(random, PAGES * rig.page);
-	size_t length = test_random_below(random, rig.page);
+	size_t offset = test_random_below(random, PAGES * fixture.page);
+	size_t length = test_random_below(random, fixture.page);
 
 	if (test_random_below(random, 20) == 0) {
-		expect_ok(pier_mr_cache_flush(rig.cache));
+		expect_ok(pier_mr_cache_flush(fixture.cache));
 		for (size_t i = kept_count; i-- > 0;)
 			if (kept[i].users == 0)
 				forget(i);
 		return;
 	}
-	expect_ok(pier_mr_cache_invalidate(rig.cache, spot + offset, length));
+	expect_ok(pier_mr_cache_invalidate(fixture.cache, spot + offset, length));
 	if (length > 0)
 		model_drop((uintptr_t)spot + offset, (uintptr_t)spot + offset + length);
 }
 
 static void check_counts(void)
 {
-	struct pier_mr_cache_stats stats = rig_stats();
+	struct pier_mr_cache_stats stats = fixture_stats();
 
 	assert_int_equal(stats.count, kept_count);
 	assert_int_equal(stats.bytes, model_bytes(false));
@@ -234,21 +234,21 @@ static void agrees_with_a_model(void **state)
 
 	pier_mr_cache_attr_init(&attr);
 	(void)state;
-	rig_deadline(100);
+	fixture_deadline(100);
 	attr.max_count = MOST;
 	attr.max_bytes = MOST_BYTES;
-	rig_start(&attr);
-	rig_need_watch();
+	fixture_start(&attr);
+	fixture_need_watch();
 	for (int i = 0; i < SPOTS; i++)
-		spots[i] = rig_map(PAGES, ++now);
+		spots[i] = fixture_map(PAGES, ++now);
 	run(&random);
 	while (held_count > 0)
-		rig_put(held[--held_count]);
+		fixture_put(held[--held_count]);
 	for (int i = 0; i < SPOTS; i++)
-		munmap(spots[i], PAGES * rig.page);
-	rig_await_live(0);
-	rig_end();
-	rig_deadline(0);
+		munmap(spots[i], PAGES * fixture.page);
+	fixture_await_live(0);
+	fixture_end();
+	fixture_deadline(0);
 }
 
 int main(void)

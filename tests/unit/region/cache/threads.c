@@ -25,13 +25,13 @@ static void get_and_put_any(char *memory, size_t length, int access, bool tagged
 {
 	struct pier_mr *mr;
 
-	if (pier_mr_cache_get(rig.cache, memory, length, access, &mr) != 0) {
+	if (pier_mr_cache_get(fixture.cache, memory, length, access, &mr) != 0) {
 		atomic_fetch_add(&failed, 1);
 		return;
 	}
-	if (tagged && !rig_is_fresh(mr))
+	if (tagged && !fixture_is_fresh(mr))
 		atomic_fetch_add(&stale, 1);
-	if (pier_mr_cache_put(rig.cache, mr) != 0)
+	if (pier_mr_cache_put(fixture.cache, mr) != 0)
 		atomic_fetch_add(&failed, 1);
 }
 
@@ -46,22 +46,22 @@ static void *come_and_go(void *argument)
 	struct test_random random = { (uint64_t)(uintptr_t)argument };
 
 	for (int i = 0; i < ROUNDS; i++) {
-		size_t length = PAGES * rig.page;
+		size_t length = PAGES * fixture.page;
 		char *memory = mmap(NULL, length, PROT_READ | PROT_WRITE,
 				    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 		if (memory == MAP_FAILED)
 			abort();
-		rig_tag(memory, PAGES, atomic_fetch_add(&tags, 1));
+		fixture_tag(memory, PAGES, atomic_fetch_add(&tags, 1));
 		get_and_put(memory, length, 1);
 		get_and_put(memory + 10, 100, 1);
 		if (test_random_below(&random, 4) == 0) {
 			madvise(memory, length, MADV_DONTNEED);
-			rig_tag(memory, PAGES, atomic_fetch_add(&tags, 1));
+			fixture_tag(memory, PAGES, atomic_fetch_add(&tags, 1));
 			get_and_put(memory, length, 1);
 		}
-		get_and_put(common + test_random_below(&random, COMMON) * rig.page, 100,
-			    1);
+		get_and_put(common + test_random_below(&random, COMMON) * fixture.page,
+			    100, 1);
 		munmap(memory, length);
 	}
 	return NULL;
@@ -77,8 +77,9 @@ static void *allocate(void *argument)
 
 	for (int i = 0; i < ROUNDS; i++) {
 		size_t length = 1 + test_random_below(&random, 300000);
-		char *memory = malloc(length + 2 * rig.page);
-		char *first = (char *)(((uintptr_t)memory / rig.page + 1) * rig.page);
+		char *memory = malloc(length + 2 * fixture.page);
+		char *first = (char *)(((uintptr_t)memory / fixture.page + 1) *
+				       fixture.page);
 
 		if (!memory)
 			abort();
@@ -94,14 +95,15 @@ static void *tell(void *argument)
 	struct test_random random = { (uint64_t)(uintptr_t)argument };
 
 	for (int i = 0; i < ROUNDS; i++) {
-		struct pier_mr_cache_stats stats = rig_stats();
+		struct pier_mr_cache_stats stats = fixture_stats();
 		size_t page = test_random_below(&random, COMMON);
 
 		if (stats.count > MOST || stats.bytes > MOST * 100000u)
 			atomic_fetch_add(&failed, 1);
-		if (pier_mr_cache_invalidate(rig.cache, common + page * rig.page, 10))
+		if (pier_mr_cache_invalidate(fixture.cache, common + page * fixture.page,
+					     10))
 			atomic_fetch_add(&failed, 1);
-		if (i % 50 == 0 && pier_mr_cache_flush(rig.cache))
+		if (i % 50 == 0 && pier_mr_cache_flush(fixture.cache))
 			atomic_fetch_add(&failed, 1);
 	}
 	return NULL;
@@ -118,9 +120,9 @@ static void *free_buffers(void *argument)
 		struct pier_buffer *buffer;
 		struct pier_mr *mr;
 
-		if (pier_buffer_alloc("memfd", rig.page, &buffer) ||
-		    pier_mr_cache_get_buffer(rig.cache, buffer, 0, 100, 1, &mr) ||
-		    pier_mr_cache_put(rig.cache, mr) || pier_buffer_free(buffer))
+		if (pier_buffer_alloc("memfd", fixture.page, &buffer) ||
+		    pier_mr_cache_get_buffer(fixture.cache, buffer, 0, 100, 1, &mr) ||
+		    pier_mr_cache_put(fixture.cache, mr) || pier_buffer_free(buffer))
 			atomic_fetch_add(&failed, 1);
 	}
 	return NULL;
@@ -131,16 +133,16 @@ static void *make_caches(void *argument)
 {
 	(void)argument;
 	for (int i = 0; i < ROUNDS / 10; i++) {
-		char *memory = mmap(NULL, rig.page, PROT_READ | PROT_WRITE,
+		char *memory = mmap(NULL, fixture.page, PROT_READ | PROT_WRITE,
 				    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 		struct pier_mr_cache *cache;
 		struct pier_mr *mr;
 
-		if (pier_mr_cache_create(&rig.pd, NULL, &cache) ||
+		if (pier_mr_cache_create(&fixture.pd, NULL, &cache) ||
 		    pier_mr_cache_get(cache, memory, 100, 1, &mr) ||
 		    pier_mr_cache_put(cache, mr))
 			atomic_fetch_add(&failed, 1);
-		munmap(memory, rig.page);
+		munmap(memory, fixture.page);
 		if (pier_mr_cache_destroy(cache))
 			atomic_fetch_add(&failed, 1);
 	}
@@ -152,14 +154,14 @@ static void start(uint32_t flags)
 	struct pier_mr_cache_attr attr;
 
 	pier_mr_cache_attr_init(&attr);
-	rig_deadline(100);
+	fixture_deadline(100);
 	attr.max_count = MOST;
 	attr.max_bytes = MOST * 100000;
 	attr.flags = flags;
-	rig_start(&attr);
+	fixture_start(&attr);
 	atomic_store(&stale, 0);
 	atomic_store(&failed, 0);
-	common = rig_map(COMMON, 1);
+	common = fixture_map(COMMON, 1);
 }
 
 static void run(void *(*const *jobs)(void *), size_t count)
@@ -173,8 +175,8 @@ static void run(void *(*const *jobs)(void *), size_t count)
 		pthread_join(threads[i], NULL);
 	assert_int_equal(atomic_load(&stale), 0);
 	assert_int_equal(atomic_load(&failed), 0);
-	assert_int_equal(rig_stats().in_use, 0);
-	munmap(common, COMMON * rig.page);
+	assert_int_equal(fixture_stats().in_use, 0);
+	munmap(common, COMMON * fixture.page);
 }
 
 static void survives_all_operations_at_once(void **state)
@@ -184,10 +186,10 @@ static void survives_all_operations_at_once(void **state)
 
 	(void)state;
 	start(0);
-	rig_need_watch();
+	fixture_need_watch();
 	run(jobs, sizeof(jobs) / sizeof(jobs[0]));
-	rig_end();
-	rig_deadline(0);
+	fixture_end();
+	fixture_deadline(0);
 }
 
 static void *same_range(void *argument)
@@ -196,9 +198,10 @@ static void *same_range(void *argument)
 	for (int i = 0; i < ROUNDS; i++) {
 		size_t page = (size_t)i / 8 % COMMON;
 
-		get_and_put(common + page * rig.page, 100, 1);
+		get_and_put(common + page * fixture.page, 100, 1);
 		if (i % 128 == 0)
-			pier_mr_cache_invalidate(rig.cache, common, COMMON * rig.page);
+			pier_mr_cache_invalidate(fixture.cache, common,
+						 COMMON * fixture.page);
 	}
 	return NULL;
 }
@@ -212,10 +215,10 @@ static void concurrent_misses_keep_one_region(void **state)
 	(void)state;
 	start(PIER_MR_CACHE_UNWATCHED);
 	run(jobs, sizeof(jobs) / sizeof(jobs[0]));
-	assert_true(rig_stats().count <= COMMON);
-	assert_int_equal(atomic_load(&rig.live), rig_stats().count);
-	rig_end();
-	rig_deadline(0);
+	assert_true(fixture_stats().count <= COMMON);
+	assert_int_equal(atomic_load(&fixture.live), fixture_stats().count);
+	fixture_end();
+	fixture_deadline(0);
 }
 
 int main(void)
