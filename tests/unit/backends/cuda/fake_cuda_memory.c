@@ -412,25 +412,11 @@ static void threads_can_use_it_at_once(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-<<<<<<< HEAD
-		rig_test(small_allocations_share_pages),
-		rig_test(reused_addresses_get_a_new_id),
-		rig_test(memory_is_limited),
-		rig_test(copies_stay_inside),
-		rig_test(stalled_copies_wait_to_be_waited_for),
-		rig_test(exports_share_the_memory),
-		rig_test(refuses_invalid_exports),
-		rig_test(can_refuse_parts),
-		rig_test(can_refuse_mappings),
-		rig_test(the_bar_is_limited),
-		rig_test(other_kinds_are_not_exported),
-		rig_test(devices_have_their_own_memory),
-		rig_test(threads_can_use_it_at_once),
-=======
 		fixture_test(small_allocations_share_pages),
 		fixture_test(reused_addresses_get_a_new_id),
 		fixture_test(memory_is_limited),
 		fixture_test(copies_stay_inside),
+		fixture_test(stalled_copies_wait_to_be_waited_for),
 		fixture_test(exports_share_the_memory),
 		fixture_test(refuses_invalid_exports),
 		fixture_test(can_refuse_parts),
@@ -439,7 +425,6 @@ int main(void)
 		fixture_test(other_kinds_are_not_exported),
 		fixture_test(devices_have_their_own_memory),
 		fixture_test(threads_can_use_it_at_once),
->>>>>>> unitw
 	};
 
 	page_size = (uint64_t)sysconf(_SC_PAGESIZE);
