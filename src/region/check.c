@@ -206,8 +206,9 @@ static int check_fd(const struct pier_check_limits *limits, int fd, uint64_t end
  * In the order of the kernel: UVERBS_METHOD_REG_DMABUF_MR in uverbs_std_types_mr.c, then
  * ib_umem_dmabuf_get() in umem_dmabuf.c, which checks the sum before it looks up the fd.
  */
-static int check_dmabuf(const struct pier_check_limits *limits, uint64_t offset,
-			uint64_t length, uint64_t iova, int fd, int access, bool trust_fd)
+static inline int check_dmabuf(const struct pier_check_limits *limits, uint64_t offset,
+			       uint64_t length, uint64_t iova, int fd, int access,
+			       bool trust_fd)
 {
 	uint64_t end;
 	int error;
@@ -245,5 +246,5 @@ int pier_check_dmabuf_numbers(const struct pier_check_limits *limits, uint64_t o
 {
 	if (check_dmabuf(limits, offset, length, iova, fd, access, true) == 0)
 		return 0;
-	return check_dmabuf(limits, offset, length, iova, fd, access, false);
+	return pier_check_dmabuf(limits, offset, length, iova, fd, access);
 }

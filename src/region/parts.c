@@ -20,15 +20,15 @@ static int grow_parts(struct pier_mr *region)
 	bool moved = region->parts != &region->first;
 	struct pier_mr_part *grown;
 
+	if (count == 0) {
+		region->parts = &region->first;
+		return 0;
+	}
 	if (count == PIER_MR_PARTS_MAX)
 		return pier_fail(E2BIG,
 				 "registering %" PRIu64 " bytes: they need more than the "
 				 "%d parts that a region can have",
 				 region->length, PIER_MR_PARTS_MAX);
-	if (count == 0) {
-		region->parts = &region->first;
-		return 0;
-	}
 	/* The capacity is a power of two. */
 	if (count & (count - 1))
 		return 0;
