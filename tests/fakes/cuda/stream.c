@@ -3,7 +3,7 @@
 
 #include "fake.h"
 
-/* Streams and events. Only copies can be under way: see queue.c. */
+/* Streams and events. Only copies can be in progress: see queue.c. */
 
 struct CUstream_st {
 	CUstream next;
