@@ -204,9 +204,8 @@ struct pier_backend_copy {
 	/** Copy from the allocation to `host`, not from `host` to the allocation. */
 	bool to_host;
 	/**
-	 * The caller's stream, as the backend documents it (a CUstream, a hipStream_t).
-	 * NULL: one of the backend's own, in which the copy waits for no work of the
-	 * caller.
+	 * The caller's stream, of the backend's own type (CUstream, hipStream_t). NULL: a
+	 * stream of the backend's, where the copy does not wait for the caller's work.
 	 */
 	void *stream;
 };
@@ -370,35 +369,34 @@ struct pier_backend {
 
 	/**
 	 * Optional, both or neither: copy in the order of a stream, and report when the
-	 * copy is done. A backend with both may leave out copy_to() and copy_from().
+	 * copy is done. A backend with both may omit copy_to() and copy_from().
 	 *
-	 * copy_start() puts a copy behind all work that is in the stream already. It may
-	 * wait, but must not return before the backend needs nothing more of `copy`
-	 * itself. Until the copy is done the library keeps the allocation and the host
-	 * memory, and does not free(), release() or unlock_host() them.
+	 * copy_start() queues a copy behind all work that is in the stream already. It
+	 * must not keep a pointer to `copy` itself. Until the copy is done, the library
+	 * does not free() or release() the allocation; the host memory stays valid.
 	 *
-	 * With CUDA and HIP these are an asynchronous copy and an event behind it
+	 * cuda and hip queue an asynchronous copy and an event behind it
 	 * (cuMemcpyHtoDAsync() and cuEventRecord(), hipMemcpyAsync() and
-	 * hipEventRecord()). Copies to host memory that is not page-locked return only
-	 * when they are done ("API synchronization behavior" in the reference of the CUDA
-	 * driver API).
+	 * hipEventRecord()), and copy_query() calls cuEventQuery() or hipEventQuery(). If
+	 * the host memory is not page-locked, the driver may copy before copy_start()
+	 * returns.
 	 *
-	 * ret_copy  for copy_query(); NULL: the copy is done already
+	 * ret_copy  for copy_query(); NULL: the copy is already done
 	 *
-	 * Errors: nothing was started, and nothing of the copy is under way.
+	 * Errors: no part of the copy is running.
 	 */
 	int (*copy_start)(const struct pier_memory *memory,
 			  const struct pier_backend_copy *copy, void **ret_copy);
 
 	/**
-	 * Any thread may call it, but only one at a time for one copy.
+	 * Any thread may call it, but only one at a time for the same copy.
 	 *
 	 * wait  return only when the copy is done or has failed
 	 *
-	 * Returns 1 if the copy is done, and the bytes are where they belong; 0 if it is
-	 * not (never with `wait`); or -errno. After 1 and after an error `copy` is
-	 * released, and the library does not use it again. After an error no part of the
-	 * copy is under way, and the destination has any bytes.
+	 * Returns 1 if the copy is done, 0 if it is still running (never with `wait`), or
+	 * -errno. 1 and an error both release `copy`; the library does not use it again.
+	 * After an error, no part of the copy is running, and the contents of the
+	 * destination are undefined.
 	 */
 	int (*copy_query)(void *copy, bool wait);
 };

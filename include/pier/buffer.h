@@ -239,29 +239,31 @@ PIER_API int pier_buffer_copy_from(struct pier_buffer *buffer, size_t offset,
 				   void *destination, size_t length);
 
 /**
- * Start such a copy, and return without waiting for it where the backend can do so
- * (`copy_start` in <pier/backend.h>; of the built-in ones cuda and hip). The others copy
- * before this returns.
+ * Start a copy of `length` bytes as pier_buffer_copy_to() or pier_buffer_copy_from()
+ * makes it, and return before it is done if the backend can do that (`copy_start` in
+ * <pier/backend.h>; cuda and hip can). Other backends finish the copy first.
  *
- * Only page-locked host memory is copied while the program runs on. From other memory
- * CUDA takes the bytes first, and to other memory it returns when the copy is done ("API
- * synchronization behavior" in its reference). Memory of cuda and hip that
- * pier_buffer_map() can map is copied by the CPU, here, after waiting for the stream.
+ * Only copies of device memory from and to page-locked host memory continue in the
+ * background. Page-locked are buffers of "cuda:N:host" and "hip:N:host", and what
+ * cuMemHostRegister() or hipHostRegister() locked. For other host memory, CUDA returns
+ * when it has staged the bytes, or when a copy to the host is done ("API synchronization
+ * behavior" in the CUDA driver API reference), and hipMemcpyAsync() returns when the copy
+ * is done. If pier_buffer_map() can map the buffer, the CPU waits for the stream and
+ * copies before this function returns.
  *
- * The copy is a child of the buffer, which cannot be freed until pier_copy_wait().
+ * The buffer cannot be freed until pier_copy_wait() has freed the copy.
  *
- * source, destination  valid until the copy is done; not to be written, or not to be
- *                      accessed, until then
- * stream               the copy begins after all work that is in it, and work that is
- *                      put into it later begins after the copy. A CUstream of the context
- *                      or a hipStream_t of the device that the memory belongs to, which
- *                      is not being captured; CU_STREAM_LEGACY or hipStreamLegacy for the
- *                      default stream. NULL: a stream of pier's own, which waits for
- *                      nothing.
- * ret_copy             the caller's, to be given to pier_copy_wait()
+ * source       host memory; the caller must not change it until the copy is done
+ * destination  host memory; the caller must not access it until the copy is done
+ * stream       a CUstream of the memory's context, or a hipStream_t of its device, not
+ *              being captured. The copy runs after all work that is in the stream, and
+ *              before work that is put into it later. Use CU_STREAM_LEGACY or
+ *              hipStreamLegacy for the default stream. NULL: a stream of pier's own; the
+ *              copy does not wait for the caller's work.
+ * ret_copy     free it with pier_copy_wait()
  *
- * Errors: those of pier_buffer_copy_to(); -EOPNOTSUPP also: a stream is given, and the
- * backend has none; -ENOMEM. After an error nothing is under way.
+ * Errors: those of pier_buffer_copy_to(); -EOPNOTSUPP also if `stream` is not NULL and
+ * the backend has no streams; -ENOMEM. After an error, no part of the copy is running.
  */
 PIER_API int pier_buffer_copy_start_to(struct pier_buffer *buffer, size_t offset,
 				       const void *source, size_t length, void *stream,
@@ -271,20 +273,21 @@ PIER_API int pier_buffer_copy_start_from(struct pier_buffer *buffer, size_t offs
 					 struct pier_copy **ret_copy);
 
 /**
- * Return whether a copy is done, without waiting: 1 if the bytes are where they belong,
- * and 0 if it is under way. May be called again after each result. One thread at a time
- * may use a copy.
+ * Report whether a copy is done, without waiting. Only one thread at a time may use a
+ * copy.
  *
- * Errors: those of the backend: the copy has failed, and is no longer under way; -ECHILD
- * the parent of this process started it.
+ * Returns 1 if the copy is done, 0 if it is still running. May be called again after any
+ * result.
+ *
+ * Errors: those of the backend: the copy failed, and no part of it is running; -ECHILD
+ * this process is a child of the one that started the copy.
  */
 PIER_API int pier_copy_query(struct pier_copy *copy);
 
 /**
- * Wait until a copy is done or has failed, and free it, also after an error; NULL is
- * fine.
+ * Wait until a copy is done or has failed, and free it in both cases; NULL is allowed.
  *
- * Errors: those of pier_copy_query(). After -ECHILD the copy exists still.
+ * Errors: those of pier_copy_query(); -ECHILD does not free the copy.
  */
 PIER_API int pier_copy_wait(struct pier_copy *copy);
 

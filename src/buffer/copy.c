@@ -38,7 +38,7 @@ static int end_cpu(const struct pier_buffer *buffer, bool write)
 					: 0;
 }
 
-/* For a backend that has copy_start() alone. */
+/* For a backend without copy_to() or copy_from(). */
 static int start_and_wait(struct pier_buffer *buffer, uint64_t offset, void *host,
 			  size_t length, bool to_host)
 {

@@ -58,7 +58,7 @@ int pier_watch_forks(void)
 }
 
 /* No one can hold it before it is known, so that no fork misses it. */
-static void make_known(struct pier_fork_mutex *mutex)
+void pier_fork_add(struct pier_fork_mutex *mutex)
 {
 	pthread_mutex_lock(&forks.lock);
 	/* Without memory now, pier_watch_forks() says so at the first device. */
@@ -69,16 +69,4 @@ static void make_known(struct pier_fork_mutex *mutex)
 		atomic_store(&mutex->known, true);
 	}
 	pthread_mutex_unlock(&forks.lock);
-}
-
-void pier_fork_lock(struct pier_fork_mutex *mutex)
-{
-	if (!atomic_load(&mutex->known))
-		make_known(mutex);
-	pthread_mutex_lock(&mutex->mutex);
-}
-
-void pier_fork_unlock(struct pier_fork_mutex *mutex)
-{
-	pthread_mutex_unlock(&mutex->mutex);
 }

@@ -45,7 +45,19 @@ struct pier_fork_mutex {
 		.mutex = PTHREAD_MUTEX_INITIALIZER, \
 	}
 
-void pier_fork_lock(struct pier_fork_mutex *mutex);
-void pier_fork_unlock(struct pier_fork_mutex *mutex);
+/* Make a mutex known to the handlers of fork. The first pier_fork_lock() does. */
+void pier_fork_add(struct pier_fork_mutex *mutex);
+
+static inline void pier_fork_lock(struct pier_fork_mutex *mutex)
+{
+	if (!atomic_load(&mutex->known))
+		pier_fork_add(mutex);
+	pthread_mutex_lock(&mutex->mutex);
+}
+
+static inline void pier_fork_unlock(struct pier_fork_mutex *mutex)
+{
+	pthread_mutex_unlock(&mutex->mutex);
+}
 
 #endif

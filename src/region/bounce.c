@@ -167,7 +167,7 @@ struct pier_segment pier_bounce_segment(const struct pier_bounce *bounce,
 
 	shadow.policy = PIER_POLICY_ANY;
 	shadow.mapping = PIER_MAPPING_AUTO;
-	shadow.may_split = shadow.checked = false;
+	shadow.checked = false;
 	shadow.range.buffer = bounce->shadow;
 	shadow.range.offset = bounce->skew + (segment->range.offset - bounce->offset);
 	return shadow;

@@ -14,19 +14,6 @@
 
 /* Deregistering, and cleaning up after a registration that failed. */
 
-/* The caller may close the fds that the region does not own. */
-void pier_forget_fds(struct pier_mr *region)
-{
-	for (uint32_t i = 0; i < region->range_count; i++) {
-		struct pier_resolved_range *resolved = &region->ranges[i];
-
-		if (resolved->owns_fd)
-			close(resolved->range.fd);
-		resolved->owns_fd = false;
-		resolved->range.fd = -1;
-	}
-}
-
 static void drop_part(struct pier_mr_part *part)
 {
 	/* Most regions have neither, and the calls are not free. */
@@ -90,7 +77,7 @@ static const char *find_use(const struct pier_mr *mr)
 	const char *use = NULL;
 
 	/* A window has no lkey, so no request of this end can use it. */
-	if (mr->window)
+	if (mr->window || !atomic_load(&mr->pd->used))
 		return NULL;
 	if (!mr->parts)
 		return pier_region_in_use(mr->pd, mr->mr->lkey);
@@ -147,7 +134,7 @@ int pier_dereg_mr(struct pier_mr *mr)
 	if (error)
 		return error;
 	pier_clear_error();
-	error = pier_unbind_window(mr);
+	error = mr->window ? pier_unbind_window(mr) : 0;
 	if (!error)
 		error = pier_dereg_parts(mr);
 	if (error)

@@ -4,9 +4,6 @@
 
 #include "mr.h"
 
-/* After the driver has the fds that the region was made of, or will not get them. */
-void pier_forget_fds(struct pier_mr *region);
-
 /* Deregister the verbs regions beneath, the last first. 0 or a positive errno. */
 int pier_dereg_parts(struct pier_mr *region);
 

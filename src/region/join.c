@@ -89,7 +89,7 @@ static int register_join(struct pier_mr *region, const struct join *join, uint32
 	const struct pier_provider *provider = region->pd->device->provider;
 	struct pier_mr_part part = {
 		.length = region->length,
-		.iova = pier_plan_segment(region, 0, 0).iova,
+		.iova = region->ranges[0].iova,
 		.path = common_path(join),
 	};
 
@@ -174,7 +174,7 @@ static int join_pages(const struct join *join, const struct pier_backend *joiner
 static int register_joined_pages(struct pier_mr *region, const struct join *join,
 				 const struct pier_backend *joiner)
 {
-	struct pier_segment segment = pier_plan_segment(region, 0, 0);
+	struct pier_segment segment = pier_segment_of(region, &region->ranges[0]);
 	struct pier_backend_export dmabuf = { .size = sizeof(dmabuf), .fd = -1 };
 	struct pier_mr_part part = { 0 };
 	int error = join_pages(join, joiner, &dmabuf);
@@ -187,6 +187,7 @@ static int register_joined_pages(struct pier_mr *region, const struct join *join
 		.offset = join->parts[0].offset & (pier_host_page() - 1),
 		.length = region->length,
 	};
+	segment.checked = false;
 	error = pier_register_segment(&segment, &part);
 	joiner->close_export(&dmabuf);
 	if (!error)

@@ -31,6 +31,8 @@ struct pier_mr_part {
 struct pier_resolved_range {
 	struct pier_mr_range range; /* never PIER_MR_POINTER; an fd is not kept */
 	uint64_t address;	    /* for a dma-buf, the offset in it */
+	uint64_t start;		    /* offset of its first byte in the region */
+	uint64_t iova;		    /* its first address under a key of its own */
 	bool wrapped; /* range.buffer was made from a pointer, and is freed here */
 	bool held;    /* range.buffer has the region as a user */
 	bool owns_fd; /* range.fd is closed once the driver has it */

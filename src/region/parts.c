@@ -11,7 +11,7 @@
 #include "dereg.h"
 #include "parts.h"
 #include "path.h"
-#include "plan.h"
+#include "segment.h"
 
 /* Make room for one more part; the capacity doubles. */
 static int grow_parts(struct pier_mr *region)
@@ -122,7 +122,7 @@ static int add_whole(struct pier_mr *region, struct pier_segment *rest, uint64_t
 {
 	int error = add_part(region, rest, length);
 
-	if (error != -EXDEV || !rest->may_split)
+	if (error != -EXDEV || !pier_segment_splits(rest))
 		return error;
 	pier_debug("%" PRIu64 " bytes are registered by segments: %s", length,
 		   pier_error_message());
@@ -191,8 +191,6 @@ static int add_range(struct pier_mr *region, struct pier_segment *rest)
 {
 	if (region->split == PIER_SPLIT_PIECES)
 		return add_in_pieces(region, rest);
-	/* It was checked as a whole; how a buffer will be reached was not known then. */
-	rest->checked = rest->range.source != PIER_MR_BUFFER;
 	return add_segment(region, rest, rest->range.length);
 }
 
@@ -225,14 +223,12 @@ void pier_set_part(struct pier_mr *region, const struct pier_mr_part *part)
 
 int pier_register_parts(struct pier_mr *region)
 {
-	uint64_t start = 0;
 	int error = 0;
 
 	for (uint32_t i = 0; i < region->range_count && !error; i++) {
-		struct pier_segment rest = pier_plan_segment(region, i, start);
+		struct pier_segment rest = pier_segment_of(region, &region->ranges[i]);
 
 		error = add_range(region, &rest);
-		start = rest.start;
 	}
 	if (error) {
 		/* This keeps the sentence of the failure. */

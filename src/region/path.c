@@ -218,7 +218,7 @@ static int register_buffer(const struct pier_segment *segment,
 	error = dmabuf ? register_export(segment, ret_part)
 		       : register_host(segment, ret_part);
 
-	if (!error || only || (error == -EXDEV && segment->may_split))
+	if (!error || only || (error == -EXDEV && pier_segment_splits(segment)))
 		return error;
 	return fall_back(segment, dmabuf, error, ret_part);
 }

@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/page.h"
 #include "plan.h"
+#include "segment.h"
 
 static int settle_iova(struct pier_mr *region, const struct pier_mr_attr *attr)
 {
@@ -38,7 +39,7 @@ static int settle_iova(struct pier_mr *region, const struct pier_mr_attr *attr)
  * A key has the region's addresses where the page rule allows it, and the memory's own
  * elsewhere; those of the first range were asked for.
  */
-static uint64_t segment_iova(const struct pier_mr *region, uint32_t index, uint64_t start)
+static uint64_t choose_iova(const struct pier_mr *region, uint32_t index, uint64_t start)
 {
 	uint64_t iova = region->iova + start;
 
@@ -48,44 +49,23 @@ static uint64_t segment_iova(const struct pier_mr *region, uint32_t index, uint6
 	return iova;
 }
 
-struct pier_segment pier_plan_segment(const struct pier_mr *region, uint32_t index,
-				      uint64_t start)
-{
-	const struct pier_mr_range *range = &region->ranges[index].range;
-
-	return (struct pier_segment){
-		.region = region,
-		.range = *range,
-		.start = start,
-		.iova = segment_iova(region, index, start),
-		.policy = region->policy,
-		.mapping = region->mapping,
-		.may_split = region->split != PIER_SPLIT_NEVER && range->buffer &&
-			     (range->buffer->backend->segment ||
-			      range->buffer->backend->parts),
-	};
-}
-
 /*
  * A mistake in the arguments would fail on every path: report it once, and before
  * anything is registered.
  */
-static int check_range(const struct pier_mr *region,
-		       const struct pier_check_limits *limits, uint32_t index,
-		       uint64_t start)
+static int check_range(const struct pier_resolved_range *resolved,
+		       const struct pier_check_limits *limits, int access)
 {
-	const struct pier_resolved_range *resolved = &region->ranges[index];
-	uint64_t iova = segment_iova(region, index, start);
+	const struct pier_mr_range *range = &resolved->range;
 
-	if (resolved->range.source == PIER_MR_DMABUF)
-		return pier_check_dmabuf_numbers(limits, resolved->range.offset,
-						 resolved->range.length, iova,
-						 resolved->range.fd, region->access);
-	return pier_check_host(limits, resolved->address, resolved->range.length, iova,
-			       region->access);
+	if (range->source == PIER_MR_DMABUF)
+		return pier_check_dmabuf_numbers(limits, range->offset, range->length,
+						 resolved->iova, range->fd, access);
+	return pier_check_host(limits, resolved->address, range->length, resolved->iova,
+			       access);
 }
 
-static int check_ranges(const struct pier_mr *region)
+static int plan_ranges(struct pier_mr *region)
 {
 	struct pier_check_limits limits = pier_limits_of(region->pd);
 	uint64_t start = 0;
@@ -94,8 +74,12 @@ static int check_ranges(const struct pier_mr *region)
 	if (region->split == PIER_SPLIT_PIECES)
 		limits.max_mr_size = UINT64_MAX;
 	for (uint32_t i = 0; i < region->range_count && !error; i++) {
-		error = check_range(region, &limits, i, start);
-		start += region->ranges[i].range.length;
+		struct pier_resolved_range *resolved = &region->ranges[i];
+
+		resolved->start = start;
+		resolved->iova = choose_iova(region, i, start);
+		error = check_range(resolved, &limits, region->access);
+		start += resolved->range.length;
 	}
 	return error;
 }
@@ -154,7 +138,7 @@ int pier_plan_region(struct pier_mr *region, const struct pier_mr_attr *attr)
 	int error = settle_iova(region, attr);
 
 	if (!error)
-		error = check_ranges(region);
+		error = plan_ranges(region);
 	if (!error)
 		region->key_plan = plan_keys(region);
 	return error;

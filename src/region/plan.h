@@ -3,7 +3,6 @@
 #define PIER_REGION_PLAN_H
 
 #include "mr.h"
-#include "segment.h"
 
 /*
  * Step 2 of a registration: settle the region's addresses, check every range against
@@ -13,10 +12,6 @@
  * -EOPNOTSUPP as of pier_reg_mr_attr().
  */
 int pier_plan_region(struct pier_mr *region, const struct pier_mr_attr *attr);
-
-/* Range `index` as one segment; start: the offset of its first byte in the region. */
-struct pier_segment pier_plan_segment(const struct pier_mr *region, uint32_t index,
-				      uint64_t start);
 
 /* Whether the device can put all ranges of the region under one key. */
 bool pier_device_joins(const struct pier_mr *region);

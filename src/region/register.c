@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include "core/error.h"
 #include "core/object.h"
@@ -67,13 +68,26 @@ void pier_track_region(struct pier_mr *region)
 			  base ? &base->object : &region->pd->object);
 }
 
+/* The driver has its own references now, and the caller may close its fds. */
+static void forget_fds(struct pier_mr *region)
+{
+	for (uint32_t i = 0; i < region->range_count; i++) {
+		struct pier_resolved_range *resolved = &region->ranges[i];
+
+		if (resolved->owns_fd)
+			close(resolved->range.fd);
+		resolved->owns_fd = false;
+		resolved->range.fd = -1;
+	}
+}
+
 int pier_register_region(struct pier_mr *region)
 {
 	int error = register_by_plan(region);
 
 	if (error)
 		return error;
-	pier_forget_fds(region);
+	forget_fds(region);
 	pier_track_region(region);
 	return 0;
 }

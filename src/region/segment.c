@@ -4,24 +4,9 @@
 #include <stdio.h>
 #include <sys/resource.h>
 
-#include "core/page.h"
 #include "segment.h"
 #include "core/error.h"
 #include "core/log.h"
-
-struct pier_check_limits pier_limits_of(const struct pier_pd *pd)
-{
-	const struct pier_device *device = pd->device;
-
-	return (struct pier_check_limits){
-		.page = pier_host_page(),
-		.max_mr_size = device->limits.max_mr_size,
-		.lacking_access = device->lacking_access,
-		.dmabuf = device->dmabuf,
-		.takes_memfd = device->provider->takes_memfd,
-		.device = device->name,
-	};
-}
 
 /* A hint for the user about the errno of a registration, or "". */
 static const char *registration_hint(int error, enum pier_path path, char *text,

@@ -4,6 +4,7 @@
 
 #include "buffer/buffer.h"
 #include "check.h"
+#include "core/page.h"
 #include "mr.h"
 
 /* All or some of a range, which is registered under one key. */
@@ -14,12 +15,47 @@ struct pier_segment {
 	uint64_t iova;		    /* agrees with its address modulo the page */
 	enum pier_policy policy;
 	enum pier_mapping mapping;
-	bool may_split; /* -EXDEV goes to the caller, which registers shorter segments */
-	bool checked;	/* by pier_plan_region(), for the path that it will take */
+	bool checked; /* by pier_plan_region(), for the path that it will take */
 };
 
+/* A whole range of a region. The path that a buffer will take is not known yet. */
+static inline struct pier_segment pier_segment_of(const struct pier_mr *region,
+						  const struct pier_resolved_range *range)
+{
+	return (struct pier_segment){
+		.region = region,
+		.range = range->range,
+		.start = range->start,
+		.iova = range->iova,
+		.policy = region->policy,
+		.mapping = region->mapping,
+		.checked = range->range.source != PIER_MR_BUFFER,
+	};
+}
+
+/* Whether -EXDEV goes to the caller, which then registers shorter segments. */
+static inline bool pier_segment_splits(const struct pier_segment *segment)
+{
+	const struct pier_buffer *buffer = segment->range.buffer;
+
+	return segment->region->split != PIER_SPLIT_NEVER && buffer &&
+	       (buffer->backend->segment || buffer->backend->parts);
+}
+
 /* The properties of the PD's device that the checks need. */
-struct pier_check_limits pier_limits_of(const struct pier_pd *pd);
+static inline struct pier_check_limits pier_limits_of(const struct pier_pd *pd)
+{
+	const struct pier_device *device = pd->device;
+
+	return (struct pier_check_limits){
+		.page = pier_host_page(),
+		.max_mr_size = device->limits.max_mr_size,
+		.lacking_access = device->lacking_access,
+		.dmabuf = device->dmabuf,
+		.takes_memfd = device->provider->takes_memfd,
+		.device = device->name,
+	};
+}
 
 /* What an export of the region's memory is for. */
 static inline struct pier_export_use pier_export_use_of(const struct pier_mr *region,

@@ -35,8 +35,6 @@ int pier_unbind_window(struct pier_mr *region)
 {
 	int error;
 
-	if (!region->window)
-		return 0;
 	pthread_mutex_lock(&region->pd->windows_lock);
 	error = dealloc_window(region->window);
 	pthread_mutex_unlock(&region->pd->windows_lock);

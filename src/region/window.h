@@ -24,8 +24,8 @@ struct ibv_mr *pier_window_under(const struct pier_mr *window);
 void pier_window_bound(struct pier_mr *window, uint32_t rkey, struct pier_list *windows);
 
 /*
- * Deallocate the verbs window, bound or not, if the region is one and still has it.
- * 0 or a positive errno.
+ * Deallocate the verbs window of a region that is one, bound or not, if it still has
+ * it. 0 or a positive errno.
  */
 int pier_unbind_window(struct pier_mr *region);
 

@@ -50,8 +50,8 @@ static void refused_close_changes_nothing(void **state)
 	world_expect(world);
 }
 
-/* The keys of the imported protection domain are those of the one that it is made of. */
-static void writes_from_an_imported_pd(void **state)
+/* Regions of an imported protection domain work on channels of the original one. */
+static void imported_pd_shares_keys_with_its_pd(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_remote target = remote_at(&world->b.area, 1, 777);
@@ -343,7 +343,7 @@ int run_lifetime_cases(void)
 	const struct CMUnitTest cases[] = {
 		world_case(parents_cannot_be_closed_first),
 		world_case(refused_close_changes_nothing),
-		world_case(writes_from_an_imported_pd),
+		world_case(imported_pd_shares_keys_with_its_pd),
 		world_case(channel_closes_with_outstanding_requests),
 		world_case(closed_channel_receives_nothing),
 		world_case(unconnected_channel_closes),

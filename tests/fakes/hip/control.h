@@ -79,6 +79,7 @@ struct fake_hip {
 	size_t references;    /* of HSA, including HIP's own */
 	size_t registrations; /* of hipHostRegister() */
 	size_t streams;	      /* alive */
+	size_t events;	      /* alive */
 	size_t hangs;	      /* calls that would have waited for the polling kernel */
 	size_t breaks;	      /* calls that broke the capture */
 	/*
@@ -108,6 +109,9 @@ void fake_hip_unmap(void *space);
 
 /* Does to a device's streams what hipDeviceReset() does. */
 void fake_hip_reset(int device);
+
+/* The devices do all that is under way, which nothing waited for. */
+void fake_hip_catch_up(void);
 
 /*
  * Returns a CPU address for [pointer, pointer + length), which only kernels of the device

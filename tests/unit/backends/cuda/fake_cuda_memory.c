@@ -138,6 +138,49 @@ static void copies_stay_inside(void **state)
 	release(address);
 }
 
+/* An event stands behind the copies that were in its stream when it was recorded. */
+static void stalled_copies_wait_to_be_waited_for(void **state)
+{
+	CUdeviceptr address = allocate(1000);
+	CUstream stream, other;
+	CUevent event;
+	char byte = 'a', back = 0;
+
+	(void)state;
+	assert_int_equal(driver.cuStreamCreate(&stream, 0), CUDA_SUCCESS);
+	assert_int_equal(driver.cuStreamCreate(&other, 0), CUDA_SUCCESS);
+	assert_int_equal(driver.cuEventCreate(&event, 2), CUDA_SUCCESS);
+	assert_int_equal(driver.cuMemsetD8_v2(address, 0, 1000), CUDA_SUCCESS);
+	fake->stalled = true;
+	/* Never recorded. */
+	assert_int_equal(driver.cuEventQuery(event), CUDA_SUCCESS);
+	assert_int_equal(driver.cuMemcpyHtoDAsync_v2(address, &byte, 1, stream),
+			 CUDA_SUCCESS);
+	assert_int_equal(driver.cuEventRecord(event, stream), CUDA_SUCCESS);
+	assert_int_equal(driver.cuMemcpyHtoDAsync_v2(address + 1, &byte, 1, stream),
+			 CUDA_SUCCESS);
+	assert_int_equal(driver.cuEventQuery(event), CUDA_ERROR_NOT_READY);
+	assert_int_equal(driver.cuStreamQuery(stream), CUDA_ERROR_NOT_READY);
+	assert_int_equal(driver.cuStreamSynchronize(other), CUDA_SUCCESS);
+	assert_int_equal(driver.cuEventQuery(event), CUDA_ERROR_NOT_READY);
+	assert_int_equal(driver.cuEventSynchronize(event), CUDA_SUCCESS);
+	assert_int_equal(fake->read(address, &back, 1), 0);
+	assert_int_equal(back, 'a');
+	assert_int_equal(fake->read(address + 1, &back, 1), 0);
+	assert_int_equal(back, 0);
+	/* The stream's work outlives it. */
+	assert_int_equal(driver.cuEventRecord(event, stream), CUDA_SUCCESS);
+	assert_int_equal(driver.cuStreamDestroy_v2(stream), CUDA_SUCCESS);
+	assert_int_equal(driver.cuEventQuery(event), CUDA_ERROR_NOT_READY);
+	fake->stalled = false;
+	assert_int_equal(driver.cuEventQuery(event), CUDA_SUCCESS);
+	assert_int_equal(fake->read(address + 1, &back, 1), 0);
+	assert_int_equal(back, 'a');
+	assert_int_equal(driver.cuEventDestroy_v2(event), CUDA_SUCCESS);
+	assert_int_equal(driver.cuStreamDestroy_v2(other), CUDA_SUCCESS);
+	release(address);
+}
+
 /* The device sees bytes written through an export, as by a NIC, and vice versa. */
 static void exports_share_the_memory(void **state)
 {
@@ -369,6 +412,21 @@ static void threads_can_use_it_at_once(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+<<<<<<< HEAD
+		rig_test(small_allocations_share_pages),
+		rig_test(reused_addresses_get_a_new_id),
+		rig_test(memory_is_limited),
+		rig_test(copies_stay_inside),
+		rig_test(stalled_copies_wait_to_be_waited_for),
+		rig_test(exports_share_the_memory),
+		rig_test(refuses_invalid_exports),
+		rig_test(can_refuse_parts),
+		rig_test(can_refuse_mappings),
+		rig_test(the_bar_is_limited),
+		rig_test(other_kinds_are_not_exported),
+		rig_test(devices_have_their_own_memory),
+		rig_test(threads_can_use_it_at_once),
+=======
 		fixture_test(small_allocations_share_pages),
 		fixture_test(reused_addresses_get_a_new_id),
 		fixture_test(memory_is_limited),
@@ -381,6 +439,7 @@ int main(void)
 		fixture_test(other_kinds_are_not_exported),
 		fixture_test(devices_have_their_own_memory),
 		fixture_test(threads_can_use_it_at_once),
+>>>>>>> unitw
 	};
 
 	page_size = (uint64_t)sysconf(_SC_PAGESIZE);

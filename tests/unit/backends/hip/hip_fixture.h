@@ -9,10 +9,30 @@
 
 #include "backends/backend.h"
 
+struct ihipStream_t;
+
 /*
  * The HIP backend on the fake runtimes, which LD_LIBRARY_PATH finds. A test makes the HIP
  * calls of an application through `hip`.
  */
+<<<<<<< HEAD
+#define RIG_FUNCTIONS(X)                                                                 \
+	X(hipMalloc, (void **pointer, size_t size))                                      \
+	X(hipExtMallocWithFlags, (void **pointer, size_t size, unsigned int flags))      \
+	X(hipHostMalloc, (void **pointer, size_t size, unsigned int flags))              \
+	X(hipMallocManaged, (void **pointer, size_t size, unsigned int flags))           \
+	X(hipMallocAsync, (void **pointer, size_t size, void *stream))                   \
+	X(hipFree, (void *pointer))                                                      \
+	X(hipHostFree, (void *pointer))                                                  \
+	X(hipHostRegister, (void *pointer, size_t size, unsigned int flags))             \
+	X(hipHostUnregister, (void *pointer))                                            \
+	X(hipGetDevice, (int *device))                                                   \
+	X(hipSetDevice, (int device))                                                    \
+	X(hipStreamCreateWithFlags, (struct ihipStream_t * *stream, unsigned int flags)) \
+	X(hipStreamDestroy, (struct ihipStream_t * stream))                              \
+	X(hipThreadExchangeStreamCaptureMode, (unsigned int *mode))                      \
+	X(hipPeekAtLastError, (void))                                                    \
+=======
 #define FIXTURE_FUNCTIONS(X)                                                        \
 	X(hipMalloc, (void **pointer, size_t size))                                 \
 	X(hipExtMallocWithFlags, (void **pointer, size_t size, unsigned int flags)) \
@@ -27,6 +47,7 @@
 	X(hipSetDevice, (int device))                                               \
 	X(hipThreadExchangeStreamCaptureMode, (unsigned int *mode))                 \
 	X(hipPeekAtLastError, (void))                                               \
+>>>>>>> unitw
 	X(hipGetLastError, (void))
 
 #define FIXTURE_MEMBER(name, parameters) unsigned int(*name) parameters;
@@ -36,6 +57,7 @@ struct hip_fixture {
 	void (*set_type)(void *pointer, unsigned int type);
 	void *(*reach)(void *pointer, size_t length);
 	void (*reset)(int device);
+	void (*catch_up)(void);
 	bool (*map)(int device, void *space, size_t size);
 	void (*unmap)(void *space);
 	struct fake_hip *fake;
