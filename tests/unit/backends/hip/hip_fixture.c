@@ -32,16 +32,16 @@ int fixture_open(void **state)
 		fail_msg("%s", dlerror());
 	find_symbol(runtime, "fake_hip_control", &find);
 <<<<<<< HEAD
-	rig.fake = find();
-	find_symbol(runtime, "fake_hip_set_type", &rig.set_type);
-	find_symbol(runtime, "fake_hip_reach", &rig.reach);
-	find_symbol(runtime, "fake_hip_reset", &rig.reset);
-	find_symbol(runtime, "fake_hip_catch_up", &rig.catch_up);
-	find_symbol(runtime, "fake_hip_map", &rig.map);
-	find_symbol(runtime, "fake_hip_unmap", &rig.unmap);
-#define FIND(name, parameters) find_symbol(runtime, #name, &rig.name);
-	RIG_FUNCTIONS(FIND)
-	rig.settings = *rig.fake;
+	fixture.fake = find();
+	find_symbol(runtime, "fake_hip_set_type", &fixture.set_type);
+	find_symbol(runtime, "fake_hip_reach", &fixture.reach);
+	find_symbol(runtime, "fake_hip_reset", &fixture.reset);
+	find_symbol(runtime, "fake_hip_catch_up", &fixture.catch_up);
+	find_symbol(runtime, "fake_hip_map", &fixture.map);
+	find_symbol(runtime, "fake_hip_unmap", &fixture.unmap);
+#define FIND(name, parameters) find_symbol(runtime, #name, &fixture.name);
+	FIXTURE_FUNCTIONS(FIND)
+	fixture.settings = *fixture.fake;
 =======
 	fixture.fake = find();
 	find_symbol(runtime, "fake_hip_set_type", &fixture.set_type);
@@ -71,14 +71,14 @@ int fixture_after(void **state)
 
 	(void)state;
 <<<<<<< HEAD
-	memcpy(rig.fake, &rig.settings, offsetof(struct fake_hip, allocations));
-	assert_int_equal(rig.fake->allocations, 0);
-	assert_int_equal(rig.fake->exports_open, 0);
-	assert_int_equal(rig.fake->registrations, 0);
-	assert_int_equal(rig.fake->events, 0);
-	assert_int_equal(rig.fake->misuses, 0);
-	assert_int_equal(rig.fake->hangs, 0);
-	assert_int_equal(rig.fake->breaks, 0);
+	memcpy(fixture.fake, &fixture.settings, offsetof(struct fake_hip, allocations));
+	assert_int_equal(fixture.fake->allocations, 0);
+	assert_int_equal(fixture.fake->exports_open, 0);
+	assert_int_equal(fixture.fake->registrations, 0);
+	assert_int_equal(fixture.fake->events, 0);
+	assert_int_equal(fixture.fake->misuses, 0);
+	assert_int_equal(fixture.fake->hangs, 0);
+	assert_int_equal(fixture.fake->breaks, 0);
 =======
 	memcpy(fixture.fake, &fixture.settings, offsetof(struct fake_hip, allocations));
 	assert_int_equal(fixture.fake->allocations, 0);

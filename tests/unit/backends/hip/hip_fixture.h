@@ -16,7 +16,7 @@ struct ihipStream_t;
  * calls of an application through `hip`.
  */
 <<<<<<< HEAD
-#define RIG_FUNCTIONS(X)                                                                 \
+#define FIXTURE_FUNCTIONS(X)                                                             \
 	X(hipMalloc, (void **pointer, size_t size))                                      \
 	X(hipExtMallocWithFlags, (void **pointer, size_t size, unsigned int flags))      \
 	X(hipHostMalloc, (void **pointer, size_t size, unsigned int flags))              \
@@ -48,7 +48,7 @@ struct ihipStream_t;
 	X(hipThreadExchangeStreamCaptureMode, (unsigned int *mode))                 \
 	X(hipPeekAtLastError, (void))                                               \
 >>>>>>> unitw
-	X(hipGetLastError, (void))
+X(hipGetLastError, (void))
 
 #define FIXTURE_MEMBER(name, parameters) unsigned int(*name) parameters;
 
