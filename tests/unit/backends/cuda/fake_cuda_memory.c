@@ -412,7 +412,6 @@ static void threads_can_use_it_at_once(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-<<<<<<< HEAD
 		fixture_test(small_allocations_share_pages),
 		fixture_test(reused_addresses_get_a_new_id),
 		fixture_test(memory_is_limited),
@@ -426,20 +425,6 @@ int main(void)
 		fixture_test(other_kinds_are_not_exported),
 		fixture_test(devices_have_their_own_memory),
 		fixture_test(threads_can_use_it_at_once),
-=======
-		fixture_test(small_allocations_share_pages),
-		fixture_test(reused_addresses_get_a_new_id),
-		fixture_test(memory_is_limited),
-		fixture_test(copies_stay_inside),
-		fixture_test(exports_share_the_memory),
-		fixture_test(refuses_invalid_exports),
-		fixture_test(can_refuse_parts),
-		fixture_test(can_refuse_mappings),
-		fixture_test(the_bar_is_limited),
-		fixture_test(other_kinds_are_not_exported),
-		fixture_test(devices_have_their_own_memory),
-		fixture_test(threads_can_use_it_at_once),
->>>>>>> unitw
 	};
 
 	page_size = (uint64_t)sysconf(_SC_PAGESIZE);
