@@ -31,7 +31,6 @@ int fixture_open(void **state)
 	if (!runtime)
 		fail_msg("%s", dlerror());
 	find_symbol(runtime, "fake_hip_control", &find);
-<<<<<<< HEAD
 	fixture.fake = find();
 	find_symbol(runtime, "fake_hip_set_type", &fixture.set_type);
 	find_symbol(runtime, "fake_hip_reach", &fixture.reach);
@@ -42,17 +41,6 @@ int fixture_open(void **state)
 #define FIND(name, parameters) find_symbol(runtime, #name, &fixture.name);
 	FIXTURE_FUNCTIONS(FIND)
 	fixture.settings = *fixture.fake;
-=======
-	fixture.fake = find();
-	find_symbol(runtime, "fake_hip_set_type", &fixture.set_type);
-	find_symbol(runtime, "fake_hip_reach", &fixture.reach);
-	find_symbol(runtime, "fake_hip_reset", &fixture.reset);
-	find_symbol(runtime, "fake_hip_map", &fixture.map);
-	find_symbol(runtime, "fake_hip_unmap", &fixture.unmap);
-#define FIND(name, parameters) find_symbol(runtime, #name, &fixture.name);
-	FIXTURE_FUNCTIONS(FIND)
-	fixture.settings = *fixture.fake;
->>>>>>> unitw
 	return 0;
 }
 
@@ -70,7 +58,6 @@ int fixture_after(void **state)
 	int device = -1;
 
 	(void)state;
-<<<<<<< HEAD
 	memcpy(fixture.fake, &fixture.settings, offsetof(struct fake_hip, allocations));
 	assert_int_equal(fixture.fake->allocations, 0);
 	assert_int_equal(fixture.fake->exports_open, 0);
@@ -79,15 +66,6 @@ int fixture_after(void **state)
 	assert_int_equal(fixture.fake->misuses, 0);
 	assert_int_equal(fixture.fake->hangs, 0);
 	assert_int_equal(fixture.fake->breaks, 0);
-=======
-	memcpy(fixture.fake, &fixture.settings, offsetof(struct fake_hip, allocations));
-	assert_int_equal(fixture.fake->allocations, 0);
-	assert_int_equal(fixture.fake->exports_open, 0);
-	assert_int_equal(fixture.fake->registrations, 0);
-	assert_int_equal(fixture.fake->misuses, 0);
-	assert_int_equal(fixture.fake->hangs, 0);
-	assert_int_equal(fixture.fake->breaks, 0);
->>>>>>> unitw
 	/* HIP's own reference remains, and none of pier's. */
 	assert_int_equal(fixture.fake->references, fixture.fake->initialised);
 	assert_int_equal(fixture.hipPeekAtLastError(), 0);

@@ -15,7 +15,6 @@ struct ihipStream_t;
  * The HIP backend on the fake runtimes, which LD_LIBRARY_PATH finds. A test makes the HIP
  * calls of an application through `hip`.
  */
-<<<<<<< HEAD
 #define FIXTURE_FUNCTIONS(X)                                                             \
 	X(hipMalloc, (void **pointer, size_t size))                                      \
 	X(hipExtMallocWithFlags, (void **pointer, size_t size, unsigned int flags))      \
@@ -32,23 +31,7 @@ struct ihipStream_t;
 	X(hipStreamDestroy, (struct ihipStream_t * stream))                              \
 	X(hipThreadExchangeStreamCaptureMode, (unsigned int *mode))                      \
 	X(hipPeekAtLastError, (void))                                                    \
-=======
-#define FIXTURE_FUNCTIONS(X)                                                        \
-	X(hipMalloc, (void **pointer, size_t size))                                 \
-	X(hipExtMallocWithFlags, (void **pointer, size_t size, unsigned int flags)) \
-	X(hipHostMalloc, (void **pointer, size_t size, unsigned int flags))         \
-	X(hipMallocManaged, (void **pointer, size_t size, unsigned int flags))      \
-	X(hipMallocAsync, (void **pointer, size_t size, void *stream))              \
-	X(hipFree, (void *pointer))                                                 \
-	X(hipHostFree, (void *pointer))                                             \
-	X(hipHostRegister, (void *pointer, size_t size, unsigned int flags))        \
-	X(hipHostUnregister, (void *pointer))                                       \
-	X(hipGetDevice, (int *device))                                              \
-	X(hipSetDevice, (int device))                                               \
-	X(hipThreadExchangeStreamCaptureMode, (unsigned int *mode))                 \
-	X(hipPeekAtLastError, (void))                                               \
->>>>>>> unitw
-X(hipGetLastError, (void))
+	X(hipGetLastError, (void))
 
 #define FIXTURE_MEMBER(name, parameters) unsigned int(*name) parameters;
 
