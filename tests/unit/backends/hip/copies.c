@@ -35,7 +35,7 @@ static struct ihipStream_t *make_stream(void)
 {
 	struct ihipStream_t *stream = NULL;
 
-	assert_int_equal(rig.hipStreamCreateWithFlags(&stream, 1), 0);
+	assert_int_equal(fixture.hipStreamCreateWithFlags(&stream, 1), 0);
 	return stream;
 }
 
@@ -54,7 +54,7 @@ static void check_order(void *stream)
 	bytes[0] = 'b';
 	expect_result(backend->copy_query(in, true), 1);
 	assert_string_equal(back, "...........");
-	rig.catch_up();
+	fixture.catch_up();
 	expect_result(backend->copy_query(out, false), 1);
 	assert_string_equal(back, "baaaaaaaaa.");
 	backend->free(&memory);
@@ -68,13 +68,13 @@ static void copies_keep_the_order_of_a_stream(void **state)
 	check_order(NULL);
 	stream = make_stream();
 	check_order(stream);
-	assert_int_equal(rig.hipStreamDestroy(stream), 0);
+	assert_int_equal(fixture.hipStreamDestroy(stream), 0);
 }
 
 /* Wrapped, over a border of hipMemMap(). */
 static void segments_are_one_copy(void **state)
 {
-	char *address = rig_map(0, SEGMENT, 2, 2);
+	char *address = fixture_map(0, SEGMENT, 2, 2);
 	struct pier_backend_copy copy = {
 		.size = sizeof(copy),
 		.offset = SEGMENT - 5,
@@ -97,10 +97,10 @@ static void segments_are_one_copy(void **state)
 	expect_ok(backend->copy_start(&memory, &copy, &started));
 	expect_result(backend->copy_query(started, true), 1);
 	assert_memory_equal(back, ".0123456789.", 12);
-	rig_fail("hipMemcpyAsync", 2);
+	fixture_fail("hipMemcpyAsync", 2);
 	expect_result(backend->copy_start(&memory, &copy, &started), -ENOMEM);
 	backend->release(&memory);
-	rig_unmap(address, SEGMENT, 2, 2);
+	fixture_unmap(address, SEGMENT, 2, 2);
 }
 
 static void start_does_not_wait_for_kernels(void **state)
@@ -111,14 +111,14 @@ static void start_does_not_wait_for_kernels(void **state)
 
 	(void)state;
 	expect_ok(backend->alloc("1", LENGTH, &memory));
-	rig.fake->kernel_polls = true;
-	rig.fake->capturing = true;
+	fixture.fake->kernel_polls = true;
+	fixture.fake->capturing = true;
 	expect_ok(start_copy(&memory, bytes, false, NULL, &copy));
 	expect_result(backend->copy_query(copy, false), 0);
 	expect_result(backend->copy_query(copy, true), 1);
-	rig.fake->capturing = false;
-	assert_int_equal(rig.fake->hangs, 0);
-	assert_int_equal(rig.fake->breaks, 0);
+	fixture.fake->capturing = false;
+	assert_int_equal(fixture.fake->hangs, 0);
+	assert_int_equal(fixture.fake->breaks, 0);
 	backend->free(&memory);
 }
 
@@ -133,7 +133,7 @@ static void lost_stream_is_made_again(void **state)
 	expect_ok(backend->alloc("0", LENGTH, &memory));
 	expect_ok(start_copy(&memory, bytes, false, NULL, &copy));
 	expect_result(backend->copy_query(copy, true), 1);
-	rig.reset(0);
+	fixture.reset(0);
 	expect_ok(start_copy(&memory, bytes, false, NULL, &copy));
 	expect_result(backend->copy_query(copy, true), 1);
 	backend->free(&memory);
@@ -149,7 +149,7 @@ static void destroyed_stream_is_refused(void **state)
 
 	(void)state;
 	expect_ok(backend->alloc("0", LENGTH, &memory));
-	assert_int_equal(rig.hipStreamDestroy(stream), 0);
+	assert_int_equal(fixture.hipStreamDestroy(stream), 0);
 	expect_result(start_copy(&memory, bytes, false, stream, &copy), -EIO);
 	test_assert_sentence("(709)");
 	assert_null(copy);
@@ -173,13 +173,13 @@ static void mapped_memory_waits_for_the_stream(void **state)
 	expect_ok(start_copy(&host, back, true, stream, &copy));
 	assert_string_equal(back, "x");
 	expect_result(backend->copy_query(before, false), 1);
-	rig_fail("hipStreamSynchronize", 719);
+	fixture_fail("hipStreamSynchronize", 719);
 	expect_result(start_copy(&host, bytes, false, stream, &copy), -EIO);
 	test_assert_sentence("waiting for a stream of device 0");
 	assert_null(copy);
 	backend->free(&host);
 	backend->free(&memory);
-	assert_int_equal(rig.hipStreamDestroy(stream), 0);
+	assert_int_equal(fixture.hipStreamDestroy(stream), 0);
 }
 
 /* The fixture counts events that are left. */
@@ -195,12 +195,12 @@ static void failed_start_leaves_nothing(void **state)
 	for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
 		void *copy = NULL;
 
-		rig_fail(calls[i], 2);
+		fixture_fail(calls[i], 2);
 		expect_result(start_copy(&memory, back, true, NULL, &copy), -ENOMEM);
 		assert_null(copy);
 		/* What was queued has been made, and comes no more. */
 		memset(back, '.', 10);
-		rig.catch_up();
+		fixture.catch_up();
 		assert_string_equal(back, "..........");
 	}
 	backend->free(&memory);
@@ -218,11 +218,11 @@ static void failed_query_ends_the_copy(void **state)
 		void *copy = NULL;
 
 		expect_ok(start_copy(&memory, back, true, NULL, &copy));
-		rig_fail(calls[i], 719);
+		fixture_fail(calls[i], 719);
 		expect_result(backend->copy_query(copy, i == 1), -EIO);
 		test_assert_sentence("copying 10 bytes from device 0");
 		memset(back, '.', 10);
-		rig.catch_up();
+		fixture.catch_up();
 		assert_string_equal(back, "..........");
 	}
 	backend->free(&memory);
@@ -237,14 +237,14 @@ static void lost_device_ends_the_copy(void **state)
 	(void)state;
 	expect_ok(backend->alloc("0", LENGTH, &memory));
 	expect_ok(start_copy(&memory, back, true, NULL, &copy));
-	rig.fake->lost_error = 719;
-	rig.fake->lost_call = 2;
+	fixture.fake->lost_error = 719;
+	fixture.fake->lost_call = 2;
 	expect_result(backend->copy_query(copy, false), -EIO);
-	rig.fake->lost_call = 0;
-	rig.catch_up();
+	fixture.fake->lost_call = 0;
+	fixture.catch_up();
 	assert_string_equal(back, "..........");
-	rig.hipSetDevice(0);
-	rig.hipGetLastError();
+	fixture.hipSetDevice(0);
+	fixture.hipGetLastError();
 	backend->free(&memory);
 }
 
@@ -255,9 +255,9 @@ static void freed_memory_is_refused(void **state)
 	char bytes[10] = "x";
 
 	(void)state;
-	assert_int_equal(rig.hipMalloc(&pointer, LENGTH), 0);
+	assert_int_equal(fixture.hipMalloc(&pointer, LENGTH), 0);
 	expect_ok(call_find(backend, (uint64_t)(uintptr_t)pointer, UINT64_MAX, &memory));
-	assert_int_equal(rig.hipFree(pointer), 0);
+	assert_int_equal(fixture.hipFree(pointer), 0);
 	expect_result(start_copy(&memory, bytes, false, NULL, &copy), -EFAULT);
 	test_assert_sentence("was freed after it was wrapped");
 	backend->release(&memory);
@@ -285,18 +285,18 @@ static void buffers_are_copied(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		rig_test(copies_keep_the_order_of_a_stream),
-		rig_test(segments_are_one_copy),
-		rig_test(start_does_not_wait_for_kernels),
-		rig_test(lost_stream_is_made_again),
-		rig_test(destroyed_stream_is_refused),
-		rig_test(mapped_memory_waits_for_the_stream),
-		rig_test(failed_start_leaves_nothing),
-		rig_test(failed_query_ends_the_copy),
-		rig_test(lost_device_ends_the_copy),
-		rig_test(freed_memory_is_refused),
-		rig_test(buffers_are_copied),
+		fixture_test(copies_keep_the_order_of_a_stream),
+		fixture_test(segments_are_one_copy),
+		fixture_test(start_does_not_wait_for_kernels),
+		fixture_test(lost_stream_is_made_again),
+		fixture_test(destroyed_stream_is_refused),
+		fixture_test(mapped_memory_waits_for_the_stream),
+		fixture_test(failed_start_leaves_nothing),
+		fixture_test(failed_query_ends_the_copy),
+		fixture_test(lost_device_ends_the_copy),
+		fixture_test(freed_memory_is_refused),
+		fixture_test(buffers_are_copied),
 	};
 
-	return cmocka_run_group_tests(tests, rig_open, NULL);
+	return cmocka_run_group_tests(tests, fixture_open, NULL);
 }

@@ -15,7 +15,7 @@ struct ihipStream_t;
  * The HIP backend on the fake runtimes, which LD_LIBRARY_PATH finds. A test makes the HIP
  * calls of an application through `hip`.
  */
-#define FIXTURE_FUNCTIONS(X)                                                                 \
+#define FIXTURE_FUNCTIONS(X)                                                             \
 	X(hipMalloc, (void **pointer, size_t size))                                      \
 	X(hipExtMallocWithFlags, (void **pointer, size_t size, unsigned int flags))      \
 	X(hipHostMalloc, (void **pointer, size_t size, unsigned int flags))              \
